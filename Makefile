@@ -1,0 +1,57 @@
+# Needs only Python 3.11+, make and git: the first target that is run makes .venv and installs what the lock names.
+#
+#   make demo    optimize a few models of the zoo, verified, and show a table
+#   make test    ruff, mypy and the tests
+#   make lint    ruff and mypy
+#   make bars    the acceptance bars with today's figures; DATA=folder for those that need outside models
+#   make bench   the slow sweeps, each with its full tables; DATA=folder as above
+#   make clean   remove what the other targets made
+
+PYTHON ?= python3
+DATA ?=
+VENV := .venv
+BENCH_VENV := .venv-bench
+STAMP := $(VENV)/.installed
+BENCH_STAMP := $(BENCH_VENV)/.installed
+DATA_OPTION = $(if $(DATA),--data $(DATA))
+
+.PHONY: demo test lint bench bars clean
+
+# No recipe runs beside another: ruff, mypy and pytest each use every core, and the tests' summary shall come last.
+.NOTPARALLEL:
+
+$(STAMP): pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'
+	touch $@
+
+$(BENCH_STAMP): pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev,bench]'
+	touch $@
+
+demo: $(STAMP)
+	$(VENV)/bin/python -m models.demo
+
+lint: $(STAMP)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+test: lint
+	$(VENV)/bin/python -m pytest -q -n 2
+
+bars: $(BENCH_STAMP)
+	$(BENCH_VENV)/bin/python -m bench.bars $(DATA_OPTION)
+
+bench: $(BENCH_STAMP)
+	mkdir -p build/bench
+	$(BENCH_VENV)/bin/python -m bench.light --json build/bench/light.json
+	$(BENCH_VENV)/bin/python -m bench.zoo --json build/bench/zoo.json
+	$(BENCH_VENV)/bin/python -m bench.node_tests --json build/bench/node_tests.json
+	$(BENCH_VENV)/bin/python -m bench.scale --json build/bench/scale.json
+	$(BENCH_VENV)/bin/python -m bench.capabilities $(DATA_OPTION) --json build/bench/capabilities.json
+	$(if $(DATA),$(BENCH_VENV)/bin/python -m bench.ort_models $(DATA_OPTION) --json build/bench/ort_models.json)
+
+clean:
+	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

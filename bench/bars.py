@@ -1,0 +1,49 @@
+"""All bars in one table: what is promised, today's figure, and whether it is met."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench import capabilities, light, node_tests, ort_models, scale, zoo
+from bench.bar import Bar, Sheet, console
+from bench.script import Measure
+
+MEASURES: dict[int, Measure] = {
+    1: light.measure,
+    2: ort_models.measure,
+    3: zoo.measure,
+    4: capabilities.measure,
+    5: node_tests.measure,
+    6: scale.measure,
+}
+
+
+def bars(
+    only: Annotated[list[int] | None, typer.Option(help="Only the bar of this number; may be repeated.")] = None,
+    data: Annotated[Path | None, typer.Option(envvar="GRAPHOPT_DATA", help="Folder of models from outside.")] = None,
+    quick: Annotated[bool, typer.Option(help="Smaller sweeps.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write the bars and every table behind them here.")] = None,
+) -> None:
+    """Measure the bars and print them. Ends with 1 if a bar that was measured is not met."""
+    screen = console()
+    quiet = Sheet(Console(file=io.StringIO()))  # the scripts' own tables go to the JSON only
+    found: list[Bar] = []
+    for number in only or MEASURES:
+        if number not in MEASURES:
+            raise typer.BadParameter(f"There is no bar {number}; there are {', '.join(map(str, MEASURES))}.")
+        with screen.status(f"bar {number}: {MEASURES[number].__doc__}"):
+            found += MEASURES[number](quiet, data=data, quick=quick)
+    Sheet(screen).bars(found)
+    if json:
+        quiet.write(json, found)
+    if any(bar.met is False for bar in found):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(bars)

@@ -1,0 +1,191 @@
+"""The Python interface: optimize, verify, load, simplify."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from graphopt.errors import GraphoptError, OptionError, VerificationError
+from graphopt.model.dimensions import DimValue, change_dims
+from graphopt.model.load import Source, load
+from graphopt.model.nodes import graphs_of
+from graphopt.model.save import save, to_proto, weight_bytes
+from graphopt.model.signature import Signature, signature_of
+from graphopt.passes import pipeline
+from graphopt.rewrite import equivalence
+from graphopt.rewrite.equivalence import Verification
+from graphopt.rewrite.optimizer import optimize_verified
+from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
+
+DEFAULT_LEVEL = 2
+DEFAULT_VERIFY_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """What a model consists of."""
+
+    nodes: int
+    bytes: int  # of the file, external data included
+    parameters: int  # elements of all initializers
+    by_type: tuple[tuple[str, int], ...]  # operator and count, the most frequent first
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeResult:
+    """The optimized model and what was done to reach it."""
+
+    model: ir.Model
+    before: Census
+    after: Census
+    seconds: float  # of the passes, without loading, saving and verification
+    verify_seconds: float
+    passes: tuple[PassRecord, ...]
+    rewrites: tuple[Rewrite, ...]
+    rolled_back: tuple[Rollback, ...]
+    verification: Verification
+    signature: Signature
+    signature_changes: tuple[str, ...]  # dims that the caller fixed or freed; nothing else ever changes
+    source: Path | None
+
+    def save(self, path: str | os.PathLike[str], *, in_place: bool = False) -> None:
+        """Write the model, its external data beside it; raises SaveError and leaves nothing behind when it cannot."""
+        save(self.model, path, source=self.source, in_place=in_place)
+
+    def to_proto(self) -> onnx.ModelProto:
+        """The model as a ModelProto (external data stays a reference to the input's files)."""
+        return to_proto(self.model)
+
+
+def optimize(
+    source: Source,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, DimValue] | None = None,
+    level: int = DEFAULT_LEVEL,
+    skip: Sequence[str] = (),
+    stop_after: int | None = None,
+    verify: bool = True,
+    verify_seconds: float = DEFAULT_VERIFY_SECONDS,
+    progress: Callable[[str], None] | None = None,
+) -> OptimizeResult:
+    """A better model that was checked equal to `source`.
+
+    `shapes` fixes inputs' shapes, `dims` fixes a symbolic dim (`{"batch": 1}`) or frees a fixed one (`{"batch": "N"}`).
+    `level`: 0 clean-up, 1 folding and algebra, 2 weight folding and fusion, 3 what may change rounding. `skip` names
+    passes or rules. `stop_after` cuts the run after that many rewrites. A rewrite that the check objects to is rolled
+    back and listed; the result is correct all the same.
+
+    Raises ModelError for a model that cannot be worked on, OptionError for a request that does not fit it.
+    """
+    _check_options(level, skip)
+    original = load(source)
+    loaded_signature = signature_of(original)
+    if shapes or dims:
+        change_dims(original, shapes or {}, dims or {})
+    changes = loaded_signature.differences(signature_of(original))
+    stages = tuple(pipeline.select(stage, level, frozenset(skip)) for stage in (pipeline.STANDARD, pipeline.FINISH))
+    started = time.perf_counter()
+    outcome = optimize_verified(
+        original, stages, stop_after=stop_after, seconds=verify_seconds if verify else None, progress=progress
+    )
+    total = time.perf_counter() - started
+    seconds = sum(record.seconds for record in outcome.passes)
+    return OptimizeResult(
+        model=outcome.model,
+        before=census(original),
+        after=census(outcome.model),
+        seconds=seconds,
+        verify_seconds=max(total - seconds, 0.0) if verify else 0.0,
+        passes=outcome.passes,
+        rewrites=outcome.log,
+        rolled_back=outcome.rolled_back,
+        verification=outcome.verification,
+        signature=signature_of(outcome.model),
+        signature_changes=changes,
+        source=Path(source) if isinstance(source, (str, os.PathLike)) else None,
+    )
+
+
+def _check_options(level: int, skip: Sequence[str]) -> None:
+    if level not in (0, 1, 2, 3):
+        raise OptionError(f"level {level} does not exist; levels are 0 to 3.")
+    known = set(pipeline.names()) | {rule.name for rule in pipeline.rules()}
+    for name in skip:
+        if name not in known:
+            raise OptionError(f"there is no pass or rule '{name}' to skip; passes are {', '.join(pipeline.names())}.")
+
+
+def census(model: ir.Model) -> Census:
+    """Count nodes (subgraphs and functions included), bytes and parameters."""
+    types = Counter(node.op_type for graph in graphs_of(model) for node in graph)
+    parameters = sum(
+        value.const_value.size
+        for graph in graphs_of(model)
+        for value in graph.initializers.values()
+        if value.const_value is not None
+    )
+    ordered = tuple(sorted(types.items(), key=lambda item: (-item[1], item[0])))
+    return Census(sum(types.values()), _bytes(model), parameters, ordered)
+
+
+def _bytes(model: ir.Model) -> int:
+    """The size of the file: weights, and the rest as serialized without them."""
+    weights = weight_bytes(model)
+    if weights < 1 << 20:
+        proto = to_proto(model)
+        external = sum(
+            value.const_value.nbytes
+            for value in model.graph.initializers.values()
+            if isinstance(value.const_value, ir.ExternalTensor)
+        )
+        return proto.ByteSize() + external
+    copy = model.clone()
+    for graph in graphs_of(copy):
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if tensor is not None and tensor.nbytes > 64:
+                value.const_value = ir.ExternalTensor("", 0, 0, tensor.dtype, shape=ir.Shape([0]), name=value.name or "")
+    return to_proto(copy).ByteSize() + weights
+
+
+def verify(first: Source, second: Source, *, seconds: float = DEFAULT_VERIFY_SECONDS) -> Verification:
+    """Compare two models with the same inputs and outputs on seeded feeds."""
+    one, other = load(first), load(second)
+    for kind, left, right in (
+        ("inputs", one.graph.inputs, other.graph.inputs),
+        ("outputs", one.graph.outputs, other.graph.outputs),
+    ):
+        names, other_names = [value.name for value in left], [value.name for value in right]
+        if names != other_names:
+            raise OptionError(f"the models cannot be compared: their {kind} are {names} and {other_names}.")
+    return equivalence.verify(one, other, seconds)
+
+
+def simplify(model: Source, **options: object) -> tuple[onnx.ModelProto, bool]:
+    """What `onnxsim.simplify` gives: the optimized ModelProto and whether it was checked equal.
+
+    Takes onnxsim's `check_n` (0 is the default there; here the check is always made), `overwrite_input_shapes` and
+    `test_input_shapes`; other options of onnxsim are refused by name.
+    """
+    allowed = {"check_n", "overwrite_input_shapes", "test_input_shapes", "perform_optimization", "skip_fuse_bn"}
+    unknown = set(options) - allowed
+    if unknown:
+        raise OptionError(f"simplify does not take {sorted(unknown)}; use graphopt.optimize for everything else.")
+    shapes = options.get("overwrite_input_shapes")
+    skip = ("weights",) if options.get("skip_fuse_bn") else ()
+    level = 1 if options.get("perform_optimization") is False else DEFAULT_LEVEL
+    result = optimize(model, shapes=shapes if isinstance(shapes, dict) else None, skip=skip, level=level)
+    return result.to_proto(), result.verification.passed
+
+
+__all__ = [
+    "Census", "GraphoptError", "OptimizeResult", "VerificationError", "census", "load", "optimize", "simplify", "verify",
+]  # fmt: skip

@@ -1,0 +1,23 @@
+"""The errors a user can meet: one base class, one subclass per door."""
+
+from __future__ import annotations
+
+
+class GraphoptError(Exception):
+    """Base of every error that graphopt raises for input or for a request it cannot serve."""
+
+
+class ModelError(GraphoptError):
+    """The input model is at fault: unreadable, incomplete, cyclic, or asking for an unknown opset."""
+
+
+class OptionError(GraphoptError):
+    """A request does not fit the model: an unknown input name, a shape of the wrong rank, an unknown pass."""
+
+
+class SaveError(GraphoptError):
+    """The output could not be written; nothing was left behind."""
+
+
+class VerificationError(GraphoptError):
+    """No verified model could be made, or two models that should be equal are not."""

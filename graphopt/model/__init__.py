@@ -1,0 +1,1 @@
+"""Models: loading, saving, the signature, and what is known of every value."""

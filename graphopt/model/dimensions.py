@@ -1,0 +1,179 @@
+"""Fixing and freeing dims of a model's inputs, as its user asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.errors import OptionError
+from graphopt.model import constants, dims, nodes
+from graphopt.model.facts import Facts
+
+DimValue = int | str
+
+
+def change_dims(model: ir.Model, shapes: Mapping[str, Sequence[int]], values: Mapping[str, DimValue]) -> None:
+    """Set the shapes of inputs by name, give symbolic dims a number, or free the fixed leading dim of the inputs.
+
+    `values` maps a symbolic dim to a number; or "batch" (the first dim of every input), or "input:axis", to a new
+    name. Declared dims of the outputs follow; value_info that the change makes untrue is dropped.
+    """
+    inputs = {value.name: value for value in model.graph.inputs}
+    renamed: dict[str, DimValue] = {}
+    freed: list[tuple[ir.Value, int, str]] = []
+    for name, shape in shapes.items():
+        _set_shape(inputs, name, shape, renamed)
+    for key, size in values.items():
+        if isinstance(size, int) or size.isdigit():
+            _fix(model, key, int(size), renamed)
+        else:
+            freed.extend(_places(model, key, size))
+    if renamed:
+        for value in (*model.graph.inputs, *model.graph.outputs):
+            _substitute(value, renamed)
+    outputs_before = _static_outputs(model) if freed else {}
+    for value, axis, symbol in freed:
+        assert value.shape is not None, "a place was found in it"
+        value.shape = ir.Shape([symbol if position == axis else dim for position, dim in enumerate(value.shape)])
+    _drop_value_info(model)
+    if freed:
+        _free_operators(model, outputs_before)
+    elif shapes:
+        _follow_outputs(model)
+
+
+def _set_shape(
+    inputs: Mapping[str | None, ir.Value], name: str, shape: Sequence[int], renamed: dict[str, DimValue]
+) -> None:
+    value = inputs.get(name)
+    if value is None:
+        raise OptionError(f"there is no input '{name}'; the inputs are {', '.join(filter(None, inputs))}.")
+    if value.shape is not None:
+        if len(value.shape) != len(shape):
+            raise OptionError(f"input '{name}' has {len(value.shape)} dims, but the shape given has {len(shape)}.")
+        for axis, (old, new) in enumerate(zip(value.shape, shape, strict=True)):
+            if isinstance(old, int) and old != new:
+                raise OptionError(f"dim {axis} of input '{name}' is fixed at {old} in the model, it cannot become {new}.")
+            if isinstance(old, ir.SymbolicDim) and old.value is not None and renamed.setdefault(old.value, new) != new:
+                raise OptionError(f"dim '{old.value}' cannot be {renamed[old.value]} and {new} at once.")
+    value.shape = ir.Shape(list(shape))
+
+
+def _symbols(model: ir.Model) -> list[str]:
+    found: dict[str, None] = {}
+    for value in model.graph.inputs:
+        for dim in value.shape or ():
+            if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
+                found[dim.value] = None
+    return list(found)
+
+
+def _fix(model: ir.Model, name: str, size: int, renamed: dict[str, DimValue]) -> None:
+    known = _symbols(model)
+    if name not in known:
+        listed = ", ".join(known) if known else "none"
+        raise OptionError(f"there is no dynamic dim '{name}'; the model's dynamic dims are: {listed}.")
+    if size < 1:
+        raise OptionError(f"dim '{name}' cannot be {size}; sizes start at 1.")
+    renamed[name] = size
+
+
+def _substitute(value: ir.Value, renamed: Mapping[str, DimValue]) -> None:
+    if value.shape is None:
+        return
+    new: list[int | str | ir.SymbolicDim] = []
+    for dim in value.shape:
+        new.append(renamed.get(dim.value, dim) if isinstance(dim, ir.SymbolicDim) and dim.value is not None else dim)
+    value.shape = ir.Shape(new)
+
+
+def _places(model: ir.Model, key: str, symbol: str) -> list[tuple[ir.Value, int, str]]:
+    """Where a fixed dim is to be freed: "batch" is dim 0 of every input, "x:2" is dim 2 of input x."""
+    given = [value for value in model.graph.inputs if value.name not in model.graph.initializers]
+    if ":" in key:
+        name, _, axis = key.rpartition(":")
+        value = next((value for value in given if value.name == name), None)
+        if value is None or value.shape is None or not axis.isdigit() or int(axis) >= len(value.shape):
+            raise OptionError(f"'{key}' is not a dim of an input; write INPUT:AXIS=NAME.")
+        return [(value, int(axis), symbol)]
+    if key != "batch":
+        raise OptionError(
+            f"'{key}={symbol}' is not understood: give a number for a dynamic dim, or free the fixed first dim of all "
+            f"inputs with batch={symbol}, or one dim with INPUT:AXIS={symbol}."
+        )
+    places = [(value, 0, symbol) for value in given if value.shape is not None and len(value.shape) > 0]
+    if not places:
+        raise OptionError("no input has a first dim that could be freed.")
+    return places
+
+
+def _drop_value_info(model: ir.Model) -> None:
+    """Intermediate shapes were declared for the old dims."""
+    for graph in nodes.graphs_of(model):
+        for node in graph:
+            for output in node.outputs:
+                if not output.is_graph_output():
+                    output.shape = None
+
+
+def _follow_outputs(model: ir.Model) -> None:
+    """Declare for each output the dims that follow from the new input shapes."""
+    facts = Facts(model)
+    for value in model.graph.outputs:
+        shape = facts.shape(value)
+        if shape is not None and value.shape is not None and len(shape) == len(value.shape):
+            value.shape = ir.Shape(
+                [new if isinstance(new, int) else old for new, old in zip(shape, value.shape, strict=True)]
+            )
+
+
+def _static_outputs(model: ir.Model) -> dict[ir.Value, tuple[int, ...] | None]:
+    facts = Facts(model)
+    return {output: facts.static_shape(output) for node in nodes.nodes_of(model.graph) for output in node.outputs}
+
+
+def _free_operators(model: ir.Model, before: Mapping[ir.Value, tuple[int, ...] | None]) -> None:
+    """Make Reshape targets that hard-code the freed dim follow it; refuse, naming the node, what cannot."""
+    facts = Facts(model)
+    for node in list(model.graph):
+        if node.op_type == "Reshape" and node.inputs[0] is not None and node.inputs[1] is not None:
+            _free_reshape(model, facts, node, before)
+        elif node.op_type in ("Expand", "ConstantOfShape", "Tile") and facts.is_constant(node.inputs[-1]):  # type: ignore[arg-type]
+            old, new = before.get(node.outputs[0]), facts.shape(node.outputs[0])
+            if new is None and old is not None:
+                raise OptionError(f"the dim cannot be freed: {nodes.describe(node)} fixes it at {old[0]}.")
+    for value in model.graph.outputs:
+        shape = facts.shape(value)
+        if shape is not None:
+            value.shape = ir.Shape([dims.to_ir(dim) for dim in shape])
+
+
+def _free_reshape(
+    model: ir.Model, facts: Facts, node: ir.Node, before: Mapping[ir.Value, tuple[int, ...] | None]
+) -> None:
+    data, target = node.inputs[0], node.inputs[1]
+    assert data is not None and target is not None, "the caller has looked"
+    source, numbers = facts.shape(data), facts.ints(target)
+    if source is None or numbers is None or dims.is_static(source):
+        return
+    expected = before.get(node.outputs[0])
+    total = dims.product(source)
+    if expected is None or -1 in numbers and dims.quotient(total, dims.product(n for n in numbers if n != -1)) is not None:
+        return
+    fixed = [source[axis] if item == 0 and axis < len(source) else item for axis, item in enumerate(numbers)]
+    if dims.product(fixed) == total:
+        return
+    for axis in range(len(numbers)):
+        rest = dims.product(dim for position, dim in enumerate(expected) if position != axis)
+        if dims.quotient(total, rest) is not None and -1 not in numbers:
+            changed = [-1 if position == axis else dim for position, dim in enumerate(numbers)]
+            name = f"{node.outputs[0].name}/freed"
+            tensor = constants.to_tensor(np.array(changed, dtype=np.int64), ir.DataType.INT64, name)
+            value = ir.Value(name=name, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([len(changed)]), const_value=tensor)
+            model.graph.register_initializer(value)
+            node.replace_input_with(1, value)
+            facts.forget(node.outputs[0])
+            return
+    raise OptionError(f"the dim cannot be freed: {nodes.describe(node)} has the fixed target {list(numbers)}.")

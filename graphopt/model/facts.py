@@ -1,0 +1,220 @@
+"""What is known of every value: dtype, dims with symbols, constant data and symbolic integer content.
+
+Facts are derived from the graph's inputs, its initializers and its operators alone. Declared value_info is used only
+for outputs of operators that no inference knows (custom domains), since files in the wild declare wrong shapes.
+Every query of a new node's output infers just that node, so a rewrite pays for what it touches.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model import constants, content, dims, nodes, purity
+from graphopt.model.infer import infer_node
+from graphopt.model.infer.known import Known
+
+# Constants up to this size may be read while looking for a match; weights above it are read only by rules that ask.
+SMALL = 1024  # elements
+
+
+class Facts:
+    """The knowledge about one model. Values are keys by identity; `forget` drops what a change has made stale."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self.functions = model.functions
+        self.ir_version = model.ir_version or 0
+        self._opsets: dict[int, dict[str, int]] = {}
+        for graph in (model.graph, *(function.graph for function in model.functions.values())):
+            self._register(graph, graph.opset_imports)
+        self._main_opsets = dict(model.graph.opset_imports)
+        self._known: dict[ir.Value, Known] = {}
+        self._arrays: dict[ir.Value, np.ndarray | None] = {}
+        self._numbers = itertools.count(1)
+        constants.freeze_old_initializers(model)
+
+    def _register(self, graph: ir.Graph, imports: dict[str, int]) -> None:
+        self._opsets[id(graph)] = imports
+        for node in graph:
+            for inner in nodes.subgraphs(node):
+                self._register(inner, imports)
+
+    # -- operators ------------------------------------------------------------------------------------------------
+
+    def opset(self, node: ir.Node, domain: str = "") -> int:
+        """The version of `domain` that the node's graph imports (1 where the import is missing)."""
+        imports = self._opsets.get(id(node.graph), self._main_opsets) if node.graph is not None else self._main_opsets
+        return imports.get(domain, 1)
+
+    def register(self, graph: ir.Graph, like: ir.Graph) -> None:
+        """Tell under which imports a new subgraph is read: those of the graph it stands in."""
+        self._register(graph, self._opsets.get(id(like), self._main_opsets))
+
+    def is_pure(self, node: ir.Node) -> bool:
+        """Whether the node may be folded, merged or moved."""
+        return purity.is_pure(node, self.functions)
+
+    # -- values ---------------------------------------------------------------------------------------------------
+
+    def known(self, value: ir.Value) -> Known:
+        """All that is known of a value; inference runs on demand, without recursion depth limits."""
+        found = self._known.get(value)
+        if found is not None:
+            return found
+        pending = [value]
+        while pending:
+            current = pending[-1]
+            if current in self._known:
+                pending.pop()
+                continue
+            producer = current.producer()
+            if producer is None:
+                self._known[current] = self._of_source(current)
+                pending.pop()
+                continue
+            missing = [v for v in producer.inputs if v is not None and v not in self._known]
+            if missing:
+                pending.extend(missing)
+                continue
+            self._infer(producer)
+            pending.pop()
+        return self._known[value]
+
+    def _infer(self, node: ir.Node) -> None:
+        results = infer_node(node, self)
+        for output, result in zip(node.outputs, results, strict=True):
+            self._known[output] = result
+
+    def _of_source(self, value: ir.Value) -> Known:
+        """A graph input, an initializer, or an input of a subgraph."""
+        tensor = constants.of_initializer(value)
+        if tensor is not None:
+            shape = tuple(int(dim) for dim in tensor.shape.numpy())
+            held = None
+            if tensor.dtype in content.INTEGER_TYPES and tensor.size <= content.MAX_ELEMENTS:
+                held = content.of_array(tensor.numpy())
+            return Known(ir.TensorType(tensor.dtype), shape, held)
+        if value.shape is None:
+            return Known(value.type, None, None)
+        return Known(value.type, tuple(dims.from_ir(dim, self.fresh()) for dim in value.shape), None)
+
+    def fresh(self) -> dims.Dim:
+        """A dimension of which nothing is known, equal only to itself."""
+        return dims.symbol(f"?{next(self._numbers)}")
+
+    def declared(self, value: ir.Value) -> Known:
+        """What the file declares of a value, for operators that no inference knows."""
+        if value.shape is None:
+            return Known(value.type, None, None)
+        return Known(value.type, tuple(dims.from_ir(dim, self.fresh()) for dim in value.shape), None)
+
+    def set_known(self, value: ir.Value, known: Known) -> None:
+        """State what is known of a value whose producer inference cannot read."""
+        self._known[value] = known
+
+    def set_array(self, value: ir.Value, array: np.ndarray) -> None:
+        """Remember the data of a small new constant (or splat)."""
+        if array.size <= SMALL or constants.is_splat(array):
+            self._arrays[value] = array
+
+    def forget(self, value: ir.Value) -> None:
+        """Drop what is known of a value whose definition changed."""
+        self._known.pop(value, None)
+        self._arrays.pop(value, None)
+
+    def shape(self, value: ir.Value) -> dims.Dims | None:
+        """The dims, None when even the rank is unknown."""
+        return self.known(value).shape
+
+    def static_shape(self, value: ir.Value) -> tuple[int, ...] | None:
+        """The dims as integers, None unless all are known."""
+        return dims.static(self.known(value).shape)
+
+    def rank(self, value: ir.Value) -> int | None:
+        """The number of dims, None when unknown."""
+        shape = self.known(value).shape
+        return None if shape is None else len(shape)
+
+    def dtype(self, value: ir.Value) -> ir.DataType | None:
+        """The element type of a tensor, None when unknown or not a tensor."""
+        kind = self.known(value).type
+        return kind.dtype if isinstance(kind, ir.TensorType) else None
+
+    def content(self, value: ir.Value) -> content.Content | None:
+        """The integers a small tensor holds, possibly symbolic."""
+        return self.known(value).content
+
+    # -- constants ------------------------------------------------------------------------------------------------
+
+    def tensor(self, value: ir.Value) -> ir.TensorProtocol | None:
+        """The tensor of an initializer or Constant node, not read from disk yet; None for everything else."""
+        producer = value.producer()
+        if producer is None:
+            return constants.of_initializer(value)
+        if producer.op_type == "Constant" and nodes.is_standard(producer):
+            return constants.of_constant_node(producer)
+        return None
+
+    def is_constant(self, value: ir.Value) -> bool:
+        """Whether `array` would give the value's data."""
+        if self.tensor(value) is not None:
+            return True
+        producer = value.producer()
+        return producer is not None and producer.op_type == "ConstantOfShape" and self.array(value) is not None
+
+    def array(self, value: ir.Value | None) -> np.ndarray | None:
+        """The value's data when it is constant; a splat for a ConstantOfShape of known shape. Never modify it."""
+        if value is None:
+            return None
+        if value in self._arrays:
+            return self._arrays[value]
+        tensor = self.tensor(value)
+        if tensor is not None:
+            array = tensor.numpy()
+            if tensor.size <= SMALL:  # larger ones would pin memory-mapped weights in memory
+                self._arrays[value] = array
+            return array
+        array = self._splat(value)
+        self._arrays[value] = array
+        return array
+
+    def _splat(self, value: ir.Value) -> np.ndarray | None:
+        producer = value.producer()
+        if producer is None or producer.op_type != "ConstantOfShape" or not nodes.is_standard(producer):
+            return None
+        shape = self.static_shape(value)
+        if shape is None or nodes.has_reference_attributes(producer):
+            return None
+        attribute = producer.attributes.get("value")
+        filler = np.zeros((), np.float32) if attribute is None else attribute.as_tensor().numpy()
+        return constants.splat(filler, shape)
+
+    def scalar(self, value: ir.Value | None) -> float | int | bool | None:
+        """The number a one-element constant (or any splat) holds, else None."""
+        if value is None:
+            return None
+        tensor = self.tensor(value)
+        if tensor is not None and tensor.size != 1:
+            return None
+        array = self.array(value)
+        if array is None or array.size == 0 or not (array.size == 1 or constants.is_splat(array)):
+            return None
+        if array.dtype.kind in "OSU":
+            return None
+        item: float | int | bool = array[(0,) * array.ndim].item()
+        return item
+
+    def ints(self, value: ir.Value | None) -> tuple[int, ...] | None:
+        """The numbers of a constant integer vector (or scalar), else None."""
+        if value is None:
+            return None
+        held = self.content(value)
+        if held is not None:
+            flat = held.reshape(-1).tolist()
+            return tuple(int(item) for item in flat) if all(isinstance(i, (int, bool)) for i in flat) else None
+        tensor = self.tensor(value)
+        if tensor is None or tensor.dtype not in content.INTEGER_TYPES or tensor.size > SMALL:
+            return None
+        return tuple(int(item) for item in tensor.numpy().reshape(-1))

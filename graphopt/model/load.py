@@ -1,0 +1,226 @@
+"""Loading: a path, bytes, a ModelProto or an onnx_ir Model becomes an onnx_ir Model that is fit to be worked on.
+
+Nothing is read that is not needed: external data stays on disk, memory-mapped when a rule asks for it. What ONNX
+Runtime accepts is accepted (unsorted nodes, missing value_info); what nothing could run is refused in one sentence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from graphopt.errors import ModelError
+from graphopt.model import nodes
+
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
+
+
+def load(source: Source) -> ir.Model:
+    """The model as an onnx_ir Model, independent of `source`.
+
+    Raises ModelError naming the file, the fault and the way out.
+    """
+    if isinstance(source, ir.Model):
+        return source.clone()
+    if isinstance(source, onnx.ModelProto):
+        return _from_proto(source, None, "the model")
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _from_proto(_parse(bytes(source), "the given bytes"), None, "the model")
+    path = Path(source)
+    return _from_proto(_parse(_read(path), f"'{path}'"), path.parent, f"'{path}'")
+
+
+def _read(path: Path) -> bytes:
+    if path.is_dir():
+        raise ModelError(f"'{path}' is a folder; give the .onnx file inside it.")
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"'{path}' does not exist; check the path.") from None
+    except OSError as error:
+        raise ModelError(f"'{path}' cannot be read: {error.strerror}; check the file's permissions.") from error
+
+
+def _parse(data: bytes, what: str) -> onnx.ModelProto:
+    if not data:
+        raise ModelError(f"{what} is empty (0 bytes); export or download the model again.")
+    try:
+        proto = onnx.ModelProto.FromString(data)
+    except DecodeError as error:
+        raise ModelError(
+            f"{what} is not an ONNX protobuf, or is cut short ({len(data):,} bytes read); "
+            "export or download the model again."
+        ) from error
+    if not proto.HasField("graph"):
+        raise ModelError(f"{what} holds no graph, so it is not an ONNX model; export or download the model again.")
+    return proto
+
+
+def _from_proto(proto: onnx.ModelProto, folder: Path | None, what: str) -> ir.Model:
+    _check_opsets(proto, what)
+    _check_names(proto, what)
+    if any(graph.sparse_initializer for graph in _graph_protos(proto.graph)):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(proto)
+        proto = copy
+        for graph in _graph_protos(proto.graph):
+            _make_dense(graph)
+    try:
+        model = ir.from_proto(proto)
+    except Exception as error:  # onnx_ir reports malformed models with many types
+        root: BaseException = error
+        while root.__cause__ is not None:
+            root = root.__cause__
+        raise ModelError(f"{what} is not a valid model: {root}; check it with onnx.checker and export it again.") from error
+    _attach_folder(model, folder, what)
+    _sort(model, what)
+    return model
+
+
+def _graph_protos(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _graph_protos(attribute.g)
+            for inner in attribute.graphs:
+                yield from _graph_protos(inner)
+
+
+def _make_dense(graph: onnx.GraphProto) -> None:
+    """onnx_ir has no sparse initializers; a dense one of the same name means the same."""
+    for sparse in graph.sparse_initializer:
+        values = onnx.numpy_helper.to_array(sparse.values)
+        indices = onnx.numpy_helper.to_array(sparse.indices)
+        dense = np.zeros(tuple(sparse.dims), dtype=values.dtype)
+        if indices.ndim == 1:
+            dense.reshape(-1)[indices] = values
+        else:
+            dense[tuple(indices.T)] = values
+        graph.initializer.append(onnx.numpy_helper.from_array(dense, sparse.values.name))
+    graph.ClearField("sparse_initializer")
+
+
+def _check_opsets(proto: onnx.ModelProto, what: str) -> None:
+    newest = onnx.defs.onnx_opset_version()
+    for entry in proto.opset_import:
+        if entry.domain in ("", "ai.onnx") and entry.version > newest:
+            raise ModelError(
+                f"{what} uses opset {entry.version}, but the installed onnx {onnx.__version__} knows opsets up to "
+                f"{newest}; upgrade onnx or export the model with a lower opset."
+            )
+
+
+def _check_names(proto: onnx.ModelProto, what: str) -> None:
+    """Every value that is read must be defined somewhere in scope (in any order: unsorted nodes are accepted)."""
+    _check_scope(proto.graph, set(), what)
+
+
+def _check_scope(graph: onnx.GraphProto, outer: set[str], what: str) -> None:
+    scope = set(outer)
+    scope.update(value.name for value in graph.input)
+    scope.update(tensor.name for tensor in graph.initializer)
+    scope.update(tensor.values.name for tensor in graph.sparse_initializer)
+    for node in graph.node:
+        scope.update(node.output)
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in scope:
+                label = node.name or (node.output[0] if node.output else "")
+                raise ModelError(
+                    f"{what}: node {node.op_type} '{label}' reads '{name}', which nothing defines; the model was cut "
+                    "or edited wrongly, export it again."
+                )
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _check_scope(attribute.g, scope, what)
+            for inner in attribute.graphs:
+                _check_scope(inner, scope, what)
+    for value in graph.output:
+        if value.name and value.name not in scope:
+            raise ModelError(f"{what}: output '{value.name}' is not computed by any node; export the model again.")
+
+
+def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    for graph in nodes.graphs_of(model):
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield value.const_value
+        for node in graph:
+            for attribute in node.attributes.values():
+                if attribute.is_ref():
+                    continue
+                if attribute.type == ir.AttributeType.TENSOR:
+                    yield attribute.as_tensor()
+                elif attribute.type == ir.AttributeType.TENSORS:
+                    yield from attribute.as_tensors()
+
+
+def _attach_folder(model: ir.Model, folder: Path | None, what: str) -> None:
+    """Tell external tensors where they lie, and check now that all of their data is there."""
+    for tensor in _tensors(model):
+        if not isinstance(tensor, ir.ExternalTensor):
+            continue
+        if folder is None:
+            raise ModelError(
+                f"{what} keeps tensor '{tensor.name}' in the file '{tensor.location}', but was not given as a path; "
+                "give the path of the .onnx file instead."
+            )
+        tensor.base_dir = folder
+        location = os.fspath(tensor.location)
+        target = folder / location
+        root = folder.resolve()
+        if os.path.isabs(location) or not target.resolve().is_relative_to(root):
+            raise ModelError(
+                f"{what} keeps tensor '{tensor.name}' in '{location}', which lies outside the model's folder; move the "
+                "data beside the model and correct its location."
+            )
+        if not target.is_file():
+            raise ModelError(
+                f"{what} keeps tensor '{tensor.name}' in '{target}', which does not exist; put the data file beside "
+                "the model."
+            )
+        needed = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
+        size = target.stat().st_size
+        if tensor.length is not None and tensor.length < tensor.nbytes:
+            raise ModelError(
+                f"{what}: tensor '{tensor.name}' needs {tensor.nbytes:,} bytes but its entry names {tensor.length:,}; "
+                "export the model again."
+            )
+        if size < needed:
+            raise ModelError(
+                f"'{target}' has {size:,} bytes, but tensor '{tensor.name}' needs it to have {needed:,}; the file is "
+                "cut short, copy it again."
+            )
+
+
+def _sort(model: ir.Model, what: str) -> None:
+    """Bring the nodes into an order in which each follows what it reads."""
+    try:
+        for graph in (model.graph, *(function.graph for function in model.functions.values())):
+            if not _is_sorted(graph):
+                graph.sort()
+    except ValueError:
+        raise ModelError(
+            f"{what} is cyclic: some node depends on its own result; a graph must be acyclic, export the model again."
+        ) from None
+
+
+def _is_sorted(graph: ir.Graph) -> bool:
+    seen: set[ir.Node] = set()
+    for node in graph:
+        for value in (*node.inputs, *(nodes.implicit_inputs(node) if nodes.has_subgraphs(node) else ())):
+            producer = None if value is None else value.producer()
+            if producer is not None and producer not in seen and producer.graph is graph:
+                return False
+        for inner in nodes.subgraphs(node):
+            if not _is_sorted(inner):
+                return False
+        seen.add(node)
+    return True

@@ -1,0 +1,116 @@
+"""Reading nodes: attributes with their defaults, optional inputs, subgraphs, whether an operator is ours to touch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import onnx_ir as ir
+
+
+def is_standard(node: ir.Node) -> bool:
+    """Whether the node is an ai.onnx operator."""
+    return node.domain == ""
+
+
+def has_reference_attributes(node: ir.Node) -> bool:
+    """Whether an attribute's value is only known where the surrounding function is called."""
+    return any(attribute.is_ref() for attribute in node.attributes.values())
+
+
+def int_attribute(node: ir.Node, name: str, default: int) -> int:
+    """The value of an int attribute, or the operator's default."""
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_int()
+
+
+def float_attribute(node: ir.Node, name: str, default: float) -> float:
+    """The value of a float attribute, or the operator's default."""
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_float()
+
+
+def string_attribute(node: ir.Node, name: str, default: str) -> str:
+    """The value of a string attribute, or the operator's default."""
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_string()
+
+
+def ints_attribute(node: ir.Node, name: str) -> tuple[int, ...] | None:
+    """The value of an ints attribute, or None where it is not given."""
+    attribute = node.attributes.get(name)
+    return None if attribute is None else tuple(attribute.as_ints())
+
+
+def input_at(node: ir.Node, index: int) -> ir.Value | None:
+    """The input at `index`; None where it is absent or empty."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def used_outputs(node: ir.Node) -> tuple[ir.Value, ...]:
+    """Outputs that something reads or that the graph returns."""
+    return tuple(output for output in node.outputs if is_used(output))
+
+
+def is_used(value: ir.Value) -> bool:
+    """Whether a node reads the value or a graph returns it."""
+    return bool(value.uses()) or value.is_graph_output()
+
+
+def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs held in the node's attributes."""
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def has_subgraphs(node: ir.Node) -> bool:
+    """Whether the node holds a graph."""
+    return next(subgraphs(node), None) is not None
+
+
+def graphs_of(model: ir.Model) -> Iterator[ir.Graph]:
+    """Every graph of the model, outer before inner: the main graph, function bodies, and what they hold."""
+    pending: list[ir.Graph] = [model.graph, *(function.graph for function in model.functions.values())]
+    while pending:
+        graph = pending.pop(0)
+        yield graph
+        pending.extend(inner for node in graph for inner in subgraphs(node))
+
+
+def nodes_of(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
+    """Every node in order, each before the nodes of its subgraphs."""
+    for node in graph:
+        yield node
+        for inner in subgraphs(node):
+            yield from nodes_of(inner)
+
+
+def implicit_inputs(node: ir.Node) -> Sequence[ir.Value]:
+    """Values of outer scopes that the node's subgraphs read."""
+    found: dict[ir.Value, None] = {}
+    for graph in subgraphs(node):
+        own: set[ir.Value] = set(graph.inputs) | set(graph.initializers.values())
+        inner = list(nodes_of(graph))
+        for deeper in inner:
+            for held in subgraphs(deeper):
+                own.update(held.inputs)
+                own.update(held.initializers.values())
+            own.update(deeper.outputs)
+        for deeper in inner:
+            for value in deeper.inputs:
+                if value is not None and value not in own:
+                    found[value] = None
+        for value in graph.outputs:
+            if value not in own:
+                found[value] = None
+    return tuple(found)
+
+
+def describe(node: ir.Node) -> str:
+    """How a message names a node."""
+    label = node.name or (node.outputs[0].name if node.outputs else "")
+    return f"{node.op_type} '{label}'"

@@ -1,0 +1,1 @@
+"""The passes, one family a file; `pipeline` holds their order."""

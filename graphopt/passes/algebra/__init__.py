@@ -1,0 +1,34 @@
+"""Algebra: identities of arithmetic, logic and data movement that leave fewer or cheaper nodes."""
+
+from __future__ import annotations
+
+from graphopt.passes.algebra import (
+    arithmetic,
+    cast,
+    clip,
+    concat,
+    einsum,
+    log,
+    logic,
+    reduction,
+    regroup,
+    reshape,
+    slicing,
+    transpose,
+)
+from graphopt.rewrite.rule import Rule
+
+RULES: tuple[Rule, ...] = (
+    *arithmetic.RULES,
+    *regroup.RULES,
+    *logic.RULES,
+    *cast.RULES,
+    *clip.RULES,
+    *log.RULES,
+    *transpose.RULES,
+    *reshape.RULES,
+    *slicing.RULES,
+    *concat.RULES,
+    *reduction.RULES,
+    *einsum.RULES,
+)

@@ -1,0 +1,170 @@
+"""Slices of slices, and elements taken from what was just put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model import nodes
+from graphopt.passes.operands import inner_node, operand
+from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
+
+ALL = 2**31 - 1  # an end from here on means "to the end" to every exporter
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a Slice does on one axis."""
+
+    axis: int
+    start: int
+    end: int
+    step: int
+
+
+def _cuts(match: Match, node: ir.Node) -> list[Cut]:
+    """The bounds of a Slice, one for each axis, axes non-negative; refuses when they are not constants."""
+    source = nodes.input_at(node, 0)
+    if source is None:
+        match.refuse(f"{nodes.describe(node)} lacks its input")
+    axes: tuple[int, ...] | None
+    steps: tuple[int, ...] | None = None
+    if match.opset < 10:
+        starts, ends = nodes.ints_attribute(node, "starts"), nodes.ints_attribute(node, "ends")
+        axes = nodes.ints_attribute(node, "axes")
+        match.require(starts is not None and ends is not None, f"{nodes.describe(node)} lacks its bounds")
+        assert starts is not None and ends is not None
+    else:
+        starts = match.ints(nodes.input_at(node, 1), "a start")
+        ends = match.ints(nodes.input_at(node, 2), "an end")
+        given = [nodes.input_at(node, place) for place in (3, 4)]
+        axes = None if given[0] is None else match.ints(given[0], "the list of axes")
+        steps = None if given[1] is None else match.ints(given[1], "a step")
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    match.require(len(starts) == len(ends) == len(axes) == len(steps), "the bounds are of different number")
+    if any(axis < 0 for axis in axes):
+        rank = match.rank(source)
+        axes = tuple(axis % rank for axis in axes)
+    match.require(len(set(axes)) == len(axes), "an axis is sliced twice")
+    return [Cut(*item) for item in zip(axes, starts, ends, steps, strict=True)]
+
+
+def _absolute(cut: Cut, size: object) -> Cut:
+    """The cut with bounds counted from the start, where the length of the axis is known."""
+    if not isinstance(size, int):
+        return cut
+    start, end = (min(max(bound + size if bound < 0 else bound, 0), size) for bound in (cut.start, cut.end))
+    return Cut(cut.axis, start, end, cut.step)
+
+
+def _merged(match: Match, first: Cut, second: Cut) -> Cut:
+    """Two cuts of one axis, the second counted within the first."""
+    match.require(first.step == 1 and second.step == 1, "a step is not 1")
+    match.require(first.start >= 0 and second.start >= 0, "a start counts from an end that is not known")
+    start = min(first.start + second.start, ALL)
+    if second.end >= ALL:
+        return Cut(first.axis, start, first.end, 1)
+    match.require(second.end >= 0 and first.end >= 0, "an end counts from an end that is not known")
+    return Cut(first.axis, start, min(first.start + second.end, first.end), 1)
+
+
+@any_node("Slice", level=1)
+def slice_of_slice(match: Match) -> Replacement:
+    """Slice(Slice(x, a, axis 1), b, axis 2)  -->  Slice(x, a and b, axes 1 and 2)
+
+    On the same axis the bounds are added, for steps of 1. Leaves alone negative bounds of an axis of unknown length.
+    """
+    inner = inner_node(match, operand(match), "Slice")
+    if inner is None:
+        match.refuse("the operand is not a Slice read here alone")
+    source = inner.inputs[0]
+    assert source is not None, "a Slice has an input"
+    outer_cuts = {cut.axis: cut for cut in _cuts(match, match.root)}
+    merged: list[Cut] = []
+    for cut in _cuts(match, inner):
+        after = outer_cuts.pop(cut.axis, None)
+        if after is not None:
+            whole, part = match.facts.shape(source), match.facts.shape(inner.outputs[0])
+            first = cut if whole is None or cut.step != 1 else _absolute(cut, whole[cut.axis])
+            second = after if part is None or after.step != 1 else _absolute(after, part[cut.axis])
+            cut = _merged(match, first, second)
+        merged.append(cut)
+    merged.extend(outer_cuts.values())
+    merged.sort(key=lambda cut: cut.axis)
+    match.binding.inner.append(inner)
+    starts = tuple(cut.start for cut in merged)
+    ends = tuple(cut.end for cut in merged)
+    axes = tuple(cut.axis for cut in merged)
+    if match.opset < 10:
+        return match.op("Slice", source, attributes={"starts": starts, "ends": ends, "axes": axes})
+    steps = tuple(cut.step for cut in merged)
+    extra = () if all(step == 1 for step in steps) else (match.ints_constant(*steps),)
+    return match.op(
+        "Slice", source, match.ints_constant(*starts), match.ints_constant(*ends), match.ints_constant(*axes), *extra
+    )
+
+
+@any_node("Gather", level=1)
+def gather_of_unsqueeze(match: Match) -> Replacement:
+    """Gather(Unsqueeze(x, [a]), 0, axis=a)  -->  x"""
+    inner = inner_node(match, operand(match), "Unsqueeze", alone=False)
+    if inner is None:
+        match.refuse("the operand is not an Unsqueeze")
+    index = operand(match, 1)
+    match.require(match.facts.scalar(index) in (0, -1), "the index is not the number 0")
+    match.require(match.rank(index) == 0, "the index is a vector, which keeps the dimension")
+    if match.opset < 13:
+        axes = nodes.ints_attribute(inner, "axes") or ()
+    else:
+        axes = match.ints(nodes.input_at(inner, 1), "the list of axes")
+    rank = match.rank(inner.outputs[0])
+    axis = nodes.int_attribute(match.root, "axis", 0) % rank
+    match.require([a % rank for a in axes] == [axis], "another axis is added than the one gathered from")
+    source = inner.inputs[0]
+    assert source is not None, "an Unsqueeze has an input"
+    match.binding.inner.append(inner)
+    return source
+
+
+@any_node("Gather", level=1)
+def gather_of_concat(match: Match) -> Replacement:
+    """Gather(Concat(x, y), i, axis)  -->  Gather(y, i - length of x, axis)
+
+    for a constant number i and operands of known length on the axis, up to the one it falls into.
+    """
+    inner = inner_node(match, operand(match), "Concat", alone=False)
+    if inner is None:
+        match.refuse("the operand is not a Concat")
+    index = operand(match, 1)
+    place = match.facts.scalar(index)
+    match.require(isinstance(place, int) and match.rank(index) == 0, "the index is not one constant number")
+    assert isinstance(place, int)
+    rank = match.rank(inner.outputs[0])
+    axis = nodes.int_attribute(match.root, "axis", 0) % rank
+    match.require(nodes.int_attribute(inner, "axis", 0) % rank == axis, "Gather and Concat work on different axes")
+    if place < 0:
+        total = match.shape(inner.outputs[0])[axis]
+        match.require(isinstance(total, int), "the index counts from an end that is not known")
+        assert isinstance(total, int)
+        place += total
+    for value in inner.inputs:
+        assert value is not None, "the operands of Concat are present"
+        length = match.shape(value)[axis]
+        match.require(isinstance(length, int), "the length of an operand is not known")
+        assert isinstance(length, int)
+        if 0 <= place < length:
+            match.binding.inner.append(inner)
+            kind = match.dtype(index)
+            return match.op("Gather", value, match.constant(_number(place, kind), kind), like=match.root)
+        place -= length
+    match.refuse("the index lies outside")
+
+
+def _number(place: int, kind: ir.DataType) -> np.ndarray:
+    return np.array(place, dtype=kind.numpy())
+
+
+RULES: tuple[Rule, ...] = (slice_of_slice, gather_of_unsqueeze, gather_of_concat)

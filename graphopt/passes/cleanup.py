@@ -1,0 +1,133 @@
+"""Clean-up: Constant nodes lifted to initializers; nodes, outputs, initializers, functions and imports nobody uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+import onnx_ir as ir
+
+from graphopt.model import constants, nodes
+from graphopt.rewrite.editor import Editor
+
+
+def lift_constants(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+    """Constant node  -->  initializer of the same graph.
+
+    Leaves alone Constants of functions (which cannot have initializers) and those that a graph returns.
+    """
+    for node in worklist:
+        if node.op_type != "Constant" or not nodes.is_standard(node) or node.graph is None:
+            continue
+        value = node.outputs[0]
+        if editor.is_in_function(node.graph) or value.is_graph_output() or nodes.has_reference_attributes(node):
+            continue
+        tensor = constants.of_constant_node(node)
+        if tensor is None:
+            continue  # a sparse tensor
+        if not editor.accept("lift-constants", value, [nodes.describe(node)], ()):
+            continue
+        name = value.name
+        value.name = None
+        initializer = ir.Value(
+            name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()), const_value=tensor
+        )
+        tensor.name = name
+        node.graph.register_initializer(initializer)
+        editor.raise_ir_version()
+        readers = value.consumers()
+        value.replace_all_uses_with(initializer)
+        editor.remove(node)
+        editor.touched.extend(readers)
+
+
+def remove_dead_nodes(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+    """A node whose outputs nothing reads  -->  nothing. Custom operators stay: they may have effects."""
+    for node in reversed(worklist):
+        if node.graph is None or not editor.is_dead(node):
+            continue
+        site = node.outputs[0] if node.outputs else node.name or ""
+        if editor.accept("remove-dead-nodes", site, [nodes.describe(node)], ()):
+            editor.sweep([node])
+
+
+def drop_unused_outputs(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+    """MaxPool's indices, Dropout's mask, LSTM's states that nothing reads  -->  not asked for."""
+    for node in worklist:
+        if node.graph is None or len(node.outputs) < 2 or not nodes.is_standard(node) or nodes.has_subgraphs(node):
+            continue
+        keep = len(node.outputs)
+        while keep > 1 and not nodes.is_used(node.outputs[keep - 1]):
+            keep -= 1
+        if keep == len(node.outputs) or keep < _least_outputs(node, editor.facts.opset(node)):
+            continue
+        if editor.accept("drop-unused-outputs", node.outputs[0], [nodes.describe(node)], ()):
+            node.resize_outputs(keep)
+
+
+def _least_outputs(node: ir.Node, opset: int) -> int:
+    """How many outputs the operator must have. A Split's outputs say how it splits, so none may go."""
+    if node.op_type == "Split":
+        return len(node.outputs)
+    try:
+        return int(onnx.defs.get_schema(node.op_type, opset, "").min_output)
+    except onnx.defs.SchemaError:
+        return len(node.outputs)
+
+
+def remove_unused_definitions(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+    """Initializers, model-local functions and opset imports that nothing uses  -->  nothing.
+
+    An initializer that is also an input stays: it is that input's default.
+    """
+    model = editor.model
+    for graph in nodes.graphs_of(model):
+        for name, value in list(graph.initializers.items()):
+            if nodes.is_used(value) or value.is_graph_input():
+                continue
+            if editor.accept("remove-unused-initializers", value):
+                graph.initializers.pop(name)
+    _remove_functions(editor)
+    _remove_imports(editor)
+
+
+def _remove_functions(editor: Editor) -> None:
+    model = editor.model
+    used: set[ir.OperatorIdentifier] = set()
+    pending: list[ir.Graph] = [model.graph]
+    while pending:
+        for node in nodes.nodes_of(pending.pop()):
+            identifier = node.op_identifier()
+            if identifier in model.functions and identifier not in used:
+                used.add(identifier)
+                pending.append(model.functions[identifier].graph)
+    for identifier in [identifier for identifier in model.functions if identifier not in used]:
+        if editor.accept("remove-unused-functions", "::".join(filter(None, identifier))):
+            del model.functions[identifier]
+
+
+def _remove_imports(editor: Editor) -> None:
+    """The standard domain's import stays: a model must have one."""
+    model = editor.model
+    domains = {node.domain for node in nodes.nodes_of(model.graph)}
+    domains |= {node.domain for function in model.functions.values() for node in nodes.nodes_of(function.graph)}
+    domains |= {identifier[0] for identifier in model.functions}
+    for domain in [domain for domain in model.graph.opset_imports if domain not in ("", "ai.onnx", *domains)]:
+        if editor.accept("remove-unused-imports", domain):
+            del model.graph.opset_imports[domain]
+
+
+def write_out_small_splats(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+    """ConstantOfShape of a small known shape  -->  initializer, smallest first, while the budget for growth lasts."""
+    found = []
+    for node in worklist:
+        if node.graph is None or node.op_type != "ConstantOfShape" or not nodes.is_standard(node):
+            continue
+        array = editor.facts.array(node.outputs[0])
+        if array is not None and not node.outputs[0].is_graph_output():
+            found.append((array.nbytes, len(found), node))
+    for size, _, node in sorted(found, key=lambda item: item[:2]):
+        if size > editor.budget:
+            return
+        editor.write_out(node, "write-out-small-splats")
+        editor.budget -= size

@@ -1,0 +1,61 @@
+"""If with a known condition becomes the branch that is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from graphopt.model import nodes
+from graphopt.rewrite.editor import Editor
+
+
+def resolve_constant_if(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+    """If(true) { then } else { otherwise }  -->  then
+
+    Leaves alone a branch whose result is a value of the outer scope, or a constant, and that the surrounding graph
+    returns: an output must be computed under its own name.
+    """
+    for node in worklist:
+        if node.graph is None or node.op_type != "If" or not nodes.is_standard(node):
+            continue
+        condition = editor.facts.scalar(node.inputs[0])
+        if condition is None:
+            held = None if node.inputs[0] is None else editor.facts.content(node.inputs[0])
+            if held is None or held.size != 1 or not isinstance(held.reshape(-1)[0], bool):
+                continue
+            condition = held.reshape(-1)[0]
+        attribute = node.attributes.get("then_branch" if condition else "else_branch")
+        if attribute is None or attribute.is_ref():
+            continue
+        branch = attribute.as_graph()
+        if any(
+            output.is_graph_output() and (new.producer() is None or new.producer().graph is not branch)  # type: ignore[union-attr]
+            for output, new in zip(node.outputs, branch.outputs, strict=True)
+        ):
+            continue
+        if len(set(branch.outputs)) < len(branch.outputs) and any(o.is_graph_output() for o in node.outputs):
+            continue
+        if editor.accept("resolve-constant-if", node.outputs[0], [nodes.describe(node)], ()):
+            _inline(editor, node, branch)
+
+
+def _inline(editor: Editor, node: ir.Node, branch: ir.Graph) -> None:
+    """Move the branch's initializers and nodes in front of the If and let its readers use the branch's results."""
+    graph = node.graph
+    assert graph is not None, "the If is in a graph"
+    results = list(branch.outputs)
+    branch.outputs.clear()
+    for name, value in list(branch.initializers.items()):
+        branch.initializers.pop(name)
+        value.name = name if name not in graph.initializers else editor.unique(name)
+        graph.register_initializer(value)
+    editor.raise_ir_version()
+    moved = list(branch)
+    branch.remove(moved)
+    graph.insert_before(node, moved)
+    for old, new in zip(node.outputs, results, strict=True):
+        editor.replace_value(old, new)
+    editor.touched.extend(moved)
+    editor.sweep([node])
+    editor.rescope(moved, graph)

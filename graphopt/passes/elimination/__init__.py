@@ -1,0 +1,8 @@
+"""Elimination: nodes whose output is one of their inputs, bit for bit."""
+
+from __future__ import annotations
+
+from graphopt.passes.elimination import elementwise, movement, window
+from graphopt.rewrite.rule import Rule
+
+RULES: tuple[Rule, ...] = (*elementwise.RULES, *movement.RULES, *window.RULES)

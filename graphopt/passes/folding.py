@@ -1,0 +1,171 @@
+"""Constant folding by net bytes: what shrinks or keeps the file is computed now, what would grow it stays computed.
+
+A *cone* is a set of nodes that depend on constants only; its *frontier* are the values that other nodes read. Only the
+frontier is written out, and only when that costs no more bytes than the constants it makes superfluous, or fits the
+budget for growth. A frontier tensor of one repeated value (a splat) becomes a ConstantOfShape. When a frontier
+value is refused its node stays, and the node's own inputs become the frontier.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model import constants, nodes
+from graphopt.model.evaluate import evaluate
+from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.rule import SPLAT_BYTES, Match, Refused, bind
+
+RULE = "fold-constants"
+
+ALWAYS = 64  # bytes; a scalar costs less than the node that computes it
+LARGEST = 1 << 28  # bytes; above this a constant is not even computed
+# Dequantized weights are folded by nobody: four times the bytes, and the quantized kernel is lost.
+NEVER = frozenset({"DequantizeLinear", "Constant"})
+
+
+def fold_constants(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+    """constant subgraph  -->  its value, where the file does not grow; splats stay unwritten."""
+    foldable: dict[ir.Node, None] = {}
+    for node in worklist:
+        if node.graph is not None and _is_foldable(editor, node, foldable):
+            foldable[node] = None
+    wanted = {
+        output: None
+        for node in foldable
+        for output in node.outputs
+        if output.is_graph_output() or any(user not in foldable for user in output.consumers())
+    }
+    folder = _Folder(editor, foldable)
+    for node in reversed(foldable):
+        if editor.finished:
+            return
+        outputs = [output for output in node.outputs if output in wanted]
+        if outputs and node.graph is not None and not folder.fold(node, outputs):
+            wanted.update(dict.fromkeys(value for value in node.inputs if value is not None))
+
+
+def _is_foldable(editor: Editor, node: ir.Node, cone: dict[ir.Node, None]) -> bool:
+    if node.op_type in NEVER or node.domain not in ("", "ai.onnx.ml") or not node.inputs:
+        return False
+    if nodes.has_reference_attributes(node) or nodes.has_subgraphs(node) or not editor.facts.is_pure(node):
+        return False
+    return all(v is None or v.producer() in cone or editor.facts.is_constant(v) for v in node.inputs)
+
+
+class _Folder:
+    """Evaluates cones, remembering values, and spends the budget for growth."""
+
+    def __init__(self, editor: Editor, cone: dict[ir.Node, None]) -> None:
+        self.editor = editor
+        self.facts = editor.facts
+        self.cone = cone
+        self.values: dict[ir.Value, np.ndarray | None] = {}
+        self.credited: set[ir.Value] = set()
+
+    def fold(self, node: ir.Node, outputs: Sequence[ir.Value]) -> bool:
+        """Write the node's wanted outputs out; False when that is refused."""
+        for output in outputs:
+            shape, dtype = self.facts.static_shape(output), self.facts.dtype(output)
+            expands = node.op_type in ("Expand", "ConstantOfShape", "Tile", "Range")
+            if shape is not None and dtype is not None and not expands and np.prod(shape) * dtype.itemsize > LARGEST:
+                return False
+        arrays = [self.value(output) for output in outputs]
+        if any(array is None for array in arrays):
+            return False
+        known = [array for array in arrays if array is not None]
+        # A ConstantOfShape stays one; the last pass writes the small ones out.
+        if node.op_type == "ConstantOfShape" and known[0].nbytes > ALWAYS:
+            return False
+        written = sum(0 if constants.is_splat(array) and array.nbytes > SPLAT_BYTES else array.nbytes for array in known)
+        if any(constants.is_splat(a) and a.nbytes > LARGEST for a in known) and self.facts.opset(node) < 9:
+            return False
+        growth = written - (self._freed(node) if written > ALWAYS else written)
+        if growth > self.editor.budget:
+            return False
+        match = Match(node, bind(node), self.facts)
+        replacements: list[ir.Value | None] = []
+        for output in node.outputs:
+            array = self.values.get(output) if output in outputs else None
+            if array is None:
+                replacements.append(None)
+                continue
+            replacements.append(match.constant(array, self._dtype(output, array), name=_name(output)))
+        try:
+            done = self.editor.apply(RULE, match, replacements)
+        except Refused:
+            self.editor.discard(match)
+            return False
+        if done and growth > 0:
+            self.editor.budget -= growth
+        return done
+
+    def _dtype(self, output: ir.Value, array: np.ndarray) -> ir.DataType:
+        known = self.facts.dtype(output)
+        if known is not None:
+            return known
+        return ir.DataType.STRING if array.dtype.kind in "OSU" else ir.DataType.from_numpy(array.dtype)
+
+    def value(self, value: ir.Value) -> np.ndarray | None:
+        """The data of a value of the cone or of a constant; computed once, None when it cannot be."""
+        pending = [value]
+        while pending:
+            current = pending[-1]
+            if current in self.values:
+                pending.pop()
+                continue
+            producer = current.producer()
+            if producer is None or producer not in self.cone or producer.op_type == "ConstantOfShape":
+                array = self.facts.array(current)
+                if array is not None or producer is None or producer not in self.cone:
+                    self.values[current] = array
+                    pending.pop()
+                    continue
+            missing = [v for v in producer.inputs if v is not None and v not in self.values]
+            if missing:
+                pending.extend(missing)
+                continue
+            self._evaluate(producer)
+            pending.pop()
+        return self.values[value]
+
+    def _evaluate(self, node: ir.Node) -> None:
+        inputs = [None if value is None else self.values[value] for value in node.inputs]
+        results: Sequence[np.ndarray | None] | None = None
+        if all(value is None or array is not None for value, array in zip(node.inputs, inputs, strict=True)):
+            results = evaluate(node, inputs, self.facts.opset(node, node.domain))
+        if results is None:
+            results = [None] * len(node.outputs)
+        for output, result in itertools.zip_longest(node.outputs, results):
+            if output is not None:
+                self.values[output] = result
+
+    def _freed(self, node: ir.Node) -> int:
+        """The bytes of constants that only this node's cone reads; each constant is credited once."""
+        freed = 0
+        pending, seen = [node], {node}
+        while pending:
+            current = pending.pop()
+            for value in current.inputs:
+                if value is None:
+                    continue
+                producer = value.producer()
+                if producer in self.cone and producer is not None:
+                    if producer not in seen:
+                        seen.add(producer)
+                        pending.append(producer)
+                    continue
+                tensor = self.facts.tensor(value)
+                if tensor is None or value in self.credited or value.is_graph_input() or value.is_graph_output():
+                    continue
+                if all(user in self.cone for user in value.consumers()):
+                    self.credited.add(value)
+                    freed += tensor.nbytes
+        return freed
+
+
+def _name(value: ir.Value) -> str | None:
+    return f"{value.name}/folded" if value.name else None

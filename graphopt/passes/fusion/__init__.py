@@ -1,0 +1,5 @@
+"""Fusion: several operators that spell out one operator of the standard become that operator."""
+
+from graphopt.rewrite.rule import Rule
+
+RULES: tuple[Rule, ...] = ()

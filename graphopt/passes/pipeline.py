@@ -1,0 +1,50 @@
+"""The order of the passes, one tuple per stage, read from top to bottom."""
+
+from __future__ import annotations
+
+from graphopt.passes import algebra, cleanup, conditionals, elimination, folding, fusion, shapes, sharing, weights
+from graphopt.rewrite.driver import Pass
+from graphopt.rewrite.rule import Rule
+
+# Repeated until nothing changes.
+STANDARD: tuple[Pass, ...] = (
+    Pass("lift-constants", 0, run=cleanup.lift_constants),
+    Pass("remove-dead-nodes", 0, run=cleanup.remove_dead_nodes),
+    Pass("elimination", 0, elimination.RULES),
+    Pass("share-equal-initializers", 0, run=sharing.share_equal_initializers),
+    Pass("shape-arithmetic", 1, shapes.RULES),
+    Pass("fold-constants", 1, run=folding.fold_constants),
+    Pass("resolve-constant-if", 1, run=conditionals.resolve_constant_if),
+    Pass("merge-common-subexpressions", 1, run=sharing.merge_common_subexpressions),
+    Pass("merge-equal-contents", 1, run=shapes.merge_equal_contents),
+    Pass("algebra", 1, algebra.RULES),
+    Pass("weights", 2, weights.RULES),
+    Pass("fusion", 2, fusion.RULES),
+)
+
+# Once, at the end.
+FINISH: tuple[Pass, ...] = (
+    Pass("write-out-small-splats", 1, run=cleanup.write_out_small_splats),
+    Pass("drop-unused-outputs", 0, run=cleanup.drop_unused_outputs),
+    Pass("share-equal-initializers-at-the-end", 0, run=sharing.share_equal_initializers),
+    Pass("remove-unused-definitions", 0, run=cleanup.remove_unused_definitions),
+)
+
+
+def names() -> tuple[str, ...]:
+    """The names that `--skip` takes, in order."""
+    return tuple(step.name for step in (*STANDARD, *FINISH))
+
+
+def select(stage: tuple[Pass, ...], level: int, skip: frozenset[str]) -> tuple[Pass, ...]:
+    """The passes of a stage up to a level, without the skipped ones; their rules are cut to the level too."""
+    return tuple(
+        Pass(step.name, step.level, tuple(rule for rule in step.rules if rule.level <= level and rule.name not in skip), step.run)
+        for step in stage
+        if step.level <= level and step.name not in skip
+    )
+
+
+def rules() -> tuple[Rule, ...]:
+    """Every rule of every pass."""
+    return tuple(rule for step in (*STANDARD, *FINISH) for rule in step.rules)

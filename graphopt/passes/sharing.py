@@ -1,0 +1,148 @@
+"""Computing once: common subexpressions and equal initializers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Sequence
+
+import onnx_ir as ir
+
+from graphopt.model import constants, nodes
+from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.pattern import COMMUTATIVE
+
+SAMPLE = 4096  # elements that decide whether two large tensors are worth comparing
+
+
+def merge_common_subexpressions(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+    """y1 = f(x), y2 = f(x)  -->  y1 for both; Add(a, b) equals Add(b, a).
+
+    Inside a subgraph, also what an outer graph has computed before. Leaves alone: random and unknown custom operators,
+    nodes with subgraphs, and two graph outputs (each must keep its name).
+    """
+    if not worklist:
+        return
+    for graph in (editor.model.graph, *(function.graph for function in editor.model.functions.values())):
+        _merge_in(editor, graph, [])
+
+
+def _merge_in(editor: Editor, graph: ir.Graph, outer: list[dict[Hashable, ir.Node]]) -> None:
+    table: dict[Hashable, ir.Node] = {}
+    scopes = [*outer, table]
+    for node in list(graph):
+        if node.graph is None or editor.finished:
+            continue
+        for inner in nodes.subgraphs(node):
+            _merge_in(editor, inner, scopes)
+        key = _key(editor, node)
+        if key is None:
+            continue
+        first = next((scope[key] for scope in reversed(scopes) if key in scope), None)
+        if first is None or first.graph is None:  # none yet, or swept away since
+            table[key] = node
+        elif not _merge(editor, node, first):
+            table.setdefault(key, node)
+
+
+def _key(editor: Editor, node: ir.Node) -> Hashable | None:
+    """Equal for nodes that compute the same; None for nodes that must not be merged."""
+    if nodes.has_subgraphs(node) or not editor.facts.is_pure(node):
+        return None
+    inputs: list[int | None] = [None if value is None else id(value) for value in node.inputs]
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    if node.op_type in COMMUTATIVE and nodes.is_standard(node) and editor.facts.opset(node) >= 7:
+        inputs.sort(key=lambda item: -1 if item is None else item)
+    attributes = []
+    for name, attribute in sorted(node.attributes.items()):
+        value = _attribute_key(attribute)
+        if value is None:
+            return None
+        attributes.append((name, value))
+    present = tuple(bool(output.name) for output in node.outputs)
+    return (node.domain, node.op_type, node.overload, tuple(inputs), tuple(attributes), len(present))
+
+
+def _attribute_key(attribute: ir.Attr) -> Hashable | None:
+    if attribute.is_ref():
+        return ("reference", attribute.ref_attr_name)
+    if attribute.type == ir.AttributeType.TENSOR:
+        tensor = attribute.as_tensor()
+        return (str(tensor.dtype), tuple(tensor.shape.numpy()), hashlib.sha256(tensor.tobytes()).digest())
+    if attribute.type in (ir.AttributeType.FLOAT, ir.AttributeType.INT, ir.AttributeType.STRING):
+        return (attribute.type.name, repr(attribute.value))
+    if attribute.type in (ir.AttributeType.FLOATS, ir.AttributeType.INTS, ir.AttributeType.STRINGS):
+        return (attribute.type.name, repr(tuple(attribute.value)))
+    return None
+
+
+def _merge(editor: Editor, node: ir.Node, first: ir.Node) -> bool:
+    pairs = [(old, new) for old, new in zip(node.outputs, first.outputs, strict=True) if nodes.is_used(old)]
+    if any(old.is_graph_output() and (new.is_graph_output() or old.graph is not new.graph) for old, new in pairs):
+        return False
+    if not pairs or not editor.accept(
+        "merge-common-subexpressions", node.outputs[0], [nodes.describe(node)], [nodes.describe(first)]
+    ):
+        return False
+    for old, new in pairs:
+        editor.replace_value(old, new)
+    editor.sweep([node])
+    return True
+
+
+def share_equal_initializers(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+    """Two initializers with the same type, dims and bytes  -->  one.
+
+    Large tensors are compared in full only when a sample of them agrees, so that memory-mapped weights are rarely read.
+    """
+    graph = editor.model.graph
+    first: dict[Hashable, list[ir.Value]] = {}
+    for value in list(graph.initializers.values()):
+        tensor = constants.of_initializer(value)
+        if tensor is None or value.is_graph_output():
+            continue
+        candidates = first.setdefault((tensor.dtype, tuple(tensor.shape.numpy())), [])
+        candidates.append(value)
+    for group in first.values():
+        if len(group) > 1:
+            _share_group(editor, group)
+
+
+def _share_group(editor: Editor, group: Sequence[ir.Value]) -> None:
+    kept: dict[Hashable, list[ir.Value]] = {}
+    for value in group:
+        tensor = value.const_value
+        assert tensor is not None, "only initializers with data are grouped"
+        alike = kept.setdefault(_sample(tensor), [])
+        twin = next((other for other in alike if _equal(other.const_value, tensor)), None)
+        if twin is None:
+            alike.append(value)
+        elif not value.is_graph_input() and editor.accept("share-equal-initializers", value, (), ()):
+            readers = value.consumers()
+            value.replace_all_uses_with(twin)
+            assert value.graph is not None and value.name is not None, "it is an initializer of a graph"
+            value.graph.initializers.pop(value.name)
+            editor.touched.extend(readers)
+
+
+def _sample(tensor: ir.TensorProtocol) -> Hashable:
+    if tensor.dtype == ir.DataType.STRING:
+        return tuple(tensor.numpy().reshape(-1)[:SAMPLE].tolist())
+    array = tensor.numpy().reshape(-1)
+    step = max(1, array.size // SAMPLE)
+    return array[::step].tobytes()
+
+
+def _equal(left: ir.TensorProtocol | None, right: ir.TensorProtocol) -> bool:
+    if left is None:
+        return False
+    if right.size <= SAMPLE:
+        return True  # the sample was everything
+    one, other = left.numpy().reshape(-1), right.numpy().reshape(-1)
+    chunk = 1 << 22
+    return all(
+        one[start : start + chunk].tobytes() == other[start : start + chunk].tobytes()
+        for start in range(0, one.size, chunk)
+    )
+
+

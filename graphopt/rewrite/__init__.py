@@ -1,0 +1,1 @@
+"""Rewriting: patterns, rules, the driver, and the check that the result equals the original."""

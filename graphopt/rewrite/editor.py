@@ -1,0 +1,333 @@
+"""The one room where the graph changes: replacing, removing and naming, counted and logged.
+
+Every change passes `accept`, which numbers it. A run is therefore a sequence of numbered changes that can be cut short
+(`stop_after`) or lack single members (`blocked`), and repeats exactly for the same input: that is what bisection needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model import constants, nodes
+from graphopt.model.dims import is_static, to_ir
+from graphopt.model.facts import Facts
+from graphopt.model.save import weight_bytes
+from graphopt.rewrite.record import Rewrite
+from graphopt.rewrite.rule import Match, Refused, bind
+
+# How much all constants together may add to the file: what folding writes out is bought from this.
+GROWTH_BYTES = 4096
+GROWTH_SHARE = 100  # one hundredth of the weights
+PROVENANCE = "graphopt.from"  # metadata key on a node that stands for several
+
+
+class Editor:
+    """Changes one model in place and keeps its facts, names and log right."""
+
+    def __init__(
+        self, model: ir.Model, *, stop_after: int | None = None, blocked: frozenset[tuple[str, str]] = frozenset()
+    ) -> None:
+        self.model = model
+        self.facts = Facts(model)
+        self.log: list[Rewrite] = []
+        self.touched: list[ir.Node] = []
+        self.stop_after = stop_after
+        self.blocked = blocked
+        self.pass_name = ""
+        self.budget = GROWTH_BYTES + weight_bytes(model) // GROWTH_SHARE
+        self._names: set[str] = set()
+        self._function_graphs: set[int] = set()
+        self._describes_values = False
+        for graph in nodes.graphs_of(model):
+            self._names.update(value.name for value in graph.inputs if value.name)
+            self._names.update(graph.initializers)
+            for node in graph:
+                if node.name:
+                    self._names.add(node.name)
+                for output in node.outputs:
+                    if output.name:
+                        self._names.add(output.name)
+                    if output.shape is not None and not output.is_graph_output():
+                        self._describes_values = True
+        for function in model.functions.values():
+            self._mark_function(function.graph)
+
+    def _mark_function(self, graph: ir.Graph) -> None:
+        self._function_graphs.add(id(graph))
+        for node in graph:
+            for inner in nodes.subgraphs(node):
+                self._mark_function(inner)
+
+    # -- the gate -------------------------------------------------------------------------------------------------
+
+    def accept(self, rule: str, site: ir.Value | str, before: Sequence[str] = (), after: Sequence[str] = ()) -> bool:
+        """Whether the change may happen; a change that may is numbered and logged."""
+        name = site if isinstance(site, str) else (site.name or "")
+        if self.finished or self.is_blocked(rule, name):
+            return False
+        record = Rewrite(len(self.log) + 1, self.pass_name, rule, name, tuple(before), tuple(after))
+        self.log.append(record)
+        return True
+
+    def is_blocked(self, rule: str, site: str) -> bool:
+        """Whether this rewrite, or its whole rule, has been taken back before."""
+        return (rule, site) in self.blocked or (rule, "*") in self.blocked
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has reached `stop_after`."""
+        return self.stop_after is not None and len(self.log) >= self.stop_after
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def unique(self, base: str) -> str:
+        """A name that nothing in the model has, made from `base`."""
+        name, number = base, 0
+        while name in self._names or not name:
+            number += 1
+            name = f"{base}_{number}"
+        self._names.add(name)
+        return name
+
+    # -- changes --------------------------------------------------------------------------------------------------
+
+    def apply(self, rule: str, match: Match, replacement: ir.Value | Sequence[ir.Value | None]) -> bool:
+        """Put a match's new nodes in place of the root's outputs; False when the gate says no.
+
+        Raises Refused when an output of the graph would have to be renamed, which must not happen.
+        """
+        root = match.root
+        values = [replacement] if isinstance(replacement, ir.Value) else list(replacement)
+        values += [None] * (len(root.outputs) - len(values))
+        made = set(match.new_nodes)
+        for old, new in zip(root.outputs, values, strict=True):
+            if new is None:
+                if nodes.is_used(old):
+                    raise Refused(f"output '{old.name}' is read and has no replacement")
+            elif old.is_graph_output() and not self._can_take_over(old, new, made):
+                raise Refused(f"'{new.name}' would have to be renamed to the graph output '{old.name}'")
+        before = [nodes.describe(node) for node in match.binding.inner]
+        after = [node.op_type for node in match.new_nodes]
+        if not self.accept(rule, root.outputs[0], before, after):
+            self.discard(match)
+            return False
+        graph = root.graph
+        assert graph is not None, "a match lies in a graph"
+        for constant in match.new_constants:
+            if constant.uses() or constant in values:
+                self.add_constant(graph, constant, root)
+        self._describe(rule, match, values)
+        for node in match.new_nodes:
+            self._insert(node, root)
+        for old, new in zip(root.outputs, values, strict=True):
+            if new is not None:
+                self.replace_value(old, new)
+        neighbours = [v.producer() for node in match.binding.inner for v in node.inputs if v is not None]
+        self.sweep([root])
+        self.touched.extend(match.new_nodes)
+        self.touched.extend(n for n in neighbours if n is not None and n.graph is not None)
+        return True
+
+    def discard(self, match: Match) -> None:
+        """Take apart nodes that were built and not wanted, so that they do not count as readers."""
+        for node in match.new_nodes:
+            for index in range(len(node.inputs)):
+                node.replace_input_with(index, None)
+
+    def _describe(self, rule: str, match: Match, values: Sequence[ir.Value | None]) -> None:
+        """Hand on name, doc string and metadata of the replaced nodes and say where the new one came from."""
+        main = next((v.producer() for v in values if v is not None and v.producer() in match.new_nodes), None)
+        if main is None:
+            return
+        root = match.root
+        main.name, root.name = root.name, None
+        main.doc_string = root.doc_string
+        for node in reversed(match.binding.inner):
+            main.metadata_props.update(node.metadata_props)
+        sources = [node.name for node in match.binding.inner if node is not root and node.name]
+        earlier = main.metadata_props.get(PROVENANCE)
+        if sources or main.op_type != root.op_type:
+            line = f"{rule}({', '.join(filter(None, [root.op_type, *sources]))})"
+            main.metadata_props[PROVENANCE] = line if earlier is None else f"{earlier}; {line}"
+
+    def _insert(self, node: ir.Node, before: ir.Node) -> None:
+        assert before.graph is not None, "new nodes are put before a node that is in a graph"
+        if not node.name:
+            node.name = self.unique(f"{before.outputs[0].name}/{node.op_type}")
+        for output in node.outputs:
+            if not output.name:
+                output.name = self.unique(f"{node.name}_output")
+        before.graph.insert_before(before, node)
+        for output in node.outputs:
+            self._describe_value(output)
+
+    def _describe_value(self, value: ir.Value) -> None:
+        """Write type and dims of a new value into the file when the file had such descriptions."""
+        if not self._describes_values:
+            return
+        known = self.facts.known(value)
+        if known.type is not None and known.shape is not None and is_static(known.shape):
+            value.type = known.type
+            value.shape = ir.Shape([to_ir(dim) for dim in known.shape])
+
+    def add_constant(self, graph: ir.Graph, value: ir.Value, before: ir.Node) -> None:
+        """Add a new constant: an initializer, or a Constant node inside a function, which cannot have initializers."""
+        value.name = self.unique(value.name or f"{before.outputs[0].name}/constant")
+        tensor = value.const_value
+        assert tensor is not None, "a new constant has data"
+        if id(graph) in self._function_graphs:
+            node = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], num_outputs=1)
+            node.outputs[0].name = self.unique(f"{value.name}_value")
+            self._insert(node, before)
+            for user, index in value.uses():
+                user.replace_input_with(index, node.outputs[0])
+            return
+        tensor.name = value.name
+        graph.register_initializer(value)
+        self.raise_ir_version()
+
+    def raise_ir_version(self) -> None:
+        """Before IR version 4 an initializer had to be an input; the signature must not grow for a new one."""
+        if self.model.ir_version is not None and self.model.ir_version < 4:
+            self.model.ir_version = 4
+
+    def is_in_function(self, graph: ir.Graph) -> bool:
+        """Whether the graph is a function's body or lies inside one."""
+        return id(graph) in self._function_graphs
+
+    def rescope(self, moved: Iterable[ir.Node], graph: ir.Graph) -> None:
+        """Tell the facts about subgraphs of nodes that were moved into `graph`."""
+        for node in moved:
+            for inner in nodes.subgraphs(node):
+                self.facts.register(inner, graph)
+
+    def write_out(self, node: ir.Node, rule: str) -> bool:
+        """Replace a node whose data is known by that data."""
+        array, dtype = self.facts.array(node.outputs[0]), self.facts.dtype(node.outputs[0])
+        assert array is not None and dtype is not None, "the caller has looked"
+        match = Match(node, bind(node), self.facts)
+        return self.apply(rule, match, match.constant(np.ascontiguousarray(array), dtype))
+
+    def _can_take_over(self, old: ir.Value, new: ir.Value, made: set[ir.Node]) -> bool:
+        """Whether `new` can carry the name of the graph output `old`."""
+        producer = new.producer()
+        if producer is None:
+            if new.is_graph_input() or new.is_graph_output() or not new.is_initializer():
+                is_new_constant = new.graph is None and new.const_value is not None
+                return is_new_constant and id(old.graph) == id(self.model.graph)
+            return False
+        if producer in made:
+            return True
+        return producer.graph is old.graph and not new.is_graph_output()
+
+    def replace_value(self, old: ir.Value, new: ir.Value) -> None:
+        """Let every reader of `old`, and the graph's outputs, use `new`; `new` takes over the name of an output."""
+        known_old, known_new = self.facts.known(old), self.facts.known(new)
+        readers = list(old.consumers())
+        if old.is_graph_output():
+            graph = old.graph
+            assert graph is not None, "a graph output belongs to a graph"
+            new.type, new.shape = old.type, old.shape
+            new.doc_string = old.doc_string
+            new.metadata_props.update(old.metadata_props)
+            old.replace_all_uses_with(new, replace_graph_outputs=True)
+            self._take_name(old, new)
+        else:
+            old.replace_all_uses_with(new)
+            if new.producer() is not None and not new.is_graph_output() and old.name and self._is_made_name(new):
+                self._take_name(old, new)
+        self.touched.extend(readers)
+        if known_new.shape is not None and known_old.shape != known_new.shape or known_new.content is not None:
+            self._refresh(readers)
+
+    def _is_made_name(self, value: ir.Value) -> bool:
+        producer = value.producer()
+        return producer is not None and value.name is not None and value.name.endswith("_output") and (
+            producer.name is not None and value.name.startswith(producer.name)
+        )
+
+    def _take_name(self, old: ir.Value, new: ir.Value) -> None:
+        name = old.name
+        old.name = None if not old.is_initializer() else self.unique(f"{name}_old")
+        new.name = name
+
+    def _refresh(self, readers: Iterable[ir.Node]) -> None:
+        """Infer again what stands below a value of which more is known now, as far as it makes a difference."""
+        pending = [node for node in readers if node.graph is not None]
+        while pending:
+            node = pending.pop()
+            earlier = [self.facts.known(output) for output in node.outputs]
+            for output in node.outputs:
+                self.facts.forget(output)
+            for output, before in zip(node.outputs, earlier, strict=True):
+                after = self.facts.known(output)
+                unchanged = before.shape == after.shape and _same_content(before.content, after.content)
+                if unchanged or not _more_known(before.shape, after.shape, before.content, after.content):
+                    self.facts.set_known(output, before)
+                else:
+                    pending.extend(output.consumers())
+                    self.touched.extend(output.consumers())
+
+    def sweep(self, candidates: Iterable[ir.Node]) -> None:
+        """Remove those nodes that nothing reads any more, and then those that only they had read."""
+        pending = list(candidates)
+        while pending:
+            node = pending.pop()
+            if node.graph is None or not self.is_dead(node):
+                continue
+            producers = [value.producer() for value in node.inputs if value is not None]
+            for value in nodes.implicit_inputs(node) if nodes.has_subgraphs(node) else ():
+                producers.append(value.producer())
+            self.remove(node)
+            alive = [producer for producer in producers if producer is not None and producer.graph is not None]
+            pending.extend(alive)
+            self.touched.extend(alive)
+
+    def is_dead(self, node: ir.Node) -> bool:
+        """Whether nothing reads the node's outputs and it is not an operator unknown to us, which may have effects."""
+        if any(nodes.is_used(output) for output in node.outputs):
+            return False
+        return node.domain in ("", "ai.onnx.ml") or self.facts.is_pure(node)
+
+    def remove(self, node: ir.Node) -> None:
+        """Take a node that nothing reads out of its graph, and the nodes of its subgraphs off their inputs."""
+        assert node.graph is not None, "the node is in a graph"
+        for graph in nodes.subgraphs(node):
+            for inner in nodes.nodes_of(graph):
+                for index in range(len(inner.inputs)):
+                    inner.replace_input_with(index, None)
+        for output in node.outputs:
+            self.facts.forget(output)
+        node.graph.remove(node, safe=True)
+
+    def set_input(self, node: ir.Node, index: int, value: ir.Value | None) -> None:
+        """Give a node another input of equal meaning."""
+        node.replace_input_with(index, value)
+        self.touched.append(node)
+
+
+def _same_content(left: object, right: object) -> bool:
+    if left is None or right is None:
+        return left is right
+    return bool(getattr(left, "shape", None) == getattr(right, "shape", None)) and bool((left == right).all())  # type: ignore[union-attr, attr-defined]
+
+
+def _more_known(
+    before: tuple[object, ...] | None, after: tuple[object, ...] | None, old: object, new: object
+) -> bool:
+    """Whether inference has learned something: a shape or content where there was none, or a dim that was fresh."""
+    if old is None and new is not None:
+        return True
+    if after is None:
+        return False
+    if before is None:
+        return True
+    return len(before) == len(after) and any("?" in str(b) and "?" not in str(a) for b, a in zip(before, after, strict=True))
+
+
+def is_constant_graph_output(value: ir.Value) -> bool:
+    """Whether a graph returns an initializer as it is."""
+    return value.is_graph_output() and constants.of_initializer(value) is not None

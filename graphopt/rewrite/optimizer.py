@@ -1,0 +1,133 @@
+"""The whole run: passes, verification, and taking back whatever a check objects to.
+
+When the result differs from the original, the guilty rewrite is found by bisection over the numbered changes: a run cut
+after k changes is a model too, and can be checked. The guilty one is blocked and the run repeated; everything else stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from graphopt.model.signature import signature_of
+from graphopt.rewrite.driver import BrokenRewrite, Pass, run_passes
+from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.equivalence import OFF, UNCHANGED, Reference, Verification
+from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
+from graphopt.rewrite.runner import Workplace
+
+MAX_ROLLBACKS = 8  # single rewrites; after that the rules they belong to are blocked as a whole
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run delivers: the model, and the story of how it came to be."""
+
+    model: ir.Model
+    log: tuple[Rewrite, ...]
+    passes: tuple[PassRecord, ...]
+    rolled_back: tuple[Rollback, ...]
+    verification: Verification
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    model: ir.Model
+    log: tuple[Rewrite, ...]
+    passes: tuple[PassRecord, ...]
+
+
+def optimize_verified(
+    original: ir.Model,
+    stages: Sequence[Sequence[Pass]],
+    *,
+    stop_after: int | None = None,
+    seconds: float | None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run the stages on a copy of `original`; with `seconds` not None, check the result and roll back what is wrong."""
+    blocked: set[tuple[str, str]] = set()
+    rolled_back: list[Rollback] = []
+
+    def run(limit: int | None) -> _Run:
+        while True:
+            try:
+                return _run(original, stages, limit, frozenset(blocked), progress)
+            except BrokenRewrite as broken:
+                blocked.add((broken.rule, broken.site))
+                rolled_back.append(Rollback(broken.rule, broken.site, broken.reason))
+                if len(rolled_back) > MAX_ROLLBACKS:
+                    blocked.add((broken.rule, "*"))
+
+    result = run(stop_after)
+    if seconds is None:
+        return Outcome(result.model, result.log, result.passes, tuple(rolled_back), OFF)
+    if not result.log:
+        return Outcome(result.model, result.log, result.passes, tuple(rolled_back), UNCHANGED)
+    with Workplace() as workplace:
+        _tell(progress, "verification: running the original")
+        reference = Reference(workplace, original, seconds)
+        while True:
+            _tell(progress, "verification: comparing")
+            verdict = _check(reference, original, result.model)
+            if not result.log:
+                return Outcome(result.model, result.log, result.passes, tuple(rolled_back), UNCHANGED)
+            if verdict.status != "different":
+                return Outcome(result.model, result.log, result.passes, tuple(rolled_back), verdict)
+            _tell(progress, "verification: looking for the guilty rewrite")
+            guilty, reason = _bisect(reference, original, run, result, verdict.reason or "the results differ")
+            blocked.add((guilty.rule, guilty.site))
+            rolled_back.append(Rollback(guilty.rule, guilty.site, reason))
+            if len(rolled_back) > MAX_ROLLBACKS:
+                blocked.add((guilty.rule, "*"))
+            result = run(stop_after)
+
+
+def _run(
+    original: ir.Model,
+    stages: Sequence[Sequence[Pass]],
+    limit: int | None,
+    blocked: frozenset[tuple[str, str]],
+    progress: Progress | None,
+) -> _Run:
+    editor = Editor(original.clone(), stop_after=limit, blocked=blocked)
+    records: list[PassRecord] = []
+    for stage in stages:
+        records.extend(run_passes(editor, stage, progress))
+    return _Run(editor.model, tuple(editor.log), tuple(records))
+
+
+def _check(reference: Reference, original: ir.Model, candidate: ir.Model) -> Verification:
+    """The reference's verdict, after the signature's."""
+    verdict = reference.check(candidate)
+    changes = signature_of(original).differences(signature_of(candidate))
+    if not changes:
+        return verdict
+    return Verification(
+        "different", verdict.feeds, verdict.max_abs, verdict.max_rel, f"the signature changed: {changes[0]}",
+        verdict.excluded, verdict.sizes, verdict.engine, verdict.tolerance, verdict.limited,
+    )  # fmt: skip
+
+
+def _bisect(
+    reference: Reference, original: ir.Model, run: Callable[[int | None], _Run], bad: _Run, reason: str
+) -> tuple[Rewrite, str]:
+    """The first rewrite after which the model is wrong, and what was wrong then."""
+    good, wrong = 0, len(bad.log)
+    while wrong - good > 1:
+        middle = (good + wrong) // 2
+        verdict = _check(reference, original, run(middle).model)
+        if verdict.status == "different":
+            wrong, reason = middle, verdict.reason or reason
+        else:
+            good = middle
+    return bad.log[wrong - 1], reason
+
+
+def _tell(progress: Progress | None, text: str) -> None:
+    if progress is not None:
+        progress(text)

@@ -1,0 +1,205 @@
+"""A rule: a pattern, what must hold, and what is put in its place.
+
+    @rule(op("Add", op("Add", var("x"), const("a")), const("b")), level=1)
+    def add_of_add(match: Match) -> Replacement:
+        '''x + a + b  -->  x + (a + b)'''
+        a, b = match.array("a"), match.array("b")
+        match.require(a is not None and b is not None, "a constant is too large to read")
+        return match.op("Add", match["x"], match.constant(a + b))
+
+The function first states its conditions with `require` (a refusal carries the reason), then builds new nodes with
+`match.op` and `match.constant`; they join the graph only when the function returns and the driver agrees, so a refusal
+half way leaves nothing behind. It returns the values that replace the outputs of the pattern's last node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model import constants, content, dims
+from graphopt.model.facts import Facts
+from graphopt.model.infer.known import Known
+from graphopt.rewrite.pattern import Binding, Op
+
+Replacement = ir.Value | Sequence[ir.Value | None]
+AttributeValue = int | float | str | Sequence[int] | Sequence[float] | ir.TensorProtocol | ir.Attr
+
+
+class Refused(Exception):
+    """The pattern fits but a condition does not hold; the text says which."""
+
+
+class Match:
+    """One place where a rule's pattern fits, and the hands to rebuild it."""
+
+    def __init__(self, root: ir.Node, binding: Binding, facts: Facts) -> None:
+        self.root = root
+        self.facts = facts
+        self.binding = binding
+        self.new_nodes: list[ir.Node] = []
+        self.new_constants: list[ir.Value] = []
+        self.opset = facts.opset(root)
+
+    def __getitem__(self, name: str) -> ir.Value:
+        return self.binding.values[name]
+
+    def node(self, name: str) -> ir.Node:
+        """The node that the operator pattern called `name` stands for."""
+        return self.binding.nodes[name]
+
+    @property
+    def output(self) -> ir.Value:
+        """The first output of the pattern's last node."""
+        return self.root.outputs[0]
+
+    # -- conditions -----------------------------------------------------------------------------------------------
+
+    def require(self, condition: object, reason: str) -> None:
+        """Refuse with `reason` unless the condition holds."""
+        if not condition:
+            raise Refused(reason)
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Refuse."""
+        raise Refused(reason)
+
+    def shape(self, value: ir.Value | str) -> dims.Dims:
+        """The dims of a value (or of what a name is bound to); refuses when they are unknown."""
+        target = self[value] if isinstance(value, str) else value
+        shape = self.facts.shape(target)
+        if shape is None:
+            raise Refused(f"the shape of '{target.name}' is not known")
+        return shape
+
+    def static_shape(self, value: ir.Value | str) -> tuple[int, ...]:
+        """The dims as integers; refuses when one is not known."""
+        shape = dims.static(self.shape(value))
+        if shape is None:
+            target = self[value] if isinstance(value, str) else value
+            raise Refused(f"a dimension of '{target.name}' is not known")
+        return shape
+
+    def rank(self, value: ir.Value | str) -> int:
+        """The number of dims; refuses when unknown."""
+        return len(self.shape(value))
+
+    def dtype(self, value: ir.Value | str) -> ir.DataType:
+        """The element type; refuses when unknown."""
+        target = self[value] if isinstance(value, str) else value
+        kind = self.facts.dtype(target)
+        if kind is None:
+            raise Refused(f"the type of '{target.name}' is not known")
+        return kind
+
+    def array(self, value: ir.Value | str) -> np.ndarray:
+        """The data of a constant (read-only; may be a splat); refuses when it is not constant."""
+        target = self[value] if isinstance(value, str) else value
+        array = self.facts.array(target)
+        if array is None:
+            raise Refused(f"'{target.name}' is not a constant")
+        return array
+
+    def ints(self, value: ir.Value | None, what: str) -> tuple[int, ...]:
+        """The numbers of a constant integer vector; refuses, calling it `what`, when they are not known."""
+        found = self.facts.ints(value)
+        if found is None:
+            raise Refused(f"{what} is not constant")
+        return found
+
+    # -- building -------------------------------------------------------------------------------------------------
+
+    def op(
+        self,
+        op_type: str,
+        *inputs: ir.Value | None,
+        attributes: Mapping[str, AttributeValue | None] | None = None,
+        outputs: int = 1,
+        like: ir.Node | None = None,
+    ) -> ir.Value:
+        """A new standard node; attributes with the value None are left out; `like` also copies a node's attributes."""
+        return self.node_of(op_type, *inputs, attributes=attributes, outputs=outputs, like=like).outputs[0]
+
+    def node_of(
+        self,
+        op_type: str,
+        *inputs: ir.Value | None,
+        attributes: Mapping[str, AttributeValue | None] | None = None,
+        outputs: int = 1,
+        like: ir.Node | None = None,
+    ) -> ir.Node:
+        """As `op`, giving the node, for operators with several outputs."""
+        merged: dict[str, ir.Attr] = {} if like is None else dict(like.attributes)
+        for name, value in (attributes or {}).items():
+            merged.pop(name, None)
+            if value is not None:
+                merged[name] = value if isinstance(value, ir.Attr) else ir.convenience.convert_attribute(name, value)
+        trimmed = list(inputs)
+        while trimmed and trimmed[-1] is None:
+            trimmed.pop()
+        node = ir.Node("", op_type, trimmed, merged, num_outputs=outputs)
+        self.new_nodes.append(node)
+        return node
+
+    def constant(self, array: np.ndarray, dtype: ir.DataType | None = None, name: str | None = None) -> ir.Value:
+        """A new constant. A splat of more than a few elements becomes a ConstantOfShape where the opset has it."""
+        kind = dtype or ir.DataType.from_numpy(array.dtype)
+        if constants.is_splat(array) and array.nbytes > SPLAT_BYTES and self.opset >= 9:
+            shape = self.constant(np.array(array.shape, dtype=np.int64))
+            filler = ir.Tensor(np.ascontiguousarray(array[(0,) * array.ndim]).reshape(1), dtype=kind)
+            return self.op("ConstantOfShape", shape, attributes={"value": filler})
+        tensor = constants.to_tensor(array, kind)
+        value = ir.Value(name=name, type=ir.TensorType(kind), shape=ir.Shape(array.shape), const_value=tensor)
+        self.new_constants.append(value)
+        self.facts.set_known(value, Known(ir.TensorType(kind), tuple(array.shape), content.of_array(array)))
+        self.facts.set_array(value, array)
+        return value
+
+    def ints_constant(self, *numbers: int) -> ir.Value:
+        """A new int64 vector."""
+        return self.constant(np.array(numbers, dtype=np.int64))
+
+
+SPLAT_BYTES = 256  # a ConstantOfShape with its shape takes about as many bytes in a file
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A named local rewrite. `anchors` are the operator types at which it is tried ('*': every node)."""
+
+    name: str
+    pattern: Op | None
+    anchors: tuple[str, ...]
+    apply: Callable[[Match], Replacement]
+    level: int
+    doc: str
+
+
+def rule(pattern: Op, *, level: int, name: str | None = None) -> Callable[[Callable[[Match], Replacement]], Rule]:
+    """Make a rule of a function; its name is the function's with dashes."""
+
+    def make(function: Callable[[Match], Replacement]) -> Rule:
+        title = name or function.__name__.strip("_").replace("_", "-")
+        return Rule(title, pattern, pattern.types, function, level, (function.__doc__ or "").strip())
+
+    return make
+
+
+def any_node(*anchors: str, level: int) -> Callable[[Callable[[Match], Replacement]], Rule]:
+    """Make a rule that looks at single nodes of the given types (none given: every node) without a pattern."""
+
+    def make(function: Callable[[Match], Replacement]) -> Rule:
+        title = function.__name__.strip("_").replace("_", "-")
+        return Rule(title, None, anchors or ("*",), function, level, (function.__doc__ or "").strip())
+
+    return make
+
+
+def bind(root: ir.Node) -> Binding:
+    """The binding of a rule without a pattern: the node alone."""
+    return Binding({}, {}, [root])
+

@@ -1,0 +1,49 @@
+"""The comparison says no to every way of being wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.rewrite.tolerance import compare
+
+ONES = np.ones(4, np.float32)
+NAN = np.array([1, np.nan, 1, 1], np.float32)
+INF = np.array([1, np.inf, 1, 1], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "reason"),
+    [
+        (ONES, ONES.astype(np.float64), "the type is float64, it was float32"),
+        (ONES, np.ones(5, np.float32), "the shape is [5], it was [4]"),
+        (ONES, ONES * 1.02, "off by 2.0e-02, more than 1e-03 for float32"),
+        (ONES, NAN, "NaN stands in other places"),
+        (NAN, ONES, "NaN stands in other places"),
+        (ONES, INF, "infinity stands in other places"),
+        (INF, -INF, "infinity stands in other places"),
+        (np.arange(3), np.array([0, 1, 3]), "1 of 3 elements differ (int64 must be equal)"),
+        (np.array(["a", "b"]), np.array(["a", "c"]), "1 of 2 elements differ (<U1 must be equal)"),
+        ([ONES], [ONES, ONES], "a sequence has 2 elements, it had 1"),
+        (None, ONES, "one of the two is absent"),
+        ({"a": ONES}, {"b": ONES}, "the maps have different keys"),
+        (np.zeros(4, np.float32), ONES * 1e-9, "off by inf, more than 1e-03 for float32"),
+    ],
+)
+def test_says_no(expected: object, found: object, reason: str) -> None:
+    assert compare(expected, found).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("expected", "found"),
+    [
+        (ONES, ONES * (1 + 1e-6)),
+        (NAN, NAN.copy()),
+        (INF, INF.copy()),
+        (np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)),
+        ([ONES, NAN], [ONES, NAN]),
+        (np.array([1000.0, 1e-5]), np.array([1000.0, 2e-5])),  # far below the tensor's largest
+    ],
+)
+def test_says_yes(expected: object, found: object) -> None:
+    assert compare(expected, found).reason is None
