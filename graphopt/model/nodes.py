@@ -12,6 +12,18 @@ def is_standard(node: ir.Node) -> bool:
     return node.domain == ""
 
 
+class ReferenceAttribute(Exception):
+    """An attribute's value is only known where the surrounding function is called."""
+
+
+def attribute_of(node: ir.Node, name: str) -> ir.Attr | None:
+    """The attribute, None where it is not given; raises ReferenceAttribute when a function's caller gives it."""
+    attribute = node.attributes.get(name)
+    if attribute is not None and attribute.is_ref():
+        raise ReferenceAttribute(f"attribute '{name}' of {describe(node)} is given by the function's caller")
+    return attribute
+
+
 def has_reference_attributes(node: ir.Node) -> bool:
     """Whether an attribute's value is only known where the surrounding function is called."""
     return any(attribute.is_ref() for attribute in node.attributes.values())
@@ -19,25 +31,25 @@ def has_reference_attributes(node: ir.Node) -> bool:
 
 def int_attribute(node: ir.Node, name: str, default: int) -> int:
     """The value of an int attribute, or the operator's default."""
-    attribute = node.attributes.get(name)
+    attribute = attribute_of(node, name)
     return default if attribute is None else attribute.as_int()
 
 
 def float_attribute(node: ir.Node, name: str, default: float) -> float:
     """The value of a float attribute, or the operator's default."""
-    attribute = node.attributes.get(name)
+    attribute = attribute_of(node, name)
     return default if attribute is None else attribute.as_float()
 
 
 def string_attribute(node: ir.Node, name: str, default: str) -> str:
     """The value of a string attribute, or the operator's default."""
-    attribute = node.attributes.get(name)
+    attribute = attribute_of(node, name)
     return default if attribute is None else attribute.as_string()
 
 
 def ints_attribute(node: ir.Node, name: str) -> tuple[int, ...] | None:
     """The value of an ints attribute, or None where it is not given."""
-    attribute = node.attributes.get(name)
+    attribute = attribute_of(node, name)
     return None if attribute is None else tuple(attribute.as_ints())
 
 
@@ -58,6 +70,8 @@ def is_used(value: ir.Value) -> bool:
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
     """The graphs held in the node's attributes."""
+    if not len(node.attributes):
+        return
     for attribute in node.attributes.values():
         if attribute.is_ref():
             continue

@@ -14,13 +14,13 @@ from graphopt.rewrite.editor import Editor
 def lift_constants(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     """Constant node  -->  initializer of the same graph.
 
-    Leaves alone Constants of functions (which cannot have initializers) and those that a graph returns.
+    Leaves alone Constants of functions, which cannot have initializers.
     """
     for node in worklist:
         if node.op_type != "Constant" or not nodes.is_standard(node) or node.graph is None:
             continue
         value = node.outputs[0]
-        if editor.is_in_function(node.graph) or value.is_graph_output() or nodes.has_reference_attributes(node):
+        if editor.is_in_function(node.graph) or nodes.has_reference_attributes(node):
             continue
         tensor = constants.of_constant_node(node)
         if tensor is None:
@@ -36,7 +36,9 @@ def lift_constants(editor: Editor, worklist: Sequence[ir.Node]) -> None:
         node.graph.register_initializer(initializer)
         editor.raise_ir_version()
         readers = value.consumers()
-        value.replace_all_uses_with(initializer)
+        if value.is_graph_output():
+            initializer.type, initializer.shape = value.type, value.shape
+        value.replace_all_uses_with(initializer, replace_graph_outputs=True)
         editor.remove(node)
         editor.touched.extend(readers)
 
@@ -81,7 +83,7 @@ def remove_unused_definitions(editor: Editor, worklist: Sequence[ir.Node]) -> No
     An initializer that is also an input stays: it is that input's default.
     """
     model = editor.model
-    for graph in nodes.graphs_of(model):
+    for graph in editor.graphs():
         for name, value in list(graph.initializers.items()):
             if nodes.is_used(value) or value.is_graph_input():
                 continue
@@ -104,6 +106,7 @@ def _remove_functions(editor: Editor) -> None:
     for identifier in [identifier for identifier in model.functions if identifier not in used]:
         if editor.accept("remove-unused-functions", "::".join(filter(None, identifier))):
             del model.functions[identifier]
+            editor.forget_graphs()
 
 
 def _remove_imports(editor: Editor) -> None:

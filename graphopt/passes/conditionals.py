@@ -45,6 +45,8 @@ def _inline(editor: Editor, node: ir.Node, branch: ir.Graph) -> None:
     graph = node.graph
     assert graph is not None, "the If is in a graph"
     results = list(branch.outputs)
+    for output in node.outputs:
+        editor.facts.known(output)  # asked later, when the branch has no outputs any more
     branch.outputs.clear()
     for name, value in list(branch.initializers.items()):
         branch.initializers.pop(name)

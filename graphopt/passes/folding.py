@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import constants, nodes
-from graphopt.model.evaluate import evaluate
+from graphopt.model.evaluate import evaluate, evaluate_together
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.rule import SPLAT_BYTES, Match, Refused, bind
 
@@ -23,6 +23,7 @@ RULE = "fold-constants"
 
 ALWAYS = 64  # bytes; a scalar costs less than the node that computes it
 LARGEST = 1 << 28  # bytes; above this a constant is not even computed
+HALF = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 # Dequantized weights are folded by nobody: four times the bytes, and the quantized kernel is lost.
 NEVER = frozenset({"DequantizeLinear", "Constant"})
 
@@ -71,8 +72,12 @@ class _Folder:
         for output in outputs:
             shape, dtype = self.facts.static_shape(output), self.facts.dtype(output)
             expands = node.op_type in ("Expand", "ConstantOfShape", "Tile", "Range")
-            if shape is not None and dtype is not None and not expands and np.prod(shape) * dtype.itemsize > LARGEST:
+            if shape is None or dtype is None or dtype == ir.DataType.STRING or expands:
+                continue
+            if np.prod(shape) * dtype.itemsize > LARGEST:
                 return False
+        if any(self.facts.dtype(output) in HALF for output in outputs):
+            self._evaluate_together(node)
         arrays = [self.value(output) for output in outputs]
         if any(array is None for array in arrays):
             return False
@@ -142,6 +147,32 @@ class _Folder:
         for output, result in itertools.zip_longest(node.outputs, results):
             if output is not None:
                 self.values[output] = result
+
+    def _evaluate_together(self, node: ir.Node) -> None:
+        """Compute the outputs of a half-precision node with everything of the cone below it in one run."""
+        chain: dict[ir.Node, None] = {}
+        known: dict[ir.Value, np.ndarray] = {}
+        pending = [node]
+        while pending:
+            current = pending[-1]
+            below = [value.producer() for value in current.inputs if value is not None]
+            missing = [n for n in below if n is not None and n in self.cone and n not in chain]
+            if missing:
+                pending.extend(missing)
+                continue
+            pending.pop()
+            chain[current] = None
+            for value in current.inputs:
+                if value is not None and value.producer() not in self.cone:
+                    array = self.facts.array(value)
+                    if array is None or array.size > 1 << 24:
+                        return
+                    known[value] = array
+        if len(chain) < 2 or any(current.domain for current in chain):
+            return
+        results = evaluate_together(list(chain), known, node.outputs[:1], self.facts.opset(node))
+        if results is not None and len(node.outputs) == 1:
+            self.values[node.outputs[0]] = results[0]
 
     def _freed(self, node: ir.Node) -> int:
         """The bytes of constants that only this node's cone reads; each constant is credited once."""

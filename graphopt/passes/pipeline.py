@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.passes import algebra, cleanup, conditionals, elimination, folding, fusion, shapes, sharing, weights
+from graphopt.passes import algebra, cleanup, conditionals, elimination, flat_gemm, folding, fusion, quantization, shapes, sharing, weights
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.rule import Rule
 
@@ -18,8 +18,10 @@ STANDARD: tuple[Pass, ...] = (
     Pass("merge-common-subexpressions", 1, run=sharing.merge_common_subexpressions),
     Pass("merge-equal-contents", 1, run=shapes.merge_equal_contents),
     Pass("algebra", 1, algebra.RULES),
+    Pass("quantization", 1, quantization.RULES),
     Pass("weights", 2, weights.RULES),
     Pass("fusion", 2, fusion.RULES),
+    Pass("flat-gemm", 2, flat_gemm.RULES),
 )
 
 # Once, at the end.

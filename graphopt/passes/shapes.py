@@ -50,11 +50,14 @@ def constant_reshape_target(match: Match) -> Replacement:
     held = match.facts.content(target)
     if held is None:
         match.refuse("what the target holds is not known")
-    match.require(not nodes.int_attribute(root, "allowzero", 0), "allowzero is set")
-    numbers = reshape_target(match.facts.shape(source), tuple(held.tolist()))
+    wanted = held.tolist()
+    match.require(
+        not nodes.int_attribute(root, "allowzero", 0) or 0 not in wanted, "allowzero is set and a dimension is zero"
+    )
+    numbers = reshape_target(match.facts.shape(source), tuple(wanted))
     if numbers is None:
-        match.refuse(f"the target {held.tolist()} has more than one dimension that is neither known nor copied")
-    return match.op("Reshape", source, match.ints_constant(*numbers), like=root)
+        match.refuse(f"the target {wanted} has more than one dimension that is neither known nor copied")
+    return match.op("Reshape", source, match.ints_constant(*numbers), like=root, attributes={"allowzero": None})
 
 
 def reshape_target(source: dims.Dims | None, target: Sequence[dims.Dim]) -> tuple[int, ...] | None:

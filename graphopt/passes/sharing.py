@@ -68,6 +68,8 @@ def _attribute_key(attribute: ir.Attr) -> Hashable | None:
         return ("reference", attribute.ref_attr_name)
     if attribute.type == ir.AttributeType.TENSOR:
         tensor = attribute.as_tensor()
+        if tensor.dtype == ir.DataType.STRING:
+            return ("STRING", tuple(tensor.shape.numpy()), tuple(tensor.numpy().reshape(-1).tolist()))
         return (str(tensor.dtype), tuple(tensor.shape.numpy()), hashlib.sha256(tensor.tobytes()).digest())
     if attribute.type in (ir.AttributeType.FLOAT, ir.AttributeType.INT, ir.AttributeType.STRING):
         return (attribute.type.name, repr(attribute.value))

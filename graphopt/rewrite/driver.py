@@ -72,7 +72,7 @@ def run_passes(editor: Editor, passes: Sequence[Pass], progress: Callable[[str],
             started = time.perf_counter()
             first = place.nodes_before == 0
             if first:
-                place.nodes_before = count_nodes(editor.model)
+                place.nodes_before = editor.count_nodes()
             if step.run is not None:
                 step.run(editor, worklist)
             else:
@@ -81,7 +81,7 @@ def run_passes(editor: Editor, passes: Sequence[Pass], progress: Callable[[str],
             done = len(editor.log) - count
             place.rewrites += done
             if done or first:
-                place.nodes_after = count_nodes(editor.model)
+                place.nodes_after = editor.count_nodes()
             changed = changed or done > 0
         if not changed:
             break
@@ -94,22 +94,12 @@ def run_passes(editor: Editor, passes: Sequence[Pass], progress: Callable[[str],
 def _worklist(editor: Editor, place: _Place) -> list[ir.Node]:
     """All nodes in topological order the first time, then the touched ones that are still there."""
     if place.position is None:
-        found = all_nodes(editor.model)
+        found = [node for graph in editor.graphs() for node in graph]
     else:
         fresh = dict.fromkeys(editor.touched[place.position :])
         found = [node for node in fresh if node.graph is not None]
     place.position = len(editor.touched)
     return found
-
-
-def all_nodes(model: ir.Model) -> list[ir.Node]:
-    """Every node of every graph, in order, outer graphs first."""
-    return [node for graph in nodes.graphs_of(model) for node in graph]
-
-
-def count_nodes(model: ir.Model) -> int:
-    """How many nodes the model has, subgraphs and functions included."""
-    return sum(len(graph) for graph in nodes.graphs_of(model))
 
 
 def run_rules(editor: Editor, rules: Sequence[Rule], worklist: Iterable[ir.Node]) -> None:
@@ -158,12 +148,15 @@ def attempt(editor: Editor, rule: Rule, node: ir.Node) -> bool:
         raise BrokenRewrite(rule.name, site, f"{type(error).__name__}: {error}") from error
 
 
-def build(editor: Editor, rule: Rule, node: ir.Node) -> tuple[Match, ir.Value | Sequence[ir.Value | None]]:
+def build(editor: Editor, rule: Rule, node: ir.Node, *, explain: bool = False) -> tuple[Match, ir.Value | Sequence[ir.Value | None]]:
     """The match of a rule at a node and what it would put there; raises Miss or Refused with the reason."""
-    binding = bind(node) if rule.pattern is None else match(rule.pattern, node, editor.facts)
+    binding = bind(node) if rule.pattern is None else match(rule.pattern, node, editor.facts, explain=explain)
     candidate = Match(node, binding, editor.facts)
     try:
         return candidate, rule.apply(candidate)
+    except nodes.ReferenceAttribute as unknown:
+        editor.discard(candidate)
+        raise Refused(str(unknown)) from unknown
     except Refused:
         editor.discard(candidate)
         raise

@@ -41,6 +41,7 @@ class Editor:
         self._names: set[str] = set()
         self._function_graphs: set[int] = set()
         self._describes_values = False
+        self._graphs: list[ir.Graph] | None = None
         for graph in nodes.graphs_of(model):
             self._names.update(value.name for value in graph.inputs if value.name)
             self._names.update(graph.initializers)
@@ -81,6 +82,20 @@ class Editor:
         """Whether the run has reached `stop_after`."""
         return self.stop_after is not None and len(self.log) >= self.stop_after
 
+    def graphs(self) -> list[ir.Graph]:
+        """Every graph of the model; remembered, because looking for subgraphs means looking at every attribute."""
+        if self._graphs is None:
+            self._graphs = list(nodes.graphs_of(self.model))
+        return self._graphs
+
+    def forget_graphs(self) -> None:
+        """To be called when a graph has appeared or disappeared."""
+        self._graphs = None
+
+    def count_nodes(self) -> int:
+        """How many nodes the model has, subgraphs and functions included."""
+        return sum(len(graph) for graph in self.graphs())
+
     # -- names ----------------------------------------------------------------------------------------------------
 
     def unique(self, base: str) -> str:
@@ -118,7 +133,8 @@ class Editor:
         assert graph is not None, "a match lies in a graph"
         for constant in match.new_constants:
             if constant.uses() or constant in values:
-                self.add_constant(graph, constant, root)
+                added = self.add_constant(graph, constant, root)
+                values = [added if value is constant else value for value in values]
         self._describe(rule, match, values)
         for node in match.new_nodes:
             self._insert(node, root)
@@ -173,8 +189,11 @@ class Editor:
             value.type = known.type
             value.shape = ir.Shape([to_ir(dim) for dim in known.shape])
 
-    def add_constant(self, graph: ir.Graph, value: ir.Value, before: ir.Node) -> None:
-        """Add a new constant: an initializer, or a Constant node inside a function, which cannot have initializers."""
+    def add_constant(self, graph: ir.Graph, value: ir.Value, before: ir.Node) -> ir.Value:
+        """Add a new constant: an initializer, or a Constant node inside a function, which cannot have initializers.
+
+        Returns the value to use: `value` itself, or the Constant's output, which has taken its readers over.
+        """
         value.name = self.unique(value.name or f"{before.outputs[0].name}/constant")
         tensor = value.const_value
         assert tensor is not None, "a new constant has data"
@@ -184,10 +203,11 @@ class Editor:
             self._insert(node, before)
             for user, index in value.uses():
                 user.replace_input_with(index, node.outputs[0])
-            return
+            return node.outputs[0]
         tensor.name = value.name
         graph.register_initializer(value)
         self.raise_ir_version()
+        return value
 
     def raise_ir_version(self) -> None:
         """Before IR version 4 an initializer had to be an input; the signature must not grow for a new one."""
@@ -216,8 +236,7 @@ class Editor:
         producer = new.producer()
         if producer is None:
             if new.is_graph_input() or new.is_graph_output() or not new.is_initializer():
-                is_new_constant = new.graph is None and new.const_value is not None
-                return is_new_constant and id(old.graph) == id(self.model.graph)
+                return new.graph is None and new.const_value is not None  # a new constant
             return False
         if producer in made:
             return True
@@ -296,6 +315,7 @@ class Editor:
         """Take a node that nothing reads out of its graph, and the nodes of its subgraphs off their inputs."""
         assert node.graph is not None, "the node is in a graph"
         for graph in nodes.subgraphs(node):
+            self.forget_graphs()
             for inner in nodes.nodes_of(graph):
                 for index in range(len(inner.inputs)):
                     inner.replace_input_with(index, None)

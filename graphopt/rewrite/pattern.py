@@ -109,30 +109,44 @@ class Miss(Exception):
     """The pattern does not fit here; the text says where."""
 
 
-def match(pattern: Op, root: ir.Node, facts: Facts) -> Binding:
-    """The bindings with which `pattern` fits at `root`; raises Miss with the deepest reason found."""
-    reason = ["the pattern does not fit"]
+Reasons = list[str] | None  # None: nobody asks, so nothing is written
+
+
+def match(pattern: Op, root: ir.Node, facts: Facts, *, explain: bool = False) -> Binding:
+    """The bindings with which `pattern` fits at `root`; raises Miss, with the deepest reason found if `explain`.
+
+    Reasons are only written on request: putting them into words costs more than the matching.
+    """
+    reason: Reasons = ["the pattern does not fit"] if explain else None
     for binding in _node(pattern, root, root, Binding({}, {}, []), facts, reason):
         return binding
-    raise Miss(reason[-1])
+    raise Miss(reason[-1]) if reason is not None else Miss()
 
 
 def _node(
-    pattern: Op, node: ir.Node, root: ir.Node, binding: Binding, facts: Facts, reason: list[str]
+    pattern: Op, node: ir.Node, root: ir.Node, binding: Binding, facts: Facts, reason: Reasons
 ) -> Iterator[Binding]:
     if node.op_type not in pattern.types or not nodes.is_standard(node):
-        reason.append(f"{nodes.describe(node)} stands where {' or '.join(pattern.types)} is wanted")
+        if reason is not None:
+            reason.append(f"{nodes.describe(node)} stands where {' or '.join(pattern.types)} is wanted")
         return
     if pattern.exact and len(node.inputs) > len(pattern.inputs):
-        reason.append(f"{nodes.describe(node)} has more inputs than the pattern allows")
+        if reason is not None:
+            reason.append(f"{nodes.describe(node)} has more inputs than the pattern allows")
         return
     if node is not root:
         if node.graph is not root.graph:
-            reason.append(f"{nodes.describe(node)} belongs to an outer graph")
+            if reason is not None:
+                reason.append(f"{nodes.describe(node)} belongs to an outer graph")
             return
         if not pattern.shared and not _single_use(node):
-            reason.append(f"the result of {nodes.describe(node)} is read elsewhere too")
+            if reason is not None:
+                reason.append(f"the result of {nodes.describe(node)} is read elsewhere too")
             return
+    if facts.functions and nodes.has_reference_attributes(node):
+        if reason is not None:
+            reason.append(f"an attribute of {nodes.describe(node)} is given by the function's caller")
+        return
     started = binding.copy()
     if pattern.name is not None:
         started.nodes[pattern.name] = node
@@ -157,7 +171,7 @@ def _inputs(
     root: ir.Node,
     binding: Binding,
     facts: Facts,
-    reason: list[str],
+    reason: Reasons,
 ) -> Iterator[Binding]:
     if index == len(order):
         yield binding
@@ -174,41 +188,49 @@ def _value(
     root: ir.Node,
     binding: Binding,
     facts: Facts,
-    reason: list[str],
+    reason: Reasons,
 ) -> Iterator[Binding]:
     if isinstance(pattern, Missing):
         if value is None:
             yield binding
         else:
-            reason.append(f"{nodes.describe(user)} has an optional input that must be absent")
+            if reason is not None:
+                reason.append(f"{nodes.describe(user)} has an optional input that must be absent")
         return
     if value is None:
-        reason.append(f"{nodes.describe(user)} lacks an input")
+        if reason is not None:
+            reason.append(f"{nodes.describe(user)} lacks an input")
         return
     if isinstance(pattern, Op):
         producer = value.producer()
         if producer is None:
-            reason.append(f"'{value.name}' is not computed by {' or '.join(pattern.types)}")
+            if reason is not None:
+                reason.append(f"'{value.name}' is not computed by {' or '.join(pattern.types)}")
         elif value.index() != pattern.output:
-            reason.append(f"'{value.name}' is another output of {nodes.describe(producer)}")
+            if reason is not None:
+                reason.append(f"'{value.name}' is another output of {nodes.describe(producer)}")
         else:
             yield from _node(pattern, producer, root, binding, facts, reason)
         return
     bound = binding.values.get(pattern.name)
     if bound is not None and bound is not value:
-        reason.append(f"'{value.name}' stands where '{bound.name}' is wanted")
+        if reason is not None:
+            reason.append(f"'{value.name}' stands where '{bound.name}' is wanted")
         return
     if isinstance(pattern, Const):
         if not facts.is_constant(value):
-            reason.append(f"'{value.name}' is not a constant")
+            if reason is not None:
+                reason.append(f"'{value.name}' is not a constant")
             return
         if pattern.scalar:
             number = facts.scalar(value)
             if number is None:
-                reason.append(f"constant '{value.name}' holds more than one number")
+                if reason is not None:
+                    reason.append(f"constant '{value.name}' holds more than one number")
                 return
             if pattern.value is not None and not abs(number - pattern.value) <= 1e-6 * abs(pattern.value):
-                reason.append(f"constant '{value.name}' is {number}, not {pattern.value}")
+                if reason is not None:
+                    reason.append(f"constant '{value.name}' is {number}, not {pattern.value}")
                 return
     extended = binding.copy()
     extended.values[pattern.name] = value

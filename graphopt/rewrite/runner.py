@@ -81,12 +81,12 @@ class Workplace:
         self._values[id(tensor)] = (tensor, value)  # the tensor is kept alive, so that its id stays its own
         return value
 
-    def checker_error(self, model: ir.Model) -> str | None:
-        """What onnx.checker objects to, None when it is content."""
+    def checker_error(self, model: ir.Model, full: bool) -> str | None:
+        """What onnx.checker objects to, None when it is content; `full` includes inference of types and shapes."""
         path, _ = self.write(model)
         try:
-            onnx.checker.check_model(str(path))
-        except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
+            onnx.checker.check_model(str(path), full_check=full)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
             return str(error).strip().splitlines()[0]
         return None
 

@@ -24,7 +24,9 @@ def batchnorm(channels: int, seed: int = 0) -> dict[str, np.ndarray]:
     return {name: numbers(channels, seed=seed + place) for place, name in enumerate(("g", "b", "m", "v"))}
 
 
-def folds_to(proto: onnx.ModelProto, *kept: str, rtol: float = RTOL, atol: float = ATOL, **dims: int) -> onnx.ModelProto:
+def folds_to(
+    proto: onnx.ModelProto, *kept: str, rtol: float = RTOL, atol: float = ATOL, **dims: int
+) -> onnx.ModelProto:
     result, _ = apply_rules(proto, RULES)
     assert op_types(result) == list(kept)
     assert_equal(proto, result, rtol=rtol, atol=atol, **dims)
@@ -63,12 +65,18 @@ def test_what_stands_behind_a_conv_folds_into_it(behind: str, bias: str, group: 
 @pytest.mark.parametrize("behind", ["mul", "add", "constant minus conv", "batchnorm"])
 @pytest.mark.parametrize("group", [1, 2])
 def test_what_stands_behind_a_transposed_conv_folds_into_it(behind: str, group: int) -> None:
-    text = CONV.format(f"<group = {group}>", "", BEHIND[behind]).replace("Conv", "ConvTranspose").replace("4,4] y", "8,8] y")
+    text = (
+        CONV.format(f"<group = {group}>", "", BEHIND[behind])
+        .replace("Conv", "ConvTranspose")
+        .replace("4,4] y", "8,8] y")
+    )
     weights = {"w": numbers(4, 4 // group, 3, 3), "k": numbers(1, 4, 1, 1, seed=3)}
     folds_to(model(text, **weights, **batchnorm(4)), "ConvTranspose", N=2)
 
 
-@pytest.mark.parametrize("opset, attributes", [(7, "<spatial = 1>"), (8, ""), (9, ""), (14, ""), (15, "<training_mode = 0>")])
+@pytest.mark.parametrize(
+    "opset, attributes", [(7, "<spatial = 1>"), (8, ""), (9, ""), (14, ""), (15, "<training_mode = 0>")]
+)
 def test_every_version_of_batchnorm_at_inference_folds(opset: int, attributes: str) -> None:
     text = CONV.format("", "", f"y = BatchNormalization {attributes} (c, g, b, m, v)")
     folds_to(model(text, opset, w=numbers(4, 4, 3, 3), **batchnorm(4)), "Conv")
@@ -136,14 +144,25 @@ IN_FRONT = {
 @pytest.mark.parametrize("front", IN_FRONT)
 @pytest.mark.parametrize("group", [1, 2])
 def test_what_stands_in_front_of_an_unpadded_conv_folds_into_it(front: str, group: int) -> None:
-    text = f"agraph (float[N,4,6,6] x) => (float[N,6,4,4] y) {{ {IN_FRONT[front]}\n y = Conv <group = {group}> (d, w) }}"
-    weights = {"w": numbers(6, 4 // group, 3, 3), "k": numbers(4, 1, 1, seed=3), "n": np.float32(0.3).reshape(())}
+    text = f"""agraph (float[N,4,6,6] x) => (float[N,6,4,4] y) {{
+        {IN_FRONT[front]}
+        y = Conv <group = {group}> (d, w) }}"""
+    weights = {
+        "w": numbers(6, 4 // group, 3, 3),
+        "k": numbers(4, 1, 1, seed=3),
+        "n": np.float32(0.3).reshape(()),
+    }
     folds_to(model(text, **weights, **batchnorm(4)), "Conv")
 
 
-@pytest.mark.parametrize("front, kept", [("mul", ["Conv"]), ("add", ["Add", "Conv"]), ("batchnorm", ["BatchNormalization", "Conv"])])
+@pytest.mark.parametrize(
+    "front, kept",
+    [("mul", ["Conv"]), ("add", ["Add", "Conv"]), ("batchnorm", ["BatchNormalization", "Conv"])],
+)
 def test_a_shift_does_not_pass_the_padding_of_a_conv(front: str, kept: list[str]) -> None:
-    text = f"agraph (float[1,4,6,6] x) => (float[1,6,6,6] y) {{ {IN_FRONT[front]}\n y = Conv <pads = [1,1,1,1]> (d, w) }}"
+    text = f"""agraph (float[1,4,6,6] x) => (float[1,6,6,6] y) {{
+        {IN_FRONT[front]}
+        y = Conv <pads = [1,1,1,1]> (d, w) }}"""
     folds_to(model(text, w=numbers(6, 4, 3, 3), k=numbers(4, 1, 1, seed=3), **batchnorm(4)), *kept)
 
 
@@ -170,7 +189,9 @@ PRODUCTS = {
     "constant minus matmul": ("c = MatMul(x, w)  y = Sub(k, c)", ["Gemm"]),
     "vector * x": ("d = Mul(k, x)  y = MatMul(d, w)", ["MatMul"]),
     "vector + x": ("d = Add(k, x)  y = MatMul(d, w)", ["Gemm"]),
-    "batchnorm in front of gemm": ("d = BatchNormalization(x, g, b, m, v)  y = Gemm <alpha = 2.0, transB = 1> (d, w, z)", ["Gemm"]),
+    "batchnorm in front of gemm": (
+        "d = BatchNormalization(x, g, b, m, v)  y = Gemm <alpha = 2.0, transB = 1> (d, w, z)", ["Gemm"],
+    ),
     "rows": ("d = Mul(column, x)  c = MatMul(w, d)  y = Mul(c, column)", ["MatMul"]),
 }  # fmt: skip
 
@@ -178,20 +199,39 @@ PRODUCTS = {
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_matrix_products_take_scales_and_shifts(name: str) -> None:
     body, kept = PRODUCTS[name]
-    weights = {"w": numbers(4, 4), "k": numbers(4, seed=3), "z": numbers(4, seed=4), "column": numbers(4, 1, seed=5)}
+    weights = {
+        "w": numbers(4, 4),
+        "k": numbers(4, seed=3),
+        "z": numbers(4, seed=4),
+        "column": numbers(4, 1, seed=5),
+    }
     proto = model(f"agraph (float[4,4] x) => (float[4,4] y) {{ {body} }}", **weights, **batchnorm(4))
     folds_to(proto, *kept)
 
 
 def test_a_product_of_three_dims_scales_with_the_bias_behind_it() -> None:
-    text = "agraph (float[N,S,4] x) => (float[N,S,6] y) { f = Mul(x, a)  e = Add(f, b)  c = MatMul(e, w)  d = Add(c, z)  y = Mul(d, k) }"
-    weights = {"a": numbers(4), "b": numbers(4, seed=1), "w": numbers(4, 6), "z": numbers(6), "k": numbers(6, seed=3)}
+    text = """agraph (float[N,S,4] x) => (float[N,S,6] y) {
+        f = Mul(x, a)  e = Add(f, b)  c = MatMul(e, w)  d = Add(c, z)  y = Mul(d, k) }"""
+    weights = {
+        "a": numbers(4),
+        "b": numbers(4, seed=1),
+        "w": numbers(4, 6),
+        "z": numbers(6),
+        "k": numbers(6, seed=3),
+    }
     folds_to(model(text, **weights), "MatMul", "Add")
 
 
 @pytest.mark.parametrize("body", ["c = MatMul(x, w)  y = Add(c, z)", "c = Add(x, b)  y = MatMul(c, w)"])
 def test_a_product_of_three_dims_has_no_place_for_a_shift(body: str) -> None:
-    stays(model(f"agraph (float[N,S,4] x) => (float[N,S,4] y) {{ {body} }}", w=numbers(4, 4), z=numbers(4), b=numbers(4)))
+    stays(
+        model(
+            f"agraph (float[N,S,4] x) => (float[N,S,4] y) {{ {body} }}",
+            w=numbers(4, 4),
+            z=numbers(4),
+            b=numbers(4),
+        )
+    )
 
 
 def test_batchnorm_over_the_middle_axis_of_a_product_stays() -> None:

@@ -247,6 +247,17 @@ def _matmul(node: ir.Node, facts: Facts) -> Result:
     return None if batch is None else (Known(_first_type(node, facts), (*batch, left[-2], right[-1]), None),)
 
 
+def _gemm(node: ir.Node, facts: Facts) -> Result:
+    if node.inputs[0] is None or node.inputs[1] is None:
+        return None
+    left, right = facts.shape(node.inputs[0]), facts.shape(node.inputs[1])
+    if left is None or right is None or len(left) != 2 or len(right) != 2:
+        return None
+    rows = left[1 if nodes.int_attribute(node, "transA", 0) else 0]
+    columns = right[0 if nodes.int_attribute(node, "transB", 0) else 1]
+    return (Known(_first_type(node, facts), (rows, columns), None),)
+
+
 def _window(node: ir.Node, facts: Facts) -> Result:
     """Conv and pools whose spatial dims are symbols: the arithmetic of the operator's specification."""
     source = None if node.inputs[0] is None else facts.shape(node.inputs[0])
@@ -328,6 +339,7 @@ _TABLE: dict[str, Callable[[ir.Node, Facts], Result]] = {
     "Transpose": _transpose,
     "Flatten": _flatten,
     "MatMul": _matmul,
+    "Gemm": _gemm,
     "Conv": _window,
     "MaxPool": _window,
     "AveragePool": _window,

@@ -38,6 +38,7 @@ def axes_of(match: Match, node: ir.Node) -> tuple[int, ...]:
         if nodes.int_attribute(node, "noop_with_empty_axes", 0):
             return ()
         return tuple(range(rank))
+    match.require(all(-rank <= axis < rank for axis in axes), "an axis lies outside the rank")
     return tuple(sorted(axis % rank for axis in axes))
 
 

@@ -139,10 +139,13 @@ def reshape_of_reshape(match: Match) -> Replacement:
     _, source = _inner(match, *RESHAPES)
     target = operand(match, 1)
     content = match.facts.content(target)
-    if content is not None and not any(item == 0 for item in content.reshape(-1)):
+    zeros = None if content is None else [axis for axis, item in enumerate(content.reshape(-1)) if item == 0]
+    if zeros == []:
         return match.op("Reshape", source, target, like=match.root)
     match.require(not nodes.int_attribute(match.root, "allowzero", 0), "the target may hold a 0 that is meant as 0")
-    shape = match.shape(match.output)
+    shape, given = match.shape(match.output), match.shape(source)
+    if zeros is not None and all(axis < len(given) and given[axis] == shape[axis] for axis in zeros):
+        return match.op("Reshape", source, target, like=match.root)
     return match.op("Reshape", source, match.ints_constant(*reshape_target(match, source, shape)), like=match.root)
 
 

@@ -3,4 +3,11 @@
 from graphopt.passes.weights import affine, batchnorm, gemm, numbers, pads, products
 from graphopt.rewrite.rule import Rule
 
-RULES: tuple[Rule, ...] = (*batchnorm.RULES, *affine.RULES, *numbers.RULES, *gemm.RULES, *products.RULES, *pads.RULES)
+RULES: tuple[Rule, ...] = (
+    *batchnorm.RULES,
+    *affine.RULES,
+    *numbers.RULES,
+    *gemm.RULES,
+    *products.RULES,
+    *pads.RULES,
+)

@@ -10,14 +10,13 @@ from graphopt.model.constants import Array
 from graphopt.passes.weights.layer import (
     LAYERS,
     Layer,
-    claim,
+    claim_with_layers,
     layer_at,
     layer_before,
     output_rank,
     per_channel,
-    with_inputs,
-    with_outputs,
 )
+from graphopt.passes.weights.refit import with_inputs, with_outputs
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
 
@@ -43,10 +42,11 @@ def affine_after_layer(match: Match) -> Replacement:
 def scale_before_layer(match: Match) -> Replacement:
     """Conv(x * c, W, b),  Conv(x / c, W, b)  -->  Conv(x, W * c, b)      with c per input channel; Gemm, MatMul alike
 
-    Leaves alone c that differs along other axes or widens x, a product that is read elsewhere, and shared weights.
+    Where several Gemm or MatMul read x * c, all take it, each in its turn. Leaves alone c that differs along other axes
+    or widens x, a product that something else reads, and shared weights.
     """
     layer = layer_at(match, match.root)
-    node = claim(match, layer.data, match.root)
+    node = claim_with_layers(match, layer.data, match.root, shift=False)
     match.require(node.op_type in ("Mul", "Div"), f"{nodes.describe(node)} is in front, no product")
     value, scale, _ = _operands_in_front(match, layer, node)
     return with_inputs(match, layer, value, scale, None)
@@ -61,13 +61,15 @@ def shift_before_layer(match: Match) -> Replacement:
     """
     layer = layer_at(match, match.root)
     require_no_padding(match, layer)
-    node = claim(match, layer.data, layer.node)
+    node = claim_with_layers(match, layer.data, layer.node, shift=True)
     match.require(node.op_type in ("Add", "Sub"), f"{nodes.describe(node)} is in front, no sum")
     value, scale, shift = _operands_in_front(match, layer, node)
     return with_inputs(match, layer, value, scale, shift)
 
 
-def _operands_in_front(match: Match, layer: Layer, node: ir.Node) -> tuple[ir.Value, Array | None, Array | None]:
+def _operands_in_front(
+    match: Match, layer: Layer, node: ir.Node
+) -> tuple[ir.Value, Array | None, Array | None]:
     """What an arithmetic node in front of a layer reads, and what it does to each input channel."""
     value, constant, swapped = constant_operand(match, node)
     shape = match.shape(value)
@@ -88,7 +90,9 @@ def constant_operand(match: Match, node: ir.Node) -> tuple[ir.Value, Array, bool
     return (right, match.array(left), True) if first else (left, match.array(right), False)
 
 
-def as_scale_and_shift(match: Match, kind: str, vector: Array, swapped: bool) -> tuple[Array | None, Array | None]:
+def as_scale_and_shift(
+    match: Match, kind: str, vector: Array, swapped: bool
+) -> tuple[Array | None, Array | None]:
     """Mul, Div, Add or Sub of a constant as y = scale * x + shift; `swapped`: the constant is the first operand."""
     if kind == "Add":
         return None, vector

@@ -8,17 +8,8 @@ import onnx_ir as ir
 from graphopt.model import constants, nodes
 from graphopt.model.constants import Array
 from graphopt.passes.weights.affine import as_scale_and_shift, constant_operand, require_no_padding
-from graphopt.passes.weights.layer import (
-    claim,
-    layer_at,
-    layer_before,
-    output_rank,
-    per_channel,
-    rounded,
-    uniform,
-    with_inputs,
-    with_outputs,
-)
+from graphopt.passes.weights.layer import claim, layer_at, layer_before, output_rank, per_channel, uniform
+from graphopt.passes.weights.refit import rounded, with_inputs, with_outputs
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
 
@@ -34,10 +25,13 @@ def batchnorm_after_layer(match: Match) -> Replacement:
     assert value is not None, "the data of a BatchNormalization is given"
     layer = layer_before(match, value, match.root)
     match.require(
-        output_rank(match, layer) + layer.output_axis == 1, "the channels it normalizes are not those of the weight"
+        output_rank(match, layer) + layer.output_axis == 1,
+        "the channels it normalizes are not those of the weight",
     )
     scale, shift = scale_and_shift(match, match.root)
-    match.require(scale.size in (1, layer.outputs) and shift.size in (1, layer.outputs), "the channels do not agree")
+    match.require(
+        scale.size in (1, layer.outputs) and shift.size in (1, layer.outputs), "the channels do not agree"
+    )
     return with_outputs(match, layer, scale, shift)
 
 
@@ -50,14 +44,18 @@ def batchnorm_before_layer(match: Match) -> Replacement:
     layer = layer_at(match, match.root)
     require_no_padding(match, layer)
     node = claim(match, layer.data, layer.node)
-    match.require(node.op_type == "BatchNormalization", f"{nodes.describe(node)} is in front, no BatchNormalization")
+    match.require(
+        node.op_type == "BatchNormalization", f"{nodes.describe(node)} is in front, no BatchNormalization"
+    )
     require_inference(match, node)
     data = node.inputs[0]
     assert data is not None, "the data of a BatchNormalization is given"
     rank = len(layer.shape) if layer.is_convolution else match.rank(data)
     match.require(rank + layer.input_axis == 1, "the channels it normalizes are not those of the weight")
     scale, shift = scale_and_shift(match, node)
-    match.require(scale.size in (1, layer.inputs) and shift.size in (1, layer.inputs), "the channels do not agree")
+    match.require(
+        scale.size in (1, layer.inputs) and shift.size in (1, layer.inputs), "the channels do not agree"
+    )
     return with_inputs(match, layer, data, scale, shift)
 
 
@@ -125,7 +123,9 @@ def scale_and_shift(match: Match, node: ir.Node) -> tuple[Array, Array]:
     variance = _parameter(match, node, 4) + _epsilon(node)
     match.require((variance > 0).all(), "a variance is not positive")
     scale = _parameter(match, node, 1) / np.sqrt(variance)
-    return uniform(match, scale), uniform(match, _parameter(match, node, 2) - _parameter(match, node, 3) * scale)
+    return uniform(match, scale), uniform(
+        match, _parameter(match, node, 2) - _parameter(match, node, 3) * scale
+    )
 
 
 def _as_pair(terms: tuple[Array | None, Array | None]) -> tuple[Array, Array]:
@@ -135,7 +135,9 @@ def _as_pair(terms: tuple[Array | None, Array | None]) -> tuple[Array, Array]:
 
 def _batchnorm_before(match: Match, value: ir.Value) -> ir.Node:
     node = claim(match, value, match.root)
-    match.require(node.op_type == "BatchNormalization", f"{nodes.describe(node)} is in front, no BatchNormalization")
+    match.require(
+        node.op_type == "BatchNormalization", f"{nodes.describe(node)} is in front, no BatchNormalization"
+    )
     require_inference(match, node)
     return node
 

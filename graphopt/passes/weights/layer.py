@@ -1,14 +1,8 @@
-"""A linear layer with constant weights (Conv, ConvTranspose, Gemm, MatMul), read and rebuilt with other numbers.
-
-For such a layer `scale * layer(x) + shift` and `layer(scale * x + shift)`, with one number per channel, are the same
-layer with other weights. All arithmetic is done in float64 and rounded once. Weights that are one repeated value
-(splats) stay so; where they could not, the fold is refused, since it would write out what the file does not hold.
-"""
+"""Reading a linear layer with constant weights: Conv, ConvTranspose, Gemm or MatMul, its channels and its bias."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +14,8 @@ from graphopt.rewrite.rule import Match
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-# A weight that others read too, or that is a splat, is copied up to this size; above it the file would grow.
-COPY_LIMIT = 4096  # elements
+# Gemm takes integers too since opset 9, but ONNX Runtime has no kernel for them, while it has one for MatMul.
+GEMM_TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +106,61 @@ def claim(match: Match, value: ir.Value, user: ir.Node) -> ir.Node:
         match.refuse(f"'{value.name}' is an input or a constant")
     match.require(producer.graph is match.root.graph, f"{nodes.describe(producer)} belongs to an outer graph")
     match.require(nodes.is_standard(producer), f"{nodes.describe(producer)} is not a standard operator")
-    match.require(not nodes.has_reference_attributes(producer), f"{nodes.describe(producer)} has open attributes")
+    match.require(
+        not nodes.has_reference_attributes(producer), f"{nodes.describe(producer)} has open attributes"
+    )
     alone = all(reader is user for reader in value.consumers()) and not value.is_graph_output()
     others = any(nodes.is_used(output) for output in producer.outputs if output is not value)
     match.require(alone and not others, f"the result of {nodes.describe(producer)} is read elsewhere too")
     if producer not in match.binding.inner:
         match.binding.inner.append(producer)
     return producer
+
+
+def claim_with_layers(match: Match, value: ir.Value, user: ir.Node, *, shift: bool) -> ir.Node:
+    """As `claim`, where further readers are layers that can take the same factor (or shift), each for itself."""
+    others = dict.fromkeys(reader for reader in value.consumers() if reader is not user)
+    if not others:
+        return claim(match, value, user)
+    producer = value.producer()
+    if producer is None:
+        match.refuse(f"'{value.name}' is an input or a constant")
+    match.require(not value.is_graph_output(), f"'{value.name}' is a result of the graph")
+    match.require(producer.graph is match.root.graph, f"{nodes.describe(producer)} belongs to an outer graph")
+    match.require(nodes.is_standard(producer), f"{nodes.describe(producer)} is not a standard operator")
+    match.require(
+        not nodes.has_reference_attributes(producer), f"{nodes.describe(producer)} has open attributes"
+    )
+    for reader in (user, *others):
+        match.require(
+            _takes(match, reader, value, shift), f"{nodes.describe(reader)} reads '{value.name}' too"
+        )
+    if producer not in match.binding.inner:
+        match.binding.inner.append(producer)
+    return producer
+
+
+def _takes(match: Match, reader: ir.Node, value: ir.Value, shift: bool) -> bool:
+    """Whether a product of `value` with a constant that nobody else reads can take a factor (or shift) of it."""
+    if reader.op_type not in ("MatMul", "Gemm") or reader.graph is not match.root.graph:
+        return False
+    if not nodes.is_standard(reader) or nodes.has_reference_attributes(reader):
+        return False
+    weight = reader.inputs[1]
+    if reader.inputs[0] is not value or weight is None or not match.facts.is_constant(weight):
+        return False
+    if len(weight.uses()) != 1 or weight.is_graph_output() or match.facts.rank(weight) != 2:
+        return False
+    if not shift:
+        return True
+    if reader.op_type == "Gemm":
+        bias = nodes.input_at(reader, 2)
+        return bias is None or match.facts.is_constant(bias)
+    product = reader.outputs[0]
+    users = list(product.consumers())
+    if len(users) != 1 or users[0].op_type != "Add" or product.is_graph_output():
+        return False
+    return any(operand is not None and match.facts.is_constant(operand) for operand in users[0].inputs)
 
 
 def layer_before(match: Match, value: ir.Value, user: ir.Node) -> Layer:
@@ -149,8 +191,12 @@ def _read(match: Match, node: ir.Node, added: ir.Node | None, bias: ir.Value | N
     weight = node.inputs[side]
     if weight is None or not match.facts.is_constant(weight):
         match.refuse(f"the weight of {nodes.describe(node)} is not a constant")
-    match.require(match.dtype(weight) in FLOATS, f"{nodes.describe(node)} does not compute with floating point")
-    match.require(node.op_type != "Gemm" or match.opset >= 7, "before opset 7 Gemm broadcasts by an attribute")
+    match.require(
+        match.dtype(weight) in FLOATS, f"{nodes.describe(node)} does not compute with floating point"
+    )
+    match.require(
+        node.op_type != "Gemm" or match.opset >= 7, "before opset 7 Gemm broadcasts by an attribute"
+    )
     shape = match.static_shape(weight)
     match.require(math.prod(shape) > 0, f"the weight of {nodes.describe(node)} is empty")
     if node.op_type != "MatMul":
@@ -170,7 +216,9 @@ def per_channel(match: Match, array: Array, axis: int, rank: int, channels: int)
     match.require(array.ndim <= rank, "the constant has more dims than the tensor")
     for place, size in enumerate(array.shape):
         here = place - array.ndim == axis
-        match.require(size == 1 or (here and size == channels), "the constant differs along an axis besides channels")
+        match.require(
+            size == 1 or (here and size == channels), "the constant differs along an axis besides channels"
+        )
     return uniform(match, array)
 
 
@@ -190,197 +238,10 @@ def output_rank(match: Match, layer: Layer) -> int:
     return 2 if layer.kind == "Gemm" else match.rank(layer.value)
 
 
-def _over_weight(layer: Layer, vector: Array, of_inputs: bool) -> Array:
-    """The numbers of input or output channels, shaped so that they broadcast over the weight."""
-    if vector.size == 1:
-        return vector.reshape(())
-    tail = (1,) * (len(layer.shape) - 2)
-    if layer.is_convolution:
-        # [M, C/group, k...] for Conv, [C, M/group, k...] for ConvTranspose: the first axis runs over all channels, the
-        # second over those of one group.
-        if of_inputs == (layer.kind == "ConvTranspose"):
-            return vector.reshape(-1, 1, *tail)
-        first, second = layer.shape[:2]
-        grouped = np.broadcast_to(
-            vector.reshape(layer.group, 1, second), (layer.group, first // layer.group, second)
-        )
-        return grouped.reshape(first, second, *tail)
-    if layer.kind == "Gemm":
-        return vector.reshape(-1, 1) if layer.turned != of_inputs else vector.reshape(1, -1)
-    if len(layer.shape) == 1:
-        return vector
-    on_rows = of_inputs == (layer.side == 1)
-    return vector.reshape(-1, 1) if on_rows else vector
-
-
-def _multiplied(match: Match, layer: Layer, factor: Array) -> Array:
-    """The weight times `factor` (float64, broadcasting), rounded once to the weight's type."""
-    size = math.prod(layer.shape)
-    weight = match.array(layer.weight)
-    is_splat = constants.is_splat(weight)
-    others = layer.weight.is_graph_output() or any(user is not layer.node for user in layer.weight.consumers())
-    match.require(
-        not others or is_splat or size <= COPY_LIMIT,
-        f"'{layer.weight.name}' ({size} elements) is read elsewhere too, and a copy would make the file grow",
-    )
-    match.require(
-        not is_splat or factor.size == 1 or size <= COPY_LIMIT,
-        f"'{layer.weight.name}' is one number repeated {size} times and would have to be written out",
-    )
-
-    def times(left: Array, right: Array) -> Array:
-        if left.dtype == np.float32 and left.ndim:
-            # NumPy converts block by block, without a second copy of a large weight in float64
-            result = np.empty(left.shape, np.float32)
-            np.multiply(left, right, out=result, dtype=np.float64, casting="same_kind")
-            return result
-        return np.asarray(left.astype(np.float64) * right).astype(left.dtype)
-
-    with np.errstate(over="ignore"):
-        result = constants.elementwise(times, weight, factor)
-    if size <= COPY_LIMIT or weight.dtype.itemsize < 4:
-        fits = np.isfinite(_stored(result).astype(np.float64)).all()
-        match.require(fits, f"the folded weight does not fit {match.dtype(layer.weight).name}")
-    return result
-
-
-def rounded(match: Match, array: Array, dtype: ir.DataType) -> Array:
-    """Float64 numbers rounded to `dtype`; refuses those that do not fit."""
-    target = dtype.numpy()
-    with np.errstate(over="ignore"):
-        result = constants.elementwise(lambda numbers: numbers.astype(target), array)
-    match.require(np.isfinite(_stored(result).astype(np.float64)).all(), f"a folded number does not fit {dtype.name}")
-    return result
-
-
-def _stored(array: Array) -> Array:
-    """The array itself, or the one number of a splat."""
-    return np.asarray(array[(0,) * array.ndim]) if constants.is_splat(array) else array
-
-
-def shift_through(match: Match, layer: Layer, shift: Array) -> Array:
-    """What a shift of the input channels adds to each output channel: `layer(shift)` without its bias."""
-    weight = match.array(layer.weight)
-    match.require(layer.kind != "ConvTranspose", "a ConvTranspose does not apply all its weights at the border")
-    match.require(len(layer.shape) == 2 or layer.kind == "Conv", "the weight is no matrix")
-    if layer.kind == "Conv":
-        first, second, *kernel = layer.shape
-        if constants.is_splat(weight):
-            sums: Array = np.full((first, second), float(_stored(weight)) * math.prod(kernel))
-        else:
-            sums = weight.reshape(first, second, -1).sum(axis=2, dtype=np.float64)
-        of_group = np.broadcast_to(shift, (layer.inputs,)).reshape(layer.group, 1, second)
-        of_all = np.broadcast_to(of_group, (layer.group, first // layer.group, second)).reshape(first, second)
-        return uniform(match, (sums * of_all).sum(axis=1))
-    full = np.broadcast_to(shift, (layer.inputs,))
-    if constants.is_splat(weight):
-        moved: Array = np.full(1, float(_stored(weight)) * full.sum())
-    elif layer.turned or layer.side == 0:
-        moved = weight.astype(np.float64) @ full
-    else:
-        moved = full @ weight.astype(np.float64)
-    return uniform(match, moved * nodes.float_attribute(layer.node, "alpha", 1.0))
-
-
-# -- rebuilding -------------------------------------------------------------------------------------------------------
-
-
-def with_outputs(match: Match, layer: Layer, scale: Array | None, shift: Array | None) -> ir.Value:
-    """scale * layer(x) + shift as one layer, with numbers per output channel."""
-    _require_bias(match, layer, shift)
-    bias = _bias(match, layer)
-    if bias is not None and scale is not None:
-        bias = _combined(match, layer, bias, scale, np.multiply)
-    if shift is not None:
-        if bias is None:
-            bias = _at_axis(layer, shift)
-        else:
-            bias = _combined(match, layer, bias, shift, np.add)
-    weight = None if scale is None else _multiplied(match, layer, _over_weight(layer, scale, of_inputs=False))
-    return _rebuild(match, layer, layer.data, weight, bias)
-
-
-def with_inputs(
-    match: Match, layer: Layer, data: ir.Value, scale: Array | None, shift: Array | None
-) -> ir.Value:
-    """layer(scale * data + shift) as one layer of `data`, with numbers per input channel."""
-    _require_bias(match, layer, shift)
-    bias = _bias(match, layer) if shift is not None else None
-    if shift is not None:
-        moved = shift_through(match, layer, shift)
-        if bias is None:
-            bias = _at_axis(layer, moved)
-        else:
-            bias = _combined(match, layer, bias, moved, np.add)
-    weight = None if scale is None else _multiplied(match, layer, _over_weight(layer, scale, of_inputs=True))
-    return _rebuild(match, layer, data, weight, bias)
-
-
-def _require_bias(match: Match, layer: Layer, shift: Array | None) -> None:
-    """Refuse a shift where the layer has no bias to hold it; said before any weight is read."""
-    if shift is not None and layer.kind == "MatMul" and layer.added is None:
-        match.require(may_be_gemm(match, layer.node), "a MatMul of more than two dims has no bias to fold into")
-
-
-def _bias(match: Match, layer: Layer) -> Array | None:
-    """The constant added to the product, in float64 (`beta` of a Gemm applied); None where there is none."""
-    if layer.bias is None:
-        return None
-    match.require(match.facts.is_constant(layer.bias), f"the bias of {nodes.describe(layer.node)} is not a constant")
-    beta = nodes.float_attribute(layer.node, "beta", 1.0) if layer.kind == "Gemm" else 1.0
-    return constants.elementwise(lambda array: array.astype(np.float64) * beta, match.array(layer.bias))
-
-
-def _at_axis(layer: Layer, vector: Array) -> Array:
-    """Numbers per output channel, shaped to broadcast over the layer's bias."""
-    if layer.is_convolution:
-        return constants.splat(vector[0], (layer.outputs,)) if vector.size == 1 else vector
-    return vector.reshape(-1, 1) if layer.output_axis == -2 and vector.size > 1 else vector
-
-
-def _combined(match: Match, layer: Layer, bias: Array, vector: Array, how: Callable[[Array, Array], Array]) -> Array:
-    other = vector if layer.is_convolution else _at_axis(layer, vector)
-    result = constants.elementwise(how, bias, other)
-    match.require(
-        constants.is_splat(result) or result.size <= max(bias.size, other.size, COPY_LIMIT),
-        "the folded bias would be larger than the two it replaces",
-    )
-    return result
-
-
-def _rebuild(match: Match, layer: Layer, data: ir.Value, weight: Array | None, bias: Array | None) -> ir.Value:
-    """The layer with other operands; None keeps what is there. A `bias` comes with `beta` applied."""
-    dtype = match.dtype(layer.weight)
-    added = layer.bias
-    if bias is not None:
-        added = match.constant(rounded(match, bias, dtype), dtype)
-    becomes_gemm = bias is not None and layer.kind == "MatMul" and layer.added is None
-    new_weight = layer.weight if weight is None else match.constant(weight, dtype)
-    operands = (new_weight, data) if layer.side == 0 else (data, new_weight)
-    if becomes_gemm:
-        result = match.op("Gemm", *operands, added)
-    elif layer.kind == "MatMul":
-        result = match.op("MatMul", *operands, like=layer.node)
-        if layer.added is not None:
-            result = match.op("Add", result, added)
-    elif layer.kind == "Gemm":
-        beta = {} if bias is None else {"beta": None}  # applied already
-        result = match.op("Gemm", *operands, added, like=layer.node, attributes=beta)
-    else:
-        result = match.op(layer.kind, *operands, added, like=layer.node)
-    if match.facts.shape(layer.value) is not None:
-        match.facts.set_known(result, match.facts.known(layer.value))
-    return result
-
-
 def may_be_gemm(match: Match, node: ir.Node) -> bool:
     """Whether a MatMul is one that Gemm can say: two matrices of a type that runtimes have a Gemm for."""
     left, right = node.inputs[0], node.inputs[1]
     if left is None or right is None or match.opset < 7:
         return False
-    types = GEMM_TYPES if match.opset >= 9 else GEMM_TYPES - {ir.DataType.BFLOAT16}
-    return match.facts.rank(left) == 2 and match.facts.rank(right) == 2 and match.facts.dtype(left) in types
-
-
-# Gemm takes integers too since opset 9, but ONNX Runtime has no kernel for them, while it has one for MatMul.
-GEMM_TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
+    matrices = match.facts.rank(left) == 2 and match.facts.rank(right) == 2
+    return matrices and match.facts.dtype(left) in GEMM_TYPES

@@ -68,7 +68,7 @@ def pad_into_max_pool(match: Match) -> Replacement:
     source, pads, value = _pad_in_front(match)
     match.require(len(root.outputs) == 1 or not nodes.is_used(root.outputs[1]), "its indices are read")
     kind = match.dtype(source)
-    lowest = np.iinfo(kind.numpy()).min if kind.is_integer() else _lowest_float(kind)
+    lowest = np.iinfo(kind.numpy()).min if kind.is_integer() else _LOWEST.get(kind, -math.inf)
     harmless = value <= lowest or (value <= 0 and _not_negative(match, source, SEARCH_DEPTH))
     match.require(harmless, f"the padding is {value}, which may exceed the data")
     match.require(nodes.int_attribute(root, "ceil_mode", 0) == 0, "the size is rounded up")
@@ -137,11 +137,7 @@ def _require_smaller_than_kernel(match: Match, pads: tuple[int, ...] | None) -> 
     match.require(fits, "the pads would be as wide as the kernel")
 
 
-def _lowest_float(kind: ir.DataType) -> float:
-    """The number from which on a runtime's MaxPool takes padding for the smallest there is."""
-    return -math.inf if kind not in _LOWEST else _LOWEST[kind]
-
-
+# The number from which on a runtime takes padding for the smallest there is.
 _LOWEST = {
     ir.DataType.FLOAT: float(np.finfo(np.float32).min),
     ir.DataType.DOUBLE: float(np.finfo(np.float64).min),
@@ -154,9 +150,18 @@ def _not_negative(match: Match, value: ir.Value, depth: int) -> bool:
     if match.facts.dtype(value) in UNSIGNED:
         return True
     producer = value.producer()
-    if producer is None or depth == 0 or not nodes.is_standard(producer) or nodes.has_reference_attributes(producer):
+    if (
+        producer is None
+        or depth == 0
+        or not nodes.is_standard(producer)
+        or nodes.has_reference_attributes(producer)
+    ):
         array = match.array(value) if producer is None and match.facts.is_constant(value) else None
-        return array is not None and (constants.is_splat(array) or array.size <= 4096) and bool((array >= 0).all())
+        return (
+            array is not None
+            and (constants.is_splat(array) or array.size <= 4096)
+            and bool((array >= 0).all())
+        )
     if producer.op_type in NOT_NEGATIVE:
         return True
     if producer.op_type == "Clip":
@@ -165,7 +170,9 @@ def _not_negative(match: Match, value: ir.Value, depth: int) -> bool:
             lower = nodes.float_attribute(producer, "min", -math.inf)
         return lower is not None and lower >= 0
     if producer.op_type in KEEPS_SIGN:
-        tensors = producer.inputs if producer.op_type in ("Concat", "Add", "Mul", "Max") else producer.inputs[:1]
+        tensors = (
+            producer.inputs if producer.op_type in ("Concat", "Add", "Mul", "Max") else producer.inputs[:1]
+        )
         return all(tensor is not None and _not_negative(match, tensor, depth - 1) for tensor in tensors)
     return False
 

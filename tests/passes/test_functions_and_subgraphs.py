@@ -1,0 +1,132 @@
+"""Passes inside model-local functions and inside the bodies of If and Loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+import graphopt
+from tests import support
+
+
+def _optimized(proto: onnx.ModelProto) -> onnx.ModelProto:
+    result = graphopt.optimize(proto)
+    assert result.verification.passed, result.verification.reason
+    assert not result.rolled_back
+    return result.to_proto()
+
+
+def test_folding_inside_a_function_leaves_a_constant_node() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
+        g (float[4] x) => (float[4] y) { y = local.shift(x) }
+        <domain: "local", opset_import: ["" : 17]>
+        shift (a) => (b) {
+            two = Constant<value_float = 2.0>()
+            three = Constant<value_float = 3.0>()
+            six = Mul(two, three)
+            kept = Identity(a)
+            b = Add(kept, six)
+        }"""
+    )
+    optimized = _optimized(proto)
+    assert [node.op_type for node in optimized.functions[0].node] == ["Constant", "Add"]
+    assert support.op_types(optimized) == ["shift"]
+
+
+def test_a_function_whose_result_is_constant() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
+        g (float[1] x) => (float[1] y) { s = local.six() y = Add(x, s) }
+        <domain: "local", opset_import: ["" : 17]>
+        six () => (b) {
+            two = Constant<value_floats = [2.0]>()
+            b = Mul(two, two)
+        }"""
+    )
+    optimized = _optimized(proto)
+    assert [node.op_type for node in optimized.functions[0].node] == ["Constant"]
+
+
+def test_attributes_of_a_function_are_not_read() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
+        g (float[2,3] x) => (float[3,2] y) { y = local.turn<order = [1, 0]>(x) }
+        <domain: "local", opset_import: ["" : 17]>
+        turn <order> (a) => (b) {
+            c = Transpose<perm: ints = @order>(a)
+            d = Transpose<perm = [1, 0]>(c)
+            b = Transpose<perm: ints = @order>(d)
+        }"""
+    )
+    optimized = _optimized(proto)
+    assert [node.op_type for node in optimized.functions[0].node] == ["Transpose", "Transpose", "Transpose"]
+
+
+LOOP = """
+g (float[4] x, int64 n) => (float[4] y) {
+    keep = Constant<value = bool {1}>()
+    two = Constant<value_float = 2.0>()
+    y = Loop(n, keep, x) <body = b (int64 i, bool going, float[4] a) => (bool still, float[4] c) {
+        still = Identity(keep)
+        three = Constant<value_float = 3.0>()
+        six = Mul(two, three)
+        scaled = Mul(a, six)
+        again = Mul(a, six)
+        zero = Sub(scaled, again)
+        c = Add(zero, a)
+    }>
+}"""
+
+
+def test_folding_and_sharing_inside_a_loop() -> None:
+    optimized = _optimized(support.model(LOOP))
+    assert support.op_types(optimized) == ["Loop"]
+    body = next(attribute.g for attribute in optimized.graph.node[0].attribute if attribute.name == "body")
+    assert [node.op_type for node in body.node] == ["Mul", "Sub", "Add"]
+
+
+BRANCHES = """
+g (float[4] x, bool flag) => (float[4] y) {
+    y = If(flag) <
+        then_branch = t () => (float[4] a) { one = Constant<value_float = 1.0>() a = Add(x, one) },
+        else_branch = e () => (float[4] b) { m = Neg(x) k = Neg(m) b = Relu(k) }
+    >
+}"""
+
+
+def test_an_unknown_condition_keeps_both_branches() -> None:
+    optimized = _optimized(support.model(BRANCHES))
+    branches = {attribute.name: attribute.g for attribute in optimized.graph.node[0].attribute}
+    assert [node.op_type for node in branches["then_branch"].node] == ["Add"]
+    assert [node.op_type for node in branches["else_branch"].node] == ["Relu"]
+
+
+def test_a_constant_condition_takes_its_branch() -> None:
+    proto = support.model(BRANCHES.replace(", bool flag", ""), flag=np.array(False))
+    assert support.op_types(_optimized(proto)) == ["Relu"]
+
+
+def test_a_condition_that_follows_from_a_static_shape() -> None:
+    text = BRANCHES.replace(", bool flag", "").replace(
+        "y = If(flag)", "s = Size(x) four = Constant<value_int = 4>() flag = Equal(s, four) y = If(flag)"
+    )
+    assert support.op_types(_optimized(support.model(text))) == ["Add"]
+
+
+def test_nested_ifs_resolve() -> None:
+    proto = support.model(
+        """g (float[4] x) => (float[4] y) {
+            y = If(flag) <
+                then_branch = t () => (float[4] a) {
+                    a = If(flag) <
+                        then_branch = t2 () => (float[4] c) { c = Relu(x) },
+                        else_branch = e2 () => (float[4] d) { d = Neg(x) }
+                    >
+                },
+                else_branch = e () => (float[4] b) { b = Abs(x) }
+            >
+        }""",
+        flag=np.array(True),
+    )
+    assert support.op_types(_optimized(proto)) == ["Relu"]
