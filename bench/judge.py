@@ -209,7 +209,11 @@ def _reference(source: str) -> Reference:
     feeds = working_feeds(model, lambda feed: _run(running, feed) is not None)
     results = [_run(running, feed) for feed in feeds]
     # Dropout in training mode, or memory read before it is written; a tiny random tensor may repeat by chance.
-    if any(difference(result, _run(running, feed)) > 0.0 for _ in range(5) for feed, result in zip(feeds, results, strict=True)):
+    if any(
+        difference(result, _run(running, feed)) > 0.0
+        for _ in range(5)
+        for feed, result in zip(feeds, results, strict=True)
+    ):
         return Reference(model, check_error, (), ())
     return Reference(model, check_error, tuple(feeds), tuple(result for result in results if result is not None))
 

@@ -19,10 +19,12 @@ from graphopt.model.nodes import graphs_of
 from graphopt.model.save import save, to_proto, weight_bytes
 from graphopt.model.signature import Signature, signature_of
 from graphopt.passes import pipeline
-from graphopt.rewrite import equivalence
+from graphopt.rewrite import divergence, equivalence
+from graphopt.rewrite.divergence import Divergence
 from graphopt.rewrite.equivalence import Verification
 from graphopt.rewrite.optimizer import optimize_verified
 from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
+from graphopt.rewrite.runner import CannotRun
 
 DEFAULT_LEVEL = 2
 DEFAULT_VERIFY_SECONDS = 300.0
@@ -146,18 +148,41 @@ def _bytes(model: ir.Model) -> int:
             for value in model.graph.initializers.values()
             if isinstance(value.const_value, ir.ExternalTensor)
         )
-        return proto.ByteSize() + external
+        return int(proto.ByteSize()) + external
     copy = model.clone()
     for graph in graphs_of(copy):
         for value in graph.initializers.values():
             tensor = value.const_value
             if tensor is not None and tensor.nbytes > 64:
-                value.const_value = ir.ExternalTensor("", 0, 0, tensor.dtype, shape=ir.Shape([0]), name=value.name or "")
-    return to_proto(copy).ByteSize() + weights
+                value.const_value = ir.ExternalTensor(
+                    "", 0, 0, tensor.dtype, shape=ir.Shape([0]), name=value.name or ""
+                )
+    return int(to_proto(copy).ByteSize()) + weights
 
 
 def verify(first: Source, second: Source, *, seconds: float = DEFAULT_VERIFY_SECONDS) -> Verification:
     """Compare two models with the same inputs and outputs on seeded feeds."""
+    return equivalence.verify(*_comparable(first, second), seconds)
+
+
+def first_divergence(
+    first: Source,
+    second: Source,
+    *,
+    seconds: float = DEFAULT_VERIFY_SECONDS,
+    progress: Callable[[str], None] | None = None,
+) -> Divergence | None:
+    """The first value named in both models, in the order of `first`, that differs; None when there is none."""
+    try:
+        return divergence.first_divergence(*_comparable(first, second), seconds, progress)
+    except CannotRun as error:
+        raise VerificationError(
+            f"the values inside the two models cannot be compared: {error}; compare the models without them."
+        ) from error
+
+
+def _comparable(first: Source, second: Source) -> tuple[ir.Model, ir.Model]:
+    """Both models, after a look at whether they take and give the same."""
     one, other = load(first), load(second)
     for kind, left, right in (
         ("inputs", one.graph.inputs, other.graph.inputs),
@@ -166,7 +191,7 @@ def verify(first: Source, second: Source, *, seconds: float = DEFAULT_VERIFY_SEC
         names, other_names = [value.name for value in left], [value.name for value in right]
         if names != other_names:
             raise OptionError(f"the models cannot be compared: their {kind} are {names} and {other_names}.")
-    return equivalence.verify(one, other, seconds)
+    return one, other
 
 
 def simplify(model: Source, **options: object) -> tuple[onnx.ModelProto, bool]:
@@ -187,5 +212,13 @@ def simplify(model: Source, **options: object) -> tuple[onnx.ModelProto, bool]:
 
 
 __all__ = [
-    "Census", "GraphoptError", "OptimizeResult", "VerificationError", "census", "load", "optimize", "simplify", "verify",
-]  # fmt: skip
+    "Census",
+    "GraphoptError",
+    "OptimizeResult",
+    "VerificationError",
+    "census",
+    "load",
+    "optimize",
+    "simplify",
+    "verify",
+]

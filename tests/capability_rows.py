@@ -272,7 +272,10 @@ MOVEMENT: tuple[Row, ...] = (
         "slice(slice)",
         _text(
             "g (float[2, 3, 4] X) => (float[2, 2, 2] Y) { a = Slice(X, s, e, p) Y = Slice(a, s, e, q) }",
-            s=_ints(0), e=_ints(2), p=_ints(1), q=_ints(2),
+            s=_ints(0),
+            e=_ints(2),
+            p=_ints(1),
+            q=_ints(2),
         ),
         nodes(1),
     ),
@@ -293,9 +296,7 @@ MOVEMENT: tuple[Row, ...] = (
     Row("expand no-op", _text(f"{BLOCK} {{ a = Expand(X, s) Y = Sigmoid(a) }}", s=_ints(2, 3, 4)), nodes(1)),
     Row(
         "expand before binary",
-        _text(
-            "g (float[1, 4] X, float[2, 4] Z) => (float[2, 4] Y) { a = Expand(X, s) Y = Add(a, Z) }", s=_ints(2, 4)
-        ),
+        _text("g (float[1, 4] X, float[2, 4] Z) => (float[2, 4] Y) { a = Expand(X, s) Y = Add(a, Z) }", s=_ints(2, 4)),
         nodes(1),
     ),
     Row("flatten no-op rank2", _text(f"g ({X}) => ({Y}) {{ a = Flatten<axis = 1>(X) Y = Sigmoid(a) }}"), nodes(1)),
@@ -307,7 +308,9 @@ GRAPH: tuple[Row, ...] = (
         _text(
             "g (float[2, 3, 4] X) => (float[2, 12] Y)"
             " { s = Shape(X) i = Gather(s, n) u = Unsqueeze(i, x) c = Concat<axis = 0>(u, m) Y = Reshape(X, c) }",
-            n=np.int64(0), x=_ints(0), m=_ints(12),
+            n=np.int64(0),
+            x=_ints(0),
+            m=_ints(12),
         ),
         nodes(1),
     ),
@@ -316,7 +319,9 @@ GRAPH: tuple[Row, ...] = (
         _text(
             "g (float[B, 3, 4] X) => (float[B, 12] Y)"
             " { s = Shape(X) i = Gather(s, n) u = Unsqueeze(i, x) c = Concat<axis = 0>(u, m) Y = Reshape(X, c) }",
-            n=np.int64(0), x=_ints(0), m=_ints(12),
+            n=np.int64(0),
+            x=_ints(0),
+            m=_ints(12),
         ),
         nodes(1),
     ),
@@ -435,7 +440,6 @@ FUSION: tuple[Row, ...] = (
             20, r=float(np.sqrt(np.float32(2))), o=1.0, h=0.5,
         ),
         only("Gelu"),
-        later=True,
     ),
     Row(
         "LayerNorm (opset17)",
@@ -445,7 +449,6 @@ FUSION: tuple[Row, ...] = (
             t=2.0, eps=1e-5, g=_weight(4), c=_weight(4, seed=1),
         ),
         only("LayerNormalization"),
-        later=True,
     ),
     Row(
         "RMSNorm (opset23)",
@@ -455,7 +458,6 @@ FUSION: tuple[Row, ...] = (
             23, t=2.0, eps=1e-5, g=_weight(4), x=_ints(-1),
         ),
         only("RMSNormalization"),
-        later=True,
     ),
     Row(
         "HardSwish (opset14)",
@@ -463,13 +465,11 @@ FUSION: tuple[Row, ...] = (
             f"g ({X}) => ({Y}) {{ a = Add(X, t) c = Clip(a, z, s) m = Mul(X, c) Y = Div(m, s) }}", t=3.0, z=0.0, s=6.0
         ),
         only("HardSwish"),
-        later=True,
     ),
     Row(
         "Silu x*sigmoid -> Swish (opset24)",
         _text(f"g ({X}) => ({Y}) {{ a = Sigmoid(X) Y = Mul(X, a) }}", 24),
         only("Swish"),
-        later=True,
     ),
     Row(
         "SDPA -> Attention (opset23)",

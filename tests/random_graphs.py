@@ -49,7 +49,9 @@ class Builder:
     def ints(self, *numbers: int) -> str:
         return self.constant(np.array(numbers, dtype=np.int64))
 
-    def node(self, op_type: str, inputs: list[str], shape: tuple[int, ...], outputs: int = 1, **attributes: object) -> str:
+    def node(
+        self, op_type: str, inputs: list[str], shape: tuple[int, ...], outputs: int = 1, **attributes: object
+    ) -> str:
         names = [self.name() for _ in range(outputs)]
         self.nodes.append(helper.make_node(op_type, inputs, names, name=f"{op_type}_{self.count}", **attributes))
         self.values.extend((name, shape) for name in names)

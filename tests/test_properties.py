@@ -46,7 +46,8 @@ def test_optimized_equals_original(model: onnx.ModelProto) -> None:
 def test_same_in_same_out_and_nothing_left_to_do(model: onnx.ModelProto) -> None:
     first = graphopt.optimize(model, verify=False)
     second = graphopt.optimize(model, verify=False)
-    assert first.to_proto().SerializeToString(deterministic=True) == second.to_proto().SerializeToString(deterministic=True)
+    assert first.to_proto().SerializeToString(deterministic=True) == second.to_proto().SerializeToString(
+        deterministic=True
+    )
     again = graphopt.optimize(first.to_proto(), verify=False)
     assert again.after.nodes == first.after.nodes
-

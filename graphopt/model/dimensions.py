@@ -55,7 +55,9 @@ def _set_shape(
             raise OptionError(f"input '{name}' has {len(value.shape)} dims, but the shape given has {len(shape)}.")
         for axis, (old, new) in enumerate(zip(value.shape, shape, strict=True)):
             if isinstance(old, int) and old != new:
-                raise OptionError(f"dim {axis} of input '{name}' is fixed at {old} in the model, it cannot become {new}.")
+                raise OptionError(
+                    f"dim {axis} of input '{name}' is fixed at {old} in the model, it cannot become {new}."
+                )
             if isinstance(old, ir.SymbolicDim) and old.value is not None and renamed.setdefault(old.value, new) != new:
                 raise OptionError(f"dim '{old.value}' cannot be {renamed[old.value]} and {new} at once.")
     value.shape = ir.Shape(list(shape))
@@ -160,7 +162,9 @@ def _free_reshape(
         return
     expected = before.get(node.outputs[0])
     total = dims.product(source)
-    if expected is None or -1 in numbers and dims.quotient(total, dims.product(n for n in numbers if n != -1)) is not None:
+    if expected is None or (
+        -1 in numbers and dims.quotient(total, dims.product(n for n in numbers if n != -1)) is not None
+    ):
         return
     fixed = [source[axis] if item == 0 and axis < len(source) else item for axis, item in enumerate(numbers)]
     if dims.product(fixed) == total:
@@ -171,7 +175,9 @@ def _free_reshape(
             changed = [-1 if position == axis else dim for position, dim in enumerate(numbers)]
             name = f"{node.outputs[0].name}/freed"
             tensor = constants.to_tensor(np.array(changed, dtype=np.int64), ir.DataType.INT64, name)
-            value = ir.Value(name=name, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([len(changed)]), const_value=tensor)
+            value = ir.Value(
+                name=name, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([len(changed)]), const_value=tensor
+            )
             model.graph.register_initializer(value)
             node.replace_input_with(1, value)
             facts.forget(node.outputs[0])

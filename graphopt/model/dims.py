@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache
+from typing import TypeAlias
 
 import onnx_ir as ir
 import sympy
 
-Dim = int | sympy.Expr
-Dims = tuple[Dim, ...]
+Dim: TypeAlias = "int | sympy.Expr"
+Dims: TypeAlias = tuple[Dim, ...]
 
 
-@lru_cache(maxsize=None)
+@cache
 def symbol(name: str) -> sympy.Symbol:
     """The dimension called `name`: an unknown integer that is at least zero."""
     return sympy.Symbol(name, integer=True, nonnegative=True)

@@ -1,4 +1,4 @@
-"""Evaluating one node on constant inputs: NumPy for what it does exactly, ONNX Runtime and the reference for the rest."""
+"""Evaluating nodes on constant inputs: NumPy for what it does exactly, ONNX Runtime or the reference for the rest."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _in_reference(node: ir.Node, inputs: Arrays, opset: int) -> tuple[np.ndarray
         results = ReferenceEvaluator(_single_node_model(node, inputs, opset)).run(None, {})
     except Exception:  # as above
         return None
-    return _align(node, results)
+    return _align(node, list(results))
 
 
 def evaluate_together(

@@ -29,6 +29,7 @@ class Facts:
         self._opsets: dict[int, dict[str, int]] = {}
         for graph in (model.graph, *(function.graph for function in model.functions.values())):
             self._register(graph, graph.opset_imports)
+        self._adopted: dict[ir.Node, dict[str, int]] = {}
         self._main_opsets = dict(model.graph.opset_imports)
         self._known: dict[ir.Value, Known] = {}
         self._arrays: dict[ir.Value, np.ndarray | None] = {}
@@ -45,8 +46,15 @@ class Facts:
 
     def opset(self, node: ir.Node, domain: str = "") -> int:
         """The version of `domain` that the node's graph imports (1 where the import is missing)."""
-        imports = self._opsets.get(id(node.graph), self._main_opsets) if node.graph is not None else self._main_opsets
+        if node.graph is None:
+            imports = self._adopted.get(node, self._main_opsets)
+        else:
+            imports = self._opsets.get(id(node.graph), self._main_opsets)
         return imports.get(domain, 1)
+
+    def adopt(self, node: ir.Node, like: ir.Node) -> None:
+        """Tell under which imports a node is read that is in no graph yet: those of the node it will replace."""
+        self._adopted[node] = self._opsets.get(id(like.graph), self._main_opsets)
 
     def register(self, graph: ir.Graph, like: ir.Graph) -> None:
         """Tell under which imports a new subgraph is read: those of the graph it stands in."""
@@ -54,7 +62,7 @@ class Facts:
 
     def is_pure(self, node: ir.Node) -> bool:
         """Whether the node may be folded, merged or moved."""
-        return purity.is_pure(node, self.functions)
+        return purity.is_pure(node, self.functions, self.opset(node))
 
     # -- values ---------------------------------------------------------------------------------------------------
 
@@ -176,9 +184,9 @@ class Facts:
             if tensor.size <= SMALL:  # larger ones would pin memory-mapped weights in memory
                 self._arrays[value] = array
             return array
-        array = self._splat(value)
-        self._arrays[value] = array
-        return array
+        splat = self._splat(value)
+        self._arrays[value] = splat
+        return splat
 
     def _splat(self, value: ir.Value) -> np.ndarray | None:
         producer = value.producer()

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphopt.errors import ModelError
 from graphopt.model import nodes
@@ -51,7 +51,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     if not data:
         raise ModelError(f"{what} is empty (0 bytes); export or download the model again.")
     try:
-        proto = onnx.ModelProto.FromString(data)
+        proto: onnx.ModelProto = onnx.ModelProto.FromString(data)
     except DecodeError as error:
         raise ModelError(
             f"{what} is not an ONNX protobuf, or is cut short ({len(data):,} bytes read); "
@@ -77,7 +77,9 @@ def _from_proto(proto: onnx.ModelProto, folder: Path | None, what: str) -> ir.Mo
         root: BaseException = error
         while root.__cause__ is not None:
             root = root.__cause__
-        raise ModelError(f"{what} is not a valid model: {root}; check it with onnx.checker and export it again.") from error
+        raise ModelError(
+            f"{what} is not a valid model: {root}; check it with onnx.checker and export it again."
+        ) from error
     _attach_folder(model, folder, what)
     _sort(model, what)
     return model

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graphopt.model import nodes
+from graphopt.model import constants, nodes
 
 # Operators of the standard that draw random numbers.
 RANDOM = frozenset(
@@ -30,7 +30,7 @@ PURE_CONTRIB = frozenset(
 Functions = Mapping[ir.OperatorIdentifier, ir.Function]
 
 
-def is_pure(node: ir.Node, functions: Functions) -> bool:
+def is_pure(node: ir.Node, functions: Functions, opset: int) -> bool:
     """Whether two runs of the node on equal inputs give equal outputs and nothing else happens.
 
     Unknown custom operators are not pure: they may be random, stateful or have effects. A call of a model-local
@@ -38,30 +38,32 @@ def is_pure(node: ir.Node, functions: Functions) -> bool:
     """
     function = functions.get(node.op_identifier())
     if function is not None:
-        return all(is_pure(inner, functions) for inner in function)
+        version = function.opset_imports.get("", opset)
+        return all(is_pure(inner, functions, version) for inner in function)
     if node.domain == "com.microsoft":
         return node.op_type in PURE_CONTRIB
     if node.domain not in PURE_DOMAINS:
         return False
     if node.op_type in RANDOM:
         return False
-    if node.op_type == "Dropout" and _may_train(node, 2):
+    if node.op_type == "Dropout" and _may_train(node, opset):
         return False
     if node.op_type == "BatchNormalization" and nodes.int_attribute(node, "training_mode", 0):
         return False
-    return all(is_pure(inner, functions) for graph in nodes.subgraphs(node) for inner in graph)
+    return all(is_pure(inner, functions, opset) for graph in nodes.subgraphs(node) for inner in graph)
 
 
-def _may_train(node: ir.Node, training_input: int) -> bool:
-    """Whether a Dropout could be in training mode: its flag is not a constant false."""
-    if "is_test" in node.attributes:
+def _may_train(node: ir.Node, opset: int) -> bool:
+    """Whether a Dropout could be in training mode: its flag, an attribute at first and an input later, is not false."""
+    if opset < 7:
         return not nodes.int_attribute(node, "is_test", 0)
-    flag = nodes.input_at(node, training_input)
+    flag = nodes.input_at(node, 2)
     if flag is None:
         return False
     if flag.is_initializer() and not flag.is_graph_input() and flag.const_value is not None:
         return bool(flag.const_value.numpy().item())
     producer = flag.producer()
-    if producer is not None and producer.op_type == "Constant" and "value" in producer.attributes:
-        return bool(producer.attributes["value"].as_tensor().numpy().item())
+    if producer is not None and producer.op_type == "Constant":
+        tensor = constants.of_constant_node(producer)
+        return tensor is None or bool(tensor.numpy().item())
     return True

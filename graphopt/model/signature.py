@@ -39,9 +39,7 @@ class Signature:
             if names != new_names:
                 found.append(f"the {kind}s are {new_names}, they were {names}")
                 continue
-            found.extend(
-                f"{kind} {new} was {old}" for old, new in zip(mine, theirs, strict=True) if old != new
-            )
+            found.extend(f"{kind} {new} was {old}" for old, new in zip(mine, theirs, strict=True) if old != new)
         if set(self.defaults) != set(other.defaults):
             found.append(f"inputs with defaults are {sorted(other.defaults)}, they were {sorted(self.defaults)}")
         return tuple(found)

@@ -82,7 +82,6 @@ def remove_unused_definitions(editor: Editor, worklist: Sequence[ir.Node]) -> No
 
     An initializer that is also an input stays: it is that input's default.
     """
-    model = editor.model
     for graph in editor.graphs():
         for name, value in list(graph.initializers.items()):
             if nodes.is_used(value) or value.is_graph_input():
@@ -122,7 +121,7 @@ def _remove_imports(editor: Editor) -> None:
 
 def write_out_small_splats(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     """ConstantOfShape of a small known shape  -->  initializer, smallest first, while the budget for growth lasts."""
-    found = []
+    found: list[tuple[int, int, ir.Node]] = []
     for node in worklist:
         if node.graph is None or node.op_type != "ConstantOfShape" or not nodes.is_standard(node):
             continue

@@ -12,7 +12,9 @@ from graphopt.rewrite.rule import Match, Replacement, rule
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE})
 
 
-@rule(op("Reshape", op("Add", op("MatMul", var("x"), const("w"), name="product"), const("b")), const("target")), level=2)
+@rule(
+    op("Reshape", op("Add", op("MatMul", var("x"), const("w"), name="product"), const("b")), const("target")), level=2
+)
 def flat_gemm(match: Match) -> Replacement:
     """Reshape(MatMul(x, W) + b)  -->  Reshape(Gemm(Reshape(x, [-1, K]), W, b))   for x of rank 3 and more
 

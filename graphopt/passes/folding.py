@@ -85,7 +85,9 @@ class _Folder:
         # A ConstantOfShape stays one; the last pass writes the small ones out.
         if node.op_type == "ConstantOfShape" and known[0].nbytes > ALWAYS:
             return False
-        written = sum(0 if constants.is_splat(array) and array.nbytes > SPLAT_BYTES else array.nbytes for array in known)
+        written = sum(
+            0 if constants.is_splat(array) and array.nbytes > SPLAT_BYTES else array.nbytes for array in known
+        )
         if any(constants.is_splat(a) and a.nbytes > LARGEST for a in known) and self.facts.opset(node) < 9:
             return False
         growth = written - (self._freed(node) if written > ALWAYS else written)

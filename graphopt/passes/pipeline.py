@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from graphopt.passes import algebra, cleanup, conditionals, elimination, flat_gemm, folding, fusion, quantization, shapes, sharing, weights
+from graphopt.passes import (
+    algebra,
+    cleanup,
+    conditionals,
+    elimination,
+    flat_gemm,
+    folding,
+    fusion,
+    quantization,
+    shapes,
+    sharing,
+    weights,
+)
+from graphopt.passes.weights import shares
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.rule import Rule
 
@@ -19,8 +32,10 @@ STANDARD: tuple[Pass, ...] = (
     Pass("merge-equal-contents", 1, run=shapes.merge_equal_contents),
     Pass("algebra", 1, algebra.RULES),
     Pass("quantization", 1, quantization.RULES),
-    Pass("weights", 2, weights.RULES),
+    # Before the weights: they would take the 0.5 of a Gelu, and the Gelu would not be recognised any more.
     Pass("fusion", 2, fusion.RULES),
+    Pass("weights", 2, weights.RULES),
+    Pass("number-through-split", 2, run=shares.number_through_split),
     Pass("flat-gemm", 2, flat_gemm.RULES),
 )
 
@@ -41,7 +56,12 @@ def names() -> tuple[str, ...]:
 def select(stage: tuple[Pass, ...], level: int, skip: frozenset[str]) -> tuple[Pass, ...]:
     """The passes of a stage up to a level, without the skipped ones; their rules are cut to the level too."""
     return tuple(
-        Pass(step.name, step.level, tuple(rule for rule in step.rules if rule.level <= level and rule.name not in skip), step.run)
+        Pass(
+            step.name,
+            step.level,
+            tuple(rule for rule in step.rules if rule.level <= level and rule.name not in skip),
+            step.run,
+        )
         for step in stage
         if step.level <= level and step.name not in skip
     )

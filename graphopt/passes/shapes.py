@@ -82,7 +82,9 @@ def reshape_target(source: dims.Dims | None, target: Sequence[dims.Dim]) -> tupl
 
 def merge_equal_contents(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     """Two tensors that hold the same symbolic integers, computed in different ways  -->  the first of them."""
-    graphs = dict.fromkeys(node.graph for node in worklist if node.graph is not None and node.op_type in SHAPE_OPERATORS)
+    graphs = dict.fromkeys(
+        node.graph for node in worklist if node.graph is not None and node.op_type in SHAPE_OPERATORS
+    )
     for graph in graphs:
         first: dict[tuple[object, ...], ir.Value] = {}
         for node in list(graph):
@@ -100,7 +102,11 @@ def merge_equal_contents(editor: Editor, worklist: Sequence[ir.Node]) -> None:
                 continue
             producer = other.producer()
             assert producer is not None, "only node outputs are recorded"
-            if producer.op_type == node.op_type and node.op_type in ("Identity", "Shape") and producer.inputs == node.inputs:
+            if (
+                producer.op_type == node.op_type
+                and node.op_type in ("Identity", "Shape")
+                and producer.inputs == node.inputs
+            ):
                 continue  # common subexpressions have a pass of their own
             if editor.accept("merge-equal-contents", value, [nodes.describe(node)], [nodes.describe(producer)]):
                 editor.replace_value(value, other)
@@ -126,7 +132,9 @@ def shape_of_some_dims(match: Match) -> Replacement:
     for start in range(len(shape) - len(wanted) + 1):
         if shape[start : start + len(wanted)] == wanted:
             end = start + len(wanted)
-            return match.op("Shape", source, attributes={"start": start or None, "end": end if end < len(shape) else None})
+            return match.op(
+                "Shape", source, attributes={"start": start or None, "end": end if end < len(shape) else None}
+            )
     match.refuse(f"{list(wanted)} are not consecutive dims of {list(shape)}")
 
 
@@ -147,4 +155,3 @@ def _shape_source(node: ir.Node) -> ir.Value | None:
 
 
 RULES = (fold_shape_arithmetic, constant_reshape_target, shape_of_some_dims)
-

@@ -146,5 +146,3 @@ def _equal(left: ir.TensorProtocol | None, right: ir.TensorProtocol) -> bool:
         one[start : start + chunk].tobytes() == other[start : start + chunk].tobytes()
         for start in range(0, one.size, chunk)
     )
-
-

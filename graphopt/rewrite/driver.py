@@ -54,7 +54,9 @@ class _Place:
     by_type: dict[str, list[Rule]] = field(default_factory=dict)
 
 
-def run_passes(editor: Editor, passes: Sequence[Pass], progress: Callable[[str], None] | None = None) -> tuple[PassRecord, ...]:
+def run_passes(
+    editor: Editor, passes: Sequence[Pass], progress: Callable[[str], None] | None = None
+) -> tuple[PassRecord, ...]:
     """Run the passes in rounds until a whole round changes nothing; returns one record per pass."""
     places = [_Place() for _ in passes]
     for _ in range(MAX_ROUNDS):
@@ -126,8 +128,12 @@ def run_rules(editor: Editor, rules: Sequence[Rule], worklist: Iterable[ir.Node]
                     if other.graph is not None and other not in queued:
                         queued.add(other)
                         pending.append(other)
-                if node.graph is None:
+                if _is_gone(node):
                     break
+
+
+def _is_gone(node: ir.Node) -> bool:
+    return node.graph is None
 
 
 def attempt(editor: Editor, rule: Rule, node: ir.Node) -> bool:
@@ -148,7 +154,9 @@ def attempt(editor: Editor, rule: Rule, node: ir.Node) -> bool:
         raise BrokenRewrite(rule.name, site, f"{type(error).__name__}: {error}") from error
 
 
-def build(editor: Editor, rule: Rule, node: ir.Node, *, explain: bool = False) -> tuple[Match, ir.Value | Sequence[ir.Value | None]]:
+def build(
+    editor: Editor, rule: Rule, node: ir.Node, *, explain: bool = False
+) -> tuple[Match, ir.Value | Sequence[ir.Value | None]]:
     """The match of a rule at a node and what it would put there; raises Miss or Refused with the reason."""
     binding = bind(node) if rule.pattern is None else match(rule.pattern, node, editor.facts, explain=explain)
     candidate = Match(node, binding, editor.facts)

@@ -118,12 +118,14 @@ class Editor:
         values = [replacement] if isinstance(replacement, ir.Value) else list(replacement)
         values += [None] * (len(root.outputs) - len(values))
         made = set(match.new_nodes)
-        for old, new in zip(root.outputs, values, strict=True):
+        for index, (old, new) in enumerate(zip(root.outputs, values, strict=True)):
             if new is None:
                 if nodes.is_used(old):
                     raise Refused(f"output '{old.name}' is read and has no replacement")
             elif old.is_graph_output() and not self._can_take_over(old, new, made):
-                raise Refused(f"'{new.name}' would have to be renamed to the graph output '{old.name}'")
+                if len(match.binding.inner) < 2:
+                    raise Refused(f"'{new.name}' would have to be renamed to the graph output '{old.name}'")
+                values[index] = match.op("Identity", new)  # still fewer nodes than were matched
         before = [nodes.describe(node) for node in match.binding.inner]
         after = [node.op_type for node in match.new_nodes]
         if not self.accept(rule, root.outputs[0], before, after):
@@ -259,13 +261,16 @@ class Editor:
             if new.producer() is not None and not new.is_graph_output() and old.name and self._is_made_name(new):
                 self._take_name(old, new)
         self.touched.extend(readers)
-        if known_new.shape is not None and known_old.shape != known_new.shape or known_new.content is not None:
+        if (known_new.shape is not None and known_old.shape != known_new.shape) or known_new.content is not None:
             self._refresh(readers)
 
     def _is_made_name(self, value: ir.Value) -> bool:
         producer = value.producer()
-        return producer is not None and value.name is not None and value.name.endswith("_output") and (
-            producer.name is not None and value.name.startswith(producer.name)
+        return (
+            producer is not None
+            and value.name is not None
+            and value.name.endswith("_output")
+            and (producer.name is not None and value.name.startswith(producer.name))
         )
 
     def _take_name(self, old: ir.Value, new: ir.Value) -> None:
@@ -332,12 +337,10 @@ class Editor:
 def _same_content(left: object, right: object) -> bool:
     if left is None or right is None:
         return left is right
-    return bool(getattr(left, "shape", None) == getattr(right, "shape", None)) and bool((left == right).all())  # type: ignore[union-attr, attr-defined]
+    return bool(getattr(left, "shape", None) == getattr(right, "shape", None)) and bool((left == right).all())  # type: ignore[attr-defined]
 
 
-def _more_known(
-    before: tuple[object, ...] | None, after: tuple[object, ...] | None, old: object, new: object
-) -> bool:
+def _more_known(before: tuple[object, ...] | None, after: tuple[object, ...] | None, old: object, new: object) -> bool:
     """Whether inference has learned something: a shape or content where there was none, or a dim that was fresh."""
     if old is None and new is not None:
         return True
@@ -345,7 +348,9 @@ def _more_known(
         return False
     if before is None:
         return True
-    return len(before) == len(after) and any("?" in str(b) and "?" not in str(a) for b, a in zip(before, after, strict=True))
+    return len(before) == len(after) and any(
+        "?" in str(b) and "?" not in str(a) for b, a in zip(before, after, strict=True)
+    )
 
 
 def is_constant_graph_output(value: ir.Value) -> bool:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from graphopt.model.nodes import nodes_of, subgraphs
 from graphopt.rewrite.feeds import DRAWS, Input, assignments, inputs_of, make_feed
+from graphopt.rewrite.foreign import cut
 from graphopt.rewrite.runner import CannotRun, OutOfTime, Workplace
 from graphopt.rewrite.tolerance import LIMITS, compare
 
@@ -64,13 +65,25 @@ class Reference:
         self.checks = next((full for full in (True, False) if workplace.checker_error(model, full) is None), None)
         self.engine = ""
         started = time.monotonic()
+        self.foreign: tuple[str, ...] = ()
+        runnable = model
         try:
             self.runner = workplace.runner(model)
         except CannotRun as error:
-            self.problem = str(error)
-            return
+            around = cut(model)
+            if around is None:
+                self.problem = str(error)
+                return
+            runnable, self.foreign = around.model, around.operators
+            try:
+                self.runner = workplace.runner(runnable)
+            except CannotRun as rest:
+                self.problem = str(rest)
+                return
         self.engine = self.runner.engine
-        self._record(inputs_of(_without_weights(model)), started)
+        self._record(inputs_of(_without_weights(runnable)), started)
+        if self.foreign:
+            self.limited = f"compared around what cannot be run here: {', '.join(self.foreign)}"
 
     def _record(self, inputs: tuple[Input, ...], started: float) -> None:
         last = "no feed was found that the model accepts"
@@ -117,6 +130,11 @@ class Reference:
                 return self._verdict("different", 0, 0.0, 0.0, f"the result is not a valid model: {fault}")
         if self.problem is not None:
             return self._verdict("not run", 0, 0.0, 0.0, self.problem)
+        if self.foreign:
+            around = cut(candidate)
+            if around is None or around.operators != self.foreign:
+                return self._verdict("different", 0, 0.0, 0.0, "a custom operator was changed or removed")
+            candidate = around.model
         try:
             runner = self.workplace.runner(candidate)
         except CannotRun as error:
@@ -153,7 +171,9 @@ def _without_weights(model: ir.Model) -> onnx.ModelProto:
     for name, value in model.graph.initializers.items():
         if value.const_value is not None:
             proto.graph.initializer.append(
-                onnx.TensorProto(name=name, data_type=int(value.const_value.dtype), dims=value.const_value.shape.numpy())
+                onnx.TensorProto(
+                    name=name, data_type=int(value.const_value.dtype), dims=value.const_value.shape.numpy()
+                )
             )
     for node in model.graph:
         if node.op_type == "Gather":
@@ -192,5 +212,3 @@ def verify(original: ir.Model, candidate: ir.Model, seconds: float = 300.0) -> V
     """Compare two models with equal signatures on seeded feeds."""
     with Workplace() as workplace:
         return Reference(workplace, original, seconds).check(candidate)
-
-

@@ -114,7 +114,7 @@ def _is_float(kind: onnx.TypeProto) -> bool:
 
 
 def make_feed(inputs: tuple[Input, ...], sizes: Mapping[str, int], draw: int) -> Feed:
-    """Integers: draw 0 ones, draw 1 random within their bound, draw 2 zeros. Floats: normal, from 0.5 to 1.5, then ones."""
+    """Integers: ones, then random within their bound, zeros ... Floats: normal, at last from 0.5 to 1.5, and ones."""
     generator = np.random.default_rng([20261, draw])
     return {item.name: _value(item, item.type, sizes, draw, generator) for item in inputs}
 

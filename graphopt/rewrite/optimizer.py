@@ -1,7 +1,7 @@
 """The whole run: passes, verification, and taking back whatever a check objects to.
 
 When the result differs from the original, the guilty rewrite is found by bisection over the numbered changes: a run cut
-after k changes is a model too, and can be checked. The guilty one is blocked and the run repeated; everything else stays.
+after k changes is a model too, and can be checked. The guilty one is blocked and the run repeated; all else stays.
 """
 
 from __future__ import annotations

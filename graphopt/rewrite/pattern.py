@@ -17,7 +17,9 @@ import onnx_ir as ir
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
 
-COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
+COMMUTATIVE = frozenset(
+    {"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,7 @@ class Match:
         while trimmed and trimmed[-1] is None:
             trimmed.pop()
         node = ir.Node("", op_type, trimmed, merged, num_outputs=outputs)
+        self.facts.adopt(node, self.root)
         self.new_nodes.append(node)
         return node
 
@@ -202,4 +203,3 @@ def any_node(*anchors: str, level: int) -> Callable[[Callable[[Match], Replaceme
 def bind(root: ir.Node) -> Binding:
     """The binding of a rule without a pattern: the node alone."""
     return Binding({}, {}, [root])
-

@@ -46,7 +46,9 @@ class Workplace:
     def __enter__(self) -> Workplace:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._values.clear()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -107,9 +109,12 @@ class Runner:
         try:
             self._session = ort.InferenceSession(str(path), _options(shared), providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's errors share no base class
-            if shared or model.graph.initializers and any(
-                value.const_value is not None and value.const_value.nbytes > 1 << 26
-                for value in model.graph.initializers.values()
+            if shared or (
+                model.graph.initializers
+                and any(
+                    value.const_value is not None and value.const_value.nbytes > 1 << 26
+                    for value in model.graph.initializers.values()
+                )
             ):
                 raise CannotRun(_first_line(error)) from error
             try:

@@ -1,7 +1,8 @@
 """How close two results must be, by type: the one place where tolerances are written.
 
 The error of an element is |a - b| / (|a| + 0.01 max|a|): relative for what matters, and forgiving for elements far
-below the tensor's largest. Integers, booleans and strings must be equal. NaN and infinity must stand in the same places.
+below the tensor's largest. Integers, booleans and strings must be equal. NaN and infinity must stand in the same
+places.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def compare(expected: object, found: object) -> Difference:
         parts = [compare(one, other) for one, other in zip(expected, found, strict=True)]
         reason = next((part.reason for part in parts if part.reason is not None), None)
         return Difference(
-            max((part.max_abs for part in parts), default=0.0), max((part.max_rel for part in parts), default=0.0), reason
+            max((part.max_abs for part in parts), default=0.0),
+            max((part.max_rel for part in parts), default=0.0),
+            reason,
         )
     return _arrays(np.asarray(expected), np.asarray(found))
 

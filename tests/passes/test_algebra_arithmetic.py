@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from graphopt.passes.algebra import arithmetic, regroup
+from graphopt.rewrite import driver
+from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.rule import Refused, Rule
 from tests.passes.algebra_checks import EXACT, ROUNDING, build, constants, floats, leaves, refuses
 from tests.support import apply_rules, assert_equal, op_types, session
 
@@ -96,6 +102,7 @@ def test_without_constants(text: str, expected: list[str], tolerance: float) -> 
         "g (float[N, 4] X, float[N, 4] Z) => (float[N, 4] Y, float[N, 4] A) { A = Neg(Z) Y = Add(X, A) }",
         f"{INT} {{ a = Neg(X) b = Neg(X) Y = Div(a, b) }}",  # the smallest integer has no opposite
         f"{IO} {{ a = Reciprocal(X) b = Reciprocal(a) Y = Exp(b) }}",
+        "g (float[N, 4] X, float[N, 1] Z) => (float[N, 4] Y) { a = Reciprocal(Z) Y = Mul(X, a) }",  # few reciprocals
         f"{IO} {{ a = Log(X) b = Exp(a) Y = Neg(b) }}",
     ],
 )
@@ -194,3 +201,23 @@ def test_splats_stay_splats() -> None:
     assert op_types(after) == ["ConstantOfShape", "Add"]
     assert after.ByteSize() < 1000
     assert_equal(proto, after, rtol=ROUNDING, atol=0)
+
+
+@pytest.mark.parametrize(
+    "rule, text, constant, reason",
+    [
+        (arithmetic.add_zero, f"{IO} {{ Y = Add(X, c) }}", np.float32(1), "'c' is not 0"),
+        (arithmetic.mul_one, f"{IO} {{ Y = Mul(X, c) }}", floats(1, 1, 1, 2), "'c' holds different numbers"),
+        (arithmetic.mul_one, "g (float[1, 4] X) => (float[3, 4] Y) { Y = Mul(X, c) }", np.ones((3, 1), np.float32),
+         "the constant may widen 'X'"),
+        (arithmetic.pow_two, f"{IO} {{ Y = Pow(X, c) }}", np.int64(2), "the exponent is of another type than the base"),
+        (regroup.regroup_sum, f"{IO} {{ a = Add(X, c) Y = Sub(a, c) }}", np.float32(5),
+         "the constants nearly cancel: the first was there to round"),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_why(rule: Rule, text: str, constant: np.ndarray, reason: str) -> None:
+    editor = Editor(ir.from_proto(build(text, c=constant)))
+    root = editor.model.graph.outputs[0].producer()
+    assert root is not None
+    with pytest.raises(Refused, match=f"^{re.escape(reason)}$"):
+        driver.build(editor, rule, root)

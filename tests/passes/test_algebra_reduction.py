@@ -151,8 +151,7 @@ def tensor(dims: str | None) -> str:
 )
 def test_einsum_of_two(equation: str, left: str, right: str, result: str | None, expected: list[str]) -> None:
     text = (
-        f"g (float[{left}] X, float[{right}] Z) => ({tensor(result)} Y)"
-        f' {{ Y = Einsum<equation = "{equation}">(X, Z) }}'
+        f'g (float[{left}] X, float[{right}] Z) => ({tensor(result)} Y) {{ Y = Einsum<equation = "{equation}">(X, Z) }}'
     )
     sizes = {"B": 2, "H": 3, "I": 4, "J": 5, "K": 6, "D": 7}
     leaves(build(text), expected, ROUNDING, **sizes)

@@ -90,7 +90,7 @@ def test_expand_to_the_shape_of_the_input_itself() -> None:
 
 
 def test_resize_to_the_sizes_of_the_input_itself() -> None:
-    proto = build(f"{IMAGE} {{ a = Neg(X) s = Shape(a) b = Resize<mode = \"nearest\">(a, , , s) Y = Exp(b) }}")
+    proto = build(f'{IMAGE} {{ a = Neg(X) s = Shape(a) b = Resize<mode = "nearest">(a, , , s) Y = Exp(b) }}')
     check(proto, ["Neg", "Exp"], N=2)
 
 

@@ -18,9 +18,7 @@ PARAMETERS = {
 }  # fmt: skip
 
 
-def norm(
-    body: str, opset: int = 17, signature: str = "float[N,3,5] x", **more: np.ndarray
-) -> onnx.ModelProto:
+def norm(body: str, opset: int = 17, signature: str = "float[N,3,5] x", **more: np.ndarray) -> onnx.ModelProto:
     mean = "ReduceMean <axes = [-1]> ({})" if opset < 18 else "ReduceMean({}, axes)"
     for value in ("x", "s", "q"):
         body = body.replace(f"mean({value})", mean.format(value))
@@ -101,9 +99,7 @@ def test_near_misses_stay(name: str) -> None:
 
 def test_doubles_stay_in_double_precision() -> None:
     text = "agraph (double[2,5] x) => (double[2,5] y) {" + FORMS["without both"] + "}"
-    mean = text.replace("mean(x)", "ReduceMean <axes = [-1]> (x)").replace(
-        "mean(q)", "ReduceMean <axes = [-1]> (q)"
-    )
+    mean = text.replace("mean(x)", "ReduceMean <axes = [-1]> (x)").replace("mean(q)", "ReduceMean <axes = [-1]> (q)")
     stays(model(mean, two=np.array(2.0), e=np.array(1e-5)))
 
 

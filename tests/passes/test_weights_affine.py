@@ -288,6 +288,17 @@ def test_half_precision_folds_when_it_fits() -> None:
     # one rounding of a float16 is 5e-4 relative
     folds_to(model(text, **weights, k=numbers(4, seed=3, dtype=np.float16)), "MatMul", rtol=4e-3, atol=4e-3)
     stays(model(text, w=np.full((4, 4), 60000, np.float16), k=np.full(4, 2, np.float16)))
+    stays(model(text, w=np.full((4, 4), 0.001, np.float16), k=np.full(4, 0.001, np.float16)))
+
+
+def test_bfloat16_is_rounded_once() -> None:
+    """ONNX Runtime has no such kernels on the CPU: the numbers are read from the file."""
+    text = "agraph (bfloat16[2,2] x) => (bfloat16[2,2] y) { c = MatMul(x, w)  y = Mul(c, k) }"
+    bfloat16 = ir.DataType.BFLOAT16.numpy()
+    result, _ = apply_rules(model(text, w=np.full((2, 2), 3, bfloat16), k=np.array([2, 0.5], bfloat16)), RULES)
+    assert op_types(result) == ["MatMul"]
+    folded = [onnx.numpy_helper.to_array(tensor) for tensor in result.graph.initializer if list(tensor.dims) == [2, 2]]
+    np.testing.assert_array_equal(folded[-1].astype(np.float32), [[6, 1.5], [6, 1.5]])
 
 
 @pytest.mark.parametrize("dtype", ["double", "int32"])

@@ -91,9 +91,7 @@ TURNED = {
 @pytest.mark.parametrize("name", TURNED)
 def test_transposes_become_flags_of_gemm(name: str) -> None:
     body, kept = TURNED[name]
-    proto = model(
-        f"agraph (float[4,4] p, float[4,4] q, float[4,4] d) => (float[4,4] y) {{ {body} }}", v=numbers(4)
-    )
+    proto = model(f"agraph (float[4,4] p, float[4,4] q, float[4,4] d) => (float[4,4] y) {{ {body} }}", v=numbers(4))
     becomes(proto, *kept)
 
 
@@ -180,9 +178,7 @@ HEADS_KEPT = ["MatMul", "Add", "Reshape", "Transpose"] * 2 + ["MatMul"]
 def test_the_scale_of_attention_travels_into_the_weights(name: str) -> None:
     result, _ = apply_rules(model(ATTENTION.format(bias="b", scores=SCORES[name]), **HEADS), RULES)
     assert sorted(op_types(result)) == sorted(HEADS_KEPT)
-    assert_equal(
-        model(ATTENTION.format(bias="b", scores=SCORES[name]), **HEADS), result, rtol=RTOL, atol=1e-3, N=2
-    )
+    assert_equal(model(ATTENTION.format(bias="b", scores=SCORES[name]), **HEADS), result, rtol=RTOL, atol=1e-3, N=2)
 
 
 def test_a_number_does_not_pass_what_others_read() -> None:

@@ -30,9 +30,10 @@ def run(proto: onnx.ModelProto) -> onnx.ModelProto:
     return result
 
 
+TURN = "Transpose <perm = [0,2,1]>"
 FACTORS = {
-    "product with the first": "t = Transpose <perm = [0,2,1]> (q)  s = Mul(t, half)  u = Transpose <perm = [0,2,1]> (k)",
-    "division of the second": "u = Transpose <perm = [0,2,1]> (q)  t = Transpose <perm = [0,2,1]> (k)  s = Div(t, half)",
+    "product with the first": f"t = {TURN} (q)  s = Mul(t, half)  u = {TURN} (k)",
+    "division of the second": f"u = {TURN} (q)  t = {TURN} (k)  s = Div(t, half)",
 }
 
 
@@ -51,9 +52,7 @@ STAYS = {
     "a share that is a result": GPT2.replace("float[2,3,4] v", "float[2,3,4] v, float[2,3,4] q"),
     "a share that is read": GPT2.replace("Add(s, u)", "Mul(s, h)").replace("s = Mul", "h = Relu(t)  s = Mul"),
     "a factor that is a result": GPT2.replace("2,4,3] y", "2,4,3] y, float[2,4,3] s"),
-    "no weights": GPT2.replace("float[2,3,4] x)", "float[2,3,4] x, float[4,12] o)").replace(
-        "f, w, z", "f, o, z"
-    ),
+    "no weights": GPT2.replace("float[2,3,4] x)", "float[2,3,4] x, float[4,12] o)").replace("f, w, z", "f, o, z"),
 }
 
 

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from graphopt.model.facts import Facts
 
 # Custom operators whose output has the dtype and dims of their first input.
-ELEMENTWISE_LIKE = frozenset(
-    {("com.microsoft", name) for name in ("Gelu", "QuickGelu", "FastGelu", "BiasGelu")}
-)
+ELEMENTWISE_LIKE = frozenset({("com.microsoft", name) for name in ("Gelu", "QuickGelu", "FastGelu", "BiasGelu")})
 
 
 def infer(node: ir.Node, facts: Facts) -> tuple[Known, ...]:
@@ -51,6 +49,8 @@ def infer(node: ir.Node, facts: Facts) -> tuple[Known, ...]:
     for attribute in node.attributes.values():
         if not attribute.is_ref():
             proto.attribute.append(ir.to_proto(attribute))
+    if version < 11 and not _count_axes_from_the_front(node, proto, facts):
+        return _unknown(node, facts)
     try:
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
         results = infer_node_outputs(
@@ -59,6 +59,27 @@ def infer(node: ir.Node, facts: Facts) -> tuple[Known, ...]:
     except (InferenceError, onnx.checker.ValidationError, onnx.defs.SchemaError, RuntimeError, ValueError, KeyError):
         return _unknown(node, facts)
     return tuple(_known(results.get(name), names, facts) for name in proto.output)
+
+
+def _count_axes_from_the_front(node: ir.Node, proto: onnx.NodeProto, facts: Facts) -> bool:
+    """Rewrite negative axes; before opset 11 the schemas take them for positive ones, while ONNX Runtime runs them."""
+    for attribute in proto.attribute:
+        if attribute.name not in ("axes", "axis"):
+            continue
+        axes = list(attribute.ints) if attribute.name == "axes" else [attribute.i]
+        if all(axis >= 0 for axis in axes):
+            continue
+        rank = None if node.inputs[0] is None else facts.rank(node.inputs[0])
+        if rank is None:
+            return False
+        if node.op_type == "Unsqueeze":
+            rank += len(axes)
+        axes = [axis % max(rank, 1) for axis in axes]
+        if attribute.name == "axes":
+            attribute.ints[:] = axes
+        else:
+            attribute.i = axes[0]
+    return True
 
 
 def _with_subgraphs(node: ir.Node, facts: Facts) -> tuple[Known, ...]:

@@ -234,8 +234,13 @@ def one_over(match: Match) -> Replacement:
 
 @rule(op("Mul", var("x"), op("Reciprocal", var("y"))), level=1)
 def times_reciprocal(match: Match) -> Replacement:
-    """x * Reciprocal(y)  -->  x / y    (one rounding fewer)"""
+    """x * Reciprocal(y)  -->  x / y    (one rounding fewer)
+
+    Leaves alone a y that is smaller than the result, as in a normalization: many quotients take longer than few
+    quotients and many products (ONNX Runtime, 1024 x 512 by 1024 x 1: 45 us against 28 us).
+    """
     _require_broadcasting(match)
+    match.require(match.shape("y") == match.shape(match.output), "there would be more quotients than now")
     return match.op("Div", match["x"], match["y"])
 
 

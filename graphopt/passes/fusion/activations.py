@@ -47,9 +47,7 @@ def hard_swish(match: Match) -> Replacement:
     tolerance = TOLERANCE.get(match.dtype(argument), 0.0)
     if inner.op_type == "HardSigmoid":
         alpha, beta = nodes.float_attribute(inner, "alpha", 0.2), nodes.float_attribute(inner, "beta", 0.5)
-        match.require(
-            abs(alpha * 6 - 1) <= tolerance and abs(beta * 2 - 1) <= tolerance, "alpha or beta is another"
-        )
+        match.require(abs(alpha * 6 - 1) <= tolerance and abs(beta * 2 - 1) <= tolerance, "alpha or beta is another")
         return match.op("HardSwish", _atom(match, inner, argument, {(1,): 1.0}, {(1, 1): 1.0}))
     lower, upper = (match.facts.scalar(nodes.input_at(inner, index)) for index in (1, 2))
     match.require(lower == 0 and upper == 6, "it does not clip to 0 and 6")

@@ -76,9 +76,7 @@ def _normalized(match: Match, kind: str, x: ir.Value, found: _Division) -> ir.Va
     match.require(match.dtype(x) in TYPES, "only float and float16 have the operator in runtimes")
     sizes = shape[found.axis :]
     known = tuple(size for size in sizes if isinstance(size, int))
-    match.require(
-        len(known) == len(sizes) and math.prod(known) > 0, "the size of the normalized axes is not known"
-    )
+    match.require(len(known) == len(sizes) and math.prod(known) > 0, "the size of the normalized axes is not known")
     ones = match.constant(np.ones(known, match.dtype(x).numpy()))
     attributes = {"axis": None if len(known) == 1 else -len(known), "epsilon": found.epsilon}
     return match.op(kind, x, ones, attributes=attributes)

@@ -21,9 +21,7 @@ DEEPEST = 8
 HIGHEST = 4  # no formula here has a higher degree
 
 
-def expand(
-    facts: Facts, value: ir.Value, atoms: Sequence[ir.Value], group: dict[ir.Node, None]
-) -> Polynomial | None:
+def expand(facts: Facts, value: ir.Value, atoms: Sequence[ir.Value], group: dict[ir.Node, None]) -> Polynomial | None:
     """The value as a polynomial in `atoms`, None when something else is in it; nodes passed are added to `group`."""
     return _expand(facts, value, atoms, group, DEEPEST)
 
@@ -44,9 +42,7 @@ def _expand(
     group[node] = None
     if any(operand is None for operand in operands):
         return None
-    return _combined(
-        node.op_type, [operand for operand in operands if operand is not None], (0,) * len(atoms)
-    )
+    return _combined(node.op_type, [operand for operand in operands if operand is not None], (0,) * len(atoms))
 
 
 def _combined(kind: str, operands: Sequence[Polynomial], unit: Powers) -> Polynomial | None:

@@ -19,9 +19,7 @@ def require_private(match: Match, group: Iterable[ir.Node]) -> None:
         match.require(node.graph is match.root.graph, f"{nodes.describe(node)} belongs to an outer graph")
         match.require(not nodes.has_reference_attributes(node), f"{nodes.describe(node)} has open attributes")
         for output in node.outputs:
-            read_elsewhere = output.is_graph_output() or any(
-                user not in members for user in output.consumers()
-            )
+            read_elsewhere = output.is_graph_output() or any(user not in members for user in output.consumers())
             match.require(not read_elsewhere, f"the result of {nodes.describe(node)} is read elsewhere too")
     for node in members:
         if node not in match.binding.inner:

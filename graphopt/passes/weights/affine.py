@@ -67,9 +67,7 @@ def shift_before_layer(match: Match) -> Replacement:
     return with_inputs(match, layer, value, scale, shift)
 
 
-def _operands_in_front(
-    match: Match, layer: Layer, node: ir.Node
-) -> tuple[ir.Value, Array | None, Array | None]:
+def _operands_in_front(match: Match, layer: Layer, node: ir.Node) -> tuple[ir.Value, Array | None, Array | None]:
     """What an arithmetic node in front of a layer reads, and what it does to each input channel."""
     value, constant, swapped = constant_operand(match, node)
     shape = match.shape(value)
@@ -90,9 +88,7 @@ def constant_operand(match: Match, node: ir.Node) -> tuple[ir.Value, Array, bool
     return (right, match.array(left), True) if first else (left, match.array(right), False)
 
 
-def as_scale_and_shift(
-    match: Match, kind: str, vector: Array, swapped: bool
-) -> tuple[Array | None, Array | None]:
+def as_scale_and_shift(match: Match, kind: str, vector: Array, swapped: bool) -> tuple[Array | None, Array | None]:
     """Mul, Div, Add or Sub of a constant as y = scale * x + shift; `swapped`: the constant is the first operand."""
     if kind == "Add":
         return None, vector

@@ -29,9 +29,7 @@ def batchnorm_after_layer(match: Match) -> Replacement:
         "the channels it normalizes are not those of the weight",
     )
     scale, shift = scale_and_shift(match, match.root)
-    match.require(
-        scale.size in (1, layer.outputs) and shift.size in (1, layer.outputs), "the channels do not agree"
-    )
+    match.require(scale.size in (1, layer.outputs) and shift.size in (1, layer.outputs), "the channels do not agree")
     return with_outputs(match, layer, scale, shift)
 
 
@@ -44,18 +42,14 @@ def batchnorm_before_layer(match: Match) -> Replacement:
     layer = layer_at(match, match.root)
     require_no_padding(match, layer)
     node = claim(match, layer.data, layer.node)
-    match.require(
-        node.op_type == "BatchNormalization", f"{nodes.describe(node)} is in front, no BatchNormalization"
-    )
+    match.require(node.op_type == "BatchNormalization", f"{nodes.describe(node)} is in front, no BatchNormalization")
     require_inference(match, node)
     data = node.inputs[0]
     assert data is not None, "the data of a BatchNormalization is given"
     rank = len(layer.shape) if layer.is_convolution else match.rank(data)
     match.require(rank + layer.input_axis == 1, "the channels it normalizes are not those of the weight")
     scale, shift = scale_and_shift(match, node)
-    match.require(
-        scale.size in (1, layer.inputs) and shift.size in (1, layer.inputs), "the channels do not agree"
-    )
+    match.require(scale.size in (1, layer.inputs) and shift.size in (1, layer.inputs), "the channels do not agree")
     return with_inputs(match, layer, data, scale, shift)
 
 
@@ -123,9 +117,7 @@ def scale_and_shift(match: Match, node: ir.Node) -> tuple[Array, Array]:
     variance = _parameter(match, node, 4) + _epsilon(node)
     match.require((variance > 0).all(), "a variance is not positive")
     scale = _parameter(match, node, 1) / np.sqrt(variance)
-    return uniform(match, scale), uniform(
-        match, _parameter(match, node, 2) - _parameter(match, node, 3) * scale
-    )
+    return uniform(match, scale), uniform(match, _parameter(match, node, 2) - _parameter(match, node, 3) * scale)
 
 
 def _as_pair(terms: tuple[Array | None, Array | None]) -> tuple[Array, Array]:
@@ -135,9 +127,7 @@ def _as_pair(terms: tuple[Array | None, Array | None]) -> tuple[Array, Array]:
 
 def _batchnorm_before(match: Match, value: ir.Value) -> ir.Node:
     node = claim(match, value, match.root)
-    match.require(
-        node.op_type == "BatchNormalization", f"{nodes.describe(node)} is in front, no BatchNormalization"
-    )
+    match.require(node.op_type == "BatchNormalization", f"{nodes.describe(node)} is in front, no BatchNormalization")
     require_inference(match, node)
     return node
 

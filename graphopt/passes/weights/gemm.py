@@ -36,9 +36,7 @@ def _with_addend(match: Match, product: ir.Value, added: ir.Value) -> ir.Value:
     node = claim(match, product, match.root)
     if node.op_type == "MatMul":
         match.require(may_be_gemm(match, node), "the product is not one of two floating point matrices")
-        match.require(
-            not _is_dequantized(node), "an operand is dequantized, and the quantized kernel would be lost"
-        )
+        match.require(not _is_dequantized(node), "an operand is dequantized, and the quantized kernel would be lost")
     else:
         match.require(nodes.input_at(node, 2) is None, f"{nodes.describe(node)} has a bias")
         match.require(match.dtype(product) in GEMM_TYPES, "the product is not one of floating point matrices")
@@ -70,9 +68,7 @@ def transpose_into_gemm(match: Match) -> Replacement:
     match.require(match.opset >= (7 if is_gemm else 11), "Gemm needs a third operand before opset 11")
     if not is_gemm:
         match.require(may_be_gemm(match, root), "the product is not one of two floating point matrices")
-        match.require(
-            not _is_dequantized(root), "an operand is dequantized, and the quantized kernel would be lost"
-        )
+        match.require(not _is_dequantized(root), "an operand is dequantized, and the quantized kernel would be lost")
     operands = list(root.inputs)
     flags = [nodes.int_attribute(root, "transA", 0), nodes.int_attribute(root, "transB", 0)]
     found = False
@@ -81,10 +77,7 @@ def transpose_into_gemm(match: Match) -> Replacement:
         producer = None if value is None else value.producer()
         if value is None or producer is None or producer.op_type != "Transpose" or not _swaps(producer):
             continue
-        if (
-            not all(user.op_type in ("Gemm", "MatMul") for user in value.consumers())
-            or value.is_graph_output()
-        ):
+        if not all(user.op_type in ("Gemm", "MatMul") for user in value.consumers()) or value.is_graph_output():
             continue
         operands[index] = producer.inputs[0]
         flags[index] = 1 - flags[index]
@@ -112,9 +105,7 @@ def transpose_of_gemm(match: Match) -> Replacement:
     match.require(match.opset >= (7 if is_gemm else 11), "Gemm needs a third operand before opset 11")
     if not is_gemm:
         match.require(may_be_gemm(match, node), "the product is not one of two floating point matrices")
-        match.require(
-            not _is_dequantized(node), "an operand is dequantized, and the quantized kernel would be lost"
-        )
+        match.require(not _is_dequantized(node), "an operand is dequantized, and the quantized kernel would be lost")
     bias = nodes.input_at(node, 2) if is_gemm else None
     if bias is not None:
         shape = match.shape(bias)
@@ -150,9 +141,7 @@ def number_into_gemm(match: Match) -> Replacement:
     if number is None or producer is None or producer.op_type != "Gemm":
         match.refuse("it does not multiply a Gemm by a number")
     constant = right if value is left else left
-    match.require(
-        all(size == 1 for size in match.shape(constant)) and match.rank(constant) <= 2, "the number widens"
-    )
+    match.require(all(size == 1 for size in match.shape(constant)) and match.rank(constant) <= 2, "the number widens")
     node = claim(match, value, match.root)
     return scaled_gemm(match, node, 1.0 / number if match.root.op_type == "Div" and number else float(number))
 

@@ -106,9 +106,7 @@ def claim(match: Match, value: ir.Value, user: ir.Node) -> ir.Node:
         match.refuse(f"'{value.name}' is an input or a constant")
     match.require(producer.graph is match.root.graph, f"{nodes.describe(producer)} belongs to an outer graph")
     match.require(nodes.is_standard(producer), f"{nodes.describe(producer)} is not a standard operator")
-    match.require(
-        not nodes.has_reference_attributes(producer), f"{nodes.describe(producer)} has open attributes"
-    )
+    match.require(not nodes.has_reference_attributes(producer), f"{nodes.describe(producer)} has open attributes")
     alone = all(reader is user for reader in value.consumers()) and not value.is_graph_output()
     others = any(nodes.is_used(output) for output in producer.outputs if output is not value)
     match.require(alone and not others, f"the result of {nodes.describe(producer)} is read elsewhere too")
@@ -128,13 +126,9 @@ def claim_with_layers(match: Match, value: ir.Value, user: ir.Node, *, shift: bo
     match.require(not value.is_graph_output(), f"'{value.name}' is a result of the graph")
     match.require(producer.graph is match.root.graph, f"{nodes.describe(producer)} belongs to an outer graph")
     match.require(nodes.is_standard(producer), f"{nodes.describe(producer)} is not a standard operator")
-    match.require(
-        not nodes.has_reference_attributes(producer), f"{nodes.describe(producer)} has open attributes"
-    )
+    match.require(not nodes.has_reference_attributes(producer), f"{nodes.describe(producer)} has open attributes")
     for reader in (user, *others):
-        match.require(
-            _takes(match, reader, value, shift), f"{nodes.describe(reader)} reads '{value.name}' too"
-        )
+        match.require(_takes(match, reader, value, shift), f"{nodes.describe(reader)} reads '{value.name}' too")
     if producer not in match.binding.inner:
         match.binding.inner.append(producer)
     return producer
@@ -191,12 +185,8 @@ def _read(match: Match, node: ir.Node, added: ir.Node | None, bias: ir.Value | N
     weight = node.inputs[side]
     if weight is None or not match.facts.is_constant(weight):
         match.refuse(f"the weight of {nodes.describe(node)} is not a constant")
-    match.require(
-        match.dtype(weight) in FLOATS, f"{nodes.describe(node)} does not compute with floating point"
-    )
-    match.require(
-        node.op_type != "Gemm" or match.opset >= 7, "before opset 7 Gemm broadcasts by an attribute"
-    )
+    match.require(match.dtype(weight) in FLOATS, f"{nodes.describe(node)} does not compute with floating point")
+    match.require(node.op_type != "Gemm" or match.opset >= 7, "before opset 7 Gemm broadcasts by an attribute")
     shape = match.static_shape(weight)
     match.require(math.prod(shape) > 0, f"the weight of {nodes.describe(node)} is empty")
     if node.op_type != "MatMul":
@@ -216,9 +206,7 @@ def per_channel(match: Match, array: Array, axis: int, rank: int, channels: int)
     match.require(array.ndim <= rank, "the constant has more dims than the tensor")
     for place, size in enumerate(array.shape):
         here = place - array.ndim == axis
-        match.require(
-            size == 1 or (here and size == channels), "the constant differs along an axis besides channels"
-        )
+        match.require(size == 1 or (here and size == channels), "the constant differs along an axis besides channels")
     return uniform(match, array)
 
 

@@ -76,9 +76,7 @@ def _scaled_constant(match: Match, node: ir.Node, number: float) -> ir.Value:
     assert left is not None and right is not None, "both operands are given"
     index = 1 if match.facts.is_constant(right) else 0
     constant = right if index else left
-    match.require(
-        match.facts.is_constant(constant), f"{nodes.describe(node)} multiplies two computed tensors"
-    )
+    match.require(match.facts.is_constant(constant), f"{nodes.describe(node)} multiplies two computed tensors")
     match.require(number != 0 and match.opset >= 7, "the factor is zero")
     factor = 1.0 / number if node.op_type == "Div" and index == 1 else number
     array = match.array(constant)
@@ -101,9 +99,7 @@ def number_to_weights_below(match: Match) -> Replacement:
     """
     layer = layer_at(match, match.root)
     first = claim(match, layer.data, match.root)
-    match.require(
-        first.op_type in MOVERS | KEEPS_SIGN or _is_product(match, first), "no factor stands further up"
-    )
+    match.require(first.op_type in MOVERS | KEEPS_SIGN or _is_product(match, first), "no factor stands further up")
     value, number = _without_number(match, layer.data, match.root, DEEPEST)
     return with_inputs(match, layer, value, np.array([number]), None)
 
@@ -155,15 +151,11 @@ def numbers_of_both_operands(match: Match) -> Replacement:
     left, right = match.root.inputs[0], match.root.inputs[1]
     assert left is not None and right is not None, "both operands are given"
     first, second = (claim(match, value, match.root) for value in (left, right))
-    match.require(
-        first is not second and {first.op_type, second.op_type} <= {"Mul", "Div"}, "not both are products"
-    )
+    match.require(first is not second and {first.op_type, second.op_type} <= {"Mul", "Div"}, "not both are products")
     (a, s), (b, t) = factor_of(match, first), factor_of(match, second)
     kind = match.dtype(left)
     number = np.array(s * t).astype(kind.numpy())
-    match.require(
-        np.isfinite(number.astype(np.float64)), f"the product of the two numbers does not fit {kind.name}"
-    )
+    match.require(np.isfinite(number.astype(np.float64)), f"the product of the two numbers does not fit {kind.name}")
     sizes = [match.facts.static_shape(value) for value in (a, b)]
     constant = match.constant(number, kind)
     if sizes[0] is not None and sizes[1] is not None and np.prod(sizes[1]) < np.prod(sizes[0]):
@@ -183,9 +175,7 @@ def factor_of(match: Match, node: ir.Node) -> tuple[ir.Value, float]:
         number = match.facts.scalar(left)
     if number is None or match.facts.is_constant(value):
         match.refuse(f"{nodes.describe(node)} does not multiply by one number")
-    match.require(
-        match.dtype(value).is_floating_point(), f"{nodes.describe(node)} does not compute with floats"
-    )
+    match.require(match.dtype(value).is_floating_point(), f"{nodes.describe(node)} does not compute with floats")
     shape = match.shape(constant)
     match.require(all(size == 1 for size in shape), "the constant may widen the tensor")
     match.require(not shape or len(shape) <= match.rank(value), "the constant adds dims to the tensor")

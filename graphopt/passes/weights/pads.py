@@ -150,18 +150,9 @@ def _not_negative(match: Match, value: ir.Value, depth: int) -> bool:
     if match.facts.dtype(value) in UNSIGNED:
         return True
     producer = value.producer()
-    if (
-        producer is None
-        or depth == 0
-        or not nodes.is_standard(producer)
-        or nodes.has_reference_attributes(producer)
-    ):
+    if producer is None or depth == 0 or not nodes.is_standard(producer) or nodes.has_reference_attributes(producer):
         array = match.array(value) if producer is None and match.facts.is_constant(value) else None
-        return (
-            array is not None
-            and (constants.is_splat(array) or array.size <= 4096)
-            and bool((array >= 0).all())
-        )
+        return array is not None and (constants.is_splat(array) or array.size <= 4096) and bool((array >= 0).all())
     if producer.op_type in NOT_NEGATIVE:
         return True
     if producer.op_type == "Clip":
@@ -170,9 +161,7 @@ def _not_negative(match: Match, value: ir.Value, depth: int) -> bool:
             lower = nodes.float_attribute(producer, "min", -math.inf)
         return lower is not None and lower >= 0
     if producer.op_type in KEEPS_SIGN:
-        tensors = (
-            producer.inputs if producer.op_type in ("Concat", "Add", "Mul", "Max") else producer.inputs[:1]
-        )
+        tensors = producer.inputs if producer.op_type in ("Concat", "Add", "Mul", "Max") else producer.inputs[:1]
         return all(tensor is not None and _not_negative(match, tensor, depth - 1) for tensor in tensors)
     return False
 

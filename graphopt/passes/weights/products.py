@@ -32,22 +32,16 @@ def product_of_products(match: Match) -> Replacement:
     """
     outer = layer_at(match, match.root)
     producer = claim(match, outer.data, outer.node)
-    match.require(
-        producer.op_type in ("MatMul", "Gemm", "Add"), f"{nodes.describe(producer)} is in front, no product"
-    )
+    match.require(producer.op_type in ("MatMul", "Gemm", "Add"), f"{nodes.describe(producer)} is in front, no product")
     inner = layer_at(match, producer)
     match.require(inner.side == outer.side, "the constants stand on different sides")
     match.require(len(inner.shape) == 2 and len(outer.shape) == 2, "a weight is no matrix")
     for layer in (inner, outer):
         match.require(layer.node.op_type in ("MatMul", "Gemm"), "only matrix products are merged")
         others = [user for user in layer.weight.consumers() if user is not layer.node]
-        match.require(
-            not others and not layer.weight.is_graph_output(), f"'{layer.weight.name}' is read elsewhere too"
-        )
+        match.require(not others and not layer.weight.is_graph_output(), f"'{layer.weight.name}' is read elsewhere too")
     rows, middle, columns = inner.inputs, inner.outputs, outer.outputs
-    match.require(
-        rows * columns <= rows * middle + middle * columns, "the product has more elements than its factors"
-    )
+    match.require(rows * columns <= rows * middle + middle * columns, "the product has more elements than its factors")
     match.require(rows * middle * columns <= MOST_WORK, "the matrices are too large to multiply here")
     match.require(not nodes.int_attribute(outer.node, "transA", 0), "the outer product turns its data")
     match.require(inner.bias is None or inner.side == 1, "the bias of a product from the left stays")

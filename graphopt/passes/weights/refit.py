@@ -37,9 +37,7 @@ def with_outputs(match: Match, layer: Layer, scale: Array | None, shift: Array |
     return _rebuild(match, layer, layer.data, weight, bias)
 
 
-def with_inputs(
-    match: Match, layer: Layer, data: ir.Value, scale: Array | None, shift: Array | None
-) -> ir.Value:
+def with_inputs(match: Match, layer: Layer, data: ir.Value, scale: Array | None, shift: Array | None) -> ir.Value:
     """layer(scale * data + shift) as one layer of `data`, with numbers per input channel."""
     _require_bias(match, layer, shift)
     bias = _bias(match, layer) if shift is not None else None
@@ -56,18 +54,14 @@ def with_inputs(
 def _require_bias(match: Match, layer: Layer, shift: Array | None) -> None:
     """Refuse a shift where the layer has no bias to hold it; said before any weight is read."""
     if shift is not None and layer.kind == "MatMul" and layer.added is None:
-        match.require(
-            may_be_gemm(match, layer.node), "a MatMul of more than two dims has no bias to fold into"
-        )
+        match.require(may_be_gemm(match, layer.node), "a MatMul of more than two dims has no bias to fold into")
 
 
 def _bias(match: Match, layer: Layer) -> Array | None:
     """The constant added to the product, in float64 (`beta` of a Gemm applied); None where there is none."""
     if layer.bias is None:
         return None
-    match.require(
-        match.facts.is_constant(layer.bias), f"the bias of {nodes.describe(layer.node)} is not a constant"
-    )
+    match.require(match.facts.is_constant(layer.bias), f"the bias of {nodes.describe(layer.node)} is not a constant")
     beta = nodes.float_attribute(layer.node, "beta", 1.0) if layer.kind == "Gemm" else 1.0
     return constants.elementwise(lambda array: array.astype(np.float64) * beta, match.array(layer.bias))
 
@@ -79,9 +73,7 @@ def _at_axis(layer: Layer, vector: Array) -> Array:
     return vector.reshape(-1, 1) if layer.output_axis == -2 and vector.size > 1 else vector
 
 
-def _combined(
-    match: Match, layer: Layer, bias: Array, vector: Array, how: Callable[[Array, Array], Array]
-) -> Array:
+def _combined(match: Match, layer: Layer, bias: Array, vector: Array, how: Callable[[Array, Array], Array]) -> Array:
     other = vector if layer.is_convolution else _at_axis(layer, vector)
     result = constants.elementwise(how, bias, other)
     match.require(
@@ -91,9 +83,7 @@ def _combined(
     return result
 
 
-def _rebuild(
-    match: Match, layer: Layer, data: ir.Value, weight: Array | None, bias: Array | None
-) -> ir.Value:
+def _rebuild(match: Match, layer: Layer, data: ir.Value, weight: Array | None, bias: Array | None) -> ir.Value:
     """The layer with other operands; None keeps what is there. A `bias` comes with `beta` applied."""
     dtype = match.dtype(layer.weight)
     added = layer.bias
@@ -129,9 +119,7 @@ def _over_weight(layer: Layer, vector: Array, of_inputs: bool) -> Array:
         if of_inputs == (layer.kind == "ConvTranspose"):
             return vector.reshape(-1, 1, *tail)
         first, second = layer.shape[:2]
-        grouped = np.broadcast_to(
-            vector.reshape(layer.group, 1, second), (layer.group, first // layer.group, second)
-        )
+        grouped = np.broadcast_to(vector.reshape(layer.group, 1, second), (layer.group, first // layer.group, second))
         return grouped.reshape(first, second, *tail)
     if layer.kind == "Gemm":
         return vector.reshape(-1, 1) if layer.turned != of_inputs else vector.reshape(1, -1)
@@ -146,9 +134,7 @@ def _multiplied(match: Match, layer: Layer, factor: Array) -> Array:
     size = math.prod(layer.shape)
     weight = match.array(layer.weight)
     is_splat = constants.is_splat(weight)
-    others = layer.weight.is_graph_output() or any(
-        user is not layer.node for user in layer.weight.consumers()
-    )
+    others = layer.weight.is_graph_output() or any(user is not layer.node for user in layer.weight.consumers())
     match.require(
         not others or is_splat or size <= COPY_LIMIT,
         f"'{layer.weight.name}' ({size} elements) is read elsewhere too, and a copy would make the file grow",
@@ -171,7 +157,15 @@ def _multiplied(match: Match, layer: Layer, factor: Array) -> Array:
     if size <= COPY_LIMIT or weight.dtype.itemsize < 4:
         fits = np.isfinite(_stored(result).astype(np.float64)).all()
         match.require(fits, f"the folded weight does not fit {match.dtype(layer.weight).name}")
+    if weight.dtype == np.float16:
+        _require_normal(match, result)
     return result
+
+
+def _require_normal(match: Match, weight: Array) -> None:
+    """Refuse a float16 weight that has become so small that its digits are lost."""
+    largest = float(np.abs(_stored(weight).astype(np.float64)).max())
+    match.require(largest == 0 or largest >= 2.0**-10, "the folded weight is too small for FLOAT16")
 
 
 def rounded(match: Match, array: Array, dtype: ir.DataType) -> Array:
@@ -179,9 +173,7 @@ def rounded(match: Match, array: Array, dtype: ir.DataType) -> Array:
     target = dtype.numpy()
     with np.errstate(over="ignore"):
         result = constants.elementwise(lambda numbers: numbers.astype(target), array)
-    match.require(
-        np.isfinite(_stored(result).astype(np.float64)).all(), f"a folded number does not fit {dtype.name}"
-    )
+    match.require(np.isfinite(_stored(result).astype(np.float64)).all(), f"a folded number does not fit {dtype.name}")
     return result
 
 
@@ -193,9 +185,7 @@ def _stored(array: Array) -> Array:
 def shift_through(match: Match, layer: Layer, shift: Array) -> Array:
     """What a shift of the input channels adds to each output channel: `layer(shift)` without its bias."""
     weight = match.array(layer.weight)
-    match.require(
-        layer.kind != "ConvTranspose", "a ConvTranspose does not apply all its weights at the border"
-    )
+    match.require(layer.kind != "ConvTranspose", "a ConvTranspose does not apply all its weights at the border")
     match.require(len(layer.shape) == 2 or layer.kind == "Conv", "the weight is no matrix")
     if layer.kind == "Conv":
         first, second, *kernel = layer.shape

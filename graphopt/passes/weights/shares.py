@@ -48,9 +48,7 @@ def _move(editor: Editor, node: ir.Node) -> None:
     end = _end_of_layer(below, split)
     above = Match(end, bind(end), editor.facts)
     try:
-        replacement = with_outputs(
-            above, layer_at(above, end), _per_column(above, split, share, number), None
-        )
+        replacement = with_outputs(above, layer_at(above, end), _per_column(above, split, share, number), None)
         if not editor.apply(RULE, above, replacement):
             return
     except Refused:
@@ -90,9 +88,7 @@ def _end_of_layer(match: Match, split: ir.Node) -> ir.Node:
     if node.op_type == "Reshape":
         source = node.inputs[0]
         assert source is not None, "the data is given"
-        match.require(
-            dims.equal(match.shape(source)[-1], match.shape(value)[-1]), "the Reshape cuts the last axis"
-        )
+        match.require(dims.equal(match.shape(source)[-1], match.shape(value)[-1]), "the Reshape cuts the last axis")
         node = claim(match, source, node)
     return node
 
@@ -103,9 +99,7 @@ def _per_column(match: Match, split: ir.Node, share: ir.Value, number: float) ->
     known = [size for size in sizes if isinstance(size, int)]
     match.require(len(known) == len(sizes), "the size of a share is not known")
     layer = layer_at(match, match.root)
-    match.require(
-        layer.output_axis == -1 and layer.outputs == sum(known), "the shares are not the weight's columns"
-    )
+    match.require(layer.output_axis == -1 and layer.outputs == sum(known), "the shares are not the weight's columns")
     vector: Array = np.ones(sum(known))
     start = sum(known[: share.index()])
     vector[start : start + known[share.index() or 0]] = number

@@ -1,0 +1,81 @@
+"""Results of the Python interface as the records that are printed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from graphopt.api import OptimizeResult
+from graphopt.report.records import (
+    DivergenceRecord, OptimizeFile, OptimizeRecord, PassLine, ReasonLine, RewriteLine, RollbackLine, VerificationRecord,
+)  # fmt: skip
+from graphopt.rewrite.divergence import Divergence
+from graphopt.rewrite.equivalence import Verification
+from graphopt.rewrite.explain import Reason
+from graphopt.rewrite.record import Rewrite, Rollback
+
+
+def verification_record(verification: Verification) -> VerificationRecord:
+    """The verdict."""
+    return VerificationRecord(
+        verification.status, verification.feeds, verification.max_abs, verification.max_rel, verification.reason,
+        verification.excluded, verification.sizes, verification.engine, verification.tolerance, verification.limited,
+    )  # fmt: skip
+
+
+def rewrite_line(rewrite: Rewrite) -> RewriteLine:
+    """One change."""
+    return RewriteLine(
+        rewrite.number, rewrite.pass_name, rewrite.rule, rewrite.site, rewrite.before, rewrite.after
+    )  # fmt: skip
+
+
+def rollback_line(rollback: Rollback) -> RollbackLine:
+    """One change that was taken back."""
+    return RollbackLine(rollback.rule, rollback.site, rollback.reason)
+
+
+def optimize_record(result: OptimizeResult, source: str, target: str, level: int) -> OptimizeRecord:
+    """What an optimization did."""
+    return OptimizeRecord(
+        input=source,
+        output=target,
+        level=level,
+        nodes_before=result.before.nodes,
+        nodes_after=result.after.nodes,
+        bytes_before=result.before.bytes,
+        bytes_after=result.after.bytes,
+        parameters_before=result.before.parameters,
+        parameters_after=result.after.parameters,
+        types_before=dict(result.before.by_type),
+        types_after=dict(result.after.by_type),
+        seconds=result.seconds,
+        verify_seconds=result.verify_seconds,
+        passes=tuple(
+            PassLine(step.name, step.rewrites, step.nodes_before, step.nodes_after, step.seconds)
+            for step in result.passes
+        ),
+        rolled_back=tuple(rollback_line(item) for item in result.rolled_back),
+        verification=verification_record(result.verification),
+        signature_unchanged=not result.signature_changes,
+        signature_changes=result.signature_changes,
+    )
+
+
+def with_rewrites(record: OptimizeRecord, result: OptimizeResult) -> OptimizeFile:
+    """The same record and every rewrite."""
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    return msgspec.convert(
+        {**fields, "rewrites": tuple(rewrite_line(item) for item in result.rewrites)}, OptimizeFile, from_attributes=True
+    )
+
+
+def divergence_record(found: Divergence) -> DivergenceRecord:
+    """Where two models part."""
+    return DivergenceRecord(
+        found.name, found.node_a, found.node_b, found.reason, found.max_abs, found.max_rel, found.compared
+    )
+
+
+def reason_line(reason: Reason) -> ReasonLine:
+    """Why a rule did not fire, and where."""
+    return ReasonLine(reason.text, len(reason.nodes), reason.nodes)

@@ -1,0 +1,119 @@
+"""`graphopt optimize`: write a better model that was checked equal to the input."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphopt import api
+from graphopt.cli import convert
+from graphopt.cli.options import (
+    Json,
+    Level,
+    Seconds,
+    console,
+    parse_dims,
+    parse_shapes,
+    parse_skips,
+    print_json,
+    progress,
+    same_file,
+)  # fmt: skip
+from graphopt.errors import SaveError, VerificationError
+from graphopt.report.json_report import encode
+from graphopt.report.terminal import print_optimize
+
+
+def command(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="The model to read.")],
+    output: Annotated[Path | None, typer.Argument(metavar="OUT", help="The model to write.")] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix the shape of an input; repeatable.")
+    ] = None,
+    dim: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=SIZE",
+            help="Fix a dynamic dim (batch=1), or free a fixed one: batch=N for the first dim of every input, "
+            "INPUT:AXIS=N for one dim; repeatable.",
+        ),
+    ] = None,
+    level: Level = api.DEFAULT_LEVEL,
+    skip: Annotated[list[str] | None, typer.Option(metavar="PASS", help="Leave out a pass or rule; repeatable.")] = None,
+    stop_after: Annotated[int | None, typer.Option(min=0, metavar="N", help="Stop after N rewrites.")] = None,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check the result against the input.")] = True,
+    verify_seconds: Seconds = api.DEFAULT_VERIFY_SECONDS,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Also write the JSON object, with every rewrite, to a file.")
+    ] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Allow OUT to be IN (OUT may then be left out).")] = False,
+    json: Json = False,
+) -> None:
+    """Optimize IN, verify the result against it, and write it to OUT.
+
+    A rewrite that the check objects to is taken back and listed; what is written is correct all the same. Exit status:
+    0 a verified model was written, 1 the input is at fault or no verified model could be made, 2 wrong usage.
+    """
+    target = _target(source, output, in_place)
+    if report is not None and (report == target or same_file(report, source)):
+        raise UsageError("--report", f"'{report}' is a model; choose another file.")
+    shapes, dims, skips = parse_shapes(shape or ()), parse_dims(dim or ()), parse_skips(skip or ())
+    for path in (target, *([report] if report is not None else [])):
+        _check_folder(path)
+    with progress(f"optimizing {source.name}") as tell:
+        result = api.optimize(
+            source, shapes=shapes, dims=dims, level=level, skip=skips, stop_after=stop_after, verify=verify,
+            verify_seconds=verify_seconds, progress=tell,
+        )  # fmt: skip
+        if verify and not result.verification.passed:
+            raise VerificationError(
+                f"'{source}' could not be verified, so nothing was written: {result.verification.reason}; "
+                "pass --no-verify to write the result unchecked."
+            )
+        tell("writing")
+        record = convert.optimize_record(result, str(source), str(target), level)
+        with _report_file(report, encode(convert.with_rewrites(record, result))):
+            result.save(target, in_place=in_place and same_file(source, target))
+    if json:
+        print_json(record)
+    print_optimize(console(json), record)
+
+
+def _target(source: Path, output: Path | None, in_place: bool) -> Path:
+    if output is None:
+        if not in_place:
+            raise UsageError("OUT", "give the file to write, or pass --in-place.")
+        return source
+    if same_file(source, output) and not in_place:
+        raise UsageError("OUT", f"'{output}' is the input itself; choose another output or pass --in-place.")
+    return output
+
+
+def _check_folder(path: Path) -> None:
+    """Refuse before the work is done what could not be written after it."""
+    if path.is_dir():
+        raise SaveError(f"'{path}' is a folder; give the name of the file to write.")
+    if not path.parent.is_dir():
+        raise SaveError(f"the folder '{path.parent}' does not exist; create it first.")
+
+
+@contextlib.contextmanager
+def _report_file(path: Path | None, data: bytes) -> Iterator[None]:
+    """Write the report beside its place, and move it there only when the model has been written too."""
+    if path is None:
+        yield
+        return
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_bytes(data)
+        yield
+        os.replace(draft, path)
+    except OSError as error:
+        raise SaveError(f"'{path}' was not written: {error.strerror or error}; choose another place.") from error
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,135 @@
+"""What the commands share: option types, parsing of NAME=VALUE texts, progress, and where output goes."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+
+from graphopt.passes import pipeline
+from graphopt.report.json_report import encode
+
+Progress = Callable[[str], None]
+NEAREST = 5  # names offered for one that does not exist
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout; everything else goes to stderr.")]
+Level = Annotated[
+    int,
+    typer.Option(
+        "--level", min=0, max=3, metavar="0..3",
+        help="0 clean-up only, 1 folding and algebra, 2 weight folding and fusion, 3 what may change rounding.",
+    ),
+]  # fmt: skip
+Seconds = Annotated[
+    float, typer.Option("--verify-seconds", min=0.001, metavar="S", help="Time for runs of the original, in seconds.")
+]
+
+
+class UsageError(Exception):
+    """The command line itself is wrong, whatever the model; exit status 2."""
+
+    def __init__(self, option: str, fault: str) -> None:
+        super().__init__(f"{option}: {fault}")
+
+
+def _pairs(texts: Sequence[str], option: str, form: str) -> Iterator[tuple[str, str]]:
+    """Name and value of each text; the name is what stands before the last `=`."""
+    seen: set[str] = set()
+    for text in texts:
+        name, separator, value = text.rpartition("=")
+        if not separator or not name or not value:
+            raise UsageError(option, f"'{text}' is not of the form {form}.")
+        if name in seen:
+            raise UsageError(option, f"'{name}' is given twice.")
+        seen.add(name)
+        yield name, value
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """`NAME=1x3x224x224`, several times."""
+    found = {}
+    for name, value in _pairs(texts, "--shape", "NAME=1x3x224x224"):
+        sizes = value.split("x")
+        if not all(size.isascii() and size.isdigit() and int(size) > 0 for size in sizes):
+            raise UsageError("--shape", f"'{value}' is not a shape; write positive sizes joined by x, such as 1x3x224x224.")
+        found[name] = tuple(int(size) for size in sizes)
+    return found
+
+
+def parse_dims(texts: Sequence[str]) -> dict[str, int | str]:
+    """`NAME=3` fixes, `NAME=N` frees, several times."""
+    found: dict[str, int | str] = {}
+    for name, value in _pairs(texts, "--dim", "NAME=3 or NAME=N"):
+        if value.isascii() and value.isdigit():
+            found[name] = int(value)
+        elif value.isidentifier():
+            found[name] = value
+        else:
+            raise UsageError("--dim", f"'{value}' is neither a size nor a name for a dim.")
+    return found
+
+
+def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
+    """`NAME=3` only, several times."""
+    found = {}
+    for name, value in parse_dims(texts).items():
+        if not isinstance(value, int) or value < 1:
+            raise UsageError("--dim", f"'{name}={value}' gives no size; sizes start at 1.")
+        found[name] = value
+    return found
+
+
+def parse_skips(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of passes or rules, each of which must exist."""
+    known = [*pipeline.names(), *(rule.name for rule in pipeline.rules())]
+    for name in names:
+        if name not in known:
+            raise UsageError("--skip", f"there is no pass or rule '{name}'; {nearest(name, known)}.")
+    return tuple(names)
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The names that look most like `name`, as the end of a message; the first few where none does."""
+    listed = list(dict.fromkeys(known))
+    by_lower = {item.lower(): item for item in reversed(listed)}
+    alike = [by_lower[item] for item in difflib.get_close_matches(name.lower(), by_lower, n=NEAREST, cutoff=0.6)]
+    containing = [item for item in listed if name.lower() in item.lower()]
+    close = list(dict.fromkeys((*alike, *containing)))[:NEAREST]
+    if close:
+        return f"the nearest names are {', '.join(close)}"
+    more = f" and {len(listed) - NEAREST} more" if len(listed) > NEAREST else ""
+    return f"there are {', '.join(listed[:NEAREST])}{more}" if listed else "there are none at all"
+
+
+def console(json: bool) -> Console:
+    """Where tables go: stdout, or stderr when stdout belongs to the JSON object."""
+    return Console(stderr=json, highlight=False)
+
+
+def print_json(record: msgspec.Struct) -> None:
+    """The record alone on stdout."""
+    sys.stdout.write(encode(record).decode())
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def progress(what: str) -> Iterator[Progress]:
+    """A moving line on stderr while something long is running; nothing when stderr is not a terminal."""
+    screen = Console(stderr=True)
+    if not screen.is_terminal:
+        yield lambda text: None
+        return
+    with screen.status(what) as status:
+        yield lambda text: status.update(f"{what}: {text}")
+
+
+def same_file(first: Path, second: Path) -> bool:
+    """Whether two paths lead to one existing file."""
+    return first.exists() and second.exists() and first.samefile(second)

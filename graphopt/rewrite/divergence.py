@@ -1,0 +1,105 @@
+"""The first value at which two models part: intermediates that both name are made outputs and compared in order.
+
+Names are what a rewriter keeps for the values it does not touch, so values of equal name are meant to be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from graphopt.model import nodes
+from graphopt.model.facts import Facts
+from graphopt.rewrite.equivalence import Reference
+from graphopt.rewrite.runner import CannotRun, Workplace
+from graphopt.rewrite.tolerance import Difference, compare
+
+CHUNK = 100  # intermediates exposed in one run, so that not all of them are in memory at once
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where two models part."""
+
+    name: str
+    node_a: str  # what computes the value, as "Op 'name'"
+    node_b: str
+    reason: str
+    max_abs: float
+    max_rel: float
+    compared: int  # values found equal before it
+
+
+def first_divergence(
+    first: ir.Model, second: ir.Model, seconds: float, progress: Callable[[str], None] | None = None
+) -> Divergence | None:
+    """The first value in the order of `first` that differs beyond tolerance on a feed; None when there is none.
+
+    Values that depend on random operators are passed over. Raises CannotRun when a model cannot be run with its
+    intermediates as outputs.
+    """
+    names = common_values(first, second)
+    compared = 0
+    for start in range(0, len(names), CHUNK):
+        chunk = names[start : start + CHUNK]
+        if progress is not None:
+            progress(f"values {start + 1} to {start + len(chunk)} of {len(names)}")
+        found, equal = _compare(exposing(first, chunk), exposing(second, chunk), seconds)
+        compared += equal
+        if found is not None:
+            name, difference = found
+            return Divergence(
+                name, _producer(first, name), _producer(second, name), difference.reason or "", difference.max_abs,
+                difference.max_rel, compared,
+            )  # fmt: skip
+    return None
+
+
+def common_values(first: ir.Model, second: ir.Model) -> tuple[str, ...]:
+    """Names computed by nodes of both main graphs, in the order of the first."""
+    theirs = {output.name for node in second.graph for output in node.outputs}
+    mine = (output for node in first.graph for output in node.outputs if nodes.is_used(output))
+    return tuple(output.name for output in mine if output.name and output.name in theirs)
+
+
+def exposing(model: ir.Model, names: Sequence[str]) -> ir.Model:
+    """A copy whose only outputs are the values called `names`."""
+    copy = model.clone()
+    values = {output.name: output for node in copy.graph for output in node.outputs}
+    facts = Facts(copy)
+    types = {name: facts.known(values[name]).type for name in names}
+    copy.graph.outputs.clear()
+    for name in names:
+        value = values[name]
+        value.type, value.shape = value.type or types[name], None
+        copy.graph.outputs.append(value)
+    return copy
+
+
+def _compare(first: ir.Model, second: ir.Model, seconds: float) -> tuple[tuple[str, Difference] | None, int]:
+    """The first output that differs, and how many before it were equal on every feed."""
+    with Workplace() as workplace:
+        reference = Reference(workplace, first, seconds)
+        if reference.problem is not None:
+            raise CannotRun(reference.problem)
+        runner = workplace.runner(second)
+        runs = [(expected, runner.run(feed)) for feed, expected in reference.cases]
+        names = runner.output_names
+        for position, name in enumerate(names):
+            if name in reference.excluded:
+                continue
+            for difference in _differences(runs, position):
+                if difference.reason is not None:
+                    return (name, difference), position
+        return None, len(names)
+
+
+def _differences(runs: Sequence[tuple[Sequence[object], Sequence[object]]], position: int) -> Iterator[Difference]:
+    for expected, found in runs:
+        yield compare(expected[position], found[position])
+
+
+def _producer(model: ir.Model, name: str) -> str:
+    return next(nodes.describe(node) for node in model.graph for output in node.outputs if output.name == name)

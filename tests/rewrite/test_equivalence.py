@@ -1,0 +1,85 @@
+"""The comparison of two models: custom operators, random outputs, dynamic dims, limits."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import graphopt
+from tests import support
+
+CUSTOM = """<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>
+g (float[n,4] x) => (float[n,4] y, float[n,4] z) <float[n,4] b> {
+    a = Identity(x)
+    b = acme.Magic<strength = 3>(a)
+    c = Identity(b)
+    y = Relu(c)
+    d = Neg(a)
+    z = Neg(d)
+}"""
+
+
+def test_custom_operators_are_kept_and_compared_around() -> None:
+    result = graphopt.optimize(onnx.parser.parse_model(CUSTOM))
+    assert result.verification.status == "verified"
+    assert result.verification.feeds == 4
+    assert result.verification.limited == "compared around what cannot be run here: acme::Magic 'b'"
+    assert support.op_types(result.to_proto()) == ["Magic", "Relu", "Identity"]  # z = x needs its Identity
+
+
+def test_a_custom_operator_that_changes_is_noticed() -> None:
+    other = onnx.parser.parse_model(CUSTOM.replace("acme.Magic<strength = 3>(a)", "acme.Magic<strength = 3>(d0)").replace(
+        "a = Identity(x)", "a = Identity(x) d0 = Abs(x)"
+    ))  # fmt: skip
+    verdict = graphopt.verify(onnx.parser.parse_model(CUSTOM), other)
+    assert verdict.status == "different"
+    assert verdict.reason is not None
+    assert "b/input 0" in verdict.reason
+
+
+def test_random_outputs_are_excluded_and_listed_and_the_others_compared() -> None:
+    text = """g (float[4] x) => (float[4] y, float[4] z) {
+        r = RandomNormal<shape = [4]>()
+        s = RandomNormal<shape = [4]>()
+        d = Sub(r, s)
+        y = Add(x, d)
+        i = Identity(x)
+        z = Relu(i)
+    }"""
+    result = graphopt.optimize(support.model(text))
+    assert result.verification.excluded == ("y",)
+    assert result.verification.passed
+    assert support.op_types(result.to_proto()).count("RandomNormal") == 2  # merged, their difference would be zero
+
+
+def test_lengths_that_must_agree_under_different_names_are_found() -> None:
+    text = """g (float[batch,past_a] a, float[batch,past_b] b, float[batch,whole] c) => (float[?,?] y) {
+        k = Constant<value_floats = [0.0]>()
+        s = Add(a, b)
+        e = Expand(k, one)
+        t = Concat<axis = 1>(s, u)
+        y = Add(t, c)
+    }""".replace("u)", "column)").replace("e = Expand(k, one)", "")
+    proto = support.model(text, column=np.ones((1, 1), np.float32))
+    result = graphopt.optimize(proto)
+    assert result.verification.passed
+    if result.verification.feeds:
+        assert all(size["past_a"] == size["past_b"] for size in result.verification.sizes)
+        assert all(size["whole"] == size["past_a"] + 1 for size in result.verification.sizes)
+
+
+@pytest.mark.parametrize(
+    ("operator", "status"), [("Relu", "verified"), ("Abs", "different"), ("Identity", "different")]
+)
+def test_verify_tells_models_apart(operator: str, status: str) -> None:
+    text = "g (float[n,3] x) => (float[n,3] y) { y = Relu(x) }"
+    verdict = graphopt.verify(support.model(text), support.model(text.replace("Relu", operator)))
+    assert verdict.status == status
+
+
+def test_models_with_other_inputs_cannot_be_compared() -> None:
+    one = support.model("g (float[3] x) => (float[3] y) { y = Relu(x) }")
+    other = support.model("g (float[3] z) => (float[3] y) { y = Relu(z) }")
+    with pytest.raises(graphopt.OptionError, match="their inputs are"):
+        graphopt.verify(one, other)
