@@ -25,6 +25,7 @@ from graphopt.rewrite.equivalence import Verification
 from graphopt.rewrite.optimizer import optimize_verified
 from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 from graphopt.rewrite.runner import CannotRun
+from graphopt.rewrite.samples import freed_fault
 
 DEFAULT_LEVEL = 2
 DEFAULT_VERIFY_SECONDS = 300.0
@@ -91,7 +92,13 @@ def optimize(
     original = load(source)
     loaded_signature = signature_of(original)
     if shapes or dims:
+        freed = any(not isinstance(size, int) and not size.isdigit() for size in (dims or {}).values())
+        before = original.clone() if freed else original
         change_dims(original, shapes or {}, dims or {})
+        if freed and verify:
+            fault = freed_fault(before, original)
+            if fault is not None:
+                raise OptionError(f"the dim cannot be freed: {fault}")
     changes = loaded_signature.differences(signature_of(original))
     stages = tuple(pipeline.select(stage, level, frozenset(skip)) for stage in (pipeline.STANDARD, pipeline.FINISH))
     started = time.perf_counter()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import typer
 
-from graphopt.cli import explain, inspect, optimize, verify
+from graphopt.cli import diff, explain, inspect, optimize, verify
 from graphopt.cli.options import UsageError, print_json
 from graphopt.errors import GraphoptError
 from graphopt.report.records import Failure
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("optimize")(optimize.command)
 app.command("verify")(verify.command)
+app.command("diff")(diff.command)
 app.command("inspect")(inspect.command)
 app.command("explain")(explain.command)
 
@@ -67,7 +68,7 @@ def _fail(text: str, json: bool, status: int = 1) -> int:
 def _system_fault(error: OSError) -> str:
     where = f"'{error.filename}'" if error.filename else "a file"
     if error.errno == errno.ENOSPC:
-        return f"{where} could not be written: the disk is full; free some space (also in the folder for temporary files)."
+        return f"{where} could not be written: the disk is full; free some space, also where temporary files lie."
     return f"{where} could not be read or written: {error.strerror or error}; nothing was written."
 
 

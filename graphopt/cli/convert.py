@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from graphopt.api import OptimizeResult
 from graphopt.report.records import (
-    DivergenceRecord, OptimizeFile, OptimizeRecord, PassLine, ReasonLine, RewriteLine, RollbackLine, VerificationRecord,
+    DivergenceRecord,
+    OptimizeFile,
+    OptimizeRecord,
+    PassLine,
+    ReasonLine,
+    RewriteLine,
+    RollbackLine,
+    VerificationRecord,
 )  # fmt: skip
 from graphopt.rewrite.divergence import Divergence
 from graphopt.rewrite.equivalence import Verification
@@ -64,9 +69,7 @@ def optimize_record(result: OptimizeResult, source: str, target: str, level: int
 def with_rewrites(record: OptimizeRecord, result: OptimizeResult) -> OptimizeFile:
     """The same record and every rewrite."""
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    return msgspec.convert(
-        {**fields, "rewrites": tuple(rewrite_line(item) for item in result.rewrites)}, OptimizeFile, from_attributes=True
-    )
+    return OptimizeFile(**fields, rewrites=tuple(rewrite_line(item) for item in result.rewrites))
 
 
 def divergence_record(found: Divergence) -> DivergenceRecord:

@@ -16,6 +16,7 @@ from graphopt.cli.options import (
     Json,
     Level,
     Seconds,
+    UsageError,
     console,
     parse_dims,
     parse_shapes,
@@ -23,7 +24,7 @@ from graphopt.cli.options import (
     print_json,
     progress,
     same_file,
-)  # fmt: skip
+)
 from graphopt.errors import SaveError, VerificationError
 from graphopt.report.json_report import encode
 from graphopt.report.terminal import print_optimize
@@ -44,14 +45,19 @@ def command(
         ),
     ] = None,
     level: Level = api.DEFAULT_LEVEL,
-    skip: Annotated[list[str] | None, typer.Option(metavar="PASS", help="Leave out a pass or rule; repeatable.")] = None,
+    skip: Annotated[
+        list[str] | None, typer.Option(metavar="PASS", help="Leave out a pass or rule; repeatable.")
+    ] = None,
     stop_after: Annotated[int | None, typer.Option(min=0, metavar="N", help="Stop after N rewrites.")] = None,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check the result against the input.")] = True,
     verify_seconds: Seconds = api.DEFAULT_VERIFY_SECONDS,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Also write the JSON object, with every rewrite, to a file.")
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Also write the JSON object, with every rewrite, to a file."),
     ] = None,
-    in_place: Annotated[bool, typer.Option("--in-place", help="Allow OUT to be IN (OUT may then be left out).")] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Allow OUT to be IN (OUT may then be left out).")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Optimize IN, verify the result against it, and write it to OUT.

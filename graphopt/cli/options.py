@@ -58,7 +58,7 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     for name, value in _pairs(texts, "--shape", "NAME=1x3x224x224"):
         sizes = value.split("x")
         if not all(size.isascii() and size.isdigit() and int(size) > 0 for size in sizes):
-            raise UsageError("--shape", f"'{value}' is not a shape; write positive sizes joined by x, such as 1x3x224x224.")
+            raise UsageError("--shape", f"'{value}' is not a shape; join positive sizes with x, such as 1x3x224x224.")
         found[name] = tuple(int(size) for size in sizes)
     return found
 

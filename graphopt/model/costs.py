@@ -32,6 +32,8 @@ DATA_MOVEMENT = frozenset(
 )  # fmt: skip
 # Only a description changes; a run hands the same memory on.
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size"})
+# Of the data only what is selected is read, so as many bytes as are written.
+SELECTIONS = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
 # Operations per output element of operators that spell out several; everything not listed here costs one.
 PER_ELEMENT = {
     "Softmax": 5, "LogSoftmax": 5, "Hardmax": 2, "BatchNormalization": 2, "InstanceNormalization": 8,
@@ -103,7 +105,8 @@ def cost_of(node: ir.Node, sizes: Sizes) -> Cost | None:
     """What one run of the node costs, without what its subgraphs do; None when a rank or type is not known."""
     if not nodes.is_standard(node):
         return None
-    values = [*dict.fromkeys(node.inputs), *(output for output in node.outputs if nodes.is_used(output))]
+    read = node.inputs[1:] if node.op_type in SELECTIONS else node.inputs
+    values = [*dict.fromkeys(read), *(output for output in node.outputs if nodes.is_used(output))]
     moved = [sizes.bytes(value) for value in values]
     shapes = [sizes.shape(value) for value in node.inputs]
     results = [sizes.shape(value) for value in node.outputs]
@@ -114,6 +117,8 @@ def cost_of(node: ir.Node, sizes: Sizes) -> Cost | None:
     flops = _by_element(node, inputs, outputs) if function is None else function(node, inputs, outputs)
     if node.op_type in VIEWS or node.op_type == "Constant":
         return Cost(0, 0)
+    if node.op_type in SELECTIONS:
+        moved.append(sizes.bytes(node.outputs[0]))
     total = _sum(moved)
     return None if total is None else Cost(flops, total)
 

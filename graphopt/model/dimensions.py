@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from graphopt.errors import OptionError
-from graphopt.model import constants, dims, nodes
+from graphopt.model import nodes
 from graphopt.model.facts import Facts
+from graphopt.model.freeing import let_operators_follow, static_shapes
 
 DimValue = int | str
 
@@ -33,13 +33,13 @@ def change_dims(model: ir.Model, shapes: Mapping[str, Sequence[int]], values: Ma
     if renamed:
         for value in (*model.graph.inputs, *model.graph.outputs):
             _substitute(value, renamed)
-    outputs_before = _static_outputs(model) if freed else {}
+    shapes_before = static_shapes(model) if freed else {}
     for value, axis, symbol in freed:
         assert value.shape is not None, "a place was found in it"
         value.shape = ir.Shape([symbol if position == axis else dim for position, dim in enumerate(value.shape)])
     _drop_value_info(model)
     if freed:
-        _free_operators(model, outputs_before)
+        let_operators_follow(model, shapes_before, {symbol for _, _, symbol in freed})
     elif shapes:
         _follow_outputs(model)
 
@@ -129,57 +129,3 @@ def _follow_outputs(model: ir.Model) -> None:
             value.shape = ir.Shape(
                 [new if isinstance(new, int) else old for new, old in zip(shape, value.shape, strict=True)]
             )
-
-
-def _static_outputs(model: ir.Model) -> dict[ir.Value, tuple[int, ...] | None]:
-    facts = Facts(model)
-    return {output: facts.static_shape(output) for node in nodes.nodes_of(model.graph) for output in node.outputs}
-
-
-def _free_operators(model: ir.Model, before: Mapping[ir.Value, tuple[int, ...] | None]) -> None:
-    """Make Reshape targets that hard-code the freed dim follow it; refuse, naming the node, what cannot."""
-    facts = Facts(model)
-    for node in list(model.graph):
-        if node.op_type == "Reshape" and node.inputs[0] is not None and node.inputs[1] is not None:
-            _free_reshape(model, facts, node, before)
-        elif node.op_type in ("Expand", "ConstantOfShape", "Tile") and facts.is_constant(node.inputs[-1]):  # type: ignore[arg-type]
-            old, new = before.get(node.outputs[0]), facts.shape(node.outputs[0])
-            if new is None and old is not None:
-                raise OptionError(f"the dim cannot be freed: {nodes.describe(node)} fixes it at {old[0]}.")
-    for value in model.graph.outputs:
-        shape = facts.shape(value)
-        if shape is not None:
-            value.shape = ir.Shape([dims.to_ir(dim) for dim in shape])
-
-
-def _free_reshape(
-    model: ir.Model, facts: Facts, node: ir.Node, before: Mapping[ir.Value, tuple[int, ...] | None]
-) -> None:
-    data, target = node.inputs[0], node.inputs[1]
-    assert data is not None and target is not None, "the caller has looked"
-    source, numbers = facts.shape(data), facts.ints(target)
-    if source is None or numbers is None or dims.is_static(source):
-        return
-    expected = before.get(node.outputs[0])
-    total = dims.product(source)
-    if expected is None or (
-        -1 in numbers and dims.quotient(total, dims.product(n for n in numbers if n != -1)) is not None
-    ):
-        return
-    fixed = [source[axis] if item == 0 and axis < len(source) else item for axis, item in enumerate(numbers)]
-    if dims.product(fixed) == total:
-        return
-    for axis in range(len(numbers)):
-        rest = dims.product(dim for position, dim in enumerate(expected) if position != axis)
-        if dims.quotient(total, rest) is not None and -1 not in numbers:
-            changed = [-1 if position == axis else dim for position, dim in enumerate(numbers)]
-            name = f"{node.outputs[0].name}/freed"
-            tensor = constants.to_tensor(np.array(changed, dtype=np.int64), ir.DataType.INT64, name)
-            value = ir.Value(
-                name=name, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([len(changed)]), const_value=tensor
-            )
-            model.graph.register_initializer(value)
-            node.replace_input_with(1, value)
-            facts.forget(node.outputs[0])
-            return
-    raise OptionError(f"the dim cannot be freed: {nodes.describe(node)} has the fixed target {list(numbers)}.")

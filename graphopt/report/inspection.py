@@ -126,10 +126,13 @@ def print_inspect(console: Console, record: InspectRecord) -> None:
     """The tables."""
     opsets = ", ".join(f"{domain} {version}" for domain, version in record.opsets.items())
     line(console, record.model, "bold")
-    line(console, f"file          {size(record.bytes)}, IR version {record.ir_version}, opset {opsets}"
-                  + (f", written by {record.producer}" if record.producer else ""))
+    writer = f", written by {record.producer}" if record.producer else ""
+    line(console, f"file          {size(record.bytes)}, IR version {record.ir_version}, opset {opsets}{writer}")
     line(console, f"nodes         {record.nodes:,} of {len(record.operators)} types")
-    held = ", ".join(f"{quantity(item.parameters)} {item.type} in {item.tensors:,} tensors" for item in record.initializers)
+    held = ", ".join(
+        f"{quantity(item.parameters)} {item.type} in {item.tensors:,} {'tensor' if item.tensors == 1 else 'tensors'}"
+        for item in record.initializers
+    )
     line(console, f"parameters    {quantity(record.parameters)}{f' ({held})' if held else ''}")
     line(console, f"dynamic dims  {', '.join(record.dynamic_dims) or 'none'}")
     _print_ports(console, "input", record.inputs)
@@ -143,8 +146,8 @@ def print_inspect(console: Console, record: InspectRecord) -> None:
             size(item.bytes) if known else "?",
         )  # fmt: skip
     table.add_section()
-    table.add_row("all", f"{sum(item.nodes for item in record.operators):,}", quantity(record.flops), "",
-                  size(record.moved_bytes))
+    total = sum(item.nodes for item in record.operators)
+    table.add_row("all", f"{total:,}", quantity(record.flops), "", size(record.moved_bytes))
     console.print(table)
     if record.assumed:
         texts = ", ".join(f"{name}={number}" for name, number in record.assumed.items())

@@ -81,7 +81,7 @@ class Reference:
                 self.problem = str(rest)
                 return
         self.engine = self.runner.engine
-        self._record(inputs_of(_without_weights(runnable)), started)
+        self._record(feed_inputs(runnable), started)
         if self.foreign:
             self.limited = f"compared around what cannot be run here: {', '.join(self.foreign)}"
 
@@ -161,6 +161,11 @@ class Reference:
             status, feeds, max_abs, max_rel, reason, tuple(sorted(self.excluded)), tuple(self.sizes), self.engine,
             dict(LIMITS), self.limited,
         )  # fmt: skip
+
+
+def feed_inputs(model: ir.Model) -> tuple[Input, ...]:
+    """What has to be fed to run the model."""
+    return inputs_of(_without_weights(model))
 
 
 def _without_weights(model: ir.Model) -> onnx.ModelProto:

@@ -1,4 +1,4 @@
-"""Why a rule did not fire: each place of the finished graph where it could stand, and what the pattern or a condition said.
+"""Why a rule did not fire: what its pattern or a condition says at each place of the finished graph.
 
 Nothing is verified and nothing is changed: the rules are tried with the gate shut.
 """

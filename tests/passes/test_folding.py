@@ -1,0 +1,118 @@
+"""Folding by net bytes, and what is never folded."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import graphopt
+from graphopt.passes import folding
+from graphopt.rewrite.driver import Pass, run_passes
+from graphopt.rewrite.editor import Editor
+from tests import support
+
+
+def _fold(proto: onnx.ModelProto, rtol: float = 0) -> onnx.ModelProto:
+    editor = Editor(ir.from_proto(proto))
+    run_passes(editor, [Pass("fold-constants", 1, run=folding.fold_constants)])
+    result = ir.to_proto(editor.model)
+    onnx.checker.check_model(result)
+    support.assert_equal(proto, result, rtol=rtol, atol=0, n=3)
+    return result
+
+
+def test_a_cone_of_constants_becomes_its_value() -> None:
+    proto = support.model(
+        "g (float[4] x) => (float[4] y) { b = Mul(a, a) c = Neg(b) d = Exp(c) y = Add(x, d) }",
+        a=np.arange(4, dtype=np.float32),
+    )
+    assert support.op_types(_fold(proto)) == ["Add"]
+
+
+def test_what_grows_the_file_is_not_folded_but_what_feeds_it_is() -> None:
+    """Range gives 80 kB from 24 bytes: it stays. The addition below it is computed."""
+    proto = support.model(
+        "g (int64[1] x) => (int64[n] y) { limit = Add(half, half) r = Range(zero, limit, one) y = Add(x, r) }",
+        half=np.array(5000), zero=np.array(0), one=np.array(1),
+    )  # fmt: skip
+    assert support.op_types(_fold(proto)) == ["Range", "Add"]
+
+
+def test_a_repeated_value_is_not_written_out() -> None:
+    proto = support.model(
+        "g (float[n] x) => (float[1000,1000] y) { e = Expand(one, shape) f = Mul(e, two) y = Add(x, f) }".replace(
+            "float[n]", "float[1]"
+        ),
+        one=np.array(1.0, np.float32), two=np.array(2.0, np.float32), shape=np.array([1000, 1000]),
+    )  # fmt: skip
+    folded = _fold(proto)
+    assert support.op_types(folded) == ["ConstantOfShape", "Add"]
+    assert folded.ByteSize() < 1000
+
+
+def test_a_transposed_weight_replaces_the_weight() -> None:
+    proto = support.model(
+        "g (float[n,64] x) => (float[n,128] y) { t = Transpose<perm = [1, 0]>(w) y = MatMul(x, t) }",
+        w=np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32),
+    )
+    result = graphopt.optimize(proto)
+    assert "Transpose" not in support.op_types(result.to_proto())
+    assert result.after.bytes <= result.before.bytes
+
+
+def test_a_weight_that_is_read_twice_is_not_copied() -> None:
+    proto = support.model(
+        """g (float[n,64] x, float[n,128] z) => (float[n,128] y, float[n,64] v) {
+            t = Transpose<perm = [1, 0]>(w) y = MatMul(x, t) v = MatMul(z, w)
+        }""",
+        w=np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32),
+    )
+    assert support.op_types(_fold(proto)) == ["Transpose", "MatMul", "MatMul"]
+
+
+def test_dequantized_weights_are_never_folded() -> None:
+    proto = support.model(
+        "g (float[n,4] x) => (float[n,4] y) { w = DequantizeLinear(q, s) y = MatMul(x, w) }",
+        q=np.ones((4, 4), np.int8), s=np.array(0.5, np.float32),
+    )  # fmt: skip
+    result = graphopt.optimize(proto)
+    assert support.op_types(result.to_proto()) == ["DequantizeLinear", "MatMul"]
+
+
+@pytest.mark.parametrize(
+    "line", ["r = RandomNormal<shape = [4]>()", "r = Bernoulli(a)", "r, m = Dropout(a, half, yes)"]
+)
+def test_random_operators_are_never_folded(line: str) -> None:
+    proto = support.model(
+        f"g (float[4] x) => (float[4] y) {{ {line} y = Add(x, r) }}",
+        a=np.full(4, 0.5, np.float32), half=np.array(0.5, np.float32), yes=np.array(True),
+    )  # fmt: skip
+    result = graphopt.optimize(proto)
+    assert len(result.to_proto().graph.node) == 2
+    assert result.verification.excluded == ("y",)
+
+
+def test_half_precision_is_folded_as_onnxruntime_computes_it() -> None:
+    a = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float16)
+    proto = support.model(
+        "g (float16[8,8] x) => (float16[8,8] y) { b = MatMul(a, a) c = Softmax(b) d = MatMul(c, a) y = Mul(x, d) }", a=a
+    )
+    # The folded value is stored in half precision; the original keeps float32 up to the product: one rounding more.
+    assert support.op_types(_fold(proto, rtol=2e-3)) == ["Mul"]
+
+
+def test_strings_are_folded() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[1] x) => (float[1] y, string[2] z) {
+            a = Constant<value_strings = ["x", "y"]>()
+            b = Constant<value_strings = ["1"]>()
+            z = StringConcat(a, b)
+            y = Relu(x)
+        }"""
+    )
+    result = graphopt.optimize(proto)
+    assert result.verification.passed
+    assert support.op_types(result.to_proto()) == ["Relu"]

@@ -1,0 +1,117 @@
+"""Common subexpressions, equal initializers, and what nobody uses."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import graphopt
+from tests import support
+
+
+def _optimized(text: str, opset: int = 17, level: int = 1, **initializers: np.ndarray) -> onnx.ModelProto:
+    result = graphopt.optimize(support.model(text, opset, **initializers), level=level)
+    assert result.verification.passed, result.verification.reason
+    assert not result.rolled_back
+    return result.to_proto()
+
+
+@pytest.mark.parametrize(
+    ("text", "operators"),
+    [
+        ("a = Exp(x) b = Exp(x) c = Add(a, b) y = Sub(c, x)", ["Exp", "Add", "Sub"]),
+        ("a = Add(x, z) b = Add(z, x) c = Mul(a, b) y = Sub(c, x)", ["Add", "Mul", "Sub"]),
+        ("a = Sub(x, z) b = Sub(z, x) y = Mul(a, b)", ["Sub", "Sub", "Mul"]),
+        ("a = Elu<alpha = 1.0>(x) b = Elu<alpha = 2.0>(x) y = Add(a, b)", ["Elu", "Elu", "Add"]),
+        ("a = Clip(x, z0) b = Clip(x, , z0) y = Add(a, b)", ["Clip", "Clip", "Add"]),
+    ],
+)
+def test_common_subexpressions(text: str, operators: list[str]) -> None:
+    proto = _optimized(f"g (float[4] x, float[4] z, float z0) => (float[4] y) {{ {text} }}")
+    assert sorted(support.op_types(proto)) == sorted(operators)
+
+
+def test_two_equal_outputs_keep_their_names() -> None:
+    proto = _optimized("g (float[4] x) => (float[4] y, float[4] z) { y = Exp(x) z = Exp(x) }")
+    assert [value.name for value in proto.graph.output] == ["y", "z"]
+    assert support.op_types(proto) == ["Exp", "Exp"]
+
+
+def test_inside_a_branch_the_outer_result_is_used() -> None:
+    proto = _optimized(
+        """g (float[4] x, bool f) => (float[4] y, float[4] z) {
+            z = Exp(x)
+            y = If(f) <
+                then_branch = t () => (float[4] a) { e = Exp(x) a = Neg(e) },
+                else_branch = e () => (float[4] b) { b = Neg(x) }
+            >
+        }"""
+    )
+    branch = next(a.g for node in proto.graph.node for a in node.attribute if a.name == "then_branch")
+    assert [node.op_type for node in branch.node] == ["Neg"]
+
+
+def test_equal_initializers_are_stored_once() -> None:
+    weight = np.random.default_rng(0).standard_normal((100, 100)).astype(np.float32)
+    other = weight.copy()
+    other[50, 51] += 1
+    proto = _optimized(
+        "g (float[n,100] x) => (float[n,100] y) { p = MatMul(x, a) q = MatMul(p, b) y = MatMul(q, c) }",
+        level=0, a=weight, b=weight.copy(), c=other,
+    )  # fmt: skip
+    assert len(proto.graph.initializer) == 2
+    reads = [node.input[1] for node in proto.graph.node]
+    assert reads[0] == reads[1] != reads[2]
+
+
+def test_positive_and_negative_zero_are_different_constants() -> None:
+    proto = _optimized(
+        "g (float[2] x) => (float[2] y) { p = Div(x, a) q = Div(x, b) y = Add(p, q) }",
+        level=0, a=np.array([0.0, 1], np.float32), b=np.array([-0.0, 1], np.float32),
+    )  # fmt: skip
+    assert len(proto.graph.initializer) == 2
+
+
+def test_nobody_reads_it() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17, "local" : 1, "unused.domain" : 1]>
+        g (float[4,4] x) => (float[?,?] y) <float[2] w = {1, 2}> {
+            dead = Exp(x)
+            deader = Neg(dead)
+            y, indices = MaxPool<kernel_shape = [1]>(x)
+        }
+        <domain: "local", opset_import: ["" : 17]>
+        f (a) => (b) { b = Neg(a) }""".replace("y, indices = MaxPool<kernel_shape = [1]>(x)", "y, place = TopK(x, k)")
+    )
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2]), "k"))
+    result = graphopt.optimize(proto)
+    optimized = result.to_proto()
+    assert support.op_types(optimized) == ["TopK"]
+    assert [tensor.name for tensor in optimized.graph.initializer] == ["k"]
+    assert not optimized.functions
+    assert [entry.domain for entry in optimized.opset_import] == [""]
+
+
+def test_a_lifted_constant_raises_the_ir_version_and_not_the_signature() -> None:
+    proto = support.model(
+        "g (float[2] x) => (float[2] y) { c = Constant<value_floats = [1.0, 2.0]>() y = Add(x, c) }",
+        opset=12, ir_version=3,
+    )  # fmt: skip
+    result = graphopt.optimize(proto)
+    optimized = result.to_proto()
+    assert optimized.ir_version == 4
+    assert [value.name for value in optimized.graph.input] == ["x"]
+
+
+def test_old_initializer_inputs_stay_inputs() -> None:
+    proto = support.model(
+        "g (float[2,2] x, float[2,2] w, float[2] s) => (float[2,2] y) { p = MatMul(x, w) y = Mul(p, s) }",
+        opset=9, ir_version=3, w=np.eye(2, dtype=np.float32), s=np.array([2, 3], np.float32),
+    )  # fmt: skip
+    result = graphopt.optimize(proto)
+    optimized = result.to_proto()
+    assert support.op_types(optimized) == ["MatMul"]
+    assert [value.name for value in optimized.graph.input] == ["x", "w", "s"]
+    assert {"w", "s"} <= {tensor.name for tensor in optimized.graph.initializer}
+    assert not result.signature_changes
