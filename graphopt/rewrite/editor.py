@@ -21,6 +21,7 @@ from graphopt.rewrite.rule import Match, Refused, bind
 # How much all constants together may add to the file: what folding writes out is bought from this.
 GROWTH_BYTES = 4096
 GROWTH_SHARE = 100  # one hundredth of the weights
+FAN_OUT = 16  # readers that are followed further; keeps a run linear where a value is read everywhere
 PROVENANCE = "graphopt.from"  # metadata key on a node that stands for several
 
 
@@ -260,9 +261,16 @@ class Editor:
             old.replace_all_uses_with(new)
             if new.producer() is not None and not new.is_graph_output() and old.name and self._is_made_name(new):
                 self._take_name(old, new)
-        self.touched.extend(readers)
+        self._touch_below(readers)
         if (known_new.shape is not None and known_old.shape != known_new.shape) or known_new.content is not None:
             self._refresh(readers)
+
+    def _touch_below(self, readers: Sequence[ir.Node]) -> None:
+        """Readers may match anew, and so may what reads them: patterns are two or three operators deep."""
+        self.touched.extend(readers)
+        for reader in readers[:FAN_OUT]:
+            for output in reader.outputs:
+                self.touched.extend(output.consumers()[:FAN_OUT])
 
     def _is_made_name(self, value: ir.Value) -> bool:
         producer = value.producer()

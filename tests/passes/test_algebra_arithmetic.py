@@ -31,6 +31,12 @@ def test_neutral_element(expression: str, number: float, shape: tuple[int, ...])
     leaves(build(text, c=np.full(shape, number, np.float32)), ["Tanh", "Exp"], EXACT, N=3)
 
 
+def test_sum_of_two_operands() -> None:
+    leaves(build(f"{TWO} {{ a = Tanh(X) Y = Sum(a, Z) }}"), ["Tanh", "Add"], EXACT, N=3)
+    refuses(build(f"{TWO} {{ a = Tanh(X) Y = Sum(a, Z, a) }}"))
+    refuses(build(f"{TWO} {{ a = Tanh(X) Y = Sum(a, Z) }}", 7))
+
+
 def test_neutral_element_in_a_constant_node_of_integers() -> None:
     text = f"{INT} {{ c = Constant<value_int = 0>() b = Add(X, c) Y = Abs(b) }}"
     after, log = apply_rules(build(text), arithmetic.RULES)

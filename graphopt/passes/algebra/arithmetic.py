@@ -15,7 +15,7 @@ from graphopt.passes.operands import (
     require_uniform,
 )
 from graphopt.rewrite.pattern import const, op, var
-from graphopt.rewrite.rule import Match, Replacement, Rule, rule
+from graphopt.rewrite.rule import Match, Replacement, Rule, any_node, rule
 
 NEGATABLE = frozenset(COMMON | {ir.DataType.FLOAT16, ir.DataType.INT8})
 
@@ -251,7 +251,19 @@ def over_reciprocal(match: Match) -> Replacement:
     return match.op("Mul", match["x"], match["y"])
 
 
+@any_node("Sum", level=1)
+def sum_of_two(match: Match) -> Replacement:
+    """Sum(x, y)  -->  Add(x, y), which other rules know
+
+    Since opset 8 both broadcast alike; leaves alone what only Sum takes: other counts of operands.
+    """
+    match.require(match.opset >= 8, "Sum does not broadcast before opset 8")
+    match.require(len(match.root.inputs) == 2 and None not in match.root.inputs, "it does not have two operands")
+    return match.op("Add", *match.root.inputs)
+
+
 RULES: tuple[Rule, ...] = (
+    sum_of_two,
     add_zero,
     sub_zero,
     mul_one,
