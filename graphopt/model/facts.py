@@ -34,6 +34,7 @@ class Facts:
         self._known: dict[ir.Value, Known] = {}
         self._arrays: dict[ir.Value, np.ndarray | None] = {}
         self._numbers = itertools.count(1)
+        self._calls = _single_calls(model)
         constants.freeze_old_initializers(model)
 
     def _register(self, graph: ir.Graph, imports: dict[str, int]) -> None:
@@ -97,6 +98,9 @@ class Facts:
 
     def _of_source(self, value: ir.Value) -> Known:
         """A graph input, an initializer, or an input of a subgraph."""
+        given = self._given(value)
+        if given is not None:
+            return self.known(given)
         tensor = constants.of_initializer(value)
         if tensor is not None:
             shape = tuple(int(dim) for dim in tensor.shape.numpy())
@@ -107,6 +111,14 @@ class Facts:
         if value.shape is None:
             return Known(value.type, None, None)
         return Known(value.type, tuple(dims.from_ir(dim, self.fresh()) for dim in value.shape), None)
+
+    def _given(self, value: ir.Value) -> ir.Value | None:
+        """For an input of a function that is called in one place only: what that place gives."""
+        place = self._calls.get(value)
+        if place is None:
+            return None
+        call, index = place
+        return call.inputs[index] if call.graph is not None else None
 
     def fresh(self) -> dims.Dim:
         """A dimension of which nothing is known, equal only to itself."""
@@ -160,6 +172,11 @@ class Facts:
         """The tensor of an initializer or Constant node, not read from disk yet; None for everything else."""
         producer = value.producer()
         if producer is None:
+            given = self._given(value)
+            if given is not None:
+                tensor = self.tensor(given)
+                # A weight is not folded inside the function: it would stay where it is given, and be stored twice.
+                return tensor if tensor is not None and tensor.size <= content.MAX_ELEMENTS else None
             return constants.of_initializer(value)
         if producer.op_type == "Constant" and nodes.is_standard(producer):
             return constants.of_constant_node(producer)
@@ -226,3 +243,20 @@ class Facts:
         if tensor is None or tensor.dtype not in content.INTEGER_TYPES or tensor.size > SMALL:
             return None
         return tuple(int(item) for item in tensor.numpy().reshape(-1))
+
+
+def _single_calls(model: ir.Model) -> dict[ir.Value, tuple[ir.Node, int]]:
+    """The inputs of functions that are called in exactly one place, with the calling node and the position."""
+    calls: dict[ir.OperatorIdentifier, list[ir.Node]] = {}
+    if model.functions:
+        for graph in nodes.graphs_of(model):
+            for node in graph:
+                if node.op_identifier() in model.functions:
+                    calls.setdefault(node.op_identifier(), []).append(node)
+    return {
+        value: (places[0], index)
+        for identifier, places in calls.items()
+        if len(places) == 1
+        for index, value in enumerate(model.functions[identifier].inputs)
+        if index < len(places[0].inputs)
+    }

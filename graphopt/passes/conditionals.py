@@ -50,9 +50,8 @@ def _inline(editor: Editor, node: ir.Node, branch: ir.Graph) -> None:
     branch.outputs.clear()
     for name, value in list(branch.initializers.items()):
         branch.initializers.pop(name)
-        value.name = name if name not in graph.initializers else editor.unique(name)
-        graph.register_initializer(value)
-    editor.raise_ir_version()
+        added = editor.add_constant(graph, value, node)
+        results = [added if result is value else result for result in results]
     moved = list(branch)
     branch.remove(moved)
     graph.insert_before(node, moved)

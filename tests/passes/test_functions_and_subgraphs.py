@@ -48,19 +48,51 @@ def test_a_function_whose_result_is_constant() -> None:
     assert [node.op_type for node in optimized.functions[0].node] == ["Constant"]
 
 
-def test_attributes_of_a_function_are_not_read() -> None:
+TURN = """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
+g (float[2,3] x, float[2,3] z) => (float[3,2] y, float[?,?] v) { CALLS }
+<domain: "local", opset_import: ["" : 17]>
+turn <order> (a) => (b) {
+    c = Transpose<perm: ints = @order>(a)
+    d = Transpose<perm = [1, 0]>(c)
+    b = Transpose<perm: ints = @order>(d)
+}"""
+
+
+def test_attributes_that_two_calls_give_differently_are_not_read() -> None:
+    calls = "y = local.turn<order = [1, 0]>(x) v = local.turn<order = [0, 1]>(z)"
+    optimized = _optimized(onnx.parser.parse_model(TURN.replace("CALLS", calls)))
+    assert [node.op_type for node in optimized.functions[0].node] == ["Transpose", "Transpose", "Transpose"]
+
+
+def test_attributes_of_the_only_call_are_bound() -> None:
+    calls = "y = local.turn<order = [1, 0]>(x) v = Neg(z)"
+    optimized = _optimized(onnx.parser.parse_model(TURN.replace("CALLS", calls)))
+    assert [node.op_type for node in optimized.functions[0].node] == ["Transpose"]
+    call = optimized.graph.node[0]
+    assert [attribute.name for attribute in call.attribute] == ["order"]  # whoever recognises the call still can
+
+
+def test_the_only_call_says_what_a_condition_inside_needs() -> None:
+    """As exporters write it: the function asks for the rank of its input, which the call fixes."""
     proto = onnx.parser.parse_model(
         """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
-        g (float[2,3] x) => (float[3,2] y) { y = local.turn<order = [1, 0]>(x) }
+        g (float[n,3] x) => (float[?] y) { y = local.norm(x) }
         <domain: "local", opset_import: ["" : 17]>
-        turn <order> (a) => (b) {
-            c = Transpose<perm: ints = @order>(a)
-            d = Transpose<perm = [1, 0]>(c)
-            b = Transpose<perm: ints = @order>(d)
+        norm (a) => (b) {
+            s = Shape(a)
+            rank = Size(s)
+            zero = Constant<value_int = 0>()
+            scalar = Equal(rank, zero)
+            c = If(scalar) <
+                then_branch = t () => (t0) { axes = Constant<value_ints = [0]>() t0 = Unsqueeze(a, axes) },
+                else_branch = e () => (e0) { two = Constant<value_float = 2.0>() e0 = Mul(a, two) }
+            >
+            last = Constant<value_ints = [-1]>()
+            b = ReduceSum<keepdims = 0>(c, last)
         }"""
     )
     optimized = _optimized(proto)
-    assert [node.op_type for node in optimized.functions[0].node] == ["Transpose", "Transpose", "Transpose"]
+    assert [node.op_type for node in optimized.functions[0].node if node.op_type != "Constant"] == ["Mul", "ReduceSum"]
 
 
 LOOP = """
