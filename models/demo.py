@@ -15,6 +15,7 @@ from rich.table import Table
 
 import graphopt
 import models
+from graphopt.report.wording import verdict
 
 SHOWN = ("resnet50_legacy_keepbn", "bert_base", "gru_unrolled", "mobilenet_v2_legacy", "lstm_bi_op")
 TYPED = "mobilenet_v2_legacy"  # the model of the command line
@@ -39,8 +40,8 @@ def main() -> None:
         console.print(table)
         source, output = Path(folder) / f"{TYPED}.onnx", Path(folder) / f"{TYPED}.opt.onnx"
         command = Path(sys.executable).parent / "graphopt"
-        console.print(f"[bold]$ graphopt optimize {source.name} -o {output.name}[/bold]")
-        subprocess.run([command, "optimize", source.name, "-o", output.name], cwd=folder, check=True)
+        console.print(f"[bold]$ graphopt optimize {source.name} {output.name}[/bold]")
+        subprocess.run([command, "optimize", source.name, output.name], cwd=folder, check=True)
 
 
 def _row(name: str, source: Path) -> tuple[str, ...]:
@@ -53,7 +54,7 @@ def _row(name: str, source: Path) -> tuple[str, ...]:
     output.unlink()
     return (
         name, f"{before[0]:,}", f"{after[0]:,}", f"{before[1]:.1f}", f"{after[1]:.1f}", f"{seconds:.1f}",
-        str(result.verification),
+        verdict(result.verification),
     )  # fmt: skip
 
 

@@ -133,3 +133,29 @@ def write_out_small_splats(editor: Editor, worklist: Sequence[ir.Node]) -> None:
             return
         editor.write_out(node, "write-out-small-splats")
         editor.budget -= size
+
+
+def reuse_initializer_inputs(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+    """A folded weight beside the input that held the unfolded one  -->  the weight in that input's place
+
+    Only before IR version 4, where every initializer is an input that must stay and that no caller can override: the
+    old weight would be carried along unused, next to the new one of the same type and dims.
+    """
+    graph = editor.model.graph
+    spare: dict[tuple[object, ...], list[ir.Value]] = {}
+    for value in graph.initializers.values():
+        tensor = constants.of_initializer(value)
+        if tensor is not None and value.is_graph_input() and not nodes.is_used(value):
+            spare.setdefault((tensor.dtype, tuple(tensor.shape.numpy())), []).append(value)
+    for name, value in list(graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is None or value.is_graph_input() or value.is_graph_output() or not value.uses():
+            continue
+        places = spare.get((tensor.dtype, tuple(tensor.shape.numpy())))
+        if places and editor.accept("reuse-initializer-inputs", value):
+            place = places.pop(0)
+            graph.initializers.pop(name)
+            place.const_value = tensor
+            editor.facts.forget(place)
+            value.replace_all_uses_with(place)
+    editor.lower_ir_version()

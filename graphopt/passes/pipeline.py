@@ -46,6 +46,7 @@ FINISH: tuple[Pass, ...] = (
     Pass("write-out-small-splats", 1, run=cleanup.write_out_small_splats),
     Pass("drop-unused-outputs", 0, run=cleanup.drop_unused_outputs),
     Pass("share-equal-initializers-at-the-end", 0, run=sharing.share_equal_initializers),
+    Pass("reuse-initializer-inputs", 2, run=cleanup.reuse_initializer_inputs),
     Pass("remove-unused-definitions", 0, run=cleanup.remove_unused_definitions),
 )
 

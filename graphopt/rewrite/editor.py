@@ -42,6 +42,7 @@ class Editor:
         self._names: set[str] = set()
         self._function_graphs: set[int] = set()
         self._describes_values = False
+        self._loaded_ir_version = model.ir_version
         self._graphs: list[ir.Graph] | None = None
         for graph in nodes.graphs_of(model):
             self._names.update(value.name for value in graph.inputs if value.name)
@@ -216,6 +217,14 @@ class Editor:
         """Before IR version 4 an initializer had to be an input; the signature must not grow for a new one."""
         if self.model.ir_version is not None and self.model.ir_version < 4:
             self.model.ir_version = 4
+
+    def lower_ir_version(self) -> None:
+        """Back to the version at load, where no initializer has been added that is not an input."""
+        loaded = self._loaded_ir_version
+        if loaded is None or loaded >= 4:
+            return
+        if all(value.is_graph_input() for value in self.model.graph.initializers.values()):
+            self.model.ir_version = loaded
 
     def is_in_function(self, graph: ir.Graph) -> bool:
         """Whether the graph is a function's body or lies inside one."""

@@ -1,0 +1,245 @@
+"""`graphopt optimize`: what it writes, prints and refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import onnx
+import pytest
+
+from graphopt import api
+from graphopt.passes import pipeline
+from graphopt.rewrite.driver import Pass
+from graphopt.rewrite.equivalence import Verification
+from graphopt.rewrite.pattern import op, var
+from graphopt.rewrite.rule import Match, Replacement, rule
+from tests import support
+from tests.cli.shell import Shell, small_model
+
+KEYS = {
+    "schema": str, "input": str, "output": str, "level": int, "nodes_before": int, "nodes_after": int,
+    "bytes_before": int, "bytes_after": int, "parameters_before": int, "parameters_after": int, "types_before": dict,
+    "types_after": dict, "seconds": float, "verify_seconds": float, "passes": list, "rolled_back": list,
+    "verification": dict, "signature_unchanged": bool, "signature_changes": list,
+}  # fmt: skip
+
+
+def test_writes_a_verified_model_and_a_table(shell: Shell) -> None:
+    answer = shell.run("optimize", "in.onnx", "out.onnx")
+    assert (answer.status, answer.err) == (0, "")
+    assert shell.files() == {"in.onnx", "out.onnx"}
+    assert support.op_types(shell.read("out.onnx")) == ["Gemm", "Relu"]
+    support.assert_equal(small_model(), shell.read("out.onnx"), batch=2)
+    rows = {tuple(line.split()) for line in answer.out.splitlines()}
+    assert ("before", "after", "change") in rows
+    assert ("nodes", "5", "2", "-60%") in rows
+    assert {("Identity", "1", "0", "-1"), ("Gemm", "0", "1", "+1"), ("1", "other", "operator", "1", "1")} <= rows
+    assert {line[0] for line in rows if line} >= {"bytes", "parameters", "seconds", "verification"}
+    assert "verification  verified (4 feeds, max error 0)" in answer.out
+    assert "largest error allowed: float16 3e-02, bfloat16 1e-01, float32 1e-03" in answer.out
+
+
+def test_json_is_one_object_alone_on_stdout(shell: Shell) -> None:
+    answer = shell.run("optimize", "in.onnx", "out.onnx", "--json")
+    record = answer.json
+    assert list(record) == list(KEYS), "keys have a stable order"
+    assert all(isinstance(record[key], kind) for key, kind in KEYS.items())
+    assert record["schema"] == "graphopt.optimize/1"
+    assert (record["nodes_before"], record["nodes_after"]) == (5, 2)
+    # Empty fields that the writer of the input had spelled out make up the difference.
+    assert abs(record["bytes_before"] - len(Path("in.onnx").read_bytes())) <= 16
+    assert record["bytes_after"] == len(Path("out.onnx").read_bytes())
+    assert record["verification"]["status"] == "verified" and record["verification"]["feeds"] == 4
+    assert {"max_abs", "max_rel"} <= set(record["verification"])
+    assert all(set(line) == {"name", "rewrites", "nodes_before", "nodes_after", "seconds"} for line in record["passes"])
+    assert record["rolled_back"] == [] and record["signature_unchanged"] is True
+    assert "verification  verified" in answer.err, "the table goes to stderr"
+
+
+def test_report_file_is_the_object_and_every_rewrite(shell: Shell) -> None:
+    answer = shell.run("optimize", "in.onnx", "out.onnx", "--json", "--report", "report.json")
+    report = json.loads(Path("report.json").read_text())
+    rewrites = report.pop("rewrites")
+    assert report == answer.json
+    assert rewrites[0] == {
+        "number": 1, "pass": rewrites[0]["pass"], "rule": rewrites[0]["rule"], "site": rewrites[0]["site"],
+        "before": rewrites[0]["before"], "after": rewrites[0]["after"],
+    }  # fmt: skip
+    assert {"identity", "matmul-add-to-gemm"} <= {item["rule"] for item in rewrites}
+    assert shell.files() == {"in.onnx", "out.onnx", "report.json"}
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        (("--level", "0"), ["MatMul", "Add", "Relu"]),
+        (("--level", "1"), ["MatMul", "Add", "Relu"]),
+        (("--skip", "identity"), ["Identity", "Gemm", "Relu"]),
+        (("--skip", "weights", "--skip", "flat-gemm"), ["MatMul", "Add", "Relu"]),
+        (("--stop-after", "0"), ["Identity", "MatMul", "Constant", "Add", "Relu"]),
+    ],
+)
+def test_level_skip_and_stop_after_limit_what_is_done(shell: Shell, options: tuple[str, ...], left: list[str]) -> None:
+    assert shell.run("optimize", "in.onnx", "out.onnx", *options).status == 0
+    assert support.op_types(shell.read("out.onnx")) == left
+
+
+def _dims(model: onnx.ModelProto) -> list[int | str]:
+    return [dim.dim_param or dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+
+
+@pytest.mark.parametrize(
+    ("options", "dims"), [(("--dim", "batch=7"), [7, 4]), (("--shape", "x=6x4"), [6, 4]), ((), ["batch", 4])]
+)
+def test_dims_are_fixed_on_request_only(shell: Shell, options: tuple[str, ...], dims: list[int | str]) -> None:
+    answer = shell.run("optimize", "in.onnx", "out.onnx", "--json", *options)
+    assert answer.status == 0
+    assert _dims(shell.read("out.onnx")) == dims
+    assert answer.json["signature_unchanged"] is not bool(options)
+
+
+def test_a_fixed_dim_is_freed(shell: Shell) -> None:
+    shell.write("fixed.onnx", support.model("g (float[2,4] x) => (float[2,4] y) { y = Relu(x) }"))
+    answer = shell.run("optimize", "fixed.onnx", "out.onnx", "--dim", "batch=N")
+    assert answer.status == 0
+    assert _dims(shell.read("out.onnx")) == ["N", 4]
+    assert "signature     input x: Tensor(FLOAT)[Nx4] was x: Tensor(FLOAT)[2x4], as asked" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--shape", "foo"), "--shape: 'foo' is not of the form NAME=1x3x224x224."),
+        (("--shape", "x=1xQ"), "--shape: '1xQ' is not a shape; join positive sizes with x, such as 1x3x224x224."),
+        (("--shape", "x=0x4"), "--shape: '0x4' is not a shape; join positive sizes with x, such as 1x3x224x224."),
+        (("--dim", "batch"), "--dim: 'batch' is not of the form NAME=3 or NAME=N."),
+        (("--dim", "batch=-1"), "--dim: '-1' is neither a size nor a name for a dim."),
+        (("--dim", "batch=1", "--dim", "batch=2"), "--dim: 'batch' is given twice."),
+        (("--skip", "identiti"), "--skip: there is no pass or rule 'identiti'; the nearest names are identity"),
+        (("--report", "in.onnx"), "--report: 'in.onnx' is a model; choose another file."),
+    ],
+)
+def test_a_malformed_option_is_a_usage_error(shell: Shell, options: tuple[str, ...], message: str) -> None:
+    answer = shell.run("optimize", "in.onnx", "out.onnx", *options)
+    assert answer.status == 2
+    assert message in answer.error
+    assert shell.files() == {"in.onnx"}
+
+
+@pytest.mark.parametrize("arguments", [(), ("in.onnx", "out.onnx", "--level", "4"), ("in.onnx", "out.onnx", "--wrong")])
+def test_an_unknown_command_line_is_a_usage_error(shell: Shell, arguments: tuple[str, ...]) -> None:
+    answer = shell.run("optimize", *arguments, "--json")
+    assert answer.status == 2
+    assert answer.json["error"] == "the command line is not understood; stderr says why"
+    assert "graphopt optimize --help" in answer.err
+
+
+def test_the_input_is_overwritten_only_on_request(shell: Shell) -> None:
+    before = Path("in.onnx").read_bytes()
+    answer = shell.run("optimize", "in.onnx", "in.onnx")
+    assert answer.status == 2
+    assert answer.error == "OUT: 'in.onnx' is the input itself; choose another output or pass --in-place."
+    assert shell.run("optimize", "in.onnx").error == "OUT: give the file to write, or pass --in-place."
+    assert Path("in.onnx").read_bytes() == before
+    assert shell.run("optimize", "in.onnx", "--in-place").status == 0
+    assert support.op_types(shell.read("in.onnx")) == ["Gemm", "Relu"]
+    assert shell.files() == {"in.onnx"}
+
+
+def test_without_verification_the_status_is_off(shell: Shell) -> None:
+    answer = shell.run("optimize", "in.onnx", "out.onnx", "--no-verify", "--json")
+    assert answer.status == 0 and shell.files() == {"in.onnx", "out.onnx"}
+    assert answer.json["verification"]["status"] == "off"
+    assert "verification  off: nothing was checked" in answer.err
+
+
+def test_what_cannot_be_verified_is_not_written(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = Verification("not run", 0, 0.0, 0.0, "ONNX Runtime has no kernel for Foo", (), (), "", {}, None)
+    honest = api.optimize_verified
+
+    def unlucky(*arguments: object, **options: object) -> object:
+        return dataclasses.replace(honest(*arguments, **options), verification=result)  # type: ignore[arg-type, type-var]
+
+    monkeypatch.setattr(api, "optimize_verified", unlucky)
+    answer = shell.run("optimize", "in.onnx", "out.onnx", "--report", "r.json")
+    assert answer.status == 1
+    assert answer.error == (
+        "'in.onnx' could not be verified, so nothing was written: ONNX Runtime has no kernel for Foo; "
+        "pass --no-verify to write the result unchecked."
+    )
+    assert shell.files() == {"in.onnx"}
+
+
+@rule(op("Relu", var("x")), level=0)
+def relu_is_abs(match: Match) -> Replacement:
+    """Relu(x)  -->  Abs(x), which is wrong"""
+    return match.op("Abs", match["x"])
+
+
+def test_rollbacks_are_listed_and_the_model_is_written(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "STANDARD", (Pass("wrong", 0, (relu_is_abs,)), *pipeline.STANDARD))
+    answer = shell.run("optimize", "in.onnx", "out.onnx", "--json")
+    assert answer.status == 0
+    (rollback,) = answer.json["rolled_back"]
+    assert (rollback["rule"], rollback["site"]) == ("relu-is-abs", "y")
+    assert "rolled back   relu-is-abs at 'y': output 'y': off by" in answer.err
+    assert support.op_types(shell.read("out.onnx")) == ["Gemm", "Relu"]
+
+
+def test_random_outputs_are_listed_as_excluded(shell: Shell) -> None:
+    shell.write("random.onnx", support.model(
+        """g (float[2] x) => (float[2] y, float[2] r) {
+            a = Identity(x)
+            y = Relu(a)
+            r = RandomUniformLike(y)
+        }"""
+    ))  # fmt: skip
+    answer = shell.run("optimize", "random.onnx", "out.onnx", "--json")
+    assert answer.json["verification"]["excluded"] == ["r"]
+    assert "not compared, because they are random: r" in answer.err
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_full_disk_leaves_nothing_behind(shell: Shell, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+    """The write itself fails, or the last rename does."""
+    name = "write_bytes" if calls == 1 else "replace"
+    where: object = Path if calls == 1 else os
+    original = getattr(where, name)
+
+    def full(*arguments: object) -> object:
+        if any(str(argument).endswith("out.onnx") for argument in arguments):
+            raise OSError(28, "No space left on device")
+        return original(*arguments)
+
+    monkeypatch.setattr(where, name, full)
+    answer = shell.run("optimize", "in.onnx", "out.onnx", "--report", "r.json")
+    assert answer.status == 1
+    assert answer.error == "'out.onnx' was not written: the disk is full; free some space or choose another folder."
+    assert shell.files() == {"in.onnx"}
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("no/out.onnx", "the folder 'no' does not exist; create it first."),
+        (".", "'.' is a folder; give the name of the file to write."),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(shell: Shell, target: str, message: str) -> None:
+    answer = shell.run("optimize", "absent.onnx", target)
+    assert (answer.status, answer.error) == (1, message)
+
+
+def test_a_fault_of_our_own_is_one_line_too(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object, **options: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(api, "optimize_verified", broken)
+    answer = shell.run("optimize", "in.onnx", "out.onnx", "--json")
+    assert answer.status == 1
+    assert "graphopt has a fault of its own (ZeroDivisionError at api.py:" in answer.error
+    assert answer.json["error"] == answer.error
+    assert shell.files() == {"in.onnx"}
