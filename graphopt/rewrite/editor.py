@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.model import constants, nodes
+from graphopt.model import constants, content, nodes
 from graphopt.model.dims import is_static, to_ir
 from graphopt.model.facts import Facts
 from graphopt.model.save import weight_bytes
@@ -271,7 +271,10 @@ class Editor:
             if new.producer() is not None and not new.is_graph_output() and old.name and self._is_made_name(new):
                 self._take_name(old, new)
         self._touch_below(readers)
-        if (known_new.shape is not None and known_old.shape != known_new.shape) or known_new.content is not None:
+        # Data that appears tells more than its dims: the numbers of a Range, the scales of a Resize.
+        data = self.facts.is_constant(new) and not self.facts.is_constant(old)
+        learned = known_new.content is not None or data
+        if (known_new.shape is not None and known_old.shape != known_new.shape) or learned:
             self._refresh(readers)
 
     def _touch_below(self, readers: Sequence[ir.Node]) -> None:
@@ -310,7 +313,7 @@ class Editor:
                     self.facts.set_known(output, before)
                 else:
                     pending.extend(output.consumers())
-                    self.touched.extend(output.consumers())
+                    self.touched.extend((node, *output.consumers()))
 
     def sweep(self, candidates: Iterable[ir.Node]) -> None:
         """Remove those nodes that nothing reads any more, and then those that only they had read."""
@@ -357,9 +360,14 @@ def _same_content(left: object, right: object) -> bool:
     return bool(getattr(left, "shape", None) == getattr(right, "shape", None)) and bool((left == right).all())  # type: ignore[attr-defined]
 
 
-def _more_known(before: tuple[object, ...] | None, after: tuple[object, ...] | None, old: object, new: object) -> bool:
+def _more_known(
+    before: tuple[object, ...] | None,
+    after: tuple[object, ...] | None,
+    old: content.Content | None,
+    new: content.Content | None,
+) -> bool:
     """Whether inference has learned something: a shape or content where there was none, or a dim that was fresh."""
-    if old is None and new is not None:
+    if new is not None and (old is None or _fresh(new.reshape(-1).tolist()) < _fresh(old.reshape(-1).tolist())):
         return True
     if after is None:
         return False
@@ -368,6 +376,11 @@ def _more_known(before: tuple[object, ...] | None, after: tuple[object, ...] | N
     return len(before) == len(after) and any(
         "?" in str(b) and "?" not in str(a) for b, a in zip(before, after, strict=True)
     )
+
+
+def _fresh(items: Sequence[object]) -> int:
+    """How many of the dims nothing is known of."""
+    return sum("?" in str(item) for item in items)
 
 
 def is_constant_graph_output(value: ir.Value) -> bool:

@@ -106,7 +106,7 @@ def test_a_fixed_dim_is_freed(shell: Shell) -> None:
     answer = shell.run("optimize", "fixed.onnx", "out.onnx", "--dim", "batch=N")
     assert answer.status == 0
     assert _dims(shell.read("out.onnx")) == ["N", 4]
-    assert "signature     input x: Tensor(FLOAT)[Nx4] was x: Tensor(FLOAT)[2x4], as asked" in answer.out
+    assert "signature     input x: FLOAT[Nx4] was x: FLOAT[2x4], as asked" in answer.out
 
 
 @pytest.mark.parametrize(
