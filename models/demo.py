@@ -17,7 +17,7 @@ import graphopt
 import models
 from graphopt.report.wording import verdict
 
-SHOWN = ("resnet50_legacy_keepbn", "bert_base", "gru_unrolled", "mobilenet_v2_legacy", "lstm_bi_op")
+SHOWN = ("resnet50_legacy_keepbn", "bert_base_dyn_legacy", "swin_tiny", "gru_unrolled", "vit_s16_legacy", "lstm_bi_op")
 TYPED = "mobilenet_v2_legacy"  # the model of the command line
 
 

@@ -10,13 +10,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphopt.errors import ModelError
 from graphopt.model import nodes
+from graphopt.model.sparse import without_sparse_tensors
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
@@ -65,12 +65,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
 def _from_proto(proto: onnx.ModelProto, folder: Path | None, what: str) -> ir.Model:
     _check_opsets(proto, what)
     _check_names(proto, what)
-    if any(graph.sparse_initializer for graph in _graph_protos(proto.graph)):
-        copy = onnx.ModelProto()
-        copy.CopyFrom(proto)
-        proto = copy
-        for graph in _graph_protos(proto.graph):
-            _make_dense(graph)
+    proto = without_sparse_tensors(proto)
     try:
         model = ir.from_proto(proto)
     except Exception as error:  # onnx_ir reports malformed models with many types
@@ -83,30 +78,6 @@ def _from_proto(proto: onnx.ModelProto, folder: Path | None, what: str) -> ir.Mo
     _attach_folder(model, folder, what)
     _sort(model, what)
     return model
-
-
-def _graph_protos(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _graph_protos(attribute.g)
-            for inner in attribute.graphs:
-                yield from _graph_protos(inner)
-
-
-def _make_dense(graph: onnx.GraphProto) -> None:
-    """onnx_ir has no sparse initializers; a dense one of the same name means the same."""
-    for sparse in graph.sparse_initializer:
-        values = onnx.numpy_helper.to_array(sparse.values)
-        indices = onnx.numpy_helper.to_array(sparse.indices)
-        dense = np.zeros(tuple(sparse.dims), dtype=values.dtype)
-        if indices.ndim == 1:
-            dense.reshape(-1)[indices] = values
-        else:
-            dense[tuple(indices.T)] = values
-        graph.initializer.append(onnx.numpy_helper.from_array(dense, sparse.values.name))
-    graph.ClearField("sparse_initializer")
 
 
 def _check_opsets(proto: onnx.ModelProto, what: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
-from graphopt.model import nodes
+from graphopt.model import dims, nodes
 from graphopt.passes.operands import inner_node, operand
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.rule import Match, Refused, Replacement, Rule, any_node, bind
@@ -17,7 +18,7 @@ MOST_PARTS = 64  # a Split with more outputs, of which most may be unread, is no
 
 @any_node("SequenceAt", level=1)
 def member_of_construct(match: Match) -> Replacement:
-    """SequenceAt(SequenceConstruct(x, y, z), 1)  -->  y    (also for SequenceInsert at the end of a construct)"""
+    """SequenceAt(SequenceConstruct(x, y, z), 1)  -->  y"""
     construct = inner_node(match, operand(match), "SequenceConstruct", alone=False)
     if construct is None:
         match.refuse("the sequence is not constructed here")
@@ -93,27 +94,51 @@ def _split(editor: Editor, node: ir.Node) -> None:
     count = len(sizes)
     match.require(0 < count <= MOST_PARTS, "the number of parts is not known, or very large")
     match.require(all(-count <= place < count for place in places), "a position lies outside")
+    results = [reader.outputs[0] for reader in readers if reader.outputs[0].is_graph_output()]
+    named = [place % count for place, reader in zip(places, readers, strict=True) if reader.outputs[0] in results]
+    match.require(len(set(named)) == len(named), "one part is returned under two names")
+    parts = _parts(match, source, axis, sizes) if keep else _members(match, source, axis, places, count)
     before = [nodes.describe(node), *(nodes.describe(reader) for reader in readers)]
-    after = ["Split"] if keep else ["Gather"] * len(readers)
-    if not editor.accept(RULE, sequence, before, after):
+    if not editor.accept(RULE, sequence, before, [new.op_type for new in match.new_nodes]):
+        editor.discard(match)
         return
-    graph = node.graph
-    assert graph is not None, "the node is in a graph"
-    made: list[ir.Value]
-    if keep:
-        attributes = {"axis": axis, "split": sizes if match.opset < 13 else None}
-        operands = [source] if match.opset < 13 else [source, match.ints_constant(*sizes)]
-        made = list(match.node_of("Split", *operands, attributes=attributes, outputs=count).outputs)
-        results = [made[place] for place in places]
-    else:
-        results = [
-            match.op("Gather", source, match.constant(np.array(place % count)), attributes={"axis": axis})
-            for place in places
-        ]
     editor.insert(match)
-    for reader, result in zip(readers, results, strict=True):
-        editor.replace_value(reader.outputs[0], result)
+    for place, reader in zip(places, readers, strict=True):
+        editor.replace_value(reader.outputs[0], parts[place % count])
     editor.sweep(readers)
+    editor.touched.extend(match.new_nodes)
+
+
+def _parts(match: Match, source: ir.Value, axis: int, sizes: tuple[int, ...]) -> dict[int, ir.Value]:
+    """All parts, as the outputs of one Split."""
+    if match.opset < 13:
+        split = match.node_of("Split", source, attributes={"axis": axis, "split": sizes}, outputs=len(sizes))
+    else:
+        given = match.ints_constant(*sizes)
+        split = match.node_of("Split", source, given, attributes={"axis": axis}, outputs=len(sizes))
+    return dict(enumerate(split.outputs))
+
+
+def _members(match: Match, source: ir.Value, axis: int, places: Sequence[int], count: int) -> dict[int, ir.Value]:
+    """The parts of length 1 that are read, without the axis."""
+    wanted = sorted({place % count for place in places})
+    return {
+        place: match.op("Gather", source, match.constant(np.array(place, np.int64)), attributes={"axis": axis})
+        for place in wanted
+    }
+
+
+def _sizes(match: Match, given: ir.Value, length: dims.Dim) -> tuple[int, ...]:
+    """The lengths of the parts: as listed, or of one size with the rest as the last."""
+    numbers = match.ints(given, "the list of sizes")
+    if match.rank(given) == 1:
+        match.require(all(size >= 0 for size in numbers), "a size is negative")
+        return numbers
+    size = numbers[0]
+    if not isinstance(length, int) or size < 1:
+        match.refuse("the length of the axis, or of the parts, is not known")
+    full, rest = divmod(length, size)
+    return (size,) * full + ((rest,) if rest else ())
 
 
 def _place(match: Match, reader: ir.Node) -> int:

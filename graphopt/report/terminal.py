@@ -13,9 +13,9 @@ from graphopt.report.wording import change, quantity, remarks, size, verdict
 SHOWN_TYPES = 24  # operators that changed and are listed one by one
 
 
-def new_table(*columns: str, title: str | None = None) -> Table:
+def new_table(*columns: str) -> Table:
     """A plain table: the first column names things, the others are numbers."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for position, column in enumerate(columns):
         table.add_column(column, justify="left" if position == 0 else "right", overflow="fold")
     return table
@@ -33,7 +33,8 @@ def line(console: Console, text: str, style: str = "") -> None:
 
 def print_optimize(console: Console, record: OptimizeRecord) -> None:
     """The before/after table, what was rolled back, and how it was checked."""
-    table = new_table("", "before", "after", "change", title=f"{record.input} -> {record.output}")
+    line(console, f"{record.input} -> {record.output}", "bold")
+    table = new_table("", "before", "after", "change")
     table.add_row(
         Text("nodes", "bold"), f"{record.nodes_before:,}", f"{record.nodes_after:,}",
         change(record.nodes_before, record.nodes_after),

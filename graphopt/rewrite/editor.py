@@ -151,6 +151,16 @@ class Editor:
         self.touched.extend(n for n in neighbours if n is not None and n.graph is not None)
         return True
 
+    def insert(self, match: Match) -> None:
+        """Put a match's new nodes and constants in front of its root, for a pass that then replaces values itself."""
+        graph = match.root.graph
+        assert graph is not None, "a match lies in a graph"
+        for constant in match.new_constants:
+            if constant.uses():
+                self.add_constant(graph, constant, match.root)
+        for node in match.new_nodes:
+            self._insert(node, match.root)
+
     def discard(self, match: Match) -> None:
         """Take apart nodes that were built and not wanted, so that they do not count as readers."""
         for node in match.new_nodes:

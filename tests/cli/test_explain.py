@@ -20,7 +20,7 @@ TWO = """g (float[n,4] x, float[n,3] z) => (float[n,3] y, float[n,3] v) {
 def two(shell: Shell) -> Shell:
     """The first Add has a constant bias, the second has not."""
     weights = {"w": np.ones((4, 3), np.float32), "b": np.ones(3, np.float32)}
-    shell.write("two.onnx", support.model(TWO, **weights))
+    shell.write("two.onnx", support.model(TWO, 17, 8, **weights))
     return shell
 
 

@@ -6,12 +6,14 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 
 from graphopt import api
 from graphopt.passes import pipeline
+from graphopt.rewrite import optimizer
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.equivalence import Verification
 from graphopt.rewrite.pattern import op, var
@@ -158,10 +160,10 @@ def test_without_verification_the_status_is_off(shell: Shell) -> None:
 
 def test_what_cannot_be_verified_is_not_written(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     result = Verification("not run", 0, 0.0, 0.0, "ONNX Runtime has no kernel for Foo", (), (), "", {}, None)
-    honest = api.optimize_verified
+    honest = optimizer.optimize_verified
 
-    def unlucky(*arguments: object, **options: object) -> object:
-        return dataclasses.replace(honest(*arguments, **options), verification=result)  # type: ignore[arg-type, type-var]
+    def unlucky(*arguments: Any, **options: Any) -> optimizer.Outcome:
+        return dataclasses.replace(honest(*arguments, **options), verification=result)
 
     monkeypatch.setattr(api, "optimize_verified", unlucky)
     answer = shell.run("optimize", "in.onnx", "out.onnx", "--report", "r.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
 
 from tests import support
@@ -72,3 +73,19 @@ def test_a_model_that_nothing_runs_is_an_error(shell: Shell, options: tuple[str,
     assert answer.status == 1
     assert "'a.onnx' and 'a.onnx' could not be compared" in answer.error
     assert set(answer.json) == {"error", "schema"}
+
+
+def test_bisect_passes_around_an_operator_that_nothing_runs(shell: Shell) -> None:
+    text = """g (float[2] x) => (float[2] y) {
+        a = Relu(x)
+        b = com.acme.Foo(a)
+        c = Sigmoid(b)
+        y = Neg(c)
+    }"""
+    for name, model in (("a.onnx", text), ("b.onnx", text.replace("Sigmoid", "Tanh"))):
+        proto = support.model(model)
+        proto.opset_import.append(onnx.helper.make_opsetid("com.acme", 1))
+        shell.write(name, proto)
+    answer = shell.run("verify", "a.onnx", "b.onnx", "--bisect", "--json")
+    assert answer.status == 1
+    assert answer.json["divergence"]["name"] == "c"

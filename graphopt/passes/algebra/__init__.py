@@ -8,6 +8,7 @@ from graphopt.passes.algebra import (
     clip,
     concat,
     einsum,
+    expand,
     log,
     logic,
     reduction,
@@ -31,4 +32,5 @@ RULES: tuple[Rule, ...] = (
     *concat.RULES,
     *reduction.RULES,
     *einsum.RULES,
+    *expand.RULES,
 )

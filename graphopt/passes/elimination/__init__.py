@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.passes.elimination import elementwise, movement, window
+from graphopt.passes.elimination import elementwise, movement, recurrent, window
 from graphopt.rewrite.rule import Rule
 
-RULES: tuple[Rule, ...] = (*elementwise.RULES, *movement.RULES, *window.RULES)
+RULES: tuple[Rule, ...] = (*elementwise.RULES, *movement.RULES, *window.RULES, *recurrent.RULES)
