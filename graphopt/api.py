@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
 from graphopt.errors import GraphoptError, OptionError, VerificationError
+from graphopt.model.census import Census, census
 from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.load import Source, load
-from graphopt.model.nodes import graphs_of
-from graphopt.model.save import save, to_proto, weight_bytes
+from graphopt.model.save import data_files, save, to_proto
 from graphopt.model.signature import Signature, signature_of
+from graphopt.model.tensors import tensors_of
 from graphopt.passes import pipeline
 from graphopt.rewrite import divergence, equivalence
 from graphopt.rewrite.divergence import Divergence
@@ -29,16 +29,6 @@ from graphopt.rewrite.samples import freed_fault
 
 DEFAULT_LEVEL = 2
 DEFAULT_VERIFY_SECONDS = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Census:
-    """What a model consists of."""
-
-    nodes: int
-    bytes: int  # of the file, external data included
-    parameters: int  # elements of all initializers
-    by_type: tuple[tuple[str, int], ...]  # operator and count, the most frequent first
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +47,11 @@ class OptimizeResult:
     signature: Signature
     signature_changes: tuple[str, ...]  # dims that the caller fixed or freed; nothing else ever changes
     source: Path | None
+    source_data: frozenset[Path]  # files that the input keeps tensors in
 
     def save(self, path: str | os.PathLike[str], *, in_place: bool = False) -> None:
         """Write the model, its external data beside it; raises SaveError and leaves nothing behind when it cannot."""
-        save(self.model, path, source=self.source, in_place=in_place)
+        save(self.model, path, source=self.source, source_data=self.source_data, in_place=in_place)
 
     def to_proto(self) -> onnx.ModelProto:
         """The model as a ModelProto (external data stays a reference to the input's files)."""
@@ -99,7 +90,6 @@ def optimize(
             fault = freed_fault(before, original)
             if fault is not None:
                 raise OptionError(f"the dim cannot be freed: {fault}")
-    changes = loaded_signature.differences(signature_of(original))
     stages = tuple(pipeline.select(stage, level, frozenset(skip)) for stage in (pipeline.STANDARD, pipeline.FINISH))
     started = time.perf_counter()
     outcome = optimize_verified(
@@ -109,7 +99,7 @@ def optimize(
     seconds = sum(record.seconds for record in outcome.passes)
     return OptimizeResult(
         model=outcome.model,
-        before=census(original),
+        before=_census_of_input(source, original),
         after=census(outcome.model),
         seconds=seconds,
         verify_seconds=max(total - seconds, 0.0) if verify else 0.0,
@@ -118,9 +108,23 @@ def optimize(
         rolled_back=outcome.rolled_back,
         verification=outcome.verification,
         signature=signature_of(outcome.model),
-        signature_changes=changes,
+        signature_changes=loaded_signature.differences(signature_of(outcome.model)),
         source=Path(source) if isinstance(source, (str, os.PathLike)) else None,
+        source_data=data_files(original),
     )
+
+
+def _census_of_input(source: Source, original: ir.Model) -> Census:
+    """The census, with the bytes that the input really has where it came as a file, bytes or a ModelProto."""
+    found = census(original)
+    external = sum(tensor.nbytes for tensor in tensors_of(original) if isinstance(tensor, ir.ExternalTensor))
+    if isinstance(source, ir.Model):
+        return found
+    if isinstance(source, onnx.ModelProto):
+        return replace(found, bytes=int(source.ByteSize()) + external)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return replace(found, bytes=len(source))
+    return replace(found, bytes=Path(source).stat().st_size + external)
 
 
 def _check_options(level: int, skip: Sequence[str]) -> None:
@@ -130,41 +134,6 @@ def _check_options(level: int, skip: Sequence[str]) -> None:
     for name in skip:
         if name not in known:
             raise OptionError(f"there is no pass or rule '{name}' to skip; passes are {', '.join(pipeline.names())}.")
-
-
-def census(model: ir.Model) -> Census:
-    """Count nodes (subgraphs and functions included), bytes and parameters."""
-    types = Counter(node.op_type for graph in graphs_of(model) for node in graph)
-    parameters = sum(
-        value.const_value.size
-        for graph in graphs_of(model)
-        for value in graph.initializers.values()
-        if value.const_value is not None
-    )
-    ordered = tuple(sorted(types.items(), key=lambda item: (-item[1], item[0])))
-    return Census(sum(types.values()), _bytes(model), parameters, ordered)
-
-
-def _bytes(model: ir.Model) -> int:
-    """The size of the file: weights, and the rest as serialized without them."""
-    weights = weight_bytes(model)
-    if weights < 1 << 20:
-        proto = to_proto(model)
-        external = sum(
-            value.const_value.nbytes
-            for value in model.graph.initializers.values()
-            if isinstance(value.const_value, ir.ExternalTensor)
-        )
-        return int(proto.ByteSize()) + external
-    copy = model.clone()
-    for graph in graphs_of(copy):
-        for value in graph.initializers.values():
-            tensor = value.const_value
-            if tensor is not None and tensor.nbytes > 64:
-                value.const_value = ir.ExternalTensor(
-                    "", 0, 0, tensor.dtype, shape=ir.Shape([0]), name=value.name or ""
-                )
-    return int(to_proto(copy).ByteSize()) + weights
 
 
 def verify(first: Source, second: Source, *, seconds: float = DEFAULT_VERIFY_SECONDS) -> Verification:

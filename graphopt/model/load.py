@@ -7,7 +7,6 @@ Runtime accepts is accepted (unsorted nodes, missing value_info); what nothing c
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -17,6 +16,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from graphopt.errors import ModelError
 from graphopt.model import nodes
 from graphopt.model.sparse import without_sparse_tensors
+from graphopt.model.tensors import tensors_of
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
@@ -120,24 +120,9 @@ def _check_scope(graph: onnx.GraphProto, outer: set[str], what: str) -> None:
             raise ModelError(f"{what}: output '{value.name}' is not computed by any node; export the model again.")
 
 
-def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    for graph in nodes.graphs_of(model):
-        for value in graph.initializers.values():
-            if value.const_value is not None:
-                yield value.const_value
-        for node in graph:
-            for attribute in node.attributes.values():
-                if attribute.is_ref():
-                    continue
-                if attribute.type == ir.AttributeType.TENSOR:
-                    yield attribute.as_tensor()
-                elif attribute.type == ir.AttributeType.TENSORS:
-                    yield from attribute.as_tensors()
-
-
 def _attach_folder(model: ir.Model, folder: Path | None, what: str) -> None:
     """Tell external tensors where they lie, and check now that all of their data is there."""
-    for tensor in _tensors(model):
+    for tensor in tensors_of(model):
         if not isinstance(tensor, ir.ExternalTensor):
             continue
         if folder is None:

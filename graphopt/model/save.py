@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from graphopt.errors import SaveError
 from graphopt.model import nodes
+from graphopt.model.tensors import tensors_of
 
 # A protobuf message cannot pass 2 GB; data above this goes into a file of its own even when the input was one file.
 SINGLE_FILE_LIMIT = 1_900_000_000  # bytes
@@ -53,39 +54,44 @@ def weight_bytes(model: ir.Model) -> int:
     )
 
 
-def source_files(model: ir.Model) -> set[Path]:
-    """The data files that the model's external tensors are read from."""
-    return {
-        Path(value.const_value.path).resolve()
-        for graph in nodes.graphs_of(model)
-        for value in graph.initializers.values()
-        if isinstance(value.const_value, ir.ExternalTensor)
-    }
+def data_files(model: ir.Model) -> frozenset[Path]:
+    """The data files that the model's external tensors are read from, those of attributes included."""
+    return frozenset(Path(t.path).resolve() for t in tensors_of(model) if isinstance(t, ir.ExternalTensor))
 
 
-def save(model: ir.Model, path: str | os.PathLike[str], *, source: Path | None = None, in_place: bool = False) -> None:
+def save(
+    model: ir.Model,
+    path: str | os.PathLike[str],
+    *,
+    source: Path | None = None,
+    source_data: frozenset[Path] = frozenset(),
+    in_place: bool = False,
+) -> None:
     """Write the model to `path`, its large tensors to `<path>.data` when the input had external data or is too large.
 
     Everything is written under temporary names in the same folder and renamed at the end. Raises SaveError, leaving
-    nothing behind, when `path` is the input (`source`) and `in_place` was not asked for, or when writing fails.
+    nothing behind, when `path` is the input (`source`) and `in_place` was not asked for, or when writing fails. The
+    input's data files (`source_data`, and those the model still reads) are only overwritten in place.
     """
     target = Path(path)
-    if source is not None and not in_place and target.exists() and target.resolve() == source.resolve():
+    is_source = source is not None and target.exists() and target.resolve() == source.resolve()
+    if is_source and not in_place:
         raise SaveError(f"'{target}' is the input itself; choose another output or pass --in-place.")
     if target.is_dir():
         raise SaveError(f"'{target}' is a folder; give the name of the .onnx file to write.")
     if not target.parent.exists():
         raise SaveError(f"the folder '{target.parent}' does not exist; create it first.")
-    files = source_files(model)
+    files = data_files(model) | source_data
     external = bool(files) or weight_bytes(model) > SINGLE_FILE_LIMIT
-    data_name = _data_name(target, files, in_place) if external else None
+    data_name = _data_name(target, frozenset() if is_source else files) if external else None
     folder: Path | None = None
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         _write(model, folder / target.name, data_name)
-        if data_name is not None and (folder / data_name).exists():
-            os.replace(folder / data_name, target.parent / data_name)
-        os.replace(folder / target.name, target)
+        if data_name is None or not (folder / data_name).exists():
+            os.replace(folder / target.name, target)
+        else:
+            _move_both(folder, target, target.parent / data_name)
     except OSError as error:
         raise SaveError(_reason(target, error)) from error
     finally:
@@ -93,11 +99,27 @@ def save(model: ir.Model, path: str | os.PathLike[str], *, source: Path | None =
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _data_name(target: Path, files: set[Path], in_place: bool) -> str:
-    """A name for the data file that does not overwrite data the input is read from."""
+def _move_both(folder: Path, target: Path, data: Path) -> None:
+    """Move the data, then the model; where the second fails, the first is taken back."""
+    earlier = folder / "earlier"
+    if data.exists():
+        os.replace(data, earlier)
+    os.replace(folder / data.name, data)
+    try:
+        os.replace(folder / target.name, target)
+    except OSError:
+        if earlier.exists():
+            os.replace(earlier, data)
+        else:
+            data.unlink()
+        raise
+
+
+def _data_name(target: Path, files: frozenset[Path]) -> str:
+    """A name for the data file that is none of `files`, the data the input is read from."""
     name = f"{target.name}.data"
     number = 0
-    while not in_place and (target.parent / name).resolve() in files:
+    while (target.parent / name).resolve() in files:
         number += 1
         name = f"{target.name}.{number}.data"
     return name
@@ -105,10 +127,32 @@ def _data_name(target: Path, files: set[Path], in_place: bool) -> str:
 
 def _write(model: ir.Model, path: Path, data_name: str | None) -> None:
     if data_name is None:
-        path.write_bytes(to_proto(model).SerializeToString(deterministic=True))
+        with _loaded_attributes(model):
+            path.write_bytes(to_proto(model).SerializeToString(deterministic=True))
         return
-    with _undescribed_initializers(model):
+    with _undescribed_initializers(model), _loaded_attributes(model):
         ir.save(model, path, external_data=data_name, size_threshold_bytes=EXTERNAL_MINIMUM)
+
+
+@contextlib.contextmanager
+def _loaded_attributes(model: ir.Model) -> Iterator[None]:
+    """Tensors of Constant nodes in functions move into the file: onnx_ir writes only initializers' data beside it."""
+    moved: list[tuple[ir.Node, ir.Attr]] = []
+    for graph in nodes.graphs_of(model):
+        for node in graph:
+            for attribute in list(node.attributes.values()):
+                if attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
+                    continue
+                tensor = attribute.as_tensor()
+                if isinstance(tensor, ir.ExternalTensor):
+                    moved.append((node, attribute))
+                    inside = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
+                    node.attributes[attribute.name] = ir.AttrTensor(attribute.name, inside)
+    try:
+        yield
+    finally:
+        for node, attribute in moved:
+            node.attributes[attribute.name] = attribute
 
 
 def _reason(target: Path, error: OSError) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -126,19 +128,39 @@ def _remove_imports(editor: Editor) -> None:
 
 
 def write_out_small_splats(editor: Editor, worklist: Sequence[ir.Node]) -> None:
-    """ConstantOfShape of a small known shape  -->  initializer, smallest first, while the budget for growth lasts."""
+    """ConstantOfShape of a small known shape  -->  initializer, smallest first, while the budget for growth lasts.
+
+    Likewise Expand of a constant.
+    """
     found: list[tuple[int, int, ir.Node]] = []
     for node in worklist:
-        if node.graph is None or node.op_type != "ConstantOfShape" or not nodes.is_standard(node):
+        if node.graph is None or not nodes.is_standard(node) or nodes.has_reference_attributes(node):
             continue
-        array = editor.facts.array(node.outputs[0])
-        if array is not None and not node.outputs[0].is_graph_output():
-            found.append((array.nbytes, len(found), node))
+        size = _repeated_size(editor, node)
+        if size is not None and size <= editor.budget and not node.outputs[0].is_graph_output():
+            found.append((size, len(found), node))
     for size, _, node in sorted(found, key=lambda item: item[:2]):
         if size > editor.budget:
             return
+        if node.op_type == "Expand":
+            array, shape = editor.facts.array(node.inputs[0]), editor.facts.static_shape(node.outputs[0])
+            assert array is not None and shape is not None, "its size is known"
+            editor.facts.set_array(node.outputs[0], np.broadcast_to(array, shape))
         editor.write_out(node, "write-out-small-splats")
         editor.budget -= size
+
+
+def _repeated_size(editor: Editor, node: ir.Node) -> int | None:
+    """The bytes that a node would take if it were written out; None when it repeats nothing that is known."""
+    if node.op_type == "ConstantOfShape":
+        array = editor.facts.array(node.outputs[0])
+        return None if array is None else array.nbytes
+    if node.op_type != "Expand" or node.inputs[0] is None or not editor.facts.is_constant(node.inputs[0]):
+        return None
+    shape, kind = editor.facts.static_shape(node.outputs[0]), editor.facts.dtype(node.outputs[0])
+    if shape is None or kind is None or kind == ir.DataType.STRING or kind.itemsize < 1:
+        return None
+    return math.prod(shape) * int(kind.itemsize)
 
 
 def reuse_initializer_inputs(editor: Editor, worklist: Sequence[ir.Node]) -> None:

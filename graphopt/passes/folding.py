@@ -23,6 +23,8 @@ RULE = "fold-constants"
 
 ALWAYS = 64  # bytes; a scalar costs less than the node that computes it
 LARGEST = 1 << 28  # bytes; above this a constant is not even computed
+HIGHEST = 16  # nodes; so far above a changed node is looked for a cone that it may join
+REPEATS = frozenset({"ConstantOfShape", "Expand"})
 HALF = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 # Dequantized weights are folded by nobody: four times the bytes, and the quantized kernel is lost.
 NEVER = frozenset({"DequantizeLinear", "Constant"})
@@ -30,10 +32,7 @@ NEVER = frozenset({"DequantizeLinear", "Constant"})
 
 def fold_constants(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     """constant subgraph  -->  its value, where the file does not grow; splats stay unwritten."""
-    foldable: dict[ir.Node, None] = {}
-    for node in worklist:
-        if node.graph is not None and _is_foldable(editor, node, foldable):
-            foldable[node] = None
+    foldable = _cone(editor, worklist)
     wanted = {
         output: None
         for node in foldable
@@ -47,6 +46,36 @@ def fold_constants(editor: Editor, worklist: Sequence[ir.Node]) -> None:
         outputs = [output for output in node.outputs if output in wanted]
         if outputs and node.graph is not None and not folder.fold(node, outputs):
             wanted.update(dict.fromkeys(value for value in node.inputs if value is not None))
+
+
+def _cone(editor: Editor, worklist: Sequence[ir.Node]) -> dict[ir.Node, None]:
+    """The nodes of the worklist that depend on constants only, with those above them, producers first.
+
+    What stands above was refused before, and may be worth its bytes now that a node below has joined it.
+    """
+    cone: dict[ir.Node, None] = {}
+    visited: set[ir.Node] = set()
+    for start in worklist:
+        pending = [(start, 0)]
+        while pending:
+            node, depth = pending[-1]
+            above = [] if node in visited or depth == HIGHEST else _unfolded(node)
+            visited.add(node)
+            missing = [producer for producer in above if producer not in visited]
+            if missing:
+                pending.extend((producer, depth + 1) for producer in missing)
+                continue
+            pending.pop()
+            if node not in cone and node.graph is not None and _is_foldable(editor, node, cone):
+                cone[node] = None
+    return cone
+
+
+def _unfolded(node: ir.Node) -> list[ir.Node]:
+    """The producers of the inputs; none where a graph's input is among these, since then nothing is constant."""
+    if node.graph is None or node.op_type in NEVER or any(v is not None and v.is_graph_input() for v in node.inputs):
+        return []
+    return [producer for v in node.inputs if v is not None and (producer := v.producer()) is not None]
 
 
 def _is_foldable(editor: Editor, node: ir.Node, cone: dict[ir.Node, None]) -> bool:
@@ -82,8 +111,8 @@ class _Folder:
         if any(array is None for array in arrays):
             return False
         known = [array for array in arrays if array is not None]
-        # A ConstantOfShape stays one; the last pass writes the small ones out.
-        if node.op_type == "ConstantOfShape" and known[0].nbytes > ALWAYS:
+        # What only repeats stays: its reader may broadcast by itself. The last pass writes the small ones out.
+        if node.op_type in REPEATS and known[0].nbytes > ALWAYS:
             return False
         written = sum(
             0 if constants.is_splat(array) and array.nbytes > SPLAT_BYTES else array.nbytes for array in known

@@ -17,6 +17,7 @@ from graphopt.passes import (
     sharing,
     weights,
 )
+from graphopt.passes.algebra import expand
 from graphopt.passes.weights import shares
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.rule import Rule
@@ -31,6 +32,8 @@ STANDARD: tuple[Pass, ...] = (
     Pass("shape-arithmetic", 1, shapes.RULES),
     Pass("sequences", 1, sequences.RULES),
     Pass("split-into-tensors", 1, run=sequences.split_into_tensors),
+    # Before folding: what is expanded last need not be written out expanded.
+    Pass("expand-last", 1, expand.RULES),
     Pass("fold-constants", 1, run=folding.fold_constants),
     Pass("resolve-constant-if", 1, run=conditionals.resolve_constant_if),
     Pass("merge-common-subexpressions", 1, run=sharing.merge_common_subexpressions),

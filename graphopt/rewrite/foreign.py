@@ -35,9 +35,9 @@ def cut(model: ir.Model) -> Cut | None:
     everywhere = [node for graph in nodes.graphs_of(copy) for node in graph if is_unknown(node)]
     if not everywhere or any(node.graph is not copy.graph for node in everywhere):
         return None
+    names = tuple(f"{node.domain}::{nodes.describe(node)}" for node in everywhere)
     for node in everywhere:
         _cut_at(copy.graph, node)
-    names = tuple(f"{node.domain}::{nodes.describe(node)}" for node in everywhere)
     return Cut(copy, names)
 
 

@@ -132,7 +132,6 @@ def test_a_failure_while_writing_data_leaves_nothing(tmp_path: Path, monkeypatch
     assert not list((tmp_path / "other").iterdir())
 
 
-@pytest.mark.xfail(reason="save leaves the data file where it was moved to")
 def test_a_failure_of_the_last_rename_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The data file is in its place already when the model cannot be put beside it."""
     (tmp_path / "other").mkdir()
@@ -191,7 +190,6 @@ def test_nodes_in_any_order_are_accepted() -> None:
     onnx.checker.check_model(result.to_proto())
 
 
-@pytest.mark.xfail(reason="save leaves external tensors of attributes where the input has them")
 def test_external_data_of_a_constant_in_a_function_travels_with_the_output(tmp_path: Path) -> None:
     """A function has no initializers, so the tensor sits in an attribute."""
     (tmp_path / "other").mkdir()

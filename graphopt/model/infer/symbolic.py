@@ -330,6 +330,27 @@ def _pad(node: ir.Node, facts: Facts) -> Result:
     return (Known(_first_type(node, facts), shape, None),)
 
 
+def _resize(node: ir.Node, facts: Facts) -> Result:
+    """Dims times constant scales, or the sizes given; a symbol survives where its scale is a whole number."""
+    source = None if node.inputs[0] is None else facts.shape(node.inputs[0])
+    if source is None or dims.is_static(source) or "axes" in node.attributes:
+        return None
+    if nodes.string_attribute(node, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+        return None
+    place = 1 if node.op_type == "Upsample" or facts.opset(node) < 11 else 2
+    given = nodes.input_at(node, place)
+    scales = facts.array(given) if given is not None and facts.is_constant(given) else None
+    if scales is None or scales.size != len(source):
+        return None
+    result: list[dims.Dim] = []
+    for size, scale in zip(source, scales.reshape(-1).astype(np.float32), strict=True):
+        if isinstance(size, int):
+            result.append(int(np.floor(np.float32(size) * scale)))
+        else:
+            result.append(dims.normal(size * int(scale)) if scale >= 1 and scale == int(scale) else facts.fresh())
+    return (Known(_first_type(node, facts), tuple(result), None),)
+
+
 _TABLE: dict[str, Callable[[ir.Node, Facts], Result]] = {
     "Reshape": _reshape,
     "Expand": _expand,
@@ -346,4 +367,6 @@ _TABLE: dict[str, Callable[[ir.Node, Facts], Result]] = {
     "Range": _range,
     "Tile": _tile,
     "Pad": _pad,
+    "Resize": _resize,
+    "Upsample": _resize,
 }

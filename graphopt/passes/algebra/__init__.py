@@ -8,7 +8,6 @@ from graphopt.passes.algebra import (
     clip,
     concat,
     einsum,
-    expand,
     log,
     logic,
     reduction,
@@ -32,5 +31,4 @@ RULES: tuple[Rule, ...] = (
     *concat.RULES,
     *reduction.RULES,
     *einsum.RULES,
-    *expand.RULES,
 )
