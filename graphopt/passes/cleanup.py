@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from graphopt.model import constants, nodes
 from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.rule import Match, bind
 
 
 def lift_constants(editor: Editor, worklist: Sequence[ir.Node]) -> None:
@@ -58,7 +59,10 @@ def remove_dead_nodes(editor: Editor, worklist: Sequence[ir.Node]) -> None:
 def drop_unused_outputs(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     """MaxPool's indices, Dropout's mask, LSTM's states that nothing reads  -->  not asked for."""
     for node in worklist:
-        if node.graph is None or len(node.outputs) < 2 or not nodes.is_standard(node) or nodes.has_subgraphs(node):
+        if node.graph is None or len(node.outputs) < 2 or not nodes.is_standard(node):
+            continue
+        if nodes.has_subgraphs(node):
+            _drop_results_of_subgraphs(editor, node)
             continue
         keep = len(node.outputs)
         while keep > 1 and not nodes.is_used(node.outputs[keep - 1]):
@@ -67,6 +71,27 @@ def drop_unused_outputs(editor: Editor, worklist: Sequence[ir.Node]) -> None:
             continue
         if editor.accept("drop-unused-outputs", node.outputs[0], [nodes.describe(node)], ()):
             node.resize_outputs(keep)
+
+
+def _drop_results_of_subgraphs(editor: Editor, node: ir.Node) -> None:
+    """The last results of an If, or scan results of a Loop, that nothing reads: the subgraphs need not give them."""
+    if node.op_type == "If":
+        least, carried = 1, 0
+    elif node.op_type == "Loop":
+        carried = len(node.inputs) - 2  # values that go round the loop; the body needs them itself
+        least = max(carried, 1)
+    else:
+        return
+    keep = len(node.outputs)
+    while keep > least and not nodes.is_used(node.outputs[keep - 1]):
+        keep -= 1
+    dropped = len(node.outputs) - keep
+    if not dropped or not editor.accept("drop-unused-outputs", node.outputs[0], [nodes.describe(node)], ()):
+        return
+    for graph in nodes.subgraphs(node):
+        producers = [graph.outputs.pop().producer() for _ in range(dropped)]
+        editor.sweep(producer for producer in producers if producer is not None)
+    node.resize_outputs(keep)
 
 
 def _least_outputs(node: ir.Node, opset: int) -> int:
@@ -142,12 +167,18 @@ def write_out_small_splats(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     for size, _, node in sorted(found, key=lambda item: item[:2]):
         if size > editor.budget:
             return
-        if node.op_type == "Expand":
-            array, shape = editor.facts.array(node.inputs[0]), editor.facts.static_shape(node.outputs[0])
-            assert array is not None and shape is not None, "its size is known"
-            editor.facts.set_array(node.outputs[0], np.broadcast_to(array, shape))
-        editor.write_out(node, "write-out-small-splats")
-        editor.budget -= size
+        array, kind = _repeated(editor, node), editor.facts.dtype(node.outputs[0])
+        match = Match(node, bind(node), editor.facts)
+        if editor.apply("write-out-small-splats", match, match.constant(array, kind)):
+            editor.budget -= size
+
+
+def _repeated(editor: Editor, node: ir.Node) -> np.ndarray:
+    """What the node gives, written out."""
+    array = editor.facts.array(node.outputs[0] if node.op_type == "ConstantOfShape" else node.inputs[0])
+    shape = editor.facts.static_shape(node.outputs[0])
+    assert array is not None and shape is not None, "its size is known"
+    return np.ascontiguousarray(np.broadcast_to(array, shape))
 
 
 def _repeated_size(editor: Editor, node: ir.Node) -> int | None:

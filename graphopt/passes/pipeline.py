@@ -18,7 +18,7 @@ from graphopt.passes import (
     weights,
 )
 from graphopt.passes.algebra import expand
-from graphopt.passes.weights import shares
+from graphopt.passes.weights import projections, shares
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.rule import Rule
 
@@ -43,6 +43,7 @@ STANDARD: tuple[Pass, ...] = (
     # Before the weights: they would take the 0.5 of a Gelu, and the Gelu would not be recognised any more.
     Pass("fusion", 2, fusion.RULES),
     Pass("weights", 2, weights.RULES),
+    Pass("merge-projections", 2, run=projections.merge_projections),
     Pass("number-through-split", 2, run=shares.number_through_split),
     Pass("flat-gemm", 2, flat_gemm.RULES),
 )

@@ -162,3 +162,26 @@ def test_nested_ifs_resolve() -> None:
         flag=np.array(True),
     )
     assert support.op_types(_optimized(proto)) == ["Relu"]
+
+
+def test_results_of_branches_and_loops_that_nothing_reads_are_not_computed() -> None:
+    optimized = _optimized(
+        support.model(
+            """g (float[4] x, bool f, int64 n) => (float[4] y, float[4] v) {
+                y, unread = If(f) <
+                    then_branch = t () => (float[4] a, float[4] a2) { a = Neg(x) a2 = Exp(x) },
+                    else_branch = e () => (float[4] b, float[4] b2) { b = Abs(x) b2 = Log(x) }
+                >
+                v, history = Loop(n, f, x) <body = l (int64 i, bool c, float[4] s) => (bool k, float[4] w, float[4] h) {
+                    k = Identity(c) w = Relu(s) h = Sqrt(s)
+                }>
+            }"""
+        )
+    )
+    operators = [node.op_type for graph in _graphs(optimized.graph) for node in graph.node]
+    assert sorted(operators) == ["Abs", "Identity", "If", "Loop", "Neg", "Relu"]
+
+
+def _graphs(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
+    inner = [attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g")]
+    return [graph, *(deeper for held in inner for deeper in _graphs(held))]

@@ -1,0 +1,130 @@
+"""Products of one tensor with several constant matrices become one product whose columns a Split deals out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model import nodes
+from graphopt.passes.operands import FLOATS
+from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.rule import Match, Refused, bind
+
+RULE = "merge-projections"
+LEAST = 3  # two would only become one product and a Split
+
+
+@dataclass(frozen=True, slots=True)
+class _Projection:
+    """MatMul(x, W), with the Add of a constant behind it."""
+
+    product: ir.Node
+    weight: ir.Value
+    bias: ir.Value | None
+    end: ir.Value
+    columns: int
+
+
+def merge_projections(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+    """x Q + a, x K + b, x V + c  -->  Split(x [Q K V] + [a b c])
+
+    for three and more products with constant matrices that nothing else reads: queries, keys and values of attention.
+    Leaves alone weights that are one repeated number, which a file may hold in a few bytes.
+    """
+    sources: dict[ir.Value, None] = {}
+    for node in worklist:
+        if node.op_type == "MatMul" and node.graph is not None and node.inputs and node.inputs[0] is not None:
+            if len(node.inputs[0].uses()) >= LEAST:
+                sources[node.inputs[0]] = None
+    places: dict[ir.Graph, dict[ir.Node, int]] = {}
+    for source in sources:
+        found = _projections(editor, source)
+        if len(found) < LEAST:
+            continue
+        graph = found[0].product.graph
+        assert isinstance(graph, ir.Graph), "the products are in a graph"
+        place = places.setdefault(graph, {node: index for index, node in enumerate(graph)})
+        found.sort(key=lambda projection: place[projection.product])
+        try:
+            _merge(editor, source, found)
+        except Refused:
+            continue
+
+
+def _projections(editor: Editor, source: ir.Value) -> list[_Projection]:
+    """The products with `source` that can be merged: of one graph, one type and one number of rows."""
+    found: dict[tuple[object, ...], list[_Projection]] = {}
+    for node in dict.fromkeys(source.consumers()):
+        if node.op_type != "MatMul" or not nodes.is_standard(node) or node.graph is None:
+            continue
+        projection = _read(editor, node, source)
+        if projection is not None:
+            key = (node.graph, editor.facts.dtype(projection.weight), editor.facts.shape(projection.weight)[0])  # type: ignore[index]
+            found.setdefault(key, []).append(projection)
+    return max(found.values(), key=len, default=[])
+
+
+def _read(editor: Editor, node: ir.Node, source: ir.Value) -> _Projection | None:
+    facts = editor.facts
+    weight = node.inputs[1]
+    if node.inputs[0] is not source or weight is None or facts.tensor(weight) is None or weight.is_graph_input():
+        return None
+    shape = facts.static_shape(weight)
+    if shape is None or len(shape) != 2 or 0 in shape or facts.dtype(weight) not in FLOATS:
+        return None
+    if len(weight.uses()) != 1 or weight.is_graph_output():
+        return None
+    end = node.outputs[0]
+    readers = end.consumers()
+    if len(readers) == 1 and not end.is_graph_output() and readers[0].graph is node.graph:
+        bias = _bias(editor, readers[0], end, shape[1])
+        if bias is not None:
+            return _Projection(node, weight, bias, readers[0].outputs[0], shape[1])
+    return _Projection(node, weight, None, end, shape[1])
+
+
+def _bias(editor: Editor, node: ir.Node, product: ir.Value, columns: int) -> ir.Value | None:
+    """The constant with one number per column that an Add puts on the product."""
+    if node.op_type != "Add" or not nodes.is_standard(node) or editor.facts.opset(node) < 7:
+        return None
+    other = node.inputs[1] if node.inputs[0] is product else node.inputs[0]
+    if other is None or other is product or editor.facts.tensor(other) is None:
+        return None
+    return other if editor.facts.static_shape(other) == (columns,) else None
+
+
+def _merge(editor: Editor, source: ir.Value, found: Sequence[_Projection]) -> None:
+    root = found[0].product
+    match = Match(root, bind(root), editor.facts)
+    match.require(not nodes.has_reference_attributes(root), "it has open attributes")
+    rank = match.rank(source)
+    match.require(rank >= 2, "a vector has no rows")
+    kind = match.dtype(found[0].weight)
+    match.require(not editor.is_blocked(RULE, root.outputs[0].name or ""), "it was taken back before")
+    weight = np.concatenate([match.array(projection.weight) for projection in found], axis=1)
+    sizes = tuple(projection.columns for projection in found)
+    value = match.op("MatMul", source, match.constant(weight, kind))
+    if any(projection.bias is not None for projection in found):
+        parts = [
+            np.zeros(projection.columns, weight.dtype) if projection.bias is None else match.array(projection.bias)
+            for projection in found
+        ]
+        value = match.op("Add", value, match.constant(np.concatenate(parts), kind))
+    if match.opset < 13:
+        split = match.node_of("Split", value, attributes={"axis": rank - 1, "split": sizes}, outputs=len(sizes))
+    else:
+        given = match.ints_constant(*sizes)
+        split = match.node_of("Split", value, given, attributes={"axis": rank - 1}, outputs=len(sizes))
+    before = [nodes.describe(projection.product) for projection in found]
+    if not editor.accept(RULE, root.outputs[0], before, [node.op_type for node in match.new_nodes]):
+        editor.discard(match)
+        return
+    editor.insert(match)
+    ends = [projection.end.producer() for projection in found]
+    for projection, part in zip(found, split.outputs, strict=True):
+        editor.replace_value(projection.end, part)
+    editor.touched.extend(match.new_nodes)
+    editor.sweep([node for node in ends if node is not None])

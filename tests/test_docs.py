@@ -1,0 +1,91 @@
+"""What the documents say is so: options exist, links lead somewhere, the Python example runs, names are exported."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+import graphopt
+from graphopt.cli import app
+from tests import support
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+COMMANDS = ("optimize", "verify", "diff", "inspect", "explain")
+
+
+def _help(command: str) -> str:
+    result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert result.exit_code == 0
+    return result.output
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_that_are_named_exist(page: Path) -> None:
+    offered = " ".join(_help(command) for command in COMMANDS)
+    for option in set(re.findall(r"`[^`]*?(--[a-z][a-z-]+)", page.read_text())):
+        assert option in offered, f"{page.name} names {option}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_targets_that_are_named_exist(page: Path) -> None:
+    text = page.read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    for target in set(re.findall(r"make ([a-z]+)", text)) & {"demo", "test", "bars", "bench", "lint"}:
+        assert f"\n{target}:" in makefile
+    for name in set(re.findall(r"`((?:graphopt|tests|bench|models|docs)/[\w/]+\.py)`", text)):
+        assert (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+def test_every_command_is_in_the_readme() -> None:
+    text = (ROOT / "README.md").read_text()
+    for command in COMMANDS:
+        assert f"graphopt {command}" in text
+
+
+def test_the_python_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proto = support.model("g (float[n,2] x) => (float[n,2] y) { a = Identity(x) y = Relu(a) }")
+    onnx.save(proto, tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    exec(example, {})
+    assert capsys.readouterr().out == "2 -> 1 verified\n"
+    assert (tmp_path / "model.opt.onnx").exists()
+
+
+def test_exported_names() -> None:
+    assert sorted(graphopt.__all__) == [
+        "Census",
+        "GraphoptError",
+        "ModelError",
+        "OptimizeResult",
+        "OptionError",
+        "SaveError",
+        "VerificationError",
+        "load",
+        "optimize",
+        "simplify",
+        "verify",
+    ]
+
+
+def test_every_rule_draws_what_it_does() -> None:
+    for rule in graphopt.passes.pipeline.rules():
+        assert "-->" in rule.doc, rule.name
+
+
+def test_rule_names_are_unique() -> None:
+    names = [rule.name for rule in graphopt.passes.pipeline.rules()]
+    assert len(names) == len(set(names))
