@@ -22,7 +22,7 @@ TYPED = "mobilenet_v2_legacy"  # the model of the command line
 
 def main() -> None:
     """Optimize the shown models, print the table, and run the command once."""
-    console = Console(width=96)
+    console = Console(width=108)
     table = Table(title="graphopt on real exporter graphs (seeded weights)", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("model", no_wrap=True)
     for column in ("nodes", "after", "MB", "after", "seconds", "feeds", "max error"):

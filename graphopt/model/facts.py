@@ -8,6 +8,7 @@ Every query of a new node's output infers just that node, so a rewrite pays for 
 from __future__ import annotations
 
 import itertools
+import sys
 
 import numpy as np
 import onnx_ir as ir
@@ -15,9 +16,11 @@ import onnx_ir as ir
 from graphopt.model import constants, content, dims, nodes, purity
 from graphopt.model.infer import infer_node
 from graphopt.model.infer.known import Known
+from graphopt.model.tensors import tensors_of
 
 # Constants up to this size may be read while looking for a match; weights above it are read only by rules that ask.
 SMALL = 1024  # elements
+MEMORY_BESIDE_DISK = 128 << 20  # bytes
 
 
 class Facts:
@@ -35,6 +38,9 @@ class Facts:
         self._arrays: dict[ir.Value, np.ndarray | None] = {}
         self._numbers = itertools.count(1)
         self._calls = _single_calls(model)
+        on_disk = any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors_of(model))
+        # What rules may add to memory. A model with external data may be larger than the memory, so there it is little.
+        self.memory_left = MEMORY_BESIDE_DISK if on_disk else sys.maxsize  # bytes
         constants.freeze_old_initializers(model)
 
     def _register(self, graph: ir.Graph, imports: dict[str, int]) -> None:

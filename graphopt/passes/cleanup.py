@@ -165,7 +165,7 @@ def write_out_small_splats(editor: Editor, worklist: Sequence[ir.Node]) -> None:
         if size is not None and size <= editor.budget and not node.outputs[0].is_graph_output():
             found.append((size, len(found), node))
     for size, _, node in sorted(found, key=lambda item: item[:2]):
-        if size > editor.budget:
+        if size > min(editor.budget, editor.facts.memory_left):
             return
         array, kind = _repeated(editor, node), editor.facts.dtype(node.outputs[0])
         match = Match(node, bind(node), editor.facts)

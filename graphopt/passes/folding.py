@@ -23,8 +23,8 @@ RULE = "fold-constants"
 
 ALWAYS = 64  # bytes; a scalar costs less than the node that computes it
 LARGEST = 1 << 28  # bytes; above this a constant is not even computed
+NODE = 64  # bytes; what a node with its names and its entry among the values takes in a file, at the least
 HIGHEST = 16  # nodes; so far above a changed node is looked for a cone that it may join
-REPEATS = frozenset({"ConstantOfShape", "Expand"})
 HALF = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 # Dequantized weights are folded by nobody: four times the bytes, and the quantized kernel is lost.
 NEVER = frozenset({"DequantizeLinear", "Constant"})
@@ -86,6 +86,13 @@ def _is_foldable(editor: Editor, node: ir.Node, cone: dict[ir.Node, None]) -> bo
     return all(v is None or v.producer() in cone or editor.facts.is_constant(v) for v in node.inputs)
 
 
+def _repeats(node: ir.Node, array: np.ndarray) -> bool:
+    """Whether the node's own work is to repeat: a ConstantOfShape, or an Expand of more than one number."""
+    if node.op_type == "Expand":
+        return not constants.is_splat(array) and array.size > 0 and not bool((array == array.flat[0]).all())
+    return node.op_type == "ConstantOfShape"
+
+
 class _Folder:
     """Evaluates cones, remembering values, and spends the budget for growth."""
 
@@ -95,6 +102,7 @@ class _Folder:
         self.cone = cone
         self.values: dict[ir.Value, np.ndarray | None] = {}
         self.credited: set[ir.Value] = set()
+        self.passed: set[ir.Node] = set()
 
     def fold(self, node: ir.Node, outputs: Sequence[ir.Value]) -> bool:
         """Write the node's wanted outputs out; False when that is refused."""
@@ -112,32 +120,33 @@ class _Folder:
             return False
         known = [array for array in arrays if array is not None]
         # What only repeats stays: its reader may broadcast by itself. The last pass writes the small ones out.
-        if node.op_type in REPEATS and known[0].nbytes > ALWAYS:
+        if _repeats(node, known[0]) and known[0].nbytes > ALWAYS:
             return False
         written = sum(
             0 if constants.is_splat(array) and array.nbytes > SPLAT_BYTES else array.nbytes for array in known
         )
         if any(constants.is_splat(a) and a.nbytes > LARGEST for a in known) and self.facts.opset(node) < 9:
             return False
-        growth = written - (self._freed(node) if written > ALWAYS else written)
+        freed, credited, passed = self._freed(node) if written > ALWAYS else (written, set(), set())
+        growth = written - freed
         if growth > self.editor.budget:
             return False
         match = Match(node, bind(node), self.facts)
-        replacements: list[ir.Value | None] = []
-        for output in node.outputs:
-            array = self.values.get(output) if output in outputs else None
-            if array is None:
-                replacements.append(None)
-                continue
-            replacements.append(match.constant(array, self._dtype(output, array), name=_name(output)))
         try:
+            replacements = [self._written(match, output, output in outputs) for output in node.outputs]
             done = self.editor.apply(RULE, match, replacements)
         except Refused:
             self.editor.discard(match)
             return False
-        if done and growth > 0:
-            self.editor.budget -= growth
+        if done:
+            self.credited |= credited
+            self.passed |= passed
+            self.editor.budget -= max(growth, 0)
         return done
+
+    def _written(self, match: Match, output: ir.Value, wanted: bool) -> ir.Value | None:
+        array = self.values.get(output) if wanted else None
+        return None if array is None else match.constant(array, self._dtype(output, array), name=_name(output))
 
     def _dtype(self, output: ir.Value, array: np.ndarray) -> ir.DataType:
         known = self.facts.dtype(output)
@@ -205,12 +214,21 @@ class _Folder:
         if results is not None and len(node.outputs) == 1:
             self.values[node.outputs[0]] = results[0]
 
-    def _freed(self, node: ir.Node) -> int:
-        """The bytes of constants that only this node's cone reads; each constant is credited once."""
+    def _freed(self, node: ir.Node) -> tuple[int, set[ir.Value], set[ir.Node]]:
+        """The bytes of constants that only this node's cone reads, and of its nodes; and which these are.
+
+        What an earlier fold has been credited with does not count again.
+        """
         freed = 0
+        credited: set[ir.Value] = set()
+        passed: set[ir.Node] = set()
         pending, seen = [node], {node}
         while pending:
             current = pending.pop()
+            inside = all(user in self.cone for output in current.outputs for user in output.consumers())
+            if current not in self.passed and (current is node or inside):
+                passed.add(current)
+                freed += NODE
             for value in current.inputs:
                 if value is None:
                     continue
@@ -221,12 +239,13 @@ class _Folder:
                         pending.append(producer)
                     continue
                 tensor = self.facts.tensor(value)
-                if tensor is None or value in self.credited or value.is_graph_input() or value.is_graph_output():
+                known = value in self.credited or value in credited
+                if tensor is None or known or value.is_graph_input() or value.is_graph_output():
                     continue
                 if all(user in self.cone for user in value.consumers()):
-                    self.credited.add(value)
+                    credited.add(value)
                     freed += tensor.nbytes
-        return freed
+        return freed, credited, passed
 
 
 def _name(value: ir.Value) -> str | None:

@@ -67,14 +67,15 @@ def split_into_tensors(editor: Editor, worklist: Sequence[ir.Node]) -> None:
             found[node] = None
     for node in found:
         if node.op_type == "SplitToSequence" and nodes.is_standard(node) and node.graph is not None:
+            match = Match(node, bind(node), editor.facts)
             try:
-                _split(editor, node)
+                _split(editor, match)
             except Refused:
-                continue
+                editor.discard(match)
 
 
-def _split(editor: Editor, node: ir.Node) -> None:
-    match = Match(node, bind(node), editor.facts)
+def _split(editor: Editor, match: Match) -> None:
+    node = match.root
     match.require(not nodes.has_reference_attributes(node), "an attribute is given by the function's caller")
     sequence, source = node.outputs[0], operand(match)
     readers = sequence.consumers()

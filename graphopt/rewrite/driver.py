@@ -76,7 +76,7 @@ def run_passes(
             if first:
                 place.nodes_before = editor.count_nodes()
             if step.run is not None:
-                step.run(editor, worklist)
+                _run_function(editor, step, worklist)
             else:
                 run_rules(editor, step.rules, worklist)
             place.seconds += time.perf_counter() - started
@@ -91,6 +91,17 @@ def run_passes(
         PassRecord(step.name, place.rewrites, place.nodes_before, place.nodes_after, place.seconds)
         for step, place in zip(passes, places, strict=True)
     )
+
+
+def _run_function(editor: Editor, step: Pass, worklist: Sequence[ir.Node]) -> None:
+    """Run a pass that is a function; one that fails is left out as a whole when the run is repeated."""
+    assert step.run is not None, "the caller has looked"
+    if editor.is_blocked(step.name, "*"):
+        return
+    try:
+        step.run(editor, worklist)
+    except Exception as error:  # a pass's own fault must not cost the user the others
+        raise BrokenRewrite(step.name, "*", f"{type(error).__name__}: {error}") from error
 
 
 def _worklist(editor: Editor, place: _Place) -> list[ir.Node]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
-from graphopt.model import constants, content, nodes
+from graphopt.model import content, nodes
 from graphopt.model.dims import is_static, to_ir
 from graphopt.model.facts import Facts
 from graphopt.model.save import weight_bytes
 from graphopt.rewrite.record import Rewrite
-from graphopt.rewrite.rule import Match, Refused, bind
+from graphopt.rewrite.rule import Match, Refused
 
 # How much all constants together may add to the file: what folding writes out is bought from this.
 GROWTH_BYTES = 4096
@@ -211,6 +210,7 @@ class Editor:
         value.name = self.unique(value.name or f"{before.outputs[0].name}/constant")
         tensor = value.const_value
         assert tensor is not None, "a new constant has data"
+        self.facts.memory_left -= tensor.nbytes
         if id(graph) in self._function_graphs:
             node = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], num_outputs=1)
             node.outputs[0].name = self.unique(f"{value.name}_value")
@@ -245,13 +245,6 @@ class Editor:
         for node in moved:
             for inner in nodes.subgraphs(node):
                 self.facts.register(inner, graph)
-
-    def write_out(self, node: ir.Node, rule: str) -> bool:
-        """Replace a node whose data is known by that data."""
-        array, dtype = self.facts.array(node.outputs[0]), self.facts.dtype(node.outputs[0])
-        assert array is not None and dtype is not None, "the caller has looked"
-        match = Match(node, bind(node), self.facts)
-        return self.apply(rule, match, match.constant(np.ascontiguousarray(array), dtype))
 
     def _can_take_over(self, old: ir.Value, new: ir.Value, made: set[ir.Node]) -> bool:
         """Whether `new` can carry the name of the graph output `old`."""
@@ -358,11 +351,6 @@ class Editor:
             self.facts.forget(output)
         node.graph.remove(node, safe=True)
 
-    def set_input(self, node: ir.Node, index: int, value: ir.Value | None) -> None:
-        """Give a node another input of equal meaning."""
-        node.replace_input_with(index, value)
-        self.touched.append(node)
-
 
 def _same_content(left: object, right: object) -> bool:
     if left is None or right is None:
@@ -391,8 +379,3 @@ def _more_known(
 def _fresh(items: Sequence[object]) -> int:
     """How many of the dims nothing is known of."""
     return sum("?" in str(item) for item in items)
-
-
-def is_constant_graph_output(value: ir.Value) -> bool:
-    """Whether a graph returns an initializer as it is."""
-    return value.is_graph_output() and constants.of_initializer(value) is not None

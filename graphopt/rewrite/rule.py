@@ -99,6 +99,9 @@ class Match:
     def array(self, value: ir.Value | str) -> np.ndarray:
         """The data of a constant (read-only; may be a splat); refuses when it is not constant."""
         target = self[value] if isinstance(value, str) else value
+        tensor = self.facts.tensor(target)
+        if isinstance(tensor, ir.ExternalTensor) and tensor.nbytes > READ_LIMIT:
+            raise Refused(f"'{target.name}' is {tensor.nbytes / 1e6:,.0f} MB on disk, too much to compute with")
         array = self.facts.array(target)
         if array is None:
             raise Refused(f"'{target.name}' is not a constant")
@@ -153,6 +156,7 @@ class Match:
             shape = self.constant(np.array(array.shape, dtype=np.int64))
             filler = ir.Tensor(np.ascontiguousarray(array[(0,) * array.ndim]).reshape(1), dtype=kind)
             return self.op("ConstantOfShape", shape, attributes={"value": filler})
+        self.require(array.nbytes <= self.facts.memory_left, "too many new weights for a model with weights on disk")
         tensor = constants.to_tensor(array, kind)
         value = ir.Value(name=name, type=ir.TensorType(kind), shape=ir.Shape(array.shape), const_value=tensor)
         self.new_constants.append(value)
@@ -165,6 +169,9 @@ class Match:
         return self.constant(np.array(numbers, dtype=np.int64))
 
 
+# A rule computes with a weight in double precision, so that reading one takes three times its bytes. Weights of a
+# model that is larger than the memory are mapped from the disk, and the largest of them stay there.
+READ_LIMIT = 64 << 20  # bytes
 SPLAT_BYTES = 256  # a ConstantOfShape with its shape takes about as many bytes in a file
 
 

@@ -37,6 +37,8 @@ def _facts(body: str, opset: int = 17, **initializers: np.ndarray) -> tuple[Fact
         ("y = ReduceMean<axes=[1], keepdims=0>(x)", (N, 6)),
         ("y = Add(x, z)", (N, 4, 6)),
         ("y = MatMul(x, w)", (N, 4, 2)),
+        ("k = Constant<value_floats=[1.0, 2.0, 0.5]>() y = Resize(x, , k)", (N, 8, 3)),
+        ("k = Constant<value_floats=[2.0, 1.0, 1.2]>() y = Resize(x, , k)", (2 * N, 4, 7)),
     ],
 )  # fmt: skip
 def test_shapes_with_a_symbol(line: str, shape: dims.Dims) -> None:

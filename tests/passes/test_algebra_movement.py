@@ -6,7 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
+from graphopt.passes.algebra import expand
 from tests.passes.algebra_checks import EXACT, build, constants, floats, ints, leaves, refuses
+from tests.support import apply_rules, assert_equal, op_types
 
 IMAGE = "g (float[N, 3, H, W] X) => "
 
@@ -310,3 +312,35 @@ def test_concat_of_split() -> None:
 )
 def test_concats_stay(text: str) -> None:
     refuses(build("g (float[N, 6] X) => (float[P, Q] Y) " + text, 13))
+
+
+# -- Expand -------------------------------------------------------------------------------------------------------
+
+
+def test_elementwise_work_is_done_before_expanding() -> None:
+    proto = build(
+        """g (int64[1, 4] X, float[A, 4] Z) => (float[A, 4] Y) {
+            shape = Shape(Z) a = Expand(X, shape) b = Cast<to = 1>(a) c = Sub(b, half) Y = Sub(two, c) }""",
+        17, half=np.float32(0.5), two=floats(2),
+    )  # fmt: skip
+    after, log = apply_rules(proto, expand.RULES)
+    assert op_types(after) == ["Shape", "Cast", "Sub", "Sub", "Expand"]
+    assert len(log) == 3
+    assert_equal(proto, after, rtol=EXACT, atol=EXACT, A=3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(float[A, B] Y, float[A, B] a) { a = Expand(X, shape) Y = Neg(a) }",  # a result
+        "(float[A, B] Y) { a = Expand(X, shape) Y = Mul(a, row) }",  # an operand of several numbers
+        "(float[1, A, B] Y) { a = Expand(X, shape) Y = Mul(a, cube) }",  # an operand with more dims
+        "(float[A, B] Y) { a = Expand(X, shape) b = Expand(X, shape) c = Neg(a) Y = Add(b, c) }",  # they may be one
+    ],
+)
+def test_expand_stays(text: str) -> None:
+    weights = {"row": floats(1, 2, 3, 4), "cube": np.ones((1, 1, 1), np.float32)}
+    proto = build("g (float[1, 4] X, int64[2] shape) => " + text, 17, **weights)
+    after, log = apply_rules(proto, expand.RULES)
+    assert log == []
+    assert op_types(after) == op_types(proto)

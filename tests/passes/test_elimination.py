@@ -195,3 +195,28 @@ def test_stays(name: str) -> None:
     if "acme" in text:
         proto.opset_import.append(onnx.helper.make_opsetid("com.acme", 1))
     refuse(proto)
+
+
+# -- recurrent operators ------------------------------------------------------------------------------------------
+
+GRU = {
+    "w": np.full((1, 6, 4), 0.1, np.float32), "r": np.full((1, 6, 2), 0.2, np.float32),
+    "b": np.full((1, 12), 0.1, np.float32), "one": ints(1), "two": ints(2), "zero": np.array(0), "axis": ints(0),
+    "lengths": np.full(3, 5, np.int32),
+}  # fmt: skip
+RECURRENT = """g (float[T, N, 4] X) => (float[T, 1, N, 2] Y) {
+    s = Shape(X) n = Gather(s, one) d = Concat<axis = 0>(two, n, two) h = STATE i = Slice(h, axis, one, axis)
+    Y = GRU<hidden_size = 2>(X, w, r, b, lengths, i) }"""
+
+
+def test_a_zero_initial_state_is_not_given() -> None:
+    proto = build(RECURRENT.replace("STATE", "ConstantOfShape(d)"), 17, **GRU)
+    after, log = apply_rules(proto, RULES)
+    assert len(log) == 1
+    assert list(after.graph.node[-1].input) == ["X", "w", "r", "b", "lengths"]
+    assert_equal(proto, after, rtol=0, atol=0, T=5, N=3)
+
+
+@pytest.mark.parametrize("state", ["ConstantOfShape<value = float[1] {0.5}>(d)", "RandomNormalLike(X)"])
+def test_another_initial_state_stays(state: str) -> None:
+    refuse(build(RECURRENT.replace("STATE", state), 17, **GRU))

@@ -116,3 +116,44 @@ def test_strings_are_folded() -> None:
     result = graphopt.optimize(proto)
     assert result.verification.passed
     assert support.op_types(result.to_proto()) == ["Relu"]
+
+
+def test_a_node_that_changes_joins_the_cone_above_it() -> None:
+    """A later turn sees the changed node alone: 32 kB above it were too much to write out, 256 bytes are not."""
+    proto = support.model(
+        """g (float[1,64] x) => (float[1,64] y) {
+            b = Mul(column, row) c = Exp(b) d = ReduceSum(c, first) y = Add(x, d) }""",
+        column=np.linspace(0, 1, 128, dtype=np.float32).reshape(128, 1), first=np.array([0]),
+        row=np.linspace(0, 1, 64, dtype=np.float32).reshape(1, 64),
+    )  # fmt: skip
+    editor = Editor(ir.from_proto(proto))
+    folding.fold_constants(editor, [node for node in editor.model.graph if node.op_type == "ReduceSum"])
+    assert support.op_types(ir.to_proto(editor.model)) == ["Add"]
+
+
+def test_an_expansion_that_its_reader_makes_by_itself_is_not_written_out() -> None:
+    result = graphopt.optimize(
+        support.model(
+            """g (float[64,32] x) => (float[64,32] y) {
+                a = Expand(row, sizes) b = Cast<to = 1>(a) c = Sub(b, half) y = Add(x, c) }""",
+            row=np.arange(32).reshape(1, 32), sizes=np.array([64, 32]), half=np.array(0.5, np.float32),
+        )
+    )  # fmt: skip
+    assert result.verification.passed
+    assert support.op_types(result.to_proto()) == ["Add"]
+    assert {tuple(tensor.dims) for tensor in result.to_proto().graph.initializer} == {(1, 32)}
+
+
+def test_a_bias_that_is_expanded_from_one_number_is_written_for_the_rules_that_read_it() -> None:
+    """The exporter writes a missing bias as Expand(0, [channels]); BatchNormalization folds into the Conv anyway."""
+    ones = np.ones(40, np.float32)
+    result = graphopt.optimize(
+        support.model(
+            """g (float[1,2,5,5] x) => (float[1,40,5,5] y) {
+                bias = Expand(zero, channels) c = Conv(x, w, bias) y = BatchNormalization(c, two, one, one, two) }""",
+            zero=np.array(0, np.float32), channels=np.array([40]), w=np.ones((40, 2, 1, 1), np.float32), one=ones,
+            two=ones * 2,
+        )
+    )  # fmt: skip
+    assert result.verification.passed
+    assert support.op_types(result.to_proto()) == ["Conv"]

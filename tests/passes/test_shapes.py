@@ -100,3 +100,21 @@ def test_declared_output_dims_are_not_believed() -> None:
     """The file says [2, 3]; what the Reshape gives is for the input to decide."""
     text = """g (float[a,b] x, int64[2] target) => (float[2,3] y) { z = Reshape(x, target) y = Relu(z) }"""
     assert _optimized(text) == ["Reshape", "Relu"]
+
+
+def test_dims_that_become_known_decide_what_was_computed_from_them() -> None:
+    """Which branch gives the pads is found first; then Shape, Gather and Range below become numbers."""
+    assert _optimized(
+        """g (float[1,3,4] x, int64[1] z) => (float[1,a] y) {
+            s = Shape(x) w = Gather(s, two) odd = Equal(w, five)
+            pads = If(odd)<
+                then_branch = t () => (int64[6] p) { p = Concat<axis = 0>(z, first, first, first, first, first) },
+                else_branch = e () => (int64[6] q) { q = Constant<value_ints = [0, 0, 0, 0, 0, 2]>() }>
+            wide = Pad(x, pads)
+            u = Shape(wide) v = Gather(u, two) rows = Gather(u, one) n = Mul(v, rows) m = Unsqueeze(n, axis)
+            target = Concat<axis = 0>(first, m)
+            tall = Reshape(wide, target)
+            k = Shape(tall) h = Gather(k, one) l = Range(zero, h, one) f = Cast<to = 1>(l) y = Add(tall, f)
+        }""",
+        zero=np.array(0), one=np.array(1), two=np.array(2), five=np.array(5), axis=np.array([0]), first=np.array([1]),
+    ) == ["Pad", "Reshape", "Add"]  # fmt: skip

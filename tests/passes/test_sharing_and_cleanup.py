@@ -116,3 +116,21 @@ def test_old_initializer_inputs_stay_inputs() -> None:
     assert {"w", "s"} == {tensor.name for tensor in optimized.graph.initializer}
     assert optimized.ir_version == 3  # the folded weight took the place of the one it was made of
     assert not result.signature_changes
+
+
+@pytest.mark.parametrize(
+    ("opset", "norm", "outputs", "kept"),
+    [
+        (13, "BatchNormalization", "a, b, c, d, e", 5),
+        (15, "BatchNormalization<training_mode = 1>", "a, b, c", 3),
+        (15, "BatchNormalization<training_mode = 0>", "a", 1),
+    ],
+)
+def test_a_batch_normalization_that_trains_keeps_its_outputs(opset: int, norm: str, outputs: str, kept: int) -> None:
+    """Before opset 14 the number of outputs says that it trains; from then on training needs all three."""
+    ones = np.ones(3, np.float32)
+    text = f"g (float[2,3,4] x) => (float[2,3,4] y) {{ {outputs} = {norm}(x, s, s, m, m) y = Exp(a) }}"
+    result = graphopt.optimize(support.model(text, opset, s=ones, m=ones * 2))
+    assert not result.rolled_back
+    (node,) = [node for node in result.to_proto().graph.node if node.op_type == "BatchNormalization"]
+    assert len(node.output) == kept

@@ -109,6 +109,18 @@ def test_a_rule_that_raises_is_left_out_and_named() -> None:
     assert [node.op_type for node in outcome.model.graph] == ["Relu", "Neg", "Abs", "Sigmoid"]
 
 
+def _fails(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+    raise KeyError("a bug in a pass")
+
+
+def test_a_pass_that_raises_is_left_out_and_named() -> None:
+    outcome = _optimize(Pass("broken", 1, run=_fails), Pass("elimination", 0, (remove_identity,)))
+    assert [(item.rule, item.site, item.reason) for item in outcome.rolled_back] == [
+        ("broken", "*", "KeyError: 'a bug in a pass'")
+    ]
+    assert [node.op_type for node in outcome.model.graph] == ["Relu", "Neg", "Abs", "Sigmoid"]
+
+
 @pytest.mark.parametrize(("function", "name"), [(_rename_output, "rename-output"), (_narrow_input, "narrow-input")])
 def test_a_changed_signature_is_taken_back(function: object, name: str) -> None:
     outcome = _optimize(Pass("elimination", 0, (remove_identity,)), Pass("signature", 0, run=function))  # type: ignore[arg-type]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphopt.model import dims, nodes
-from graphopt.passes.operands import COMMON, require_type
+from graphopt.passes.operands import COMMON, inner_node, require_type
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
-MOST_NODES = 3  # a MatMul and a Transpose of each operand; more would not be simpler than the Einsum
+MOST_NODES = 3  # a Mul with both operands brought into its order; more would not be simpler than the Einsum
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,9 @@ def einsum_of_one(match: Match) -> Replacement:
 def einsum_of_two(match: Match) -> Replacement:
     """Einsum("ij,jk->ik")  -->  MatMul,  Einsum("bhid,bhjd->bhij")  -->  MatMul of a Transpose
 
-    Also a product without sum as Mul. At most three nodes. Leaves alone ellipses, diagonals, sums over a letter of one
-    operand alone, several summed or several free letters of one operand beside common ones.
+    Also a product without sum as Mul. A Transpose is made only where it disappears again: of a constant, or below
+    another Transpose. Leaves alone ellipses, diagonals, sums over a letter of one operand alone, several summed or
+    several free letters of one operand beside common ones.
     """
     equation = _parse(match)
     match.require(len(equation.operands) == 2, "there are not two operands")
@@ -96,10 +97,20 @@ def einsum_of_two(match: Match) -> Replacement:
         if common and (len(rows) != 1 or len(columns) != 1):
             continue
         # Without common letters MatMul takes a stack of rows against one matrix, and a vector on either side.
-        x = _transposed(match, a, a_letters, common + rows + summed)
-        y = _transposed(match, b, b_letters, common + summed + columns)
+        order = (common + rows + summed, common + summed + columns)
+        matrices = len(a_letters) == len(b_letters) == 2  # a Gemm transposes its operands itself
+        for value, letters, wanted in ((a, a_letters, order[0]), (b, b_letters, order[1])):
+            free = letters == wanted or matrices or _turns_for_nothing(match, value)
+            match.require(free, f"a Transpose of '{value.name}' would come beside the MatMul")
+        x = _transposed(match, a, a_letters, order[0])
+        y = _transposed(match, b, b_letters, order[1])
         return match.op("MatMul", x, y)
     match.refuse("the result is not common letters, rows and columns in this order")
+
+
+def _turns_for_nothing(match: Match, value: ir.Value) -> bool:
+    """Whether a Transpose of the value disappears: into a constant, or into another Transpose."""
+    return match.facts.is_constant(value) or inner_node(match, value, "Transpose") is not None
 
 
 def _require_equal_dims(match: Match, *operands: tuple[str, dims.Dims]) -> None:

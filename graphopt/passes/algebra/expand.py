@@ -24,6 +24,8 @@ def expand_after_elementwise(match: Match) -> Replacement:
     if source is None or shape is None:
         match.refuse("the Expand lacks an input")
     match.require(match.shape(source) != match.shape(expand.outputs[0]), "the Expand does nothing")
+    twins = [reader for reader in source.consumers() if reader.op_type == "Expand" and reader is not expand]
+    match.require(not twins, f"'{source.name}' is expanded elsewhere too, maybe to the same shape")
     for index, other in enumerate(root.inputs):
         if index != place and other is not None and root.op_type in BINARY:
             match.require(match.facts.scalar(other) is not None, f"'{other.name}' is not one number")

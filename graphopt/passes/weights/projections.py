@@ -36,9 +36,9 @@ def merge_projections(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     """
     sources: dict[ir.Value, None] = {}
     for node in worklist:
-        if node.op_type == "MatMul" and node.graph is not None and node.inputs and node.inputs[0] is not None:
-            if len(node.inputs[0].uses()) >= LEAST:
-                sources[node.inputs[0]] = None
+        source = nodes.input_at(node, 0)
+        if node.op_type == "MatMul" and node.graph is not None and source is not None and len(source.uses()) >= LEAST:
+            sources[source] = None
     places: dict[ir.Graph, dict[ir.Node, int]] = {}
     for source in sources:
         found = _projections(editor, source)
@@ -48,10 +48,12 @@ def merge_projections(editor: Editor, worklist: Sequence[ir.Node]) -> None:
         assert isinstance(graph, ir.Graph), "the products are in a graph"
         place = places.setdefault(graph, {node: index for index, node in enumerate(graph)})
         found.sort(key=lambda projection: place[projection.product])
+        root = found[0].product
+        match = Match(root, bind(root), editor.facts)
         try:
-            _merge(editor, source, found)
+            _merge(editor, match, source, found)
         except Refused:
-            continue
+            editor.discard(match)
 
 
 def _projections(editor: Editor, source: ir.Value) -> list[_Projection]:
@@ -96,9 +98,8 @@ def _bias(editor: Editor, node: ir.Node, product: ir.Value, columns: int) -> ir.
     return other if editor.facts.static_shape(other) == (columns,) else None
 
 
-def _merge(editor: Editor, source: ir.Value, found: Sequence[_Projection]) -> None:
-    root = found[0].product
-    match = Match(root, bind(root), editor.facts)
+def _merge(editor: Editor, match: Match, source: ir.Value, found: Sequence[_Projection]) -> None:
+    root = match.root
     match.require(not nodes.has_reference_attributes(root), "it has open attributes")
     rank = match.rank(source)
     match.require(rank >= 2, "a vector has no rows")
