@@ -125,8 +125,6 @@ def _reasons(explainer: Explainer, rule: Rule, where: Sequence[ir.Node]) -> Rule
 
 def _doc(step: Pass) -> str:
     """What a pass says of itself: its text, its function's, or the names of its rules."""
-    if step.doc:
-        return step.doc
     if step.run is not None:
         return inspect.getdoc(step.run) or ""
     return f"The rules {', '.join(rule.name for rule in step.rules)}."

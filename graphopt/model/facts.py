@@ -145,6 +145,12 @@ class Facts:
         if array.size <= SMALL or constants.is_splat(array):
             self._arrays[value] = array
 
+    def drop(self, node: ir.Node) -> None:
+        """Forget a node that was adopted and will be in no graph."""
+        self._adopted.pop(node, None)
+        for output in node.outputs:
+            self.forget(output)
+
     def forget(self, value: ir.Value) -> None:
         """Drop what is known of a value whose definition changed."""
         self._known.pop(value, None)

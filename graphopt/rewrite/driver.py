@@ -38,7 +38,6 @@ class Pass:
     level: int
     rules: tuple[Rule, ...] = ()
     run: Callable[[Editor, Sequence[ir.Node]], None] | None = None
-    doc: str = ""
 
 
 @dataclass(slots=True)

@@ -161,10 +161,13 @@ class Editor:
             self._insert(node, match.root)
 
     def discard(self, match: Match) -> None:
-        """Take apart nodes that were built and not wanted, so that they do not count as readers."""
+        """Take apart what was built and not wanted: it must not count as a reader, and its weights need not be kept."""
         for node in match.new_nodes:
             for index in range(len(node.inputs)):
                 node.replace_input_with(index, None)
+            self.facts.drop(node)
+        for constant in match.new_constants:
+            self.facts.forget(constant)
 
     def _describe(self, rule: str, match: Match, values: Sequence[ir.Value | None]) -> None:
         """Hand on name, doc string and metadata of the replaced nodes and say where the new one came from."""
@@ -210,7 +213,8 @@ class Editor:
         value.name = self.unique(value.name or f"{before.outputs[0].name}/constant")
         tensor = value.const_value
         assert tensor is not None, "a new constant has data"
-        self.facts.memory_left -= tensor.nbytes
+        if not isinstance(tensor, ir.ExternalTensor):  # which may have moved here from a branch
+            self.facts.memory_left -= tensor.nbytes
         if id(graph) in self._function_graphs:
             node = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], num_outputs=1)
             node.outputs[0].name = self.unique(f"{value.name}_value")

@@ -5,14 +5,16 @@ Shares no code with the passes. Outputs that depend on random operators are excl
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
 
 from graphopt.model.nodes import nodes_of, subgraphs
-from graphopt.rewrite.feeds import DRAWS, Input, assignments, inputs_of, make_feed
+from graphopt.rewrite.feeds import DRAWS, Assignment, Input, assignments, inputs_of, make_feed
 from graphopt.rewrite.foreign import cut
 from graphopt.rewrite.runner import CannotRun, OutOfTime, Workplace
 from graphopt.rewrite.tolerance import LIMITS, compare
@@ -22,6 +24,7 @@ NOT_REPEATABLE = frozenset(
 )
 SIZES_WANTED = 2  # how many values each dynamic dim takes
 TRIES = 64  # how many assignments of dims are tried to find them
+FEW_TRIES = 8  # with draws that suit few models
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,41 +89,46 @@ class Reference:
             self.limited = f"compared around what cannot be run here: {', '.join(self.foreign)}"
 
     def _record(self, inputs: tuple[Input, ...], started: float) -> None:
-        last = "no feed was found that the model accepts"
+        """Find sizes and draws that the original accepts, and keep what it gives.
+
+        Sizes are looked for with one draw, for a wrong size fails with every draw; the other draws have their turn
+        with the likeliest sizes only when the first finds none.
+        """
+        self._failure = "no feed was found that the model accepts"
         dynamic = any(isinstance(dim, str) for item in inputs for dim in item.dims or ())
-        for number, sizes in enumerate(assignments(inputs)):
-            if sizes in self.sizes:
-                continue
-            if number >= TRIES or len(self.sizes) == (SIZES_WANTED if dynamic else 1):
-                break
-            found = 0
-            for draw in range(DRAWS):
-                if found == 2:
+        wanted = SIZES_WANTED if dynamic else 1
+        for first in range(DRAWS):
+            for sizes in itertools.islice(_distinct(assignments(inputs)), TRIES if first == 0 else FEW_TRIES):
+                if len(self.sizes) == wanted or self.limited is not None:
                     break
-                left = self.seconds - (time.monotonic() - started)
-                if left <= 0:
-                    self.limited = f"stopped after {self.seconds:.0f} s"
-                    break
-                try:
-                    feed = make_feed(inputs, sizes, draw)
-                    outputs = list(self.runner.run(feed, left))
-                except OutOfTime:
-                    self.limited = f"stopped after {self.seconds:.0f} s"
-                    last = "one run of the original takes longer than the time for verification"
-                    break
-                except (CannotRun, ValueError, TypeError, MemoryError, OverflowError) as error:
-                    last = str(error)
-                    continue
-                self.cases.append((feed, outputs))
-                found += 1
-            if found:
-                self.sizes.append(sizes)
-            if self.limited is not None:
+                if self._try(inputs, sizes, first, started):
+                    self.sizes.append(sizes)
+                    for draw in range(DRAWS):
+                        if draw != first and self._try(inputs, sizes, draw, started):
+                            break
+            if self.sizes or self.limited is not None:
                 break
         if not self.cases:
-            self.problem = last
+            self.problem = self._failure
         elif dynamic and len(self.sizes) < SIZES_WANTED and self.limited is None:
             self.limited = "only one set of sizes for the dynamic dims was found that the original accepts"
+
+    def _try(self, inputs: tuple[Input, ...], sizes: Assignment, draw: int, started: float) -> bool:
+        """Run the original on one feed and keep the outputs; False when it refuses or time is up."""
+        left = self.seconds - (time.monotonic() - started)
+        try:
+            if left <= 0:
+                raise OutOfTime
+            feed = make_feed(inputs, sizes, draw)
+            self.cases.append((feed, list(self.runner.run(feed, left))))
+        except OutOfTime:
+            self.limited = f"stopped after {self.seconds:.0f} s"
+            self._failure = f"no run of the original succeeded within the {self.seconds:.0f} s for verification"
+            return False
+        except (CannotRun, ValueError, TypeError, MemoryError, OverflowError) as error:
+            self._failure = str(error)
+            return False
+        return True
 
     def check(self, candidate: ir.Model) -> Verification:
         """Compare a candidate with the original."""
@@ -161,6 +169,14 @@ class Reference:
             status, feeds, max_abs, max_rel, reason, tuple(sorted(self.excluded)), tuple(self.sizes), self.engine,
             dict(LIMITS), self.limited,
         )  # fmt: skip
+
+
+def _distinct(plans: Iterable[Assignment]) -> Iterator[Assignment]:
+    seen: list[Assignment] = []
+    for plan in plans:
+        if plan not in seen:
+            seen.append(plan)
+            yield plan
 
 
 def feed_inputs(model: ir.Model) -> tuple[Input, ...]:

@@ -15,7 +15,7 @@ Assignment = dict[str, int]
 BATCH = (2, 3)
 LENGTH = (3, 5)
 IMAGE = (64, 96)
-FALLBACKS = (1, 2, 4, 8, 16, 32, 128, 224)
+FALLBACKS = (1, 2, 4, 7, 8, 10, 16, 32, 50, 128, 224)
 DRAWS = 5
 POSITIVE, ONES = 3, 4  # draws for models that accept only positive numbers, or only ones (scales of a Resize)
 GATHERS = frozenset({"Gather"})
@@ -99,9 +99,10 @@ def assignments(inputs: tuple[Input, ...]) -> Iterator[Assignment]:
     yield from uniform
     singles = [{name: 1 if name in leading else size for name, size in plan.items()} for plan in (*guesses, *uniform)]
     yield from singles
-    for base in (singles[2], singles[3], uniform[0], uniform[1]):
+    for pair in ((singles[2], singles[3]), (uniform[0], uniform[1])):
         for name in list(kinds)[:12]:
-            yield {**base, name: base[name] + 1}
+            for base in pair:
+                yield {**base, name: base[name] + 1}
     for size in FALLBACKS:
         yield dict.fromkeys(kinds, size)
 
