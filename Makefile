@@ -49,6 +49,7 @@ bench: $(BENCH_STAMP)
 	$(BENCH_VENV)/bin/python -m bench.zoo --json build/bench/zoo.json
 	$(BENCH_VENV)/bin/python -m bench.node_tests --json build/bench/node_tests.json
 	$(BENCH_VENV)/bin/python -m bench.scale --json build/bench/scale.json
+	$(BENCH_VENV)/bin/python -m bench.random_models --json build/bench/random_models.json
 	$(BENCH_VENV)/bin/python -m bench.capabilities $(DATA_OPTION) --json build/bench/capabilities.json
 	$(if $(DATA),$(BENCH_VENV)/bin/python -m bench.ort_models $(DATA_OPTION) --json build/bench/ort_models.json)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import capabilities, light, node_tests, ort_models, scale, zoo
+from bench import capabilities, light, node_tests, ort_models, random_models, scale, zoo
 from bench.bar import Bar, Sheet, console
 from bench.script import Measure
 
@@ -20,6 +20,7 @@ MEASURES: dict[int, Measure] = {
     4: capabilities.measure,
     5: node_tests.measure,
     6: scale.measure,
+    7: random_models.measure,
 }
 
 

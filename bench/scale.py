@@ -22,6 +22,7 @@ from bench.workers import Reply, Worker
 from bench.zoo import model_file
 
 CHAINS = (1_000, 4_000, 16_000)  # nodes
+MOST_SECONDS = 5.0  # for the longest chain, loading and saving included
 MOST_GROWTH = 1.5  # seconds per node of the longest chain over those of the next: linear, with room for caches
 BLOCK = ("MatMul", "Add", "Identity", "Tanh")
 WIDTH = 16  # of the chains' matrices
@@ -112,7 +113,8 @@ def write_large_model(path: Path, side: int) -> None:
 
 def _chains(sheet: Sheet, folder: Path, optimizer: str) -> Bar:
     rows: list[tuple[int, float, float]] = []
-    text, target = "chains: seconds per node, longest over next", f"<= {MOST_GROWTH}"
+    text = "chains: seconds per node, longest over next; longest"
+    target = f"<= {MOST_GROWTH}; < {MOST_SECONDS:.0f} s"
     with Worker() as worker:
         warm_up(worker, optimizer)
         for nodes in CHAINS:
@@ -128,7 +130,7 @@ def _chains(sheet: Sheet, folder: Path, optimizer: str) -> Bar:
     sheet.table("chains", ("nodes", "seconds", "microseconds per node"), rows)
     growth = rows[-1][2] / rows[-2][2]
     times = ", ".join(f"{row[1]:.2f} s" for row in rows)
-    return Bar(ISSUE, 6, text, target, f"{growth:.2f} ({times})", growth <= MOST_GROWTH)
+    return Bar(ISSUE, 6, text, target, f"{growth:.2f} ({times})", growth <= MOST_GROWTH and rows[-1][1] < MOST_SECONDS)
 
 
 def _memory(sheet: Sheet, folder: Path, side: int, optimizer: str) -> Iterator[Bar]:

@@ -20,7 +20,12 @@ def _run(model: onnx.ModelProto, feed: dict[str, np.ndarray]) -> list[np.ndarray
     return outputs
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=400,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(models())
 def test_optimized_equals_original(model: onnx.ModelProto) -> None:
     """Without the built-in check, so that a wrong rule shows here instead of being rolled back."""
@@ -41,7 +46,12 @@ def test_optimized_equals_original(model: onnx.ModelProto) -> None:
             assert difference.reason is None, difference.reason
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=80,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(models())
 def test_same_in_same_out_and_nothing_left_to_do(model: onnx.ModelProto) -> None:
     first = graphopt.optimize(model, verify=False)
