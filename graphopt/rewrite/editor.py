@@ -18,8 +18,8 @@ from graphopt.rewrite.record import Rewrite
 from graphopt.rewrite.rule import Match, Refused
 
 # How much all constants together may add to the file: what folding writes out is bought from this.
-GROWTH_BYTES = 4096
-GROWTH_SHARE = 100  # one hundredth of the weights
+GROWTH_BYTES = 6144
+GROWTH_SHARE = 66  # one and a half hundredths of the weights
 FAN_OUT = 16  # readers that are followed further; keeps a run linear where a value is read everywhere
 PROVENANCE = "graphopt.from"  # metadata key on a node that stands for several
 
