@@ -421,6 +421,7 @@ WEIGHTS: tuple[Row, ...] = (
             U=_weight(4, 4), V=_weight(4, 4, seed=1), W=_weight(4, 4, seed=2),
         ),
         at_most("MatMul", 1),
+        later=True,
     ),
     Row(
         "Transpose into Gemm",

@@ -214,9 +214,17 @@ def test_numbers_merge_with_a_constant_factor_on_the_way() -> None:
 
 def test_the_half_of_an_activation_travels_into_the_weights_below() -> None:
     text = """agraph (float[2,3,4] x) => (float[2,3,5] y) {
-        h = Mul(x, n)  t = Tanh(x)  s = Add(t, one)  m = Mul(h, s)  y = MatMul(m, w) }"""
+        h = Mul(x, n)  t = Sigmoid(x)  m = Mul(h, t)  y = MatMul(m, w) }"""
+    becomes(model(text, n=np.float32(0.5).reshape(()), w=numbers(4, 5)), "Sigmoid", "Mul", "MatMul")
+
+
+@pytest.mark.parametrize("order", ["h = Mul(x, n)  y0 = Mul(h, s)", "h = Mul(x, s)  y0 = Mul(h, n)"])
+@pytest.mark.parametrize("inner", ["Erf", "Tanh"])
+def test_the_half_of_a_gelu_stays_where_runtimes_look_for_it(order: str, inner: str) -> None:
+    text = f"""agraph (float[2,3,4] x) => (float[2,3,5] y) {{
+        t = {inner}(x)  s = Add(t, one)  {order}  y = MatMul(y0, w) }}"""
     one = np.float32(1).reshape(())
-    becomes(model(text, n=one / 2, one=one, w=numbers(4, 5)), "Tanh", "Add", "Mul", "MatMul")
+    becomes(model(text, n=one / 2, one=one, w=numbers(4, 5)), inner, "Add", "Mul", "Mul", "MatMul")
 
 
 def test_what_several_products_read_folds_into_all_of_them() -> None:

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.constants import Array
+from graphopt.passes.weights.gelu import require_no_gelu
 from graphopt.passes.weights.layer import (
     LAYERS,
     Layer,
@@ -43,11 +44,12 @@ def scale_before_layer(match: Match) -> Replacement:
     """Conv(x * c, W, b),  Conv(x / c, W, b)  -->  Conv(x, W * c, b)      with c per input channel; Gemm, MatMul alike
 
     Where several Gemm or MatMul read x * c, all take it, each in its turn. Leaves alone c that differs along other axes
-    or widens x, a product that something else reads, and shared weights.
+    or widens x, a product that something else reads, shared weights, and the 0.5 of a Gelu.
     """
     layer = layer_at(match, match.root)
     node = claim_with_layers(match, layer.data, match.root, shift=False)
     match.require(node.op_type in ("Mul", "Div"), f"{nodes.describe(node)} is in front, no product")
+    require_no_gelu(match, node)
     value, scale, _ = _operands_in_front(match, layer, node)
     return with_inputs(match, layer, value, scale, None)
 

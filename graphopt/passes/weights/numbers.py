@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import constants, nodes
+from graphopt.passes.weights.gelu import require_no_gelu
 from graphopt.passes.weights.gemm import scaled_gemm
 from graphopt.passes.weights.layer import FLOATS, LAYERS, claim, layer_at
 from graphopt.passes.weights.refit import COPY_LIMIT, rounded, with_inputs, with_outputs
@@ -95,10 +96,11 @@ def _scaled_constant(match: Match, node: ir.Node, number: float) -> ir.Value:
 def number_to_weights_below(match: Match) -> Replacement:
     """MatMul(Transpose(Reshape(x * s)), W)  -->  MatMul(Transpose(Reshape(x)), W * s)      (Conv, Gemm alike)
 
-    Passes operators that move data, Relu when s > 0, and products: (x * 0.5) * (1 + tanh) leaves its half to W.
+    Passes operators that move data, Relu when s > 0, and products. Leaves alone the 0.5 of a Gelu.
     """
     layer = layer_at(match, match.root)
     first = claim(match, layer.data, match.root)
+    require_no_gelu(match, first)
     match.require(first.op_type in MOVERS | KEEPS_SIGN or _is_product(match, first), "no factor stands further up")
     value, number = _without_number(match, layer.data, match.root, DEEPEST)
     return with_inputs(match, layer, value, np.array([number]), None)
