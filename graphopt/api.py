@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -116,15 +116,14 @@ def optimize(
 
 def _census_of_input(source: Source, original: ir.Model) -> Census:
     """The census, with the bytes that the input really has where it came as a file, bytes or a ModelProto."""
-    found = census(original)
-    external = sum(tensor.nbytes for tensor in tensors_of(original) if isinstance(tensor, ir.ExternalTensor))
     if isinstance(source, ir.Model):
-        return found
+        return census(original)
+    external = sum(tensor.nbytes for tensor in tensors_of(original) if isinstance(tensor, ir.ExternalTensor))
     if isinstance(source, onnx.ModelProto):
-        return replace(found, bytes=int(source.ByteSize()) + external)
+        return census(original, int(source.ByteSize()) + external)
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return replace(found, bytes=len(source))
-    return replace(found, bytes=Path(source).stat().st_size + external)
+        return census(original, len(source))
+    return census(original, Path(source).stat().st_size + external)
 
 
 def _check_options(level: int, skip: Sequence[str]) -> None:

@@ -25,8 +25,8 @@ class Census:
     by_type: tuple[tuple[str, int], ...]  # operator and count, the most frequent first
 
 
-def census(model: ir.Model) -> Census:
-    """Count nodes, parameters and bytes; no weight is read from disk."""
+def census(model: ir.Model, size: int | None = None) -> Census:
+    """Count nodes, parameters and bytes (`size` where they are known already); no weight is read from disk."""
     types = Counter(node.op_type for graph in graphs_of(model) for node in graph)
     parameters = sum(
         value.const_value.size
@@ -35,7 +35,7 @@ def census(model: ir.Model) -> Census:
         if value.const_value is not None
     )
     ordered = tuple(sorted(types.items(), key=lambda item: (-item[1], item[0])))
-    return Census(sum(types.values()), _bytes(model), parameters, ordered)
+    return Census(sum(types.values()), _bytes(model) if size is None else size, parameters, ordered)
 
 
 def _bytes(model: ir.Model) -> int:

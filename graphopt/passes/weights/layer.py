@@ -97,6 +97,7 @@ class Layer:
 
 
 # -- finding ----------------------------------------------------------------------------------------------------------
+# Conditions here are written as `if ...: refuse`, since putting a reason into words costs more than asking.
 
 
 def claim(match: Match, value: ir.Value, user: ir.Node) -> ir.Node:
@@ -104,12 +105,16 @@ def claim(match: Match, value: ir.Value, user: ir.Node) -> ir.Node:
     producer = value.producer()
     if producer is None:
         match.refuse(f"'{value.name}' is an input or a constant")
-    match.require(producer.graph is match.root.graph, f"{nodes.describe(producer)} belongs to an outer graph")
-    match.require(nodes.is_standard(producer), f"{nodes.describe(producer)} is not a standard operator")
-    match.require(not nodes.has_reference_attributes(producer), f"{nodes.describe(producer)} has open attributes")
+    if producer.graph is not match.root.graph:
+        match.refuse(f"{nodes.describe(producer)} belongs to an outer graph")
+    if not nodes.is_standard(producer):
+        match.refuse(f"{nodes.describe(producer)} is not a standard operator")
+    if nodes.has_reference_attributes(producer):
+        match.refuse(f"{nodes.describe(producer)} has open attributes")
     alone = all(reader is user for reader in value.consumers()) and not value.is_graph_output()
     others = any(nodes.is_used(output) for output in producer.outputs if output is not value)
-    match.require(alone and not others, f"the result of {nodes.describe(producer)} is read elsewhere too")
+    if others or not alone:
+        match.refuse(f"the result of {nodes.describe(producer)} is read elsewhere too")
     if producer not in match.binding.inner:
         match.binding.inner.append(producer)
     return producer
@@ -124,9 +129,12 @@ def claim_with_layers(match: Match, value: ir.Value, user: ir.Node, *, shift: bo
     if producer is None:
         match.refuse(f"'{value.name}' is an input or a constant")
     match.require(not value.is_graph_output(), f"'{value.name}' is a result of the graph")
-    match.require(producer.graph is match.root.graph, f"{nodes.describe(producer)} belongs to an outer graph")
-    match.require(nodes.is_standard(producer), f"{nodes.describe(producer)} is not a standard operator")
-    match.require(not nodes.has_reference_attributes(producer), f"{nodes.describe(producer)} has open attributes")
+    if producer.graph is not match.root.graph:
+        match.refuse(f"{nodes.describe(producer)} belongs to an outer graph")
+    if not nodes.is_standard(producer):
+        match.refuse(f"{nodes.describe(producer)} is not a standard operator")
+    if nodes.has_reference_attributes(producer):
+        match.refuse(f"{nodes.describe(producer)} has open attributes")
     for reader in (user, *others):
         match.require(_takes(match, reader, value, shift), f"{nodes.describe(reader)} reads '{value.name}' too")
     if producer not in match.binding.inner:
@@ -174,7 +182,8 @@ def layer_at(match: Match, node: ir.Node) -> Layer:
             if producer is not None and producer.op_type == "MatMul":
                 return _read(match, claim(match, product, node), node, bias)
         match.refuse(f"{nodes.describe(node)} does not add a constant to a MatMul")
-    match.require(node.op_type in LAYERS, f"{nodes.describe(node)} is no layer with weights")
+    if node.op_type not in LAYERS:
+        match.refuse(f"{nodes.describe(node)} is no layer with weights")
     return _read(match, node, None, None)
 
 
@@ -185,10 +194,12 @@ def _read(match: Match, node: ir.Node, added: ir.Node | None, bias: ir.Value | N
     weight = node.inputs[side]
     if weight is None or not match.facts.is_constant(weight):
         match.refuse(f"the weight of {nodes.describe(node)} is not a constant")
-    match.require(match.dtype(weight) in FLOATS, f"{nodes.describe(node)} does not compute with floating point")
+    if match.dtype(weight) not in FLOATS:
+        match.refuse(f"{nodes.describe(node)} does not compute with floating point")
     match.require(node.op_type != "Gemm" or match.opset >= 7, "before opset 7 Gemm broadcasts by an attribute")
     shape = match.static_shape(weight)
-    match.require(math.prod(shape) > 0, f"the weight of {nodes.describe(node)} is empty")
+    if math.prod(shape) == 0:
+        match.refuse(f"the weight of {nodes.describe(node)} is empty")
     if node.op_type != "MatMul":
         bias = nodes.input_at(node, 2)
     return Layer(node, weight, shape, side, added, bias, nodes.int_attribute(node, "group", 1))
