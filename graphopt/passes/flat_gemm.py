@@ -6,10 +6,9 @@ import onnx_ir as ir
 
 from graphopt.model import dims
 from graphopt.passes.shapes import reshape_target
+from graphopt.passes.weights.layer import GEMM_TYPES
 from graphopt.rewrite.pattern import const, op, var
 from graphopt.rewrite.rule import Match, Replacement, rule
-
-FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE})
 
 
 @rule(
@@ -24,7 +23,7 @@ def flat_gemm(match: Match) -> Replacement:
     root = match.root
     x, weight, bias = match["x"], match["w"], match["b"]
     match.require(match.opset >= 7, "Gemm broadcasts its bias only since opset 7")
-    match.require(match.dtype(x) in FLOATS, f"Gemm is not used for {match.dtype(x)}")
+    match.require(match.dtype(x) in GEMM_TYPES, f"Gemm is not used for {match.dtype(x)}")
     match.require(match.node("product").inputs[0] is x, "the constant stands on the left of the product")
     match.require(match.rank(x) >= 3, "x has two dims: MatMul and Add become a Gemm as they are")
     sizes = match.static_shape(weight)

@@ -356,10 +356,10 @@ class Editor:
         node.graph.remove(node, safe=True)
 
 
-def _same_content(left: object, right: object) -> bool:
+def _same_content(left: content.Content | None, right: content.Content | None) -> bool:
     if left is None or right is None:
         return left is right
-    return bool(getattr(left, "shape", None) == getattr(right, "shape", None)) and bool((left == right).all())  # type: ignore[attr-defined]
+    return left.shape == right.shape and bool((left == right).all())
 
 
 def _more_known(

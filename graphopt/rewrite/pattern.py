@@ -39,11 +39,6 @@ class Const:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """An optional input that is not given."""
-
-
-@dataclass(frozen=True, slots=True)
 class Op:
     """An operator of the standard domain with patterns for its inputs; inputs beyond those given are not looked at."""
 
@@ -60,7 +55,7 @@ class Op:
         return len(self.inputs) == 2 and all(kind in COMMUTATIVE for kind in self.types)
 
 
-Pattern = Var | Const | Missing | Op
+Pattern = Var | Const | Op
 
 
 def op(
@@ -89,9 +84,6 @@ def const(name: str) -> Const:
 def scalar(name: str, value: float | None = None) -> Const:
     """A constant of one element (or one repeated value), equal to `value` (to 1e-6 relative) when that is given."""
     return Const(name, True, value)
-
-
-MISSING = Missing()
 
 
 @dataclass(slots=True)
@@ -192,13 +184,6 @@ def _value(
     facts: Facts,
     reason: Reasons,
 ) -> Iterator[Binding]:
-    if isinstance(pattern, Missing):
-        if value is None:
-            yield binding
-        else:
-            if reason is not None:
-                reason.append(f"{nodes.describe(user)} has an optional input that must be absent")
-        return
     if value is None:
         if reason is not None:
             reason.append(f"{nodes.describe(user)} lacks an input")

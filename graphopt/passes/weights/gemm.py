@@ -6,7 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import dims, nodes
-from graphopt.passes.weights.layer import FLOATS, GEMM_TYPES, claim, may_be_gemm
+from graphopt.passes.operands import FLOATS
+from graphopt.passes.weights.layer import GEMM_TYPES, claim, may_be_gemm
 from graphopt.rewrite.rule import Match, Refused, Replacement, Rule, any_node
 
 

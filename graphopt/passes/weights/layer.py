@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from graphopt.model import constants, nodes
 from graphopt.model.constants import Array
+from graphopt.passes.operands import FLOATS
 from graphopt.rewrite.rule import Match
 
-FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # Gemm takes integers too since opset 9, but ONNX Runtime has no kernel for them, while it has one for MatMul.
 GEMM_TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
@@ -102,15 +102,7 @@ class Layer:
 
 def claim(match: Match, value: ir.Value, user: ir.Node) -> ir.Node:
     """The node that computes `value`, which is to vanish: `user` must be its only reader."""
-    producer = value.producer()
-    if producer is None:
-        match.refuse(f"'{value.name}' is an input or a constant")
-    if producer.graph is not match.root.graph:
-        match.refuse(f"{nodes.describe(producer)} belongs to an outer graph")
-    if not nodes.is_standard(producer):
-        match.refuse(f"{nodes.describe(producer)} is not a standard operator")
-    if nodes.has_reference_attributes(producer):
-        match.refuse(f"{nodes.describe(producer)} has open attributes")
+    producer = _producer(match, value)
     alone = all(reader is user for reader in value.consumers()) and not value.is_graph_output()
     others = any(nodes.is_used(output) for output in producer.outputs if output is not value)
     if others or not alone:
@@ -125,20 +117,27 @@ def claim_with_layers(match: Match, value: ir.Value, user: ir.Node, *, shift: bo
     others = dict.fromkeys(reader for reader in value.consumers() if reader is not user)
     if not others:
         return claim(match, value, user)
+    producer = _producer(match, value)
+    match.require(not value.is_graph_output(), f"'{value.name}' is a result of the graph")
+    for reader in (user, *others):
+        if not _takes(match, reader, value, shift):
+            match.refuse(f"{nodes.describe(reader)} reads '{value.name}' too")
+    if producer not in match.binding.inner:
+        match.binding.inner.append(producer)
+    return producer
+
+
+def _producer(match: Match, value: ir.Value) -> ir.Node:
+    """The standard operator of the same graph that computes `value`, all of its attributes known."""
     producer = value.producer()
     if producer is None:
         match.refuse(f"'{value.name}' is an input or a constant")
-    match.require(not value.is_graph_output(), f"'{value.name}' is a result of the graph")
     if producer.graph is not match.root.graph:
         match.refuse(f"{nodes.describe(producer)} belongs to an outer graph")
     if not nodes.is_standard(producer):
         match.refuse(f"{nodes.describe(producer)} is not a standard operator")
     if nodes.has_reference_attributes(producer):
         match.refuse(f"{nodes.describe(producer)} has open attributes")
-    for reader in (user, *others):
-        match.require(_takes(match, reader, value, shift), f"{nodes.describe(reader)} reads '{value.name}' too")
-    if producer not in match.binding.inner:
-        match.binding.inner.append(producer)
     return producer
 
 

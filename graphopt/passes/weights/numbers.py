@@ -10,9 +10,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import constants, nodes
+from graphopt.passes.operands import FLOATS
 from graphopt.passes.weights.gelu import require_no_gelu
 from graphopt.passes.weights.gemm import scaled_gemm
-from graphopt.passes.weights.layer import FLOATS, LAYERS, claim, layer_at
+from graphopt.passes.weights.layer import LAYERS, claim, layer_at
 from graphopt.passes.weights.refit import COPY_LIMIT, rounded, with_inputs, with_outputs
 from graphopt.rewrite.rule import Match, Refused, Replacement, Rule, any_node
 

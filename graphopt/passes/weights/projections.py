@@ -25,6 +25,7 @@ class _Projection:
     weight: ir.Value
     bias: ir.Value | None
     end: ir.Value
+    rows: int
     columns: int
 
 
@@ -64,7 +65,7 @@ def _projections(editor: Editor, source: ir.Value) -> list[_Projection]:
             continue
         projection = _read(editor, node, source)
         if projection is not None:
-            key = (node.graph, editor.facts.dtype(projection.weight), editor.facts.shape(projection.weight)[0])  # type: ignore[index]
+            key = (node.graph, editor.facts.dtype(projection.weight), projection.rows)
             found.setdefault(key, []).append(projection)
     return max(found.values(), key=len, default=[])
 
@@ -84,8 +85,8 @@ def _read(editor: Editor, node: ir.Node, source: ir.Value) -> _Projection | None
     if len(readers) == 1 and not end.is_graph_output() and readers[0].graph is node.graph:
         bias = _bias(editor, readers[0], end, shape[1])
         if bias is not None:
-            return _Projection(node, weight, bias, readers[0].outputs[0], shape[1])
-    return _Projection(node, weight, None, end, shape[1])
+            return _Projection(node, weight, bias, readers[0].outputs[0], *shape)
+    return _Projection(node, weight, None, end, *shape)
 
 
 def _bias(editor: Editor, node: ir.Node, product: ir.Value, columns: int) -> ir.Value | None:
