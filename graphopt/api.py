@@ -64,6 +64,11 @@ def optimize(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, DimValue] | None = None,
     level: int = DEFAULT_LEVEL,
+    target: pipeline.Target = "standard",
+    opset: int | None = None,
+    inline: bool = False,
+    layout: pipeline.Layout | None = None,
+    layout_functions: bool = True,
     skip: Sequence[str] = (),
     stop_after: int | None = None,
     verify: bool = True,
@@ -73,13 +78,18 @@ def optimize(
     """A better model that was checked equal to `source`.
 
     `shapes` fixes inputs' shapes, `dims` fixes a symbolic dim (`{"batch": 1}`) or frees a fixed one (`{"batch": "N"}`).
-    `level`: 0 clean-up, 1 folding and algebra, 2 weight folding and fusion, 3 what may change rounding. `skip` names
-    passes or rules. `stop_after` cuts the run after that many rewrites. A rewrite that the check objects to is rolled
-    back and listed; the result is correct all the same.
+    `level`: 0 clean-up, 1 folding and algebra, 2 weight folding and fusion, 3 what may change rounding. `target`:
+    "standard" writes operators of the model's opset only, "ort" may use those of com.microsoft that the installed
+    ONNX Runtime has. `opset` lifts the model to a newer opset first; without it the opset stays. `inline` inlines
+    model-local functions. `layout` turns images at inputs and outputs, and everything between, to "nhwc" or "nchw";
+    with `layout_functions` operators of that layout are model-local functions. `skip` names passes or rules.
+    `stop_after` cuts the run after that many rewrites. A rewrite that the check objects to is rolled back and listed;
+    the result is correct all the same.
 
     Raises ModelError for a model that cannot be worked on, OptionError for a request that does not fit it.
     """
-    _check_options(level, skip)
+    _check_options(level, skip, target, layout)
+    request = pipeline.Request(level, frozenset(skip), target, opset, inline, layout, layout_functions)
     original = load(source)
     loaded_signature = signature_of(original)
     if shapes or dims:
@@ -90,10 +100,13 @@ def optimize(
             fault = freed_fault(before, original)
             if fault is not None:
                 raise OptionError(f"the dim cannot be freed: {fault}")
-    stages = tuple(pipeline.select(stage, level, frozenset(skip)) for stage in (pipeline.STANDARD, pipeline.FINISH))
     started = time.perf_counter()
     outcome = optimize_verified(
-        original, stages, stop_after=stop_after, seconds=verify_seconds if verify else None, progress=progress
+        original,
+        pipeline.stages(request),
+        stop_after=stop_after,
+        seconds=verify_seconds if verify else None,
+        progress=progress,
     )
     total = time.perf_counter() - started
     seconds = sum(record.seconds for record in outcome.passes)
@@ -126,9 +139,13 @@ def _census_of_input(source: Source, original: ir.Model) -> Census:
     return census(original, Path(source).stat().st_size + external)
 
 
-def _check_options(level: int, skip: Sequence[str]) -> None:
+def _check_options(level: int, skip: Sequence[str], target: str, layout: str | None) -> None:
     if level not in (0, 1, 2, 3):
         raise OptionError(f"level {level} does not exist; levels are 0 to 3.")
+    if target not in pipeline.TARGET_NAMES:
+        raise OptionError(f"there is no target '{target}'; targets are {', '.join(pipeline.TARGET_NAMES)}.")
+    if layout is not None and layout not in pipeline.LAYOUT_NAMES:
+        raise OptionError(f"there is no layout '{layout}'; layouts are {', '.join(pipeline.LAYOUT_NAMES)}.")
     known = set(pipeline.names()) | {rule.name for rule in pipeline.rules()}
     for name in skip:
         if name not in known:

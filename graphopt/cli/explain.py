@@ -70,7 +70,7 @@ def _require_node(model: ir.Model, name: str, source: Path) -> ir.Node:
 def _of_rule(result: api.OptimizeResult, name: str, source: str, level: int) -> ExplainRecord:
     explainer = Explainer(result.model)
     rules = [rule for rule in pipeline.rules() if rule.name == name]
-    steps = [step for step in (*pipeline.STANDARD, *pipeline.FINISH) if step.name == name]
+    steps = list(pipeline.passes_named(name))
     text = rules[0].doc if rules else _doc(steps[0])
     missed = tuple(_reasons(explainer, rule, explainer.nodes) for rule in rules[:1])
     too_high = rules[0].level if rules else steps[0].level

@@ -14,8 +14,11 @@ from graphopt import api
 from graphopt.cli import convert
 from graphopt.cli.options import (
     Json,
+    Layout,
     Level,
     Seconds,
+    Switch,
+    Target,
     UsageError,
     console,
     parse_dims,
@@ -45,6 +48,19 @@ def command(
         ),
     ] = None,
     level: Level = api.DEFAULT_LEVEL,
+    target: Target = "standard",
+    opset: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Lift the model to this newer opset first."),
+    ] = None,
+    inline: Annotated[bool, typer.Option("--inline", help="Inline model-local functions.")] = False,
+    layout: Annotated[
+        Layout | None,
+        typer.Option(help="Turn images at inputs and outputs, and everything between, to this layout."),
+    ] = None,
+    layout_functions: Annotated[
+        Switch, typer.Option(help="Whether operators in the wanted layout may be model-local functions.")
+    ] = "on",
     skip: Annotated[
         list[str] | None, typer.Option(metavar="PASS", help="Leave out a pass or rule; repeatable.")
     ] = None,
@@ -65,15 +81,16 @@ def command(
     A rewrite that the check objects to is taken back and listed; what is written is correct all the same. Exit status:
     0 a verified model was written, 1 the input is at fault or no verified model could be made, 2 wrong usage.
     """
-    target = _target(source, output, in_place)
-    if report is not None and (report == target or same_file(report, source)):
+    destination = _destination(source, output, in_place)
+    if report is not None and (report == destination or same_file(report, source)):
         raise UsageError("--report", f"'{report}' is a model; choose another file.")
     shapes, dims, skips = parse_shapes(shape or ()), parse_dims(dim or ()), parse_skips(skip or ())
-    for path in (target, *([report] if report is not None else [])):
+    for path in (destination, *([report] if report is not None else [])):
         _check_folder(path)
     with progress(f"optimizing {source.name}") as tell:
         result = api.optimize(
-            source, shapes=shapes, dims=dims, level=level, skip=skips, stop_after=stop_after, verify=verify,
+            source, shapes=shapes, dims=dims, level=level, target=target, opset=opset, inline=inline, layout=layout,
+            layout_functions=layout_functions == "on", skip=skips, stop_after=stop_after, verify=verify,
             verify_seconds=verify_seconds, progress=tell,
         )  # fmt: skip
         if verify and not result.verification.passed:
@@ -82,15 +99,15 @@ def command(
                 "pass --no-verify to write the result unchecked."
             )
         tell("writing")
-        record = convert.optimize_record(result, str(source), str(target), level)
+        record = convert.optimize_record(result, str(source), str(destination), level)
         with _report_file(report, encode(convert.with_rewrites(record, result))):
-            result.save(target, in_place=in_place and same_file(source, target))
+            result.save(destination, in_place=in_place and same_file(source, destination))
     if json:
         print_json(record)
     print_optimize(console(json), record)
 
 
-def _target(source: Path, output: Path | None, in_place: bool) -> Path:
+def _destination(source: Path, output: Path | None, in_place: bool) -> Path:
     if output is None:
         if not in_place:
             raise UsageError("OUT", "give the file to write, or pass --in-place.")

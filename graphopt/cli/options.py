@@ -7,7 +7,7 @@ import difflib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -27,6 +27,12 @@ Level = Annotated[
         help="0 clean-up only, 1 folding and algebra, 2 weight folding and fusion, 3 what may change rounding.",
     ),
 ]  # fmt: skip
+Target = Annotated[
+    pipeline.Target,
+    typer.Option("--target", help="Operators the result may use: those of ONNX, or also ONNX Runtime's com.microsoft."),
+]
+Layout = pipeline.Layout
+Switch = Literal["on", "off"]
 Seconds = Annotated[
     float, typer.Option("--verify-seconds", min=0.001, metavar="S", help="Time for runs of the original, in seconds.")
 ]

@@ -33,7 +33,7 @@ class Facts:
         for graph in (model.graph, *(function.graph for function in model.functions.values())):
             self._register(graph, graph.opset_imports)
         self._adopted: dict[ir.Node, dict[str, int]] = {}
-        self._main_opsets = dict(model.graph.opset_imports)
+        self._main_opsets = model.graph.opset_imports
         self._known: dict[ir.Value, Known] = {}
         self._arrays: dict[ir.Value, np.ndarray | None] = {}
         self._numbers = itertools.count(1)
@@ -58,6 +58,10 @@ class Facts:
         else:
             imports = self._opsets.get(id(node.graph), self._main_opsets)
         return imports.get(domain, 1)
+
+    def import_domain(self, graph: ir.Graph | ir.Function, domain: str) -> None:
+        """Let the graph's imports name the domain, in its first version where it is new."""
+        self._opsets.get(id(graph), self._main_opsets).setdefault(domain, 1)
 
     def adopt(self, node: ir.Node, like: ir.Node) -> None:
         """Tell under which imports a node is read that is in no graph yet: those of the node it will replace."""

@@ -1,6 +1,17 @@
-"""The order of the passes, one tuple per stage, read from top to bottom."""
+"""The order of the passes, one tuple per stage, read from top to bottom.
+
+PREPARE   what the caller asks for before anything else: inlined functions, a newer opset
+STANDARD  in rounds until nothing changes
+TARGETS   what only one target may use; in rounds
+LAYOUT    the layout that the caller asks for; in rounds
+FINISH    once
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 from graphopt.passes import (
     algebra,
@@ -60,9 +71,53 @@ FINISH: tuple[Pass, ...] = (
 )
 
 
+Target = Literal["standard", "ort"]
+TARGET_NAMES: tuple[Target, ...] = get_args(Target)
+Layout = Literal["nhwc", "nchw"]
+LAYOUT_NAMES: tuple[Layout, ...] = get_args(Layout)
+
+# Standard operators only is what every runtime reads; ort may also use com.microsoft.
+TARGETS: Mapping[Target, tuple[Pass, ...]] = {"standard": (), "ort": ()}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the caller wants done to a model, beyond being equal and better."""
+
+    level: int = 2
+    skip: frozenset[str] = frozenset()
+    target: Target = "standard"
+    opset: int | None = None  # lift to this opset first; None: the model keeps its own
+    inline: bool = False  # inline model-local functions
+    layout: Layout | None = None  # what images at the inputs and outputs shall be; None: as they are
+    layout_functions: bool = True  # whether operators of the wanted layout may be model-local functions
+
+
+def stages(request: Request) -> tuple[tuple[Pass, ...], ...]:
+    """The stages of a request, each cut to its level and without what is skipped."""
+    found = (_prepare(request), STANDARD, TARGETS[request.target], _layout(request), FINISH)
+    return tuple(select(stage, request.level, request.skip) for stage in found if stage)
+
+
+def _prepare(request: Request) -> tuple[Pass, ...]:
+    """What must come before everything else."""
+    return ()
+
+
+def _layout(request: Request) -> tuple[Pass, ...]:
+    """What turns the graph's layout."""
+    return ()
+
+
+def _every_pass() -> tuple[Pass, ...]:
+    everything = Request(opset=1, inline=True, layout="nhwc")
+    targets = (step for target in TARGET_NAMES for step in TARGETS[target])
+    return (*_prepare(everything), *STANDARD, *targets, *_layout(everything), *FINISH)
+
+
 def names() -> tuple[str, ...]:
     """The names that `--skip` takes, in order."""
-    return tuple(step.name for step in (*STANDARD, *FINISH))
+    return tuple(dict.fromkeys(step.name for step in _every_pass()))
 
 
 def select(stage: tuple[Pass, ...], level: int, skip: frozenset[str]) -> tuple[Pass, ...]:
@@ -81,4 +136,9 @@ def select(stage: tuple[Pass, ...], level: int, skip: frozenset[str]) -> tuple[P
 
 def rules() -> tuple[Rule, ...]:
     """Every rule of every pass."""
-    return tuple(rule for step in (*STANDARD, *FINISH) for rule in step.rules)
+    return tuple(dict.fromkeys(rule for step in _every_pass() for rule in step.rules))
+
+
+def passes_named(name: str) -> tuple[Pass, ...]:
+    """The passes of that name."""
+    return tuple(step for step in _every_pass() if step.name == name)

@@ -64,9 +64,7 @@ def _graphs(model: ir.Model) -> Iterator[tuple[str, ir.Graph]]:
 
 def _partners(model: ir.Model, other: ir.Model) -> Iterator[tuple[ir.Node, ir.Node | None]]:
     """Each node with the node of the other model that computes one of its values, if any does."""
-    theirs = {
-        (place, name): node for place, graph in _graphs(other) for node in graph for name in _outputs(node)
-    }
+    theirs = {(place, name): node for place, graph in _graphs(other) for node in graph for name in _outputs(node)}
     for place, graph in _graphs(model):
         for node in graph:
             yield node, next((theirs[place, name] for name in _outputs(node) if (place, name) in theirs), None)

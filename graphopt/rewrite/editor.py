@@ -187,6 +187,7 @@ class Editor:
 
     def _insert(self, node: ir.Node, before: ir.Node) -> None:
         assert before.graph is not None, "new nodes are put before a node that is in a graph"
+        self.facts.import_domain(before.graph, node.domain)
         if not node.name:
             node.name = self.unique(f"{before.outputs[0].name}/{node.op_type}")
         for output in node.outputs:
@@ -264,6 +265,10 @@ class Editor:
     def replace_value(self, old: ir.Value, new: ir.Value) -> None:
         """Let every reader of `old`, and the graph's outputs, use `new`; `new` takes over the name of an output."""
         known_old, known_new = self.facts.known(old), self.facts.known(new)
+        if known_new.shape is None and known_old.shape is not None:
+            # The new value is equal to the old one, whether or not anybody can infer what its operator gives.
+            known_new = known_old
+            self.facts.set_known(new, known_old)
         readers = list(old.consumers())
         if old.is_graph_output():
             graph = old.graph

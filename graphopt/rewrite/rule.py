@@ -123,9 +123,11 @@ class Match:
         attributes: Mapping[str, AttributeValue | None] | None = None,
         outputs: int = 1,
         like: ir.Node | None = None,
+        domain: str = "",
     ) -> ir.Value:
-        """A new standard node; attributes with the value None are left out; `like` also copies a node's attributes."""
-        return self.node_of(op_type, *inputs, attributes=attributes, outputs=outputs, like=like).outputs[0]
+        """A new node; attributes with the value None are left out; `like` also copies a node's attributes."""
+        made = self.node_of(op_type, *inputs, attributes=attributes, outputs=outputs, like=like, domain=domain)
+        return made.outputs[0]
 
     def node_of(
         self,
@@ -134,6 +136,7 @@ class Match:
         attributes: Mapping[str, AttributeValue | None] | None = None,
         outputs: int = 1,
         like: ir.Node | None = None,
+        domain: str = "",
     ) -> ir.Node:
         """As `op`, giving the node, for operators with several outputs."""
         merged: dict[str, ir.Attr] = {} if like is None else dict(like.attributes)
@@ -144,7 +147,7 @@ class Match:
         trimmed = list(inputs)
         while trimmed and trimmed[-1] is None:
             trimmed.pop()
-        node = ir.Node("", op_type, trimmed, merged, num_outputs=outputs)
+        node = ir.Node(domain, op_type, trimmed, merged, num_outputs=outputs)
         self.facts.adopt(node, self.root)
         self.new_nodes.append(node)
         return node
