@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 
 import graphopt
-from graphopt.rewrite.editor import PROVENANCE
+from graphopt.rewrite.provenance import PROVENANCE
 from tests import support
 
 

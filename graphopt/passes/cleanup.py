@@ -28,7 +28,7 @@ def lift_constants(editor: Editor, worklist: Sequence[ir.Node]) -> None:
         tensor = constants.of_constant_node(node)
         if tensor is None:
             continue  # a sparse tensor
-        if not editor.accept("lift-constants", value, [nodes.describe(node)], ()):
+        if not editor.accept("lift-constants", value, [node]):
             continue
         name = value.name
         value.name = None
@@ -52,7 +52,7 @@ def remove_dead_nodes(editor: Editor, worklist: Sequence[ir.Node]) -> None:
         if node.graph is None or not editor.is_dead(node):
             continue
         site = node.outputs[0] if node.outputs else node.name or ""
-        if editor.accept("remove-dead-nodes", site, [nodes.describe(node)], ()):
+        if editor.accept("remove-dead-nodes", site, [node]):
             editor.sweep([node])
 
 
@@ -69,7 +69,7 @@ def drop_unused_outputs(editor: Editor, worklist: Sequence[ir.Node]) -> None:
             keep -= 1
         if keep == len(node.outputs) or keep < _least_outputs(node, editor.facts.opset(node)):
             continue
-        if editor.accept("drop-unused-outputs", node.outputs[0], [nodes.describe(node)], ()):
+        if editor.accept("drop-unused-outputs", node.outputs[0], [node], [node], reason=_dropping(node, keep)):
             node.resize_outputs(keep)
 
 
@@ -86,12 +86,18 @@ def _drop_results_of_subgraphs(editor: Editor, node: ir.Node) -> None:
     while keep > least and not nodes.is_used(node.outputs[keep - 1]):
         keep -= 1
     dropped = len(node.outputs) - keep
-    if not dropped or not editor.accept("drop-unused-outputs", node.outputs[0], [nodes.describe(node)], ()):
+    if not dropped or not editor.accept(
+        "drop-unused-outputs", node.outputs[0], [node], [node], reason=_dropping(node, keep)
+    ):
         return
     for graph in nodes.subgraphs(node):
         producers = [graph.outputs.pop().producer() for _ in range(dropped)]
         editor.sweep(producer for producer in producers if producer is not None)
     node.resize_outputs(keep)
+
+
+def _dropping(node: ir.Node, keep: int) -> str:
+    return f"nothing reads {', '.join(repr(output.name) for output in node.outputs[keep:])}"
 
 
 def _least_outputs(node: ir.Node, opset: int) -> int:

@@ -36,7 +36,12 @@ def resolve_constant_if(editor: Editor, worklist: Sequence[ir.Node]) -> None:
             continue
         if len(set(branch.outputs)) < len(branch.outputs) and any(o.is_graph_output() for o in node.outputs):
             continue
-        if editor.accept("resolve-constant-if", node.outputs[0], [nodes.describe(node)], ()):
+        if editor.accept(
+            "resolve-constant-if",
+            node.outputs[0],
+            [node],
+            reason=f"the condition is always {'true' if condition else 'false'}",
+        ):
             _inline(editor, node, branch)
 
 

@@ -132,6 +132,8 @@ class _Folder:
         if growth > self.editor.budget:
             return False
         match = Match(node, bind(node), self.facts)
+        freeing = f", {freed:,} bytes become superfluous" if written > ALWAYS else ""
+        match.because(f"{written:,} bytes are written{freeing}")
         try:
             replacements = [self._written(match, output, output in outputs) for output in node.outputs]
             done = self.editor.apply(RULE, match, replacements)

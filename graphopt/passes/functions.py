@@ -36,7 +36,7 @@ def _bind(editor: Editor, function: ir.Function, call: ir.Node) -> None:
                 continue
             site = node.outputs[0] if node.outputs else node.name or ""
             if not editor.accept(
-                "bind-attributes", site, [nodes.describe(node)], [f"{name} as in {nodes.describe(call)}"]
+                "bind-attributes", site, [node], [node], reason=f"{name} as in {nodes.describe(call)}"
             ):
                 continue
             wanted = attribute.ref_attr_name or ""

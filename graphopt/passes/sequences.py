@@ -99,11 +99,11 @@ def _split(editor: Editor, match: Match) -> None:
     named = [place % count for place, reader in zip(places, readers, strict=True) if reader.outputs[0] in results]
     match.require(len(set(named)) == len(named), "one part is returned under two names")
     parts = _parts(match, source, axis, sizes) if keep else _members(match, source, axis, places, count)
-    before = [nodes.describe(node), *(nodes.describe(reader) for reader in readers)]
-    if not editor.accept(RULE, sequence, before, [new.op_type for new in match.new_nodes]):
+    before = [node, *dict.fromkeys(readers)]
+    if not editor.accept(RULE, sequence, before, match.new_nodes):
         editor.discard(match)
         return
-    editor.insert(match)
+    editor.insert(match, RULE, before)
     for place, reader in zip(places, readers, strict=True):
         editor.replace_value(reader.outputs[0], parts[place % count])
     editor.sweep(readers)

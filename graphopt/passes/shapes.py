@@ -108,7 +108,7 @@ def merge_equal_contents(editor: Editor, worklist: Sequence[ir.Node]) -> None:
                 and producer.inputs == node.inputs
             ):
                 continue  # common subexpressions have a pass of their own
-            if editor.accept("merge-equal-contents", value, [nodes.describe(node)], [nodes.describe(producer)]):
+            if editor.accept("merge-equal-contents", value, [node], [producer]):
                 editor.replace_value(value, other)
                 editor.sweep([node])
 

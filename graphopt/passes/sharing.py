@@ -83,7 +83,11 @@ def _merge(editor: Editor, node: ir.Node, first: ir.Node) -> bool:
     if any(old.is_graph_output() and (new.is_graph_output() or old.graph is not new.graph) for old, new in pairs):
         return False
     if not pairs or not editor.accept(
-        "merge-common-subexpressions", node.outputs[0], [nodes.describe(node)], [nodes.describe(first)]
+        "merge-common-subexpressions",
+        node.outputs[0],
+        [node],
+        [first],
+        reason=f"{nodes.describe(first)} computes the same",
     ):
         return False
     for old, new in pairs:
@@ -119,7 +123,9 @@ def _share_group(editor: Editor, group: Sequence[ir.Value]) -> None:
         twin = next((other for other in alike if _equal(other.const_value, tensor)), None)
         if twin is None:
             alike.append(value)
-        elif not value.is_graph_input() and editor.accept("share-equal-initializers", value, (), ()):
+        elif not value.is_graph_input() and editor.accept(
+            "share-equal-initializers", value, reason=f"'{twin.name}' holds the same"
+        ):
             readers = value.consumers()
             value.replace_all_uses_with(twin)
             assert value.graph is not None and value.name is not None, "it is an initializer of a graph"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -16,7 +16,7 @@ import onnx_ir as ir
 from graphopt.model import nodes
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.pattern import Miss, match
-from graphopt.rewrite.record import PassRecord
+from graphopt.rewrite.record import LeftAlone, PassRecord
 from graphopt.rewrite.rule import Match, Refused, Rule, bind
 
 MAX_ROUNDS = 20
@@ -38,6 +38,8 @@ class Pass:
     level: int
     rules: tuple[Rule, ...] = ()
     run: Callable[[Editor, Sequence[ir.Node]], None] | None = None
+    # Why the function leaves nodes alone, as `graphopt explain` asks of a finished model; a rule says so by itself.
+    why: Callable[[Editor, Sequence[ir.Node]], Mapping[ir.Node, LeftAlone]] | None = None
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ def run_passes(
                 _run_function(editor, step, worklist)
             else:
                 run_rules(editor, step.rules, worklist)
+            editor.journal.settle()
             place.seconds += time.perf_counter() - started
             done = len(editor.log) - count
             place.rewrites += done

@@ -14,25 +14,31 @@ from graphopt.model import content, nodes
 from graphopt.model.dims import is_static, to_ir
 from graphopt.model.facts import Facts
 from graphopt.model.save import weight_bytes
-from graphopt.rewrite.record import Rewrite
+from graphopt.rewrite import provenance
+from graphopt.rewrite.journal import Journal
 from graphopt.rewrite.rule import Match, Refused
 
 # How much all constants together may add to the file: what folding writes out is bought from this.
 GROWTH_BYTES = 6144
 GROWTH_SHARE = 66  # one and a half hundredths of the weights
 FAN_OUT = 16  # readers that are followed further; keeps a run linear where a value is read everywhere
-PROVENANCE = "graphopt.from"  # metadata key on a node that stands for several
 
 
 class Editor:
     """Changes one model in place and keeps its facts, names and log right."""
 
     def __init__(
-        self, model: ir.Model, *, stop_after: int | None = None, blocked: frozenset[tuple[str, str]] = frozenset()
+        self,
+        model: ir.Model,
+        *,
+        stop_after: int | None = None,
+        blocked: frozenset[tuple[str, str]] = frozenset(),
+        sketches: bool = False,
     ) -> None:
         self.model = model
         self.facts = Facts(model)
-        self.log: list[Rewrite] = []
+        self.journal = Journal(sketches=sketches)
+        self.log = self.journal.log
         self.touched: list[ir.Node] = []
         self.stop_after = stop_after
         self.blocked = blocked
@@ -65,13 +71,23 @@ class Editor:
 
     # -- the gate -------------------------------------------------------------------------------------------------
 
-    def accept(self, rule: str, site: ir.Value | str, before: Sequence[str] = (), after: Sequence[str] = ()) -> bool:
-        """Whether the change may happen; a change that may is numbered and logged."""
+    def accept(
+        self,
+        rule: str,
+        site: ir.Value | str,
+        before: Sequence[ir.Node | str] = (),
+        after: Sequence[ir.Node | str] = (),
+        *,
+        reason: str | None = None,
+    ) -> bool:
+        """Whether the change may happen; a change that may is numbered and logged.
+
+        Nodes are described by the editor: those before at once, those after when they have their names.
+        """
         name = site if isinstance(site, str) else (site.name or "")
         if self.finished or self.is_blocked(rule, name):
             return False
-        record = Rewrite(len(self.log) + 1, self.pass_name, rule, name, tuple(before), tuple(after))
-        self.log.append(record)
+        self.journal.write(self.pass_name, rule, site, before, after, reason)
         return True
 
     def is_blocked(self, rule: str, site: str) -> bool:
@@ -127,9 +143,7 @@ class Editor:
                 if len(match.binding.inner) < 2:
                     raise Refused(f"'{new.name}' would have to be renamed to the graph output '{old.name}'")
                 values[index] = match.op("Identity", new)  # still fewer nodes than were matched
-        before = [nodes.describe(node) for node in match.binding.inner]
-        after = [node.op_type for node in match.new_nodes]
-        if not self.accept(rule, root.outputs[0], before, after):
+        if not self.accept(rule, root.outputs[0], match.binding.inner, match.new_nodes, reason=match.reason):
             self.discard(match)
             return False
         graph = root.graph
@@ -138,7 +152,7 @@ class Editor:
             if constant.uses() or constant in values:
                 added = self.add_constant(graph, constant, root)
                 values = [added if value is constant else value for value in values]
-        self._describe(rule, match, values)
+        provenance.inherit(rule, match, values)
         for node in match.new_nodes:
             self._insert(node, root)
         for old, new in zip(root.outputs, values, strict=True):
@@ -150,10 +164,15 @@ class Editor:
         self.touched.extend(n for n in neighbours if n is not None and n.graph is not None)
         return True
 
-    def insert(self, match: Match) -> None:
-        """Put a match's new nodes and constants in front of its root, for a pass that then replaces values itself."""
+    def insert(self, match: Match, rule: str | None = None, sources: Sequence[ir.Node] = ()) -> None:
+        """Put a match's new nodes and constants in front of its root, for a pass that then replaces values itself.
+
+        With `rule`, the last new node says that it stands for `sources`.
+        """
         graph = match.root.graph
         assert graph is not None, "a match lies in a graph"
+        if rule is not None and match.new_nodes:
+            provenance.trace(rule, match.new_nodes[-1], sources)
         for constant in match.new_constants:
             if constant.uses():
                 self.add_constant(graph, constant, match.root)
@@ -169,22 +188,6 @@ class Editor:
         for constant in match.new_constants:
             self.facts.forget(constant)
 
-    def _describe(self, rule: str, match: Match, values: Sequence[ir.Value | None]) -> None:
-        """Hand on name, doc string and metadata of the replaced nodes and say where the new one came from."""
-        main = next((v.producer() for v in values if v is not None and v.producer() in match.new_nodes), None)
-        if main is None:
-            return
-        root = match.root
-        main.name, root.name = root.name, None
-        main.doc_string = root.doc_string
-        for node in reversed(match.binding.inner):
-            main.metadata_props.update(node.metadata_props)
-        sources = [node.name for node in match.binding.inner if node is not root and node.name]
-        earlier = main.metadata_props.get(PROVENANCE)
-        if sources or main.op_type != root.op_type:
-            line = f"{rule}({', '.join(filter(None, [root.op_type, *sources]))})"
-            main.metadata_props[PROVENANCE] = line if earlier is None else f"{earlier}; {line}"
-
     def _insert(self, node: ir.Node, before: ir.Node) -> None:
         assert before.graph is not None, "new nodes are put before a node that is in a graph"
         self.facts.import_domain(before.graph, node.domain)
@@ -194,6 +197,7 @@ class Editor:
             if not output.name:
                 output.name = self.unique(f"{node.name}_output")
         before.graph.insert_before(before, node)
+        self.journal.inserted(node)
         for output in node.outputs:
             self._describe_value(output)
 

@@ -48,15 +48,19 @@ def optimize_verified(
     stop_after: int | None = None,
     seconds: float | None,
     progress: Progress | None = None,
+    sketches: bool = False,
 ) -> Outcome:
-    """Run the stages on a copy of `original`; with `seconds` not None, check the result and roll back what is wrong."""
+    """Run the stages on a copy of `original`; with `seconds` not None, check the result and roll back what is wrong.
+
+    With `sketches` the first rewrites of each rule are drawn: their records show the graph around them.
+    """
     blocked: set[tuple[str, str]] = set()
     rolled_back: list[Rollback] = []
 
     def run(limit: int | None) -> _Run:
         while True:
             try:
-                return _run(original, stages, limit, frozenset(blocked), progress)
+                return _run(original, stages, limit, frozenset(blocked), progress, sketches)
             except BrokenRewrite as broken:
                 blocked.add((broken.rule, broken.site))
                 rolled_back.append(Rollback(broken.rule, broken.site, broken.reason))
@@ -93,8 +97,9 @@ def _run(
     limit: int | None,
     blocked: frozenset[tuple[str, str]],
     progress: Progress | None,
+    sketches: bool,
 ) -> _Run:
-    editor = Editor(original.clone(), stop_after=limit, blocked=blocked)
+    editor = Editor(original.clone(), stop_after=limit, blocked=blocked, sketches=sketches)
     records: list[PassRecord] = []
     for stage in stages:
         records.extend(run_passes(editor, stage, progress))

@@ -1,8 +1,26 @@
-"""What the rewriter writes down: one record per rewrite, one per pass, one per rollback."""
+"""What the rewriter writes down: one record per rewrite, one per pass, one per rollback; on request small drawings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A node of a sketch."""
+
+    op_type: str
+    name: str
+    changed: bool  # taken away or put in by the rewrite; else a neighbour
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """The graph around a rewrite: dots by their positions, and who reads whom."""
+
+    dots: tuple[Dot, ...]
+    arrows: tuple[tuple[int, int], ...]  # positions of producer and reader
+    left_out: int  # neighbours that are not drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +32,9 @@ class Rewrite:
     rule: str
     site: str  # name of the value at which the rule fired; stable from run to run
     before: tuple[str, ...]  # the nodes that were matched, as "Op 'name'"
-    after: tuple[str, ...]  # the nodes put in their place
+    after: tuple[str, ...]  # the nodes put in their place, likewise
+    reason: str | None = None  # what the rule says of this one place, beyond what its docstring says of all
+    sketches: tuple[Sketch, Sketch] | None = None  # before and after; None where no drawing was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +55,11 @@ class Rollback:
     rule: str
     site: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """Why a pass left a node alone."""
+
+    reason: str
+    near: bool  # what the pass looks for was there, and a condition refused

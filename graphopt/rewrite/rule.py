@@ -44,6 +44,7 @@ class Match:
         self.new_nodes: list[ir.Node] = []
         self.new_constants: list[ir.Value] = []
         self.opset = facts.opset(root)
+        self.reason: str | None = None
 
     def __getitem__(self, name: str) -> ir.Value:
         return self.binding.values[name]
@@ -67,6 +68,10 @@ class Match:
     def refuse(self, reason: str) -> NoReturn:
         """Refuse."""
         raise Refused(reason)
+
+    def because(self, reason: str) -> None:
+        """What a report shall say of this one place: a number or a name that the docstring cannot know."""
+        self.reason = reason
 
     def shape(self, value: ir.Value | str) -> dims.Dims:
         """The dims of a value (or of what a name is bound to); refuses when they are unknown."""

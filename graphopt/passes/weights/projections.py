@@ -103,6 +103,8 @@ def _merge(editor: Editor, match: Match, source: ir.Value, found: Sequence[_Proj
     root = match.root
     match.require(not nodes.has_reference_attributes(root), "it has open attributes")
     rank = match.rank(source)
+    ends = [node for projection in found if (node := projection.end.producer()) is not None]
+    sources = list(dict.fromkeys([*(projection.product for projection in found), *ends]))
     match.require(rank >= 2, "a vector has no rows")
     kind = match.dtype(found[0].weight)
     match.require(not editor.is_blocked(RULE, root.outputs[0].name or ""), "it was taken back before")
@@ -120,13 +122,11 @@ def _merge(editor: Editor, match: Match, source: ir.Value, found: Sequence[_Proj
     else:
         given = match.ints_constant(*sizes)
         split = match.node_of("Split", value, given, attributes={"axis": rank - 1}, outputs=len(sizes))
-    before = [nodes.describe(projection.product) for projection in found]
-    if not editor.accept(RULE, root.outputs[0], before, [node.op_type for node in match.new_nodes]):
+    if not editor.accept(RULE, root.outputs[0], sources, match.new_nodes):
         editor.discard(match)
         return
-    editor.insert(match)
-    ends = [projection.end.producer() for projection in found]
+    editor.insert(match, RULE, sources)
     for projection, part in zip(found, split.outputs, strict=True):
         editor.replace_value(projection.end, part)
     editor.touched.extend(match.new_nodes)
-    editor.sweep([node for node in ends if node is not None])
+    editor.sweep(ends)
