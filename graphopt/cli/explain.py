@@ -72,7 +72,10 @@ def _of_rule(result: api.OptimizeResult, name: str, source: str, level: int) -> 
     rules = [rule for rule in pipeline.rules() if rule.name == name]
     steps = list(pipeline.passes_named(name))
     text = rules[0].doc if rules else _doc(steps[0])
-    missed = tuple(_reasons(explainer, rule, explainer.nodes) for rule in rules[:1])
+    if rules:
+        missed: tuple[RuleReasons, ...] = (_reasons(explainer, rules[0], explainer.nodes),)
+    else:
+        missed = tuple(_left_alone(explainer, step, explainer.nodes) for step in steps if step.why is not None)
     too_high = rules[0].level if rules else steps[0].level
     if too_high > level:
         text += f"\n\nNot run at level {level}: it needs --level {too_high}."
@@ -99,7 +102,11 @@ def _of_node(result: api.OptimizeResult, node: ir.Node, name: str, source: str, 
         same = final.op_type == node.op_type
         text = f"{describe(node)} is {'still' if same else f'now {describe(final)}'} in the optimized model."
         rules = dict.fromkeys(rule for rule in pipeline.rules() if rule.level <= level and is_anchored_at(rule, final))
-        missed = tuple(_reasons(explainer, rule, [final]) for rule in rules)
+        asked = [_left_alone(explainer, step, [final]) for step in pipeline.every_pass() if step.level <= level]
+        missed = (
+            *(item for item in asked if item.reasons),
+            *(_reasons(explainer, rule, [final]) for rule in rules),
+        )
     return ExplainRecord(
         model=source,
         subject="node",
@@ -120,6 +127,13 @@ def _reasons(explainer: Explainer, rule: Rule, where: Sequence[ir.Node]) -> Rule
     return RuleReasons(
         rule.name, rule.level, rule.doc,
         tuple(convert.reason_line(reason) for reason in explainer.reasons(rule, where)),
+    )  # fmt: skip
+
+
+def _left_alone(explainer: Explainer, step: Pass, where: Sequence[ir.Node]) -> RuleReasons:
+    return RuleReasons(
+        step.name, step.level, _doc(step),
+        tuple(convert.reason_line(reason) for reason in explainer.left_alone(step, where)),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from graphopt.model import constants, nodes
 from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.record import LeftAlone
 from graphopt.rewrite.rule import Match, bind
 
 
@@ -46,6 +47,17 @@ def lift_constants(editor: Editor, worklist: Sequence[ir.Node]) -> None:
         editor.touched.extend(readers)
 
 
+def why_not_lifted(editor: Editor, listed: Sequence[ir.Node]) -> Mapping[ir.Node, LeftAlone]:
+    """For each Constant that stays: where it is, or what it holds."""
+    found: dict[ir.Node, LeftAlone] = {}
+    for node in listed:
+        if node.op_type == "Constant" and nodes.is_standard(node) and node.graph is not None:
+            inside = editor.is_in_function(node.graph)
+            reason = "functions have no initializers" if inside else "its value is sparse, or given by a caller"
+            found[node] = LeftAlone(reason, True)
+    return found
+
+
 def remove_dead_nodes(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     """A node whose outputs nothing reads  -->  nothing. Custom operators stay: they may have effects."""
     for node in reversed(worklist):
@@ -54,6 +66,20 @@ def remove_dead_nodes(editor: Editor, worklist: Sequence[ir.Node]) -> None:
         site = node.outputs[0] if node.outputs else node.name or ""
         if editor.accept("remove-dead-nodes", site, [node]):
             editor.sweep([node])
+
+
+def why_not_removed(editor: Editor, listed: Sequence[ir.Node]) -> Mapping[ir.Node, LeftAlone]:
+    """For each node: who reads it, or that it may have effects."""
+    found: dict[ir.Node, LeftAlone] = {}
+    for node in listed:
+        used = next(iter(nodes.used_outputs(node)), None)
+        if used is None:
+            found[node] = LeftAlone("nothing reads it, but a custom operator may have effects", True)
+        elif used.is_graph_output():
+            found[node] = LeftAlone(f"'{used.name}' is an output of the graph", False)
+        else:
+            found[node] = LeftAlone(f"{nodes.describe(used.consumers()[0])} reads '{used.name}'", False)
+    return found
 
 
 def drop_unused_outputs(editor: Editor, worklist: Sequence[ir.Node]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.record import LeftAlone
 
 
 def resolve_constant_if(editor: Editor, worklist: Sequence[ir.Node]) -> None:
@@ -43,6 +44,17 @@ def resolve_constant_if(editor: Editor, worklist: Sequence[ir.Node]) -> None:
             reason=f"the condition is always {'true' if condition else 'false'}",
         ):
             _inline(editor, node, branch)
+
+
+def why_not_resolved(editor: Editor, listed: Sequence[ir.Node]) -> Mapping[ir.Node, LeftAlone]:
+    """For each If: its condition is not constant, or the branch's result cannot take the output's name."""
+    found: dict[ir.Node, LeftAlone] = {}
+    for node in listed:
+        if node.op_type == "If" and nodes.is_standard(node) and node.inputs[0] is not None:
+            known = editor.facts.is_constant(node.inputs[0]) or editor.facts.content(node.inputs[0]) is not None
+            reason = "the branch's result cannot take the name of the graph's output"
+            found[node] = LeftAlone(reason if known else f"its condition '{node.inputs[0].name}' is not constant", True)
+    return found
 
 
 def _inline(editor: Editor, node: ir.Node, branch: ir.Graph) -> None:

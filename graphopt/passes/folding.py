@@ -9,14 +9,15 @@ value is refused its node stays, and the node's own inputs become the frontier.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import constants, nodes
 from graphopt.model.evaluate import evaluate, evaluate_together
-from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.editor import GROWTH_BYTES, GROWTH_SHARE, Editor
+from graphopt.rewrite.record import LeftAlone
 from graphopt.rewrite.rule import SPLAT_BYTES, Match, Refused, bind
 
 RULE = "fold-constants"
@@ -46,6 +47,68 @@ def fold_constants(editor: Editor, worklist: Sequence[ir.Node]) -> None:
         outputs = [output for output in node.outputs if output in wanted]
         if outputs and node.graph is not None and not folder.fold(node, outputs):
             wanted.update(dict.fromkeys(value for value in node.inputs if value is not None))
+
+
+def why_not_folded(editor: Editor, listed: Sequence[ir.Node]) -> Mapping[ir.Node, LeftAlone]:
+    """What keeps each node from being folded: an input that is not constant, or what its value would cost."""
+    cone = _cone(editor, listed)
+    folder = _Folder(editor, cone)
+    editor.budget = 0  # what is left unfolded in a finished model cost more than the run had left
+    origins: dict[ir.Value, ir.Value] = {}
+    found: dict[ir.Node, LeftAlone] = {}
+    for node in listed:
+        if node in cone:
+            found[node] = LeftAlone(folder.refusal(node), True)
+        else:
+            found[node] = LeftAlone(_why_not_constant(editor, node, cone, origins), False)
+    return found
+
+
+def _why_not_constant(
+    editor: Editor, node: ir.Node, cone: Mapping[ir.Node, None], origins: dict[ir.Value, ir.Value]
+) -> str:
+    varying = next((v for v in node.inputs if v is not None and not _is_fixed(editor, v, cone)), None)
+    if varying is not None:
+        return _why_varying(editor, varying, origins)
+    if node.op_type in NEVER:
+        return "a Constant is folded already" if node.op_type == "Constant" else "dequantized weights are never folded"
+    if node.domain not in ("", "ai.onnx.ml"):
+        return f"nothing here can compute operators of the domain '{node.domain}'"
+    if nodes.has_reference_attributes(node):
+        return "an attribute is given by the function's caller"
+    if nodes.has_subgraphs(node):
+        return "it holds a graph"
+    if not node.inputs:
+        return "it has no inputs"
+    return "it may give another result in each run"
+
+
+def _is_fixed(editor: Editor, value: ir.Value, cone: Mapping[ir.Node, None]) -> bool:
+    return value.producer() in cone or editor.facts.is_constant(value)
+
+
+def _why_varying(editor: Editor, value: ir.Value, origins: dict[ir.Value, ir.Value]) -> str:
+    """What the value comes from, seen along the first inputs that are not constant; `origins` remembers the way."""
+    way, current = [], value
+    while current not in origins:
+        way.append(current)
+        maker = current.producer()
+        inputs = () if maker is None else maker.inputs
+        above = next((v for v in inputs if v is not None and not editor.facts.is_constant(v)), None)
+        if above is None:
+            origins[current] = current
+        else:
+            current = above
+    origin = origins[current]
+    origins.update(dict.fromkeys(way, origin))
+    maker = origin.producer()
+    if maker is not None:
+        depends = "is given by" if origin is value else "depends on"
+        return f"'{value.name}' {depends} {nodes.describe(maker)}, which is not constant"
+    if origin is not value:
+        return f"'{value.name}' depends on '{origin.name}', an input of the graph"
+    default = ", whose default a caller may override" if value.is_initializer() else ""
+    return f"'{value.name}' is an input of the graph{default}"
 
 
 def _cone(editor: Editor, worklist: Sequence[ir.Node]) -> dict[ir.Node, None]:
@@ -104,33 +167,50 @@ class _Folder:
         self.credited: set[ir.Value] = set()
         self.passed: set[ir.Node] = set()
 
+    def refusal(self, node: ir.Node) -> str:
+        """Why the node's value is not written out."""
+        try:
+            self._fold(node, [output for output in node.outputs if nodes.is_used(output)])
+        except Refused as refused:
+            return str(refused)
+        return "its value could be written out, but was not: the run was cut short, or it was taken back"
+
     def fold(self, node: ir.Node, outputs: Sequence[ir.Value]) -> bool:
         """Write the node's wanted outputs out; False when that is refused."""
+        try:
+            return self._fold(node, outputs)
+        except Refused:
+            return False
+
+    def _fold(self, node: ir.Node, outputs: Sequence[ir.Value]) -> bool:
         for output in outputs:
             shape, dtype = self.facts.static_shape(output), self.facts.dtype(output)
             expands = node.op_type in ("Expand", "ConstantOfShape", "Tile", "Range")
             if shape is None or dtype is None or dtype == ir.DataType.STRING or expands:
                 continue
             if np.prod(shape) * dtype.itemsize > LARGEST:
-                return False
+                raise Refused(f"its value is larger than {LARGEST >> 20} MB")
         if any(self.facts.dtype(output) in HALF for output in outputs):
             self._evaluate_together(node)
         arrays = [self.value(output) for output in outputs]
         if any(array is None for array in arrays):
-            return False
+            raise Refused("its value cannot be computed here")
         known = [array for array in arrays if array is not None]
         # What only repeats stays: its reader may broadcast by itself. The last pass writes the small ones out.
         if _repeats(node, known[0]) and known[0].nbytes > ALWAYS:
-            return False
+            raise Refused("it repeats a few numbers; written out it would only take more bytes")
         written = sum(
             0 if constants.is_splat(array) and array.nbytes > SPLAT_BYTES else array.nbytes for array in known
         )
         if any(constants.is_splat(a) and a.nbytes > LARGEST for a in known) and self.facts.opset(node) < 9:
-            return False
+            raise Refused("its value is one repeated number, and the opset has no ConstantOfShape")
         freed, credited, passed = self._freed(node) if written > ALWAYS else (written, set(), set())
         growth = written - freed
         if growth > self.editor.budget:
-            return False
+            raise Refused(
+                f"written out it would make the file {growth:,} bytes larger; all folding together may add "
+                f"{GROWTH_BYTES:,} bytes and one {GROWTH_SHARE}th of the weights"
+            )
         match = Match(node, bind(node), self.facts)
         freeing = f", {freed:,} bytes become superfluous" if written > ALWAYS else ""
         match.because(f"{written:,} bytes are written{freeing}")
@@ -139,7 +219,7 @@ class _Folder:
             done = self.editor.apply(RULE, match, replacements)
         except Refused:
             self.editor.discard(match)
-            return False
+            raise
         if done:
             self.credited |= credited
             self.passed |= passed

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.record import LeftAlone
 
 
 def bind_attributes(editor: Editor, worklist: Sequence[ir.Node]) -> None:
@@ -16,15 +17,31 @@ def bind_attributes(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     The call keeps its attributes and the function declares them still, so that whoever recognises the call by them
     goes on doing so. Functions called from several places are left alone; inlining is not this pass's work.
     """
+    for identifier, places in _calls(editor).items():
+        if len(places) == 1:
+            _bind(editor, editor.model.functions[identifier], places[0])
+
+
+def why_not_bound(editor: Editor, listed: Sequence[ir.Node]) -> Mapping[ir.Node, LeftAlone]:
+    """For each node of a function with an open attribute: how often the function is called."""
+    wanted = {node for node in listed if nodes.has_reference_attributes(node)}
+    found: dict[ir.Node, LeftAlone] = {}
+    for identifier, places in _calls(editor).items() if wanted else ():
+        for node in nodes.nodes_of(editor.model.functions[identifier]):
+            if node in wanted:
+                found[node] = LeftAlone(f"the function is called in {len(places)} places", len(places) > 1)
+    return found
+
+
+def _calls(editor: Editor) -> dict[ir.OperatorIdentifier, list[ir.Node]]:
+    """Where each function is called."""
     functions = editor.model.functions
     calls: dict[ir.OperatorIdentifier, list[ir.Node]] = {identifier: [] for identifier in functions}
     for graph in editor.graphs() if functions else ():
         for node in graph:
             if node.op_identifier() in functions:
                 calls[node.op_identifier()].append(node)
-    for identifier, places in calls.items():
-        if len(places) == 1:
-            _bind(editor, functions[identifier], places[0])
+    return calls
 
 
 def _bind(editor: Editor, function: ir.Function, call: ir.Node) -> None:

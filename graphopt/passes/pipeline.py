@@ -35,19 +35,19 @@ from graphopt.rewrite.rule import Rule
 
 # Repeated until nothing changes.
 STANDARD: tuple[Pass, ...] = (
-    Pass("lift-constants", 0, run=cleanup.lift_constants),
-    Pass("remove-dead-nodes", 0, run=cleanup.remove_dead_nodes),
+    Pass("lift-constants", 0, run=cleanup.lift_constants, why=cleanup.why_not_lifted),
+    Pass("remove-dead-nodes", 0, run=cleanup.remove_dead_nodes, why=cleanup.why_not_removed),
     Pass("elimination", 0, elimination.RULES),
     Pass("share-equal-initializers", 0, run=sharing.share_equal_initializers),
-    Pass("bind-attributes", 1, run=functions.bind_attributes),
+    Pass("bind-attributes", 1, run=functions.bind_attributes, why=functions.why_not_bound),
     Pass("shape-arithmetic", 1, shapes.RULES),
     Pass("sequences", 1, sequences.RULES),
-    Pass("split-into-tensors", 1, run=sequences.split_into_tensors),
+    Pass("split-into-tensors", 1, run=sequences.split_into_tensors, why=sequences.why_not_split),
     # Before folding: what is expanded last need not be written out expanded.
     Pass("expand-last", 1, expand.RULES),
-    Pass("fold-constants", 1, run=folding.fold_constants),
-    Pass("resolve-constant-if", 1, run=conditionals.resolve_constant_if),
-    Pass("merge-common-subexpressions", 1, run=sharing.merge_common_subexpressions),
+    Pass("fold-constants", 1, run=folding.fold_constants, why=folding.why_not_folded),
+    Pass("resolve-constant-if", 1, run=conditionals.resolve_constant_if, why=conditionals.why_not_resolved),
+    Pass("merge-common-subexpressions", 1, run=sharing.merge_common_subexpressions, why=sharing.why_not_merged),
     Pass("merge-equal-contents", 1, run=shapes.merge_equal_contents),
     Pass("algebra", 1, algebra.RULES),
     Pass("quantization", 1, quantization.RULES),
@@ -56,8 +56,8 @@ STANDARD: tuple[Pass, ...] = (
     Pass("weights", 2, weights.RULES),
     # One product and a Split are fewer nodes than three products, and 1 to 2.5 % slower in ONNX Runtime on a CPU
     # (swin_tiny, bert_base, vit_s16, clip_text, t5_small, gpt2_kv; bench/latency.py), so they must be asked for.
-    Pass("merge-projections", 3, run=projections.merge_projections),
-    Pass("number-through-split", 2, run=shares.number_through_split),
+    Pass("merge-projections", 3, run=projections.merge_projections, why=projections.why_not_merged),
+    Pass("number-through-split", 2, run=shares.number_through_split, why=shares.why_not_moved),
     Pass("flat-gemm", 2, flat_gemm.RULES),
 )
 
@@ -109,7 +109,8 @@ def _layout(request: Request) -> tuple[Pass, ...]:
     return ()
 
 
-def _every_pass() -> tuple[Pass, ...]:
+def every_pass() -> tuple[Pass, ...]:
+    """Every pass that some request runs, in order."""
     everything = Request(opset=1, inline=True, layout="nhwc")
     targets = (step for target in TARGET_NAMES for step in TARGETS[target])
     return (*_prepare(everything), *STANDARD, *targets, *_layout(everything), *FINISH)
@@ -117,7 +118,7 @@ def _every_pass() -> tuple[Pass, ...]:
 
 def names() -> tuple[str, ...]:
     """The names that `--skip` takes, in order."""
-    return tuple(dict.fromkeys(step.name for step in _every_pass()))
+    return tuple(dict.fromkeys(step.name for step in every_pass()))
 
 
 def select(stage: tuple[Pass, ...], level: int, skip: frozenset[str]) -> tuple[Pass, ...]:
@@ -128,6 +129,7 @@ def select(stage: tuple[Pass, ...], level: int, skip: frozenset[str]) -> tuple[P
             step.level,
             tuple(rule for rule in step.rules if rule.level <= level and rule.name not in skip),
             step.run,
+            step.why,
         )
         for step in stage
         if step.level <= level and step.name not in skip
@@ -136,9 +138,9 @@ def select(stage: tuple[Pass, ...], level: int, skip: frozenset[str]) -> tuple[P
 
 def rules() -> tuple[Rule, ...]:
     """Every rule of every pass."""
-    return tuple(dict.fromkeys(rule for step in _every_pass() for rule in step.rules))
+    return tuple(dict.fromkeys(rule for step in every_pass() for rule in step.rules))
 
 
 def passes_named(name: str) -> tuple[Pass, ...]:
     """The passes of that name."""
-    return tuple(step for step in _every_pass() if step.name == name)
+    return tuple(step for step in every_pass() if step.name == name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -10,6 +10,7 @@ import onnx_ir as ir
 from graphopt.model import dims, nodes
 from graphopt.passes.operands import inner_node, operand
 from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.record import LeftAlone
 from graphopt.rewrite.rule import Match, Refused, Replacement, Rule, any_node, bind
 
 RULE = "split-into-tensors"
@@ -72,6 +73,20 @@ def split_into_tensors(editor: Editor, worklist: Sequence[ir.Node]) -> None:
                 _split(editor, match)
             except Refused:
                 editor.discard(match)
+
+
+def why_not_split(editor: Editor, listed: Sequence[ir.Node]) -> Mapping[ir.Node, LeftAlone]:
+    """For each SplitToSequence: the condition that does not hold."""
+    found: dict[ir.Node, LeftAlone] = {}
+    for node in listed:
+        if node.op_type == "SplitToSequence" and nodes.is_standard(node):
+            match = Match(node, bind(node), editor.facts)
+            try:
+                _split(editor, match)
+            except Refused as refused:
+                editor.discard(match)
+                found[node] = LeftAlone(str(refused), True)
+    return found
 
 
 def _split(editor: Editor, match: Match) -> None:

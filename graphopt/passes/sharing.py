@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
 from graphopt.model import constants, nodes
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.pattern import COMMUTATIVE
+from graphopt.rewrite.record import LeftAlone
 
 SAMPLE = 4096  # elements that decide whether two large tensors are worth comparing
 
@@ -41,6 +42,48 @@ def _merge_in(editor: Editor, graph: ir.Graph, outer: list[dict[Hashable, ir.Nod
         if first is None or first.graph is None:  # none yet, or swept away since
             table[key] = node
         elif not _merge(editor, node, first):
+            table.setdefault(key, node)
+
+
+def why_not_merged(editor: Editor, listed: Sequence[ir.Node]) -> Mapping[ir.Node, LeftAlone]:
+    """For each node: it must not be merged, has no twin, or is a graph output beside its twin."""
+    wanted = set(listed)
+    found: dict[ir.Node, LeftAlone] = {}
+    for graph in (editor.model.graph, *(function.graph for function in editor.model.functions.values())):
+        for node, twin, alike in _twins(editor, graph, []):
+            if node not in wanted:
+                continue
+            if twin is not None:
+                reason = f"{nodes.describe(twin)} computes the same, but both results have names that must stay"
+                found[node] = LeftAlone(reason, True)
+            elif nodes.has_subgraphs(node):
+                found[node] = LeftAlone("it holds a graph", False)
+            elif not editor.facts.is_pure(node):
+                found[node] = LeftAlone("it may give another result in each run", False)
+            elif alike is not None:
+                reason = f"{nodes.describe(alike)} reads the same, but the attributes differ"
+                found[node] = LeftAlone(reason, False)
+            else:
+                found[node] = LeftAlone("nothing before it computes the same", False)
+    return found
+
+
+def _twins(
+    editor: Editor, graph: ir.Graph, outer: list[dict[Hashable, ir.Node]]
+) -> Iterator[tuple[ir.Node, ir.Node | None, ir.Node | None]]:
+    """Each node with an earlier one that computes the same, and one that does so on the same inputs, if there are."""
+    table: dict[Hashable, ir.Node] = {}
+    scopes = [*outer, table]
+    readers: dict[Hashable, ir.Node] = {}
+    for node in graph:
+        for inner in nodes.subgraphs(node):
+            yield from _twins(editor, inner, scopes)
+        key = _key(editor, node)
+        inputs = (node.domain, node.op_type, tuple(node.inputs))
+        twin = None if key is None else next((scope[key] for scope in scopes if key in scope), None)
+        yield node, twin, readers.get(inputs)
+        readers.setdefault(inputs, node)
+        if key is not None:
             table.setdefault(key, node)
 
 

@@ -1,4 +1,4 @@
-"""Why a rule did not fire: what its pattern or a condition says at each place of the finished graph.
+"""Why a rule did not fire: what its pattern, a condition or its pass says at each place of the finished graph.
 
 Nothing is verified and nothing is changed: the rules are tried with the gate shut.
 """
@@ -6,16 +6,17 @@ Nothing is verified and nothing is changed: the rules are tried with the gate sh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from graphopt.model import nodes
-from graphopt.rewrite.driver import build
+from graphopt.rewrite.driver import Pass, build
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.pattern import Miss
-from graphopt.rewrite.record import Rewrite
+from graphopt.rewrite.record import LeftAlone, Rewrite
 from graphopt.rewrite.rule import Refused, Rule
 
 QUOTED = re.compile(r"'[^']*'")
@@ -28,6 +29,24 @@ class Reason:
 
     text: str
     nodes: tuple[str, ...]  # as "Op 'name'"
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """A rule, or a pass that is a function, that found what it looks for and was refused by a condition."""
+
+    name: str
+    pass_name: str
+    searching: bool  # it has no pattern and searches from single nodes, so that every refusal looks near
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NearMisses:
+    """All near misses of a finished model."""
+
+    found: tuple[NearMiss, ...]
+    complete: bool  # False: time was up before every rule had been asked
 
 
 class Explainer:
@@ -46,16 +65,59 @@ class Explainer:
 
         Reasons are equal when they differ only in the names they quote.
         """
-        found: dict[str, list[tuple[str, str]]] = {}
-        for node in where:
-            if is_anchored_at(rule, node):
-                text = self.reason(rule, node)
-                found.setdefault(QUOTED.sub("'...'", text), []).append((text, nodes.describe(node)))
-        ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
-        return tuple(
-            Reason(places[0][0] if len(places) == 1 else text, tuple(name for _, name in places))
-            for text, places in ordered
-        )
+        return _grouped((node, self.reason(rule, node)) for node in where if is_anchored_at(rule, node))
+
+    def left_alone(self, step: Pass, where: Sequence[ir.Node]) -> tuple[Reason, ...]:
+        """Why a pass that is a function leaves those of the nodes alone of which it can say so; grouped likewise."""
+        return _grouped((node, why.reason) for node, why in self._asked(step, where).items())
+
+    def near_misses(self, steps: Sequence[Pass], level: int, seconds: float) -> NearMisses:
+        """Where a pattern fits, or a pass found what it looks for, and a condition refused; in the passes' order."""
+        end = time.monotonic() + seconds
+        by_type: dict[str, list[ir.Node]] = {}
+        for node in self.nodes:
+            by_type.setdefault(node.op_type, []).append(node)
+        found: list[NearMiss] = []
+        for step in steps:
+            for rule in step.rules:
+                if rule.level > level:
+                    continue
+                kinds = by_type if "*" in rule.anchors else rule.anchors
+                refusals = []
+                for node in (node for kind in kinds for node in by_type.get(kind, ())):
+                    if time.monotonic() > end:
+                        return NearMisses(tuple(found), False)
+                    reason = self._refusal(rule, node)
+                    if reason is not None:
+                        refusals.append((node, reason))
+                if refusals:
+                    found.append(NearMiss(rule.name, step.name, rule.pattern is None, _grouped(refusals)))
+            near = [(node, why.reason) for node, why in self._asked(step, self.nodes).items() if why.near]
+            if near:
+                found.append(NearMiss(step.name, step.name, False, _grouped(near)))
+        return NearMisses(tuple(found), True)
+
+    def _refusal(self, rule: Rule, node: ir.Node) -> str | None:
+        """The condition that refuses the rule where its pattern fits."""
+        if not nodes.is_standard(node) or nodes.has_reference_attributes(node):
+            return None
+        try:
+            match, replacement = build(self._editor, rule, node)
+        except Refused as refusal:
+            return str(refusal)
+        except Miss:
+            return None
+        except Exception:  # the run has listed it as rolled back
+            return None
+        try:
+            self._editor.apply(rule.name, match, replacement)
+        except Refused as refusal:
+            self._editor.discard(match)
+            return str(refusal)
+        return FITS
+
+    def _asked(self, step: Pass, where: Sequence[ir.Node]) -> Mapping[ir.Node, LeftAlone]:
+        return {} if step.why is None else step.why(self._editor, where)
 
     def reason(self, rule: Rule, node: ir.Node) -> str:
         """Why the rule does not fire at this node."""
@@ -75,6 +137,17 @@ class Explainer:
             self._editor.discard(match)
             return str(refusal)
         return FITS
+
+
+def _grouped(places: Iterable[tuple[ir.Node, str]]) -> tuple[Reason, ...]:
+    """Equal reasons in one, most first."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for node, text in places:
+        found.setdefault(QUOTED.sub("'...'", text), []).append((text, nodes.describe(node)))
+    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(
+        Reason(items[0][0] if len(items) == 1 else text, tuple(name for _, name in items)) for text, items in ordered
+    )
 
 
 def is_anchored_at(rule: Rule, node: ir.Node) -> bool:

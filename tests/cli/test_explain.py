@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import graphopt
+from graphopt.model.nodes import describe
+from graphopt.passes import pipeline
+from graphopt.rewrite.explain import FITS, Explainer, is_anchored_at
 from tests import support
 from tests.cli.shell import Shell
 
@@ -98,3 +102,72 @@ def test_an_unknown_name_gets_the_nearest(two: Shell, options: tuple[str, ...], 
     answer = two.run("explain", "two.onnx", *options)
     assert answer.status == status
     assert message in answer.error
+
+
+@pytest.fixture
+def refused(shell: Shell) -> Shell:
+    """An outer product too large to write out, a twin that is an output, other attributes, and a random operator."""
+    shell.write("refused.onnx", support.model(
+        """g (float[n,200] x) => (float[n,200] y, float[n,200] z) {
+            big = Mul(column, row)
+            m = MatMul(x, big)
+            s = Softmax<axis = 1>(m)
+            t = Softmax<axis = 0>(m)
+            r = RandomNormalLike(t)
+            y = Add(s, r)
+            z = Add(s, t)
+        }""",
+        column=np.arange(200, dtype=np.float32).reshape(200, 1), row=np.arange(200, dtype=np.float32).reshape(1, 200),
+    ))  # fmt: skip
+    return shell
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ("big", "fold-constants did not fire: written out it would make the file 158,336 bytes larger; all folding"),
+        ("m", "fold-constants did not fire: 'x' is an input of the graph"),
+        ("s", "fold-constants did not fire: 'm' depends on 'x', an input of the graph"),
+        ("t", "merge-common-subexpressions did not fire: Softmax 's' reads the same, but the attributes differ"),
+        ("m", "merge-common-subexpressions did not fire: nothing before it computes the same"),
+        ("r", "merge-common-subexpressions did not fire: it may give another result in each run"),
+        ("r", "remove-dead-nodes did not fire: Add 'y' reads 'r'"),
+    ],
+)
+def test_a_pass_that_is_a_function_says_why_it_left_a_node_alone(refused: Shell, node: str, said: str) -> None:
+    assert said in refused.run("explain", "refused.onnx", "--node", node).out
+
+
+def test_too_few_projections_are_counted(shell: Shell) -> None:
+    shell.write("two.onnx", support.model(
+        "g (float[n,4] x) => (float[n,4] y, float[n,4] z) { y = MatMul(x, a) z = MatMul(x, b) }",
+        a=np.eye(4, dtype=np.float32), b=np.eye(4, k=1, dtype=np.float32),
+    ))  # fmt: skip
+    answer = shell.run("explain", "two.onnx", "--node", "y", "--level", "3")
+    assert "merge-projections did not fire: 2 such products read 'x'; there must be 3" in answer.out
+
+
+def test_a_pass_groups_why_it_left_nodes_alone(refused: Shell) -> None:
+    (missed,) = refused.run("explain", "refused.onnx", "--rule", "fold-constants", "--json").json["missed"]
+    assert missed["rule"] == "fold-constants"
+    reasons = {reason["reason"]: reason["nodes"] for reason in missed["reasons"]}
+    assert reasons["'...' depends on '...', an input of the graph"][0] == "Softmax 's'"
+
+
+def test_every_rule_and_pass_has_something_to_say(two: Shell) -> None:
+    """Each at its own level, so that it may fire; what fits and was not applied would be a fault."""
+    model = graphopt.load("two.onnx")
+    results = {level: graphopt.optimize(model, level=level, verify=False) for level in range(4)}
+    for rule in pipeline.rules():
+        result = results[rule.level]
+        explainer = Explainer(result.model)
+        anchored = [node for node in explainer.nodes if is_anchored_at(rule, node)]
+        reasons = explainer.reasons(rule, explainer.nodes)
+        assert sum(len(reason.nodes) for reason in reasons) == len(anchored), rule.name
+        assert all(reason.text and reason.text != FITS for reason in reasons), (rule.name, reasons)
+    for step in pipeline.every_pass():
+        if step.why is not None:
+            explainer = Explainer(results[3].model)
+            known = set(map(describe, explainer.nodes))
+            for reason in explainer.left_alone(step, explainer.nodes):
+                assert reason.text and set(reason.nodes) <= known, step.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import onnx_ir as ir
 from graphopt.model import nodes
 from graphopt.passes.operands import FLOATS
 from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.record import LeftAlone
 from graphopt.rewrite.rule import Match, Refused, bind
 
 RULE = "merge-projections"
@@ -55,6 +56,23 @@ def merge_projections(editor: Editor, worklist: Sequence[ir.Node]) -> None:
             _merge(editor, match, source, found)
         except Refused:
             editor.discard(match)
+
+
+def why_not_merged(editor: Editor, listed: Sequence[ir.Node]) -> Mapping[ir.Node, LeftAlone]:
+    """For each MatMul: its matrix is not its own constant, or too few products read the same tensor."""
+    found: dict[ir.Node, LeftAlone] = {}
+    for node in listed:
+        source = nodes.input_at(node, 0)
+        if node.op_type != "MatMul" or not nodes.is_standard(node) or source is None:
+            continue
+        if _read(editor, node, source) is None:
+            found[node] = LeftAlone("its second operand is no constant matrix that it alone reads", False)
+            continue
+        count = len(_projections(editor, source))
+        alone = f"{count} such products read '{source.name}'; there must be {LEAST}"
+        reason = alone if count < LEAST else "the merged weights could not be made, or it was left out or taken back"
+        found[node] = LeftAlone(reason, count > 1)
+    return found
 
 
 def _projections(editor: Editor, source: ir.Value) -> list[_Projection]:

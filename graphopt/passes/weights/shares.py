@@ -7,7 +7,7 @@ lies below the Split, the weights above it, and the other shares are read in bet
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -18,6 +18,7 @@ from graphopt.passes.weights.layer import claim, layer_at
 from graphopt.passes.weights.numbers import DEEPEST, MOVERS, factor_of
 from graphopt.passes.weights.refit import with_outputs
 from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.record import LeftAlone
 from graphopt.rewrite.rule import Match, Refused, bind
 
 RULE = "number-through-split"
@@ -35,6 +36,18 @@ def number_through_split(editor: Editor, worklist: Sequence[ir.Node]) -> None:
                 _move(editor, node)
             except Refused:
                 continue
+
+
+def why_not_moved(editor: Editor, listed: Sequence[ir.Node]) -> Mapping[ir.Node, LeftAlone]:
+    """For each Mul and Div: the condition that does not hold."""
+    found: dict[ir.Node, LeftAlone] = {}
+    for node in listed:
+        if node.op_type in ("Mul", "Div") and nodes.is_standard(node):
+            try:
+                _move(editor, node)
+            except Refused as refused:
+                found[node] = LeftAlone(str(refused), False)
+    return found
 
 
 def _move(editor: Editor, node: ir.Node) -> None:
