@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 import graphopt
 from graphopt.cli import app
+from graphopt.passes import pipeline
+from graphopt.report import rules_page
 from tests import support
 
 ROOT = Path(__file__).parent.parent
@@ -89,3 +91,15 @@ def test_every_rule_draws_what_it_does() -> None:
 def test_rule_names_are_unique() -> None:
     names = [rule.name for rule in graphopt.passes.pipeline.rules()]
     assert len(names) == len(set(names))
+
+
+def test_the_page_of_rules_is_what_the_docstrings_say() -> None:
+    said = (ROOT / "docs" / "rules.md").read_text()
+    assert said == rules_page.page(), "print it again: python -m graphopt.report.rules_page > docs/rules.md"
+
+
+def test_the_page_of_rules_has_every_rule_and_pass() -> None:
+    titles = re.findall(r"^###? (.+)$", rules_page.page(), re.M)
+    named = [name for title in titles for name in title.split(", ")]
+    for name in (*pipeline.names(), *(rule.name for rule in pipeline.rules())):
+        assert name in named

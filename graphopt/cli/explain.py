@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +16,7 @@ from graphopt.errors import OptionError
 from graphopt.model.nodes import describe, graphs_of
 from graphopt.passes import pipeline
 from graphopt.report.explanation import print_explain
+from graphopt.report.meaning import doc_of
 from graphopt.report.records import ExplainRecord, RuleReasons
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.explain import Explainer, find_node, fired, is_anchored_at, touching
@@ -71,7 +71,7 @@ def _of_rule(result: api.OptimizeResult, name: str, source: str, level: int) -> 
     explainer = Explainer(result.model)
     rules = [rule for rule in pipeline.rules() if rule.name == name]
     steps = list(pipeline.passes_named(name))
-    text = rules[0].doc if rules else _doc(steps[0])
+    text = rules[0].doc if rules else doc_of(steps[0])
     if rules:
         missed: tuple[RuleReasons, ...] = (_reasons(explainer, rules[0], explainer.nodes),)
     else:
@@ -132,13 +132,6 @@ def _reasons(explainer: Explainer, rule: Rule, where: Sequence[ir.Node]) -> Rule
 
 def _left_alone(explainer: Explainer, step: Pass, where: Sequence[ir.Node]) -> RuleReasons:
     return RuleReasons(
-        step.name, step.level, _doc(step),
+        step.name, step.level, doc_of(step),
         tuple(convert.reason_line(reason) for reason in explainer.left_alone(step, where)),
     )  # fmt: skip
-
-
-def _doc(step: Pass) -> str:
-    """What a pass says of itself: its text, its function's, or the names of its rules."""
-    if step.run is not None:
-        return inspect.getdoc(step.run) or ""
-    return f"The rules {', '.join(rule.name for rule in step.rules)}."
