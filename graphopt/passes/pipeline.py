@@ -29,6 +29,7 @@ from graphopt.passes import (
     weights,
 )
 from graphopt.passes.algebra import expand
+from graphopt.passes.recurrent import stack, unrolled
 from graphopt.passes.weights import projections, shares
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.rule import Rule
@@ -39,6 +40,9 @@ STANDARD: tuple[Pass, ...] = (
     Pass("remove-dead-nodes", 0, run=cleanup.remove_dead_nodes, why=cleanup.why_not_removed),
     Pass("elimination", 0, elimination.RULES),
     Pass("share-equal-initializers", 0, run=sharing.share_equal_initializers),
+    # Before folding: it would take the products with the first state, which is zero, out of the first cell.
+    Pass("roll-up-cells", 2, run=unrolled.roll_up_cells),
+    Pass("stack-of-steps", 1, stack.RULES),
     Pass("bind-attributes", 1, run=functions.bind_attributes, why=functions.why_not_bound),
     Pass("shape-arithmetic", 1, shapes.RULES),
     Pass("sequences", 1, sequences.RULES),
