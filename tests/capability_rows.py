@@ -421,7 +421,6 @@ WEIGHTS: tuple[Row, ...] = (
             U=_weight(4, 4), V=_weight(4, 4, seed=1), W=_weight(4, 4, seed=2),
         ),
         at_most("MatMul", 1),
-        later=True,
     ),
     Row(
         "Transpose into Gemm",
@@ -495,7 +494,6 @@ FUSION: tuple[Row, ...] = (
             s=_ints(1, 3, 2, 2, 2, 2), u=_ints(1, 12, 2, 2),
         ),
         only("SpaceToDepth"),
-        later=True,
     ),
 )  # fmt: skip
 
@@ -554,7 +552,7 @@ NESTED: tuple[Row, ...] = (
         _branches("v = Exp(X) w = Exp(X) p = Mul(v, w)", COMPUTED_CONDITION),
         nodes_everywhere(6),
     ),
-    Row("Loop-invariant MatMul hoisted out of Loop", _loop, _hoisted, later=True),
+    Row("Loop-invariant MatMul hoisted out of Loop", _loop, _hoisted),
 )
 
 RESTRAINT: tuple[Row, ...] = (

@@ -22,6 +22,7 @@ from graphopt.passes import (
     folding,
     functions,
     fusion,
+    loops,
     quantization,
     sequences,
     shapes,
@@ -29,6 +30,7 @@ from graphopt.passes import (
     weights,
 )
 from graphopt.passes.algebra import expand
+from graphopt.passes.layout import push
 from graphopt.passes.recurrent import stack, unrolled
 from graphopt.passes.weights import projections, shares
 from graphopt.rewrite.driver import Pass
@@ -51,13 +53,17 @@ STANDARD: tuple[Pass, ...] = (
     Pass("expand-last", 1, expand.RULES),
     Pass("fold-constants", 1, run=folding.fold_constants, why=folding.why_not_folded),
     Pass("resolve-constant-if", 1, run=conditionals.resolve_constant_if, why=conditionals.why_not_resolved),
+    Pass("hoist-loop-invariants", 1, run=loops.hoist_loop_invariants, why=loops.why_not_hoisted),
     Pass("merge-common-subexpressions", 1, run=sharing.merge_common_subexpressions, why=sharing.why_not_merged),
     Pass("merge-equal-contents", 1, run=shapes.merge_equal_contents),
+    # Before algebra: it sees two Transposes at a time, this one sees them all.
+    Pass("push-transposes", 1, run=push.push_transposes),
     Pass("algebra", 1, algebra.RULES),
     Pass("quantization", 1, quantization.RULES),
     # Before the weights: they would take the 0.5 of a Gelu, and the Gelu would not be recognised any more.
     Pass("fusion", 2, fusion.RULES),
     Pass("weights", 2, weights.RULES),
+    Pass("merge-small-projections", 2, run=projections.merge_small_projections, why=projections.why_not_merged),
     # One product and a Split are fewer nodes than three products, and 1 to 2.5 % slower in ONNX Runtime on a CPU
     # (swin_tiny, bert_base, vit_s16, clip_text, t5_small, gpt2_kv; bench/latency.py), so they must be asked for.
     Pass("merge-projections", 3, run=projections.merge_projections, why=projections.why_not_merged),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from graphopt.rewrite.record import LeftAlone
 from graphopt.rewrite.rule import Match, Refused, bind
 
 RULE = "merge-projections"
+SMALL = 16384  # bytes; a result of this size is dealt out in less time than an operator takes to start
 LEAST = 3  # two would only become one product and a Split
 
 
@@ -30,12 +32,25 @@ class _Projection:
     columns: int
 
 
+def merge_small_projections(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+    """x Q + a, x K + b, x V + c  -->  Split(x [Q K V] + [a b c]), where the result has at most 16 kB
+
+    so that dealing it out costs less than the operators that are saved; else as merge-projections.
+    """
+    _merge_all(editor, worklist, SMALL)
+
+
 def merge_projections(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     """x Q + a, x K + b, x V + c  -->  Split(x [Q K V] + [a b c])
 
     for three and more products with constant matrices that nothing else reads: queries, keys and values of attention.
     Leaves alone weights that are one repeated number, which a file may hold in a few bytes.
     """
+    _merge_all(editor, worklist, None)
+
+
+def _merge_all(editor: Editor, worklist: Sequence[ir.Node], most: int | None) -> None:
+    """Merge around every product of the worklist; `most`: the largest result, in bytes."""
     sources: dict[ir.Value, None] = {}
     for node in worklist:
         source = nodes.input_at(node, 0)
@@ -44,7 +59,7 @@ def merge_projections(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     places: dict[ir.Graph, dict[ir.Node, int]] = {}
     for source in sources:
         found = _projections(editor, source)
-        if len(found) < LEAST:
+        if len(found) < LEAST or (most is not None and not _is_small(editor, source, found, most)):
             continue
         graph = found[0].product.graph
         assert isinstance(graph, ir.Graph), "the products are in a graph"
@@ -56,6 +71,14 @@ def merge_projections(editor: Editor, worklist: Sequence[ir.Node]) -> None:
             _merge(editor, match, source, found)
         except Refused:
             editor.discard(match)
+
+
+def _is_small(editor: Editor, source: ir.Value, found: Sequence[_Projection], most: int) -> bool:
+    shape = editor.facts.static_shape(source)
+    kind = editor.facts.dtype(source)
+    if not shape or kind is None:
+        return False
+    return math.prod(shape[:-1]) * sum(projection.columns for projection in found) * kind.itemsize <= most
 
 
 def why_not_merged(editor: Editor, listed: Sequence[ir.Node]) -> Mapping[ir.Node, LeftAlone]:
