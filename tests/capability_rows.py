@@ -515,7 +515,6 @@ LAYOUT: tuple[Row, ...] = (
             W=FILTER, V=_weight(4, 4, 3, 3), k=_weight(4),
         ),
         at_most("Transpose", 2),
-        later=True,
     ),
     Row(
         "NHWC: push T through Concat/ReduceMean",
@@ -526,7 +525,6 @@ LAYOUT: tuple[Row, ...] = (
             W=FILTER, V=_weight(4, 3, 3, 3, seed=1),
         ),
         at_most("Transpose", 1),
-        later=True,
     ),
     Row(
         "NHWC: residual add",
@@ -536,7 +534,6 @@ LAYOUT: tuple[Row, ...] = (
             U=_weight(3, 3, 1, 1), W=FILTER,
         ),
         at_most("Transpose", 2),
-        later=True,
     ),
 )  # fmt: skip
 
