@@ -19,6 +19,7 @@ from graphopt.model.save import data_files, save, to_proto
 from graphopt.model.signature import Signature, signature_of
 from graphopt.model.tensors import tensors_of
 from graphopt.passes import pipeline
+from graphopt.report.inspection import count_flops
 from graphopt.rewrite import divergence, equivalence
 from graphopt.rewrite.divergence import Divergence
 from graphopt.rewrite.equivalence import Verification
@@ -43,6 +44,7 @@ class OptimizeResult:
     passes: tuple[PassRecord, ...]
     rewrites: tuple[Rewrite, ...]
     rolled_back: tuple[Rollback, ...]
+    flops: tuple[int, int] | None  # before and after, dynamic dims taken as 1; None without `details`
     verification: Verification
     signature: Signature
     signature_changes: tuple[str, ...]  # dims that the caller fixed or freed; nothing else ever changes
@@ -73,6 +75,7 @@ def optimize(
     stop_after: int | None = None,
     verify: bool = True,
     verify_seconds: float = DEFAULT_VERIFY_SECONDS,
+    details: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> OptimizeResult:
     """A better model that was checked equal to `source`.
@@ -83,6 +86,7 @@ def optimize(
     ONNX Runtime has. `opset` lifts the model to a newer opset first; without it the opset stays. `inline` inlines
     model-local functions. `layout` turns images at inputs and outputs, and everything between, to "nhwc" or "nchw";
     with `layout_functions` operators of that layout are model-local functions. `skip` names passes or rules.
+    `details` adds what a report shows: sketches of the first rewrites of each rule, and flops.
     `stop_after` cuts the run after that many rewrites. A rewrite that the check objects to is rolled back and listed;
     the result is correct all the same.
 
@@ -107,6 +111,7 @@ def optimize(
         stop_after=stop_after,
         seconds=verify_seconds if verify else None,
         progress=progress,
+        sketches=details,
     )
     total = time.perf_counter() - started
     seconds = sum(record.seconds for record in outcome.passes)
@@ -119,6 +124,7 @@ def optimize(
         passes=outcome.passes,
         rewrites=outcome.log,
         rolled_back=outcome.rolled_back,
+        flops=(count_flops(original), count_flops(outcome.model)) if details else None,
         verification=outcome.verification,
         signature=signature_of(outcome.model),
         signature_changes=loaded_signature.differences(signature_of(outcome.model)),

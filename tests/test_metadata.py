@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx_ir as ir
+import pytest
 
 import graphopt
 from graphopt.rewrite.provenance import PROVENANCE
@@ -102,3 +103,81 @@ def test_simplify_is_a_drop_in() -> None:
     fixed, ok = graphopt.simplify(support.model(text), overwrite_input_shapes={"x": [2, 4]})
     assert ok
     assert [dim.dim_value for dim in fixed.graph.input[0].type.tensor_type.shape.dim] == [2, 4]
+
+
+FUSED = {
+    "gelu": (
+        20,
+        "g (float[n,4] x) => (float[n,4] y) { d = Div(x, r) e = Erf(d) p = Add(e, o) m = Mul(x, p) y = Mul(m, h) }",
+        {"r": np.array(2**0.5, np.float32), "o": np.array(1, np.float32), "h": np.array(0.5, np.float32)},
+    ),
+    "layer-normalization": (
+        17,
+        """g (float[n,4] x) => (float[n,4] y) {
+            m = ReduceMean<axes = [-1]>(x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes = [-1]>(q)
+            e = Add(v, eps) s = Sqrt(e) y = Div(d, s)
+        }""",
+        {"eps": np.array(1e-5, np.float32)},
+    ),
+    "matmul-add-to-gemm": (
+        17,
+        "g (float[n,4] x) => (float[n,3] y) { m = MatMul(x, w) y = Add(m, b) }",
+        {"w": np.ones((4, 3), np.float32), "b": np.ones(3, np.float32)},
+    ),
+    "merge-clamps": (
+        17,
+        "g (float[n,4] x) => (float[n,4] y) { a = Relu(x) y = Clip(a, lo, hi) }",
+        {"lo": np.array(-1, np.float32), "hi": np.array(6, np.float32)},
+    ),
+    "transpose-of-transpose": (
+        17,
+        """g (float[2,3,4] x) => (float[3,4,2] y) {
+            a = Transpose<perm = [2, 0, 1]>(x) y = Transpose<perm = [2, 0, 1]>(a)
+        }""",
+        {},
+    ),
+    "split-into-tensors": (
+        17,
+        """g (float[6,4] x) => (float[2,4] y) {
+            s = SplitToSequence<axis = 0>(x, sizes) a = SequenceAt(s, i0) b = SequenceAt(s, i1) y = Add(a, b)
+        }""",
+        {"sizes": np.array([2, 2, 2]), "i0": np.array(0), "i1": np.array(1)},
+    ),
+    "merge-projections": (
+        17,
+        """g (float[n,4] x) => (float[n,3] y) {
+            q = MatMul(x, a) k = MatMul(x, b) v = MatMul(x, c) p = Mul(q, k) y = Mul(p, v)
+        }""",
+        {name: np.arange(12, dtype=np.float32).reshape(4, 3) + shift for shift, name in enumerate("abc")},
+    ),
+}
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "unnamed"])
+@pytest.mark.parametrize("rule", FUSED)
+def test_what_stands_for_several_nodes_names_them(rule: str, named: bool) -> None:
+    opset, text, weights = FUSED[rule]
+    proto = support.model(text, opset, 10 if opset > 17 else 8, **weights)
+    names = {}
+    for position, node in enumerate(proto.graph.node):
+        names[node.output[0]] = f"node{position}"
+        if named:
+            node.name = f"node{position}"
+        node.metadata_props.add(key=f"owner{position}", value="kept")
+    result = graphopt.optimize(proto, level=3)
+    assert rule in {item.rule for item in result.rewrites}
+    written = [
+        (prop.value, node)
+        for node in result.to_proto().graph.node
+        for prop in node.metadata_props
+        if prop.key == PROVENANCE and f"{rule}(" in prop.value
+    ]
+    assert len(written) == 1
+    line, node = written[0]
+    listed = line.split(f"{rule}(")[1].split(")")[0].split(", ")
+    assert len(listed) >= 2
+    if named:
+        assert any(name in names.values() for name in listed)
+    else:
+        assert set(listed) <= {other.op_type for other in proto.graph.node}
+    assert sum(prop.value == "kept" for prop in node.metadata_props) >= 2

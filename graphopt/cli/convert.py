@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphopt.api import OptimizeResult
+from graphopt.report.meaning import meanings, why
 from graphopt.report.records import (
     DivergenceRecord,
     OptimizeFile,
@@ -27,10 +30,15 @@ def verification_record(verification: Verification) -> VerificationRecord:
     )  # fmt: skip
 
 
-def rewrite_line(rewrite: Rewrite) -> RewriteLine:
-    """One change."""
-    return RewriteLine(
-        rewrite.number, rewrite.pass_name, rewrite.rule, rewrite.site, rewrite.before, rewrite.after
+def rewrite_lines(rewrites: Sequence[Rewrite]) -> tuple[RewriteLine, ...]:
+    """Changes, each with what its rule does."""
+    said = meanings()
+    return tuple(
+        RewriteLine(
+            item.number, item.pass_name, item.rule, item.site, item.before, item.after, why(said, item).short,
+            item.reason,
+        )
+        for item in rewrites
     )  # fmt: skip
 
 
@@ -69,7 +77,7 @@ def optimize_record(result: OptimizeResult, source: str, target: str, level: int
 def with_rewrites(record: OptimizeRecord, result: OptimizeResult) -> OptimizeFile:
     """The same record and every rewrite."""
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    return OptimizeFile(**fields, rewrites=tuple(rewrite_line(item) for item in result.rewrites))
+    return OptimizeFile(**fields, rewrites=rewrite_lines(result.rewrites))
 
 
 def divergence_record(found: Divergence) -> DivergenceRecord:

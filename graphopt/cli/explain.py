@@ -85,7 +85,7 @@ def _of_rule(result: api.OptimizeResult, name: str, source: str, level: int) -> 
         name=name,
         level=level,
         text=text,
-        fired=tuple(convert.rewrite_line(item) for item in fired(result.rewrites, name)),
+        fired=convert.rewrite_lines(fired(result.rewrites, name)),
         rolled_back=tuple(convert.rollback_line(item) for item in result.rolled_back if item.rule == name),
         missed=missed,
     )
@@ -113,7 +113,7 @@ def _of_node(result: api.OptimizeResult, node: ir.Node, name: str, source: str, 
         name=name,
         level=level,
         text=text,
-        fired=tuple(convert.rewrite_line(item) for item in log),
+        fired=convert.rewrite_lines(log),
         rolled_back=tuple(
             convert.rollback_line(item)
             for item in result.rolled_back

@@ -29,8 +29,15 @@ from graphopt.cli.options import (
     same_file,
 )
 from graphopt.errors import SaveError, VerificationError
+from graphopt.passes import pipeline
 from graphopt.report.json_report import encode
-from graphopt.report.terminal import print_optimize
+from graphopt.report.page import page
+from graphopt.report.records import OptimizeFile
+from graphopt.report.terminal import line, print_optimize
+from graphopt.rewrite.explain import Explainer
+
+REPORTS = (".json", ".html")
+NEAR_SECONDS = 5.0  # for the near misses of a page
 
 
 def command(
@@ -69,7 +76,10 @@ def command(
     verify_seconds: Seconds = api.DEFAULT_VERIFY_SECONDS,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Also write the JSON object, with every rewrite, to a file."),
+        typer.Option(
+            metavar="FILE",
+            help="Also write what was done: FILE.json the JSON object with every rewrite, FILE.html a page to read.",
+        ),
     ] = None,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Allow OUT to be IN (OUT may then be left out).")
@@ -84,6 +94,8 @@ def command(
     destination = _destination(source, output, in_place)
     if report is not None and (report == destination or same_file(report, source)):
         raise UsageError("--report", f"'{report}' is a model; choose another file.")
+    if report is not None and report.suffix.lower() not in REPORTS:
+        raise UsageError("--report", f"'{report}' is neither {' nor '.join(REPORTS)}; the ending says what is written.")
     shapes, dims, skips = parse_shapes(shape or ()), parse_dims(dim or ()), parse_skips(skip or ())
     for path in (destination, *([report] if report is not None else [])):
         _check_folder(path)
@@ -91,7 +103,7 @@ def command(
         result = api.optimize(
             source, shapes=shapes, dims=dims, level=level, target=target, opset=opset, inline=inline, layout=layout,
             layout_functions=layout_functions == "on", skip=skips, stop_after=stop_after, verify=verify,
-            verify_seconds=verify_seconds, progress=tell,
+            verify_seconds=verify_seconds, details=_is_page(report), progress=tell,
         )  # fmt: skip
         if verify and not result.verification.passed:
             raise VerificationError(
@@ -100,11 +112,14 @@ def command(
             )
         tell("writing")
         record = convert.optimize_record(result, str(source), str(destination), level)
-        with _report_file(report, encode(convert.with_rewrites(record, result))):
+        request = pipeline.Request(level, frozenset(skips), target, opset, inline, layout, layout_functions == "on")
+        with _report_file(report, _report(report, convert.with_rewrites(record, result), result, request)):
             result.save(destination, in_place=in_place and same_file(source, destination))
     if json:
         print_json(record)
     print_optimize(console(json), record)
+    if report is not None:
+        line(console(json), f"report        written to {report}")
 
 
 def _destination(source: Path, output: Path | None, in_place: bool) -> Path:
@@ -123,6 +138,20 @@ def _check_folder(path: Path) -> None:
         raise SaveError(f"'{path}' is a folder; give the name of the file to write.")
     if not path.parent.is_dir():
         raise SaveError(f"the folder '{path.parent}' does not exist; create it first.")
+
+
+def _is_page(report: Path | None) -> bool:
+    return report is not None and report.suffix.lower() == ".html"
+
+
+def _report(path: Path | None, record: OptimizeFile, result: api.OptimizeResult, request: pipeline.Request) -> bytes:
+    """What is written to the file: the ending of its name decides."""
+    if not _is_page(path):
+        return encode(record)
+    steps = [step for stage in pipeline.stages(request) for step in stage]
+    # A copy: rules are tried on it, and the model is still to be written.
+    near = Explainer(result.model.clone()).near_misses(steps, request.level, NEAR_SECONDS)
+    return page(record, result.rewrites, result.flops, near).encode()
 
 
 @contextlib.contextmanager

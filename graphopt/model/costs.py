@@ -65,6 +65,7 @@ class Sizes:
         self._facts = facts
         self._given = given
         self._default = default
+        self._numbers: dict[dims.Dim, int] = {}
         self.assumed: dict[str, int] = {}
         self.unnamed = False  # whether a dim that only a run can tell was assumed too
 
@@ -78,6 +79,11 @@ class Sizes:
     def _number(self, dim: dims.Dim) -> int:
         if isinstance(dim, int):
             return dim
+        if dim not in self._numbers:
+            self._numbers[dim] = self._evaluate(dim)
+        return self._numbers[dim]
+
+    def _evaluate(self, dim: sympy.Expr) -> int:
         sizes: dict[sympy.Basic, int] = {}
         for symbol in sorted(dim.free_symbols, key=str):
             name = str(symbol)

@@ -151,7 +151,7 @@ def remove_unused_definitions(editor: Editor, worklist: Sequence[ir.Node]) -> No
         for name, value in list(graph.initializers.items()):
             if nodes.is_used(value) or value.is_graph_input():
                 continue
-            if editor.accept("remove-unused-initializers", value):
+            if editor.accept("remove-unused-initializers", value, [f"initializer '{name}'"]):
                 graph.initializers.pop(name)
     _remove_functions(editor)
     _remove_imports(editor)
@@ -243,7 +243,7 @@ def reuse_initializer_inputs(editor: Editor, worklist: Sequence[ir.Node]) -> Non
         if tensor is None or value.is_graph_input() or value.is_graph_output() or not value.uses():
             continue
         places = spare.get((tensor.dtype, tuple(tensor.shape.numpy())))
-        if places and editor.accept("reuse-initializer-inputs", value):
+        if places and editor.accept("reuse-initializer-inputs", value, [f"initializer '{name}'"]):
             place = places.pop(0)
             graph.initializers.pop(name)
             place.const_value = tensor

@@ -167,7 +167,7 @@ def _share_group(editor: Editor, group: Sequence[ir.Value]) -> None:
         if twin is None:
             alike.append(value)
         elif not value.is_graph_input() and editor.accept(
-            "share-equal-initializers", value, reason=f"'{twin.name}' holds the same"
+            "share-equal-initializers", value, [f"initializer '{value.name}'"], [f"initializer '{twin.name}'"]
         ):
             readers = value.consumers()
             value.replace_all_uses_with(twin)

@@ -49,7 +49,8 @@ def _rewrite(rewrite: RewriteLine, named: bool) -> str:
     rule = f"{rewrite.rule} " if named else ""
     before, after = ", ".join(rewrite.before), ", ".join(rewrite.after)
     change = f": {before} --> {after or 'no node'}" if before else ""
-    return f"{rewrite.number}. {rule}at '{rewrite.site}'{change}"
+    reason = f" ({rewrite.reason})" if rewrite.reason else ""
+    return f"{rewrite.number}. {rule}at '{rewrite.site}'{change}{reason}"
 
 
 def _places(missed: RuleReasons) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphopt.passes import pipeline
 from graphopt.rewrite.driver import Pass
+from graphopt.rewrite.record import Rewrite
 
 ARROW = "-->"
 SINCE = re.compile(r"opset (\d+) on\b")
@@ -48,9 +49,14 @@ def doc_of(step: Pass) -> str:
     return f"The rules {', '.join(rule.name for rule in step.rules)}."
 
 
-def meanings(extra: Sequence[Pass] = ()) -> dict[str, Meaning]:
+def why(said: Mapping[str, Meaning], rewrite: Rewrite) -> Meaning:
+    """What is said of a rewrite's rule; of its pass, where a pass gives its changes names of their own."""
+    return said.get(rewrite.rule) or said.get(rewrite.pass_name) or Meaning("", "")
+
+
+def meanings() -> dict[str, Meaning]:
     """The meaning of every rule and of every pass that is a function, by name; rules before passes."""
-    passes = (*pipeline.every_pass(), *extra)
+    passes = pipeline.every_pass()
     found = {step.name: meaning(doc_of(step)) for step in passes if step.run is not None}
     found.update({rule.name: meaning(rule.doc) for step in passes for rule in step.rules})
     return found

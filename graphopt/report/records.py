@@ -47,8 +47,10 @@ class RewriteLine(msgspec.Struct, frozen=True, rename={"pass_name": "pass"}):
     pass_name: str
     rule: str
     site: str
-    before: tuple[str, ...]
+    before: tuple[str, ...]  # the nodes, as "Op 'name'"
     after: tuple[str, ...]
+    why: str  # what the rule does, as `before --> after`
+    reason: str | None  # what the rule says of this one place
 
 
 class RollbackLine(msgspec.Struct, frozen=True):

@@ -38,17 +38,19 @@ def surroundings(matched: Sequence[ir.Node]) -> Surroundings:
 
 def draw(around: Surroundings, new: Iterable[ir.Node]) -> Sketch:
     """The same place after the change: the new nodes, those of the old ones that stay, and the same neighbours."""
-    replaced = [node.inputs[index].producer() for node, index in around.entries if _reads_at(node, index)]  # type: ignore[union-attr]
+    given = [(value, node) for node, index in around.entries if (value := _still_read(node, index)) is not None]
+    replaced = [value.producer() for value, _ in given]
     core = dict.fromkeys(node for node in new if node.graph is not None)
     core.update(dict.fromkeys(node for node in around.matched if node.graph is not None))
     neighbours = dict.fromkeys(node for node in (*around.above, *replaced) if node is not None and node not in core)
     above = [node for node in neighbours if node.graph is not None and node not in around.below]
     below = [node for node in around.below if node.graph is not None and node not in core]
-    return _sketch(list(core), above, below)
+    return _sketch(list(core), above, below, given)
 
 
-def _reads_at(node: ir.Node, index: int) -> bool:
-    return node.graph is not None and nodes.input_at(node, index) is not None
+def _still_read(node: ir.Node, index: int) -> ir.Value | None:
+    """What a reader takes in the place of a value that the change has computed anew."""
+    return None if node.graph is None else nodes.input_at(node, index)
 
 
 def _producers(node: ir.Node) -> Iterator[ir.Node]:
@@ -64,7 +66,13 @@ def _uses(node: ir.Node) -> Iterator[tuple[ir.Node, int]]:
             yield use.node, use.idx
 
 
-def _sketch(changed: Sequence[ir.Node], above: Sequence[ir.Node], below: Sequence[ir.Node]) -> Sketch:
+def _sketch(
+    changed: Sequence[ir.Node],
+    above: Sequence[ir.Node],
+    below: Sequence[ir.Node],
+    given: Sequence[tuple[ir.Value, ir.Node]] = (),
+) -> Sketch:
+    """`given` are values, without a node that computes them, that readers below take now."""
     shown = [*changed[:CHANGED], *above[:NEIGHBOURS], *below[:NEIGHBOURS]]
     places = {node: place for place, node in enumerate(shown)}
     dots = [
@@ -78,18 +86,31 @@ def _sketch(changed: Sequence[ir.Node], above: Sequence[ir.Node], below: Sequenc
             if source in places:
                 arrows[places[source], place] = None
             elif value is not None and source is None and node in changed:
-                _add_leaf(dots, arrows, value, place)
+                _add_leaf(dots, arrows, value, place, False)
+    for value, reader in given:
+        if value.producer() is None and reader in places:
+            _add_leaf(dots, arrows, value, places[reader], True)
     for node in changed[:CHANGED]:
         for output in node.outputs:
             if output.is_graph_output():
                 dots.append(Dot("output", output.name or "", False))
                 arrows[places[node], len(dots) - 1] = None
-    return Sketch(tuple(dots), tuple(arrows), len(changed) + len(above) + len(below) - len(shown))
+    joined = {place for arrow in arrows for place in arrow}
+    kept = [
+        place for place, dot in enumerate(dots) if dot.changed or place in joined
+    ]  # the others are no neighbors now
+    number = {place: position for position, place in enumerate(kept)}
+    left_out = len(changed) + len(above) + len(below) - len(shown)
+    return Sketch(
+        tuple(dots[place] for place in kept), tuple((number[one], number[two]) for one, two in arrows), left_out
+    )
 
 
-def _add_leaf(dots: list[Dot], arrows: dict[tuple[int, int], None], value: ir.Value, reader: int) -> None:
+def _add_leaf(
+    dots: list[Dot], arrows: dict[tuple[int, int], None], value: ir.Value, reader: int, changed: bool
+) -> None:
     """An input of the graph or a constant; the same one is drawn once."""
-    leaf = Dot("constant" if value.const_value is not None else "input", value.name or "", False)
+    leaf = Dot("constant" if value.const_value is not None else "input", value.name or "", changed)
     if leaf not in dots:
         dots.append(leaf)
     arrows[dots.index(leaf), reader] = None
