@@ -15,16 +15,20 @@ from graphopt.errors import GraphoptError, OptionError, VerificationError
 from graphopt.model.census import Census, census
 from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.load import Source, load
+from graphopt.model.relayout import relayout
 from graphopt.model.save import data_files, save, to_proto
 from graphopt.model.signature import Signature, signature_of
 from graphopt.model.tensors import tensors_of
 from graphopt.passes import pipeline
+from graphopt.passes.layout.images import images
+from graphopt.passes.layout.kept import kept_transposes
 from graphopt.report.inspection import count_flops
 from graphopt.rewrite import divergence, equivalence
 from graphopt.rewrite.divergence import Divergence
 from graphopt.rewrite.equivalence import Verification
 from graphopt.rewrite.optimizer import optimize_verified
 from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
+from graphopt.rewrite.relaid import relaid_fault
 from graphopt.rewrite.runner import CannotRun
 from graphopt.rewrite.samples import freed_fault
 
@@ -47,7 +51,8 @@ class OptimizeResult:
     flops: tuple[int, int] | None  # before and after, dynamic dims taken as 1; None without `details`
     verification: Verification
     signature: Signature
-    signature_changes: tuple[str, ...]  # dims that the caller fixed or freed; nothing else ever changes
+    signature_changes: tuple[str, ...]  # dims that the caller fixed, freed or permuted; nothing else ever changes
+    kept_transposes: tuple[str, ...]  # with `layout`: the Transposes left in the main graph, each with what keeps it
     source: Path | None
     source_data: frozenset[Path]  # files that the input keeps tensors in
 
@@ -104,6 +109,8 @@ def optimize(
             fault = freed_fault(before, original)
             if fault is not None:
                 raise OptionError(f"the dim cannot be freed: {fault}")
+    if layout is not None:
+        _relay(original, layout, verify)
     started = time.perf_counter()
     outcome = optimize_verified(
         original,
@@ -128,9 +135,23 @@ def optimize(
         verification=outcome.verification,
         signature=signature_of(outcome.model),
         signature_changes=loaded_signature.differences(signature_of(outcome.model)),
+        kept_transposes=() if layout is None else kept_transposes(outcome.model),
         source=Path(source) if isinstance(source, (str, os.PathLike)) else None,
         source_data=data_files(original),
     )
+
+
+def _relay(model: ir.Model, layout: pipeline.Layout, verify: bool) -> None:
+    """Give the images among inputs and outputs the layout; raises OptionError where the model then differs."""
+    change = images(model, layout)
+    if not change:
+        return
+    before = model.clone() if verify else model
+    relayout(model, change)
+    if verify:
+        fault = relaid_fault(before, model, change)
+        if fault is not None:
+            raise OptionError(f"the layout cannot be changed to {layout}: {fault}")
 
 
 def _census_of_input(source: Source, original: ir.Model) -> Census:

@@ -71,6 +71,7 @@ def optimize_record(result: OptimizeResult, source: str, target: str, level: int
         verification=verification_record(result.verification),
         signature_unchanged=not result.signature_changes,
         signature_changes=result.signature_changes,
+        kept_transposes=result.kept_transposes,
     )
 
 

@@ -48,9 +48,15 @@ def is_pure(node: ir.Node, functions: Functions, opset: int) -> bool:
         return False
     if node.op_type == "Dropout" and _may_train(node, opset):
         return False
-    if node.op_type == "BatchNormalization" and nodes.int_attribute(node, "training_mode", 0):
+    if node.op_type == "BatchNormalization" and _trains(node):
         return False
     return all(is_pure(inner, functions, opset) for graph in nodes.subgraphs(node) for inner in graph)
+
+
+def _trains(node: ir.Node) -> bool:
+    """Whether a BatchNormalization is, or may be made by its function's caller, one that trains."""
+    mode = node.attributes.get("training_mode")
+    return mode is not None and (mode.is_ref() or bool(mode.as_int()))
 
 
 def _may_train(node: ir.Node, opset: int) -> bool:

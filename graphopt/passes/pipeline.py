@@ -30,7 +30,7 @@ from graphopt.passes import (
     weights,
 )
 from graphopt.passes.algebra import expand
-from graphopt.passes.layout import push
+from graphopt.passes.layout import push, turn
 from graphopt.passes.recurrent import stack, unrolled
 from graphopt.passes.weights import projections, shares
 from graphopt.rewrite.driver import Pass
@@ -115,15 +115,17 @@ def _prepare(request: Request) -> tuple[Pass, ...]:
 
 
 def _layout(request: Request) -> tuple[Pass, ...]:
-    """What turns the graph's layout."""
-    return ()
+    """What turns the graph's layout. Afterwards the standard passes have their turn with what has come together."""
+    if request.layout == "nhwc" and request.layout_functions:
+        return (Pass("turn-to-channels-last", 0, run=turn.turn_to_channels_last), *STANDARD)
+    return () if request.layout is None else (Pass("push-transposes", 0, run=push.push_transposes),)
 
 
 def every_pass() -> tuple[Pass, ...]:
     """Every pass that some request runs, in order."""
     everything = Request(opset=1, inline=True, layout="nhwc")
     targets = (step for target in TARGET_NAMES for step in TARGETS[target])
-    return (*_prepare(everything), *STANDARD, *targets, *_layout(everything), *FINISH)
+    return tuple(dict.fromkeys((*_prepare(everything), *STANDARD, *targets, *_layout(everything), *FINISH)))
 
 
 def names() -> tuple[str, ...]:

@@ -83,6 +83,7 @@ class OptimizeRecord(msgspec.Struct, frozen=True, kw_only=True):
     verification: VerificationRecord
     signature_unchanged: bool
     signature_changes: tuple[str, ...]
+    kept_transposes: tuple[str, ...]  # with --layout: those left in the main graph, each with what keeps it
 
 
 class OptimizeFile(OptimizeRecord, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from graphopt.report.records import OptimizeRecord, VerificationRecord, VerifyRe
 from graphopt.report.wording import change, quantity, remarks, size, verdict
 
 SHOWN_TYPES = 24  # operators that changed and are listed one by one
+SHOWN_TRANSPOSES = 8  # Transposes that stay although a layout was asked for
 
 
 def new_table(*columns: str) -> Table:
@@ -59,6 +60,11 @@ def print_optimize(console: Console, record: OptimizeRecord) -> None:
     print_verdict(console, record.verification)
     for text in record.signature_changes:
         line(console, f"signature     {text}, as asked")
+    for text in record.kept_transposes[:SHOWN_TRANSPOSES]:
+        line(console, f"transpose     {text}")
+    hidden = len(record.kept_transposes) - SHOWN_TRANSPOSES
+    if hidden > 0:
+        line(console, f"transpose     and {hidden:,} more")
     for rollback in record.rolled_back:
         line(console, f"rolled back   {rollback.rule} at '{rollback.site}': {rollback.reason}", "yellow")
 

@@ -21,6 +21,7 @@ from graphopt.rewrite.rule import Match, Refused
 # How much all constants together may add to the file: what folding writes out is bought from this.
 GROWTH_BYTES = 6144
 GROWTH_SHARE = 66  # one and a half hundredths of the weights
+FUNCTIONS_SINCE = 8  # IR version
 FAN_OUT = 16  # readers that are followed further; keeps a run linear where a value is read everywhere
 
 
@@ -240,10 +241,19 @@ class Editor:
     def lower_ir_version(self) -> None:
         """Back to the version at load, where no initializer has been added that is not an input."""
         loaded = self._loaded_ir_version
-        if loaded is None or loaded >= 4:
+        if loaded is None or loaded >= 4 or self.model.functions:  # which no file of that version can hold
             return
         if all(value.is_graph_input() for value in self.model.graph.initializers.values()):
             self.model.ir_version = loaded
+
+    def add_function(self, function: ir.Function) -> None:
+        """Let the model define a function, which imports what the main graph imports."""
+        self.model.functions[function.identifier()] = function
+        self._mark_function(function.graph)
+        self.facts.register(function.graph, self.model.graph)
+        self.forget_graphs()
+        if self.model.ir_version is None or self.model.ir_version < FUNCTIONS_SINCE:
+            self.model.ir_version = FUNCTIONS_SINCE
 
     def is_in_function(self, graph: ir.Graph) -> bool:
         """Whether the graph is a function's body or lies inside one."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import onnx_ir as ir
 
@@ -15,6 +16,7 @@ from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.rule import Refused
 
 RULE = "push-transposes"
+Settle: TypeAlias = Callable[[Sequence[ir.Node]], None]  # told of new nodes before they join the graph
 LOOKS = 30  # how often, on average, a node may be looked at from different Transposes in one turn
 LARGE = 4096  # more nodes than a graph has whose regions may all be looked at
 
@@ -25,11 +27,11 @@ def push_transposes(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     Operators between Transposes work on the other form where that leaves fewer Transposes (or as many that move less),
     over any number of operators. Leaves alone operators whose axes have fixed meanings, and regions without gain.
     """
-    push(editor, worklist, RULE, standard, turning=False)
+    push(editor, worklist, RULE, standard)
 
 
-def push(editor: Editor, worklist: Sequence[ir.Node], rule: str, answer: Answer, *, turning: bool) -> None:
-    """Solve the regions around all Transposes."""
+def push(editor: Editor, worklist: Sequence[ir.Node], rule: str, answer: Answer, settle: Settle | None = None) -> None:
+    """Solve the regions around all Transposes. With `settle`, operators are wanted in another layout."""
     if not worklist:
         return
     for graph in editor.graphs():
@@ -51,7 +53,7 @@ def push(editor: Editor, worklist: Sequence[ir.Node], rule: str, answer: Answer,
             left -= len(region.flips) + len(region.ties)
             if any(node not in place for node in _around(region, graph)):
                 place = _places(graph)  # an earlier change has put new nodes there
-            _improve(editor, region, seed, rule, place, turning)
+            _improve(editor, region, seed, rule, place, settle)
 
 
 def _places(graph: ir.Graph) -> dict[ir.Node, int]:
@@ -77,7 +79,7 @@ def _region(editor: Editor, seed: ir.Node, answer: Answer) -> Region | None:
 
 
 def _improve(
-    editor: Editor, region: Region, seed: ir.Node, rule: str, place: Mapping[ir.Node, int], turning: bool
+    editor: Editor, region: Region, seed: ir.Node, rule: str, place: Mapping[ir.Node, int], settle: Settle | None
 ) -> None:
     """Change the region when that leaves fewer Transposes, or as many that move fewer elements."""
     if not region.flips and len(region.ties) < 2:
@@ -88,16 +90,16 @@ def _improve(
     found = assign.tensors(editor.facts, region)
     before = assign.now(editor.facts, region)
     for count_first in (False, True):
-        chosen = assign.solve(region, found, count_first=count_first, turning=turning)
+        chosen = assign.solve(region, found, count_first=count_first, turning=settle is not None)
         better = chosen.cost < before
-        turned = turning and chosen.turned and chosen.cost.nodes <= before.nodes
-        if (better or turned) and _change(editor, region, found, chosen, site, rule, place):
+        turned = settle is not None and chosen.turned and chosen.cost.nodes <= before.nodes
+        if (better or turned) and _change(editor, region, found, chosen, site, rule, place, settle):
             return
 
 
 def _change(
     editor: Editor, region: Region, found: list[assign.Tensor], chosen: assign.Assignment, site: ir.Value, rule: str,
-    place: Mapping[ir.Node, int],
+    place: Mapping[ir.Node, int], settle: Settle | None,
 ) -> bool:  # fmt: skip
     try:
         made = rebuild.draft(editor, region, {tensor.root: tensor for tensor in found}, chosen.states, place)
@@ -109,5 +111,7 @@ def _change(
     if not pays or not editor.accept(rule, site, [*region.ties, *made.copies], made.made):
         made.discard()
         return False
+    if settle is not None:
+        settle(made.made)
     rebuild.apply(made)
     return True
