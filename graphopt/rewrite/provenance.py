@@ -9,6 +9,7 @@ import onnx_ir as ir
 from graphopt.rewrite.rule import Match
 
 PROVENANCE = "graphopt.from"  # metadata key on a node that stands for several
+NAMED = 16  # nodes that are named for one; a rolled-up recurrence stands for hundreds
 
 
 def inherit(rule: str, match: Match, values: Sequence[ir.Value | None]) -> None:
@@ -30,7 +31,9 @@ def trace(rule: str, node: ir.Node, sources: Sequence[ir.Node]) -> None:
     """Write on a new node which nodes it stands for, and hand on their metadata; they may keep their names."""
     for source in reversed(sources):
         node.metadata_props.update(source.metadata_props)
-    _say(node, rule, [source.name or source.op_type for source in sources])
+    names = [source.name or source.op_type for source in sources]
+    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+    _say(node, rule, [*names[:NAMED], *more])
 
 
 def _say(node: ir.Node, rule: str, sources: Sequence[str]) -> None:

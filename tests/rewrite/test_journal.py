@@ -6,9 +6,11 @@ from collections import Counter
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import graphopt
+from graphopt.rewrite.provenance import NAMED, PROVENANCE, trace
 from graphopt.rewrite.record import Dot, Rewrite
 from tests import support
 
@@ -105,3 +107,10 @@ def test_details_change_nothing_else(details: bool) -> None:
         deterministic=True
     )
     assert (drawn.flops is not None) is details
+
+
+def test_a_node_that_stands_for_very_many_names_the_first() -> None:
+    nodes = [ir.Node("", "Relu", [], name=f"r{number}", num_outputs=1) for number in range(NAMED + 5)]
+    made = ir.Node("", "Relu", [], num_outputs=1)
+    trace("rolled", made, nodes)
+    assert made.metadata_props[PROVENANCE] == f"rolled({', '.join(f'r{number}' for number in range(NAMED))}, 5 more)"

@@ -15,6 +15,7 @@ from graphopt.passes.recurrent.affine import Offset
 from graphopt.passes.recurrent.cells import Cell, Gate
 from graphopt.passes.recurrent.first_step import is_zero, step_before
 from graphopt.passes.recurrent.steps import Joined, join
+from graphopt.rewrite import provenance
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.rule import Match, Refused, bind
 
@@ -139,6 +140,7 @@ def _roll_up(editor: Editor, match: Match, chain: Sequence[Cell]) -> None:
     if not editor.accept(RULE, last.new_h, before, [node.op_type for node in match.new_nodes]):
         editor.discard(match)
         return
+    provenance.trace(RULE, operator, [node for cell in chain for node in cell.inner])
     editor.insert(match)
     for old, value in new:
         editor.replace_value(old, value)
