@@ -26,6 +26,7 @@ KEYS = {
     "bytes_before": int, "bytes_after": int, "parameters_before": int, "parameters_after": int, "types_before": dict,
     "types_after": dict, "seconds": float, "verify_seconds": float, "passes": list, "rolled_back": list,
     "verification": dict, "signature_unchanged": bool, "signature_changes": list,
+    "kept_transposes": list,
 }  # fmt: skip
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import nodes
-from graphopt.passes.layout.flip import Build, Flip, Question, copied, labelled, with_ints
-from graphopt.passes.layout.permute import Perm, moved, paired, with_axes, without
+from graphopt.passes.layout.flip import Build, Flip, Question, copied, labelled, permutation, with_ints
+from graphopt.passes.layout.permute import Perm, between, moved, paired, with_axes, without
 from graphopt.rewrite.rule import Match
 
 AXES_INPUT = {"ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}  # since when; the other reductions since 18
@@ -257,3 +257,17 @@ def matmul(question: Question) -> Flip:
     """MatMul(x, W) with a matrix W, where the last axis stays the last"""
     question.require(question.rank(question.operand(1)) == 2, "it pairs the matrices of two stacks")
     return trailing(question, 1)
+
+
+def transpose(question: Question) -> Flip:
+    """A Transpose of other axes stays, with another permutation."""
+    node = question.node
+    source, perm = question.perm, permutation(question.facts, node)
+    if perm is None or len(perm) != len(source):
+        question.refuse("its permutation is not known")
+    changed = between(source, perm, source)
+
+    def build(match: Match, inputs: Sequence[ir.Value | None]) -> ir.Node:
+        return match.node_of("Transpose", inputs[0], attributes={"perm": changed})
+
+    return Flip({0: source}, {0: source}, build)

@@ -123,3 +123,14 @@ def with_ints(question: Question, index: int, numbers: Sequence[int], kind: ir.D
 def labelled(places: dict[int, Perm]) -> dict[int, Label]:
     """Without the values that are the same in both forms."""
     return {place: perm for place, perm in places.items() if not is_identity(perm)}
+
+
+def permutation(facts: Facts, node: ir.Node) -> Perm | None:
+    """The permutation of a Transpose; None where it is not known, or for any other node."""
+    if node.op_type != "Transpose" or not nodes.is_standard(node) or nodes.has_reference_attributes(node):
+        return None
+    perm = nodes.ints_attribute(node, "perm")
+    if perm is None:
+        rank = None if node.inputs[0] is None else facts.rank(node.inputs[0])
+        return None if rank is None else tuple(reversed(range(rank)))
+    return perm

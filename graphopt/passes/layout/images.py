@@ -16,6 +16,7 @@ from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.relayout import Relayout
 from graphopt.passes.layout.channels import IMAGES, PREFIX
+from graphopt.passes.layout.flip import Flip, Question
 from graphopt.passes.layout.permute import Perm, to_first, to_last
 from graphopt.passes.layout.region import Form, Region, explore
 from graphopt.passes.layout.table import standard
@@ -53,9 +54,15 @@ def _leads_to_channels(facts: Facts, value: ir.Value, perm: Perm, layout: str) -
     The region calls the value's own form 0. A value that such an operator reads or gives is in channels first, and its
     other form must be channels last.
     """
-    region = explore(facts, [(value, Form(perm, 0))], standard)
+    region = explore(facts, value, Form(perm, 0), _in_place)
     side = 0 if layout == "nhwc" else 1
     return any(_meets(region, found, form, side) for found, form in region.forms.items())
+
+
+def _in_place(question: Question) -> Flip:
+    """As `standard`, but a Transpose to a third layout is an end: behind it the axes mean something else."""
+    question.require(question.node.op_type != "Transpose", "it is a Transpose to a third layout")
+    return standard(question)
 
 
 def _meets(region: Region, value: ir.Value, form: Form, side: int) -> bool:

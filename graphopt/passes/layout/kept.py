@@ -7,7 +7,8 @@ import onnx_ir as ir
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.passes.layout.channels import IMAGES
-from graphopt.passes.layout.region import Form, Region, explore, permutation
+from graphopt.passes.layout.flip import permutation
+from graphopt.passes.layout.region import Form, Region, explore
 from graphopt.passes.layout.table import standard
 
 MOST = 2  # neighbours that a line names
@@ -24,7 +25,7 @@ def _line(facts: Facts, node: ir.Node) -> str:
     perm = permutation(facts, node)
     if source is None or perm is None or facts.rank(source) != len(perm):
         return f"'{result.name}': the rank of its operand is not known"
-    region = explore(facts, [(source, Form(perm, 0))], standard)
+    region = explore(facts, source, Form(perm, 0), standard)
     above, below = _fixed(region, 0), _fixed(region, 1)
     if above and below:
         return f"'{result.name}': between {_joined(above)} and {_joined(below)}"

@@ -9,8 +9,9 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.passes.layout import assign, rebuild
+from graphopt.passes.layout.flip import permutation
 from graphopt.passes.layout.permute import is_identity
-from graphopt.passes.layout.region import Answer, Form, Region, explore, permutation
+from graphopt.passes.layout.region import Answer, Form, Region, explore
 from graphopt.passes.layout.table import standard
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.rule import Refused
@@ -75,7 +76,7 @@ def _region(editor: Editor, seed: ir.Node, answer: Answer) -> Region | None:
         return None
     if editor.facts.is_constant(source) or editor.facts.rank(source) != len(perm):
         return None
-    return explore(editor.facts, [(source, Form(perm, 0))], answer)
+    return explore(editor.facts, source, Form(perm, 0), answer)
 
 
 def _improve(

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from graphopt.model import nodes
 from graphopt.model.facts import Facts
-from graphopt.passes.layout.flip import Flat, Flip, Label, Question
-from graphopt.passes.layout.permute import Perm, between, inverse
+from graphopt.passes.layout.flip import Flat, Flip, Label, Question, permutation
+from graphopt.passes.layout.permute import inverse
 from graphopt.passes.operands import GROWTH
-from graphopt.rewrite.rule import READ_LIMIT, Match, Refused
+from graphopt.rewrite.rule import READ_LIMIT, Refused
 
 Answer = Callable[[Question], Flip]
 SOME = 16  # elements; what a dim is taken for whose size is not known
@@ -53,25 +52,10 @@ class Region:
         return value
 
 
-def permutation(facts: Facts, node: ir.Node) -> Perm | None:
-    """The permutation of a Transpose; None where it is not known, or for any other node."""
-    if node.op_type != "Transpose" or not nodes.is_standard(node) or nodes.has_reference_attributes(node):
-        return None
-    perm = nodes.ints_attribute(node, "perm")
-    if perm is None:
-        rank = None if node.inputs[0] is None else facts.rank(node.inputs[0])
-        return None if rank is None else tuple(reversed(range(rank)))
-    return perm
-
-
-def explore(facts: Facts, seeds: Iterable[tuple[ir.Value, Form]], answer: Answer) -> Region:
-    """The region around values whose form is given."""
-    region = Region()
-    pending = deque[ir.Value]()
-    for value, form in seeds:
-        if value not in region.forms:
-            region.forms[value] = form
-            pending.append(value)
+def explore(facts: Facts, value: ir.Value, form: Form, answer: Answer) -> Region:
+    """The region around a value whose form is given."""
+    region = Region({value: form})
+    pending = deque([value])
     while pending:
         value = pending.popleft()
         form = region.forms[value]
@@ -96,7 +80,7 @@ def _visit(
     if node.op_type == "Transpose" and _tie(facts, region, question, form, pending):
         return
     try:
-        flip = answer(question) if node.op_type != "Transpose" else _transpose(question)
+        flip = answer(question)
     except Refused as refused:
         region.refusals.setdefault(node, str(refused))
         return
@@ -150,20 +134,6 @@ def _tie(facts: Facts, region: Region, question: Question, form: Form, pending: 
     region.ties[node] = None
     _tell(region, {other: wanted}, pending)
     return True
-
-
-def _transpose(question: Question) -> Flip:
-    """A Transpose of other axes stays, with another permutation."""
-    node = question.node
-    source, perm = question.perm, permutation(question.facts, node)
-    if perm is None or len(perm) != len(source):
-        question.refuse("its permutation is not known")
-    changed = between(source, perm, source)
-
-    def build(match: Match, inputs: Sequence[ir.Value | None]) -> ir.Node:
-        return match.node_of("Transpose", inputs[0], attributes={"perm": changed})
-
-    return Flip({0: source}, {0: source}, build)
 
 
 def elements(facts: Facts, value: ir.Value) -> int:

@@ -56,6 +56,7 @@ STANDARD: Mapping[str, Handler] = {
     "Pad": axes.pad,
     "Slice": axes.slice_,
     "Tile": axes.tile,
+    "Transpose": axes.transpose,
     "Expand": axes.expand,
     "Shape": axes.shape,
     "LayerNormalization": axes.layer_normalization,
