@@ -23,6 +23,7 @@ LISTED_AT_ALL = 3000
 NODES = 6  # nodes named for one rewrite
 EXAMPLES = 3  # nodes named for one reason
 REASONS = 8  # reasons listed for one rule
+TRANSPOSES = 40  # left by a change of layout, that are listed
 
 ENVIRONMENT = jinja2.Environment(
     loader=jinja2.PackageLoader("graphopt.report"),
@@ -100,6 +101,7 @@ def page(record: OptimizeFile, log: Sequence[Rewrite], flops: tuple[int, int] | 
         nodes=NODES,
         examples=EXAMPLES,
         reasons=REASONS,
+        listed=TRANSPOSES,
     )
 
 

@@ -6,11 +6,19 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
 
+from graphopt.passes import pipeline
+from graphopt.report.page import page as page_of
+from graphopt.report.records import OptimizeFile
+from graphopt.rewrite.driver import Pass
+from graphopt.rewrite.explain import NearMisses
+from graphopt.rewrite.pattern import op, var
+from graphopt.rewrite.rule import Match, Replacement, rule
 from tests import support
 from tests.cli.shell import Shell
 
@@ -156,3 +164,27 @@ def test_another_ending_is_refused(shell: Shell, name: str) -> None:
     assert answer.status == 2
     assert answer.error == f"--report: '{name}' is neither .json nor .html; the ending says what is written."
     assert shell.files() == {"in.onnx"}
+
+
+def test_what_was_rolled_back_is_listed_with_its_reason(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    @rule(op("Relu", var("x")), level=0, name="relu-is-abs")
+    def wrong(match: Match) -> Replacement:
+        """Relu(x)  -->  Abs(x), which is wrong"""
+        return match.op("Abs", match["x"])
+
+    monkeypatch.setattr(pipeline, "STANDARD", (Pass("wrong", 0, (wrong,)), *pipeline.STANDARD))
+    assert shell.run("optimize", "in.onnx", "out.onnx", "--report", "r.html").status == 0
+    text = _read("r.html").text
+    assert re.search(r"Rolled back rule site reason relu-is-abs y output 'y': off by", text)
+    assert re.search(r"1 relu-is-abs it fits here, but was not applied", text), "a near miss too"
+
+
+def test_a_change_of_layout_lists_the_transposes_that_are_left(shell: Shell) -> None:
+    shell.run("optimize", "in.onnx", "out.onnx", "--report", "r.json")
+    record = msgspec.json.decode(Path("r.json").read_bytes(), type=OptimizeFile)
+    left = tuple(f"'t{number}': between Conv and Reshape" for number in range(50))
+    changed = msgspec.structs.replace(record, kept_transposes=left)
+    Path("r.html").write_text(page_of(changed, (), None, NearMisses((), True)))
+    text = _read("r.html").text
+    assert "Transposes left 50 't0': between Conv and Reshape" in text
+    assert "'t39': between Conv and Reshape and 10 more" in text
