@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import onnx
@@ -36,13 +37,13 @@ DEFAULT_LEVEL = 2
 DEFAULT_VERIFY_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OptimizeResult:
-    """The optimized model and what was done to reach it."""
+    """The optimized model and what was done to reach it. What is in a model is counted when it is first asked for."""
 
     model: ir.Model
-    before: Census
-    after: Census
+    original: ir.Model  # as loaded, with the dims and the layout that the caller asked for
+    original_bytes: int | None  # of the file or bytes that were read; None where there was neither
     seconds: float  # of the passes, without loading, saving and verification
     verify_seconds: float
     passes: tuple[PassRecord, ...]
@@ -55,6 +56,16 @@ class OptimizeResult:
     kept_transposes: tuple[str, ...]  # with `layout`: the Transposes left in the main graph, each with what keeps it
     source: Path | None
     source_data: frozenset[Path]  # files that the input keeps tensors in
+
+    @cached_property
+    def before(self) -> Census:
+        """Nodes, bytes, parameters and operators of the original."""
+        return census(self.original, self.original_bytes)
+
+    @cached_property
+    def after(self) -> Census:
+        """Nodes, bytes, parameters and operators of the optimized model."""
+        return census(self.model)
 
     def save(self, path: str | os.PathLike[str], *, in_place: bool = False) -> None:
         """Write the model, its external data beside it; raises SaveError and leaves nothing behind when it cannot."""
@@ -124,8 +135,8 @@ def optimize(
     seconds = sum(record.seconds for record in outcome.passes)
     return OptimizeResult(
         model=outcome.model,
-        before=_census_of_input(source, original),
-        after=census(outcome.model),
+        original=original,
+        original_bytes=_bytes_read(source, original),
         seconds=seconds,
         verify_seconds=max(total - seconds, 0.0) if verify else 0.0,
         passes=outcome.passes,
@@ -154,16 +165,13 @@ def _relay(model: ir.Model, layout: pipeline.Layout, verify: bool) -> None:
             raise OptionError(f"the layout cannot be changed to {layout}: {fault}")
 
 
-def _census_of_input(source: Source, original: ir.Model) -> Census:
-    """The census, with the bytes that the input really has where it came as a file, bytes or a ModelProto."""
-    if isinstance(source, ir.Model):
-        return census(original)
+def _bytes_read(source: Source, original: ir.Model) -> int | None:
+    """The bytes of the input where it came as a file or bytes, external data included."""
+    if isinstance(source, (ir.Model, onnx.ModelProto)):
+        return None
     external = sum(tensor.nbytes for tensor in tensors_of(original) if isinstance(tensor, ir.ExternalTensor))
-    if isinstance(source, onnx.ModelProto):
-        return census(original, int(source.ByteSize()) + external)
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return census(original, len(source))
-    return census(original, Path(source).stat().st_size + external)
+    own = len(source) if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).stat().st_size
+    return own + external
 
 
 def _check_options(level: int, skip: Sequence[str], target: str, layout: str | None) -> None:

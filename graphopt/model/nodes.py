@@ -26,7 +26,8 @@ def attribute_of(node: ir.Node, name: str) -> ir.Attr | None:
 
 def has_reference_attributes(node: ir.Node) -> bool:
     """Whether an attribute's value is only known where the surrounding function is called."""
-    return any(attribute.is_ref() for attribute in node.attributes.values())
+    attributes = node.attributes
+    return len(attributes) > 0 and any(attribute.is_ref() for attribute in attributes.values())
 
 
 def int_attribute(node: ir.Node, name: str, default: int) -> int:
@@ -68,22 +69,28 @@ def is_used(value: ir.Value) -> bool:
     return bool(value.uses()) or value.is_graph_output()
 
 
-def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+# The operators of the standard that hold graphs.
+WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+
+def subgraphs(node: ir.Node) -> Sequence[ir.Graph]:
     """The graphs held in the node's attributes."""
-    if not len(node.attributes):
-        return
+    if node.domain == "" and node.op_type not in WITH_GRAPHS:
+        return ()
+    found: list[ir.Graph] = []
     for attribute in node.attributes.values():
         if attribute.is_ref():
             continue
         if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
+            found.append(attribute.as_graph())
         elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
+            found.extend(attribute.as_graphs())
+    return found
 
 
 def has_subgraphs(node: ir.Node) -> bool:
     """Whether the node holds a graph."""
-    return next(subgraphs(node), None) is not None
+    return len(subgraphs(node)) > 0
 
 
 def graphs_of(model: ir.Model) -> Iterator[ir.Graph]:

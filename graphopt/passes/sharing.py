@@ -162,7 +162,7 @@ def _share_group(editor: Editor, group: Sequence[ir.Value]) -> None:
     for value in group:
         tensor = value.const_value
         assert tensor is not None, "only initializers with data are grouped"
-        alike = kept.setdefault(_sample(tensor), [])
+        alike = kept.setdefault(_sample_of(editor, tensor), [])
         twin = next((other for other in alike if _equal(other.const_value, tensor)), None)
         if twin is None:
             alike.append(value)
@@ -174,6 +174,14 @@ def _share_group(editor: Editor, group: Sequence[ir.Value]) -> None:
             assert value.graph is not None and value.name is not None, "it is an initializer of a graph"
             value.graph.initializers.pop(value.name)
             editor.touched.extend(readers)
+
+
+def _sample_of(editor: Editor, tensor: ir.TensorProtocol) -> Hashable:
+    """The tensor's sample, taken once: a weight may have to be copied out of its file for it."""
+    held = editor.samples.get(id(tensor))
+    if held is None:
+        held = editor.samples[id(tensor)] = (tensor, _sample(tensor))
+    return held[1]
 
 
 def _sample(tensor: ir.TensorProtocol) -> Hashable:

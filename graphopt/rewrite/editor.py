@@ -6,7 +6,7 @@ Every change passes `accept`, which numbers it. A run is therefore a sequence of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -44,6 +44,8 @@ class Editor:
         self.stop_after = stop_after
         self.blocked = blocked
         self.pass_name = ""
+        # What is needed of a tensor to see that two are different; the tensor is held, so that its id stays its own.
+        self.samples: dict[int, tuple[ir.TensorProtocol, Hashable]] = {}
         self.budget = GROWTH_BYTES + weight_bytes(model) // GROWTH_SHARE
         self._names: set[str] = set()
         self._function_graphs: set[int] = set()

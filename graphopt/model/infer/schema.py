@@ -39,16 +39,16 @@ def infer(node: ir.Node, facts: Facts) -> tuple[Known, ...]:
         types[name] = kind
         array = None if known.content is None or known.dtype is None else content.to_array(known.content, known.dtype)
         if array is not None and known.dtype is not None:
-            data[name] = ir.to_proto(ir.Tensor(array, dtype=known.dtype, name=name))
+            data[name] = ir.serde.serialize_tensor(ir.Tensor(array, dtype=known.dtype, name=name))
         elif known.shape is not None and known.dtype == ir.DataType.FLOAT:
             tensor = facts.tensor(value)
             if tensor is not None and tensor.size <= 16:  # Resize scales and the like
-                data[name] = ir.to_proto(ir.Tensor(tensor.numpy(), name=name))
+                data[name] = ir.serde.serialize_tensor(ir.Tensor(tensor.numpy(), name=name))
     for index, output in enumerate(node.outputs):
         proto.output.append(f"o{index}" if output.name or nodes.is_used(output) or index == 0 else "")
     for attribute in node.attributes.values():
         if not attribute.is_ref():
-            proto.attribute.append(ir.to_proto(attribute))
+            proto.attribute.append(ir.serde.serialize_attribute(attribute))
     if version < 11 and not _count_axes_from_the_front(node, proto, facts):
         return _unknown(node, facts)
     try:

@@ -20,6 +20,7 @@ from graphopt.rewrite.rule import Match
 
 # A weight that others read too, or that is a splat, is copied up to this size; above it the file would grow.
 COPY_LIMIT = 4096  # elements
+BLOCK = 1 << 15  # elements that are computed at once
 
 
 def with_outputs(match: Match, layer: Layer, scale: Array | None, shift: Array | None) -> ir.Value:
@@ -144,22 +145,31 @@ def _multiplied(match: Match, layer: Layer, factor: Array) -> Array:
         f"'{layer.weight.name}' is one number repeated {size} times and would have to be written out",
     )
 
-    def times(left: Array, right: Array) -> Array:
-        if left.dtype == np.float32 and left.ndim:
-            # NumPy converts block by block, without a second copy of a large weight in float64
-            result = np.empty(left.shape, np.float32)
-            np.multiply(left, right, out=result, dtype=np.float64, casting="same_kind")
-            return result
-        return np.asarray(left.astype(np.float64) * right).astype(left.dtype)
-
     with np.errstate(over="ignore"):
-        result = constants.elementwise(times, weight, factor)
+        result = constants.elementwise(_times, weight, factor)
     if size <= COPY_LIMIT or weight.dtype.itemsize < 4:
         fits = np.isfinite(_stored(result).astype(np.float64)).all()
         match.require(fits, f"the folded weight does not fit {match.dtype(layer.weight).name}")
     if weight.dtype == np.float16:
         _require_normal(match, result)
     return result
+
+
+def _times(left: Array, right: Array) -> Array:
+    """The product of a weight and float64 factors, rounded once."""
+    if left.dtype == np.float32 and left.ndim:
+        narrow = right.astype(np.float32)
+        if (narrow == right).all():
+            return np.asarray(left * narrow)  # the product of two floats is rounded once as it is
+        if right.ndim == 0 or right.shape[0] == 1 or right.ndim < left.ndim:
+            # Block by block: a copy of a large weight in float64 would not stay in the cache.
+            result = np.empty(left.shape, np.float32)
+            step = max(1, BLOCK // max(math.prod(left.shape[1:]), 1))
+            for start in range(0, left.shape[0], step):
+                rows = slice(start, start + step)
+                result[rows] = left[rows].astype(np.float64) * right
+            return result
+    return np.asarray(left.astype(np.float64) * right).astype(left.dtype)
 
 
 def _require_normal(match: Match, weight: Array) -> None:
