@@ -190,6 +190,10 @@ class _Folder:
                 continue
             if np.prod(shape) * dtype.itemsize > LARGEST:
                 raise Refused(f"its value is larger than {LARGEST >> 20} MB")
+            source = nodes.input_at(node, 0)
+            if node.op_type == "Transpose" and source is not None and self.facts.tensor(source) is not None:
+                # As many bytes as its source, whatever they are: a large table need not be read to know it.
+                self._require_budget(int(np.prod(shape)) * dtype.itemsize - self._freed(node)[0])
         if any(self.facts.dtype(output) in HALF for output in outputs):
             self._evaluate_together(node)
         arrays = [self.value(output) for output in outputs]
@@ -206,11 +210,7 @@ class _Folder:
             raise Refused("its value is one repeated number, and the opset has no ConstantOfShape")
         freed, credited, passed = self._freed(node) if written > ALWAYS else (written, set(), set())
         growth = written - freed
-        if growth > self.editor.budget:
-            raise Refused(
-                f"written out it would make the file {growth:,} bytes larger; all folding together may add "
-                f"{GROWTH_BYTES:,} bytes and one {GROWTH_SHARE}th of the weights"
-            )
+        self._require_budget(growth)
         match = Match(node, bind(node), self.facts)
         freeing = f", {freed:,} bytes become superfluous" if written > ALWAYS else ""
         match.because(f"{written:,} bytes are written{freeing}")
@@ -225,6 +225,13 @@ class _Folder:
             self.passed |= passed
             self.editor.budget -= max(growth, 0)
         return done
+
+    def _require_budget(self, growth: int) -> None:
+        if growth > self.editor.budget:
+            raise Refused(
+                f"written out it would make the file {growth:,} bytes larger; all folding together may add "
+                f"{GROWTH_BYTES:,} bytes and one {GROWTH_SHARE}th of the weights"
+            )
 
     def _written(self, match: Match, output: ir.Value, wanted: bool) -> ir.Value | None:
         array = self.values.get(output) if wanted else None

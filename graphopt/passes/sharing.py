@@ -148,8 +148,8 @@ def share_equal_initializers(editor: Editor, worklist: Sequence[ir.Node]) -> Non
     first: dict[Hashable, list[ir.Value]] = {}
     for value in list(graph.initializers.values()):
         tensor = constants.of_initializer(value)
-        if tensor is None or value.is_graph_output():
-            continue
+        if tensor is None or value.is_graph_output() or isinstance(tensor, ir.LazyTensor):
+            continue  # a weight that is computed when needed had a source of its own, or the rule would have refused
         candidates = first.setdefault((tensor.dtype, tuple(tensor.shape.numpy())), [])
         candidates.append(value)
     for group in first.values():

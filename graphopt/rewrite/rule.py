@@ -14,6 +14,7 @@ half way leaves nothing behind. It returns the values that replace the outputs o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -104,13 +105,20 @@ class Match:
     def array(self, value: ir.Value | str) -> np.ndarray:
         """The data of a constant (read-only; may be a splat); refuses when it is not constant."""
         target = self[value] if isinstance(value, str) else value
-        tensor = self.facts.tensor(target)
-        if isinstance(tensor, ir.ExternalTensor) and tensor.nbytes > READ_LIMIT:
-            raise Refused(f"'{target.name}' is {tensor.nbytes / 1e6:,.0f} MB on disk, too much to compute with")
+        self.readable(target)
         array = self.facts.array(target)
         if array is None:
             raise Refused(f"'{target.name}' is not a constant")
         return array
+
+    def readable(self, value: ir.Value) -> ir.TensorProtocol | None:
+        """The tensor of a constant that may be computed with; None for a splat; refuses when it is not constant."""
+        tensor = self.facts.tensor(value)
+        if isinstance(tensor, ir.ExternalTensor) and tensor.nbytes > READ_LIMIT:
+            raise Refused(f"'{value.name}' is {tensor.nbytes / 1e6:,.0f} MB on disk, too much to compute with")
+        if tensor is None and not self.facts.is_constant(value):
+            raise Refused(f"'{value.name}' is not a constant")
+        return tensor
 
     def ints(self, value: ir.Value | None, what: str) -> tuple[int, ...]:
         """The numbers of a constant integer vector; refuses, calling it `what`, when they are not known."""
@@ -170,6 +178,16 @@ class Match:
         self.new_constants.append(value)
         self.facts.set_known(value, Known(ir.TensorType(kind), tuple(array.shape), content.of_array(array)))
         self.facts.set_array(value, array)
+        return value
+
+    def deferred(self, shape: tuple[int, ...], dtype: ir.DataType, compute: Callable[[], np.ndarray]) -> ir.Value:
+        """A new constant whose data is computed when it is first read, and then kept."""
+        size = math.prod(shape) * dtype.itemsize
+        self.require(size <= self.facts.memory_left, "too many new weights for a model with weights on disk")
+        tensor = ir.LazyTensor(lambda: ir.Tensor(compute(), dtype=dtype), dtype, ir.Shape(shape), cache=True)
+        value = ir.Value(type=ir.TensorType(dtype), shape=ir.Shape(shape), const_value=tensor)
+        self.new_constants.append(value)
+        self.facts.set_known(value, Known(ir.TensorType(dtype), shape, None))
         return value
 
     def ints_constant(self, *numbers: int) -> ir.Value:

@@ -20,6 +20,7 @@ from graphopt.rewrite.rule import Match
 
 # A weight that others read too, or that is a splat, is copied up to this size; above it the file would grow.
 COPY_LIMIT = 4096  # elements
+LARGE = 1 << 16  # elements; from here on a weight is multiplied when it is needed
 BLOCK = 1 << 15  # elements that are computed at once
 
 
@@ -34,7 +35,7 @@ def with_outputs(match: Match, layer: Layer, scale: Array | None, shift: Array |
             bias = _at_axis(layer, shift)
         else:
             bias = _combined(match, layer, bias, shift, np.add)
-    weight = None if scale is None else _multiplied(match, layer, _over_weight(layer, scale, of_inputs=False))
+    weight = layer.weight if scale is None else _multiplied(match, layer, _over_weight(layer, scale, of_inputs=False))
     return _rebuild(match, layer, layer.data, weight, bias)
 
 
@@ -48,7 +49,7 @@ def with_inputs(match: Match, layer: Layer, data: ir.Value, scale: Array | None,
             bias = _at_axis(layer, moved)
         else:
             bias = _combined(match, layer, bias, moved, np.add)
-    weight = None if scale is None else _multiplied(match, layer, _over_weight(layer, scale, of_inputs=True))
+    weight = layer.weight if scale is None else _multiplied(match, layer, _over_weight(layer, scale, of_inputs=True))
     return _rebuild(match, layer, data, weight, bias)
 
 
@@ -84,15 +85,14 @@ def _combined(match: Match, layer: Layer, bias: Array, vector: Array, how: Calla
     return result
 
 
-def _rebuild(match: Match, layer: Layer, data: ir.Value, weight: Array | None, bias: Array | None) -> ir.Value:
-    """The layer with other operands; None keeps what is there. A `bias` comes with `beta` applied."""
+def _rebuild(match: Match, layer: Layer, data: ir.Value, weight: ir.Value, bias: Array | None) -> ir.Value:
+    """The layer with other operands; no bias keeps what is there. A `bias` comes with `beta` applied."""
     dtype = match.dtype(layer.weight)
     added = layer.bias
     if bias is not None:
         added = match.constant(rounded(match, bias, dtype), dtype)
     becomes_gemm = bias is not None and layer.kind == "MatMul" and layer.added is None
-    new_weight = layer.weight if weight is None else match.constant(weight, dtype)
-    operands = (new_weight, data) if layer.side == 0 else (data, new_weight)
+    operands = (weight, data) if layer.side == 0 else (data, weight)
     if becomes_gemm:
         result = match.op("Gemm", *operands, added)
     elif layer.kind == "MatMul":
@@ -130,11 +130,15 @@ def _over_weight(layer: Layer, vector: Array, of_inputs: bool) -> Array:
     return vector.reshape(-1, 1) if on_rows else vector
 
 
-def _multiplied(match: Match, layer: Layer, factor: Array) -> Array:
-    """The weight times `factor` (float64, broadcasting), rounded once to the weight's type."""
+def _multiplied(match: Match, layer: Layer, factor: Array) -> ir.Value:
+    """The weight times `factor` (float64, broadcasting), rounded once to the weight's type.
+
+    A large weight is multiplied when it is first needed: for verification, or when the model is saved.
+    """
     size = math.prod(layer.shape)
-    weight = match.array(layer.weight)
-    is_splat = constants.is_splat(weight)
+    dtype = match.dtype(layer.weight)
+    tensor = match.readable(layer.weight)
+    is_splat = tensor is None
     others = layer.weight.is_graph_output() or any(user is not layer.node for user in layer.weight.consumers())
     match.require(
         not others or is_splat or size <= COPY_LIMIT,
@@ -144,15 +148,17 @@ def _multiplied(match: Match, layer: Layer, factor: Array) -> Array:
         not is_splat or factor.size == 1 or size <= COPY_LIMIT,
         f"'{layer.weight.name}' is one number repeated {size} times and would have to be written out",
     )
-
+    if tensor is not None and size > LARGE and dtype == ir.DataType.FLOAT:
+        return match.deferred(layer.shape, dtype, lambda: _times(tensor.numpy(), factor))
+    weight = match.array(layer.weight)
     with np.errstate(over="ignore"):
         result = constants.elementwise(_times, weight, factor)
     if size <= COPY_LIMIT or weight.dtype.itemsize < 4:
         fits = np.isfinite(_stored(result).astype(np.float64)).all()
-        match.require(fits, f"the folded weight does not fit {match.dtype(layer.weight).name}")
+        match.require(fits, f"the folded weight does not fit {dtype.name}")
     if weight.dtype == np.float16:
         _require_normal(match, result)
-    return result
+    return match.constant(result, dtype)
 
 
 def _times(left: Array, right: Array) -> Array:
