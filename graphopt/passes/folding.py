@@ -9,6 +9,7 @@ value is refused its node stays, and the node's own inputs become the frontier.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -193,7 +194,7 @@ class _Folder:
             source = nodes.input_at(node, 0)
             if node.op_type == "Transpose" and source is not None and self.facts.tensor(source) is not None:
                 # As many bytes as its source, whatever they are: a large table need not be read to know it.
-                self._require_budget(int(np.prod(shape)) * dtype.itemsize - self._freed(node)[0])
+                self._require_budget(math.ceil(math.prod(shape) * dtype.itemsize) - self._freed(node)[0])
         if any(self.facts.dtype(output) in HALF for output in outputs):
             self._evaluate_together(node)
         arrays = [self.value(output) for output in outputs]
