@@ -83,8 +83,11 @@ def now(facts: Facts, region: Region) -> Cost:
     return Cost(len(region.ties), sum(elements(facts, node.outputs[0]) for node in region.ties))
 
 
-def solve(region: Region, found: list[Tensor], *, count_first: bool, turning: bool) -> Assignment:
-    """The cheapest assignment; with `turning`, operators that may turn to the wanted layout do so for nothing."""
+def solve(region: Region, found: list[Tensor], *, count_first: bool, turning: bool) -> Assignment | None:
+    """The cheapest assignment, None when that is the one there is.
+
+    With `turning`, operators that may turn to the wanted layout do so where it costs nothing else.
+    """
     network = Network()
     vertices = {node: network.vertex() for node in region.flips}
 
@@ -94,15 +97,18 @@ def solve(region: Region, found: list[Tensor], *, count_first: bool, turning: bo
         return vertices[who]
 
     step = COUNT if count_first else LAUNCH
+    known = 0  # the cost of the region as it is
     for node, flip in region.flips.items():
         price = 1 + flip.added * step * FINE
         if turning and flip.turns:
             _unary(network, vertices[node], 1 - region.sides[node], 2)
-            price -= 1
+            known += 2
         _unary(network, vertices[node], region.sides[node], price)
     for tensor in found:
         price = FOREVER if tensor.flat else (step + tensor.elements) * FINE
         giver = vertex(tensor.giver)
+        if any(state(region.sides, reader) != state(region.sides, tensor.giver) for reader in tensor.readers):
+            known += price
         readers = sorted({vertex(reader) for reader in tensor.readers} - {giver})
         if len(readers) == 1:
             network.edge(giver, readers[0], price)
@@ -114,7 +120,9 @@ def solve(region: Region, found: list[Tensor], *, count_first: bool, turning: bo
             for reader in readers:
                 network.edge(first, reader, FOREVER)
                 network.edge(reader, second, FOREVER)
-    side = network.sink_side()
+    side = network.sink_side(known)
+    if side is None:
+        return None
     states = {node: int(side[place]) for node, place in vertices.items()}
     return Assignment(states, _cost(region, found, states), _turned(region, states))
 

@@ -29,11 +29,17 @@ class Network:
             self._heads.append(other)
             self._room.append(room)
 
-    def sink_side(self) -> list[bool]:
-        """For each vertex whether a cheapest cut puts it on the sink's side; the source's side is the smallest."""
+    def sink_side(self, known: int) -> list[bool] | None:
+        """For each vertex whether a cheapest cut puts it on the sink's side; the source's side is the smallest.
+
+        None when no cut is cheaper than the one of cost `known`: the flow ends when it reaches that, which spares the
+        work on regions without gain, and those are most.
+        """
         level = self._levels()
         while level[SINK] >= 0:
-            self._block(level)
+            known -= self._block(level, known)
+            if known <= 0:
+                return None
             level = self._levels()
         return [depth < 0 for depth in level]
 
@@ -51,14 +57,18 @@ class Network:
                     pending.append(head)
         return level
 
-    def _block(self, level: list[int]) -> None:
-        """Send flow along shortest paths until none is left."""
+    def _block(self, level: list[int], enough: int) -> int:
+        """Send flow along shortest paths until none is left, or `enough` is sent; gives what was sent."""
+        sent = 0
         following = [0] * len(self._edges)  # the edge of each vertex to try next
         path: list[int] = []
         at = SOURCE
         while True:
             if at == SINK:
                 amount = min(self._room[edge] for edge in path)
+                sent += amount
+                if sent >= enough:
+                    return sent
                 first = 0
                 for place, edge in reversed(list(enumerate(path))):
                     self._room[edge] -= amount
@@ -81,4 +91,4 @@ class Network:
                 at = self._heads[path.pop() ^ 1]
                 following[at] += 1
             else:
-                return
+                return sent

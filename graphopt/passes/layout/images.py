@@ -35,7 +35,7 @@ def images(model: ir.Model, layout: str) -> Relayout:
         for position, value in enumerate(ports):
             perm = _wanted(facts, value, layout)
             plain = value.is_graph_input() != value.is_graph_output() and not value.is_initializer()
-            if perm is not None and plain and _leads_to_channels(facts, value, perm, layout):
+            if perm is not None and plain and _leads_to_channels(facts, graph, value, perm, layout):
                 found[position] = perm
     return Relayout(inputs, outputs)
 
@@ -48,13 +48,13 @@ def _wanted(facts: Facts, value: ir.Value, layout: str) -> Perm | None:
     return to_last(rank) if layout == "nhwc" else to_first(rank)
 
 
-def _leads_to_channels(facts: Facts, value: ir.Value, perm: Perm, layout: str) -> bool:
+def _leads_to_channels(facts: Facts, graph: ir.Graph, value: ir.Value, perm: Perm, layout: str) -> bool:
     """Whether an operator for channels first meets the value's tensor on the side that shall be left, or be reached.
 
     The region calls the value's own form 0. A value that such an operator reads or gives is in channels first, and its
     other form must be channels last.
     """
-    region = explore(facts, value, Form(perm, 0), _in_place)
+    region = explore(facts, graph, value, Form(perm, 0), _in_place)
     side = 0 if layout == "nhwc" else 1
     return any(_meets(region, found, form, side) for found, form in region.forms.items())
 

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
-from graphopt.passes.layout.channels import IMAGES
+from graphopt.passes.layout.channels import DOMAIN, IMAGES
 from graphopt.passes.layout.flip import permutation
 from graphopt.passes.layout.region import Form, Region, explore
 from graphopt.passes.layout.table import standard
@@ -17,15 +17,19 @@ MOST = 2  # neighbours that a line names
 def kept_transposes(model: ir.Model) -> tuple[str, ...]:
     """One line for each Transpose of the main graph: between what it stands, and why that stays as it is."""
     facts = Facts(model)
-    return tuple(_line(facts, node) for node in model.graph if node.op_type == "Transpose" and nodes.is_standard(node))
+    return tuple(
+        _line(facts, model.graph, node)
+        for node in model.graph
+        if node.op_type == "Transpose" and nodes.is_standard(node)
+    )
 
 
-def _line(facts: Facts, node: ir.Node) -> str:
+def _line(facts: Facts, graph: ir.Graph, node: ir.Node) -> str:
     result, source = node.outputs[0], nodes.input_at(node, 0)
     perm = permutation(facts, node)
     if source is None or perm is None or facts.rank(source) != len(perm):
         return f"'{result.name}': the rank of its operand is not known"
-    region = explore(facts, source, Form(perm, 0), standard)
+    region = explore(facts, graph, source, Form(perm, 0), standard)
     above, below = _fixed(region, 0), _fixed(region, 1)
     if above and below:
         return f"'{result.name}': between {_joined(above)} and {_joined(below)}"
@@ -55,6 +59,8 @@ def _said(region: Region, node: ir.Node) -> str:
     reason = region.refusals.get(node)
     if node.op_type in IMAGES and nodes.is_standard(node):
         reason = "it is defined for channels first"
+    elif node.domain == DOMAIN:
+        reason = "it is a function for channels last"
     return nodes.describe(node) + (f" ({reason})" if reason else "")
 
 

@@ -18,8 +18,8 @@ from graphopt.rewrite.rule import Refused
 
 RULE = "push-transposes"
 Settle: TypeAlias = Callable[[Sequence[ir.Node]], None]  # told of new nodes before they join the graph
-LOOKS = 30  # how often, on average, a node may be looked at from different Transposes in one turn
-LARGE = 4096  # more nodes than a graph has whose regions may all be looked at
+LOOKS = 2  # how often, on average, a node may be looked at from different Transposes in one turn
+LARGE = 2048  # nodes; a smaller graph is taken for one of this size
 
 
 def push_transposes(editor: Editor, worklist: Sequence[ir.Node]) -> None:
@@ -72,11 +72,11 @@ def _around(region: Region, graph: ir.Graph) -> Iterator[ir.Node]:
 def _region(editor: Editor, seed: ir.Node, answer: Answer) -> Region | None:
     source = nodes.input_at(seed, 0)
     perm = permutation(editor.facts, seed)
-    if source is None or perm is None or is_identity(perm) or not nodes.is_standard(seed):
+    if source is None or seed.graph is None or perm is None or is_identity(perm) or not nodes.is_standard(seed):
         return None
     if editor.facts.is_constant(source) or editor.facts.rank(source) != len(perm):
         return None
-    return explore(editor.facts, source, Form(perm, 0), answer)
+    return explore(editor.facts, seed.graph, source, Form(perm, 0), answer)
 
 
 def _improve(
@@ -92,6 +92,8 @@ def _improve(
     before = assign.now(editor.facts, region)
     for count_first in (False, True):
         chosen = assign.solve(region, found, count_first=count_first, turning=settle is not None)
+        if chosen is None:
+            continue
         better = chosen.cost < before
         turned = settle is not None and chosen.turned and chosen.cost.nodes <= before.nodes
         if (better or turned) and _change(editor, region, found, chosen, site, rule, place, settle):

@@ -85,7 +85,7 @@ def draft(
                 elif node not in region.ties and node not in flipped:
                     jobs.setdefault(node, []).append((index, value))
             producer = value.producer()
-            if graph_level and producer is not None:
+            if graph_level and producer in place and producer is not None:
                 kept.setdefault(producer, []).append(value)
     try:
         for node in sorted({*jobs, *kept}, key=place.__getitem__):

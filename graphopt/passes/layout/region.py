@@ -52,20 +52,19 @@ class Region:
         return value
 
 
-def explore(facts: Facts, value: ir.Value, form: Form, answer: Answer) -> Region:
-    """The region around a value whose form is given."""
+def explore(facts: Facts, graph: ir.Graph | ir.Function, value: ir.Value, form: Form, answer: Answer) -> Region:
+    """The region around a value whose form is given, within one graph: its subgraphs and outer graphs are ends."""
     region = Region({value: form})
     pending = deque([value])
     while pending:
         value = pending.popleft()
         form = region.forms[value]
         producer = value.producer()
-        graph = value.graph if producer is None else producer.graph
-        if producer is not None:
+        if producer is not None and producer.graph is graph:
             place = next(index for index, output in enumerate(producer.outputs) if output is value)
             _visit(facts, region, Question(facts, producer, form.label, True), place, form, answer, pending)
         for reader, place in tuple(value.uses()):
-            if reader.graph is graph or graph is None:
+            if reader.graph is graph:
                 _visit(facts, region, Question(facts, reader, form.label, False), place, form, answer, pending)
     return region
 

@@ -1,0 +1,44 @@
+"""Another layout of inputs and outputs: the signature changes, the numbers are the permuted ones."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from graphopt.model.relayout import Relayout, relayout
+from graphopt.rewrite.relaid import relaid_fault
+from tests.support import model, op_types
+
+TEXT = "g (float[N, 3, 4, 5] X, float[3] v) => (float[N, 3, 4, 5] Y) { a = Abs(X) Y = Neg(a) }"
+LAST = (0, 2, 3, 1)
+
+
+def _model() -> ir.Model:
+    return ir.from_proto(model(TEXT))
+
+
+def _declared(value: onnx.ValueInfoProto) -> list[int | str]:
+    return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+def test_inputs_and_outputs_are_permuted() -> None:
+    before, after = _model(), _model()
+    change = Relayout({0: LAST}, {0: LAST})
+    relayout(after, change)
+    proto = ir.to_proto(after)
+    onnx.checker.check_model(proto, full_check=True)
+    assert op_types(proto) == ["Transpose", "Abs", "Neg", "Transpose"]
+    assert [value.name for value in proto.graph.input] == ["X", "v"]
+    assert _declared(proto.graph.input[0]) == ["N", 4, 5, 3] == _declared(proto.graph.output[0])
+    assert relaid_fault(before, after, change) is None
+
+
+def test_a_wrong_permutation_is_found() -> None:
+    before, after = _model(), _model()
+    relayout(after, Relayout({0: LAST}, {0: LAST}))
+    fault = relaid_fault(before, after, Relayout({0: LAST}, {}))
+    assert fault == "output 'Y' is not the permuted one (the shape is [2, 4, 5, 3], it was [2, 3, 4, 5])"
+
+
+def test_nothing_to_change() -> None:
+    assert not Relayout({}, {})
