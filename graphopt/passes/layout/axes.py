@@ -80,6 +80,19 @@ def reduce(question: Question) -> Flip:
     return Flip(labelled({0: perm}), labelled({0: after}), build)
 
 
+def mean_variance(question: Question) -> Flip:
+    """MeanVarianceNormalization<axes>(x)"""
+    perm = question.full(question.operand())
+    axes = nodes.ints_attribute(question.node, "axes") or (0, 2, 3)
+    question.require(max(axes) < len(perm), "its axes lie outside")
+    return Flip({0: perm}, {0: perm}, copied(question, {"axes": sorted(moved(axis, perm) for axis in axes)}))
+
+
+def size(question: Question) -> Flip:
+    """Size(x)"""
+    return Flip({0: question.full(question.operand())}, {}, copied(question))
+
+
 def _reduced(question: Question, rank: int, gone: Sequence[int], keep: bool) -> tuple[Perm, Perm]:
     """The permutations of operand and result of an operator that takes axes away (or leaves them with length 1)."""
     if keep:

@@ -25,15 +25,20 @@ def kept_transposes(model: ir.Model) -> tuple[str, ...]:
 
 
 def _line(facts: Facts, graph: ir.Graph, node: ir.Node) -> str:
-    result, source = node.outputs[0], nodes.input_at(node, 0)
+    return f"'{node.outputs[0].name}': {what_keeps(facts, graph, node)}"
+
+
+def what_keeps(facts: Facts, graph: ir.Graph, node: ir.Node) -> str:
+    """Why a Transpose is still there."""
+    source = nodes.input_at(node, 0)
     perm = permutation(facts, node)
     if source is None or perm is None or facts.rank(source) != len(perm):
-        return f"'{result.name}': the rank of its operand is not known"
+        return "the rank of its operand is not known"
     region = explore(facts, graph, source, Form(perm, 0), standard)
     above, below = _fixed(region, 0), _fixed(region, 1)
     if above and below:
-        return f"'{result.name}': between {_joined(above)} and {_joined(below)}"
-    return f"'{result.name}': without it another Transpose would be needed"
+        return f"between {_joined(above)} and {_joined(below)}"
+    return "without it another Transpose would be needed"
 
 
 def _fixed(region: Region, side: int) -> list[str]:

@@ -10,10 +10,12 @@ import onnx_ir as ir
 from graphopt.model import nodes
 from graphopt.passes.layout import assign, rebuild
 from graphopt.passes.layout.flip import permutation
+from graphopt.passes.layout.kept import what_keeps
 from graphopt.passes.layout.permute import is_identity
 from graphopt.passes.layout.region import Answer, Form, Region, explore
 from graphopt.passes.layout.table import standard
 from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.record import LeftAlone
 from graphopt.rewrite.rule import Refused
 
 RULE = "push-transposes"
@@ -29,6 +31,15 @@ def push_transposes(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     over any number of operators. Leaves alone operators whose axes have fixed meanings, and regions without gain.
     """
     push(editor, worklist, RULE, standard)
+
+
+def why_not_pushed(editor: Editor, listed: Sequence[ir.Node]) -> Mapping[ir.Node, LeftAlone]:
+    """For each Transpose that stays: between what it stands."""
+    return {
+        node: LeftAlone(what_keeps(editor.facts, node.graph, node), True)
+        for node in listed
+        if node.op_type == "Transpose" and nodes.is_standard(node) and isinstance(node.graph, ir.Graph)
+    }
 
 
 def push(editor: Editor, worklist: Sequence[ir.Node], rule: str, answer: Answer, settle: Settle | None = None) -> None:

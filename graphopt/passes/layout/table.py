@@ -59,6 +59,8 @@ STANDARD: Mapping[str, Handler] = {
     "Transpose": axes.transpose,
     "Expand": axes.expand,
     "Shape": axes.shape,
+    "Size": axes.size,
+    "MeanVarianceNormalization": axes.mean_variance,
     "LayerNormalization": axes.layer_normalization,
     "MatMul": _product,
     "Gemm": regroup.product_of_columns,

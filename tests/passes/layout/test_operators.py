@@ -67,6 +67,8 @@ SAME_RANK: dict[str, tuple[str, int, dict[str, object]]] = {
     "quantize by channel": ("c = QuantizeLinear<axis = 3>(a, s, z) b = DequantizeLinear<axis = -1>(c, s, z)", 17,
                             {"s": SCALE, "z": ZERO}),
     "reshape around": ("c = Reshape(a, s) d = Relu(c) b = Reshape(d, t)", 17, {"s": [0, 20, 3], "t": [-1, 4, 5, 3]}),
+    "divide by the number": ("n = Size(a) f = Cast<to = 1>(n) b = Div(a, f)", 17, {}),
+    "normalize": ("b = MeanVarianceNormalization<axes = [1, 2]>(a)", 17, {}),
     "divide by the size": ("s = Shape(a) n = ReduceProd<keepdims = 0>(s) f = Cast<to = 1>(n) b = Div(a, f)", 17, {}),
 }  # fmt: skip
 
