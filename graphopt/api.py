@@ -120,8 +120,7 @@ def optimize(
             fault = freed_fault(before, original)
             if fault is not None:
                 raise OptionError(f"the dim cannot be freed: {fault}")
-    if layout is not None:
-        _relay(original, layout, verify)
+    turned = () if layout is None else _relay(original, layout, verify)
     started = time.perf_counter()
     outcome = optimize_verified(
         original,
@@ -145,24 +144,39 @@ def optimize(
         flops=(count_flops(original), count_flops(outcome.model)) if details else None,
         verification=outcome.verification,
         signature=signature_of(outcome.model),
-        signature_changes=loaded_signature.differences(signature_of(outcome.model)),
+        signature_changes=(*loaded_signature.differences(signature_of(outcome.model)), *turned),
         kept_transposes=() if layout is None else kept_transposes(outcome.model),
         source=Path(source) if isinstance(source, (str, os.PathLike)) else None,
         source_data=data_files(original),
     )
 
 
-def _relay(model: ir.Model, layout: pipeline.Layout, verify: bool) -> None:
-    """Give the images among inputs and outputs the layout; raises OptionError where the model then differs."""
+def _relay(model: ir.Model, layout: pipeline.Layout, verify: bool) -> tuple[str, ...]:
+    """Give the images among inputs and outputs the layout; raises OptionError where the model then differs.
+
+    Returns a sentence for each change that the declared dims do not show, because they are the same in either layout.
+    """
     change = images(model, layout)
     if not change:
-        return
+        return ()
     before = model.clone() if verify else model
+    was = signature_of(model)
     relayout(model, change)
+    now = signature_of(model)
+    silent = [
+        f"{kind} {new} is {layout} now"
+        for kind, places, olds, news in (
+            ("input", change.inputs, was.inputs, now.inputs),
+            ("output", change.outputs, was.outputs, now.outputs),
+        )
+        for place, (old, new) in enumerate(zip(olds, news, strict=True))
+        if place in places and old == new
+    ]
     if verify:
         fault = relaid_fault(before, model, change)
         if fault is not None:
             raise OptionError(f"the layout cannot be changed to {layout}: {fault}")
+    return tuple(silent)
 
 
 def _bytes_read(source: Source, original: ir.Model) -> int | None:

@@ -120,6 +120,16 @@ def test_what_is_no_image_keeps_its_layout() -> None:
     assert [line.split(":")[0] for line in result.signature_changes] == ["input X", "output Y"]
 
 
+def test_a_cube_is_turned_and_that_is_told() -> None:
+    text = "g (float[4, 4, 4, 4] X) => (float[4, 4, 4, 4] Y) { Y = Conv(X, w) }"
+    result = graphopt.optimize(build(text, w=weight(4, 4, 1, 1)), layout="nhwc")
+    assert result.verification.passed
+    assert result.signature_changes == (
+        "input X: FLOAT[4x4x4x4] is nhwc now",
+        "output Y: FLOAT[4x4x4x4] is nhwc now",
+    )
+
+
 def test_an_old_file_rises_to_functions() -> None:
     before = build(f"{IMAGE.replace('X)', 'X, float[3, 4, 3, 3] w)')} {{ Y = Conv(X, w) }}", 9, 3, w=weight(3, 4, 3, 3))
     result = graphopt.optimize(before, layout="nhwc")
