@@ -167,4 +167,40 @@ def _number(place: int, kind: ir.DataType) -> np.ndarray:
     return np.array(place, dtype=kind.numpy())
 
 
-RULES: tuple[Rule, ...] = (slice_of_slice, gather_of_unsqueeze, gather_of_concat)
+@any_node("Concat", level=1)
+def concat_of_slices(match: Match) -> Replacement:
+    """Concat(x[0:2], x[2:5], x[5:])  -->  x, or the Slice of x that they make up
+
+    for neighboring cuts of step 1 along the axis of the Concat, which alone is cut. The Slices may have other readers.
+    """
+    rank = match.rank(match.output)
+    axis = nodes.int_attribute(match.root, "axis", 1) % max(rank, 1)
+    match.require(len(match.root.inputs) > 1, "there is one piece only")
+    whole: ir.Value | None = None
+    reached: int | None = None
+    first = 0
+    for value in match.root.inputs:
+        node = inner_node(match, value, "Slice", alone=False)
+        if node is None or node.inputs[0] is None:
+            match.refuse("a piece is no Slice")
+        source = node.inputs[0]
+        match.require(whole is None or whole is source, "the pieces are of different tensors")
+        cuts = _cuts(match, node)
+        match.require(len(cuts) == 1 and cuts[0].axis == axis and cuts[0].step == 1, "a piece is cut in another way")
+        size = match.shape(source)[axis]
+        match.require(isinstance(size, int), "the length of the axis is not known")
+        cut = _absolute(cuts[0], size)
+        match.require(reached is None or reached == cut.start, "the pieces are no neighbors")
+        first = cut.start if reached is None else first
+        whole, reached = source, cut.end
+        match.binding.inner.append(node)
+    assert whole is not None and reached is not None, "there are pieces"
+    if (first, reached) == (0, match.shape(whole)[axis]):
+        return whole
+    if match.opset < 10:
+        return match.op("Slice", whole, attributes={"starts": (first,), "ends": (reached,), "axes": (axis,)})
+    bounds = [match.ints_constant(number) for number in (first, reached, axis)]
+    return match.op("Slice", whole, *bounds)
+
+
+RULES: tuple[Rule, ...] = (slice_of_slice, gather_of_unsqueeze, gather_of_concat, concat_of_slices)
