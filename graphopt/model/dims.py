@@ -111,5 +111,21 @@ def broadcast(*shapes: Dims | None) -> Dims | None:
         elif len(numbers) == 1:  # a symbol beside a number above 1 must be that number or 1
             result.append(numbers[0])
         else:
-            return None
+            whole = _multiple(list(others))
+            if whole is None:
+                return None
+            result.append(whole)
     return tuple(result)
+
+
+def _multiple(symbolic: Sequence[Dim]) -> Dim | None:
+    """The one that is a multiple of all others: it is 1 only where they are, and where one of them is 1 it wins."""
+    for whole in symbolic:
+        factors = [quotient(whole, part) for part in symbolic if part != whole]
+        if all(factor is not None and _never_negative(factor) for factor in factors):
+            return whole
+    return None
+
+
+def _never_negative(factor: Dim) -> bool:
+    return bool(sympy.sympify(factor).is_nonnegative)

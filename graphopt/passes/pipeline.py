@@ -32,6 +32,7 @@ from graphopt.passes import (
 from graphopt.passes.algebra import expand
 from graphopt.passes.layout import push, turn
 from graphopt.passes.recurrent import stack, unrolled
+from graphopt.passes.versions import lift
 from graphopt.passes.weights import projections, shares
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.rule import Rule
@@ -64,6 +65,7 @@ STANDARD: tuple[Pass, ...] = (
     Pass("fusion", 2, fusion.RULES),
     Pass("weights", 2, weights.RULES),
     Pass("merge-small-projections", 2, run=projections.merge_small_projections, why=projections.why_not_merged),
+    Pass("merge-projections-of-attention", 2, run=projections.merge_projections_of_attention),
     # One product and a Split are fewer nodes than three products, and 1 to 2.5 % slower in ONNX Runtime on a CPU
     # (swin_tiny, bert_base, vit_s16, clip_text, t5_small, gpt2_kv; bench/latency.py), so they must be asked for.
     Pass("merge-projections", 3, run=projections.merge_projections, why=projections.why_not_merged),
@@ -111,7 +113,7 @@ def stages(request: Request) -> tuple[tuple[Pass, ...], ...]:
 
 def _prepare(request: Request) -> tuple[Pass, ...]:
     """What must come before everything else."""
-    return ()
+    return () if request.opset is None else (lift.lifting(request.opset),)
 
 
 def _layout(request: Request) -> tuple[Pass, ...]:

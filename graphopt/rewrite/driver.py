@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from graphopt.errors import GraphoptError
 from graphopt.model import nodes
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.pattern import Miss, match
@@ -102,6 +103,8 @@ def _run_function(editor: Editor, step: Pass, worklist: Sequence[ir.Node]) -> No
         return
     try:
         step.run(editor, worklist)
+    except GraphoptError:  # a request that cannot be served, for the user to read
+        raise
     except Exception as error:  # a pass's own fault must not cost the user the others
         raise BrokenRewrite(step.name, "*", f"{type(error).__name__}: {error}") from error
 

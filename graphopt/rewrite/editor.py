@@ -21,6 +21,7 @@ from graphopt.rewrite.rule import Match, Refused
 # How much all constants together may add to the file: what folding writes out is bought from this.
 GROWTH_BYTES = 6144
 GROWTH_SHARE = 66  # one and a half hundredths of the weights
+INITIALIZERS_SINCE = 4  # IR version from which an initializer need not be an input
 FUNCTIONS_SINCE = 8  # IR version
 FAN_OUT = 16  # readers that are followed further; keeps a run linear where a value is read everywhere
 
@@ -235,15 +236,17 @@ class Editor:
         self.raise_ir_version()
         return value
 
-    def raise_ir_version(self) -> None:
+    def raise_ir_version(self, least: int = INITIALIZERS_SINCE) -> None:
         """Before IR version 4 an initializer had to be an input; the signature must not grow for a new one."""
-        if self.model.ir_version is not None and self.model.ir_version < 4:
-            self.model.ir_version = 4
+        if self.model.ir_version is not None and self.model.ir_version < least:
+            self.model.ir_version = least
 
     def lower_ir_version(self) -> None:
         """Back to the version at load, where no initializer has been added that is not an input."""
         loaded = self._loaded_ir_version
         if loaded is None or loaded >= 4 or self.model.functions:  # which no file of that version can hold
+            return
+        if self.model.ir_version != INITIALIZERS_SINCE:  # raised for more than an initializer
             return
         if all(value.is_graph_input() for value in self.model.graph.initializers.values()):
             self.model.ir_version = loaded

@@ -1,6 +1,15 @@
 """Fusion: several operators that spell out one operator of the standard become that operator."""
 
-from graphopt.passes.fusion import activations, blocks, channels, exponentials, normalization
+from graphopt.passes.fusion import (
+    activations,
+    attention,
+    attention_flat,
+    blocks,
+    channels,
+    exponentials,
+    masks,
+    normalization,
+)
 from graphopt.rewrite.rule import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -9,4 +18,7 @@ RULES: tuple[Rule, ...] = (
     *activations.RULES,
     *exponentials.RULES,
     *blocks.RULES,
+    *attention.RULES,
+    *attention_flat.RULES,
+    *masks.RULES,
 )

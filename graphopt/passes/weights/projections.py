@@ -40,6 +40,14 @@ def merge_small_projections(editor: Editor, worklist: Sequence[ir.Node]) -> None
     _merge_all(editor, worklist, SMALL)
 
 
+def merge_projections_of_attention(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+    """x Q + a, x K + b, x V + c  -->  Split(x [Q K V] + [a b c]), where one Attention alone reads all three
+
+    as they are: it spares the moving of heads, which more than pays for the dealing out.
+    """
+    _merge_all(editor, worklist, None, for_attention=True)
+
+
 def merge_projections(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     """x Q + a, x K + b, x V + c  -->  Split(x [Q K V] + [a b c])
 
@@ -49,7 +57,7 @@ def merge_projections(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     _merge_all(editor, worklist, None)
 
 
-def _merge_all(editor: Editor, worklist: Sequence[ir.Node], most: int | None) -> None:
+def _merge_all(editor: Editor, worklist: Sequence[ir.Node], most: int | None, *, for_attention: bool = False) -> None:
     """Merge around every product of the worklist; `most`: the largest result, in bytes."""
     sources: dict[ir.Value, None] = {}
     for node in worklist:
@@ -61,6 +69,8 @@ def _merge_all(editor: Editor, worklist: Sequence[ir.Node], most: int | None) ->
         found = _projections(editor, source)
         if len(found) < LEAST or (most is not None and not _is_small(editor, source, found, most)):
             continue
+        if for_attention and not _feed_one_attention(found):
+            continue
         graph = found[0].product.graph
         assert isinstance(graph, ir.Graph), "the products are in a graph"
         place = places.setdefault(graph, {node: index for index, node in enumerate(graph)})
@@ -71,6 +81,18 @@ def _merge_all(editor: Editor, worklist: Sequence[ir.Node], most: int | None) ->
             _merge(editor, match, source, found)
         except Refused:
             editor.discard(match)
+
+
+def _feed_one_attention(found: Sequence[_Projection]) -> bool:
+    """Whether the results are the queries, keys and values of one Attention, and nothing else."""
+    readers = {(use.node, use.idx) for projection in found for use in projection.end.uses()}
+    attentions = {node for node, _ in readers}
+    return (
+        len(found) == len(readers) == LEAST
+        and len(attentions) == 1
+        and all(node.op_type == "Attention" and nodes.is_standard(node) and index < LEAST for node, index in readers)
+        and not any(projection.end.is_graph_output() for projection in found)
+    )
 
 
 def _is_small(editor: Editor, source: ir.Value, found: Sequence[_Projection], most: int) -> bool:

@@ -1,0 +1,91 @@
+"""Attention over heads that were cut from one axis and are joined again: the operator cuts and joins them itself."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from graphopt.model import dims
+from graphopt.passes.algebra.reshape import reshape_target
+from graphopt.passes.algebra.transpose import permutation
+from graphopt.passes.fusion.private import made_by, require_private
+from graphopt.rewrite.rule import Match, Refused, Replacement, Rule, any_node
+
+HEADS_FIRST = (0, 2, 1, 3)
+
+
+@any_node("Reshape", level=2)
+def attention_of_three_axes(match: Match) -> Replacement:
+    """Reshape(Transpose(Attention(q4, k4, v4))), q4 = Transpose(Reshape(q))  -->  Attention(q, k, v, q_num_heads=h)
+
+    Queries, keys and values alike; a Reshape of the result stays where it does more than join the heads. Leaves alone
+    heads that come from elsewhere (a cache), and results of which more than the first is read.
+    """
+    node, transpose = _attention(match)
+    outputs = node.outputs
+    match.require(len(outputs) == 1, "more than its first result is asked for")
+    match.require(not any(name in node.attributes for name in ("q_num_heads", "kv_num_heads")), "it has three axes")
+    operands = [node.inputs[index] for index in range(3)]
+    require_private(match, [node] if transpose is None else [node, transpose])
+    batch, heads, length, size = match.shape(outputs[0])
+    match.require(isinstance(heads, int) and isinstance(size, int), "the number and size of the heads are not known")
+    flat = [_flat(match, value) for value in operands]
+    kv_heads = match.shape(operands[1])[1] if operands[1] is not None else 0
+    match.require(isinstance(kv_heads, int), "the number of heads is not known")
+    assert isinstance(heads, int) and isinstance(kv_heads, int), "required just now"
+    attributes = {"q_num_heads": heads, "kv_num_heads": kv_heads}
+    joined = match.op("Attention", *flat, *node.inputs[3:], like=node, attributes=attributes)
+    result = match.shape(match.output)
+    if result == (batch, length, dims.product((heads, size))):
+        return joined
+    match.require(match.root.inputs[1] is not None, "the Reshape has no shape")
+    target = match.facts.ints(match.root.inputs[1])
+    if target is not None and 0 in target:  # which copies from a tensor of four axes
+        return match.op("Reshape", joined, match.ints_constant(*reshape_target(match, joined, result)))
+    return match.op("Reshape", joined, match.root.inputs[1], like=match.root)
+
+
+def _attention(match: Match) -> tuple[ir.Node, ir.Node | None]:
+    """The Attention under the Reshape, and the Transpose between, which one query needs not."""
+    value = match.root.inputs[0]
+    transpose = made_by(value, "Transpose")
+    if transpose is not None:
+        match.require(permutation(match, transpose) == HEADS_FIRST, "the heads are not moved beside their elements")
+        value = transpose.inputs[0]
+    node = made_by(value, "Attention")
+    if node is None:
+        match.refuse("it does not join the heads of an Attention")
+    if transpose is None:
+        match.require(match.shape(node.outputs[0])[2] == 1, "the heads are not moved beside their elements")
+    return node, transpose
+
+
+def _flat(match: Match, value: ir.Value | None) -> ir.Value:
+    """x [b, n, h d] of Transpose(Reshape(x, [b, n, h, d]), 0 2 1 3)."""
+    assert value is not None, "queries, keys and values are given"
+    batch, heads, length, size = match.shape(value)
+    whole = (batch, length, dims.product((heads, size)))
+    transpose = made_by(value, "Transpose")
+    reshape = made_by(value, "Reshape")
+    if transpose is not None and permutation(match, transpose) == HEADS_FIRST:
+        cut = transpose.inputs[0]
+        reshape = made_by(cut, "Reshape")
+    elif reshape is not None and length == 1:  # of one token there is nothing to move
+        cut = value
+    else:
+        match.refuse(f"the heads of '{value.name}' are not cut from one axis")
+    assert cut is not None, "a Transpose has an input"
+    source = None if reshape is None else reshape.inputs[0]
+    if source is not None and match.facts.shape(source) == whole:
+        return source
+    if source is not None:
+        try:
+            return match.op("Reshape", source, match.ints_constant(*reshape_target(match, source, whole)))
+        except Refused:
+            pass
+    width = whole[2]
+    match.require(isinstance(width, int) and cut is not value, f"the size of '{value.name}' is not known")
+    assert isinstance(width, int), "required just now"
+    return match.op("Reshape", cut, match.ints_constant(0, 0, width))
+
+
+RULES: tuple[Rule, ...] = (attention_of_three_axes,)

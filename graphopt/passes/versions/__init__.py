@@ -1,0 +1,1 @@
+"""Versions: a model at an older opset says the same in the operators of a newer one."""
