@@ -13,15 +13,18 @@ SHORT_LIMIT = 60.0  # seconds
 LONG_LIMIT = 180.0  # seconds
 
 OURS = "graphopt"
+OURS_ORT = "graphopt-ort"  # with --target ort
 # Name -> the distribution whose version stands for it.
 DISTRIBUTIONS = {
     OURS: "graphopt",
+    OURS_ORT: "graphopt",
     "onnxslim": "onnxslim",
     "onnxsim": "onnxsim",
     "onnxscript": "onnxscript",
     "ort_basic": "onnxruntime",
 }
-PEERS = tuple(name for name in DISTRIBUTIONS if name != OURS)
+OWN = (OURS, OURS_ORT)
+PEERS = tuple(name for name in DISTRIBUTIONS if name not in OWN)
 
 
 def peer_version(name: str) -> str:
@@ -57,6 +60,12 @@ def _graphopt(source: str, output: str) -> None:
     import graphopt
 
     graphopt.optimize(source).save(output)  # verification is on, as for every user
+
+
+def _graphopt_ort(source: str, output: str) -> None:
+    import graphopt
+
+    graphopt.optimize(source, target="ort").save(output)
 
 
 def _onnxslim(source: str, output: str) -> None:
@@ -103,6 +112,7 @@ def _importing(*modules: str) -> Callable[[], None]:
 
 _RUNNERS: dict[str, Callable[[str, str], None]] = {
     OURS: _graphopt,
+    OURS_ORT: _graphopt_ort,
     "onnxslim": _onnxslim,
     "onnxsim": _onnxsim,
     "onnxscript": _onnxscript,
@@ -110,6 +120,7 @@ _RUNNERS: dict[str, Callable[[str, str], None]] = {
 }
 _IMPORTS: dict[str, Callable[[], None]] = {
     OURS: _importing("graphopt"),
+    OURS_ORT: _importing("graphopt"),
     "onnxslim": _importing("onnxslim"),
     "onnxsim": _importing("onnx", "onnxsim"),
     "onnxscript": _importing("onnx_ir", "onnxscript.optimizer"),

@@ -15,7 +15,7 @@ import graphopt
 from bench.bar import ISSUE, Bar, Sheet
 from bench.feeds import working_feeds
 from bench.judge import difference
-from bench.peers import OURS
+from bench.peers import OURS, OURS_ORT
 from bench.script import main
 from tests.random_graphs import models
 from tests.support import session
@@ -44,7 +44,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     def one(model: onnx.ModelProto) -> None:
         nonlocal drawn
         drawn += 1
-        result = graphopt.optimize(model, verify=False)
+        result = graphopt.optimize(model, verify=False, target="ort" if optimizer == OURS_ORT else "standard")
         nodes[0] += result.before.nodes
         nodes[1] += result.after.nodes
         fault = "rolled back" if result.rolled_back else _fault(model, result.to_proto())

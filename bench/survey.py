@@ -79,13 +79,13 @@ def survey(
             digest = _digest(source)
             for name in optimizers:
                 key = f"{digest} {name} {_version(name)} judge{JUDGE_VERSION}"
-                record = None if name == peers.OURS else kept.get(key, model, name)
+                record = None if name in peers.OWN else kept.get(key, model, name)
                 if record is None:
                     if name not in workers:
                         workers[name] = Worker()
                         peers.warm_up(workers[name], name)
                     record = _run(workers[name], judging, name, model, source)
-                    if name != peers.OURS:
+                    if name not in peers.OWN:
                         kept.put(key, record)
                     tell(record)
                 records.append(record)
@@ -120,4 +120,4 @@ def _digest(source: Path) -> str:
 
 def _version(name: str) -> str:
     # Ours is never kept, and may run from a checkout that is not installed.
-    return "" if name == peers.OURS else peers.peer_version(name)
+    return "" if name in peers.OWN else peers.peer_version(name)

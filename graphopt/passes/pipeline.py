@@ -23,6 +23,7 @@ from graphopt.passes import (
     functions,
     fusion,
     loops,
+    ort,
     quantization,
     sequences,
     shapes,
@@ -89,7 +90,7 @@ Layout = Literal["nhwc", "nchw"]
 LAYOUT_NAMES: tuple[Layout, ...] = get_args(Layout)
 
 # Standard operators only is what every runtime reads; ort may also use com.microsoft.
-TARGETS: Mapping[Target, tuple[Pass, ...]] = {"standard": (), "ort": ()}
+TARGETS: Mapping[Target, tuple[Pass, ...]] = {"standard": (), "ort": (Pass("onnxruntime", 2, ort.RULES),)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,14 +27,18 @@ def gelu(match: Match) -> Replacement:
     Leaves doubles alone, for which runtimes have no Gelu, and constants that are off by more than 1e-4.
     """
     match.require(match.opset >= 20, "Gelu came with opset 20")
+    x, approximate = spelled_gelu(match)
+    return match.op("Gelu", x, attributes={"approximate": "tanh" if approximate else None})
+
+
+def spelled_gelu(match: Match) -> tuple[ir.Value, bool]:
+    """The x of a Gelu that is spelled out, and whether it is the one of Tanh; refuses another formula."""
     inner = _function(match, "Erf", "Tanh")
     argument = inner.inputs[0]
     assert argument is not None, "the function has an argument"
     if inner.op_type == "Erf":
-        x = _atom(match, inner, argument, {(1,): math.sqrt(0.5)}, HALVES)
-        return match.op("Gelu", x)
-    x = _atom(match, inner, argument, {(1,): ROOT_2_PI, (3,): 0.044715 * ROOT_2_PI}, HALVES)
-    return match.op("Gelu", x, attributes={"approximate": "tanh"})
+        return _atom(match, inner, argument, {(1,): math.sqrt(0.5)}, HALVES), False
+    return _atom(match, inner, argument, {(1,): ROOT_2_PI, (3,): 0.044715 * ROOT_2_PI}, HALVES), True
 
 
 @any_node("Mul", "Div", level=2)

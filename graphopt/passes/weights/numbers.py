@@ -111,6 +111,7 @@ def _without_number(match: Match, value: ir.Value, user: ir.Node, depth: int) ->
     """`value` without one factor that is a number, and that number; refuses where there is none above it."""
     node = claim(match, value, user)
     match.require(depth > 0, "no factor within reach")
+    require_no_gelu(match, node)
     if _is_product(match, node):
         reason = ""
         for index in (0, 1):

@@ -1,0 +1,159 @@
+"""Latency in ONNX Runtime: what `--target ort` writes against the original file.
+
+Both at ONNX Runtime's full optimization with one thread, in one process, run by turns; each side goes first in every
+other pair. The figure of a model is the median of the pairwise ratios (original over optimized: above 1 is faster)
+with a 95 % bootstrap interval; small models are run several times per reading. Both sides compute in the precision of
+the file, which the table names. To be pinned to one core, as `make bench-ort` does.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import onnx
+import onnxruntime
+import typer
+from onnx import TensorProto
+
+import graphopt
+import models
+from bench.bar import Bar, Sheet, console
+from bench.feeds import Feed, working_feeds
+from graphopt.passes.pipeline import Target
+
+ISSUE = 2
+MEAN_WANTED = 1.05  # geometric mean over the zoo
+LEAST_WANTED = 0.97  # of every model
+SECONDS = 6.0  # per model
+FEWEST, MOST = 12, 2000  # pairs
+READING = 1e-3  # seconds that one reading shall at least take
+RESAMPLES = 400
+SHORT = {
+    TensorProto.FLOAT: "fp32",
+    TensorProto.FLOAT16: "fp16",
+    TensorProto.DOUBLE: "fp64",
+    TensorProto.BFLOAT16: "bf16",
+    TensorProto.INT8: "int8",
+    TensorProto.UINT8: "uint8",
+}
+
+Ratio = tuple[float, float, float]  # the median between the ends of its interval
+
+
+def ort_latency(
+    names: Annotated[list[str] | None, typer.Argument(help="Models of the zoo; all, if none is named.")] = None,
+    target: Annotated[Target, typer.Option(help="graphopt's target.")] = "ort",
+    level: Annotated[int, typer.Option(min=0, max=3, help="graphopt's level.")] = 2,
+    skip: Annotated[list[str] | None, typer.Option(help="Passes and rules to leave out.")] = None,
+    against_skip: Annotated[
+        list[str] | None, typer.Option(help="Compare with graphopt's own output without these, not with the original.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Time for the readings of one model.")] = SECONDS,
+    json: Annotated[Path | None, typer.Option(help="Write the table to this file too.")] = None,
+) -> None:
+    """Print the ratio of latencies, original over optimized, for each model, and the bars."""
+    rows = []
+    for name in names or models.names():
+        original = models.load(name)
+        optimized = _optimize(original, target, level, skip or ())
+        base = original if against_skip is None else _optimize(original, target, level, (*(skip or ()), *against_skip))
+        (low, median, high), pairs, milliseconds = _ratio(original, base, optimized, seconds)
+        before, after = len(base.graph.node), len(optimized.graph.node)
+        rows.append(
+            (name, _precision(base), _precision(optimized), before, after, milliseconds, median, low, high, pairs)
+        )
+        console().print(f"{name:24} {median:.3f}  [{low:.3f}, {high:.3f}]", highlight=False)
+    sheet = Sheet(console())
+    columns = (
+        "model", "precision", "precision after", "nodes", "after", "ms", "original / optimized", "from", "to", "pairs",
+    )  # fmt: skip
+    sheet.table(f"latency in ONNX Runtime, one thread, target {target}, level {level}", columns, rows)
+    bars = _bars({row[0]: row[6] for row in rows})
+    sheet.bars(bars)
+    if json:
+        sheet.write(json, bars)
+
+
+def _optimize(model: onnx.ModelProto, target: Target, level: int, skip: tuple[str, ...] | list[str]) -> onnx.ModelProto:
+    # Unverified: bench/judge.py checks the same outputs elsewhere, and here only time is measured.
+    return graphopt.optimize(model, verify=False, level=level, skip=skip, target=target).to_proto()
+
+
+def _bars(ratios: dict[str, float]) -> list[Bar]:
+    mean = math.exp(float(np.mean(np.log(list(ratios.values())))))
+    slow = [f"{name} {ratio:.3f}" for name, ratio in ratios.items() if ratio < LEAST_WANTED]
+    least = min(ratios, key=lambda name: ratios[name])
+    text = ", ".join(slow) if slow else f"{least} {ratios[least]:.3f}"
+    return [
+        Bar(ISSUE, 1, "latency: geometric mean of the ratios", f">= {MEAN_WANTED}", f"{mean:.3f}", mean >= MEAN_WANTED),
+        Bar(ISSUE, 1, "latency: no model is slower", f">= {LEAST_WANTED}", text, not slow),
+    ]
+
+
+def _precision(model: onnx.ModelProto) -> str:
+    """The element types of most of the weights, by elements."""
+    counted: Counter[str] = Counter()
+    for tensor in model.graph.initializer:
+        if tensor.data_type in SHORT:
+            counted[SHORT[tensor.data_type]] += math.prod(tensor.dims)
+    total = sum(counted.values())
+    return "+".join(sorted(kind for kind, count in counted.items() if count > total / 100)) or "fp32"
+
+
+def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _runs(session: onnxruntime.InferenceSession, feed: Feed) -> bool:
+    try:
+        session.run(None, feed)
+    except Exception:  # ONNX Runtime's errors share no base class; another feed is tried
+        return False
+    return True
+
+
+def _ratio(
+    described: onnx.ModelProto, base: onnx.ModelProto, optimized: onnx.ModelProto, seconds: float
+) -> tuple[Ratio, int, float]:
+    """The ratio of base over optimized, the number of pairs, and the milliseconds that the base takes."""
+    first, second = _session(base), _session(optimized)
+    feed = working_feeds(described, lambda feed: _runs(first, feed))[0]
+    for session in (first, second):
+        _seconds(session, feed, 2)
+    once = min(_seconds(first, feed, 1) for _ in range(5))
+    repeats = max(1, math.ceil(READING / once))
+    pairs: list[tuple[float, float]] = []
+    deadline = time.perf_counter() + seconds
+    while len(pairs) < FEWEST or (time.perf_counter() < deadline and len(pairs) < MOST):
+        if len(pairs) % 2:
+            after = _seconds(second, feed, repeats)
+            pairs.append((_seconds(first, feed, repeats), after))
+        else:
+            before = _seconds(first, feed, repeats)
+            pairs.append((before, _seconds(second, feed, repeats)))
+    readings = np.array(pairs)
+    ratios = readings[:, 0] / readings[:, 1]
+    generator = np.random.default_rng(0)
+    medians = np.median(generator.choice(ratios, (RESAMPLES, ratios.size)), axis=1)
+    low, high = np.percentile(medians, [2.5, 97.5])
+    milliseconds = float(np.median(readings[:, 0])) / repeats * 1e3
+    return (float(low), float(np.median(ratios)), float(high)), len(pairs), milliseconds
+
+
+def _seconds(session: onnxruntime.InferenceSession, feed: Feed, repeats: int) -> float:
+    started = time.perf_counter()
+    for _ in range(repeats):
+        session.run(None, feed)
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    typer.run(ort_latency)
