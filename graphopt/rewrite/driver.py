@@ -154,6 +154,8 @@ def _is_gone(node: ir.Node) -> bool:
 
 def attempt(editor: Editor, rule: Rule, node: ir.Node) -> bool:
     """Try one rule at one node; True when it changed the graph."""
+    if not rule.may_fit(node):
+        return False
     site = node.outputs[0].name or "" if node.outputs else ""
     if editor.is_blocked(rule.name, site):
         return False

@@ -211,6 +211,23 @@ class Rule:
     apply: Callable[[Match], Replacement]
     level: int
     doc: str
+    near: frozenset[str] = frozenset()  # one of these types stands at most two operators above; none: not looked at
+
+    def may_fit(self, node: ir.Node) -> bool:
+        """A cheap look at what stands above; False where the rule would refuse for certain."""
+        if not self.near:
+            return True
+        for value in node.inputs:
+            producer = None if value is None else value.producer()
+            if producer is None:
+                continue
+            if producer.op_type in self.near:
+                return True
+            for above in producer.inputs:
+                further = None if above is None else above.producer()
+                if further is not None and further.op_type in self.near:
+                    return True
+        return False
 
 
 def rule(pattern: Op, *, level: int, name: str | None = None) -> Callable[[Callable[[Match], Replacement]], Rule]:
@@ -223,12 +240,15 @@ def rule(pattern: Op, *, level: int, name: str | None = None) -> Callable[[Calla
     return make
 
 
-def any_node(*anchors: str, level: int) -> Callable[[Callable[[Match], Replacement]], Rule]:
-    """Make a rule that looks at single nodes of the given types (none given: every node) without a pattern."""
+def any_node(*anchors: str, level: int, near: tuple[str, ...] = ()) -> Callable[[Callable[[Match], Replacement]], Rule]:
+    """Make a rule that looks at single nodes of the given types (none given: every node) without a pattern.
+
+    `near`: types of which one must be at most two operators above for the rule to fit; it saves looking closer.
+    """
 
     def make(function: Callable[[Match], Replacement]) -> Rule:
         title = function.__name__.strip("_").replace("_", "-")
-        return Rule(title, None, anchors or ("*",), function, level, (function.__doc__ or "").strip())
+        return Rule(title, None, anchors or ("*",), function, level, (function.__doc__ or "").strip(), frozenset(near))
 
     return make
 

@@ -91,7 +91,7 @@ def expand_to_own_shape(match: Match) -> Replacement:
     return value
 
 
-@any_node(*BROADCASTING, level=0)
+@any_node(*BROADCASTING, level=0, near=("Expand",))
 def expand_before_broadcast(match: Match) -> Replacement:
     """Add(Expand(x, shape), y)  -->  Add(x, y)
 

@@ -39,7 +39,7 @@ def affine_after_layer(match: Match) -> Replacement:
     return with_outputs(match, layer, scale, shift)
 
 
-@any_node(*LAYERS, level=2)
+@any_node(*LAYERS, level=2, near=("Mul", "Div"))
 def scale_before_layer(match: Match) -> Replacement:
     """Conv(x * c, W, b),  Conv(x / c, W, b)  -->  Conv(x, W * c, b)      with c per input channel; Gemm, MatMul alike
 
@@ -54,7 +54,7 @@ def scale_before_layer(match: Match) -> Replacement:
     return with_inputs(match, layer, value, scale, None)
 
 
-@any_node("Conv", "Gemm", "MatMul", "Add", level=2)
+@any_node("Conv", "Gemm", "MatMul", "Add", level=2, near=("Add", "Sub"))
 def shift_before_layer(match: Match) -> Replacement:
     """Conv(x + c, W, b)  -->  Conv(x, W, b + W(c));   MatMul(x + c, W) + b  -->  MatMul(x, W) + (b + c W)
 

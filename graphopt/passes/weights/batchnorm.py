@@ -33,7 +33,7 @@ def batchnorm_after_layer(match: Match) -> Replacement:
     return with_outputs(match, layer, scale, shift)
 
 
-@any_node("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", level=2)
+@any_node("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", level=2, near=("BatchNormalization",))
 def batchnorm_before_layer(match: Match) -> Replacement:
     """Conv(BatchNormalization(x), W, b)  -->  Conv(x, W * s, b + W(t))        (Gemm, MatMul [+ b] alike)
 
@@ -53,7 +53,7 @@ def batchnorm_before_layer(match: Match) -> Replacement:
     return with_inputs(match, layer, data, scale, shift)
 
 
-@any_node("Mul", "Div", "Add", "Sub", "BatchNormalization", level=2)
+@any_node("Mul", "Div", "Add", "Sub", "BatchNormalization", level=2, near=("BatchNormalization",))
 def affine_after_batchnorm(match: Match) -> Replacement:
     """BatchNormalization(x) * c + d  -->  BatchNormalization(x) with other scale and bias (two in a row alike)"""
     root = match.root
