@@ -479,7 +479,6 @@ FUSION: tuple[Row, ...] = (
             23, c=0.5,
         ),
         only("Attention"),
-        later=True,
     ),
     Row(
         "Einsum->MatMul",

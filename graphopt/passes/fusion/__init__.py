@@ -7,8 +7,10 @@ from graphopt.passes.fusion import (
     blocks,
     channels,
     exponentials,
+    heads,
     masks,
     normalization,
+    rotary,
 )
 from graphopt.rewrite.rule import Rule
 
@@ -18,7 +20,9 @@ RULES: tuple[Rule, ...] = (
     *activations.RULES,
     *exponentials.RULES,
     *blocks.RULES,
+    *rotary.RULES,
     *attention.RULES,
+    *heads.RULES,
     *attention_flat.RULES,
     *masks.RULES,
 )

@@ -14,8 +14,8 @@ import sympy
 
 from graphopt.model import dims, nodes
 from graphopt.passes.algebra.transpose import permutation
-from graphopt.passes.fusion.heads import shared_heads
-from graphopt.passes.fusion.masks import NOTHING, RAISED, guarded, held, raised
+from graphopt.passes.fusion.causal import levels
+from graphopt.passes.fusion.masks import RAISED, guarded, held, raised
 from graphopt.passes.fusion.private import made_by, require_private
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
@@ -41,10 +41,9 @@ class _Scores:
 def attention(match: Match) -> Replacement:
     """MatMul(Softmax(MatMul(q, Transpose(k)) * s + mask), v)  -->  Attention(q, k, v, mask, scale=s)      (opset 23 on)
 
-    With keys and values that are repeated for groups of queries, a soft cap, scores replaced by a number, and zeros
-    where the Softmax is not a number. Leaves alone doubles, masks that may shut out a whole row and of which the
-    original would make NaN, and scores that are read elsewhere. Dims that are symbols are taken to be such that the
-    mask does not widen the scores.
+    With a soft cap, scores replaced by a number, and zeros where the Softmax is not a number. Leaves alone doubles,
+    masks that may shut out a whole row and of which the original would make NaN, and scores that are read elsewhere.
+    Dims that are symbols are taken to be such that the mask does not widen the scores.
     """
     match.require(match.opset >= SINCE, f"Attention came with opset {SINCE}")
     weights, v = match.root.inputs[0], match.root.inputs[1]
@@ -60,10 +59,11 @@ def attention(match: Match) -> Replacement:
     group += [softmax, product]
     q, kt = _unscaled(match, q, found), _unscaled(match, kt, found)
     require_private(match, [*group, *found.group])
-    k, v = shared_heads(match, _keys(match, kt), v)
+    k = _keys(match, kt)
     _check_shapes(match, q, k, v)
-    mask = _mask(match, found, q, k, has_guard=has_guard, kind=kind)
-    attributes = {"scale": found.scale, "softcap": found.cap or None}
+    causal = _is_causal(match, found, q, k)
+    mask = None if causal else _mask(match, found, q, k, has_guard=has_guard, kind=kind)
+    attributes = {"scale": found.scale, "softcap": found.cap or None, "is_causal": 1 if causal else None}
     return match.op("Attention", q, k, v, mask, attributes=attributes)
 
 
@@ -235,28 +235,41 @@ def _mask(
     return _widened(match, whole, q, k)
 
 
+def _is_causal(match: Match, found: _Scores, q: ir.Value, k: ir.Value) -> bool:
+    """Whether all that is added or put in place shuts out the later keys, of as many keys as queries."""
+    if len(found.masks) + len(found.fills) != 1 or match.shape(q)[2] != match.shape(k)[2]:
+        return False
+    for mask in found.masks:
+        size = match.facts.shape(mask)
+        numbers = levels(match.facts, mask)
+        return (
+            numbers is not None and numbers[0] == 0 and numbers[1] <= SHUT
+            and size is not None and len(size) >= 2 and size[-1] == match.shape(k)[2]
+        )  # fmt: skip
+    condition, keeps, _ = found.fills[0]
+    size = match.facts.shape(condition)
+    numbers = levels(match.facts, condition)
+    wanted = (1.0, 0.0) if keeps else (0.0, 1.0)
+    return numbers == wanted and size is not None and size[-1] == match.shape(k)[2]
+
+
 def _settled(match: Match, mask: ir.Value, *, has_guard: bool, kind: ir.DataType) -> ir.Value:
     """The mask, where a row that is shut out altogether means the same to the operator."""
     match.require(match.dtype(mask) == kind, "the mask is of another type")
     contents = held(match.facts, mask)
     if contents is None:
         match.refuse(f"it is not known whether a row of '{mask.name}' may be -inf throughout")
+    match.require(kind == ir.DataType.FLOAT or not contents.deep, HALF)
     if not contents.may_be_shut:
-        match.require(kind == ir.DataType.FLOAT or contents == NOTHING or _is_constant(match, mask), HALF)
         return mask
     if contents.infinite:
         match.require(has_guard, "a row may be -inf throughout: NaN here, 0 from the operator")
         match.require(not contents.lowest, "it holds both -inf and the lowest number")
         return mask
-    match.require(kind == ir.DataType.FLOAT, HALF)
     return raised(match, mask)
 
 
 HALF = "in float16 a row that is shut out by a finite number depends on how sums are rounded"
-
-
-def _is_constant(match: Match, mask: ir.Value) -> bool:
-    return match.facts.is_constant(mask)
 
 
 def _of_fill(

@@ -60,10 +60,16 @@ def _attention(match: Match) -> tuple[ir.Node, ir.Node | None]:
 
 
 def _flat(match: Match, value: ir.Value | None) -> ir.Value:
-    """x [b, n, h d] of Transpose(Reshape(x, [b, n, h, d]), 0 2 1 3)."""
+    """x [b, n, h d] of Transpose(Reshape(x, [b, n, h, d]), 0 2 1 3), also below a RotaryEmbedding."""
     assert value is not None, "queries, keys and values are given"
     batch, heads, length, size = match.shape(value)
     whole = (batch, length, dims.product((heads, size)))
+    rotary = made_by(value, "RotaryEmbedding")
+    if rotary is not None and len(value.uses()) == 1 and not value.is_graph_output():
+        match.require(isinstance(heads, int), "the number of heads is not known")
+        assert isinstance(heads, int), "required just now"
+        inner = _flat(match, rotary.inputs[0])
+        return match.op("RotaryEmbedding", inner, *rotary.inputs[1:], like=rotary, attributes={"num_heads": heads})
     transpose = made_by(value, "Transpose")
     reshape = made_by(value, "Reshape")
     if transpose is not None and permutation(match, transpose) == HEADS_FIRST:

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from graphopt.model import nodes
 from graphopt.passes.algebra.transpose import permutation
 from graphopt.passes.fusion.private import made_by
-from graphopt.rewrite.rule import Match
+from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
 SWAPPED = (0, 1, 2, 4, 3)
 SWAPPED_FOUR = (0, 1, 3, 2)
 
 
-def shared_heads(match: Match, k: ir.Value, v: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Keys and values before each head of both was repeated as often as there are heads of queries for it."""
+@any_node("Attention", level=2)
+def attention_with_shared_heads(match: Match) -> Replacement:
+    """Attention(q, Reshape(Expand(Unsqueeze(k))), Reshape(Expand(Unsqueeze(v))))  -->  Attention(q, k, v)
+
+    where each head of keys and values is repeated for the same number of heads of queries in a row.
+    """
+    root = match.root
+    q, k, v = root.inputs[:3]
+    assert q is not None and k is not None and v is not None, "queries, keys and values are given"
+    match.require(len(root.outputs) == 1 and nodes.input_at(root, 4) is None, "it keeps a cache")
+    match.require(match.rank(q) == 4, "it cuts the heads itself")
     single_k, single_v = _single(match, k), _single(match, v)
     if single_k is None or single_v is None:
-        return k, v
-    (keys, times), (values, other) = single_k, single_v
-    return (keys, values) if times == other else (k, v)
+        match.refuse("the heads of keys and values are not both repeated")
+    match.require(single_k[1] == single_v[1], "keys and values are not repeated equally often")
+    return match.op("Attention", q, single_k[0], single_v[0], *root.inputs[3:], like=root)
 
 
 def _single(match: Match, value: ir.Value) -> tuple[ir.Value, int] | None:
     """x [b, g, n, d] of Reshape(Expand(x [b, g, 1, n, d] to [b, g, t, n, d]), [b, g t, n, d]), and t."""
     swapped = made_by(value, "Transpose")
-    if swapped is not None and swapped in match.new_nodes and permutation(match, swapped) == SWAPPED_FOUR:
+    if swapped is not None and permutation(match, swapped) == SWAPPED_FOUR:
         # The keys' transpose was moved above the repetition.
         inner = None if swapped.inputs[0] is None else _single(match, swapped.inputs[0])
         return None if inner is None else (_unswapped(match, inner[0]), inner[1])
@@ -64,3 +74,6 @@ def _unswapped(match: Match, value: ir.Value) -> ir.Value:
     if node is not None and node.inputs[0] is not None and permutation(match, node) == SWAPPED_FOUR:
         return node.inputs[0]
     return match.op("Transpose", value, attributes={"perm": SWAPPED_FOUR})
+
+
+RULES: tuple[Rule, ...] = (attention_with_shared_heads,)

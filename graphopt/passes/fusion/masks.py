@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from graphopt.model import constants, nodes
 from graphopt.model.facts import Facts
+from graphopt.passes.fusion.causal import levels
 from graphopt.passes.fusion.private import made_by
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
@@ -26,19 +27,29 @@ WHOLE_NUMBERS = frozenset(
 )
 LARGEST = 1 << 24  # elements of a constant that are looked at
 RAISED = -3.3e38  # any score of less than 1e31 that is added to it is lost in rounding, as it is in the lowest number
+DEEP = -256.0
 DEEPEST = 24  # operators that are followed upwards
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a mask may hold: -inf, the lowest number of its type, and whether a row may have nothing else."""
+    """What a mask may hold: -inf, the lowest number of its type, and whether a row may have nothing else.
+
+    `deep`: a finite number so low that sums with it are rounded in float16.
+    """
 
     infinite: bool = False
     lowest: bool = False
     may_be_shut: bool = False
+    deep: bool = False
 
     def __or__(self, other: Held) -> Held:
-        return Held(self.infinite or other.infinite, self.lowest or other.lowest, self.may_be_shut or other.may_be_shut)
+        return Held(
+            self.infinite or other.infinite,
+            self.lowest or other.lowest,
+            self.may_be_shut or other.may_be_shut,
+            self.deep or other.deep,
+        )
 
 
 NOTHING = Held()
@@ -86,7 +97,7 @@ def _all(facts: Facts, values: list[ir.Value], depth: int) -> Held | None:
 
 def _unsettled(part: Held) -> Held:
     """What was true of whole rows is not any more when elements are chosen."""
-    return Held(part.infinite, part.lowest, part.infinite or part.lowest)
+    return Held(part.infinite, part.lowest, part.infinite or part.lowest, part.deep)
 
 
 def _of_constant(facts: Facts, value: ir.Value) -> Held | None:
@@ -102,7 +113,8 @@ def _of_constant(facts: Facts, value: ir.Value) -> Held | None:
     bottom = _lowest(facts, value)
     shut = numbers <= bottom
     rows = shut.all(axis=-1) if numbers.ndim else shut
-    return Held(bool((numbers == -np.inf).any()), bool((numbers == bottom).any()), bool(rows.any()))
+    deep = np.isfinite(numbers) & (numbers < DEEP)
+    return Held(bool((numbers == -np.inf).any()), bool((numbers == bottom).any()), bool(rows.any()), bool(deep.any()))
 
 
 def _lowest(facts: Facts, value: ir.Value) -> float:
@@ -116,22 +128,22 @@ def _of_product(facts: Facts, given: list[ir.Value]) -> Held | None:
         number = facts.scalar(other)
         if number is None or not np.isfinite(number):
             continue
-        source = made_by(value, "Sub", "Cast")
+        source = _below_moves(value, "Sub", "Cast")
         if source is not None and source.op_type == "Sub" and facts.scalar(source.inputs[0]) == 1:
-            source = _cast(source.inputs[1])
+            source = _below_moves(source.inputs[1], "Cast")
         if source is None or source.op_type != "Cast" or source.inputs[0] is None:
             continue
         if facts.dtype(source.inputs[0]) in WHOLE_NUMBERS:
             low = number <= _lowest(facts, other)
-            return Held(False, low, low)
+            return Held(False, low, low, number < DEEP)
     return None
 
 
-def _cast(value: ir.Value | None) -> ir.Node | None:
-    """The Cast that makes the value, below what only moves its elements."""
+def _below_moves(value: ir.Value | None, *kinds: str) -> ir.Node | None:
+    """The operator of one of the kinds that makes the elements of the value, which are then only moved."""
     for _ in range(DEEPEST):
-        node = made_by(value, "Cast", *MOVES)
-        if node is None or node.op_type == "Cast":
+        node = made_by(value, *kinds, *MOVES)
+        if node is None or node.op_type in kinds:
             return node
         value = node.inputs[0]
     return None
@@ -170,6 +182,9 @@ def guard_of_softmax(match: Match) -> Replacement:
     added = [operand for operand in addends(total) if not is_score(match.facts, operand)]
     match.require(len(added) < len(addends(total)), "no product stands under the Softmax")
     for mask in added:
+        triangle = levels(match.facts, mask)
+        if triangle is not None and triangle[0] > -np.inf:  # each query sees itself
+            continue
         found = held(match.facts, mask)
         match.require(found is not None, f"it is not known what '{mask.name}' holds")
         match.require(not (found and found.infinite and found.may_be_shut), "a row may be -inf throughout")

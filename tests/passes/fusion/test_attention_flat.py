@@ -1,0 +1,66 @@
+"""Heads that are cut from one axis and joined again: Attention on three axes does that itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from tests import support
+from tests.passes.fusion.attending import attributes, fused, kinds
+
+CUT = """a = Reshape (q, cut_q) q4 = Transpose <perm = [0, 2, 1, 3]> (a)
+    b = Reshape (k, cut_k) k4 = Transpose <perm = [0, 2, 3, 1]> (b)
+    c = Reshape (v, cut_k) v4 = Transpose <perm = [0, 2, 1, 3]> (c)
+    s = MatMul (q4, k4) p = Softmax (s) o = MatMul (p, v4) t = Transpose <perm = [0, 2, 1, 3]> (o)"""
+CONSTANTS = {"cut_q": np.array([2, 3, 4, 8]), "cut_k": np.array([2, 5, 4, 8]), "join": np.array([2, 3, 32])}
+INPUTS = "float[2, 3, 32] q, float[2, 5, 32] k, float[2, 5, 32] v"
+
+
+def proto(result: str = "float[2, 3, 32] y", inputs: str = INPUTS, **constants: np.ndarray) -> onnx.ModelProto:
+    """Four heads of eight, three queries, five keys."""
+    text = f"g ({inputs}) => ({result}) {{ {CUT} y = Reshape (t, join) }}"
+    return support.model(text, 23, 10, **{**CONSTANTS, **constants})
+
+
+def test_cutting_and_joining_disappear() -> None:
+    result = fused(proto())
+    assert kinds(result) == ["Attention"]
+    assert (attributes(result)["q_num_heads"], attributes(result)["kv_num_heads"]) == (4, 4)
+
+
+def test_a_result_that_is_also_flattened_keeps_one_reshape() -> None:
+    assert kinds(fused(proto("float[6, 32] y", join=np.array([-1, 32])))) == ["Attention", "Reshape"]
+
+
+def test_any_batch_and_any_length() -> None:
+    result = fused(
+        proto(
+            "float[b, n, 32] y", "float[b, n, 32] q, float[b, m, 32] k, float[b, m, 32] v",
+            cut_q=np.array([0, 0, 4, 8]), cut_k=np.array([0, 0, -1, 8]), join=np.array([0, 0, -1]),
+        ), b=2, n=3, m=5,
+    )  # fmt: skip
+    assert kinds(result) == ["Attention"]
+
+
+def test_rows_of_all_samples_in_one_matrix_are_parted_without_heads() -> None:
+    result = fused(proto(inputs="float[6, 32] q, float[10, 32] k, float[2, 5, 32] v"))
+    assert kinds(result) == ["Reshape", "Reshape", "Attention"]
+
+
+def test_one_query_needs_no_transpose() -> None:
+    text = """g (float[2, 1, 32] q, float[2, 1, 32] k, float[2, 1, 32] v) => (float[2, 1, 32] y) {
+        q4 = Reshape (q, cut) k4 = Reshape (k, cut) v4 = Reshape (v, cut) t = Transpose <perm = [0, 1, 3, 2]> (k4)
+        s = MatMul (q4, t) p = Softmax (s) o = MatMul (p, v4) y = Reshape (o, join) }"""
+    result = fused(support.model(text, 23, 10, cut=np.array([2, 4, 1, 8]), join=np.array([2, 1, 32])))
+    assert kinds(result) == ["Attention"]
+
+
+def test_heads_that_do_not_come_from_one_axis_stay() -> None:
+    text = f"""g (float[2, 4, 3, 8] q4, {INPUTS.split(", ", 3)[3]}) => (float[2, 3, 32] y) {{
+        {CUT.split(chr(10), 1)[1]} y = Reshape (t, join) }}"""
+    assert kinds(fused(support.model(text, 23, 10, **CONSTANTS))).count("Transpose") == 3
+
+
+def test_heads_that_end_in_another_order_stay() -> None:
+    text = f"g ({INPUTS}) => (float[2, 3, 32] y) {{ {CUT} y = Reshape (o, join) }}"
+    assert "q_num_heads" not in attributes(fused(support.model(text, 23, 10, **CONSTANTS)))
