@@ -31,6 +31,7 @@ from graphopt.passes import (
     weights,
 )
 from graphopt.passes.algebra import expand
+from graphopt.passes.fusion import attention_cache
 from graphopt.passes.layout import push, turn
 from graphopt.passes.recurrent import stack, unrolled
 from graphopt.passes.versions import lift
@@ -64,6 +65,7 @@ STANDARD: tuple[Pass, ...] = (
     Pass("quantization", 1, quantization.RULES),
     # Before the weights: they would take the 0.5 of a Gelu, and the Gelu would not be recognised any more.
     Pass("fusion", 2, fusion.RULES),
+    Pass("attention-with-cache", 2, run=attention_cache.attention_with_cache),
     Pass("weights", 2, weights.RULES),
     Pass("merge-small-projections", 2, run=projections.merge_small_projections, why=projections.why_not_merged),
     Pass("merge-projections-of-attention", 2, run=projections.merge_projections_of_attention),

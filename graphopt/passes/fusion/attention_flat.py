@@ -44,6 +44,39 @@ def attention_of_three_axes(match: Match) -> Replacement:
     return match.op("Reshape", joined, match.root.inputs[1], like=match.root)
 
 
+@any_node("Attention", level=2)
+def cached_attention_of_three_axes(match: Match) -> Replacement:
+    """Attention(q4, k4, v4, m, past_k, past_v), q4 = Transpose(Reshape(q))
+
+    -->  Transpose(Reshape(Attention(q, k, v, m, past_k, past_v, q_num_heads=h)))
+
+    Where the heads of the result are joined again, which then cancels. The cache keeps its four axes.
+    """
+    root = match.root
+    match.require(len(root.outputs) == 3 and len(root.inputs) == 6, "it keeps no cache")
+    match.require("q_num_heads" not in root.attributes, "it has three axes")
+    y = root.outputs[0]
+    readers = y.consumers()
+    _, heads, length, size = match.shape(y)
+    match.require(len(readers) == 1 and not y.is_graph_output(), "its result is not read once")
+    reader = readers[0]
+    joined = reader.op_type == "Transpose" and permutation(match, reader) == HEADS_FIRST
+    match.require(joined or (length == 1 and reader.op_type == "Reshape"), "the heads are not joined again")
+    kv_heads = match.shape(root.outputs[1])[1]
+    match.require(all(isinstance(dim, int) for dim in (heads, kv_heads, size)), "the number of heads is not known")
+    assert isinstance(heads, int) and isinstance(kv_heads, int) and isinstance(size, int), "required just now"
+    flat = [_flat(match, root.inputs[index]) for index in range(3)]
+    attributes = {"q_num_heads": heads, "kv_num_heads": kv_heads}
+    made = match.node_of("Attention", *flat, *root.inputs[3:], outputs=3, like=root, attributes=attributes)
+    result = made.outputs[0]
+    if length == 1:
+        result = match.op("Reshape", result, match.ints_constant(*reshape_target(match, result, match.shape(y))))
+    else:
+        result = match.op("Reshape", result, match.ints_constant(0, 0, heads, size))
+        result = match.op("Transpose", result, attributes={"perm": HEADS_FIRST})
+    return (result, made.outputs[1], made.outputs[2])
+
+
 def _attention(match: Match) -> tuple[ir.Node, ir.Node | None]:
     """The Attention under the Reshape, and the Transpose between, which one query needs not."""
     value = match.root.inputs[0]
@@ -94,4 +127,4 @@ def _flat(match: Match, value: ir.Value | None) -> ir.Value:
     return match.op("Reshape", cut, match.ints_constant(0, 0, width))
 
 
-RULES: tuple[Rule, ...] = (attention_of_three_axes,)
+RULES: tuple[Rule, ...] = (attention_of_three_axes, cached_attention_of_three_axes)

@@ -6,6 +6,8 @@ half and one of the second, or (interleaved) two neighbors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 
@@ -18,6 +20,7 @@ TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16})  # what ONNX Runtime
 LARGEST = 1 << 24  # elements of a table of angles that is looked at
 DEEPEST = 8
 Halves = tuple[ir.Value, ir.Value, ir.Value, tuple[ir.Node, ...]]  # the whole, its two halves, the nodes that cut it
+Finder = Callable[[Match, ir.Value, ir.Value], Halves | None]
 
 
 @any_node("Add", level=2)
@@ -54,7 +57,37 @@ def rotary_embedding_of_halves(match: Match) -> Replacement:
     """Concat(a * cos - b * sin, b * cos + a * sin), a and b the halves of x  -->  RotaryEmbedding(x, cos, sin)"""
     match.require(match.opset >= SINCE, f"RotaryEmbedding came with opset {SINCE}")
     match.require(len(match.root.inputs) == 2 and _axis_is_last(match, match.root), "it does not join two halves")
-    difference, total = made_by(match.root.inputs[0], "Sub"), made_by(match.root.inputs[1], "Add")
+    return _rotated(match, match.root.inputs[0], match.root.inputs[1], _halves, ())
+
+
+@any_node("Reshape", level=2)
+def rotary_embedding_of_neighbors(match: Match) -> Replacement:
+    """Reshape(Concat(Unsqueeze(a * cos - b * sin), Unsqueeze(b * cos + a * sin)))  -->  RotaryEmbedding(x, cos, sin)
+
+    interleaved: a are the elements of x in even places, b those in odd places.
+    """
+    match.require(match.opset >= SINCE, f"RotaryEmbedding came with opset {SINCE}")
+    concat = made_by(match.root.inputs[0], "Concat")
+    if concat is None or len(concat.inputs) != 2 or not _axis_is_last(match, concat):
+        match.refuse("it does not lay two tensors into each other")
+    parts = [made_by(value, "Unsqueeze") for value in concat.inputs]
+    rank = match.rank(concat.outputs[0])
+    group = [concat]
+    for part in parts:
+        axes = None if part is None else match.facts.ints(nodes.input_at(part, 1))
+        if part is None or axes is None or len(axes) != 1 or axes[0] % rank != rank - 1:
+            match.refuse("the two tensors do not lie side by side")
+        group.append(part)
+    found = _rotated(match, group[1].inputs[0], group[2].inputs[0], _neighbors, tuple(group))
+    match.require(match.shape(found) == match.shape(match.output), "the Reshape does more than join neighbors")
+    return found
+
+
+def _rotated(
+    match: Match, first: ir.Value | None, second: ir.Value | None, find: Finder, around: tuple[ir.Node, ...]
+) -> ir.Value:
+    """The operator for a * cos - b * sin and b * cos + a * sin, a and b as `find` finds them in one tensor."""
+    difference, total = made_by(first, "Sub"), made_by(second, "Add")
     if difference is None or total is None:
         match.refuse("it does not join a difference and a sum")
     parts = [made_by(value, "Mul") for node in (difference, total) for value in node.inputs]
@@ -62,7 +95,7 @@ def rotary_embedding_of_halves(match: Match) -> Replacement:
     products = [part for part in parts if part is not None]
     for a, cosine in _either_way(products[0]):
         for b, sine in _either_way(products[1]):
-            found = _halves(match, a, b)
+            found = find(match, a, b)
             if found is None:
                 continue
             sums = [{operand for operand in node.inputs if operand is not None} for node in products[2:]]
@@ -70,9 +103,10 @@ def rotary_embedding_of_halves(match: Match) -> Replacement:
             x, _, _, group = found
             batch, _, length, size = _heads(match, x)
             half = (batch, length, dims.quotient(size, 2) or 0)
-            require_private(match, [difference, total, *products, *group])
-            return match.op("RotaryEmbedding", x, _flat(match, cosine, half), _flat(match, sine, half))
-    match.refuse("they are not of the halves of one tensor")
+            require_private(match, [*around, difference, total, *products, *group])
+            tables = [_flat(match, table, half) for table in (cosine, sine)]
+            return match.op("RotaryEmbedding", x, *tables, attributes={"interleaved": 1 if around else None})
+    match.refuse("they are not of the two parts of one tensor")
 
 
 def _either_way(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
@@ -127,14 +161,29 @@ def _halves(match: Match, first: ir.Value, second: ir.Value) -> Halves | None:
     return None
 
 
-def _bounds(match: Match, node: ir.Node, size: int) -> tuple[int, int] | None:
-    """Where a Slice of the last axis alone begins and ends."""
+def _neighbors(match: Match, first: ir.Value, second: ir.Value) -> Halves | None:
+    """The tensor of which the two values are the elements in even and in odd places along the last axis."""
+    one, other = made_by(first, "Slice"), made_by(second, "Slice")
+    if one is None or other is None or one.inputs[0] is not other.inputs[0] or one.inputs[0] is None:
+        return None
+    x = one.inputs[0]
+    shape = match.facts.shape(x)
+    if shape is None or not shape or not isinstance(shape[-1], int) or shape[-1] % 2:
+        return None
+    size = shape[-1]
+    if _bounds(match, one, size, 2) in ((0, size), (0, size - 1)) and _bounds(match, other, size, 2) == (1, size):
+        return x, first, second, (one, other)
+    return None
+
+
+def _bounds(match: Match, node: ir.Node, size: int, step: int = 1) -> tuple[int, int] | None:
+    """Where a Slice of the last axis alone, with that step, begins and ends."""
     given = [match.facts.ints(nodes.input_at(node, index)) for index in range(1, 5)]
     starts, ends, axes, steps = given
     rank = match.rank(node.outputs[0])
     if starts is None or ends is None or axes is None or len(axes) != 1 or axes[0] % rank != rank - 1:
         return None
-    if nodes.input_at(node, 4) is not None and steps != (1,):
+    if (steps if nodes.input_at(node, 4) is not None else (1,)) != (step,):
         return None
     begin, end, _ = slice(starts[0], ends[0]).indices(size)
     return begin, end
@@ -223,4 +272,4 @@ def _flat(match: Match, value: ir.Value, half: dims.Dims) -> ir.Value:
     return match.op("Expand", value, match.ints_constant(half[0], 1, 1))
 
 
-RULES: tuple[Rule, ...] = (rotary_embedding, rotary_embedding_of_halves)
+RULES: tuple[Rule, ...] = (rotary_embedding, rotary_embedding_of_halves, rotary_embedding_of_neighbors)

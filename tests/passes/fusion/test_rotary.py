@@ -39,6 +39,18 @@ def test_halves_that_are_turned_apart(cut: str) -> None:
     assert kinds(fused(proto(body))) == ["Cos", "Sin", "RotaryEmbedding"]
 
 
+def test_neighbors_that_are_turned_apart() -> None:
+    body = f"""c3 = Cos (f) s3 = Sin (f) c = Unsqueeze (c3, one) s = Unsqueeze (s3, one)
+        a = Slice (x, zero, end, last, two) b = Slice (x, one, end, last, two) {HALVES}"""
+    body = body.replace(
+        "y = Concat <axis = 3> (u, w)",
+        """u1 = Unsqueeze (u, five) w1 = Unsqueeze (w, five)
+        z = Concat <axis = 4> (u1, w1) y = Reshape (z, whole)""",
+    )
+    result = fused(proto(body, two=np.array([2]), five=np.array([4]), whole=np.array([2, 4, 3, 8])))
+    assert kinds(result) == ["Cos", "Sin", "RotaryEmbedding"]
+
+
 def tables(different: bool) -> dict[str, np.ndarray]:
     """Tables of one sample, whose halves are equal unless they are asked to be different."""
     angles = np.linspace(0, 3, 12, dtype=np.float32).reshape(1, 1, 3, 4)
