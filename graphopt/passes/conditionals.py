@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
@@ -70,6 +71,7 @@ def _inline(editor: Editor, node: ir.Node, branch: ir.Graph) -> None:
         added = editor.add_constant(graph, value, node)
         results = [added if result is value else result for result in results]
     moved = list(branch)
+    _rename(editor, branch, graph)
     branch.remove(moved)
     graph.insert_before(node, moved)
     for old, new in zip(node.outputs, results, strict=True):
@@ -77,3 +79,13 @@ def _inline(editor: Editor, node: ir.Node, branch: ir.Graph) -> None:
     editor.touched.extend(moved)
     editor.sweep([node])
     editor.rescope(moved, graph)
+
+
+def _rename(editor: Editor, branch: ir.Graph, graph: ir.Graph | ir.Function) -> None:
+    """Give new names to values that are called like others: branches that exclude each other may use a name twice."""
+    own = [output for node in nodes.nodes_of(branch) for output in node.outputs]
+    taken = Counter(output.name for node in nodes.nodes_of(graph) for output in node.outputs)
+    for value in own:
+        if value.name and taken[value.name] > 1:
+            taken[value.name] -= 1
+            value.name = editor.unique(value.name)

@@ -164,6 +164,17 @@ def test_nested_ifs_resolve() -> None:
     assert support.op_types(_optimized(proto)) == ["Relu"]
 
 
+def test_two_branches_that_use_the_same_names() -> None:
+    branches = """<
+        then_branch = t () => (float[4] o) { c = Neg(VALUE) o = Exp(c) },
+        else_branch = e () => (float[4] o) { o = Abs(VALUE) }
+    >"""
+    first, second = branches.replace("VALUE", "x"), branches.replace("VALUE", "z")
+    proto = support.model(f"g (float[4] x) => (float[4] y) {{ z = If(flag) {first} y = If(flag) {second} }}")
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "flag"))
+    assert support.op_types(_optimized(proto)) == ["Neg", "Exp", "Neg", "Exp"]
+
+
 def test_results_of_branches_and_loops_that_nothing_reads_are_not_computed() -> None:
     optimized = _optimized(
         support.model(
