@@ -28,6 +28,7 @@ from graphopt.passes import (
     sequences,
     shapes,
     sharing,
+    unrolling,
     weights,
 )
 from graphopt.passes.algebra import expand
@@ -57,6 +58,9 @@ STANDARD: tuple[Pass, ...] = (
     Pass("fold-constants", 1, run=folding.fold_constants, why=folding.why_not_folded),
     Pass("resolve-constant-if", 1, run=conditionals.resolve_constant_if, why=conditionals.why_not_resolved),
     Pass("hoist-loop-invariants", 1, run=loops.hoist_loop_invariants, why=loops.why_not_hoisted),
+    Pass("loop-of-one-trip", 1, run=unrolling.loop_of_one_trip),
+    # Faster, and more nodes: asked for.
+    Pass("unroll-loops", 3, run=unrolling.unroll_loops, why=unrolling.why_not_unrolled),
     Pass("merge-common-subexpressions", 1, run=sharing.merge_common_subexpressions, why=sharing.why_not_merged),
     Pass("merge-equal-contents", 1, run=shapes.merge_equal_contents),
     # Before algebra: it sees two Transposes at a time, this one sees them all.
