@@ -5,6 +5,7 @@
 #   make lint    ruff and mypy
 #   make bars    the acceptance bars with today's figures; DATA=folder for those that need outside models
 #   make bench   the slow sweeps, each with its full tables; DATA=folder as above
+#   make bench-ort   latency of what --target ort writes in ONNX Runtime, on one core
 #   make clean   remove what the other targets made
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(BENCH_VENV)/.installed
 DATA_OPTION = $(if $(DATA),--data $(DATA))
 
-.PHONY: demo test lint bench bars clean
+.PHONY: demo test lint bench bench-ort bars clean
 
 # No recipe runs beside another: ruff, mypy and pytest each use every core, and the tests' summary shall come last.
 .NOTPARALLEL:
@@ -52,6 +53,10 @@ bench: $(BENCH_STAMP)
 	$(BENCH_VENV)/bin/python -m bench.random_models --json build/bench/random_models.json
 	$(BENCH_VENV)/bin/python -m bench.capabilities $(DATA_OPTION) --json build/bench/capabilities.json
 	$(if $(DATA),$(BENCH_VENV)/bin/python -m bench.ort_models $(DATA_OPTION) --json build/bench/ort_models.json)
+
+bench-ort: $(BENCH_STAMP)
+	mkdir -p build/bench
+	$(BENCH_VENV)/bin/python -m bench.ort_latency --json build/bench/ort_latency.json
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

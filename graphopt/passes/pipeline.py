@@ -74,7 +74,7 @@ STANDARD: tuple[Pass, ...] = (
     Pass("merge-small-projections", 2, run=projections.merge_small_projections, why=projections.why_not_merged),
     Pass("merge-projections-of-attention", 2, run=projections.merge_projections_of_attention),
     # One product and a Split are fewer nodes than three products, and 1 to 2.5 % slower in ONNX Runtime on a CPU
-    # (swin_tiny, bert_base, vit_s16, clip_text, t5_small, gpt2_kv; bench/latency.py), so they must be asked for.
+    # (swin_tiny, bert_base, vit_s16, clip_text, t5_small, gpt2_kv; bench/ort_latency.py), so they must be asked for.
     Pass("merge-projections", 3, run=projections.merge_projections, why=projections.why_not_merged),
     Pass("number-through-split", 2, run=shares.number_through_split, why=shares.why_not_moved),
     Pass("flat-gemm", 2, flat_gemm.RULES),
@@ -96,7 +96,7 @@ Layout = Literal["nhwc", "nchw"]
 LAYOUT_NAMES: tuple[Layout, ...] = get_args(Layout)
 
 # Standard operators only is what every runtime reads; ort may also use com.microsoft.
-TARGETS: Mapping[Target, tuple[Pass, ...]] = {"standard": (), "ort": (Pass("onnxruntime", 2, ort.RULES),)}
+TARGETS: Mapping[Target, tuple[Pass, ...]] = {"standard": (), "ort": ort.PASSES}
 
 
 @dataclass(frozen=True, slots=True)

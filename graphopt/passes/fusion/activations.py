@@ -62,6 +62,12 @@ def hard_swish(match: Match) -> Replacement:
 def swish(match: Match) -> Replacement:
     """x * Sigmoid(x)  -->  Swish(x);   x * Sigmoid(a * x)  -->  Swish(x, alpha=a)      (opset 24 on)"""
     match.require(match.opset >= 24, "Swish came with opset 24")
+    x, alpha = spelled_swish(match)
+    return match.op("Swish", x, attributes={"alpha": None if alpha == 1.0 else alpha})
+
+
+def spelled_swish(match: Match) -> tuple[ir.Value, float]:
+    """The x and the a of x * Sigmoid(a * x); refuses another formula."""
     inner = _function(match, "Sigmoid")
     argument = inner.inputs[0]
     assert argument is not None, "the function has an argument"
@@ -70,7 +76,7 @@ def swish(match: Match) -> Replacement:
         if found is None or set(found) != {(1,)} or not any(user is not inner for user in x.consumers()):
             continue
         if _fits(match, inner, argument, x, {(1,): found[(1,)]}, {(1, 1): 1.0}):
-            return match.op("Swish", x, attributes={"alpha": None if found[(1,)] == 1.0 else found[(1,)]})
+            return x, found[(1,)]
     match.refuse("the factor beside the Sigmoid is not its argument")
 
 

@@ -70,6 +70,16 @@ def rms_normalization(match: Match) -> Replacement:
     return _normalized(match, "RMSNormalization", found.centred, found)
 
 
+def spelled_rms(match: Match) -> tuple[ir.Value, float]:
+    """The x and the epsilon of x / Sqrt(ReduceMean(x^2) + epsilon) over the last axis; refuses another formula."""
+    found = _division(match)
+    match.require(not found.others, "what is squared is not what is divided")
+    match.require(found.axis == match.rank(found.centred) - 1, "it is not over the last axis")
+    match.require(match.shape(match.output) == match.shape(found.centred), "a constant widens the tensor")
+    require_private(match, found.group)
+    return found.centred, found.epsilon
+
+
 def _normalized(match: Match, kind: str, x: ir.Value, found: _Division) -> ir.Value:
     shape = match.shape(x)
     match.require(match.shape(match.output) == shape, "a constant widens the tensor")

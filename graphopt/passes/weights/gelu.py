@@ -1,7 +1,7 @@
 """A Gelu that is spelled out keeps its 0.5.
 
 Below opset 20 there is no Gelu operator, but runtimes recognise x * 0.5 * (1 + erf(x / sqrt(2))) as a whole and compute
-it faster than what would be left of it if the weights behind it took the 0.5 (bench/latency.py, vit_s16_legacy).
+it faster than what would be left of it if the weights behind it took the 0.5 (bench/ort_latency.py, vit_s16_legacy).
 """
 
 from __future__ import annotations

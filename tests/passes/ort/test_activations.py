@@ -55,3 +55,21 @@ def test_a_part_that_is_read_elsewhere_is_left_alone() -> None:
     proto.graph.output.append(onnx.helper.make_tensor_value_info("e", onnx.TensorProto.FLOAT, ["N", 6]))
     _, log = apply_rules(proto, RULES)
     assert not log
+
+
+@pytest.mark.parametrize("start, name", [(ERF.format("root"), "BiasGelu"), (TANH, "FastGelu")])
+def test_a_bias_in_front_goes_along(start: str, name: str) -> None:
+    body = "x = Add(z, b)  " + start + "h = Mul(half, p)  y = Mul(x, h)"
+    bias = np.linspace(-1, 1, 6, dtype=np.float32)
+    proto = model(f"agraph (float[N, 6] z) => (float[N, 6] y) {{ {body} }}", **NUMBERS, b=bias)
+    result, _ = apply_rules(proto, RULES)
+    assert op_types(result) == [name]
+    assert len(result.graph.node[0].input) == 2
+    assert_equal(proto, result, rtol=1e-4, atol=1e-6, N=5)
+
+
+def test_sigmoid_of_a_multiple_becomes_quick_gelu() -> None:
+    proto = gelu("d = Mul(x, other)  e = Sigmoid(d)  y = Mul(x, e)")
+    result, _ = apply_rules(proto, RULES)
+    assert op_types(result) == ["QuickGelu"]
+    assert_equal(proto, result, rtol=1e-4, atol=1e-6, N=5)
