@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from graphopt.passes.weights.projections import merge_projections
+from graphopt.passes.weights.projections import merge_projections, merge_projections_of_attention
 from graphopt.rewrite.driver import Pass, run_passes
 from graphopt.rewrite.editor import Editor
 from tests.support import assert_equal, model, op_types
@@ -74,3 +74,29 @@ STAYS = {
 def test_near_misses_stay(name: str) -> None:
     proto = model(STAYS[name], 17, **WEIGHTS, **{f"{name}t": WEIGHTS[name].T.copy() for name in "qkv"})
     assert op_types(run(proto)) == op_types(proto)
+
+
+def for_attention(rows: int, more: str = "") -> list[str]:
+    """The operators after the pass that merges what one Attention reads."""
+    text = f"""g (float[1,3,{rows}] x) => (float[1,3,8] y{", float[1,3,8] K" if more else ""}) {{
+        Q = MatMul(x, wq) K = MatMul(x, wk) V = MatMul(x, wv)
+        y = Attention<q_num_heads = 2, kv_num_heads = 2>(Q, K, V) }}"""
+    weights = {name: _DRAWN.standard_normal((rows, 8)).astype(np.float32) / rows for name in ("wq", "wk", "wv")}
+    proto = model(text, 23, 10, **weights)
+    copy = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
+    run_passes(Editor(copy), [Pass("projections", 2, run=merge_projections_of_attention)])
+    result = ir.to_proto(copy)
+    assert_equal(proto, result, rtol=1e-4, atol=1e-6)
+    return op_types(result)
+
+
+def test_queries_keys_and_values_of_one_attention_become_one() -> None:
+    assert for_attention(512) == ["MatMul", "Split", "Attention"]
+
+
+def test_short_sums_do_not_pay_for_the_dealing_out() -> None:
+    assert for_attention(64).count("MatMul") == 3
+
+
+def test_keys_that_are_returned_too_stay_apart() -> None:
+    assert for_attention(512, "K").count("MatMul") == 3

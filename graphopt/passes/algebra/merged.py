@@ -1,4 +1,4 @@
-"""Leading axes that are merged for a Transpose of the others and parted again behind it."""
+"""Leading axes that are merged for a Transpose, a product or a Softmax of the others and parted again behind it."""
 
 from __future__ import annotations
 
@@ -61,4 +61,70 @@ def _parted(match: Match, x: ir.Value, wanted: dims.Dims, order: tuple[int, ...]
     return match.op("Reshape", x, match.op("Gather", size, match.ints_constant(*places)))
 
 
-RULES: tuple[Rule, ...] = (transpose_of_merged_axes,)
+@any_node("MatMul", level=1)
+def product_of_merged_axes(match: Match) -> Replacement:
+    """MatMul(Reshape(x, [b h, n, d]), Reshape(y, [b h, d, m]))  -->  Reshape(MatMul(x, y), [b h, n, m])
+
+    where both merge the same leading axes; an operand may be transposed below its Reshape.
+    """
+    pairs = [_before_merging(match, value) for value in match.root.inputs]
+    left, right = pairs[0], pairs[1]
+    if left is None or right is None:
+        match.refuse("leading axes of both operands are not merged")
+    lead = left[1][:-2]
+    match.require(lead == right[1][:-2], "other axes are merged")
+    operands = [_last_swapped(match, value, shape) if turned else value for value, shape, turned in (left, right)]
+    product = match.op("MatMul", *operands)
+    return match.op("Reshape", product, match.ints_constant(*reshape_target(match, product, match.shape(match.output))))
+
+
+Merged = tuple[ir.Value, dims.Dims, bool]  # what was merged, its dims, and whether its last axes change places
+
+
+def _before_merging(match: Match, value: ir.Value | None) -> Merged | None:
+    """x [b, h, n, d] of Reshape(x, [b h, n, d]), also below a Transpose of the last two axes."""
+    reshape, turned = inner_node(match, value, "Reshape"), False
+    transpose = inner_node(match, value, "Transpose")
+    if transpose is not None:
+        if permutation(match, transpose) != (0, 2, 1):
+            return None
+        reshape, turned = inner_node(match, transpose.inputs[0], "Reshape"), True
+    source = None if reshape is None else reshape.inputs[0]
+    if reshape is None or source is None:
+        return None
+    shape, merged = match.facts.shape(source), match.facts.shape(reshape.outputs[0])
+    if shape is None or merged is None or len(merged) != 3 or len(shape) < 4:
+        return None
+    if merged != (dims.product(shape[:-2]), *shape[-2:]):
+        return None
+    return source, shape, turned
+
+
+def _last_swapped(match: Match, value: ir.Value, shape: dims.Dims) -> ir.Value:
+    last = len(shape) - 1
+    return match.op("Transpose", value, attributes={"perm": (*range(last - 1), last, last - 1)})
+
+
+@any_node("Softmax", level=1)
+def softmax_of_merged_axes(match: Match) -> Replacement:
+    """Reshape(Softmax(Reshape(x, [b h, n, m])), [b, h, n, m])  -->  Softmax(x)      on the way: Reshape(Softmax(x))
+
+    over the last axis, from opset 13 on. Leaves alone what no Reshape or product follows.
+    """
+    match.require(match.opset >= 13, "before opset 13 it runs over several axes")
+    reshape = inner_node(match, match.root.inputs[0], "Reshape")
+    x = None if reshape is None else reshape.inputs[0]
+    if reshape is None or x is None:
+        match.refuse("no axes are merged above")
+    shape, merged = match.shape(x), match.shape(match.output)
+    match.require(len(shape) > len(merged) >= 2 and shape[-1] == merged[-1], "the last axis is another one")
+    match.require(nodes.int_attribute(match.root, "axis", -1) in (-1, len(merged) - 1), "it is over another axis")
+    readers = match.output.consumers()
+    match.require(
+        len(readers) == 1 and readers[0].op_type in ("Reshape", "MatMul"), "the axes are not parted again behind it"
+    )
+    result = match.op("Softmax", x, attributes={"axis": -1}, like=match.root)
+    return match.op("Reshape", result, match.ints_constant(*reshape_target(match, result, merged)))
+
+
+RULES: tuple[Rule, ...] = (transpose_of_merged_axes, product_of_merged_axes, softmax_of_merged_axes)

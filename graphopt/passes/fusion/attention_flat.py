@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphopt.model import dims
+from graphopt.model import dims, nodes
 from graphopt.passes.algebra.reshape import reshape_target
 from graphopt.passes.algebra.transpose import permutation
 from graphopt.passes.fusion.private import made_by, require_private
 from graphopt.rewrite.rule import Match, Refused, Replacement, Rule, any_node
 
 HEADS_FIRST = (0, 2, 1, 3)
+PACKED = (2, 0, 3, 1, 4)  # queries, keys and values first, then the heads
 
 
 @any_node("Reshape", level=2)
@@ -103,6 +104,9 @@ def _flat(match: Match, value: ir.Value | None) -> ir.Value:
         assert isinstance(heads, int), "required just now"
         inner = _flat(match, rotary.inputs[0])
         return match.op("RotaryEmbedding", inner, *rotary.inputs[1:], like=rotary, attributes={"num_heads": heads})
+    packed = _from_pack(match, value, whole)
+    if packed is not None:
+        return packed
     transpose = made_by(value, "Transpose")
     reshape = made_by(value, "Reshape")
     if transpose is not None and permutation(match, transpose) == HEADS_FIRST:
@@ -125,6 +129,39 @@ def _flat(match: Match, value: ir.Value | None) -> ir.Value:
     match.require(isinstance(width, int) and cut is not value, f"the size of '{value.name}' is not known")
     assert isinstance(width, int), "required just now"
     return match.op("Reshape", cut, match.ints_constant(0, 0, width))
+
+
+def _from_pack(match: Match, value: ir.Value, whole: dims.Dims) -> ir.Value | None:
+    """A third of x [b, n, 3 h d], of Transpose(Reshape(x, [b, n, 3, h, d]), 2 0 3 1 4) with queries, keys, values."""
+    node = made_by(value, "Squeeze", "Gather")
+    if node is None:
+        return None
+    if node.op_type == "Squeeze":
+        split = made_by(node.inputs[0], "Split")
+        axes = match.facts.ints(nodes.input_at(node, 1))
+        if split is None or node.inputs[0] is None or axes != (0,) or nodes.int_attribute(split, "axis", 0) != 0:
+            return None
+        place, stack = node.inputs[0].index(), split.inputs[0]
+        if any((match.facts.shape(part) or (0,))[0] != 1 for part in split.outputs):
+            return None
+    else:
+        number = match.facts.scalar(node.inputs[1])
+        if number is None or nodes.int_attribute(node, "axis", 0) != 0:
+            return None
+        place, stack = int(number), node.inputs[0]
+    transpose = made_by(stack, "Transpose")
+    if transpose is None or permutation(match, transpose) != PACKED:
+        return None
+    reshape = made_by(transpose.inputs[0], "Reshape")
+    cut = match.facts.shape(transpose.inputs[0]) if transpose.inputs[0] is not None else None
+    source = None if reshape is None else reshape.inputs[0]
+    if source is None or cut is None or not isinstance(cut[2], int) or place is None:
+        return None
+    count = cut[2]
+    if match.facts.shape(source) != (*whole[:2], dims.product(cut[2:])) or not -count <= place < count:
+        return None
+    parts = match.node_of("Split", source, attributes={"axis": -1, "num_outputs": count}, outputs=count)
+    return parts.outputs[place % count]
 
 
 RULES: tuple[Rule, ...] = (attention_of_three_axes, cached_attention_of_three_axes)

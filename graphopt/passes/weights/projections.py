@@ -17,6 +17,7 @@ from graphopt.rewrite.rule import Match, Refused, bind
 
 RULE = "merge-projections"
 SMALL = 16384  # bytes; a result of this size is dealt out in less time than an operator takes to start
+LONG = 512  # rows
 LEAST = 3  # two would only become one product and a Split
 
 
@@ -43,7 +44,7 @@ def merge_small_projections(editor: Editor, worklist: Sequence[ir.Node]) -> None
 def merge_projections_of_attention(editor: Editor, worklist: Sequence[ir.Node]) -> None:
     """x Q + a, x K + b, x V + c  -->  Split(x [Q K V] + [a b c]), where one Attention alone reads all three
 
-    as they are: it spares the moving of heads, which more than pays for the dealing out.
+    as they are, and where the matrices have at least 512 rows: dealing out costs the less, the more each product sums.
     """
     _merge_all(editor, worklist, None, for_attention=True)
 
@@ -90,6 +91,7 @@ def _feed_one_attention(found: Sequence[_Projection]) -> bool:
     return (
         len(found) == len(readers) == LEAST
         and len(attentions) == 1
+        and found[0].rows >= LONG
         and all(node.op_type == "Attention" and nodes.is_standard(node) and index < LEAST for node, index in readers)
         and not any(projection.end.is_graph_output() for projection in found)
     )

@@ -64,3 +64,15 @@ def test_heads_that_do_not_come_from_one_axis_stay() -> None:
 def test_heads_that_end_in_another_order_stay() -> None:
     text = f"g ({INPUTS}) => (float[2, 3, 32] y) {{ {CUT} y = Reshape (o, join) }}"
     assert "q_num_heads" not in attributes(fused(support.model(text, 23, 10, **CONSTANTS)))
+
+
+def test_queries_keys_and_values_from_one_packed_tensor() -> None:
+    text = """g (float[2, 3, 96] x) => (float[2, 3, 32] y) { a = Reshape (x, cut)
+        b = Transpose <perm = [2, 0, 3, 1, 4]> (a) q = Gather (b, zero) k = Gather (b, one) v = Gather (b, two)
+        t = Transpose <perm = [0, 1, 3, 2]> (k) s = MatMul (q, t) p = Softmax (s) o = MatMul (p, v)
+        w = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape (w, join) }"""
+    proto = support.model(
+        text, 23, 10, cut=np.array([2, 3, 3, 4, 8]), join=np.array([2, 3, 32]),
+        zero=np.array(0), one=np.array(1), two=np.array(-1),
+    )  # fmt: skip
+    assert kinds(fused(proto)) == ["Split", "Split", "Split", "Attention"]  # which are then merged
