@@ -32,7 +32,7 @@ ISSUE = 2
 MEAN_WANTED = 1.05  # geometric mean over the zoo
 LEAST_WANTED = 0.97  # of every model
 SECONDS = 6.0  # per model
-SESSIONS = 4  # of each side; where a session's weights come to lie in memory can make one of two equal ones faster
+SESSIONS = 3  # of each side; where a session's weights come to lie in memory can make one of two equal ones faster
 FEWEST, MOST = 4, 1000  # pairs for each pair of sessions
 READING = 1e-3  # seconds that one reading shall at least take
 RESAMPLES = 400
@@ -112,11 +112,11 @@ def _precision(model: onnx.ModelProto) -> str:
     return "+".join(sorted(kind for kind, count in counted.items() if count > total / 100)) or "fp32"
 
 
-def _session(model: onnx.ModelProto) -> Session:
+def _session(file: bytes) -> Session:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
 
 def _runs(session: Session, feed: Feed) -> bool:
@@ -131,15 +131,15 @@ def _ratio(
     described: onnx.ModelProto, base: onnx.ModelProto, optimized: onnx.ModelProto, seconds: float
 ) -> tuple[Ratio, int, float]:
     """The ratio of base over optimized, the number of pairs, and the milliseconds that the base takes."""
-    feed = _feed(described, _session(base))
+    files = base.SerializeToString(), optimized.SerializeToString()
+    feed: Feed | None = None
     pairs: list[tuple[float, float]] = []
     for turn in range(SESSIONS):
-        if turn % 2:
-            second, first = _session(optimized), _session(base)
-        else:
-            first, second = _session(base), _session(optimized)
-        pairs += _pairs(first, second, feed, seconds / SESSIONS)
-        del first, second
+        order = (0, 1) if turn % 2 == 0 else (1, 0)
+        both = {place: _session(files[place]) for place in order}
+        if feed is None:
+            feed = _feed(described, both[0])
+        pairs += _pairs(both[0], both[1], feed, seconds / SESSIONS)
     readings = np.array(pairs)
     ratios = readings[:, 0] / readings[:, 1]
     generator = np.random.default_rng(0)

@@ -49,3 +49,9 @@ def test_a_conv_of_floats_is_left_alone() -> None:
     proto = model("agraph (float[1,2,4,4] x, float[3,2,1,1] w) => (float[1,3,4,4] y) { y = Conv(x, w) }")
     _, log = apply_rules(proto, RULES)
     assert not log
+
+
+def test_weights_quantized_in_blocks_are_left_alone() -> None:
+    proto = layer(SCALES, t=np.full((3, 2, 1, 1), 0.02, np.float32))
+    _, log = apply_rules(proto, RULES)
+    assert not log
