@@ -9,7 +9,20 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import capabilities, light, node_tests, ort_models, random_models, scale, zoo
+from bench import (
+    attention,
+    capabilities,
+    layout,
+    light,
+    node_tests,
+    ort_models,
+    quantized,
+    random_models,
+    recurrent,
+    scale,
+    speed,
+    zoo,
+)
 from bench.bar import Bar, Sheet, console
 from bench.script import Measure
 
@@ -21,6 +34,11 @@ MEASURES: dict[int, Measure] = {
     5: node_tests.measure,
     6: scale.measure,
     7: random_models.measure,
+    8: layout.measure,
+    9: attention.measure,
+    10: recurrent.measure,
+    11: quantized.measure,
+    12: speed.measure,
 }
 
 

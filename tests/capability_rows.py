@@ -1,7 +1,6 @@
 """What an optimizer should be able to do, one tiny model each, with what counts as having done it.
 
-The rows are those on which other optimizers were measured. `later` marks the rows that need fusions or layout passes
-which are not part of the standard pipeline yet.
+The rows are those on which other optimizers were measured.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ class Row:
     name: str
     model: Callable[[], onnx.ModelProto]
     reached: Reached
-    later: bool = False
 
 
 # -- what counts --------------------------------------------------------------------------------------------------
