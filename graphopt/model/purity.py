@@ -21,6 +21,7 @@ PURE_DOMAINS = frozenset({"", "ai.onnx.ml"})
 PURE_CONTRIB = frozenset(
     {
         "BiasGelu", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul", "Gelu", "QuickGelu",
+        "MultiHeadAttention",
         "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization",
         "DequantizeLinear", "QuantizeLinear", "QLinearAdd", "QLinearMul", "QLinearConv", "QLinearMatMul",
         "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "NhwcConv", "Inverse",

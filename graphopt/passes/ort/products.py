@@ -59,6 +59,7 @@ def scaled_matmul(match: Match) -> Replacement:
     if product is None:
         match.refuse("what is scaled is no product of matrices")
     require_kernel(match, "FusedMatMul", match.dtype(value))
+    match.require(match.dtype(value) == ir.DataType.FLOAT, "the operator keeps its factor as a float")
     require_private(match, [product])
     return match.op("FusedMatMul", *product.inputs, attributes={"alpha": number}, domain=DOMAIN)
 
@@ -70,6 +71,7 @@ def fused_gemm(match: Match) -> Replacement:
     if gemm is None:
         match.refuse("it is not the result of a Gemm")
     require_kernel(match, "FusedGemm", match.dtype(match.output))
+    match.require(match.opset >= 7, "before opset 7 Gemm broadcasts by an attribute")
     require_private(match, [gemm])
     attributes: Mapping[str, AttributeValue | None] = {
         "activation": match.root.op_type,

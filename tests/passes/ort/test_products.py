@@ -93,3 +93,11 @@ def test_other_layers_are_left_alone(body: str) -> None:
 
 def test_a_sum_that_widens_the_conv_is_left_alone() -> None:
     stays("c = Conv(x, k)  t = Add(z, c)  y = Relu(t)", ("float[N,2,3,3] x, float[N,4,5,5] z", "N, 4, 5, 5"))
+
+
+def test_the_factor_of_doubles_stays_exact() -> None:
+    proto = model(
+        "agraph (double[3,4] x, double[4,3] z) => (double[3,3] y) { p = MatMul(x, z)  y = Mul(p, s) }", s=np.array(0.1)
+    )
+    _, log = apply_rules(proto, RULES)
+    assert not log
