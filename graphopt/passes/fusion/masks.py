@@ -27,28 +27,22 @@ WHOLE_NUMBERS = frozenset(
 )
 LARGEST = 1 << 24  # elements of a constant that are looked at
 RAISED = -3.3e38  # any score of less than 1e31 that is added to it is lost in rounding, as it is in the lowest number
-DEEP = -256.0
 DEEPEST = 24  # operators that are followed upwards
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a mask may hold: -inf, the lowest number of its type, and whether a row may have nothing else.
-
-    `deep`: a finite number so low that sums with it are rounded in float16.
-    """
+    """What a mask may hold: -inf, the lowest number of its type, and whether a row may have nothing else."""
 
     infinite: bool = False
     lowest: bool = False
     may_be_shut: bool = False
-    deep: bool = False
 
     def __or__(self, other: Held) -> Held:
         return Held(
             self.infinite or other.infinite,
             self.lowest or other.lowest,
             self.may_be_shut or other.may_be_shut,
-            self.deep or other.deep,
         )
 
 
@@ -97,7 +91,7 @@ def _all(facts: Facts, values: list[ir.Value], depth: int) -> Held | None:
 
 def _unsettled(part: Held) -> Held:
     """What was true of whole rows is not any more when elements are chosen."""
-    return Held(part.infinite, part.lowest, part.infinite or part.lowest, part.deep)
+    return Held(part.infinite, part.lowest, part.infinite or part.lowest)
 
 
 def _of_constant(facts: Facts, value: ir.Value) -> Held | None:
@@ -113,8 +107,7 @@ def _of_constant(facts: Facts, value: ir.Value) -> Held | None:
     bottom = _lowest(facts, value)
     shut = numbers <= bottom
     rows = shut.all(axis=-1) if numbers.ndim else shut
-    deep = np.isfinite(numbers) & (numbers < DEEP)
-    return Held(bool((numbers == -np.inf).any()), bool((numbers == bottom).any()), bool(rows.any()), bool(deep.any()))
+    return Held(bool((numbers == -np.inf).any()), bool((numbers == bottom).any()), bool(rows.any()))
 
 
 def _lowest(facts: Facts, value: ir.Value) -> float:
@@ -135,7 +128,7 @@ def _of_product(facts: Facts, given: list[ir.Value]) -> Held | None:
             continue
         if facts.dtype(source.inputs[0]) in WHOLE_NUMBERS:
             low = number <= _lowest(facts, other)
-            return Held(False, low, low, number < DEEP)
+            return Held(False, low, low)
     return None
 
 

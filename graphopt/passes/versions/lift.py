@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import onnx
 import onnx_ir as ir
@@ -33,11 +32,16 @@ class _Adapted:
 
 def lifting(opset: int) -> Pass:
     """The pass that lifts a model to the opset."""
-    return Pass("lift-opset", 0, run=partial(lift_opset, opset=opset))
+
+    def lift(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+        """operators of an older opset  -->  the same in operators of a newer one, in subgraphs and functions too"""
+        lift_opset(editor, opset)
+
+    return Pass("lift-opset", 0, run=lift)
 
 
-def lift_opset(editor: Editor, worklist: Sequence[ir.Node], *, opset: int) -> None:
-    """operators of an older opset  -->  the same in operators of a newer one, with subgraphs and functions
+def lift_opset(editor: Editor, opset: int) -> None:
+    """Lift the model to the opset.
 
     Raises OptionError for an opset that is older than the model's, for one that nothing here can check, and naming an
     operator whose change is not known how to make good.
