@@ -1,4 +1,4 @@
-"""Bar 9: transformers of the zoo at their own opset and lifted to 23, where Attention, Gelu and the normalizations are."""
+"""Bar 9: transformers of the zoo at their own opset and lifted to 23, which has Attention, Gelu and RMSNormalization."""
 
 from __future__ import annotations
 
