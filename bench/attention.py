@@ -1,4 +1,4 @@
-"""Bar 9: transformers of the zoo at their own opset and lifted to 23, which has Attention, Gelu and RMSNormalization."""
+"""Bar 9: transformers of the zoo at their own opset and lifted to 23, which has Attention and RMSNormalization."""
 
 from __future__ import annotations
 
