@@ -22,6 +22,7 @@ from graphopt.passes import (
     folding,
     functions,
     fusion,
+    inlining,
     loops,
     ort,
     quantization,
@@ -32,6 +33,7 @@ from graphopt.passes import (
     weights,
 )
 from graphopt.passes.algebra import expand
+from graphopt.passes.batching import pieces, products
 from graphopt.passes.fusion import attention_cache
 from graphopt.passes.layout import push, turn
 from graphopt.passes.recurrent import stack, unrolled
@@ -64,7 +66,7 @@ STANDARD: tuple[Pass, ...] = (
     Pass("merge-common-subexpressions", 1, run=sharing.merge_common_subexpressions, why=sharing.why_not_merged),
     Pass("merge-equal-contents", 1, run=shapes.merge_equal_contents),
     # Before algebra: it sees two Transposes at a time, this one sees them all.
-    Pass("push-transposes", 1, run=push.push_transposes),
+    Pass("push-transposes", 1, run=push.push_transposes, why=push.why_not_pushed),
     Pass("algebra", 1, algebra.RULES),
     Pass("quantization", 1, quantization.RULES),
     # Before the weights: they would take the 0.5 of a Gelu, and the Gelu would not be recognised any more.
@@ -76,6 +78,8 @@ STANDARD: tuple[Pass, ...] = (
     # One product and a Split are fewer nodes than three products, and 1 to 2.5 % slower in ONNX Runtime on a CPU
     # (swin_tiny, bert_base, vit_s16, clip_text, t5_small, gpt2_kv; bench/ort_latency.py), so they must be asked for.
     Pass("merge-projections", 3, run=projections.merge_projections, why=projections.why_not_merged),
+    Pass("batch-equal-products", 2, run=products.batch_equal_products, why=products.why_not_batched),
+    Pass("batch-pieces", 2, run=pieces.batch_pieces),
     Pass("number-through-split", 2, run=shares.number_through_split, why=shares.why_not_moved),
     Pass("flat-gemm", 2, flat_gemm.RULES),
 )
@@ -120,14 +124,20 @@ def stages(request: Request) -> tuple[tuple[Pass, ...], ...]:
 
 def _prepare(request: Request) -> tuple[Pass, ...]:
     """What must come before everything else."""
-    return () if request.opset is None else (lift.lifting(request.opset),)
+    lifted = () if request.opset is None else (lift.lifting(request.opset),)
+    # Lifted first: then functions import the version that the model does, and can be inlined.
+    return (*lifted, Pass("inline-functions", 0, run=inlining.inline_functions)) if request.inline else lifted
 
 
 def _layout(request: Request) -> tuple[Pass, ...]:
     """What turns the graph's layout. Afterwards the standard passes have their turn with what has come together."""
     if request.layout == "nhwc" and request.layout_functions:
         return (Pass("turn-to-channels-last", 0, run=turn.turn_to_channels_last), *STANDARD)
-    return () if request.layout is None else (Pass("push-transposes", 0, run=push.push_transposes),)
+    return (
+        ()
+        if request.layout is None
+        else (Pass("push-transposes", 0, run=push.push_transposes, why=push.why_not_pushed),)
+    )
 
 
 def every_pass() -> tuple[Pass, ...]:

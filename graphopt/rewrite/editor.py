@@ -38,7 +38,6 @@ class Editor:
         sketches: bool = False,
     ) -> None:
         self.model = model
-        self.facts = Facts(model)
         self.journal = Journal(sketches=sketches)
         self.log = self.journal.log
         self.touched: list[ir.Node] = []
@@ -48,10 +47,16 @@ class Editor:
         # What is needed of a tensor to see that two are different; the tensor is held, so that its id stays its own.
         self.samples: dict[int, tuple[ir.TensorProtocol, Hashable]] = {}
         self.budget = GROWTH_BYTES + weight_bytes(model) // GROWTH_SHARE
+        self._loaded_ir_version = model.ir_version
+        self.read_again()
+
+    def read_again(self) -> None:
+        """Take note of what is in the model: at the beginning, and when other hands than these have changed it."""
+        model = self.model
+        self.facts = Facts(model)
         self._names: set[str] = set()
         self._function_graphs: set[int] = set()
         self._describes_values = False
-        self._loaded_ir_version = model.ir_version
         self._graphs: list[ir.Graph] | None = None
         for graph in nodes.graphs_of(model):
             self._names.update(value.name for value in graph.inputs if value.name)
