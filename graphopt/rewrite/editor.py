@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import onnx_ir as ir
 
-from graphopt.model import content, nodes
+from graphopt.model import nodes
 from graphopt.model.dims import is_static, to_ir
 from graphopt.model.facts import Facts
 from graphopt.model.save import weight_bytes
@@ -344,8 +344,7 @@ class Editor:
                 self.facts.forget(output)
             for output, before in zip(node.outputs, earlier, strict=True):
                 after = self.facts.known(output)
-                unchanged = before.shape == after.shape and _same_content(before.content, after.content)
-                if unchanged or not _more_known(before.shape, after.shape, before.content, after.content):
+                if before.agrees(after) or not after.says_more_than(before):
                     self.facts.set_known(output, before)
                 else:
                     pending.extend(output.consumers())
@@ -383,32 +382,3 @@ class Editor:
         for output in node.outputs:
             self.facts.forget(output)
         node.graph.remove(node, safe=True)
-
-
-def _same_content(left: content.Content | None, right: content.Content | None) -> bool:
-    if left is None or right is None:
-        return left is right
-    return left.shape == right.shape and bool((left == right).all())
-
-
-def _more_known(
-    before: tuple[object, ...] | None,
-    after: tuple[object, ...] | None,
-    old: content.Content | None,
-    new: content.Content | None,
-) -> bool:
-    """Whether inference has learned something: a shape or content where there was none, or a dim that was fresh."""
-    if new is not None and (old is None or _fresh(new.reshape(-1).tolist()) < _fresh(old.reshape(-1).tolist())):
-        return True
-    if after is None:
-        return False
-    if before is None:
-        return True
-    return len(before) == len(after) and any(
-        "?" in str(b) and "?" not in str(a) for b, a in zip(before, after, strict=True)
-    )
-
-
-def _fresh(items: Sequence[object]) -> int:
-    """How many of the dims nothing is known of."""
-    return sum("?" in str(item) for item in items)
