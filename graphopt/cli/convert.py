@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import onnx_ir as ir
+
 from graphopt.api import OptimizeResult
 from graphopt.report.meaning import meanings, why
 from graphopt.report.records import (
@@ -47,6 +49,11 @@ def rollback_line(rollback: Rollback) -> RollbackLine:
     return RollbackLine(rollback.rule, rollback.site, rollback.reason)
 
 
+def _opset(model: ir.Model) -> int:
+    """The version of ONNX's own operators that the model imports; 1 where it names none."""
+    return model.opset_imports.get("", 1)
+
+
 def optimize_record(result: OptimizeResult, source: str, target: str, level: int) -> OptimizeRecord:
     """What an optimization did."""
     return OptimizeRecord(
@@ -71,6 +78,8 @@ def optimize_record(result: OptimizeResult, source: str, target: str, level: int
         verification=verification_record(result.verification),
         signature_unchanged=not result.signature_changes,
         signature_changes=result.signature_changes,
+        opset_before=_opset(result.original),
+        opset_after=_opset(result.model),
         kept_transposes=result.kept_transposes,
     )
 

@@ -83,6 +83,8 @@ class OptimizeRecord(msgspec.Struct, frozen=True, kw_only=True):
     verification: VerificationRecord
     signature_unchanged: bool
     signature_changes: tuple[str, ...]
+    opset_before: int
+    opset_after: int  # another one only where the caller asked for it
     kept_transposes: tuple[str, ...]  # with --layout: those left in the main graph, each with what keeps it
 
 

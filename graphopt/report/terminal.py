@@ -58,6 +58,8 @@ def print_optimize(console: Console, record: OptimizeRecord) -> None:
         f"{record.verify_seconds:.2f} for verification",
     )
     print_verdict(console, record.verification)
+    if record.opset_before != record.opset_after:
+        line(console, f"opset         {record.opset_before} -> {record.opset_after}, as asked")
     for text in record.signature_changes:
         line(console, f"signature     {text}, as asked")
     for text in record.kept_transposes[:SHOWN_TRANSPOSES]:

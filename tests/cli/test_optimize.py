@@ -26,6 +26,7 @@ KEYS = {
     "bytes_before": int, "bytes_after": int, "parameters_before": int, "parameters_after": int, "types_before": dict,
     "types_after": dict, "seconds": float, "verify_seconds": float, "passes": list, "rolled_back": list,
     "verification": dict, "signature_unchanged": bool, "signature_changes": list,
+    "opset_before": int, "opset_after": int,
     "kept_transposes": list,
 }  # fmt: skip
 
@@ -249,3 +250,10 @@ def test_a_fault_of_our_own_is_one_line_too(shell: Shell, monkeypatch: pytest.Mo
     assert "graphopt has a fault of its own (ZeroDivisionError at api.py:" in answer.error
     assert answer.json["error"] == answer.error
     assert shell.files() == {"in.onnx"}
+
+
+def test_a_lifted_opset_is_told(shell: Shell) -> None:
+    answer = shell.run("optimize", "in.onnx", "out.onnx", "--opset", "21")
+    assert answer.status == 0
+    assert "-> 21, as asked" in answer.out
+    assert shell.read("out.onnx").opset_import[0].version == 21
