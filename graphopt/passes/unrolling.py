@@ -111,6 +111,8 @@ def _counted(editor: Editor, loop: ir.Node, most: int) -> Trips:
         raise _Unknown(f"{count} iterations are more than {most}")
     if count and not _keeps_going(facts, body):
         raise _Unknown("the body may end the loop by its condition")
+    if any(entry in body.outputs[1:] for entry in body.inputs[:2]):
+        raise _Unknown("it collects its own count or condition, which runtimes do in different ways")
     inside = list(nodes.nodes_of(body))
     copied = [node for node in inside if node.op_type != "Constant"]
     if count > 1 and len(copied) * count > MOST_NODES:
@@ -238,8 +240,8 @@ class _Copies:
         results = list(copy.outputs)
         copy.outputs.clear()
         numbers = [
-            self._constant_like(entry, value) if nodes.is_used(entry) or entry in results[1:] else None
-            for entry, value in zip(copy.inputs, (np.int64(number), np.bool_(True)), strict=False)
+            self._constant_like(entry, value) if nodes.is_used(entry) else None
+            for entry, value in zip(copy.inputs[:2], (np.int64(number), np.bool_(True)), strict=True)
         ]
         stands_for: dict[ir.Value, ir.Value | None] = dict(zip(copy.inputs, [*numbers, *carried], strict=True))
         for old, new in stands_for.items():
@@ -257,8 +259,8 @@ class _Copies:
 
     def _constant_like(self, entry: ir.Value, number: np.generic) -> ir.Value:
         """The number as a constant, for an entry of the body; a vector where the entry is one."""
-        array = np.full((1,) * (0 if entry.shape is None else len(entry.shape)), number)
-        return self._constant(entry.name or "number", array)
+        rank = 0 if entry.shape is None else len(entry.shape)
+        return self._constant(entry.name or "number", np.full((1,) * rank, number))
 
     def _constant(self, name: str, array: np.ndarray) -> ir.Value:
         value = ir.Value(
@@ -304,8 +306,7 @@ class _Copies:
         self.made.append(node)
 
     def _name(self, value: ir.Value) -> None:
-        """A name of its own; declared dims that may be others in every iteration are forgotten."""
+        """A name of its own, and no declared dims: they may be others in every iteration, and are known anyway."""
         if value.name:
             value.name = self.editor.unique(value.name)
-        if value.shape is not None and not all(isinstance(dim, int) for dim in value.shape):
-            value.shape = None
+        value.shape = None

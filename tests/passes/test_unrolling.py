@@ -74,6 +74,11 @@ def test_the_number_of_the_iteration_is_a_constant() -> None:
     assert numbers == [0, 1, 2]
 
 
+def test_a_count_in_a_vector() -> None:
+    proto = looping("go = Identity (going) n = Cast <to = 1> (i) y_out = Add (y_in, n)", trips="two", two=np.array([2]))
+    assert unrolled(proto) == ["Cast", "Add"] * 2
+
+
 def test_constants_of_the_body_are_not_copied() -> None:
     proto = looping("go = Identity (going) two = Constant <value_floats = [2.0, 3.0]> () y_out = Mul (y_in, two)")
     assert unrolled(proto) == ["Constant", "Mul", "Mul", "Mul"]
@@ -192,6 +197,15 @@ def test_many_trips_and_large_bodies() -> None:
     stays(looping(body, trips="nine", nine=np.array(9)))
     chain = " ".join(f"a{k + 1} = Neg (a{k})" for k in range(22))
     stays(looping(f"go = Identity (going) a0 = Neg (y_in) {chain} y_out = Add (a22, x)"))
+
+
+def test_the_number_of_the_iteration_itself() -> None:
+    """ONNX Runtime collects the last number in every place."""
+    text = """g (float[2] x) => (float[2] y, int64[?] z) {
+        y, z = Loop (three, , x) <body = b (int64 i, bool go, float[2] p) => (bool go, float[2] q, int64 i)
+            { q = Neg (p) }>
+    }"""
+    stays(support.model(text, three=THREE))
 
 
 def test_random_numbers() -> None:
