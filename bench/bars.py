@@ -15,7 +15,9 @@ from bench import (
     layout,
     light,
     node_tests,
+    ort_latency,
     ort_models,
+    ort_target,
     quantized,
     random_models,
     recurrent,
@@ -39,6 +41,8 @@ MEASURES: dict[int, Measure] = {
     10: recurrent.measure,
     11: quantized.measure,
     12: speed.measure,
+    13: ort_latency.measure,
+    14: ort_target.measure,
 }
 
 

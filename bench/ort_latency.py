@@ -1,4 +1,4 @@
-"""Latency in ONNX Runtime: what `--target ort` writes against the original file.
+"""Bar 13: latency in ONNX Runtime: what `--target ort` writes against the original file.
 
 Both at ONNX Runtime's full optimization with one thread, in one process, run by turns; each side goes first in every
 other pair. The figure of a model is the median of the pairwise ratios (original over optimized: above 1 is faster)
@@ -13,6 +13,7 @@ import math
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -24,14 +25,15 @@ from onnx import TensorProto
 
 import graphopt
 import models
-from bench.bar import Bar, Sheet, console
+from bench.bar import ISSUE, Bar, Sheet, console
 from bench.feeds import Feed, working_feeds
+from bench.peers import OURS
 from graphopt.passes.pipeline import Target
 
-ISSUE = 2
 MEAN_WANTED = 1.05  # geometric mean over the zoo
 LEAST_WANTED = 0.97  # of every model
 SECONDS = 6.0  # per model
+QUICK_SECONDS = 1.5
 SESSIONS = 6  # of each side; where a session's weights come to lie in memory can make one of two equal ones faster
 FEWEST, MOST = 3, 500  # pairs for each pair of sessions
 READING = 1e-3  # seconds that one reading shall at least take
@@ -45,6 +47,11 @@ SHORT = {
     TensorProto.UINT8: "uint8",
 }
 
+COLUMNS = (
+    "model", "precision", "precision after", "nodes", "after", "ms", "original / optimized", "from", "to", "pairs",
+)  # fmt: skip
+
+Row = tuple[str, str, str, int, int, float, float, float, float, int]
 Session = onnxruntime.InferenceSession
 Ratio = tuple[float, float, float]  # the median between the ends of its interval
 
@@ -61,32 +68,60 @@ def ort_latency(
     json: Annotated[Path | None, typer.Option(help="Write the table to this file too.")] = None,
 ) -> None:
     """Print the ratio of latencies, original over optimized, for each model, and the bars."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    rows = []
-    for name in names or models.names():
-        original = models.load(name)
-        optimized = _optimize(original, target, level, skip or ())
-        base = original if against_skip is None else _optimize(original, target, level, (*(skip or ()), *against_skip))
-        (low, median, high), pairs, milliseconds = _ratio(original, base, optimized, seconds)
-        before, after = len(base.graph.node), len(optimized.graph.node)
-        rows.append(
-            (name, _precision(base), _precision(optimized), before, after, milliseconds, median, low, high, pairs)
-        )
-        console().print(f"{name:24} {median:.3f}  [{low:.3f}, {high:.3f}]", highlight=False)
+    rows = measured(names or models.names(), seconds, target, level, skip or (), against_skip)
     sheet = Sheet(console())
-    columns = (
-        "model", "precision", "precision after", "nodes", "after", "ms", "original / optimized", "from", "to", "pairs",
-    )  # fmt: skip
     title = f"latency in ONNX Runtime {onnxruntime.__version__}, one thread, target {target}, level {level}"
-    sheet.table(title, columns, rows)
+    sheet.table(title, COLUMNS, rows)
     bars = _bars({row[0]: row[6] for row in rows})
     sheet.bars(bars)
     if json:
         sheet.write(json, bars)
 
 
-def _optimize(model: onnx.ModelProto, target: Target, level: int, skip: tuple[str, ...] | list[str]) -> onnx.ModelProto:
+def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
+    """Latency of what `--target ort` writes against the original file, over the zoo."""
+    rows = measured(models.names(), QUICK_SECONDS if quick else SECONDS)
+    sheet.table(f"latency in ONNX Runtime {onnxruntime.__version__}, one thread, target ort", COLUMNS, rows)
+    return _bars({row[0]: row[6] for row in rows})
+
+
+def measured(
+    names: Sequence[str],
+    seconds: float,
+    target: Target = "ort",
+    level: int = 2,
+    skip: Sequence[str] = (),
+    against_skip: Sequence[str] | None = None,
+) -> list[Row]:
+    """One row for each model, measured on one core."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else None
+    if cores:
+        os.sched_setaffinity(0, {max(cores)})
+    try:
+        return list(_rows(names, seconds, target, level, skip, against_skip))
+    finally:
+        if cores:
+            os.sched_setaffinity(0, cores)
+
+
+def _rows(
+    names: Sequence[str],
+    seconds: float,
+    target: Target,
+    level: int,
+    skip: Sequence[str],
+    against_skip: Sequence[str] | None,
+) -> Iterator[Row]:
+    for name in names:
+        original = models.load(name)
+        optimized = _optimize(original, target, level, skip)
+        base = original if against_skip is None else _optimize(original, target, level, (*skip, *against_skip))
+        (low, median, high), pairs, milliseconds = ratio(original, base, optimized, seconds)
+        before, after = len(base.graph.node), len(optimized.graph.node)
+        yield (name, _precision(base), _precision(optimized), before, after, milliseconds, median, low, high, pairs)
+
+
+def _optimize(model: onnx.ModelProto, target: Target, level: int, skip: Sequence[str]) -> onnx.ModelProto:
     # Unverified: bench/judge.py checks the same outputs elsewhere, and here only time is measured.
     return graphopt.optimize(model, verify=False, level=level, skip=skip, target=target).to_proto()
 
@@ -97,8 +132,10 @@ def _bars(ratios: dict[str, float]) -> list[Bar]:
     least = min(ratios, key=lambda name: ratios[name])
     text = ", ".join(slow) if slow else f"{least} {ratios[least]:.3f}"
     return [
-        Bar(ISSUE, 1, "latency: geometric mean of the ratios", f">= {MEAN_WANTED}", f"{mean:.3f}", mean >= MEAN_WANTED),
-        Bar(ISSUE, 1, "latency: no model is slower", f">= {LEAST_WANTED}", text, not slow),
+        Bar(
+            ISSUE, 13, "latency: geometric mean of the ratios", f">= {MEAN_WANTED}", f"{mean:.3f}", mean >= MEAN_WANTED
+        ),
+        Bar(ISSUE, 13, "latency: no model is slower", f">= {LEAST_WANTED}", text, not slow),
     ]
 
 
@@ -127,7 +164,7 @@ def _runs(session: Session, feed: Feed) -> bool:
     return True
 
 
-def _ratio(
+def ratio(
     described: onnx.ModelProto, base: onnx.ModelProto, optimized: onnx.ModelProto, seconds: float
 ) -> tuple[Ratio, int, float]:
     """The ratio of base over optimized, the number of pairs, and the milliseconds that the base takes."""
