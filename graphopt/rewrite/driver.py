@@ -129,15 +129,16 @@ def run_rules(editor: Editor, rules: Sequence[Rule], worklist: Iterable[ir.Node]
     anywhere = by_type.get("*", [])
     pending = deque(worklist)
     queued = set(pending)
+    in_functions = bool(editor.model.functions)
     while pending and not editor.finished:
         node = pending.popleft()
         queued.discard(node)
         candidates = by_type.get(node.op_type)
         if (candidates is None and not anywhere) or node.graph is None:
             continue
-        if not nodes.is_standard(node) or nodes.has_reference_attributes(node):
+        if not nodes.is_standard(node) or (in_functions and nodes.has_reference_attributes(node)):
             continue
-        for rule in (*(candidates or ()), *anywhere):
+        for rule in candidates if candidates is not None and not anywhere else (*(candidates or ()), *anywhere):
             position = len(editor.touched)
             if attempt(editor, rule, node):
                 for other in editor.touched[position:]:
@@ -154,10 +155,7 @@ def _is_gone(node: ir.Node) -> bool:
 
 def attempt(editor: Editor, rule: Rule, node: ir.Node) -> bool:
     """Try one rule at one node; True when it changed the graph."""
-    if not rule.may_fit(node):
-        return False
-    site = node.outputs[0].name or "" if node.outputs else ""
-    if editor.is_blocked(rule.name, site):
+    if not rule.may_fit(node) or (editor.blocked and editor.is_blocked(rule.name, _site(node))):
         return False
     try:
         candidate, replacement = build(editor, rule, node)
@@ -169,7 +167,11 @@ def attempt(editor: Editor, rule: Rule, node: ir.Node) -> bool:
     except (Miss, Refused):
         return False
     except Exception as error:  # a rule's own fault must not cost the user the other rules
-        raise BrokenRewrite(rule.name, site, f"{type(error).__name__}: {error}") from error
+        raise BrokenRewrite(rule.name, _site(node), f"{type(error).__name__}: {error}") from error
+
+
+def _site(node: ir.Node) -> str:
+    return node.outputs[0].name or "" if node.outputs else ""
 
 
 def build(

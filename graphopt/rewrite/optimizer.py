@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphopt.model.signature import signature_of
+from graphopt.rewrite.collection import paused_collection
 from graphopt.rewrite.driver import BrokenRewrite, Pass, run_passes
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.equivalence import OFF, UNCHANGED, Reference, Verification
@@ -91,6 +92,7 @@ def optimize_verified(
             result = run(stop_after)
 
 
+@paused_collection()
 def _run(
     original: ir.Model,
     stages: Sequence[Sequence[Pass]],

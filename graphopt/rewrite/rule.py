@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NoReturn
 
 import numpy as np
@@ -25,7 +26,7 @@ import onnx_ir as ir
 from graphopt.model import constants, content, dims
 from graphopt.model.facts import Facts
 from graphopt.model.infer.known import Known
-from graphopt.rewrite.pattern import Binding, Op
+from graphopt.rewrite.pattern import Binding, Op, may_match
 
 Replacement = ir.Value | Sequence[ir.Value | None]
 AttributeValue = int | float | str | Sequence[int] | Sequence[float] | ir.TensorProtocol | ir.Attr
@@ -44,7 +45,6 @@ class Match:
         self.binding = binding
         self.new_nodes: list[ir.Node] = []
         self.new_constants: list[ir.Value] = []
-        self.opset = facts.opset(root)
         self.reason: str | None = None
 
     def __getitem__(self, name: str) -> ir.Value:
@@ -53,6 +53,11 @@ class Match:
     def node(self, name: str) -> ir.Node:
         """The node that the operator pattern called `name` stands for."""
         return self.binding.nodes[name]
+
+    @cached_property
+    def opset(self) -> int:
+        """The version of ONNX's own operators where the match is."""
+        return self.facts.opset(self.root)
 
     @property
     def output(self) -> ir.Value:
@@ -215,6 +220,8 @@ class Rule:
 
     def may_fit(self, node: ir.Node) -> bool:
         """A cheap look at what stands above; False where the rule would refuse for certain."""
+        if self.pattern is not None:
+            return may_match(self.pattern, node)
         if not self.near:
             return True
         for value in node.inputs:
