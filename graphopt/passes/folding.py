@@ -9,8 +9,8 @@ value is refused its node stays, and the node's own inputs become the frontier.
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -24,6 +24,7 @@ from graphopt.rewrite.rule import SPLAT_BYTES, Match, Refused, bind
 RULE = "fold-constants"
 
 ALWAYS = 64  # bytes; a scalar costs less than the node that computes it
+LARGE = 1 << 16  # elements; from here on a transposed weight is computed when it is needed
 LARGEST = 1 << 28  # bytes; above this a constant is not even computed
 NODE = 64  # bytes; what a node with its names and its entry among the values takes in a file, at the least
 HIGHEST = 16  # nodes; so far above a changed node is looked for a cone that it may join
@@ -157,6 +158,20 @@ def _repeats(node: ir.Node, array: np.ndarray) -> bool:
     return node.op_type == "ConstantOfShape"
 
 
+@dataclass(frozen=True, slots=True)
+class _Turned:
+    """A weight that is to be transposed."""
+
+    shape: tuple[int, ...]
+    dtype: ir.DataType
+    nbytes: int
+    data: Callable[[], np.ndarray]
+
+    def constant(self, match: Match, node: ir.Node) -> ir.Value:
+        """The new constant in place of the node's result."""
+        return match.deferred(self.shape, self.dtype, self.data, name=_name(node.outputs[0]))
+
+
 class _Folder:
     """Evaluates cones, remembering values, and spends the budget for growth."""
 
@@ -191,10 +206,9 @@ class _Folder:
                 continue
             if np.prod(shape) * dtype.itemsize > LARGEST:
                 raise Refused(f"its value is larger than {LARGEST >> 20} MB")
-            source = nodes.input_at(node, 0)
-            if node.op_type == "Transpose" and source is not None and self.facts.tensor(source) is not None:
-                # As many bytes as its source, whatever they are: a large table need not be read to know it.
-                self._require_budget(math.ceil(math.prod(shape) * dtype.itemsize) - self._freed(node)[0])
+        turned = self._turned_weight(node)
+        if turned is not None:
+            return self._write(node, turned.nbytes, lambda match: [turned.constant(match, node)])
         if any(self.facts.dtype(output) in HALF for output in outputs):
             self._evaluate_together(node)
         arrays = [self.value(output) for output in outputs]
@@ -209,6 +223,28 @@ class _Folder:
         )
         if any(constants.is_splat(a) and a.nbytes > LARGEST for a in known) and self.facts.opset(node) < 9:
             raise Refused("its value is one repeated number, and the opset has no ConstantOfShape")
+        return self._write(
+            node, written, lambda match: [self._written(match, output, output in outputs) for output in node.outputs]
+        )
+
+    def _turned_weight(self, node: ir.Node) -> _Turned | None:
+        """A large Transposed weight, to be computed when it is needed: its size is known without reading it."""
+        source = nodes.input_at(node, 0)
+        tensor = None if source is None else self.facts.tensor(source)
+        if node.op_type != "Transpose" or not nodes.is_standard(node) or tensor is None or tensor.size < LARGE:
+            return None
+        perm = nodes.ints_attribute(node, "perm")
+        shape = tuple(int(size) for size in tensor.shape.numpy())
+        if tensor.dtype == ir.DataType.STRING or tensor.dtype.bitwidth % 8:
+            return None
+        order = tuple(reversed(range(len(shape)))) if perm is None else perm
+        return _Turned(
+            tuple(shape[axis] for axis in order), tensor.dtype, tensor.nbytes,
+            lambda: np.ascontiguousarray(tensor.numpy().transpose(order)),
+        )  # fmt: skip
+
+    def _write(self, node: ir.Node, written: int, make: Callable[[Match], Sequence[ir.Value | None]]) -> bool:
+        """Put constants of `written` bytes in place of the node, if the budget allows it."""
         freed, credited, passed = self._freed(node) if written > ALWAYS else (written, set(), set())
         growth = written - freed
         self._require_budget(growth)
@@ -216,8 +252,7 @@ class _Folder:
         freeing = f", {freed:,} bytes become superfluous" if written > ALWAYS else ""
         match.because(f"{written:,} bytes are written{freeing}")
         try:
-            replacements = [self._written(match, output, output in outputs) for output in node.outputs]
-            done = self.editor.apply(RULE, match, replacements)
+            done = self.editor.apply(RULE, match, make(match))
         except Refused:
             self.editor.discard(match)
             raise

@@ -185,12 +185,14 @@ class Match:
         self.facts.set_array(value, array)
         return value
 
-    def deferred(self, shape: tuple[int, ...], dtype: ir.DataType, compute: Callable[[], np.ndarray]) -> ir.Value:
+    def deferred(
+        self, shape: tuple[int, ...], dtype: ir.DataType, compute: Callable[[], np.ndarray], name: str | None = None
+    ) -> ir.Value:
         """A new constant whose data is computed when it is first read, and then kept."""
         size = math.prod(shape) * dtype.itemsize
         self.require(size <= self.facts.memory_left, "too many new weights for a model with weights on disk")
         tensor = ir.LazyTensor(lambda: ir.Tensor(compute(), dtype=dtype), dtype, ir.Shape(shape), cache=True)
-        value = ir.Value(type=ir.TensorType(dtype), shape=ir.Shape(shape), const_value=tensor)
+        value = ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(shape), const_value=tensor)
         self.new_constants.append(value)
         self.facts.set_known(value, Known(ir.TensorType(dtype), shape, None))
         return value
