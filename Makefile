@@ -51,6 +51,11 @@ bench: $(BENCH_STAMP)
 	$(BENCH_VENV)/bin/python -m bench.node_tests --json build/bench/node_tests.json
 	$(BENCH_VENV)/bin/python -m bench.scale --json build/bench/scale.json
 	$(BENCH_VENV)/bin/python -m bench.random_models --json build/bench/random_models.json
+	$(BENCH_VENV)/bin/python -m bench.layout --json build/bench/layout.json
+	$(BENCH_VENV)/bin/python -m bench.attention --json build/bench/attention.json
+	$(BENCH_VENV)/bin/python -m bench.recurrent --json build/bench/recurrent.json
+	$(BENCH_VENV)/bin/python -m bench.quantized --json build/bench/quantized.json
+	$(BENCH_VENV)/bin/python -m bench.speed --json build/bench/speed.json
 	$(BENCH_VENV)/bin/python -m bench.capabilities $(DATA_OPTION) --json build/bench/capabilities.json
 	$(if $(DATA),$(BENCH_VENV)/bin/python -m bench.ort_models $(DATA_OPTION) --json build/bench/ort_models.json)
 
