@@ -148,29 +148,32 @@ def _halves(match: Match, first: ir.Value, second: ir.Value) -> Halves | None:
             return None
         last = nodes.int_attribute(split, "axis", 0) in (-1, len(shapes[0]) - 1)
         return (x, first, second, (split,)) if last else None
-    one, other = made_by(first, "Slice"), made_by(second, "Slice")
-    if one is None or other is None or one.inputs[0] is not other.inputs[0] or one.inputs[0] is None:
+    cut = _slices_of_one(match, first, second)
+    if cut is None:
         return None
-    x = one.inputs[0]
-    shape = match.facts.shape(x)
-    if shape is None or not shape or not isinstance(shape[-1], int) or shape[-1] % 2:
-        return None
-    size = shape[-1]
+    x, one, other, size = cut
     if _bounds(match, one, size) == (0, size // 2) and _bounds(match, other, size) == (size // 2, size):
         return x, first, second, (one, other)
     return None
 
 
-def _neighbors(match: Match, first: ir.Value, second: ir.Value) -> Halves | None:
-    """The tensor of which the two values are the elements in even and in odd places along the last axis."""
+def _slices_of_one(match: Match, first: ir.Value, second: ir.Value) -> tuple[ir.Value, ir.Node, ir.Node, int] | None:
+    """The tensor that two Slices are of, the Slices, and its last dim, which is even."""
     one, other = made_by(first, "Slice"), made_by(second, "Slice")
     if one is None or other is None or one.inputs[0] is not other.inputs[0] or one.inputs[0] is None:
         return None
-    x = one.inputs[0]
-    shape = match.facts.shape(x)
-    if shape is None or not shape or not isinstance(shape[-1], int) or shape[-1] % 2:
+    shape = match.facts.shape(one.inputs[0])
+    if not shape or not isinstance(shape[-1], int) or shape[-1] % 2:
         return None
-    size = shape[-1]
+    return one.inputs[0], one, other, shape[-1]
+
+
+def _neighbors(match: Match, first: ir.Value, second: ir.Value) -> Halves | None:
+    """The tensor of which the two values are the elements in even and in odd places along the last axis."""
+    cut = _slices_of_one(match, first, second)
+    if cut is None:
+        return None
+    x, one, other, size = cut
     if _bounds(match, one, size, 2) in ((0, size), (0, size - 1)) and _bounds(match, other, size, 2) == (1, size):
         return x, first, second, (one, other)
     return None

@@ -88,7 +88,7 @@ def test_one_batch_of_keys_for_all_queries_stays() -> None:
 def test_half_precision_stays() -> None:
     proto = spelled("a = Identity (s)", inputs=FOUR.replace("float", "float16"))
     proto.graph.output[0].type.tensor_type.elem_type = 10
-    assert "Attention" not in kinds(fused(proto, rtol=0.1))
+    assert "Attention" not in kinds(fused(proto, rtol=2e-3))  # two roundings of float16
 
 
 # -- heads that are shared --------------------------------------------------------------------------------------------
