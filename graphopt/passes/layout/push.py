@@ -46,6 +46,7 @@ def push(editor: Editor, worklist: Sequence[ir.Node], rule: str, answer: Answer,
     """Solve the regions around all Transposes. With `settle`, operators are wanted in another layout."""
     if not worklist:
         return
+    fresh = set(worklist)
     for graph in editor.graphs():
         seeds = [node for node in graph if node.op_type == "Transpose"]
         if not seeds:
@@ -62,6 +63,8 @@ def push(editor: Editor, worklist: Sequence[ir.Node], rule: str, answer: Answer,
             if region is None:
                 continue
             seen.update(region.ties)
+            if fresh.isdisjoint(region.flips) and fresh.isdisjoint(region.ties):
+                continue  # nothing in it has changed since it was looked at
             left -= len(region.flips) + len(region.ties)
             if any(node not in place for node in _around(region, graph)):
                 place = _places(graph)  # an earlier change has put new nodes there
