@@ -8,7 +8,6 @@ from graphopt.model import nodes
 from graphopt.passes.algebra.transpose import UNARY
 from graphopt.passes.layout import axes, elementwise, regroup, resampling
 from graphopt.passes.layout.flip import Flat, Flip, Question
-from graphopt.passes.layout.permute import to_last
 
 Handler = Callable[[Question], Flip]
 
@@ -80,8 +79,3 @@ def standard(question: Question) -> Flip:
     if nodes.has_reference_attributes(node):
         question.refuse("an attribute is given by the function's caller")
     return handler(question)
-
-
-def is_image(label: object, rank: int) -> bool:
-    """Whether the label leads from channels first to channels last."""
-    return 3 <= rank <= 5 and label == to_last(rank)
