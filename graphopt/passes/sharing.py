@@ -13,6 +13,10 @@ from graphopt.rewrite.pattern import COMMUTATIVE
 from graphopt.rewrite.record import LeftAlone
 
 SAMPLE = 4096  # elements that decide whether two large tensors are worth comparing
+LARGE = 1 << 20  # bytes
+FREE_TO_READ = 64 << 20  # bytes of large weights that are read without a sign that they repeat
+FEW = 3  # large weights of one shape that are always compared: tied embeddings come in twos and threes
+TELLING = 8  # elements; equal vectors of fewer are no sign of a repeated layer
 
 
 def merge_common_subexpressions(editor: Editor, worklist: Sequence[ir.Node]) -> None:
@@ -143,6 +147,9 @@ def share_equal_initializers(editor: Editor, worklist: Sequence[ir.Node]) -> Non
     """Two initializers with the same type, dims and bytes  -->  one.
 
     Large tensors are compared in full only when a sample of them agrees, so that memory-mapped weights are rarely read.
+    Weights inside a ModelProto must be copied out of it to be looked at. Beyond the first 64 MB, those of 1 MB and more
+    are only read when something says that layers repeat: few have this shape, different operators read them (tied
+    embeddings), or smaller weights that are not one repeated number were equal (a layer written out several times).
     """
     graph = editor.model.graph
     first: dict[Hashable, list[ir.Value]] = {}
@@ -152,12 +159,30 @@ def share_equal_initializers(editor: Editor, worklist: Sequence[ir.Node]) -> Non
             continue  # a weight that is computed when needed had a source of its own, or the rule would have refused
         candidates = first.setdefault((tensor.dtype, tuple(tensor.shape.numpy())), [])
         candidates.append(value)
-    for group in first.values():
-        if len(group) > 1:
-            _share_group(editor, group)
+    groups = sorted((group for group in first.values() if len(group) > 1), key=_bytes_each)
+    left, repeats = FREE_TO_READ, False
+    for group in groups:
+        size = _bytes_each(group)
+        if size >= LARGE and not isinstance(group[0].const_value, ir.ExternalTensor):
+            left -= size * len(group)
+            if left < 0 and not repeats and len(group) > FEW and len(_reader_types(group)) == 1:
+                continue
+        repeats |= _share_group(editor, group)
 
 
-def _share_group(editor: Editor, group: Sequence[ir.Value]) -> None:
+def _bytes_each(group: Sequence[ir.Value]) -> int:
+    tensor = group[0].const_value
+    assert tensor is not None, "only initializers with data are grouped"
+    return tensor.nbytes
+
+
+def _reader_types(group: Sequence[ir.Value]) -> set[str]:
+    return {node.op_type for value in group for node in value.consumers()}
+
+
+def _share_group(editor: Editor, group: Sequence[ir.Value]) -> bool:
+    """Share what is equal in the group; True when that was more than one repeated number."""
+    telling = False
     kept: dict[Hashable, list[ir.Value]] = {}
     for value in group:
         tensor = value.const_value
@@ -174,6 +199,16 @@ def _share_group(editor: Editor, group: Sequence[ir.Value]) -> None:
             assert value.graph is not None and value.name is not None, "it is an initializer of a graph"
             value.graph.initializers.pop(value.name)
             editor.touched.extend(readers)
+            telling = telling or _is_telling(tensor)
+    return telling
+
+
+def _is_telling(tensor: ir.TensorProtocol) -> bool:
+    """Whether two layers hardly have such a tensor by chance: not short, and not one number repeated."""
+    if tensor.size < TELLING or tensor.dtype == ir.DataType.STRING:
+        return False
+    array = tensor.numpy().reshape(-1)
+    return bool((array != array[0]).any())
 
 
 def _sample_of(editor: Editor, tensor: ir.TensorProtocol) -> Hashable:

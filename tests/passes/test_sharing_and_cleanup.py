@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 import graphopt
+from graphopt.passes import sharing
 from tests import support
 
 
@@ -63,6 +64,31 @@ def test_equal_initializers_are_stored_once() -> None:
     assert len(proto.graph.initializer) == 2
     reads = [node.input[1] for node in proto.graph.node]
     assert reads[0] == reads[1] != reads[2]
+
+
+@pytest.mark.parametrize(
+    ("bias", "stored"),
+    [("repeated", 2), ("ones", 6), ("different", 10)],  # one weight, one bias; five weights, one bias; all ten
+)
+def test_many_large_weights_are_compared_where_small_ones_repeat(
+    bias: str, stored: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "LARGE", 1000)
+    monkeypatch.setattr(sharing, "FREE_TO_READ", 1000)
+    generator = np.random.default_rng(0)
+    weights = np.repeat(generator.standard_normal((1, 20, 20)).astype(np.float32), 5, axis=0)
+    biases = {
+        "repeated": np.repeat(generator.standard_normal((1, 20)).astype(np.float32), 5, axis=0),
+        "ones": np.ones((5, 20), np.float32),
+        "different": generator.standard_normal((5, 20)).astype(np.float32),
+    }[bias]
+    steps = " ".join(
+        f"p{i} = MatMul({'x' if i == 0 else f's{i - 1}'}, w{i}) q{i} = Add(p{i}, b{i}) s{i} = Tanh(q{i})"
+        for i in range(5)
+    )
+    given = {f"w{i}": weights[i] for i in range(5)} | {f"b{i}": biases[i] for i in range(5)}
+    proto = _optimized(f"g (float[n,20] x) => (float[n,20] y) {{ {steps} y = Neg(s4) }}", **given)
+    assert len(proto.graph.initializer) == stored
 
 
 def test_positive_and_negative_zero_are_different_constants() -> None:
