@@ -1,0 +1,1 @@
+"""Tensor programs: expressions over buffers, loop nests, and the primitives that schedule them."""
