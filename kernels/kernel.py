@@ -1,0 +1,88 @@
+"""What a template delivers: a kernel, its operands, its blocks, and what it needs.
+
+Every kernel has one form of entry, so that a scheduler, a worker pool and a bundle can run any of them alike:
+
+    void entry(ptr arguments, i64 block, ptr scratch)
+
+`arguments` is a table of pointers, one per operand in order; `block` selects one of `blocks` independent pieces, which
+may run in any order and on any worker; `scratch` is memory of `scratch_bytes` that belongs to the worker (64-byte
+aligned, contents undefined), or null when that is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.dtype import DType
+from kernels.llvm.function import Function, Parameter, Value
+from kernels.llvm.module import Module
+
+ENTRY = (
+    Parameter("arguments", "ptr", "noalias nocapture readonly"),
+    Parameter("block", "i64"),
+    Parameter("scratch", "ptr", "noalias nocapture"),
+)
+
+
+class Packing(Protocol):
+    """How a constant is laid out for a kernel: applied once, when the program is compiled."""
+
+    @property
+    def elements(self) -> int:
+        """How many elements the packed form has."""
+        ...
+
+    def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """The packed form, one-dimensional."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One entry of the table of arguments: a contiguous piece of memory, described by how it is stored."""
+
+    name: str
+    role: Literal["input", "constant", "output"]
+    dtype: DType
+    elements: int  # of the storage: strides, halo and padding included
+    packing: Packing | None = None  # of a constant: None when it is used as it is
+
+    @property
+    def bytes(self) -> int:
+        """The size of the storage."""
+        return self.elements * self.dtype.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A compiled implementation in waiting: the module's text, and all that a planner needs to know."""
+
+    name: str  # of the exported entry
+    module: Module
+    operands: tuple[Operand, ...]
+    blocks: int
+    scratch_bytes: int = 0  # per worker
+    flops: int = 0  # additions and multiplications of all blocks
+    traffic: int = 0  # bytes that all blocks together must read and write at least once
+    candidate: str = ""  # which tile sizes, for people
+    optimize: bool = False  # whether LLVM's optimizer shall run
+
+    def operand(self, name: str) -> Operand:
+        """An operand by its name."""
+        return next(one for one in self.operands if one.name == name)
+
+
+def entry(
+    module: Module, name: str, operands: Sequence[str], body: Callable[[Function, dict[str, Value], Value, Value], None]
+) -> None:
+    """Write the exported entry: `body(function, pointers by operand, block, scratch)`."""
+    function = Function(module, name, ENTRY, exported=True)
+    table = function.parameter("arguments")
+    pointers = {one: function.load("ptr", function.at(table, position, "ptr")) for position, one in enumerate(operands)}
+    body(function, pointers, function.parameter("block"), function.parameter("scratch"))
+    function.finish()

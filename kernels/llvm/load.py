@@ -1,0 +1,71 @@
+"""Objects in this process: loaded without a linker, and kept on disk by their content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import llvmlite
+from llvmlite import binding as llvm
+
+from kernels.errors import KernelsError
+from kernels.llvm.compile import compile_object, machine
+from kernels.target import Target
+
+
+class MissingSymbol(KernelsError):
+    """A loaded object has no function of the wanted name."""
+
+
+class Loaded:
+    """An object in the memory of this process. Its functions live as long as this does."""
+
+    def __init__(self, code: bytes, target: Target) -> None:
+        machine(target)
+        empty = llvm.parse_assembly(f'target triple = "{target.triple}"\n')
+        found = llvm.Target.from_triple(target.triple)
+        generator = found.create_target_machine(
+            cpu=target.cpu, features=",".join(target.features), opt=3, jit=True, codemodel="jitdefault"
+        )
+        self._engine = llvm.create_mcjit_compiler(empty, generator)
+        self._object = llvm.ObjectFileRef.from_data(code)
+        self._engine.add_object_file(self._object)
+        self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        """Where an exported function or variable starts; raises MissingSymbol."""
+        found: int = self._engine.get_function_address(name) or self._engine.get_global_value_address(name)
+        if not found:
+            raise MissingSymbol(f"the object has no symbol '{name}'.")
+        return found
+
+
+class ObjectCache:
+    """Objects in a folder, named by the hash of all that decides them. Several processes may share it."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def get(self, text: str, target: Target, *, optimize: bool = False) -> bytes:
+        """The object for a text, compiled when it is not there."""
+        if self.folder is None:
+            return compile_object(text, target, optimize=optimize)
+        path = self.folder / f"{cache_key(text, target, optimize=optimize)}.o"
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            code = compile_object(text, target, optimize=optimize)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=self.folder)
+        with os.fdopen(handle, "wb") as file:
+            file.write(code)
+        os.replace(name, path)  # whole or not at all, whoever else writes it
+        return code
+
+
+def cache_key(text: str, target: Target, *, optimize: bool = False) -> str:
+    """The hash of a text, the target, and the version of LLVM."""
+    parts = (text, repr(target), str(optimize), llvmlite.__version__, str(llvm.llvm_version_info))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

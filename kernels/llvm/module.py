@@ -1,0 +1,67 @@
+"""A module: functions, constants and declarations, put together as the text that LLVM parses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernels.target import Target
+
+# Tiled kernels are unrolled and vectorised as written; LLVM's own unrolling would only cost time and registers.
+_NO_UNROLL = "!0 = distinct !{!0, !1}"
+_FOOT = (
+    "attributes #0 = { nounwind }",
+    "attributes #1 = { nounwind noinline }",
+    _NO_UNROLL,
+    '!1 = !{!"llvm.loop.unroll.disable"}',
+)
+
+
+class Module:
+    """Collects text; a function of one name is written once."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._declarations: dict[str, str] = {}
+        self._globals: dict[str, str] = {}
+        self._functions: dict[str, str] = {}
+
+    def declare(self, name: str, result: str, parameters: Sequence[str]) -> None:
+        """Declare an intrinsic or an outside function."""
+        if name not in self._declarations:
+            self._declarations[name] = f"declare {result} @{name}({', '.join(parameters)})"
+
+    def constant(self, name: str, kind: str, values: Sequence[str], align: int = 64) -> str:
+        """An array of constants; returns its name as an operand."""
+        body = ", ".join(f"{kind} {value}" for value in values)
+        self._globals[name] = f"@{name} = internal constant [{len(values)} x {kind}] [{body}], align {align}"
+        return f"@{name}"
+
+    def variable(self, name: str, text: str) -> str:
+        """A global as LLVM writes it after its name: "internal global i32 0"; returns its name as an operand."""
+        self._globals[name] = f"@{name} = {text}"
+        return f"@{name}"
+
+    def has(self, name: str) -> bool:
+        """Whether a function of this name is there already."""
+        return name in self._functions
+
+    def add(self, name: str, text: str) -> None:
+        """Add a function's text."""
+        self._functions[name] = text
+
+    def include(self, other: Module) -> None:
+        """Take over all that another module holds; equal names must mean equal text."""
+        for mine, theirs in (
+            (self._declarations, other._declarations),
+            (self._globals, other._globals),
+            (self._functions, other._functions),
+        ):
+            for name, text in theirs.items():
+                assert mine.get(name, text) == text, f"two different definitions of '{name}'"
+                mine[name] = text
+
+    def text(self) -> str:
+        """The whole module. The triple must come first: it decides how everything after it is laid out."""
+        defined = [text for name, text in self._declarations.items() if name not in self._functions]
+        parts = (f'target triple = "{self.target.triple}"', *self._globals.values(), *self._functions.values())
+        return "\n".join((*parts, *defined, *_FOOT)) + "\n"

@@ -1,0 +1,111 @@
+"""Running one kernel in this process on NumPy arrays: for tests, measurements and tuning."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.errors import KernelsError
+from kernels.kernel import Kernel
+from kernels.llvm.function import Function, Parameter, Value
+from kernels.llvm.load import Loaded, ObjectCache
+from kernels.llvm.module import Module
+
+ALIGNMENT = 64  # bytes
+Array = npt.NDArray[np.generic]
+
+
+class WrongArgument(KernelsError):
+    """An array that does not fit an operand."""
+
+
+def aligned(elements: int, dtype: npt.DTypeLike = np.float32, *, offset: int = 0) -> Array:
+    """A zeroed one-dimensional array that starts `offset` bytes after a multiple of 64 bytes."""
+    size = elements * np.dtype(dtype).itemsize
+    storage = np.zeros(size + 2 * ALIGNMENT, np.uint8)
+    start = -storage.ctypes.data % ALIGNMENT + offset
+    return storage[start : start + size].view(dtype)
+
+
+class Executable:
+    """Kernels compiled together and loaded; `driver` calls run several of them from one table without Python."""
+
+    def __init__(self, kernels: Sequence[Kernel], cache: ObjectCache | None = None) -> None:
+        target = kernels[0].module.target
+        module = Module(target)
+        for kernel in kernels:
+            module.include(kernel.module)
+        _write_driver(module)
+        code = (cache or ObjectCache(None)).get(
+            module.text(), target, optimize=any(kernel.optimize for kernel in kernels)
+        )
+        self.kernels = tuple(kernels)
+        self._loaded = Loaded(code, target)
+        self._driver = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self._loaded.address("run_all"))
+        self._scratch = aligned(max(kernel.scratch_bytes for kernel in kernels), np.uint8)
+
+    def address(self, name: str) -> int:
+        """Where an exported function starts."""
+        return self._loaded.address(name)
+
+    def calls(self, runs: Sequence[tuple[Kernel, Mapping[str, Array]]]) -> Calls:
+        """A prepared sequence of runs, each of all blocks of a kernel, by operand name."""
+        tables, rows = [], []
+        for kernel, arrays in runs:
+            pointers = []
+            for operand in kernel.operands:
+                array = arrays[operand.name]
+                if array.nbytes < operand.bytes or not array.flags.c_contiguous:
+                    raise WrongArgument(
+                        f"operand '{operand.name}' of kernel '{kernel.name}' needs {operand.bytes:,} contiguous bytes; "
+                        f"the array has {array.nbytes:,}"
+                    )
+                pointers.append(array.ctypes.data)
+            table = np.array(pointers, np.uint64)
+            tables.append(table)
+            scratch = self._scratch.ctypes.data if kernel.scratch_bytes else 0
+            rows.append([self.address(kernel.name), table.ctypes.data, kernel.blocks, scratch])
+        return Calls(self._driver, np.array(rows, np.uint64), (tables, [arrays for _, arrays in runs], self))
+
+    def __call__(self, arrays: Mapping[str, Array], kernel: Kernel | None = None) -> None:
+        """Run all blocks of a kernel (the first one when none is named)."""
+        self.calls([(kernel or self.kernels[0], arrays)])()
+
+
+class Calls:
+    """A sequence of runs whose addresses are all fixed: calling it costs one call into machine code."""
+
+    def __init__(self, driver: Callable[[int, int], None], rows: npt.NDArray[np.uint64], keep: object) -> None:
+        self._driver = driver
+        self._rows = rows
+        self._keep = keep
+        self._address = rows.ctypes.data
+        self._count = len(rows)
+
+    def __call__(self) -> None:
+        """Run them all, one after the other."""
+        self._driver(self._address, self._count)
+
+
+def _write_driver(module: Module) -> None:
+    """run_all(rows, count): each row is (entry, arguments, blocks, scratch)."""
+    function = Function(module, "run_all", (Parameter("rows"), Parameter("count", "i64")), exported=True)
+    rows = function.parameter("rows")
+
+    def one(row: Value, _: tuple[Value, ...]) -> None:
+        index = function.mul(row, 4)
+        entry, table, scratch = (
+            function.load("ptr", function.at(rows, function.add(index, place), "ptr")) for place in (0, 1, 3)
+        )
+        blocks = function.load("i64", function.at(rows, function.add(index, 2), "ptr"))
+
+        def block(number: Value, _: tuple[Value, ...]) -> None:
+            function.line(f"call void {entry.text}(ptr {table.text}, i64 {number.text}, ptr {scratch.text})")
+
+        function.loop(0, blocks, 1, block)
+
+    function.loop(0, function.parameter("count"), 1, one)
+    function.finish()
