@@ -1,0 +1,436 @@
+"""Matrix products: C = epilogue(A B), batched, with any strides, a constant B packed ahead or a B that is computed.
+
+A block is a stretch of rows by a stretch of panels of one matrix of the batch. Inside it, panels are the outer loop and
+row tiles the inner one, so that a panel of B stays in the second cache while the rows pass; the stretch of rows is
+chosen so that its part of A stays there too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from kernels.dtype import DType
+from kernels.errors import KernelsError
+from kernels.kernel import Kernel, Operand, entry
+from kernels.llvm import types
+from kernels.llvm.function import Function, Number, Value
+from kernels.llvm.module import Module
+from kernels.target import Target
+from kernels.templates.epilogue import Epilogue, origins
+from kernels.templates.grid import Group, balanced, each_piece, pieces
+from kernels.templates.packing import PanelPacking
+from kernels.templates.panels import write_panel
+from kernels.templates.tile import GROUP, Arithmetic, Tile, most_accumulators, write_tile
+from kernels.tensor.expression import Buffer, Variable
+
+
+class InvalidGemm(KernelsError):
+    """A matrix product whose dims or strides do not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Where a matrix of a batch lies in its storage: distances in elements."""
+
+    row: int
+    column: int = 1
+    batch: tuple[int, ...] = ()
+    offset: int = 0
+
+    def elements(self, rows: int, columns: int, batch: tuple[int, ...]) -> int:
+        """How many elements the storage must have."""
+        if not rows or not columns or 0 in batch:
+            return 0
+        far = sum((size - 1) * step for size, step in zip(batch, self.batch, strict=True))
+        return self.offset + far + (rows - 1) * self.row + (columns - 1) * self.column + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """C[rows, columns] = epilogue(A[rows, depth] B[depth, columns]) for each index of `batch`.
+
+    The epilogue's variables are `row`, `column` and `batch_variables`. The accumulated type is f32, and i32 for "u8s8".
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    batch: tuple[int, ...] = ()
+    a: Matrix | None = None  # None: dense, row-major
+    b: Matrix | None = None
+    c: Matrix | None = None
+    constant_b: bool = True  # known when the program is compiled, and packed then
+    epilogue: Epilogue = field(default_factory=Epilogue)
+    arithmetic: Arithmetic = "f32"
+
+    def __post_init__(self) -> None:
+        for name, rows, columns in (
+            ("a", self.rows, self.depth), ("b", self.depth, self.columns), ("c", self.rows, self.columns)
+        ):  # fmt: skip
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, dense(rows, columns, self.batch))
+            given: Matrix = getattr(self, name)
+            if len(given.batch) != len(self.batch):
+                raise InvalidGemm(f"matrix {name} has {len(given.batch)} batch strides for {len(self.batch)} dims.")
+        if self.place_c.column != 1:
+            raise InvalidGemm("the output's columns must lie side by side; swap A and B for a transposed output.")
+
+    @property
+    def row(self) -> Variable:
+        """The epilogue's variable of rows."""
+        return Variable("row", self.rows)
+
+    @property
+    def column(self) -> Variable:
+        """The epilogue's variable of columns."""
+        return Variable("column", self.columns)
+
+    @property
+    def batch_variables(self) -> tuple[Variable, ...]:
+        """The epilogue's variables of the batch, outermost first."""
+        return tuple(Variable(f"batch{position}", size) for position, size in enumerate(self.batch))
+
+    @property
+    def place_a(self) -> Matrix:
+        """Where A lies."""
+        assert self.a is not None, "set at construction"
+        return self.a
+
+    @property
+    def place_b(self) -> Matrix:
+        """Where B lies."""
+        assert self.b is not None, "set at construction"
+        return self.b
+
+    @property
+    def place_c(self) -> Matrix:
+        """Where C lies."""
+        assert self.c is not None, "set at construction"
+        return self.c
+
+    @property
+    def matrices(self) -> int:
+        """How many products there are."""
+        return math.prod(self.batch)
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of all products."""
+        return 2 * self.rows * self.columns * self.depth * self.matrices
+
+
+def dense(rows: int, columns: int, batch: tuple[int, ...]) -> Matrix:
+    """A row-major matrix, and others of the batch after it."""
+    strides, step = [], rows * columns
+    for size in reversed(batch):
+        strides.append(step)
+        step *= size
+    return Matrix(columns, 1, tuple(reversed(strides)))
+
+
+@dataclass(frozen=True, slots=True)
+class GemmCandidate:
+    """Sizes that decide the speed of a product."""
+
+    rows: int  # of a tile
+    vectors: int  # of a tile
+    row_stretch: int  # row tiles of a block
+    panel_stretch: int  # panels of a block
+    depth_block: int  # elements of the depth before the sums go back to memory
+    b: Literal["constant", "place", "packed"]  # packed ahead; read where it lies; packed by each block
+    prefetch: int = 0  # steps of the depth ahead
+
+    def __str__(self) -> str:
+        blocked = f" depth {self.depth_block}" if self.depth_block else ""
+        return f"{self.rows}x{self.vectors} b {self.b} block {self.row_stretch}x{self.panel_stretch}{blocked}"
+
+
+_DTYPES: dict[Arithmetic, tuple[DType, DType]] = {
+    "f32": (DType.F32, DType.F32),
+    "bf16": (DType.BF16, DType.BF16),
+    "u8s8": (DType.U8, DType.I8),
+}
+
+
+def candidates(gemm: Gemm, target: Target) -> tuple[GemmCandidate, ...]:
+    """The tiles worth trying, the likely best first."""
+    found = []
+    for rows, vectors in tile_shapes(gemm.rows, gemm.columns, target):
+        for b in _ways_to_b(gemm, target):
+            found.append(_with_blocks(gemm, target, rows, vectors, b))
+    return tuple(dict.fromkeys(found))
+
+
+def tile_shapes(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
+    """Shapes (rows, vectors) whose sums fit the registers, the likely best first."""
+    most, lanes = most_accumulators(target), target.lanes()
+    wide = max(1, -(-columns // lanes))
+    shapes = []
+    for vectors in range(1, 13 if rows <= 2 else 9 if rows < 6 else 7):
+        if vectors > wide:
+            break
+        height = min(rows, most // vectors, 12 if target.vector_registers >= 32 else 6)
+        if height >= 1 and vectors + 2 + height * vectors <= target.vector_registers:
+            shapes.append((height, vectors))
+    return sorted(dict.fromkeys(shapes), key=lambda shape: _cycles(rows, columns, shape, target)) or [(1, 1)]
+
+
+def _cycles(rows: int, columns: int, shape: tuple[int, int], target: Target) -> float:
+    """A guess at the cycles of one step of the depth over the whole product, with this shape of tile.
+
+    A tile needs a cycle per product, half a cycle per load, and no less than the latency of a product (4 cycles).
+    """
+    height, vectors = shape
+    per_cycle = 1.0 if target.vector_bytes == 64 else 2.0
+    total = 0.0
+    for tall in balanced(rows, height):
+        for wide in balanced(-(-columns // target.lanes()), vectors):
+            products = tall.size * wide.size / per_cycle
+            loads = (tall.size + wide.size * (2 if target.vector_bytes == 64 else 1)) / 2
+            total += tall.count * wide.count * (max(products, loads, 4.0) + 0.02 * loads)
+    return total
+
+
+def _ways_to_b(gemm: Gemm, target: Target) -> list[Literal["constant", "place", "packed"]]:
+    if gemm.constant_b:
+        return ["constant"]
+    if gemm.place_b.column == 1 and gemm.arithmetic == "f32":
+        small = gemm.rows <= 16 or (gemm.place_b.row * 4 % 4096 and gemm.depth * gemm.columns * 4 <= target.l1)
+        return ["place", "packed"] if small else ["packed", "place"]
+    return ["packed"]
+
+
+def _with_blocks(
+    gemm: Gemm, target: Target, rows: int, vectors: int, b: Literal["constant", "place", "packed"]
+) -> GemmCandidate:
+    """The stretches of a block: A's part in half of the second cache, about two million flops and some blocks."""
+    row_tiles = pieces(balanced(gemm.rows, rows))
+    panels = pieces(balanced(-(-gemm.columns // target.lanes()), vectors))
+    bytes_of_row = max(1, gemm.depth * DType.F32.bytes // GROUP[gemm.arithmetic])
+    row_stretch = max(1, min(row_tiles, target.l2 // 2 // bytes_of_row // rows))
+    if b == "packed":
+        row_stretch = max(1, min(row_tiles, 4 * row_stretch))
+    flops_of_tile = 2 * rows * vectors * target.lanes() * max(gemm.depth, 1)
+    panel_stretch = max(1, min(panels, round(_BLOCK_FLOPS / flops_of_tile / row_stretch)))
+    return GemmCandidate(rows, vectors, row_stretch, panel_stretch, 0, b)
+
+
+_BLOCK_FLOPS = 4_000_000  # about 20 to 60 microseconds: many blocks for the workers, and little per block to claim it
+
+
+def build(gemm: Gemm, candidate: GemmCandidate, target: Target, name: str = "gemm") -> Kernel:
+    """The kernel: operands "a", "b", "c" and those of the epilogue."""
+    return _Builder(gemm, candidate, target, name).kernel()
+
+
+class _Builder:
+    def __init__(self, gemm: Gemm, candidate: GemmCandidate, target: Target, name: str) -> None:
+        self.gemm, self.candidate, self.target, self.name = gemm, candidate, target, name
+        self.lanes = target.lanes()
+        self.module = Module(target)
+        self.row_groups = balanced(gemm.rows, candidate.rows)
+        self.column_groups = _split_last(
+            balanced(-(-gemm.columns // self.lanes), candidate.vectors), gemm.columns % self.lanes
+        )
+        self.row_blocks = -(-pieces(self.row_groups) // candidate.row_stretch)
+        self.column_blocks = -(-pieces(self.column_groups) // candidate.panel_stretch)
+        self.group = GROUP[gemm.arithmetic]
+        self.words = -(-gemm.depth // self.group)  # 32-bit groups of the depth
+        self.epilogue = gemm.epilogue
+
+    def kernel(self) -> Kernel:
+        gemm = self.gemm
+        a_type, b_type = _DTYPES[gemm.arithmetic]
+        packing = self._packing()
+        b_elements = packing.elements if packing else gemm.place_b.elements(gemm.depth, gemm.columns, gemm.batch)
+        operands = (
+            Operand("a", "input", a_type, gemm.place_a.elements(gemm.rows, gemm.depth, gemm.batch)),
+            Operand("b", "constant" if packing else "input", b_type, b_elements, packing),
+            *(Operand(one.name, "input", one.dtype, storage(one)) for one in self.epilogue.buffers),
+            Operand("c", "output", self.epilogue.dtype, gemm.place_c.elements(gemm.rows, gemm.columns, gemm.batch)),
+        )
+        blocks = gemm.matrices * self.row_blocks * self.column_blocks
+        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
+        scratch = 0
+        if self.candidate.b == "packed":
+            widest = max((group.size for group in self.column_groups), default=0)
+            scratch = self.words * widest * self.lanes * 4
+        return Kernel(
+            self.name,
+            self.module,
+            operands,
+            blocks,
+            scratch_bytes=scratch,
+            flops=gemm.flops,
+            traffic=sum(operand.bytes for operand in operands),
+            candidate=str(self.candidate),
+        )
+
+    def _packing(self) -> PanelPacking | None:
+        if self.candidate.b != "constant":
+            return None
+        gemm, b = self.gemm, self.gemm.place_b
+        several = any(b.batch)
+        if several and b.batch != dense_batch(gemm.batch, b.batch[-1]):
+            raise InvalidGemm("a constant B of a batch must hold one matrix per index, or one for all.")
+        return PanelPacking(
+            gemm.depth, gemm.columns, self.lanes, self.column_groups, self.group, b.row, b.column,
+            gemm.matrices if several else 1, b.batch[-1] if several else 0,
+        )  # fmt: skip
+
+    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        gemm = self.gemm
+        if not gemm.flops and not (gemm.rows and gemm.columns and gemm.matrices):
+            return
+        column_block = self._split(f, block, self.column_blocks)
+        row_block = self._split(f, column_block[0], self.row_blocks)
+        at = self._batch_indices(f, row_block[0])
+        a = self._matrix(f, pointers["a"], gemm.place_a, at, types.scalar(_DTYPES[gemm.arithmetic][0]))
+        c = self._matrix(f, pointers["c"], gemm.place_c, at, types.scalar(self.epilogue.dtype))
+        b = self._place_of_b(f, pointers["b"], at, row_block[0])
+        rows = self._stretch(f, row_block[1], self.candidate.row_stretch, self.row_groups, self.row_blocks)
+        panels = self._stretch(f, column_block[1], self.candidate.panel_stretch, self.column_groups, self.column_blocks)
+        step = self.candidate.depth_block or max(gemm.depth, 1)
+        for begin in range(0, max(gemm.depth, 1), step):
+            depth = min(step, gemm.depth - begin)
+
+            def panel(group: Group, vector: Value, begin: int = begin, depth: int = depth) -> None:
+                column = f.mul(vector, self.lanes)
+                where = self._panel(f, b, group, column, begin, depth, scratch)
+
+                def tile(tall: Group, row: Value) -> None:
+                    self._tile(f, tall, group, row, column, begin, depth, a, where, c, pointers, at)
+
+                each_piece(f, self.row_groups, *rows, tile)
+
+            each_piece(f, self.column_groups, *panels, panel)
+
+    def _split(self, f: Function, value: Value, size: int) -> tuple[Value, Value]:
+        """value // size and value % size."""
+        if size == 1:
+            return value, f.integer(0)
+        quotient = f.binary("udiv", value, f.integer(size))
+        return quotient, f.sub(value, f.mul(quotient, size))
+
+    def _stretch(
+        self, f: Function, block: Value, stretch: int, groups: tuple[Group, ...], blocks: int
+    ) -> tuple[Number, Number]:
+        total = pieces(groups)
+        if blocks == 1:
+            return 0, total
+        first = f.mul(block, stretch)
+        last = f.add(first, stretch)
+        return first, last if total % stretch == 0 else f.minimum(last, f.integer(total))
+
+    def _batch_indices(self, f: Function, number: Value) -> dict[Variable, Value]:
+        found = {}
+        variables = self.gemm.batch_variables
+        for position, variable in reversed(list(enumerate(variables))):
+            if position == 0:
+                found[variable] = number
+            else:
+                number, found[variable] = self._split(f, number, variable.extent)
+        return found
+
+    def _matrix(self, f: Function, base: Value, place: Matrix, at: dict[Variable, Value], kind: str) -> Value:
+        offset = f.integer(place.offset)
+        for (_, index), stride in zip(sorted(at.items(), key=lambda one: one[0].name), place.batch, strict=True):
+            offset = f.add(offset, f.mul(index, stride))
+        return f.at(base, offset, kind)
+
+    def _place_of_b(self, f: Function, base: Value, at: dict[Variable, Value], number: Value) -> Value:
+        if self.candidate.b != "constant":
+            return self._matrix(f, base, self.gemm.place_b, at, types.scalar(_DTYPES[self.gemm.arithmetic][1]))
+        if not any(self.gemm.place_b.batch):
+            return base
+        width = sum(group.size * group.count for group in self.column_groups) * self.lanes
+        return f.at(base, f.mul(number, self.words * width), "i32")
+
+    def _panel(
+        self, f: Function, b: Value, group: Group, column: Value, begin: int, depth: int, scratch: Value
+    ) -> Value:
+        """Where a tile finds its part of B; a computed B is packed here, once for all rows of the block."""
+        gemm, width = self.gemm, group.size * self.lanes
+        if self.candidate.b == "constant":
+            return f.at(b, f.add(f.mul(column, self.words), begin // self.group * width), "i32")
+        kind = types.scalar(_DTYPES[gemm.arithmetic][1])
+        place = gemm.place_b
+        start = f.at(b, f.add(f.mul(column, place.column), begin * place.row), kind)
+        if self.candidate.b == "place":
+            return start
+        function = write_panel(
+            self.module, depth, group.size, self._valid(group), place.row, place.column, self.group, kind,
+            prefix=self.name,
+        )  # fmt: skip
+        f.call(function, start, scratch)
+        return scratch
+
+    def _valid(self, group: Group) -> int:
+        """Lanes of a panel's last vector that exist."""
+        rest = self.gemm.columns % self.lanes
+        return rest if rest and group is self.column_groups[-1] else self.lanes
+
+    def _tile(
+        self,
+        f: Function,
+        tall: Group,
+        wide: Group,
+        row: Value,
+        column: Value,
+        begin: int,
+        depth: int,
+        a: Value,
+        b: Value,
+        c: Value,
+        pointers: dict[str, Value],
+        at: dict[Variable, Value],
+    ) -> None:
+        gemm, in_place = self.gemm, self.candidate.b == "place"
+        valid = self._valid(wide)
+        ends = begin + depth >= gemm.depth
+        width = gemm.place_b.row if in_place else wide.size * self.lanes
+        tile = Tile(
+            tall.size, wide.size, depth, gemm.place_a.row, gemm.place_a.column, width, gemm.place_c.row, valid,
+            begins=begin == 0, ends=ends, arithmetic=gemm.arithmetic,
+            prefetch=self.candidate.prefetch * width, b_valid=valid if in_place and valid < self.lanes else 0,
+        )  # fmt: skip
+        name = write_tile(
+            self.module, tile, self.epilogue, gemm.row, gemm.column, prefix=self.name, b_aligned=not in_place
+        )
+        a_kind, c_kind = types.scalar(_DTYPES[gemm.arithmetic][0]), types.scalar(self.epilogue.dtype)
+        a_at = f.at(a, f.add(f.mul(row, gemm.place_a.row), begin * gemm.place_a.column), a_kind)
+        c_at = f.at(c, f.add(f.mul(row, gemm.place_c.row), column), c_kind)
+        extra: list[Value] = []
+        if ends:
+            there = {gemm.row: row, gemm.column: column, **at}
+            found = origins(f, self.epilogue, pointers, there)
+            extra = [found[buffer.name] for buffer in self.epilogue.buffers]
+        f.call(name, a_at, b, c_at, *extra)
+
+
+def _split_last(groups: tuple[Group, ...], rest: int) -> tuple[Group, ...]:
+    """The last panel as a group of its own when its last vector is not whole."""
+    if not rest or not groups or groups[-1].count == 1:
+        return groups
+    last = groups[-1]
+    count = last.count - 1
+    alone = Group(last.size, 1, last.first + count, last.start + count * last.size)
+    return (*groups[:-1], replace(last, count=count), alone)
+
+
+def dense_batch(batch: tuple[int, ...], step: int) -> tuple[int, ...]:
+    """Strides of a batch whose matrices follow one another at a distance of `step`."""
+    strides = []
+    for size in reversed(batch):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def storage(buffer: Buffer) -> int:
+    """How many elements a buffer's storage needs."""
+    if 0 in buffer.shape:
+        return 0
+    return buffer.offset + sum((size - 1) * step for size, step in zip(buffer.shape, buffer.strides, strict=True)) + 1

@@ -1,0 +1,57 @@
+"""Cutting a range into pieces of two sizes at most, and loops over any stretch of those pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kernels.llvm.function import Function, Number, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """`count` pieces of `size` that follow one another; the first is piece `first` and starts at `start`."""
+
+    size: int
+    count: int
+    first: int
+    start: int
+
+
+def balanced(total: int, most: int) -> tuple[Group, ...]:
+    """As few pieces of at most `most` as possible, sizes differing by one at most: 128 by 14 is 8 x 13 + 2 x 12."""
+    if total <= 0:
+        return ()
+    pieces = -(-total // most)
+    size, larger = divmod(total, pieces)
+    groups = []
+    if larger:
+        groups.append(Group(size + 1, larger, 0, 0))
+    if pieces > larger:
+        groups.append(Group(size, pieces - larger, larger, larger * (size + 1)))
+    return tuple(groups)
+
+
+def pieces(groups: Sequence[Group]) -> int:
+    """How many pieces there are."""
+    return sum(group.count for group in groups)
+
+
+def each_piece(
+    f: Function, groups: Sequence[Group], first: Number, last: Number, body: Callable[[Group, Value], None]
+) -> None:
+    """body(group, start) for the pieces from `first` to before `last`, in order."""
+    for group in groups:
+        begin, end = group.first, group.first + group.count
+        low: Number = max(first, begin) if isinstance(first, int) else _clamped(f, first, begin, end)
+        high: Number = min(last, end) if isinstance(last, int) else _clamped(f, last, begin, end)
+
+        def one(piece: Value, _: tuple[Value, ...], group: Group = group) -> None:
+            body(group, f.add(f.mul(piece, group.size), group.start - group.first * group.size))
+
+        f.loop(low, high, 1, one)
+
+
+def _clamped(f: Function, value: Value, low: int, high: int) -> Value:
+    kept = f.maximum(value, f.integer(low)) if low else value
+    return f.minimum(kept, f.integer(high))

@@ -1,0 +1,121 @@
+"""Packing a panel of a computed B while the program runs: the same layout as `PanelPacking` makes of a constant."""
+
+from __future__ import annotations
+
+from kernels.llvm import types
+from kernels.llvm.function import Function, Parameter, Value
+from kernels.llvm.module import Module
+from kernels.templates.transposing import transpose
+
+
+def write_panel(
+    module: Module,
+    depth: int,
+    vectors: int,
+    valid: int,
+    row: int,
+    column: int,
+    group: int,
+    kind: str,
+    *,
+    prefix: str,
+) -> str:
+    """Write, once, the function f(B, panel) and return its name.
+
+    `row` and `column` are B's strides in elements, `valid` the lanes of the last vector that exist (the others become
+    zero), `group` how many elements of the depth lie together in a lane.
+    """
+    name = f"{prefix}_panel_{depth}x{vectors}_{valid}_{row}_{column}_{group}"
+    if module.has(name):
+        return name
+    f = Function(
+        module,
+        name,
+        (
+            Parameter("b", "ptr", "noalias nocapture readonly"),
+            Parameter("panel", "ptr", "noalias nocapture"),
+        ),
+    )
+    lanes = module.target.lanes()
+    if column == 1 and group == 1 and kind == "float":
+        _by_rows(f, depth, vectors, valid, row, lanes)
+    elif row == 1 and group == 1 and kind == "float":
+        _by_columns(f, depth, vectors, valid, column, lanes)
+    else:
+        _one_by_one(f, depth, vectors, valid, row, column, group, kind, lanes)
+    f.finish()
+    return name
+
+
+def _by_rows(f: Function, depth: int, vectors: int, valid: int, row: int, lanes: int) -> None:
+    """B stored by rows: vectors are copied."""
+    kind, mask = types.vector("float", lanes), f.first_lanes(valid, lanes)
+
+    def body(k: Value, _: tuple[Value, ...]) -> None:
+        source = f.at(f.parameter("b"), f.mul(k, row))
+        aim = f.at(f.parameter("panel"), f.mul(k, vectors * lanes))
+        for vector in range(vectors):
+            address = f.at(source, vector * lanes)
+            cut = vector == vectors - 1 and valid < lanes
+            value = f.masked_load(kind, address, mask) if cut else f.load(kind, address)
+            f.store(value, f.at(aim, vector * lanes))
+
+    f.loop(0, depth, 1, body)
+
+
+def _by_columns(f: Function, depth: int, vectors: int, valid: int, column: int, lanes: int) -> None:
+    """B stored by columns: squares are turned in registers."""
+    kind, width = types.vector("float", lanes), vectors * lanes
+    zero = f.number(kind, 0.0)
+
+    def square(k: Value, vector: int, present: int) -> None:
+        exist = valid if vector == vectors - 1 else lanes
+        mask = f.first_lanes(present, lanes)
+        rows = []
+        for lane in range(lanes):
+            if lane >= exist:
+                rows.append(zero)
+                continue
+            address = f.at(f.parameter("b"), f.add(k, (vector * lanes + lane) * column))
+            rows.append(f.load(kind, address) if present == lanes else f.masked_load(kind, address, mask))
+        aim = f.at(f.parameter("panel"), f.mul(k, width))
+        for step, turned in enumerate(transpose(f, rows)[:present]):
+            f.store(turned, f.at(aim, step * width + vector * lanes))
+
+    whole = depth // lanes * lanes
+    for vector in range(vectors):
+
+        def body(k: Value, _: tuple[Value, ...], vector: int = vector) -> None:
+            square(k, vector, lanes)
+
+        f.loop(0, whole, lanes, body)
+        if depth > whole:
+            square(f.integer(whole), vector, depth - whole)
+
+
+def _one_by_one(
+    f: Function, depth: int, vectors: int, valid: int, row: int, column: int, group: int, kind: str, lanes: int
+) -> None:
+    """Any strides and types, element by element: correct, not fast."""
+    width, exist = vectors * lanes, (vectors - 1) * lanes + valid
+    steps = -(-depth // group)
+    if exist < width or depth % group:
+        zero = f.number("i32", 0)
+
+        def clear(word: Value, _: tuple[Value, ...]) -> None:
+            f.store(zero, f.at(f.parameter("panel"), word, "i32"))
+
+        f.loop(0, steps * width, 1, clear)
+
+    def one(k: Value, _: tuple[Value, ...]) -> None:
+        step = f.binary("udiv", k, f.integer(group)) if group > 1 else k
+        inside = f.sub(k, f.mul(step, group)) if group > 1 else f.integer(0)
+
+        def lane(n: Value, _: tuple[Value, ...]) -> None:
+            value = f.load(kind, f.at(f.parameter("b"), f.add(f.mul(k, row), f.mul(n, column)), kind))
+            place = f.add(f.mul(f.add(f.mul(step, width), n), group), inside)
+            f.store(value, f.at(f.parameter("panel"), place, kind))
+
+        f.loop(0, exist, 1, lane)
+
+    f.loop(0, depth, 1, one)

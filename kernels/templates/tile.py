@@ -1,0 +1,257 @@
+"""The register tile of matrix multiplication: a few rows by a few vectors, accumulated over the whole depth.
+
+One internal function per shape. A is read in place, each element broadcast from a constant distance (packing A costs
+more than it saves); B comes as rows of `columns` vectors, either packed or in place. Three arithmetics share the shape,
+because each works on 32-bit groups of the depth: one float32; two bfloat16 (vdpbf16ps); four bytes, unsigned times
+signed (vpdpbusd), summed in int32.
+
+The accumulators are phis of the loop over the depth, so that nothing but them lives in registers; LLVM's optimizer does
+not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kernels.dtype import DType
+from kernels.errors import KernelsError
+from kernels.llvm import types
+from kernels.llvm.function import Function, Parameter, Value, joined
+from kernels.llvm.module import Module
+from kernels.target import Target
+from kernels.templates.epilogue import Epilogue, TileLeaves, apply
+from kernels.tensor.expression import Variable
+
+UNROLL = 4  # steps of the depth per turn of the loop
+
+Arithmetic = Literal["f32", "bf16", "u8s8"]
+GROUP: Mapping[Arithmetic, int] = {"f32": 1, "bf16": 2, "u8s8": 4}  # elements of the depth in one 32-bit group
+_SOURCE: Mapping[Arithmetic, str] = {"f32": "float", "bf16": "bfloat", "u8s8": "i8"}
+
+
+class UnsupportedArithmetic(KernelsError):
+    """The target has no instruction for this arithmetic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A shape of tile. Distances are in elements of the operand that they belong to."""
+
+    rows: int
+    columns: int  # vectors
+    depth: int  # elements
+    a_row: int  # from one row of A to the next
+    a_depth: int  # from one element of the depth to the next: 1 when A is stored by rows
+    b_depth: int  # from one 32-bit group of B's depth to the next, in 32-bit words
+    c_row: int
+    valid: int  # lanes of the last vector that are stored
+    begins: bool = True  # sums start at zero; otherwise they go on from what the output holds
+    ends: bool = True  # the epilogue is applied; otherwise bare sums are stored
+    arithmetic: Arithmetic = "f32"
+    prefetch: int = 0  # words of B ahead that are asked for; 0: none
+    b_valid: int = 0  # lanes of B's last vector that may be read; 0: all of them
+
+    @property
+    def name(self) -> str:
+        """A name that tells the shape."""
+        flags = f"{'b' if self.begins else ''}{'e' if self.ends else ''}"
+        return (
+            f"tile_{self.arithmetic}_{self.rows}x{self.columns}x{self.depth}_{self.a_row}_{self.a_depth}_{self.b_depth}"
+            f"_{self.c_row}_{self.valid}{flags}{f'_p{self.prefetch}' if self.prefetch else ''}"
+            f"{f'_m{self.b_valid}' if self.b_valid else ''}"
+        )
+
+
+def supported(arithmetic: Arithmetic, target: Target) -> bool:
+    """Whether the target has the instructions."""
+    if arithmetic == "bf16":
+        return target.has("avx512bf16")
+    if arithmetic == "u8s8":
+        return target.has("avx512vnni")
+    return True
+
+
+def write_tile(
+    module: Module,
+    tile: Tile,
+    epilogue: Epilogue,
+    row: Variable,
+    column: Variable,
+    *,
+    prefix: str,
+    b_aligned: bool = False,
+) -> str:
+    """Write the function of a tile, once, and return its name: f(A, B, C, operands of the epilogue...)."""
+    name = f"{prefix}_{tile.name}"
+    if module.has(name):
+        return name
+    if not supported(tile.arithmetic, module.target):
+        raise UnsupportedArithmetic(f"{module.target.cpu} has no instruction for {tile.arithmetic}.")
+    operands = epilogue.buffers if tile.ends else ()
+    given = [
+        Parameter("a", "ptr", "noalias nocapture readonly"),
+        Parameter("b", "ptr", "noalias nocapture readonly"),
+        Parameter("c", "ptr", "nocapture"),
+        *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in operands),
+    ]
+    f = Function(module, name, given)
+    lanes = module.target.lanes()
+    accumulator = types.vector("i32" if tile.arithmetic == "u8s8" else "float", lanes)
+    sums = _initial(f, tile, accumulator, lanes)
+    sums = _accumulate(f, tile, sums, accumulator, b_aligned)
+    pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in operands}
+    _store(f, tile, epilogue, sums, TileLeaves(f, pointers, column, lanes), row, lanes)
+    f.finish()
+    return name
+
+
+def _initial(f: Function, tile: Tile, kind: str, lanes: int) -> list[Value]:
+    """One value per row, a part per column."""
+    if tile.begins:
+        zero = f.number(kind, 0)
+        return [joined([zero] * tile.columns) for _ in range(tile.rows)]
+    c, mask = f.parameter("c"), f.first_lanes(tile.valid, lanes)
+    found = []
+    for row in range(tile.rows):
+        parts = []
+        for column in range(tile.columns):
+            address = f.at(c, row * tile.c_row + column * lanes, types.element(kind))
+            cut = column == tile.columns - 1 and tile.valid < lanes
+            parts.append(f.masked_load(kind, address, mask) if cut else f.load(kind, address))
+        found.append(joined(parts))
+    return found
+
+
+def _accumulate(f: Function, tile: Tile, sums: list[Value], kind: str, b_aligned: bool) -> list[Value]:
+    """Run over the depth: whole turns of UNROLL groups, then what is left, then a group that is not whole."""
+    group = GROUP[tile.arithmetic]
+    groups, rest = divmod(tile.depth, group)
+    a, b = f.parameter("a"), f.parameter("b")
+    source = _SOURCE[tile.arithmetic]
+
+    def turn(a_at: Value, b_at: Value, sums: list[Value], steps: int) -> list[Value]:
+        for step in range(steps):
+            sums = _step(f, tile, a_at, b_at, step, sums, kind, b_aligned)
+        return sums
+
+    def body(k: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
+        a_at = f.at(a, f.mul(k, tile.a_depth * group), source)
+        b_at = f.at(b, f.mul(k, tile.b_depth), "i32")
+        return turn(a_at, b_at, list(carried), UNROLL)
+
+    whole = groups // UNROLL * UNROLL
+    sums = list(f.loop(0, whole, UNROLL, body, sums))
+    a_at, b_at = f.at(a, whole * tile.a_depth * group, source), f.at(b, whole * tile.b_depth, "i32")
+    sums = turn(a_at, b_at, sums, groups - whole)
+    if rest:
+        sums = _step(f, tile, a_at, b_at, groups - whole, sums, kind, b_aligned, present=rest)
+    return sums
+
+
+def _step(
+    f: Function,
+    tile: Tile,
+    a: Value,
+    b: Value,
+    step: int,
+    sums: list[Value],
+    kind: str,
+    b_aligned: bool,
+    present: int | None = None,
+) -> list[Value]:
+    """One group of the depth: all vectors of B, each row's element of A broadcast, rows x columns products."""
+    lanes = types.lanes(kind)
+    words = types.with_element(kind, "float" if tile.arithmetic == "f32" else "i32")
+    vectors = []
+    for column in range(tile.columns):
+        address = f.at(b, step * tile.b_depth + column * lanes, "i32")
+        if tile.b_valid and column == tile.columns - 1:
+            vectors.append(f.masked_load(words, address, f.first_lanes(tile.b_valid, lanes)))
+        else:
+            vectors.append(f.load(words, address, align=4 * lanes if b_aligned else 4))
+        if tile.prefetch:
+            f.prefetch(f.at(address, tile.prefetch, "i32"), locality=2)
+    right = joined(vectors)
+    group = GROUP[tile.arithmetic]
+    found = []
+    for row, total in enumerate(sums):
+        address = f.at(a, row * tile.a_row + step * group * tile.a_depth, _SOURCE[tile.arithmetic])
+        left = f.splat(_word(f, tile, address, group if present is None else present), lanes)
+        found.append(_product(f, tile.arithmetic, left, right, total))
+    return found
+
+
+def _word(f: Function, tile: Tile, address: Value, present: int) -> Value:
+    """A 32-bit group of A's depth; elements that are not there are zero."""
+    if tile.arithmetic == "f32":
+        return f.load("float", address)
+    kind, group = _SOURCE[tile.arithmetic], GROUP[tile.arithmetic]
+    if tile.a_depth == 1 and present == group:
+        return f.load("i32", address, align=1)
+    bits = types.bits(kind)
+    word = f.integer(0)
+    for position in range(present):
+        one = f.load(f"i{bits}", f.at(address, position * tile.a_depth, kind))
+        wide = f.convert("zext", "i64", one)
+        word = f.binary("or", word, f.binary("shl", wide, f.integer(position * bits)))
+    return f.convert("trunc", "i32", word)
+
+
+def _product(f: Function, arithmetic: Arithmetic, left: Value, right: Value, total: Value) -> Value:
+    if arithmetic == "f32":
+        return f.fma(left, right, total)
+    lanes = types.lanes(total.type)
+    if arithmetic == "bf16":
+        pairs = types.vector("bfloat", 2 * lanes)
+        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
+        return f.call_outside(name, total.type, total, _cast(f, left, pairs), _cast(f, right, pairs))
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+    quads = types.vector("i8", 4 * lanes)
+    return f.call_outside(name, total.type, total, _cast(f, left, quads), _cast(f, right, quads))
+
+
+def _cast(f: Function, value: Value, kind: str) -> Value:
+    return f.convert("bitcast", kind, value)
+
+
+def _store(
+    f: Function,
+    tile: Tile,
+    epilogue: Epilogue,
+    sums: list[Value],
+    leaves: TileLeaves,
+    row: Variable,
+    lanes: int,
+) -> None:
+    """Apply the epilogue and store, row by row; the vectors of a row side by side, a cut one alone."""
+    c, output = f.parameter("c"), types.scalar(epilogue.dtype if tile.ends else DType.F32)
+    mask = f.first_lanes(tile.valid, lanes)
+    for number, total in enumerate(sums):
+        parts = total.split()
+        whole = list(parts) if tile.valid == lanes else list(parts[:-1])
+        for first, vectors, valid in ((0, whole, lanes), (len(whole), list(parts[len(whole) :]), tile.valid)):
+            if not vectors:
+                continue
+            columns = [(first + position) * lanes for position in range(len(vectors))]
+            value = joined(vectors)
+            if tile.ends:
+                placed = leaves.place(value, {row: number}, columns, valid)
+                value = in_memory(f, apply(f, epilogue, placed, lanes), epilogue.dtype)
+            for column, one in zip(columns, value.split(), strict=True):
+                address = f.at(c, number * tile.c_row + column, output)
+                if valid < lanes:
+                    f.masked_store(one, address, mask)
+                else:
+                    f.store(one, address)
+
+
+def in_memory(f: Function, value: Value, dtype: DType) -> Value:
+    """A value as it is stored: a bool is a byte."""
+    return f.convert("zext", types.with_element(value.type, "i8"), value) if dtype is DType.BOOL else value
+
+
+def most_accumulators(target: Target) -> int:
+    """How many vectors a tile may accumulate so that nothing spills: operands need a few registers too."""
+    return 27 if target.vector_registers >= 32 else 12
