@@ -1,0 +1,74 @@
+"""Between types: elements as they are stored and as they are computed with, and casts.
+
+bf16 is converted by integer instructions: the processor's own conversion flushes subnormal numbers to zero.
+"""
+
+from __future__ import annotations
+
+from kernels.dtype import DType
+from kernels.llvm import types
+from kernels.llvm.function import Function, Value
+
+
+def held_type(dtype: DType, lanes: int) -> str:
+    """The type in which values are computed: f32 for f16 and bf16, i1 for bool."""
+    if dtype in (DType.F16, DType.BF16):
+        return types.vector("float", lanes)
+    return types.vector("i1" if dtype is DType.BOOL else types.scalar(dtype), lanes)
+
+
+def widened(f: Function, value: Value, dtype: DType) -> Value:
+    """Elements as they lie in memory, as values to compute with."""
+    if dtype is DType.F16:
+        return f.convert("fpext", types.with_element(value.type, "float"), value)
+    if dtype is DType.BF16:
+        words, wide = (types.with_element(value.type, one) for one in ("i16", "i32"))
+        bits = f.convert("zext", wide, f.convert("bitcast", words, value))
+        shifted = f.binary("shl", bits, f.number(wide, 16))
+        return f.convert("bitcast", types.with_element(value.type, "float"), shifted)
+    if dtype is DType.BOOL:
+        return f.compare("ne", value, f.number(value.type, 0))
+    return value
+
+
+def stored(f: Function, value: Value, dtype: DType) -> Value:
+    """Values as they lie in memory, rounded to nearest even."""
+    if dtype is DType.F16:
+        return f.convert("fptrunc", types.with_element(value.type, "half"), value)
+    if dtype is DType.BF16:
+        wide, words = (types.with_element(value.type, one) for one in ("i32", "i16"))
+        bits = f.convert("bitcast", wide, value)
+        high = f.binary("lshr", bits, f.number(wide, 16))
+        even = f.binary("and", high, f.number(wide, 1))
+        rounded = f.binary("lshr", f.add(f.add(bits, f.number(wide, 0x7FFF)), even), f.number(wide, 16))
+        quiet = f.binary("or", high, f.number(wide, 0x40))
+        chosen = f.select(f.compare("uno", value, value), quiet, rounded)
+        halves = f.convert("trunc", words, chosen)
+        return f.convert("bitcast", types.with_element(value.type, "bfloat"), halves)
+    if dtype is DType.BOOL:
+        return f.convert("zext", types.with_element(value.type, "i8"), value)
+    return value
+
+
+def cast(f: Function, value: Value, source: DType, kind: DType) -> Value:
+    """A value to compute with, in another type: floats to integers truncate and saturate, NaN gives 0."""
+    held = held_type(kind, types.lanes(value.type))
+    if kind is DType.BOOL:
+        if source is DType.BOOL:
+            return value
+        zero = f.number(value.type, 0)
+        return f.compare("une" if source.is_float else "ne", value, zero)
+    if kind in (DType.F16, DType.BF16):
+        single = cast(f, value, source, DType.F32)
+        return widened(f, stored(f, single, kind), kind)
+    if source.is_float:
+        if kind.is_float:
+            return f.convert("fptrunc" if types.bits(held) < types.bits(value.type) else "fpext", held, value)
+        name = f"llvm.fpto{'s' if kind.is_signed else 'u'}i.sat.{types.suffix(held)}.{types.suffix(value.type)}"
+        return f.call_outside(name, held, value)
+    signed = source.is_signed
+    if kind.is_float:
+        return f.convert("sitofp" if signed else "uitofp", held, value)
+    if types.bits(held) < types.bits(value.type):
+        return f.convert("trunc", held, value)
+    return f.convert("sext" if signed else "zext", held, value)

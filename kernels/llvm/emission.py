@@ -1,0 +1,255 @@
+"""Expressions as instructions: one element's value, for a vector of elements at a time.
+
+Where the elements come from is the caller's affair: its `Leaves` give the values of loads and positions, in one or
+several vectors side by side. Values of f16 and bf16 are held and computed in f32 and rounded, to nearest even, where a
+cast to their type stands and at the end; a bool is an i1 per lane, and a byte at the end. Equal nodes are written once,
+and a product that only a sum uses becomes a fused multiply-add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Protocol, runtime_checkable
+
+from kernels.dtype import DType
+from kernels.errors import KernelsError
+from kernels.llvm.conversion import cast, held_type, stored, widened
+from kernels.llvm.function import Function, Value
+from kernels.llvm.operations import binary, compare, unary
+from kernels.tensor.expression import (
+    Binary,
+    Cast,
+    Compare,
+    Expression,
+    Index,
+    Load,
+    Number,
+    Position,
+    Reduce,
+    Select,
+    Unary,
+)
+from kernels.tensor.ranges import holds
+
+Guard = frozenset[tuple[int, bool]]  # conditions by their number, and what they must be
+
+
+class EmissionError(KernelsError):
+    """An expression that cannot be written as instructions."""
+
+
+class Leaves(Protocol):
+    """Where an expression's elements come from."""
+
+    def load(self, load: Load) -> Value:
+        """The elements as they are stored: f16 as half, bf16 as bfloat, bool as i8."""
+        ...
+
+    def position(self, index: Index) -> Value:
+        """The values of an index, i64."""
+        ...
+
+
+@runtime_checkable
+class GuardedLeaves(Leaves, Protocol):
+    """Leaves that can also read under a condition: what loads need that a Select keeps inside their buffer."""
+
+    def load_where(self, load: Load, condition: Value) -> Value:
+        """The elements where the condition (an i1 per lane) holds; the others are not touched and may be anything."""
+        ...
+
+
+def emit(function: Function, expression: Expression, lanes: int, leaves: Leaves) -> Value:
+    """Write one expression; its value as it is stored (f16 as half, bool as i8)."""
+    return emit_all(function, (expression,), lanes, leaves)[0]
+
+
+def emit_all(function: Function, expressions: Sequence[Expression], lanes: int, leaves: Leaves) -> tuple[Value, ...]:
+    """Write several expressions that share what is equal in them; their values as they are stored.
+
+    Raises EmissionError for a Reduce, and for a load that may lie outside its buffer where `leaves` cannot guard it.
+    """
+    graph = _Graph()
+    roots = [graph.number(one) for one in expressions]
+    writer = _Writer(function, lanes, leaves, graph)
+    values = writer.run(roots)
+    return tuple(stored(function, value, one.dtype) for value, one in zip(values, expressions, strict=True))
+
+
+class _Graph:
+    """The distinct nodes of expressions, operands before users, and how often each is used."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Expression] = []
+        self.operands: list[tuple[int, ...]] = []
+        self.uses: list[int] = []
+        self._of_object: dict[int, int] = {}
+        self._of_key: dict[Hashable, int] = {}
+        self._kept: list[Expression] = []  # so that no id is given twice
+
+    def number(self, root: Expression) -> int:
+        """The number of a node's class of equal nodes; chains of any depth, shared parts once."""
+        pending = [root]
+        while pending:
+            node = pending[-1]
+            if id(node) in self._of_object:
+                pending.pop()
+                continue
+            missing = [one for one in node.operands if id(one) not in self._of_object]
+            if missing:
+                pending += reversed(missing)
+                continue
+            pending.pop()
+            self._enter(node)
+        return self._of_object[id(root)]
+
+    def _enter(self, node: Expression) -> None:
+        operands = tuple(self._of_object[id(one)] for one in node.operands)
+        key = _key(node, operands)
+        if key not in self._of_key:
+            self._of_key[key] = len(self.nodes)
+            self.nodes.append(node)
+            self.operands.append(operands)
+            self.uses.append(0)
+            for one in operands:
+                self.uses[one] += 1
+        self._of_object[id(node)] = self._of_key[key]
+        self._kept.append(node)
+
+    def guards(self, roots: Sequence[int]) -> list[frozenset[Guard]]:
+        """For each node the guards under which it is used; any of them is enough, and an empty one means always."""
+        found: list[set[Guard]] = [set() for _ in self.nodes]
+        for root in roots:
+            found[root].add(frozenset())
+        for number in reversed(range(len(self.nodes))):
+            least = {one for one in found[number] if not any(other < one for other in found[number])}
+            found[number] = least
+            for place, operand in enumerate(self.operands[number]):
+                if isinstance(self.nodes[number], Select) and place > 0:
+                    step = (self.operands[number][0], place == 1)
+                    found[operand] |= {one | {step} for one in least}
+                else:
+                    found[operand] |= least
+        return [frozenset(one) for one in found]
+
+
+def _key(node: Expression, operands: tuple[int, ...]) -> Hashable:
+    """Equal for nodes of equal meaning, given that their operands have equal numbers."""
+    match node:
+        case Number(value, kind):
+            return ("number", repr(value), kind)  # 0.0 and -0.0 differ, NaN equals itself
+        case Load() | Position():
+            return node
+        case Unary(op, _) | Binary(op, _, _) | Compare(op, _, _):
+            return (type(node), op, operands)
+        case Cast(kind, _):
+            return ("cast", kind, operands)
+        case Select():
+            return ("select", operands)
+        case Reduce():
+            raise EmissionError("a reduction is no elementwise value: give it to a template that reduces.")
+    raise AssertionError(f"no rule for {type(node).__name__}")
+
+
+class _Writer:
+    """Writes the nodes of a graph in order."""
+
+    def __init__(self, function: Function, lanes: int, leaves: Leaves, graph: _Graph) -> None:
+        self._f = function
+        self._lanes = lanes
+        self._leaves = leaves
+        self._graph = graph
+        self._values: dict[int, Value] = {}
+
+    def run(self, roots: Sequence[int]) -> list[Value]:
+        """The values of the roots, not yet as they are stored."""
+        graph = self._graph
+        products = {number: self._product(number, roots) for number in range(len(graph.nodes))}
+        fused = {one for one in products.values() if one is not None}
+        guards = graph.guards(roots)
+        for number in range(len(graph.nodes)):
+            if number not in fused:
+                self._values[number] = self._write(number, products[number], guards)
+        return [self._values[root] for root in roots]
+
+    def _write(self, number: int, product: int | None, guards: Sequence[frozenset[Guard]]) -> Value:
+        f, node, operands = self._f, self._graph.nodes[number], self._graph.operands[number]
+        match node:
+            case Number(value, kind):
+                return f.number(held_type(kind, self._lanes), _wrapped(value, kind))
+            case Load():
+                return widened(f, self._load(node, guards[number]), node.dtype)
+            case Position(index):
+                return self._leaves.position(index)
+            case Unary(op, operand):
+                return unary(f, op, self._values[operands[0]], operand.dtype)
+            case Binary(op, left, _):
+                if product is not None:
+                    return self._fused(number, op, product)
+                return binary(f, op, self._values[operands[0]], self._values[operands[1]], left.dtype)
+            case Compare(op, left, _):
+                return compare(f, op, self._values[operands[0]], self._values[operands[1]], left.dtype)
+            case Select():
+                return f.select(*(self._values[one] for one in operands))
+            case Cast(kind, operand):
+                return cast(f, self._values[operands[0]], operand.dtype, kind)
+        raise AssertionError(f"no rule for {type(node).__name__}")
+
+    def _product(self, number: int, roots: Sequence[int]) -> int | None:
+        """The operand of a sum or difference that is a product which nothing else uses."""
+        graph = self._graph
+        node = graph.nodes[number]
+        if not isinstance(node, Binary) or node.op not in ("add", "sub") or not node.dtype.is_float:
+            return None
+        for one in graph.operands[number]:
+            operand = graph.nodes[one]
+            if isinstance(operand, Binary) and operand.op == "mul" and graph.uses[one] == 1 and one not in roots:
+                return one
+        return None
+
+    def _fused(self, number: int, op: str, product: int) -> Value:
+        f = self._f
+        left, right = self._graph.operands[number]
+        a, b = (self._values[one] for one in self._graph.operands[product])
+        if product == left:
+            addend = self._values[right]
+            return f.fma(a, b, f.neg(addend) if op == "sub" else addend)
+        return f.fma(f.neg(a) if op == "sub" else a, b, self._values[left])
+
+    def _load(self, load: Load, guards: frozenset[Guard]) -> Value:
+        inside = all(
+            holds(one, ()) and holds(one * -1 + (size - 1), ())
+            for one, size in zip(load.indices, load.buffer.shape, strict=True)
+        )
+        if inside or frozenset() in guards:
+            return self._leaves.load(load)
+        if not isinstance(self._leaves, GuardedLeaves):
+            raise EmissionError(
+                f"a load of '{load.buffer.name}' lies inside its buffer only under a condition, and this place of use "
+                f"cannot read under conditions: compute the value before it."
+            )
+        return self._leaves.load_where(load, self._holds(guards))
+
+    def _holds(self, guards: frozenset[Guard]) -> Value:
+        """Where any of the guards holds. Their conditions are written already: operands come before users."""
+        f = self._f
+        anywhere: Value | None = None
+        for guard in sorted(guards, key=sorted):
+            all_of: Value | None = None
+            for number, truth in sorted(guard):
+                one = self._values[number]
+                one = one if truth else unary(f, "not", one, DType.BOOL)
+                all_of = one if all_of is None else f.binary("and", all_of, one)
+            assert all_of is not None
+            anywhere = all_of if anywhere is None else f.binary("or", anywhere, all_of)
+        assert anywhere is not None
+        return anywhere
+
+
+def _wrapped(value: float | int | bool, kind: DType) -> float | int | bool:
+    """A constant in the range of its type: integers keep their low bits; LLVM's text has them signed."""
+    if not kind.is_integer:
+        return value
+    bits = 8 * kind.bytes
+    low = int(value) & ((1 << bits) - 1)
+    return low - (1 << bits) if low >> (bits - 1) else low

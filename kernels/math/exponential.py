@@ -1,0 +1,84 @@
+"""exp and sigmoid: x = n ln 2 + r, a polynomial in r, times 2^n."""
+
+from __future__ import annotations
+
+import math
+
+from kernels.llvm import types
+from kernels.llvm.function import Function, Value
+from kernels.math.polynomial import absolute, horner
+
+_LOWEST, _HIGHEST = -104.0, 89.0  # exp is 0 below and infinite above
+_LOG2_E = 1.4426950408889634
+_LN2_HIGH = 0.693147182464599609375  # ln 2 as f32: x - n * this is exact, as |r| < 1/2
+_LN2_LOW = math.log(2) - _LN2_HIGH
+_ROUNDER = 12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+_ROUNDER_BITS = 0x4B400000
+_COEFFICIENTS = (
+    1.0, 1.0, 0.4999999343189171, 0.16666520396767104, 0.041668390831160085, 0.008368745320387129,
+    0.0013814537903137885,
+)  # fmt: skip  # relative error 2^-28 on |r| <= ln 2 / 2
+
+
+def exp(f: Function, x: Value) -> Value:
+    """e^x: at most 1 ULP. exp(-inf) = 0; beyond 88.72 infinite."""
+    return _exp(f, f.minimum(x, f.number(x.type, _HIGHEST)))
+
+
+def exp_nonpositive(f: Function, x: Value) -> Value:
+    """e^x for x <= 0 (or NaN), one instruction shorter: at most 1 ULP."""
+    return _exp(f, x)
+
+
+def sigmoid(f: Function, x: Value) -> Value:
+    """1 / (1 + e^-x): at most 3 ULP, for large negative x too, where the result is e^x."""
+    small = exp_nonpositive(f, f.neg(absolute(f, x)))
+    one = f.number(x.type, 1.0)
+    negative = f.compare("olt", x, f.number(x.type, 0.0))
+    return f.div(f.select(negative, small, one), f.add(small, one))
+
+
+def _exp(f: Function, x: Value) -> Value:
+    x = f.maximum(x, f.number(x.type, _LOWEST))
+    rounded = f.fma(x, f.number(x.type, _LOG2_E), f.number(x.type, _ROUNDER))
+    n = f.sub(rounded, f.number(x.type, _ROUNDER))
+    r = f.fma(n, f.number(x.type, -_LN2_HIGH), x)
+    r = f.fma(n, f.number(x.type, -_LN2_LOW), r)
+    mantissa = horner(f, r, _COEFFICIENTS)
+    return _scale(f, mantissa, n, rounded)
+
+
+def _scale(f: Function, mantissa: Value, n: Value, rounded: Value) -> Value:
+    """mantissa * 2^n for -151 <= n <= 129, rounded once; `rounded` has n in its low bits."""
+    lanes = types.lanes(mantissa.type)
+    target = f.module.target
+    if target.is_x86 and lanes in (4, 8, 16) and target.has("avx512f") and (lanes == 16 or target.has("avx512vl")):
+        return _scalef(f, mantissa, n, lanes)
+    # Two factors, as 2^n alone may lie outside the normal numbers; only the last product rounds.
+    kind = types.with_element(mantissa.type, "i32")
+
+    def integer(value: int) -> Value:
+        return f.number(kind, value)
+
+    power = f.sub(f.convert("bitcast", kind, rounded), integer(_ROUNDER_BITS))
+    half = f.binary("ashr", power, integer(1))
+    factors = half, f.sub(power, half)
+    for one in factors:
+        bits = f.binary("shl", f.add(one, integer(127)), integer(23))
+        mantissa = f.mul(mantissa, f.convert("bitcast", mantissa.type, bits))
+    return mantissa
+
+
+def _scalef(f: Function, mantissa: Value, n: Value, lanes: int) -> Value:
+    """AVX-512 has the whole step as one instruction."""
+    name = f"llvm.x86.avx512.mask.scalef.ps.{32 * lanes}"
+    mask = "i16" if lanes == 16 else "i8"
+    rounding = ", i32 4" if lanes == 16 else ""  # 4: as the processor is set
+    kind = mantissa.type
+    f.module.declare(name, kind, [kind, kind, kind, mask, *(["i32"] if rounding else [])])
+    return f.each(
+        kind,
+        lambda a, b: f"call {kind} @{name}({kind} {a}, {kind} {b}, {kind} zeroinitializer, {mask} -1{rounding})",
+        mantissa,
+        n,
+    )

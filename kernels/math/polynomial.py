@@ -1,0 +1,26 @@
+"""Polynomials and clamps: what all approximations are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernels.llvm.function import Function, Value
+
+
+def horner(f: Function, x: Value, coefficients: Sequence[float]) -> Value:
+    """c0 + c1 x + c2 x^2 + ..., by fused multiply-adds from the highest power down."""
+    *rest, top = coefficients
+    total = f.number(x.type, top)
+    for one in reversed(rest):
+        total = f.fma(total, x, f.number(x.type, one))
+    return total
+
+
+def clamp(f: Function, x: Value, low: float, high: float) -> Value:
+    """x inside [low, high]; NaN stays NaN."""
+    return f.minimum(f.maximum(x, f.number(x.type, low)), f.number(x.type, high))
+
+
+def absolute(f: Function, x: Value) -> Value:
+    """|x|."""
+    return f.intrinsic("llvm.fabs", x.type, x)
