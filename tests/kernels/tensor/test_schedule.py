@@ -1,0 +1,259 @@
+"""Schedule primitives: shown before and after, refused with a reason, and never changing a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.dtype import DType
+from kernels.tensor.expression import Binary, Buffer, Compare, Number, Position, Reduce, Select, Variable
+from kernels.tensor.interpret import interpret
+from kernels.tensor.interpret_nest import interpret_nest
+from kernels.tensor.nest import Allocate, Loop, Nest, Store, loop_names, nest_of, walk
+from kernels.tensor.program import Program, Stage
+from kernels.tensor.schedule import (
+    IllegalSchedule,
+    fuse,
+    merge,
+    parallel,
+    reorder,
+    split,
+    tile,
+    unroll,
+    vectorize,
+)
+from kernels.tensor.show import show_nest, show_program
+from kernels.tensor.staging import compute_at, inline, split_accumulator
+from tests.kernels.tensor.golden_text import assert_golden
+from tests.kernels.tensor.programs import chain, column_sums, layer_norm, softmax, transpose
+
+
+def _same_exactly(nest: Nest, seed: int = 0) -> None:
+    """Whole numbers below 5 in magnitude: every sum and product is exact, so that order cannot matter."""
+    random = np.random.default_rng(seed)
+    inputs = {b.name: random.integers(-4, 5, b.shape).astype(b.dtype.numpy) for b in nest.program.inputs}
+    expected, found = interpret(nest.program, inputs), interpret_nest(nest, inputs)
+    for name, array in expected.items():
+        assert (array == found[name]).all(), f"{name} differs after\n{show_nest(nest)}"
+
+
+def _sums(rows: int, columns: int) -> Program:
+    i, k = Variable("i", rows), Variable("k", columns)
+    x, y = Buffer("x", DType.F32, (rows, columns)), Buffer("y", DType.F32, (rows,))
+    return Program("sums", (x,), (y,), (Stage(y, (i,), Reduce("sum", (k,), x[i, k])),))
+
+
+def test_softmax_step_by_step() -> None:
+    nest = nest_of(softmax(3, 21))
+    texts = [show_program(nest.program), show_nest(nest)]
+    for step in (
+        lambda n: compute_at(n, "s", "i.y"),
+        lambda n: compute_at(n, "e", "i.y"),
+        lambda n: compute_at(n, "m", "i.y"),
+        lambda n: split(n, "k", 8),
+        lambda n: split_accumulator(n, "k.inner", reassociate=True),
+        lambda n: vectorize(n, "k.inner"),
+        lambda n: vectorize(n, "k.tail", reassociate=True),
+        lambda n: parallel(n, "i.y"),
+    ):
+        nest = step(nest)
+        texts.append(show_nest(nest))
+    assert_golden("softmax", "\n".join(texts))
+    x = np.random.default_rng(0).normal(size=(3, 21)).astype(np.float32)
+    # Only the order of 21 additions differs: 21 roundings of 2^-24 at most.
+    np.testing.assert_allclose(
+        interpret_nest(nest, {"x": x})["y"], interpret(nest.program, {"x": x})["y"], rtol=21 * 2**-24
+    )
+
+
+def test_layer_norm_in_one_loop() -> None:
+    nest = nest_of(layer_norm(4, 12))
+    nest = inline(nest, "inverse")
+    for name in ("squares", "mean", "total"):
+        nest = compute_at(nest, name, "i.y")
+    assert_golden("layer_norm", show_nest(nest))
+    inputs = {b.name: np.random.default_rng(1).normal(size=b.shape).astype(np.float32) for b in nest.program.inputs}
+    assert (interpret_nest(nest, inputs)["y"] == interpret(nest.program, inputs)["y"]).all()
+
+
+def test_transpose_in_tiles() -> None:
+    nest = tile(nest_of(transpose(7, 10)), "i", "j", 4, 3)
+    assert_golden("transpose", show_nest(nest))
+    _same_exactly(nest)
+
+
+def test_elementwise_loops_become_one() -> None:
+    nest = fuse(inline(nest_of(_add(4, 6)), "t"), "i.y", "j.y")
+    assert_golden("fused", show_nest(nest))
+    _same_exactly(nest)
+
+
+def _add(rows: int, columns: int) -> Program:
+    i, j = Variable("i", rows), Variable("j", columns)
+    x, t, y = (Buffer(name, DType.F32, (rows, columns)) for name in "xty")
+    return Program("add", (x,), (y,), (Stage(t, (i, j), x[i, j] * 2), Stage(y, (i, j), t[i, j] + x[i, j])))
+
+
+def test_column_sums_vectorized_outside_the_reduction() -> None:
+    nest = parallel(vectorize(split(nest_of(column_sums(5, 20)), "j", 8), "j.inner"), "j.outer")
+    nest = vectorize(nest, "j.tail")
+    assert_golden("column_sums", show_nest(nest))
+    _same_exactly(nest)
+
+
+def test_merged_loops_compute_both() -> None:
+    i, j = Variable("i", 4), Variable("j", 4)
+    x, y, z = (Buffer(name, DType.F32, (4,)) for name in "xyz")
+    program = Program("two", (x,), (y, z), (Stage(y, (i,), x[i] + 1), Stage(z, (j,), y[j] * 2)))
+    nest = merge(nest_of(program), "i", "j")
+    assert "for j" not in show_nest(nest)
+    _same_exactly(nest)
+    with pytest.raises(IllegalSchedule, match="that another iteration of the other touches"):
+        reversed_ = Program("two", (x,), (y, z), (Stage(y, (i,), x[i] + 1), Stage(z, (j,), y[j * -1 + 3] * 2)))
+        merge(nest_of(reversed_), "i", "j")
+
+
+Step = Callable[[Nest], Nest]
+
+
+@pytest.mark.parametrize(
+    ("program", "step", "reason"),
+    [
+        (_sums(4, 8), lambda n: split(n, "z", 2), "there is no loop 'z'; the nest has i, k"),
+        (
+            _sums(4, 8),
+            lambda n: split(n, "k", 9),
+            "loop 'k' of 8 iterations is not split by 9: the factor is from 1 to 8",
+        ),
+        (
+            _sums(4, 8),
+            lambda n: parallel(n, "k"),
+            "loop 'k' stands inside loop 'i', which is not parallel around it alone",
+        ),
+        (
+            _sums(4, 8),
+            lambda n: vectorize(n, "k"),
+            "iterations of 'k' touch the same elements of 'y.acc': allow the sum",
+        ),
+        (_sums(4, 8), lambda n: reorder(n, ("k", "i")), "loop 'i' holds more than the next of k, i"),
+        (
+            _sums(4, 8),
+            lambda n: reorder(split(n, "k", 4), ("k.inner", "k.outer")),
+            "'y.acc' is touched by several iterations of k.outer, k.inner, whose order would change: allow",
+        ),
+        (_sums(4, 8), lambda n: split_accumulator(n, "k"), "'y.acc' would be rounded otherwise"),
+        (_sums(4, 100), lambda n: unroll(n, "k"), "loop 'k' has 100 iterations, more than 64: split it first"),
+        (transpose(4, 8), lambda n: fuse(n, "i", "j"), "loops 'i' and 'j' are not fused: 'x' steps by 1 and 8"),
+        (softmax(4, 8), lambda n: inline(n, "m"), "'m' is not computed by one expression"),
+        (softmax(4, 8), lambda n: inline(n, "y"), "'y' is no temporary of the whole nest"),
+        (softmax(4, 8), lambda n: compute_at(n, "e", "i.y"), "'e' is read outside of loop 'i.y'"),
+        (softmax(4, 8), lambda n: compute_at(n, "s", "i.e"), "'s' is read not in loop 'i.e'"),
+        (softmax(4, 8), lambda n: parallel(n, "i.y"), "blocks of 'i.y' would share the temporary 'e'"),
+        (chain(4, 8), lambda n: inline(split(n, "i", 2), "t"), "'t' is not written at plain loop variables"),
+        (chain(4, 8), lambda n: split(vectorize(n, "j"), "j", 2), "split: loop 'j' is vectorized already"),
+    ],
+)
+def test_illegal_uses_say_why(program: Program, step: Step, reason: str) -> None:
+    with pytest.raises(IllegalSchedule) as refusal:
+        step(nest_of(program))
+    assert reason in str(refusal.value)
+
+
+def test_blocks_do_not_wait_for_each_other() -> None:
+    i, j = Variable("i", 4), Variable("j", 4)
+    x, y, z = (Buffer(name, DType.F32, (4,)) for name in "xyz")
+    program = Program("two", (x,), (y, z), (Stage(y, (i,), x[i] + 1), Stage(z, (j,), y[j] * 2)))
+    with pytest.raises(IllegalSchedule, match="blocks do not wait for each other"):
+        parallel(nest_of(program), "i")
+
+
+def test_the_interpreter_notices_a_loop_that_depends_on_its_order() -> None:
+    """The oracle says no: a running sum, marked parallel by hand, is found out."""
+    i = Variable("i", 4)
+    x, y = Buffer("x", DType.F32, (4,)), Buffer("y", DType.F32, (4,))
+    program = Program("copy", (x,), (y,), (Stage(y, (i,), x[i] + 0),))
+    last = Variable("l", 4)
+    store = Store(y, (Variable("i", 4) * 0,), x[last])
+    wrong = Nest(program, (*nest_of(program).body, Loop(last, (store,), "parallel")))
+    right = replace(wrong, body=(*wrong.body[:1], Loop(last, (store,))))
+    values = {"x": np.arange(4, dtype=np.float32)}
+    assert interpret_nest(right, values)["y"][0] == 3
+    assert interpret_nest(wrong, values)["y"][0] == 0
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    """Up to four stages over two axes: elementwise, padded, transposed and shifted reads, row and column reductions."""
+    rows, columns = draw(st.integers(1, 5)), draw(st.integers(1, 9))
+    dtype = draw(st.sampled_from((DType.F32, DType.I32)))
+    pitch = columns + draw(st.integers(0, 3))
+    x = Buffer("x", dtype, (rows, columns), (pitch, 1), draw(st.integers(0, 2)))
+    full = [x]
+    lines: list[Buffer] = []
+    stages: list[Stage] = []
+    for number in range(draw(st.integers(1, 4))):
+        i, j, k = Variable("i", rows), Variable("j", columns), Variable("k", columns)
+        source = draw(st.sampled_from(full))
+        kind = draw(st.sampled_from(("point", "point", "row", "pad", "backwards")))
+        if kind == "row":
+            made = Buffer(f"t{number}", dtype, (rows,))
+            stages.append(Stage(made, (i,), Reduce(draw(st.sampled_from(("sum", "max", "min"))), (k,), source[i, k])))
+            lines.append(made)
+            continue
+        made = Buffer(f"t{number}", dtype, (rows, columns))
+        value = source[i, j] * Number(2, dtype) + draw(st.sampled_from(full))[i, j]
+        if kind == "pad":
+            first = Compare("ge", Position(j + 0), Number(1, DType.I64))
+            value = Binary("add", Select(first, source[i, j - 1], Number(3, dtype)), value)
+        if kind == "backwards":
+            value = value - source[i * -1 + (rows - 1), j]
+        if lines:
+            value = value - draw(st.sampled_from(lines))[i]
+        stages.append(Stage(made, (i, j), value))
+        full.append(made)
+    outputs = (stages[-1].buffer, *(s.buffer for s in stages[:-1] if draw(st.booleans())))
+    return Program("drawn", (x,), outputs, tuple(stages))
+
+
+def _one_step(draw: st.DrawFn, nest: Nest) -> Nest:
+    loops = sorted(loop_names(nest.body))
+    temporaries = [node.buffer.name for node in walk(nest.body) if isinstance(node, Allocate)]
+    first, second = draw(st.sampled_from(loops)), draw(st.sampled_from(loops))
+    match draw(st.sampled_from(("split", "reorder", "tile", "fuse", "merge", "mark", "at", "inline", "accumulator"))):
+        case "split":
+            return split(nest, first, draw(st.integers(1, 4)))
+        case "reorder":
+            return reorder(nest, (first, second), reassociate=draw(st.booleans()))
+        case "tile":
+            return tile(nest, first, second, 2, 3)
+        case "fuse":
+            return fuse(nest, first, second)
+        case "merge":
+            return merge(nest, first, second)
+        case "mark":
+            return draw(st.sampled_from((vectorize, unroll, parallel)))(nest, first)
+        case "at" if temporaries:
+            return compute_at(nest, draw(st.sampled_from(temporaries)), first)
+        case "inline" if temporaries:
+            return inline(nest, draw(st.sampled_from(temporaries)))
+        case "accumulator":
+            return split_accumulator(nest, first, reassociate=True)
+    return nest
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_any_sequence_of_legal_primitives_computes_the_same(data: st.DataObject) -> None:
+    program = data.draw(programs())
+    nest = nest_of(program)
+    for _ in range(data.draw(st.integers(1, 8))):
+        try:
+            nest = data.draw(st.composite(_one_step)(nest))
+        except IllegalSchedule:
+            continue
+    _same_exactly(nest)
