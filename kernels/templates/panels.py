@@ -19,13 +19,16 @@ def write_panel(
     kind: str,
     *,
     prefix: str,
+    present: int | None = None,
 ) -> str:
     """Write, once, the function f(B, panel) and return its name.
 
     `row` and `column` are B's strides in elements, `valid` the lanes of the last vector that exist (the others become
-    zero), `group` how many elements of the depth lie together in a lane.
+    zero), `group` how many elements of the depth lie together in a lane. With `present` only so many of the vectors
+    exist, and `valid` is of the last of those.
     """
-    name = f"{prefix}_panel_{depth}x{vectors}_{valid}_{row}_{column}_{group}"
+    exist = ((vectors if present is None else present) - 1) * module.target.lanes() + valid
+    name = f"{prefix}_panel_{depth}x{vectors}_{exist}_{row}_{column}_{group}"
     if module.has(name):
         return name
     f = Function(
@@ -38,42 +41,46 @@ def write_panel(
     )
     lanes = module.target.lanes()
     if column == 1 and group == 1 and kind == "float":
-        _by_rows(f, depth, vectors, valid, row, lanes)
+        _by_rows(f, depth, vectors, exist, row, lanes)
     elif row == 1 and group == 1 and kind == "float":
-        _by_columns(f, depth, vectors, valid, column, lanes)
+        _by_columns(f, depth, vectors, exist, column, lanes)
     else:
-        _one_by_one(f, depth, vectors, valid, row, column, group, kind, lanes)
+        _one_by_one(f, depth, vectors, exist, row, column, group, kind, lanes)
     f.finish()
     return name
 
 
-def _by_rows(f: Function, depth: int, vectors: int, valid: int, row: int, lanes: int) -> None:
+def _by_rows(f: Function, depth: int, vectors: int, exist: int, row: int, lanes: int) -> None:
     """B stored by rows: vectors are copied."""
-    kind, mask = types.vector("float", lanes), f.first_lanes(valid, lanes)
+    kind = types.vector("float", lanes)
 
     def body(k: Value, _: tuple[Value, ...]) -> None:
         source = f.at(f.parameter("b"), f.mul(k, row))
         aim = f.at(f.parameter("panel"), f.mul(k, vectors * lanes))
         for vector in range(vectors):
             address = f.at(source, vector * lanes)
-            cut = vector == vectors - 1 and valid < lanes
-            value = f.masked_load(kind, address, mask) if cut else f.load(kind, address)
+            there = min(lanes, exist - vector * lanes)
+            if there <= 0:
+                value = f.number(kind, 0.0)
+            elif there < lanes:
+                value = f.masked_load(kind, address, f.first_lanes(there, lanes))
+            else:
+                value = f.load(kind, address)
             f.store(value, f.at(aim, vector * lanes))
 
     f.loop(0, depth, 1, body)
 
 
-def _by_columns(f: Function, depth: int, vectors: int, valid: int, column: int, lanes: int) -> None:
+def _by_columns(f: Function, depth: int, vectors: int, exist: int, column: int, lanes: int) -> None:
     """B stored by columns: squares are turned in registers."""
     kind, width = types.vector("float", lanes), vectors * lanes
     zero = f.number(kind, 0.0)
 
     def square(k: Value, vector: int, present: int) -> None:
-        exist = valid if vector == vectors - 1 else lanes
         mask = f.first_lanes(present, lanes)
         rows = []
         for lane in range(lanes):
-            if lane >= exist:
+            if vector * lanes + lane >= exist:
                 rows.append(zero)
                 continue
             address = f.at(f.parameter("b"), f.add(k, (vector * lanes + lane) * column))
@@ -94,10 +101,10 @@ def _by_columns(f: Function, depth: int, vectors: int, valid: int, column: int, 
 
 
 def _one_by_one(
-    f: Function, depth: int, vectors: int, valid: int, row: int, column: int, group: int, kind: str, lanes: int
+    f: Function, depth: int, vectors: int, exist: int, row: int, column: int, group: int, kind: str, lanes: int
 ) -> None:
     """Any strides and types, element by element: correct, not fast."""
-    width, exist = vectors * lanes, (vectors - 1) * lanes + valid
+    width = vectors * lanes
     steps = -(-depth // group)
     if exist < width or depth % group:
         zero = f.number("i32", 0)

@@ -41,7 +41,7 @@ class Tile:
 
     rows: int
     columns: int  # vectors
-    depth: int  # elements
+    depth: int | None  # elements; None: a parameter of the function, "f32" only
     a_row: int  # from one row of A to the next
     a_depth: int  # from one element of the depth to the next: 1 when A is stored by rows
     b_depth: int  # from one 32-bit group of B's depth to the next, in 32-bit words
@@ -83,7 +83,7 @@ def write_tile(
     prefix: str,
     b_aligned: bool = False,
 ) -> str:
-    """Write the function of a tile, once, and return its name: f(A, B, C, operands of the epilogue...)."""
+    """Write the function of a tile, once, and return its name: f(A, B, C, [depth,] operands of the epilogue...)."""
     name = f"{prefix}_{tile.name}"
     if module.has(name):
         return name
@@ -94,6 +94,7 @@ def write_tile(
         Parameter("a", "ptr", "noalias nocapture readonly"),
         Parameter("b", "ptr", "noalias nocapture readonly"),
         Parameter("c", "ptr", "nocapture"),
+        *([Parameter("depth", "i64")] if tile.depth is None else []),
         *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in operands),
     ]
     f = Function(module, name, given)
@@ -127,7 +128,6 @@ def _initial(f: Function, tile: Tile, kind: str, lanes: int) -> list[Value]:
 def _accumulate(f: Function, tile: Tile, sums: list[Value], kind: str, b_aligned: bool) -> list[Value]:
     """Run over the depth: whole turns of UNROLL groups, then what is left, then a group that is not whole."""
     group = GROUP[tile.arithmetic]
-    groups, rest = divmod(tile.depth, group)
     a, b = f.parameter("a"), f.parameter("b")
     source = _SOURCE[tile.arithmetic]
 
@@ -136,11 +136,17 @@ def _accumulate(f: Function, tile: Tile, sums: list[Value], kind: str, b_aligned
             sums = _step(f, tile, a_at, b_at, step, sums, kind, b_aligned)
         return sums
 
-    def body(k: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
+    def body(k: Value, carried: tuple[Value, ...], steps: int = UNROLL) -> Sequence[Value]:
         a_at = f.at(a, f.mul(k, tile.a_depth * group), source)
         b_at = f.at(b, f.mul(k, tile.b_depth), "i32")
-        return turn(a_at, b_at, list(carried), UNROLL)
+        return turn(a_at, b_at, list(carried), steps)
 
+    if tile.depth is None:
+        assert group == 1, "a depth known only when the program runs is for float32"
+        most = f.binary("and", f.parameter("depth"), f.integer(-UNROLL))
+        sums = list(f.loop(0, most, UNROLL, body, sums))
+        return list(f.loop(most, f.parameter("depth"), 1, lambda k, carried: body(k, carried, 1), sums))
+    groups, rest = divmod(tile.depth, group)
     whole = groups // UNROLL * UNROLL
     sums = list(f.loop(0, whole, UNROLL, body, sums))
     a_at, b_at = f.at(a, whole * tile.a_depth * group, source), f.at(b, whole * tile.b_depth, "i32")
@@ -238,18 +244,13 @@ def _store(
             value = joined(vectors)
             if tile.ends:
                 placed = leaves.place(value, {row: number}, columns, valid)
-                value = in_memory(f, apply(f, epilogue, placed, lanes), epilogue.dtype)
+                value = apply(f, epilogue, placed, lanes)
             for column, one in zip(columns, value.split(), strict=True):
                 address = f.at(c, number * tile.c_row + column, output)
                 if valid < lanes:
                     f.masked_store(one, address, mask)
                 else:
                     f.store(one, address)
-
-
-def in_memory(f: Function, value: Value, dtype: DType) -> Value:
-    """A value as it is stored: a bool is a byte."""
-    return f.convert("zext", types.with_element(value.type, "i8"), value) if dtype is DType.BOOL else value
 
 
 def most_accumulators(target: Target) -> int:
