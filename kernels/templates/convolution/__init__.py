@@ -1,0 +1,1 @@
+"""Convolution: the problem, how operands are stored, and the ways to compute it."""

@@ -1,0 +1,139 @@
+"""Which direct candidates are worth trying, and a guess at their cycles that picks a good one without measuring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernels.target import Target
+from kernels.templates.convolution.direct import Direct, can_be_flat, can_split
+from kernels.templates.convolution.problem import Convolution
+from kernels.templates.convolution.stage import window
+from kernels.templates.convolution.steps import merged_groups, vector_groups
+from kernels.templates.grid import balanced, pieces
+
+LATENCY = 4.0  # cycles of a multiplication with addition
+CALL = 24.0  # cycles of entering and leaving a tile, its addresses included
+BLOCK_FLOPS = 12_000_000  # about 50 to 200 microseconds
+STAGED_FLOPS = 40_000_000  # a block that copies its window is larger, so that little is copied twice
+TRIED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A tile: rows and columns of pixels, vectors of channels."""
+
+    rows: int
+    columns: int
+    vectors: int
+
+
+def candidates(problem: Convolution, target: Target) -> tuple[Direct, ...]:
+    """Direct candidates, the likely best first."""
+    flat = can_be_flat(problem)
+    shapes = sorted(_shapes(problem, target, flat), key=lambda shape: cycles(problem, target, shape, flat))[:TRIED]
+    found = []
+    for shape in shapes:
+        found += _with_blocks(problem, target, shape, flat)
+    # All ways of the best shape come first, and then the best way of each other.
+    return tuple(dict.fromkeys(found))
+
+
+def most_products(target: Target) -> int:
+    """How many sums a tile may hold so that nothing spills: weights and a broadcast need registers too."""
+    return 28 if target.vector_registers >= 32 else 12
+
+
+def _shapes(problem: Convolution, target: Target, flat: bool) -> list[Shape]:
+    """Shapes whose sums, weights and a broadcast fit the registers; sizes that leave no small rest behind."""
+    most = most_products(target)
+    height, width = problem.output.size[1:]
+    if flat:
+        height, width = 1, height * width
+    total = sum(group.size * group.count for group in vector_groups(problem, target.lanes(), 1))
+    each = problem.output.block // target.lanes() if problem.output.order == "NCHWc" else 1
+    found = []
+    for vectors in range(1, min(total, 6) + 1):
+        if (vectors > each and vectors % each) or (vectors < each and each % vectors):
+            continue
+        pixels = min(most // vectors, target.vector_registers - 1 - vectors - 1)
+        for rows in range(1, min(height, 4) + 1):
+            if pixels < rows:
+                break
+            columns = -(-width // -(-width // (pixels // rows)))  # as many tiles, of even width
+            found.append(Shape(rows, columns, vectors))
+    return list(dict.fromkeys(found))
+
+
+def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> float:
+    """A guess at the cycles of one plane of one image.
+
+    Products take a port each, loads half a cycle, and a tile no less than the latency of its chains; narrow rests of
+    rows, columns and channels are tiles of their own, and as slow as their shape is.
+    """
+    per_cycle = 1.0 if target.vector_bytes == 64 else 2.0
+    height, width = problem.output.size[1:]
+    columns = balanced(height * width if flat else width, shape.columns)
+    rows = balanced(1 if flat else height, shape.rows)
+    taps = problem.kernel[0] * problem.kernel[1] * problem.kernel[2]
+    steps = problem.depth * merged_groups(problem) * taps
+    total = 0.0
+    for tall in rows:
+        for wide in columns:
+            for group in vector_groups(problem, target.lanes(), shape.vectors):
+                pixels = tall.size * wide.size
+                products = pixels * group.size / per_cycle
+                # A whole vector of weights takes a port for as long as two broadcasts where the data path is narrow.
+                loads = (pixels + group.size * (2 if target.vector_bytes == 64 else 1)) / 2
+                step = max(products, loads, LATENCY) + 0.03 * loads
+                total += tall.count * wide.count * group.count * (CALL + 2 * pixels * group.size + steps * step)
+    return total
+
+
+def _with_blocks(problem: Convolution, target: Target, shape: Shape, flat: bool) -> list[Direct]:
+    """The stretches of a block and the order of loops, for one shape of tile."""
+    height, width = problem.output.size[1:]
+    row_pieces = pieces(balanced(height * width, shape.columns) if flat else balanced(height, shape.rows))
+    groups = vector_groups(problem, target.lanes(), shape.vectors)
+    channel_pieces = pieces(groups)
+    taps = problem.kernel[0] * problem.kernel[1] * problem.kernel[2]
+    depth = problem.depth * merged_groups(problem)
+    weights = 4 * depth * taps * sum(group.size * group.count for group in groups) * target.lanes()  # bytes
+    pixels = shape.columns * (1 if flat else shape.rows * -(-width // shape.columns))
+    piece_flops = 2 * depth * taps * pixels * shape.vectors * target.lanes()
+    if weights > target.l2 // 2:
+        return _cold(problem, shape, flat, row_pieces, channel_pieces, piece_flops)
+    staged = not problem.has_halo
+    goal = STAGED_FLOPS if staged else BLOCK_FLOPS
+    channels = min(channel_pieces, max(1, goal // piece_flops)) if not staged else channel_pieces
+    rows = max(1, min(row_pieces, goal // max(1, piece_flops * channels)))
+    if staged:
+        while rows > 1 and window(problem, rows * (1 if flat else shape.rows), depth).elements * 4 > target.l2 // 2:
+            rows //= 2
+    rows = _even(row_pieces, rows)
+    inside = Direct(shape.rows, shape.columns, shape.vectors, rows, channels, 1, False, flat)
+    outside = Direct(shape.rows, shape.columns, shape.vectors, rows, channels, 1, True, flat)
+    tile = weights // channel_pieces
+    return [outside, inside] if rows > 1 and tile > target.l1 // 2 else [inside, outside]
+
+
+def _cold(
+    problem: Convolution, shape: Shape, flat: bool, row_pieces: int, channel_pieces: int, piece_flops: int
+) -> list[Direct]:
+    """Blocks that read each weight once: all rows by few channel tiles, with and without parts that are prefetched."""
+    rows = row_pieces
+    channels = max(1, min(channel_pieces, 2 * BLOCK_FLOPS // max(1, piece_flops * rows)))
+    channels = _even(channel_pieces, channels)
+    depth = problem.depth * merged_groups(problem)
+    found = []
+    for size in (64, 32, 16, 128):
+        if depth % size == 0 and depth // size >= 2 and can_split(problem, depth // size):
+            found.append(
+                Direct(shape.rows, shape.columns, shape.vectors, rows, channels, depth // size, True, flat)
+            )  # fmt: skip
+    found.append(Direct(shape.rows, shape.columns, shape.vectors, rows, channels, 1, True, flat))
+    return found
+
+
+def _even(total: int, most: int) -> int:
+    """A stretch of at most `most` pieces that cuts all pieces into stretches of nearly one size."""
+    return -(-total // -(-total // most))

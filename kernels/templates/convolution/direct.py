@@ -1,0 +1,411 @@
+"""Direct convolution: any kernel, strides, dilations, pads and groups, between any two orders of dims.
+
+A block is a stretch of row tiles by a stretch of channel tiles of one plane of one image. The input is read in place
+where it is stored with the zeros that are needed, and copied into scratch with them otherwise. Weights that outgrow the
+second cache are taken in parts along the input channels ("splits"): while all pixels of a block go over one part, the
+next one is asked for, and sums wait in scratch. An output in NCHW leaves through scratch, too, where it is turned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.kernel import Kernel, entry
+from kernels.llvm import types
+from kernels.llvm.function import Function, Number, Value
+from kernels.llvm.module import Module
+from kernels.target import Target
+from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution.planar import write_planar
+from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
+from kernels.templates.convolution.stage import window, write_stage
+from kernels.templates.convolution.steps import DirectPacking, chunks, merged_groups, vector_groups
+from kernels.templates.convolution.tile import Tile, write_tile
+from kernels.templates.epilogue import origins
+from kernels.templates.grid import Group, balanced, each_piece, pieces
+from kernels.tensor.expression import Buffer, Load, Variable
+
+_LINE = 64  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """Sizes that decide the speed of a direct convolution."""
+
+    rows: int  # of a tile of pixels
+    columns: int
+    vectors: int  # of output channels of a tile
+    row_stretch: int  # row tiles of a block; of flat pixels, tiles
+    channel_stretch: int  # channel tiles of a block
+    splits: int = 1  # parts of the input channels; sums wait in scratch between them
+    channels_outside: bool = False  # whether the loop over channel tiles is outside of that over row tiles
+    flat: bool = False  # whether the pixels of a plane are taken as one row
+
+    def __str__(self) -> str:
+        order = "channels, rows" if self.channels_outside else "rows, channels"
+        parts = f" in {self.splits} parts" if self.splits > 1 else ""
+        flat = " flat" if self.flat else ""
+        stretch = f"{self.row_stretch}x{self.channel_stretch}"
+        return f"direct {self.rows}x{self.columns}x{self.vectors}{flat} block {stretch} ({order}){parts}"
+
+
+def can_be_flat(problem: Convolution) -> bool:
+    """Whether a plane's pixels follow one another in the input, the output and all operands, and each sees only one."""
+    if problem.kernel != (1, 1, 1) or problem.strides != (1, 1, 1) or not problem.has_halo:
+        return False
+    _, _, _, row, column, _ = problem.variables
+    width = problem.output.size[2]
+    for layout in (problem.input, problem.output):
+        if layout.row_stride != width * layout.column_stride:
+            return False
+    for load in epilogue_loads(problem):
+        place = load.buffer.position(load.indices)
+        if place.factor(row) != width * place.factor(column):
+            return False
+    return True
+
+
+def epilogue_loads(problem: Convolution) -> list[Load]:
+    """The loads of the epilogue's operands."""
+    found, pending = [], [problem.epilogue.value]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Load) and node.buffer in problem.epilogue.buffers:
+            found.append(node)
+        pending += node.operands
+    return found
+
+
+def can_split(problem: Convolution, splits: int) -> bool:
+    """Whether the parts of the input channels all have the same pattern."""
+    depth = problem.depth * merged_groups(problem)
+    return problem.input.block > 1 and depth % splits == 0 and depth // splits % 16 == 0
+
+
+def build(problem: Convolution, candidate: Direct, target: Target, name: str = "convolution") -> Kernel:
+    """The kernel: operands "x", "weights", those of the epilogue, "y"."""
+    return _Builder(problem, candidate, target, name).kernel()
+
+
+class _Builder:
+    def __init__(self, problem: Convolution, candidate: Direct, target: Target, name: str) -> None:
+        self.problem, self.candidate, self.name = problem, candidate, name
+        self.lanes = target.lanes()
+        self.module = Module(target)
+        self.packing = DirectPacking(problem, self.lanes, candidate.vectors)
+        self.together = merged_groups(problem)
+        self.depth = problem.depth * self.together
+        self.width = problem.width * self.together
+        height, width = problem.output.size[1:]
+        self.columns = () if candidate.flat else balanced(width, candidate.columns)
+        self.rows = balanced(height * width, candidate.columns) if candidate.flat else balanced(height, candidate.rows)
+        self.channels = _split_last(
+            vector_groups(problem, self.lanes, candidate.vectors), self.packing.group_vectors * self.lanes - self.width
+        )
+        self.row_blocks = -(-pieces(self.rows) // candidate.row_stretch)
+        self.channel_blocks = -(-pieces(self.channels) // candidate.channel_stretch)
+        self.staged = not problem.has_halo
+        self.source = problem.input
+        if self.staged:
+            most = max(group.size for group in self.rows) * candidate.row_stretch
+            self.source = window(problem, most, self.depth)
+        self.steps = chunks(problem, self.source, self.depth // candidate.splits)
+        self.planar = problem.output.order == "NCHW" and problem.output.channels > 1
+        self.through_scratch = candidate.splits > 1 or self.planar
+
+    def kernel(self) -> Kernel:
+        problem = self.problem
+        operands = problem.operands(self.packing)
+        out = problem.output
+        groups = problem.groups // self.together
+        self.block_dims = (out.batch, out.size[0], groups, self.row_blocks, self.channel_blocks)
+        blocks = 1
+        for size in self.block_dims:
+            blocks *= size
+        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
+        return Kernel(
+            self.name,
+            self.module,
+            operands,
+            blocks,
+            scratch_bytes=self._staged_bytes() + self._sums_bytes(),
+            flops=problem.flops,
+            traffic=problem.traffic,
+            candidate=str(self.candidate),
+        )
+
+    def _staged_bytes(self) -> int:
+        return -(-self.source.elements * 4 // _LINE) * _LINE if self.staged else 0
+
+    def _sums_bytes(self) -> int:
+        """Scratch for the sums of one channel tile over all row tiles of a block (one tile's, where not split)."""
+        if not self.through_scratch:
+            return 0
+        widest = max(group.size for group in self.channels) * self.lanes * 4
+        return self._pixels_of_piece() * widest * (self.candidate.row_stretch if self.candidate.splits > 1 else 1)
+
+    def _pixels_of_piece(self) -> int:
+        rows = max(group.size for group in self.rows)
+        return rows if self.candidate.flat else rows * self.problem.output.size[2]
+
+    # -- the entry: which block, which window, and the loops -----------------------------------------------------------
+
+    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        problem, candidate = self.problem, self.candidate
+        image, plane, group, row_block, channel_block = unravel(f, block, self.block_dims)
+        rows = _stretch(f, row_block, candidate.row_stretch, pieces(self.rows), self.row_blocks)
+        channels = _stretch(f, channel_block, candidate.channel_stretch, pieces(self.channels), self.channel_blocks)
+        x = f.at(pointers[INPUT], f.mul(image, problem.input.image_stride))
+        x = f.at(x, f.mul(group, self._group_distance(problem.input, self.depth)))
+        first_row: Value = f.integer(0)
+        if self.staged:
+            first_row = self._first_row(f, rows[0])
+            self._stage(f, x, scratch, plane, first_row)
+            x = scratch
+        else:
+            place = [b - p for b, p in zip(problem.input.before, problem.pads, strict=True)]
+            start = f.mul(plane, problem.strides[0] * problem.input.plane_stride)
+            x = f.at(x, f.add(start, problem.input.position(0, 0, (place[0], place[1], place[2]))))
+        weights = f.at(pointers[WEIGHTS], f.mul(group, self.packing.group_elements))
+        sums = f.at(scratch, self._staged_bytes(), "i8") if self._staged_bytes() else scratch
+        self._at = (image, plane, group)
+        tile = _Place(pointers, x, weights, sums, first_row, rows[0])
+        if candidate.splits > 1:
+            self._channels_then_splits(f, tile, rows, channels)
+        elif candidate.channels_outside:
+            each_piece(
+                f, self.channels, *channels,
+                lambda c, v: each_piece(f, self.rows, *rows, lambda r, s: self._row(f, tile, r, s, c, v)),
+            )  # fmt: skip
+        else:
+            each_piece(
+                f, self.rows, *rows,
+                lambda r, s: each_piece(f, self.channels, *channels, lambda c, v: self._row(f, tile, r, s, c, v)),
+            )  # fmt: skip
+
+    def _group_distance(self, layout: Layout, channels: int) -> int:
+        """Elements between the first channels of two merged groups."""
+        return channels if layout.order == "NHWC" else channels // layout.block * layout.block_stride
+
+    def _first_row(self, f: Function, first: Number) -> Value:
+        """The output row that a block's first row tile begins at."""
+        if isinstance(first, int):
+            assert first == 0, "a lone block begins at the first row"
+            return f.integer(0)
+        row = f.integer(0)
+        for number, group in enumerate(self.rows):
+            here = f.add(f.mul(first, group.size), group.start - group.first * group.size)
+            row = here if number == 0 else f.select(f.compare("sge", first, f.integer(group.first)), here, row)
+        return row
+
+    def _stage(self, f: Function, x: Value, scratch: Value, plane: Value, first_row: Value) -> None:
+        problem = self.problem
+        function = write_stage(self.module, problem, self.source, prefix=self.name)
+        from_plane = f.add(f.mul(plane, problem.strides[0]), -problem.pads[0])
+        from_row = f.add(f.mul(first_row, problem.strides[1]), -problem.pads[1])
+        f.call(function, x, scratch, from_plane, from_row)
+
+    def _channels_then_splits(
+        self, f: Function, tile: _Place, rows: tuple[Number, Number], channels: tuple[Number, Number]
+    ) -> None:
+        last = self.candidate.splits - 1
+
+        def part(number: Number, group: Group, vector: Value, begins: bool, ends: bool) -> None:
+            each_piece(
+                f, self.rows, *rows,
+                lambda r, s: self._row(f, tile, r, s, group, vector, f.integer(number), begins=begins, ends=ends),
+            )  # fmt: skip
+
+        def all_parts(group: Group, vector: Value) -> None:
+            part(0, group, vector, True, False)
+            f.loop(1, last, 1, lambda number, _: part(number, group, vector, False, False))
+            part(last, group, vector, False, True)
+
+        each_piece(f, self.channels, *channels, all_parts)
+
+    # -- one row tile -------------------------------------------------------------------------------------------------
+
+    def _row(
+        self,
+        f: Function,
+        place: _Place,
+        group: Group,
+        start: Value,
+        channels: Group,
+        vector: Value,
+        part: Value | None = None,
+        *,
+        begins: bool = True,
+        ends: bool = True,
+    ) -> None:
+        """All tiles of one row piece (of flat pixels: the one tile) by one channel tile."""
+        part = part or f.integer(0)
+        if self.candidate.flat:
+            self._tile(f, place, 1, group.size, f.integer(0), start, channels, vector, part, begins, ends)
+        else:
+
+            def one(columns: Group, column: Value) -> None:
+                self._tile(
+                    f, place, group.size, columns.size, start, column, channels, vector, part, begins, ends
+                )  # fmt: skip
+
+            each_piece(f, self.columns, 0, pieces(self.columns), one)
+
+    def _tile(
+        self,
+        f: Function,
+        place: _Place,
+        rows: int,
+        columns: int,
+        row: Value,
+        column: Value,
+        channels: Group,
+        vector: Value,
+        part: Value,
+        begins: bool,
+        ends: bool,
+    ) -> None:
+        problem, source, candidate = self.problem, self.source, self.candidate
+        _, strides_row, strides_column = problem.strides
+        x = f.at(
+            place.x,
+            f.add(
+                f.mul(f.sub(row, place.first_row) if self.staged else row, strides_row * source.row_stride),
+                f.mul(column, strides_column * source.column_stride),
+            ),
+        )
+        x = f.at(x, f.mul(part, self._part_distance()))
+        size = channels.size * self.lanes
+        part_steps = self.packing.group_steps // candidate.splits
+        weights = f.at(
+            place.weights,
+            f.add(f.mul(vector, self.packing.group_steps * self.lanes), f.mul(part, part_steps * size)),
+        )
+        valid = self._valid(channels)
+        to_output = ends and not self.planar
+        tile = Tile(
+            rows, columns, valid, self.steps, begins, to_output, part_steps * size if candidate.splits > 1 else 0
+        )
+        name = (
+            f"{self.name}_{rows}x{columns}x{tile.vectors}_{sum(valid)}{'b' if begins else ''}{'e' if to_output else ''}"
+        )
+        if not self.module.has(name):
+            write_tile(self.module, problem, source, tile, name=name)
+        at = self._variables(f, row, column, vector)
+        y = self._output(f, place.pointers[OUTPUT], at)
+        sums = self._sums(f, place, row, column, channels)
+        operands = self._operands(f, place.pointers, at) if ends else ()
+        f.call(name, x, weights, y, sums, *(operands if to_output else ()))
+        if ends and self.planar:
+            turn = f"{name}_planar"
+            if not self.module.has(turn):
+                write_planar(self.module, problem, rows, columns, valid, name=turn)
+            f.call(turn, sums, y, *operands)
+
+    def _part_distance(self) -> int:
+        """Elements of the source between the first channels of two parts."""
+        if self.candidate.splits == 1:
+            return 0
+        channels = self.depth // self.candidate.splits
+        block, lane = divmod(channels, self.source.block)
+        return block * self.source.block_stride + lane
+
+    def _valid(self, channels: Group) -> tuple[int, ...]:
+        """Lanes that are channels, of each vector of a tile."""
+        first = channels.start + (channels.count - 1) * channels.size
+        left = [self.width - (first + number) * self.lanes for number in range(channels.size)]
+        return tuple(max(0, min(self.lanes, one)) for one in left)
+
+    def _variables(self, f: Function, row: Value, column: Value, vector: Value) -> dict[Variable, Value]:
+        """The epilogue's variables at a tile's first pixel and channel."""
+        image, plane, group = self._at
+        out = self.problem.output
+        first = f.mul(vector, self.lanes)
+        if out.order == "NHWC":
+            block, lane = f.integer(0), f.add(f.mul(group, self.width), first)
+        elif out.block == 1:
+            block, lane = f.add(f.mul(group, self.width), first), f.integer(0)
+        else:
+            inside = f.binary("udiv", first, f.integer(out.block))
+            lane = f.sub(first, f.mul(inside, out.block)) if self.lanes < out.block else f.integer(0)
+            block = f.add(f.mul(group, self.width // out.block), inside)
+        return dict(zip(self.problem.variables, (image, block, plane, row, column, lane), strict=True))
+
+    def _output(self, f: Function, base: Value, at: dict[Variable, Value]) -> Value:
+        load = self.problem.like_output(OUTPUT)
+        position = load.buffer.position(load.indices)
+        offset = f.integer(position.offset)
+        for variable, factor in position.terms:
+            offset = f.add(offset, f.mul(at[variable], factor))
+        return f.at(base, offset, types.scalar(self.problem.epilogue.dtype))
+
+    def _operands(self, f: Function, pointers: dict[str, Value], at: dict[Variable, Value]) -> tuple[Value, ...]:
+        buffers: Sequence[Buffer] = self.problem.epilogue.buffers
+        found = origins(f, self.problem.epilogue, pointers, at)
+        return tuple(found[buffer.name] for buffer in buffers)
+
+    def _sums(self, f: Function, place: _Place, row: Value, column: Value, channels: Group) -> Value:
+        """Where a tile's sums wait."""
+        if not self.through_scratch:
+            return place.sums
+        if self.candidate.splits == 1:
+            return place.sums
+        width = self.problem.output.size[2]
+        if self.candidate.flat:
+            first = self._first_pixel(f, place.first_piece)
+            pixel = f.sub(column, first)
+        else:
+            begin = place.first_row if self.staged else self._first_row(f, place.first_piece)
+            # A tile of several rows keeps its pixels together: whole row pieces first, then columns of one piece.
+            rows = max(group.size for group in self.rows)
+            pixel = f.add(f.mul(f.sub(row, begin), width), f.mul(column, rows))
+        return f.at(place.sums, f.mul(pixel, max(group.size for group in self.channels) * self.lanes))
+
+    def _first_pixel(self, f: Function, first: Number) -> Value:
+        return self._first_row(f, first)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What all tiles of a block share."""
+
+    pointers: dict[str, Value]
+    x: Value  # what the first output sees first; with a copy: of the block, otherwise of the plane
+    weights: Value  # of the group
+    sums: Value
+    first_row: Value
+    first_piece: Number
+
+
+def unravel(f: Function, number: Value, dims: Sequence[int]) -> tuple[Value, ...]:
+    """The indices of a number in row-major order."""
+    found: list[Value] = []
+    for size in reversed(dims[1:]):
+        if size == 1:
+            found.append(f.integer(0))
+            continue
+        quotient = f.binary("udiv", number, f.integer(size))
+        found.append(f.sub(number, f.mul(quotient, size)))
+        number = quotient
+    found.append(f.integer(0) if dims[0] == 1 else number)
+    return tuple(reversed(found))
+
+
+def _stretch(f: Function, block: Value, stretch: int, total: int, blocks: int) -> tuple[Number, Number]:
+    """The first piece of a block, and the one after its last."""
+    if blocks == 1:
+        return 0, total
+    first = f.mul(block, stretch)
+    last = f.add(first, stretch)
+    return first, last if total % stretch == 0 else f.minimum(last, f.integer(total))
+
+
+def _split_last(groups: tuple[Group, ...], rest: int) -> tuple[Group, ...]:
+    """The groups with the last piece alone where its lanes are not all channels."""
+    last = groups[-1]
+    if not rest or last.count == 1:
+        return groups
+    head = Group(last.size, last.count - 1, last.first, last.start)
+    tail = Group(last.size, 1, last.first + last.count - 1, last.start + (last.count - 1) * last.size)
+    return (*groups[:-1], head, tail)

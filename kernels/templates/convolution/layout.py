@@ -1,0 +1,130 @@
+"""How images are stored: order of dims, blocks of channels, and zeros around each image.
+
+All three orders are one form: channels come in blocks of `block`, and the channels of a block lie side by side at each
+pixel. NCHW has blocks of one channel, NHWC one block of all channels, NCHWc blocks of a multiple of a vector. Rows and
+columns of zeros around the image (the halo) spare its reader every question about borders; writers fill the inside
+only. In NCHWc the channels that fill up the last block are zero too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.dtype import DType
+from kernels.errors import KernelsError
+from kernels.tensor.expression import Buffer
+
+Order = Literal["NCHW", "NHWC", "NCHWc"]
+Triple = tuple[int, int, int]
+
+
+class InvalidLayout(KernelsError):
+    """Dims or blocks that no image can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Images of (depth,) height and width with channels; a depth of 1 is a plane."""
+
+    batch: int
+    channels: int
+    size: Triple  # depth, height, width
+    order: Order = "NCHW"
+    block: int = 0  # channels side by side at a pixel; given for NCHWc only, filled in for the others
+    before: Triple = (0, 0, 0)  # zeros stored before the first plane, row, column
+    after: Triple = (0, 0, 0)  # and after the last
+
+    def __post_init__(self) -> None:
+        natural = {"NCHW": 1, "NHWC": self.channels}.get(self.order, self.block)
+        if self.block not in (0, natural) or natural < 1:
+            raise InvalidLayout(f"{self.order} of {self.channels} channels cannot have blocks of {self.block} channels")
+        if min(self.batch, self.channels, *self.size) < 1 or min(*self.before, *self.after) < 0:
+            raise InvalidLayout(f"an image needs positive dims and no negative halo: {self}")
+        object.__setattr__(self, "block", natural)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of channels of one image."""
+        return -(-self.channels // self.block)
+
+    @property
+    def stored(self) -> Triple:
+        """Planes, rows and columns with the halo."""
+        depth, height, width = (b + s + a for b, s, a in zip(self.before, self.size, self.after, strict=True))
+        return depth, height, width
+
+    @property
+    def column_stride(self) -> int:
+        """Elements from one column to the next."""
+        return self.block
+
+    @property
+    def row_stride(self) -> int:
+        """Elements from one row to the next."""
+        return self.stored[2] * self.block
+
+    @property
+    def plane_stride(self) -> int:
+        """Elements from one plane to the next."""
+        return self.stored[1] * self.row_stride
+
+    @property
+    def block_stride(self) -> int:
+        """Elements from one block of channels to the next."""
+        return self.stored[0] * self.plane_stride
+
+    @property
+    def image_stride(self) -> int:
+        """Elements from one image to the next."""
+        return self.blocks * self.block_stride
+
+    @property
+    def elements(self) -> int:
+        """Elements of the storage."""
+        return self.batch * self.image_stride
+
+    @property
+    def origin(self) -> int:
+        """Elements before the first pixel of the first image."""
+        return self.position(0, 0, self.before)
+
+    def position(self, image: int, channel: int, place: Triple) -> int:
+        """Elements before a channel of a stored pixel; `place` counts the halo."""
+        block, lane = divmod(channel, self.block)
+        return (
+            image * self.image_stride
+            + block * self.block_stride
+            + place[0] * self.plane_stride
+            + place[1] * self.row_stride
+            + place[2] * self.column_stride
+            + lane
+        )
+
+    def buffer(self, name: str, dtype: DType = DType.F32) -> Buffer:
+        """The inside, with dims (image, block, plane, row, column, lane)."""
+        return Buffer(
+            name,
+            dtype,
+            (self.batch, self.blocks, *self.size, self.block),
+            (self.image_stride, self.block_stride, self.plane_stride, self.row_stride, self.column_stride, 1),
+            self.origin,
+        )
+
+    def store(self, images: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """Images of shape (batch, channels, [depth,] [height,] width) as the flat storage, zeros included."""
+        whole = np.zeros((self.batch, self.blocks * self.block, *self.size), images.dtype)
+        whole[:, : self.channels] = images.reshape(self.batch, self.channels, *self.size)
+        blocked = whole.reshape(self.batch, self.blocks, self.block, *self.size).transpose(0, 1, 3, 4, 5, 2)
+        halo = tuple(zip(self.before, self.after, strict=True))
+        return np.pad(blocked, ((0, 0), (0, 0), *halo, (0, 0))).reshape(-1)
+
+    def read(self, storage: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """The images in a flat storage, of shape (batch, channels, depth, height, width)."""
+        blocked = storage[: self.elements].reshape(self.batch, self.blocks, *self.stored, self.block)
+        inside = tuple(slice(b, b + s) for b, s in zip(self.before, self.size, strict=True))
+        taken = blocked[(slice(None), slice(None), *inside)].transpose(0, 1, 5, 2, 3, 4)
+        return taken.reshape(self.batch, self.blocks * self.block, *self.size)[:, : self.channels]

@@ -1,0 +1,84 @@
+"""Applying the epilogue to accumulated vectors of channels and storing them where a layout has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernels.llvm import types
+from kernels.llvm.emission import emit
+from kernels.llvm.function import Function, Value, joined
+from kernels.templates.convolution.problem import Convolution
+from kernels.templates.epilogue import TileLeaves
+from kernels.tensor.expression import Index, Load
+
+TOGETHER = 4  # vectors that an epilogue works on at a time, so that their latencies overlap
+
+
+class SeveralLeaves:
+    """Leaves of several vectors at different places of a tile, one part of a value for each."""
+
+    def __init__(self, leaves: Sequence[TileLeaves]) -> None:
+        self._leaves = tuple(leaves)
+
+    def load(self, load: Load) -> Value:
+        """The value of a leaf at every place."""
+        return joined([one.load(load) for one in self._leaves])
+
+    def position(self, index: Index) -> Value:
+        """As the leaves have it."""
+        return self._leaves[0].position(index)
+
+
+def store_pixels(
+    f: Function,
+    problem: Convolution,
+    leaves: TileLeaves,
+    y: Value,
+    pixels: Sequence[tuple[int, int]],
+    sums: Sequence[Value],
+    valid: Sequence[int],
+) -> None:
+    """Store one value per pixel (row, column of the tile) with a part per vector of channels.
+
+    `y` is the output at the tile's first pixel and channel; a vector has `valid` lanes that are channels. In blocked
+    layouts the lanes after them are the zeros that fill up a block; in others they belong to somebody else.
+    """
+    layout, lanes = problem.output, f.module.target.lanes()
+    _, block, _, row, column, _ = problem.variables
+    element = types.scalar(problem.epilogue.dtype)
+    jobs = [
+        (pixel, vector, part)
+        for pixel, total in zip(pixels, sums, strict=True)
+        for vector, part in enumerate(total.split())
+        if valid[vector] or layout.order == "NCHWc"
+    ]
+    for first in range(0, len(jobs), TOGETHER):
+        some = jobs[first : first + TOGETHER]
+        placed = []
+        for (r, c), vector, part in some:
+            blocks, lane = divmod(vector * lanes, layout.block)
+            placed.append(leaves.place(part, {row: r, column: c, block: blocks}, [lane], valid[vector]))
+        made = apply_several(f, problem, placed, lanes)
+        for ((r, c), vector, _), one in zip(some, made, strict=True):
+            blocks, lane = divmod(vector * lanes, layout.block)
+            place = blocks * layout.block_stride + r * layout.row_stride + c * layout.column_stride + lane
+            _store(f, one, f.at(y, place, element), valid[vector], whole=layout.order == "NCHWc")
+
+
+def apply_several(f: Function, problem: Convolution, placed: Sequence[TileLeaves], lanes: int) -> list[Value]:
+    """The epilogue's value at every place, computed side by side."""
+    found = emit(f, problem.epilogue.value, lanes, SeveralLeaves(placed))
+    parts = found.split()
+    return list(parts) if len(parts) == len(placed) else list(parts) * len(placed)
+
+
+def _store(f: Function, value: Value, address: Value, valid: int, *, whole: bool) -> None:
+    lanes = types.lanes(value.type)
+    if valid == lanes:
+        f.store(value, address)
+        return
+    mask = f.first_lanes(valid, lanes)
+    if whole:
+        f.store(f.select(mask, value, f.number(value.type, 0)), address)
+    else:
+        f.masked_store(value, address, mask)

@@ -1,0 +1,142 @@
+"""The register tile of direct convolution: pixels by vectors of output channels, accumulated over all steps.
+
+A step loads one vector of weights per vector of channels, and broadcasts one input element per pixel from a constant
+distance. The layout decides only the distances, so one tile serves NCHW, NHWC and NCHWc. Sums may begin at zero or go
+on from scratch, and end there or in the output, after the epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.llvm import types
+from kernels.llvm.function import Function, Parameter, Value, joined
+from kernels.llvm.module import Module
+from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution.problem import Convolution
+from kernels.templates.convolution.steps import Chunks, distance
+from kernels.templates.convolution.store import store_pixels
+from kernels.templates.epilogue import TileLeaves
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A shape of tile: `rows` x `columns` pixels of the output by as many vectors as `valid` has numbers."""
+
+    rows: int
+    columns: int
+    valid: tuple[int, ...]  # lanes of each vector that are channels
+    steps: tuple[Chunks, ...]
+    begins: bool = True  # sums start at zero; otherwise they go on from scratch
+    ends: bool = True  # the epilogue is applied and the output written; otherwise sums go to scratch
+    prefetch: int = 0  # floats of weights ahead that are asked for; 0: none
+
+    @property
+    def pixels(self) -> int:
+        """Pixels."""
+        return self.rows * self.columns
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of channels."""
+        return len(self.valid)
+
+
+def write_tile(module: Module, problem: Convolution, source: Layout, tile: Tile, *, name: str) -> str:
+    """Write f(x, weights, y, sums, operands of the epilogue...) and return its name; pointers are at the tile."""
+    buffers = problem.epilogue.buffers if tile.ends else ()
+    f = Function(
+        module,
+        name,
+        (
+            Parameter("x", "ptr", "noalias nocapture readonly"),
+            Parameter("weights", "ptr", "noalias nocapture readonly"),
+            Parameter("y", "ptr", "nocapture"),
+            Parameter("sums", "ptr", "noalias nocapture"),
+            *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+        ),
+    )
+    lanes = module.target.lanes()
+    kind = types.vector("float", lanes)
+    sums = _initial(f, tile, kind, lanes)
+    weights = f.parameter("weights")
+    for number, group in enumerate(tile.steps):
+        sums = _accumulate(f, problem, source, tile, group, weights, sums, f"{name}_table{number}")
+        weights = f.at(weights, group.steps * tile.vectors * lanes)
+    if tile.ends:
+        pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
+        leaves = TileLeaves(f, pointers, problem.variables[5], lanes)
+        pixels = [(row, column) for row in range(tile.rows) for column in range(tile.columns)]
+        store_pixels(f, problem, leaves, f.parameter("y"), pixels, sums, tile.valid)
+    else:
+        for pixel, total in enumerate(sums):
+            for position, part in enumerate(total.split()):
+                f.store(part, _sum_place(f, tile, pixel, position, lanes), align=4 * lanes)
+    f.finish()
+    return name
+
+
+def _sum_place(f: Function, tile: Tile, pixel: int, position: int, lanes: int) -> Value:
+    return f.at(f.parameter("sums"), (pixel * tile.vectors + position) * lanes)
+
+
+def _initial(f: Function, tile: Tile, kind: str, lanes: int) -> list[Value]:
+    """One value per pixel, a part per vector of channels."""
+    if tile.begins:
+        zero = f.number(kind, 0)
+        return [joined([zero] * tile.vectors) for _ in range(tile.pixels)]
+    return [
+        joined([f.load(kind, _sum_place(f, tile, pixel, v, lanes), align=4 * lanes) for v in range(tile.vectors)])
+        for pixel in range(tile.pixels)
+    ]
+
+
+def _accumulate(
+    f: Function,
+    problem: Convolution,
+    source: Layout,
+    tile: Tile,
+    group: Chunks,
+    weights: Value,
+    sums: list[Value],
+    table: str,
+) -> list[Value]:
+    """The loop over the chunks of one pattern."""
+    lanes = f.module.target.lanes()
+    kind = types.vector("float", lanes)
+    x = f.parameter("x")
+    starts = [distance(problem, source, start) for start in group.starts]
+    inner = [distance(problem, source, step) for step in group.inner]
+    pixels = [
+        row * problem.strides[1] * source.row_stride + column * problem.strides[2] * source.column_stride
+        for row in range(tile.rows)
+        for column in range(tile.columns)
+    ]
+    width = tile.vectors * lanes
+
+    def chunk(at: Value, weights_at: Value, carried: Sequence[Value]) -> list[Value]:
+        found = list(carried)
+        for number, step in enumerate(inner):
+            vectors = []
+            for vector in range(tile.vectors):
+                address = f.at(weights_at, number * width + vector * lanes)
+                vectors.append(f.load(kind, address, align=4 * lanes))
+                if tile.prefetch:
+                    f.prefetch(f.at(address, tile.prefetch), locality=2)
+            right = joined(vectors)
+            for place, pixel in enumerate(pixels):
+                left = f.splat(f.load("float", f.at(at, pixel + step)), lanes)
+                found[place] = f.fma(left, right, found[place])
+        return found
+
+    if len(starts) == 1:
+        return chunk(f.at(x, starts[0]), weights, sums)
+    entries = f.module.constant(table, "i32", [str(start) for start in starts])
+
+    def body(number: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
+        entry = f.at(Value((entries,), "ptr"), number, "i32")
+        at = f.at(x, f.convert("sext", "i64", f.load("i32", entry)))
+        return chunk(at, f.at(weights, f.mul(number, len(inner) * width)), carried)
+
+    return list(f.loop(0, len(starts), 1, body, sums))

@@ -1,0 +1,151 @@
+"""Direct convolution against its definition in float64: every order of dims, stride, dilation, pad and group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.llvm.compile import assembly, spills
+from kernels.target import aarch64, host, x86_64_v3, x86_64_v4
+from kernels.templates.convolution.choose import candidates
+from kernels.templates.convolution.direct import Direct, build
+from kernels.templates.convolution.layout import Layout, Order
+from kernels.templates.convolution.problem import Convolution, InvalidConvolution, convolution, output_size
+from kernels.tensor.expression import Buffer, clip, relu, silu
+from tests.kernels.templates.convolution.oracle import run, sample
+
+# Sums of at most a few thousand products near 1/sqrt(n): float32 keeps 6e-8 of each, errors grow as sqrt(n).
+TOLERANCE = 2e-5
+ORDERS: tuple[Order, ...] = ("NCHW", "NHWC", "NCHWc")
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Convolution:
+    rank = draw(st.sampled_from((1, 2, 2, 2, 3)))
+
+    def some(low: int, high: int) -> tuple[int, ...]:
+        return tuple(draw(st.integers(low, high)) for _ in range(rank))
+
+    def whole(numbers: tuple[int, ...], otherwise: int) -> tuple[int, int, int]:
+        a, b, c = (*(otherwise,) * (3 - rank), *numbers)
+        return a, b, c
+
+    groups = draw(st.sampled_from((1, 1, 1, 2, 3, 4)))
+    depth, width = draw(st.integers(1, 20)), draw(st.integers(1, 40 // groups))
+    kernel, strides, dilations = whole(some(1, 4), 1), whole(some(1, 3), 1), whole(some(1, 2), 1)
+    before, after = whole(some(0, 3), 0), whole(some(0, 3), 0)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    least = [max(1, r - b - a) for r, b, a in zip(reach, before, after, strict=True)]
+    size = whole(tuple(low + draw(st.integers(0, 9)) for low in least[3 - rank :]), 1)
+    batch = draw(st.integers(1, 2))
+    orders = draw(st.sampled_from(ORDERS)), draw(st.sampled_from(ORDERS))
+    halo = (before, after) if draw(st.booleans()) else ((0, 0, 0), (0, 0, 0))
+    rim = whole(some(0, 1), 0)
+    block = {order: 16 if order == "NCHWc" else 0 for order in ORDERS}
+    out = output_size(size, kernel, strides, dilations, before, after)
+    return Convolution(
+        Layout(batch, depth * groups, size, orders[0], block[orders[0]], *halo),
+        Layout(batch, width * groups, out, orders[1], block[orders[1]], rim, rim),
+        kernel, strides, dilations, before, groups,
+    )  # fmt: skip
+
+
+@given(problems(), st.integers(0, 9), st.sampled_from((host(), x86_64_v3())))
+@settings(deadline=None, max_examples=60)
+def test_any_convolution_is_what_its_definition_says(problem, number, target):
+    taken = sample(problem)
+    found = candidates(problem, target)
+    kernel = build(problem, found[number % len(found)], target)
+    np.testing.assert_allclose(run(kernel, taken), taken.expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("halo", (0, 1))
+def test_bias_residual_and_activation_are_applied_where_the_sums_end(order, halo):
+    problem = convolution(2, 20, 24, (7, 9), (3, 3), pads=(1, 1, 1, 1), order=order, halo=halo, output_halo=1)
+    bias, residual = problem.bias(), problem.like_output("residual")
+    problem = problem.with_epilogue(lambda sums: silu(sums + bias) + residual)
+    taken, generator = sample(problem), np.random.default_rng(1)
+    numbers = generator.standard_normal(24).astype(np.float32)
+    other = generator.standard_normal((2, 24, 1, 7, 9)).astype(np.float32)
+    kernel = build(problem, candidates(problem, host())[0], host())
+    found = run(kernel, taken, {"bias": numbers, "residual": problem.output.store(other)})
+    sums = taken.expected + numbers[:, None, None, None]
+    np.testing.assert_allclose(found, sums / (1 + np.exp(-sums)) + other, atol=TOLERANCE)
+
+
+def test_a_factor_per_image_and_channel_can_be_applied():
+    problem = convolution(2, 16, 32, (5, 5), (1, 1), order="NCHWc")
+    image, block, _, _, _, lane = problem.variables
+    scale = Buffer("scale", problem.epilogue.dtype, (2, 2, 16))[image, block, lane]
+    problem = problem.with_epilogue(lambda sums: clip(sums * scale, -0.5, 0.5))
+    taken = sample(problem)
+    factors = np.random.default_rng(2).standard_normal((2, 32)).astype(np.float32)
+    found = run(build(problem, candidates(problem, host())[0], host()), taken, {"scale": factors})
+    np.testing.assert_allclose(
+        found, np.clip(taken.expected * factors[..., None, None, None], -0.5, 0.5), atol=TOLERANCE
+    )
+
+
+@pytest.mark.parametrize("kernel", (1, 3))
+@pytest.mark.parametrize("halo", (0, 1))
+def test_weights_taken_in_parts_give_the_same_sums(kernel, halo):
+    pad = kernel // 2
+    problem = convolution(1, 64, 48, (7, 7), (kernel, kernel), pads=(pad,) * 4, order="NCHWc", halo=halo)
+    problem = problem.with_epilogue(relu)
+    taken = sample(problem)
+    for rows, columns, stretch in ((1, 7, 7), (2, 3, 2), (1, 4, 3)):
+        candidate = Direct(rows, columns, 2 if kernel == 1 else 1, stretch, 2, splits=4, channels_outside=True)
+        found = run(build(problem, candidate, host()), taken)
+        np.testing.assert_allclose(found, np.maximum(taken.expected, 0), atol=TOLERANCE)
+
+
+def test_flat_pixels_give_the_same_sums_as_rows():
+    problem = convolution(2, 32, 32, (5, 7), (1, 1), order="NCHWc")
+    taken = sample(problem)
+    for splits in (1, 2):
+        found = run(build(problem, Direct(1, 6, 2, 2, 1, splits, True, flat=True), host()), taken)
+        np.testing.assert_allclose(found, taken.expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("target", (x86_64_v4(), x86_64_v3(), aarch64()), ids=lambda target: target.cpu)
+def test_no_candidate_keeps_sums_on_the_stack(target):
+    shapes = (
+        convolution(1, 64, 64, (14, 14), (3, 3), pads=(1, 1, 1, 1), order="NCHWc", halo=1),
+        convolution(1, 64, 64, (7, 7), (1, 1), order="NCHWc"),
+        convolution(1, 3, 64, (30, 30), (7, 7), pads=(3, 3, 3, 3), strides=(2, 2), output_order="NCHWc"),
+    )
+    for problem in shapes:
+        for candidate in candidates(problem, target):
+            text = build(problem, candidate, target).module.text()
+            # A call's own saved registers are scalars; sums on the stack come by the hundred.
+            assert spills(assembly(text, target)) <= 8, f"{candidate}"
+
+
+def test_channels_that_do_not_divide_are_refused():
+    with pytest.raises(InvalidConvolution, match="6 channels to 9 cannot be split into 4 groups"):
+        convolution(1, 6, 9, (5, 5), (3, 3), groups=4)
+
+
+def test_a_kernel_larger_than_its_input_is_refused():
+    with pytest.raises(InvalidConvolution, match="sees nothing whole"):
+        convolution(1, 6, 9, (2, 2), (3, 3))
+
+
+def test_a_layout_stores_and_reads_back():
+    images = np.arange(2 * 5 * 1 * 3 * 4, dtype=np.float32).reshape(2, 5, 1, 3, 4)
+    for layout in (
+        Layout(2, 5, (1, 3, 4), "NCHWc", 4, (0, 1, 2), (0, 3, 0)),
+        Layout(2, 5, (1, 3, 4), "NHWC", 0, (0, 1, 0), (0, 0, 1)),
+        Layout(2, 5, (1, 3, 4)),
+    ):
+        stored = layout.store(images)
+        assert stored.size == layout.elements and np.count_nonzero(stored) == np.count_nonzero(images)
+        np.testing.assert_array_equal(layout.read(stored), images)
+        at = layout.position(1, 4, (layout.before[0], layout.before[1] + 2, layout.before[2] + 3))
+        assert stored[at] == images[1, 4, 0, 2, 3]
+    assert replace(Layout(1, 8, (1, 2, 2)), order="NHWC", block=8).block == 8
