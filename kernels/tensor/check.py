@@ -5,8 +5,6 @@ from __future__ import annotations
 from kernels.dtype import DType
 from kernels.tensor.expression import (
     Binary,
-    Cast,
-    Compare,
     Expression,
     Index,
     InvalidExpression,
@@ -55,24 +53,34 @@ def check_types(value: Expression) -> None:
                     raise InvalidExpression("a reduction inside an expression: give it a stage of its own")
 
 
-def check_loads(value: Expression, facts: Facts = ()) -> None:
+def check_loads(value: Expression) -> None:
     """Raises InvalidExpression for a load that may lie outside its buffer where no Select keeps it inside."""
-    match value:
-        case Load(buffer, indices):
-            for dim, (one, size) in enumerate(zip(indices, buffer.shape, strict=True)):
-                if not holds(one, facts) or not holds(one * -1 + (size - 1), facts):
-                    low, high = bounds(one)
-                    raise InvalidExpression(
-                        f"'{buffer.name}' has {size} elements in dim {dim} and is read from {low} to {high}: "
-                        f"guard the load with a Select on the index"
-                    )
-        case Select(condition, yes, no):
-            check_loads(condition, facts)
-            check_loads(yes, facts + facts_of(condition))
-            check_loads(no, facts + facts_of(condition, False))
-        case Unary() | Binary() | Compare() | Cast() | Reduce():
-            for operand in value.operands:
-                check_loads(operand, facts)
+    pending: list[tuple[Expression, Facts]] = [(value, ())]
+    seen: set[tuple[int, Facts]] = set()
+    while pending:
+        node, facts = pending.pop()
+        if (id(node), facts) in seen:
+            continue
+        seen.add((id(node), facts))
+        match node:
+            case Load():
+                _check_load(node, facts)
+            case Select(condition, yes, no):
+                pending += [(condition, facts), (yes, facts + facts_of(condition))]
+                pending.append((no, facts + facts_of(condition, False)))
+            case _:
+                pending += [(operand, facts) for operand in node.operands]
+
+
+def _check_load(load: Load, facts: Facts) -> None:
+    buffer = load.buffer
+    for dim, (one, size) in enumerate(zip(load.indices, buffer.shape, strict=True)):
+        if not holds(one, facts) or not holds(one * -1 + (size - 1), facts):
+            low, high = bounds(one)
+            raise InvalidExpression(
+                f"'{buffer.name}' has {size} elements in dim {dim} and is read from {low} to {high}: "
+                f"guard the load with a Select on the index"
+            )
 
 
 def check_variables(value: Expression, known: frozenset[Variable]) -> None:

@@ -29,6 +29,7 @@ from kernels.tensor.expression import (
 )
 from kernels.tensor.program import Program, Stage
 from kernels.tensor.storage import Array
+from kernels.tensor.traverse import postorder
 
 
 class InvalidInput(KernelsError):
@@ -98,6 +99,16 @@ def _index(one: Index, grid: Mapping[Variable, Array]) -> Array:
 
 
 def _evaluate(value: Expression, arrays: Mapping[str, Array], grid: Mapping[Variable, Array]) -> Array:
+    values: dict[int, Array] = {}
+    for node in postorder(value):
+        operands = [values[id(operand)] for operand in node.operands]
+        values[id(node)] = _node(node, operands, arrays, grid)
+    return values[id(value)]
+
+
+def _node(
+    value: Expression, operands: list[Array], arrays: Mapping[str, Array], grid: Mapping[Variable, Array]
+) -> Array:
     match value:
         case Number(constant, kind):
             return scalars.number(constant, kind)
@@ -106,17 +117,15 @@ def _evaluate(value: Expression, arrays: Mapping[str, Array], grid: Mapping[Vari
         case Load(buffer, indices):
             return _load(buffer, [_index(one, grid) for one in indices], arrays[buffer.name])
         case Unary(op, operand):
-            return scalars.unary(op, _evaluate(operand, arrays, grid), operand.dtype)
-        case Binary(op, left, right):
-            a, b = _evaluate(left, arrays, grid), _evaluate(right, arrays, grid)
-            return scalars.binary(op, a, b, left.dtype)
-        case Compare(op, left, right):
-            return scalars.compare(op, _evaluate(left, arrays, grid), _evaluate(right, arrays, grid))
-        case Select(condition, yes, no):
-            chosen = _evaluate(condition, arrays, grid)
-            return np.where(chosen, _evaluate(yes, arrays, grid), _evaluate(no, arrays, grid))
+            return scalars.unary(op, operands[0], operand.dtype)
+        case Binary(op, left, _):
+            return scalars.binary(op, operands[0], operands[1], left.dtype)
+        case Compare(op, _, _):
+            return scalars.compare(op, operands[0], operands[1])
+        case Select():
+            return np.where(operands[0], operands[1], operands[2])
         case Cast(kind, operand):
-            return scalars.cast(_evaluate(operand, arrays, grid), operand.dtype, kind)
+            return scalars.cast(operands[0], operand.dtype, kind)
         case Reduce():
             raise KernelsError("a reduction inside an expression: give it a stage of its own")
     raise AssertionError(f"no rule for {type(value).__name__}")

@@ -1,4 +1,7 @@
-"""Walks over expressions: which loads and variables they have, and rebuilding them with parts replaced."""
+"""Walks over expressions: which loads and variables they have, and rebuilding them with parts replaced.
+
+Expressions are graphs: an operand that is used twice may be one object. Every walk visits it once, at any depth.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,34 @@ from kernels.tensor.expression import (
 
 
 def nodes(value: Expression) -> Iterator[Expression]:
-    """Every node, parents first."""
-    yield value
-    for operand in value.operands:
-        yield from nodes(operand)
+    """Every node once, parents before the operands that only they use."""
+    pending, seen = [value], {id(value)}
+    while pending:
+        node = pending.pop()
+        yield node
+        for operand in reversed(node.operands):
+            if id(operand) not in seen:
+                seen.add(id(operand))
+                pending.append(operand)
+
+
+def postorder(value: Expression) -> Iterator[Expression]:
+    """Every node once, operands first."""
+    pending, done = [value], set[int]()
+    while pending:
+        node = pending[-1]
+        missing = [operand for operand in node.operands if id(operand) not in done]
+        if missing:
+            pending += reversed(missing)
+            continue
+        pending.pop()
+        if id(node) not in done:
+            done.add(id(node))
+            yield node
 
 
 def loads(value: Expression) -> Iterator[Load]:
-    """Every load, from left to right, repeated ones again."""
+    """Every load, from left to right."""
     return (node for node in nodes(value) if isinstance(node, Load))
 
 
@@ -44,9 +67,17 @@ def variables(value: Expression) -> frozenset[Variable]:
 
 def rebuild(value: Expression, leaf: Callable[[Expression], Expression]) -> Expression:
     """The expression with `leaf` applied to every Number, Position and Load; unchanged parts are the same objects."""
-    if not value.operands:
-        return leaf(value)
-    operands = tuple(rebuild(operand, leaf) for operand in value.operands)
+    made: dict[int, Expression] = {}
+    for node in postorder(value):
+        if node.operands:
+            made[id(node)] = with_operands(node, tuple(made[id(operand)] for operand in node.operands))
+        else:
+            made[id(node)] = leaf(node)
+    return made[id(value)]
+
+
+def with_operands(value: Expression, operands: tuple[Expression, ...]) -> Expression:
+    """The same operation on other operands; itself where they are the same objects."""
     if all(new is old for new, old in zip(operands, value.operands, strict=True)):
         return value
     match value:

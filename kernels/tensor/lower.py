@@ -1,0 +1,312 @@
+"""A scheduled nest as machine code: one kernel whose blocks are the iterations of the parallel loops.
+
+Temporaries without dims, and those that are accessed lane by lane, live in registers; the others in the worker's
+scratch memory. What does not change in a loop is computed before it: the parts of addresses, and whole subexpressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from kernels.dtype import DType
+from kernels.kernel import Kernel, Operand, entry
+from kernels.llvm import types
+from kernels.llvm.emission import emit
+from kernels.llvm.function import Function, Value
+from kernels.llvm.module import Module
+from kernels.target import Target
+from kernels.tensor.expression import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Expression,
+    Load,
+    Number,
+    Position,
+    ReduceOp,
+    Unary,
+    Variable,
+)
+from kernels.tensor.nest import (
+    Accumulate,
+    Allocate,
+    Loop,
+    Nest,
+    Node,
+    Statement,
+    Store,
+    allocated,
+    edit,
+    statements,
+    walk,
+    written,
+)
+from kernels.tensor.ranges import holds
+from kernels.tensor.storage import extent
+from kernels.tensor.traverse import loads, nodes, postorder, with_operands
+from kernels.tensor.vectors import OUTSIDE, Elements, lanes_of, register_names, widest_lanes
+
+_ALIGNMENT = 64  # bytes
+_COMBINE: dict[ReduceOp, BinaryOp] = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Nodes that become `blocks` blocks: the iterations of `loops`, or one block where there are none."""
+
+    loops: tuple[Loop, ...]
+    body: tuple[Node, ...]
+
+    @property
+    def blocks(self) -> int:
+        return prod(loop.variable.extent for loop in self.loops)
+
+
+def lower(nest: Nest, target: Target, name: str | None = None) -> Kernel:
+    """A kernel that computes the nest's program; its operands are the program's inputs and outputs, by name."""
+    program = nest.program
+    name = name or program.name
+    module = Module(target)
+    buffers = (*program.inputs, *program.outputs)
+    vectorized = {
+        node.name: node.variable for node in walk(nest.body) if isinstance(node, Loop) and node.kind == "vectorized"
+    }
+    registers = register_names(nest, vectorized)
+    scratch: dict[str, int] = {}
+    size = 0
+    for node in walk(nest.body):
+        if isinstance(node, Allocate) and node.buffer.name not in registers:
+            scratch[node.buffer.name] = size
+            size += -(-extent(node.buffer) * node.buffer.dtype.bytes // _ALIGNMENT) * _ALIGNMENT
+    pieces = _pieces(nest)
+
+    def body(function: Function, pointers: dict[str, Value], block: Value, memory: Value) -> None:
+        elements = Elements(function)
+        elements.bases.update(pointers)
+        for buffer, offset in scratch.items():
+            elements.bases[buffer] = function.at(memory, offset, "i8")
+        _Writer(function, elements, registers, widest_lanes(nest, target)).pieces(pieces, block)
+
+    entry(module, name, [buffer.name for buffer in buffers], body)
+    operands = [Operand(one.name, "input", one.dtype, extent(one)) for one in program.inputs]
+    operands += [Operand(one.name, "output", one.dtype, extent(one)) for one in program.outputs]
+    return Kernel(
+        name,
+        module,
+        tuple(operands),
+        sum(piece.blocks for piece in pieces),
+        scratch_bytes=size,
+        flops=_flops(nest),
+        traffic=sum(prod(one.shape) * one.dtype.bytes for one in buffers),
+    )
+
+
+def _pieces(nest: Nest) -> tuple[_Piece, ...]:
+    rest = tuple(node for node in nest.body if not (isinstance(node, Loop) and node.kind == "parallel"))
+    found = []
+    for node in nest.body:
+        if isinstance(node, Loop) and node.kind == "parallel":
+            chain, body = [node], node.body
+            while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind == "parallel":
+                chain.append(body[0])
+                body = body[0].body
+            found.append(_Piece(tuple(chain), body))
+    if any(not isinstance(node, Allocate) for node in rest) or not found:
+        found.append(_Piece((), rest))
+    return tuple(piece for piece in found if piece.blocks > 0)
+
+
+def _flops(nest: Nest) -> int:
+    total = 0
+    for stage in nest.program.stages:
+        count = sum(isinstance(node, Unary | Binary) for node in nodes(stage.value))
+        reduction = stage.reduction
+        total += stage.elements * ((count + 1) * prod(axis.extent for axis in reduction.axes) if reduction else count)
+    return total
+
+
+class _Writer:
+    """Writes nodes as instructions, in order."""
+
+    def __init__(self, function: Function, elements: Elements, registers: frozenset[str], widest: int) -> None:
+        self._f = function
+        self._elements = elements
+        self._registers = registers
+        self._widest = widest
+        self._names = 0
+
+    def pieces(self, pieces: Sequence[_Piece], block: Value) -> None:
+        """The piece that a block belongs to."""
+        if not pieces:
+            return
+        first, rest = pieces[0], pieces[1:]
+        if not rest:
+            self._piece(first, block)
+            return
+        f = self._f
+        mine = f.compare("slt", block, f.integer(first.blocks))
+        f.when(mine, lambda: self._piece(first, block), lambda: self.pieces(rest, f.sub(block, first.blocks)))
+
+    def _piece(self, piece: _Piece, block: Value) -> None:
+        f, rest = self._f, block
+        values = []
+        for position, loop in enumerate(reversed(piece.loops)):
+            count = f.integer(loop.variable.extent)
+            if position == len(piece.loops) - 1:
+                values.append(rest)
+            else:
+                values.append(f.binary("urem", rest, count))
+                rest = f.div(rest, count, signed=False)
+        for loop, value in zip(piece.loops, reversed(values), strict=True):
+            self._elements.enter(loop.variable, value)
+        self._body(piece.body)
+        for loop in reversed(piece.loops):
+            self._elements.leave(loop.variable)
+
+    def _body(self, body: tuple[Node, ...]) -> None:
+        for node in body:
+            match node:
+                case Loop():
+                    self._loop(node)
+                case Store() | Accumulate():
+                    self._statement(node)
+
+    def _loop(self, loop: Loop) -> None:
+        if loop.variable.extent == 0:
+            return
+        if loop.variable.extent > 1:
+            loop = self._without_invariants(loop)
+        if loop.kind == "vectorized":
+            before = self._elements.place
+            self._elements.place = lanes_of(loop.variable, self._widest)
+            if self._elements.place.lanes == 1:
+                self._elements.place = before
+                self._iterate(loop)
+            else:
+                self._body(loop.body)
+            self._elements.place = before
+        elif loop.kind == "unrolled":
+            for value in range(loop.variable.extent):
+                self._elements.enter(loop.variable, self._f.integer(value))
+                self._body(loop.body)
+                self._elements.leave(loop.variable)
+        else:
+            self._iterate(loop)
+
+    def _iterate(self, loop: Loop) -> None:
+        elements = self._elements
+        own = allocated(loop.body)
+        carried = sorted(name for name in written(loop.body) if name in elements.registers and name not in own)
+        for one in statements(loop.body):
+            elements.prepare(one.buffer, one.indices)
+            for load in loads(one.value):
+                elements.prepare(load.buffer, load.indices)
+
+        def body(counter: Value, given: tuple[Value, ...]) -> tuple[Value, ...]:
+            elements.registers.update(zip(carried, given, strict=True))
+            elements.enter(loop.variable, counter)
+            self._body(loop.body)
+            elements.leave(loop.variable)
+            return tuple(elements.registers[name] for name in carried)
+
+        results = self._f.loop(0, loop.variable.extent, 1, body, [elements.registers[name] for name in carried])
+        elements.registers.update(zip(carried, results, strict=True))
+
+    def _statement(self, statement: Statement) -> None:
+        elements, name, place = self._elements, statement.buffer.name, self._elements.place
+        if isinstance(statement, Accumulate) and place.variable is not None and self._is_total(statement):
+            value = emit(self._f, statement.value, place.lanes, elements)
+            total = elements.total(statement.op, statement.buffer.dtype, value)
+            elements.place, before = OUTSIDE, elements.place
+            part = Buffer(f".total{self._count()}", statement.buffer.dtype, ())
+            elements.registers[part.name] = total
+            self._statement(replace(statement, value=part[()]))
+            elements.place = before
+            return
+        value_of = statement.value
+        if isinstance(statement, Accumulate):
+            value_of = Binary(_COMBINE[statement.op], Load(statement.buffer, statement.indices), value_of)
+        value = emit(self._f, value_of, place.lanes, elements)
+        if name in self._registers:
+            if place.parts > 1 and len(value.parts) == 1:
+                value = Value(value.parts * place.parts, value.type)
+            elements.registers[name] = value
+        else:
+            elements.store(statement.buffer, statement.indices, value)
+
+    def _is_total(self, statement: Accumulate) -> bool:
+        """Whether all lanes go into one element."""
+        variable, name = self._elements.place.variable, statement.buffer.name
+        assert variable is not None
+        if name in self._registers and not statement.buffer.shape:
+            # Allocated outside of the vectorized loop, it holds one element.
+            held = self._elements.registers.get(name)
+            return held is not None and types.lanes(held.type) == 1
+        return statement.buffer.position(statement.indices).factor(variable) == 0
+
+    def _without_invariants(self, loop: Loop) -> Loop:
+        """The loop with what it does not change computed before it."""
+        changing = written(loop.body) | allocated(loop.body)
+        inner = {loop.variable} | {node.variable for node in walk(loop.body) if isinstance(node, Loop)}
+        computed: dict[int, Expression] = {}
+
+        def before(value: Expression) -> Expression:
+            """What stands for a subexpression that the loop does not change."""
+            if isinstance(value, Number | Position):
+                return value
+            if isinstance(value, Load) and value.buffer.name in self._elements.registers:
+                return value
+            if id(value) not in computed:
+                buffer = Buffer(f".before{self._count()}", value.dtype, ())
+                made = emit(self._f, value, self._elements.place.lanes, self._elements)
+                self._elements.registers[buffer.name] = made
+                computed[id(value)] = buffer[()]
+            return computed[id(value)]
+
+        def without(value: Expression) -> Expression:
+            made: dict[int, Expression] = {}
+            fixed: set[int] = set()
+            for node in postorder(value):
+                known = all(id(operand) in fixed for operand in node.operands)
+                if known and _is_fixed(node, changing, inner):
+                    fixed.add(id(node))
+                    made[id(node)] = node
+                    continue
+                made[id(node)] = with_operands(
+                    node, tuple(before(o) if id(o) in fixed else made[id(o)] for o in node.operands)
+                )
+            return before(value) if id(value) in fixed else made[id(value)]
+
+        def change(node: Node) -> tuple[Node, ...]:
+            if isinstance(node, Store | Accumulate):
+                new = without(node.value)
+                return (node,) if new is node.value else (replace(node, value=new),)
+            return (node,)
+
+        return replace(loop, body=edit(loop.body, change))
+
+    def _count(self) -> int:
+        self._names += 1
+        return self._names
+
+
+def _is_fixed(node: Expression, changing: set[str], inner: set[Variable]) -> bool:
+    """Whether a loop leaves a node alone, given that it leaves the operands alone."""
+    match node:
+        case Number():
+            return True
+        case Position(index):
+            return not any(variable in inner for variable, _ in index.terms)
+        case Load(buffer, indices):
+            return (
+                buffer.name not in changing
+                and not any(variable in inner for one in indices for variable, _ in one.terms)
+                and all(
+                    holds(one, ()) and holds(one * -1 + (size - 1), ())
+                    for one, size in zip(indices, buffer.shape, strict=True)
+                )
+            )
+    # A value in a register is as it is stored; of these types it is held in another form between operations.
+    return node.dtype not in (DType.F16, DType.BF16, DType.BOOL)

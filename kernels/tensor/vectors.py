@@ -1,0 +1,252 @@
+"""Elements of buffers in lanes: loads and stores of one iteration, or of all iterations of a vectorized loop at once.
+
+A vectorized loop of n iterations becomes as many vectors of `lanes` elements as it needs; of the last one only `last`
+lanes are valid. Outside of such a loop a value is one element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernels.dtype import DType
+from kernels.llvm import types
+from kernels.llvm.function import Function, Value, joined
+from kernels.target import Target
+from kernels.tensor.expression import Buffer, Index, Load, ReduceOp, Variable
+from kernels.tensor.nest import Nest, accumulator_type, statements
+from kernels.tensor.scalars import identity
+from kernels.tensor.traverse import loads
+
+_REDUCTIONS = {"sum": ("fadd", "add"), "prod": ("fmul", "mul")}
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """How a vectorized loop lies in vectors."""
+
+    variable: Variable | None  # None outside of vectorized loops
+    lanes: int = 1
+    parts: int = 1
+    last: int = 1  # valid lanes of the last part
+
+
+OUTSIDE = Lanes(None)
+
+
+def lanes_of(variable: Variable, widest: int) -> Lanes:
+    """Vectors for a loop, of `widest` lanes or, for a shorter loop, of the next power of two."""
+    lanes = min(widest, 1 << max(variable.extent - 1, 0).bit_length())
+    parts = max(-(-variable.extent // lanes), 1)
+    return Lanes(variable, lanes, parts, variable.extent - (parts - 1) * lanes)
+
+
+def widest_lanes(nest: Nest, target: Target) -> int:
+    """Lanes of a vector of the widest type that the nest computes with; the half-width floats count as f32."""
+    dtypes = {one.buffer.dtype for one in statements(nest.body)}
+    dtypes |= {load.buffer.dtype for one in statements(nest.body) for load in loads(one.value)}
+    return min((target.lanes(accumulator_type(dtype)) for dtype in dtypes), default=1)
+
+
+class Elements:
+    """Loads and stores at the current iteration: `values` of the loops around, vectors along `place.variable`.
+
+    Temporaries in `registers` have no memory: the value they hold is what a load gives. It satisfies the protocol
+    `Leaves` of emission.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self._f = function
+        self.place = OUTSIDE
+        self.values: dict[Variable, Value] = {}
+        self.registers: dict[str, Value] = {}
+        self.bases: dict[str, Value] = {}
+        self._pointers: list[dict[tuple[str, tuple[tuple[Variable, int], ...]], Value]] = [{}]
+
+    # -- scopes -----------------------------------------------------------------------------------------------------
+
+    def enter(self, variable: Variable, value: Value) -> None:
+        """Begin an iteration: addresses that are found in it are forgotten when it is left."""
+        self.values[variable] = value
+        self._pointers.append({})
+
+    def leave(self, variable: Variable) -> None:
+        """End an iteration."""
+        del self.values[variable]
+        self._pointers.pop()
+
+    def prepare(self, buffer: Buffer, indices: tuple[Index, ...]) -> None:
+        """Write the part of an address that the loops around decide already, so that it stands before the next loop."""
+        if buffer.name not in self.registers and buffer.name in self.bases:
+            self._pointer(buffer, buffer.position(indices))
+
+    # -- leaves -----------------------------------------------------------------------------------------------------
+
+    def load(self, load: Load) -> Value:
+        """The elements as they are stored, one per lane."""
+        name, f, place = load.buffer.name, self._f, self.place
+        if name in self.registers:
+            found = self.registers[name]
+            return f.splat(found, place.lanes) if types.lanes(found.type) == 1 else found
+        kind = types.scalar(load.buffer.dtype)
+        address, step = self._address(load.buffer, load.indices)
+        if place.lanes == 1:
+            return f.load(kind, address)
+        if step == 0:
+            return f.splat(f.load(kind, address), place.lanes)
+        whole = types.vector(kind, place.lanes)
+        made = []
+        for part in range(place.parts):
+            start, valid = part * place.lanes * step, self._valid(part)
+            if step != 1:
+                made.append(self._gathered(whole, kind, address, start, step, valid))
+            elif valid == place.lanes:
+                made.append(f.load(whole, f.at(address, start, kind)))
+            else:
+                made.append(f.masked_load(whole, f.at(address, start, kind), f.first_lanes(valid, place.lanes)))
+        return joined(made)
+
+    def load_where(self, load: Load, condition: Value) -> Value:
+        """The elements where the condition holds; the others are not touched."""
+        f, place = self._f, self.place
+        if load.buffer.name in self.registers:
+            return self.load(load)
+        kind = types.scalar(load.buffer.dtype)
+        address, step = self._address(load.buffer, load.indices)
+        inside = f.at(self.bases[load.buffer.name], load.buffer.offset, kind)  # an element that surely exists
+        if place.lanes == 1:
+            return f.load(kind, f.select(condition, address, inside))
+        whole = types.vector(kind, place.lanes)
+        conditions = condition.split() if len(condition.parts) > 1 else condition.split() * place.parts
+        made = []
+        for part, one in enumerate(conditions):
+            start, valid = part * place.lanes * step, self._valid(part)
+            if step == 1:
+                if valid < place.lanes:
+                    one = f.binary("and", one, f.first_lanes(valid, place.lanes))
+                made.append(f.masked_load(whole, f.at(address, start, kind), one))
+                continue
+            vector = f.number(whole, 0)
+            for lane in range(valid):
+                at = f.select(f.extract(one, lane), f.at(address, start + lane * step, kind), inside)
+                vector = f.insert(vector, f.load(kind, at), lane)
+            made.append(vector)
+        return joined(made)
+
+    def position(self, index: Index) -> Value:
+        """An index as i64, one per lane."""
+        f, place = self._f, self.place
+        step = index.factor(place.variable) if place.variable else 0
+        base = self._offset(tuple(term for term in index.terms if term[0] != place.variable), index.offset)
+        spread = f.splat(base, place.lanes)
+        if step == 0 or place.lanes == 1:
+            return spread
+        kind = types.vector("i64", place.lanes)
+        made = []
+        for part in range(place.parts):
+            numbers = [(part * place.lanes + lane) * step for lane in range(place.lanes)]
+            made.append(f.add(spread, Value((types.constant_lanes(kind, numbers),), kind, True)))
+        return joined(made)
+
+    # -- stores -----------------------------------------------------------------------------------------------------
+
+    def store(self, buffer: Buffer, indices: tuple[Index, ...], value: Value) -> None:
+        """The value to memory, valid lanes only."""
+        f, place = self._f, self.place
+        kind = types.scalar(buffer.dtype)
+        address, step = self._address(buffer, indices)
+        if place.lanes == 1:
+            f.store(value, address)
+            return
+        parts = value.split() if len(value.parts) > 1 else value.split() * place.parts
+        for part, one in enumerate(parts):
+            start, valid = part * place.lanes * step, self._valid(part)
+            if step != 1:
+                for lane in range(valid):
+                    f.store(f.extract(one, lane), f.at(address, start + lane * step, kind))
+            elif valid == place.lanes:
+                f.store(one, f.at(address, start, kind))
+            else:
+                f.masked_store(one, f.at(address, start, kind), f.first_lanes(valid, place.lanes))
+
+    def total(self, op: ReduceOp, dtype: DType, value: Value) -> Value:
+        """All valid lanes combined, as one element."""
+        f, place = self._f, self.place
+        if place.lanes == 1:
+            return value
+        parts = list(value.split() if len(value.parts) > 1 else value.split() * place.parts)
+        if place.last < place.lanes:
+            neutral = f.number(parts[-1].type, identity(op, dtype))
+            parts[-1] = f.select(f.first_lanes(place.last, place.lanes), parts[-1], neutral)
+        return f.reduce(reduction_name(op, dtype), joined(parts))
+
+    # -- addresses --------------------------------------------------------------------------------------------------
+
+    def _valid(self, part: int) -> int:
+        return self.place.last if part == self.place.parts - 1 else self.place.lanes
+
+    def _gathered(self, whole: str, kind: str, address: Value, start: int, step: int, valid: int) -> Value:
+        f = self._f
+        vector = f.number(whole, 0)
+        for lane in range(valid):
+            vector = f.insert(vector, f.load(kind, f.at(address, start + lane * step, kind)), lane)
+        return vector
+
+    def _address(self, buffer: Buffer, indices: tuple[Index, ...]) -> tuple[Value, int]:
+        """Of the first lane, and the distance of the lanes in elements."""
+        position = buffer.position(indices)
+        step = position.factor(self.place.variable) if self.place.variable else 0
+        return self._f.at(self._pointer(buffer, position), position.offset, types.scalar(buffer.dtype)), step
+
+    def _pointer(self, buffer: Buffer, position: Index) -> Value:
+        """The base and what the loops around add to it; each step is written once in the loop that decides it."""
+        depth = {variable: number for number, variable in enumerate(self.values)}
+        terms = sorted((term for term in position.terms if term[0] in depth), key=lambda term: depth[term[0]])
+        pointer = self.bases[buffer.name]
+        for count in range(1, len(terms) + 1):
+            key = (buffer.name, tuple(terms[:count]))
+            scope = self._pointers[depth[terms[count - 1][0]] + 1]
+            if key not in scope:
+                variable, factor = terms[count - 1]
+                offset = self._f.mul(self.values[variable], factor)
+                scope[key] = self._f.at(pointer, offset, types.scalar(buffer.dtype))
+            pointer = scope[key]
+        return pointer
+
+    def _offset(self, terms: tuple[tuple[Variable, int], ...], start: int) -> Value:
+        total = self._f.integer(start)
+        for variable, factor in terms:
+            total = self._f.add(self._f.mul(self.values[variable], factor), total)
+        return total
+
+
+def reduction_name(op: ReduceOp, dtype: DType) -> str:
+    """A reduction as `Function.reduce` calls it."""
+    if op in _REDUCTIONS:
+        return _REDUCTIONS[op][0 if dtype.is_float else 1]
+    if dtype.is_float:
+        return "maximum" if op == "max" else "minimum"
+    return ("s" if dtype.is_signed else "u") + op
+
+
+def register_names(nest: Nest, vectorized: Mapping[str, Variable]) -> frozenset[str]:
+    """Temporaries that need no memory: those without dims, and those that are only accessed lane by lane.
+
+    `vectorized` are the variables of vectorized loops by name. A temporary is accessed lane by lane when each index is
+    the variable of a vectorized loop over all of it.
+    """
+    found: dict[str, bool] = {}
+    for one in statements(nest.body):
+        for buffer, indices in ((one.buffer, one.indices), *((x.buffer, x.indices) for x in loads(one.value))):
+            found[buffer.name] = found.get(buffer.name, True) and _in_lanes(buffer, indices, vectorized)
+    outside = {buffer.name for buffer in (*nest.program.inputs, *nest.program.outputs)}
+    return frozenset(name for name, is_register in found.items() if is_register and name not in outside)
+
+
+def _in_lanes(buffer: Buffer, indices: tuple[Index, ...], vectorized: Mapping[str, Variable]) -> bool:
+    if not buffer.shape:
+        return True
+    if len(buffer.shape) != 1 or indices[0].offset or len(indices[0].terms) != 1:
+        return False
+    variable, factor = indices[0].terms[0]
+    return factor == 1 and vectorized.get(variable.name) == variable and variable.extent == buffer.shape[0]

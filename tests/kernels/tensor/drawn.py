@@ -1,0 +1,109 @@
+"""Programs and schedules for property tests: drawn by hypothesis, small, and exact in every order of computation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+
+from kernels.dtype import DType
+from kernels.tensor import scalars
+from kernels.tensor.expression import Binary, Buffer, Compare, Number, Position, Reduce, Select, Variable
+from kernels.tensor.nest import Allocate, Nest, loop_names, walk
+from kernels.tensor.program import Program, Stage
+from kernels.tensor.schedule import (
+    IllegalSchedule,
+    fuse,
+    merge,
+    parallel,
+    reorder,
+    split,
+    tile,
+    unroll,
+    vectorize,
+)
+from kernels.tensor.staging import compute_at, inline, split_accumulator
+from kernels.tensor.storage import Array
+
+
+def whole_numbers(program: Program, seed: int = 0) -> dict[str, Array]:
+    """Inputs of whole numbers below 5 in magnitude: every sum and product is exact, so that order cannot matter."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for buffer in program.inputs:
+        values = random.integers(-4, 5, buffer.shape)
+        kind = scalars.compute_type(buffer.dtype)
+        found[buffer.name] = np.asarray(scalars.narrow(values.astype(kind), buffer.dtype))
+    return found
+
+
+@st.composite
+def programs(draw: st.DrawFn, dtypes: Sequence[DType], widest: int = 9) -> Program:
+    """Up to four stages over two axes: elementwise, padded, transposed and shifted reads, row and column reductions."""
+    rows, columns = draw(st.integers(1, 5)), draw(st.integers(1, widest))
+    dtype = draw(st.sampled_from(dtypes))
+    pitch = columns + draw(st.integers(0, 3))
+    x = Buffer("x", dtype, (rows, columns), (pitch, 1), draw(st.integers(0, 2)))
+    full = [x]
+    lines: list[Buffer] = []
+    stages: list[Stage] = []
+    for number in range(draw(st.integers(1, 4))):
+        i, j, k = Variable("i", rows), Variable("j", columns), Variable("k", columns)
+        source = draw(st.sampled_from(full))
+        kind = draw(st.sampled_from(("point", "point", "row", "pad", "backwards")))
+        if kind == "row":
+            made = Buffer(f"t{number}", dtype, (rows,))
+            stages.append(Stage(made, (i,), Reduce(draw(st.sampled_from(("sum", "max", "min"))), (k,), source[i, k])))
+            lines.append(made)
+            continue
+        made = Buffer(f"t{number}", dtype, (rows, columns))
+        value = source[i, j] * Number(2, dtype) + draw(st.sampled_from(full))[i, j]
+        if kind == "pad":
+            first = Compare("ge", Position(j + 0), Number(1, DType.I64))
+            value = Binary("add", Select(first, source[i, j - 1], Number(3, dtype)), value)
+        if kind == "backwards":
+            value = value - source[i * -1 + (rows - 1), j]
+        if lines:
+            value = value - draw(st.sampled_from(lines))[i]
+        stages.append(Stage(made, (i, j), value))
+        full.append(made)
+    outputs = (stages[-1].buffer, *(s.buffer for s in stages[:-1] if draw(st.booleans())))
+    return Program("drawn", (x,), outputs, tuple(stages))
+
+
+def _one_step(draw: st.DrawFn, nest: Nest) -> Nest:
+    loops = sorted(loop_names(nest.body))
+    temporaries = [node.buffer.name for node in walk(nest.body) if isinstance(node, Allocate)]
+    first, second = draw(st.sampled_from(loops)), draw(st.sampled_from(loops))
+    match draw(st.sampled_from(("split", "reorder", "tile", "fuse", "merge", "mark", "at", "inline", "accumulator"))):
+        case "split":
+            return split(nest, first, draw(st.integers(1, 4)))
+        case "reorder":
+            return reorder(nest, (first, second), reassociate=draw(st.booleans()))
+        case "tile":
+            return tile(nest, first, second, 2, 3)
+        case "fuse":
+            return fuse(nest, first, second)
+        case "merge":
+            return merge(nest, first, second)
+        case "mark":
+            return draw(st.sampled_from((vectorize, unroll, parallel)))(nest, first)
+        case "at" if temporaries:
+            return compute_at(nest, draw(st.sampled_from(temporaries)), first)
+        case "inline" if temporaries:
+            return inline(nest, draw(st.sampled_from(temporaries)))
+        case "accumulator":
+            return split_accumulator(nest, first, reassociate=True)
+    return nest
+
+
+@st.composite
+def schedules(draw: st.DrawFn, nest: Nest, longest: int = 8) -> Nest:
+    """The nest after some primitives, of which the illegal ones are left out."""
+    for _ in range(draw(st.integers(1, longest))):
+        try:
+            nest = _one_step(draw, nest)
+        except IllegalSchedule:
+            continue
+    return nest
