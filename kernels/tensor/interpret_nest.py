@@ -57,7 +57,7 @@ def _undefined(buffer: Buffer) -> Array:
 def _run(body: tuple[Node, ...], at: dict[Variable, int], memory: dict[str, Array]) -> None:
     for node in body:
         match node:
-            case Loop(variable, inner, kind):
+            case Loop(variable, inner, kind, _):
                 order = range(variable.extent)
                 for value in reversed(order) if kind in ("parallel", "vectorized") else order:
                     _run(inner, {**at, variable: value}, memory)

@@ -54,14 +54,20 @@ _COMBINE: dict[ReduceOp, BinaryOp] = {"sum": "add", "prod": "mul", "min": "min",
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Nodes that become `blocks` blocks: the iterations of `loops`, or one block where there are none."""
+    """What some blocks run: `chunk` iterations each of parallel loops, or nodes that one block runs."""
 
     loops: tuple[Loop, ...]
     body: tuple[Node, ...]
+    chunk: int = 1
+    after: tuple[Node, ...] = ()  # run by the last block, after its own part
+
+    @property
+    def iterations(self) -> int:
+        return prod(loop.variable.extent for loop in self.loops)
 
     @property
     def blocks(self) -> int:
-        return prod(loop.variable.extent for loop in self.loops)
+        return -(-self.iterations // self.chunk)
 
 
 def lower(nest: Nest, target: Target, name: str | None = None) -> Kernel:
@@ -104,6 +110,7 @@ def lower(nest: Nest, target: Target, name: str | None = None) -> Kernel:
 
 
 def _pieces(nest: Nest) -> tuple[_Piece, ...]:
+    """The parallel loops; what stands beside them (the tails of splits) goes to the last block of the last of them."""
     rest = tuple(node for node in nest.body if not (isinstance(node, Loop) and node.kind == "parallel"))
     found = []
     for node in nest.body:
@@ -112,10 +119,11 @@ def _pieces(nest: Nest) -> tuple[_Piece, ...]:
             while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind == "parallel":
                 chain.append(body[0])
                 body = body[0].body
-            found.append(_Piece(tuple(chain), body))
-    if any(not isinstance(node, Allocate) for node in rest) or not found:
-        found.append(_Piece((), rest))
-    return tuple(piece for piece in found if piece.blocks > 0)
+            found.append(_Piece(tuple(chain), body, node.chunk))
+    found = [piece for piece in found if piece.blocks > 0]
+    if not found:
+        return (_Piece((), rest),)
+    return (*found[:-1], replace(found[-1], after=rest))
 
 
 def _flops(nest: Nest) -> int:
@@ -139,8 +147,6 @@ class _Writer:
 
     def pieces(self, pieces: Sequence[_Piece], block: Value) -> None:
         """The piece that a block belongs to."""
-        if not pieces:
-            return
         first, rest = pieces[0], pieces[1:]
         if not rest:
             self._piece(first, block)
@@ -150,7 +156,19 @@ class _Writer:
         f.when(mine, lambda: self._piece(first, block), lambda: self.pieces(rest, f.sub(block, first.blocks)))
 
     def _piece(self, piece: _Piece, block: Value) -> None:
-        f, rest = self._f, block
+        f = self._f
+        if piece.chunk == 1:
+            self._iteration(piece, block)
+        else:
+            start = f.mul(block, piece.chunk)
+            stop = f.minimum(f.add(start, piece.chunk), f.integer(piece.iterations))
+            f.loop(start, stop, 1, lambda number, _: self._iteration(piece, number))
+        if any(not isinstance(node, Allocate) for node in piece.after):
+            last = f.compare("eq", block, f.integer(piece.blocks - 1))
+            f.when(last, lambda: self._body(piece.after))
+
+    def _iteration(self, piece: _Piece, number: Value) -> None:
+        f, rest = self._f, number
         values = []
         for position, loop in enumerate(reversed(piece.loops)):
             count = f.integer(loop.variable.extent)

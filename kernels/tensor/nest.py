@@ -39,11 +39,15 @@ LoopKind = Literal["serial", "vectorized", "unrolled", "parallel"]
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The body for each value of the variable. Of a parallel loop the iterations are blocks, in any order."""
+    """The body for each value of the variable. Iterations of a parallel loop run in any order, on any worker.
+
+    A block runs `chunk` of them, counted over this loop and the parallel loops that it directly holds.
+    """
 
     variable: Variable
     body: tuple[Node, ...]
     kind: LoopKind = "serial"
+    chunk: int = 1
 
     @property
     def name(self) -> str:

@@ -116,6 +116,17 @@ def tile(nest: Nest, row: str, column: str, rows: int, columns: int, *, reassoci
     return reorder(nest, (f"{row}.inner", f"{column}.inner"), reassociate=reassociate)
 
 
+def drop_unit_loops(nest: Nest) -> Nest:
+    """Loops of one iteration become their bodies: for i in 0..1: B(i)   -->   B(0)."""
+
+    def change(node: Node) -> tuple[Node, ...]:
+        if isinstance(node, Loop) and node.variable.extent == 1:
+            return with_variables(node.body, {node.variable: Index(())})
+        return (node,)
+
+    return Nest(nest.program, edit(nest.body, change))
+
+
 def fuse(nest: Nest, outer: str, inner: str) -> Nest:
     """Two perfectly nested loops into one over both.
 
@@ -244,8 +255,13 @@ def unroll(nest: Nest, name: str) -> Nest:
     return _with_kind(nest, name, "unrolled")
 
 
-def parallel(nest: Nest, name: str) -> Nest:
-    """The iterations of an outermost loop as blocks. Loops around it, if any, are parallel and hold nothing else."""
+def parallel(nest: Nest, name: str, chunk: int = 1) -> Nest:
+    """The iterations of an outermost loop as blocks. Loops around it, if any, are parallel and hold nothing else.
+
+    A block runs `chunk` iterations; of nested parallel loops, the outermost one says how many.
+    """
+    if chunk < 1:
+        raise IllegalSchedule(f"a block of {chunk} iterations: at least 1 is needed")
     loop = _serial(nest, name, "parallel")
     top = _outermost(nest, name)
     inner = inner_variables(loop.body)
@@ -259,7 +275,7 @@ def parallel(nest: Nest, name: str) -> Nest:
         if not told_apart([access.position for access in touched], (loop.variable,), inner):
             raise IllegalSchedule(f"iterations of '{name}' touch the same elements of '{buffer}'")
     _check_siblings(nest, top, name)
-    return _with_kind(nest, name, "parallel")
+    return _replaced(nest, name, lambda one: (replace(one, kind="parallel", chunk=chunk),))
 
 
 def _outermost(nest: Nest, name: str) -> Loop:

@@ -86,8 +86,9 @@ def _head(program: Program) -> str:
 
 def _node(node: Node, indent: str, lines: list[str], shapes: dict[str, Buffer]) -> None:
     match node:
-        case Loop(variable, body, kind):
+        case Loop(variable, body, kind, chunk):
             mark = "" if kind == "serial" else f" {kind}"
+            mark += f" by {chunk}" if chunk > 1 else ""
             lines.append(f"{indent}for {variable.name} in 0..{variable.extent}{mark}:")
             for inner in body:
                 _node(inner, indent + "  ", lines, shapes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kernels.dtype import DType
-from kernels.tensor.dependence import exact, inner_variables
+from kernels.tensor.dependence import exact, inner_variables, shared
 from kernels.tensor.expression import Buffer, Cast, Expression, Index, Load, Number, Variable
 from kernels.tensor.nest import (
     Accumulate,
@@ -51,6 +51,8 @@ def compute_at(nest: Nest, name: str, at: str) -> Nest:
     """
     producer = _producer(nest, name, "compute_at")
     target = find(nest, at)
+    if any(node is target for node in walk((producer.loop,))):
+        raise IllegalSchedule(f"compute_at: loop '{at}' is part of the computation of '{name}' itself")
     if target.kind == "vectorized":
         raise IllegalSchedule(f"compute_at: loop '{at}' is vectorized already")
     inside = [load for one in statements(target.body) for load in loads(one.value) if load.buffer.name == name]
@@ -202,6 +204,9 @@ def _producer(nest: Nest, name: str, what: str) -> _Producer:
         current = current.body[0]
         if len(chain[-1].body) != 1:
             break
+    others = sorted(set(shared((loop,))) - {name})
+    if others:
+        raise IllegalSchedule(f"{what}: the loops of '{name}' also compute {', '.join(others)}")
     if {one.variable for one in chain} != {axis for axis in axes if axis is not None}:
         raise IllegalSchedule(f"{what}: the loops of '{name}' are not perfectly nested around its computation")
     return _Producer(loop, tuple(chain), store, tuple(axes))

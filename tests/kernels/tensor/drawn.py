@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import TypeGuard
 
 import numpy as np
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from kernels.dtype import DType
 from kernels.tensor import scalars
 from kernels.tensor.expression import Binary, Buffer, Compare, Number, Position, Reduce, Select, Variable
-from kernels.tensor.nest import Allocate, Nest, loop_names, walk
+from kernels.tensor.nest import Allocate, Loop, Nest, Node, loop_names, read, walk
 from kernels.tensor.program import Program, Stage
 from kernels.tensor.schedule import (
     IllegalSchedule,
@@ -73,34 +75,49 @@ def programs(draw: st.DrawFn, dtypes: Sequence[DType], widest: int = 9) -> Progr
 
 
 def _one_step(draw: st.DrawFn, nest: Nest) -> Nest:
+    """One primitive on loops that it is likely to accept."""
     loops = sorted(loop_names(nest.body))
-    temporaries = [node.buffer.name for node in walk(nest.body) if isinstance(node, Allocate)]
-    first, second = draw(st.sampled_from(loops)), draw(st.sampled_from(loops))
-    match draw(st.sampled_from(("split", "reorder", "tile", "fuse", "merge", "mark", "at", "inline", "accumulator"))):
+    temporaries = [node.buffer.name for node in nest.body if isinstance(node, Allocate)]
+    nested = [(node.name, node.body[0].name) for node in walk(nest.body) if _holds_one_loop(node)]
+    followed = [(a.name, b.name) for a, b in pairwise(nest.body) if isinstance(a, Loop) and isinstance(b, Loop)]
+    outermost = [node.name for node in nest.body if isinstance(node, Loop)]
+    steps = ["split", "vectorize", "unroll", "parallel", "accumulator"]
+    steps += ["reorder", "tile", "fuse"] * bool(nested) + ["merge"] * bool(followed)
+    steps += ["at", "inline"] * bool(temporaries)
+    one = draw(st.sampled_from(loops))
+    match draw(st.sampled_from(steps)):
         case "split":
-            return split(nest, first, draw(st.integers(1, 4)))
+            return split(nest, one, draw(st.integers(1, 4)))
         case "reorder":
-            return reorder(nest, (first, second), reassociate=draw(st.booleans()))
+            return reorder(nest, draw(st.sampled_from(nested))[::-1], reassociate=draw(st.booleans()))
         case "tile":
-            return tile(nest, first, second, 2, 3)
+            return tile(nest, *draw(st.sampled_from(nested)), draw(st.integers(1, 3)), draw(st.integers(1, 3)))
         case "fuse":
-            return fuse(nest, first, second)
+            return fuse(nest, *draw(st.sampled_from(nested)))
         case "merge":
-            return merge(nest, first, second)
-        case "mark":
-            return draw(st.sampled_from((vectorize, unroll, parallel)))(nest, first)
-        case "at" if temporaries:
-            return compute_at(nest, draw(st.sampled_from(temporaries)), first)
-        case "inline" if temporaries:
+            return merge(nest, *draw(st.sampled_from(followed)))
+        case "vectorize":
+            return vectorize(nest, one, reassociate=draw(st.booleans()))
+        case "unroll":
+            return unroll(nest, one)
+        case "parallel":
+            return parallel(nest, draw(st.sampled_from(outermost)), draw(st.integers(1, 4)))
+        case "at":
+            name = draw(st.sampled_from(temporaries))
+            around = [node.name for node in walk(nest.body) if isinstance(node, Loop) and name in read(node.body)]
+            return compute_at(nest, name, draw(st.sampled_from(around or loops)))
+        case "inline":
             return inline(nest, draw(st.sampled_from(temporaries)))
-        case "accumulator":
-            return split_accumulator(nest, first, reassociate=True)
-    return nest
+    return split_accumulator(nest, one, reassociate=True)
+
+
+def _holds_one_loop(node: Node) -> TypeGuard[Loop]:
+    return isinstance(node, Loop) and len(node.body) == 1 and isinstance(node.body[0], Loop)
 
 
 @st.composite
-def schedules(draw: st.DrawFn, nest: Nest, longest: int = 8) -> Nest:
-    """The nest after some primitives, of which the illegal ones are left out."""
+def schedules(draw: st.DrawFn, nest: Nest, longest: int = 12) -> Nest:
+    """The nest after some primitives, of which the refused ones are left out."""
     for _ in range(draw(st.integers(1, longest))):
         try:
             nest = _one_step(draw, nest)

@@ -1,0 +1,291 @@
+"""Good schedules found without search: elementwise work, reductions, normalisations and data movement.
+
+`scheduled` reads from top to bottom: elementwise producers go into their consumers, other temporaries into the loop
+that needs them, loops that step alike become one, the loop along the memory goes into lanes, the outermost loops
+become blocks. Every step is a primitive; one that is refused is left out, so that any program gets a correct nest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+from kernels.target import Target
+from kernels.tensor.expression import Binary, Expression, Load, Unary, Variable
+from kernels.tensor.nest import (
+    Accumulate,
+    Allocate,
+    Loop,
+    Nest,
+    Node,
+    Statement,
+    Store,
+    nest_of,
+    statements,
+    walk,
+    written,
+)
+from kernels.tensor.program import Program
+from kernels.tensor.schedule import (
+    IllegalSchedule,
+    drop_unit_loops,
+    find,
+    fuse,
+    merge,
+    parallel,
+    reorder,
+    split,
+    vectorize,
+)
+from kernels.tensor.staging import compute_at, inline, split_accumulator
+from kernels.tensor.traverse import loads, nodes
+from kernels.tensor.vectors import widest_lanes
+
+# One operation of the cheap kind is one unit of work; these are a polynomial or a division each.
+_DEAR = {
+    "exp": 12, "log": 16, "erf": 16, "tanh": 14, "sigmoid": 16, "sin": 24, "cos": 24, "pow": 40, "sqrt": 6, "rsqrt": 10,
+    "reciprocal": 5, "div": 5, "mod": 12, "fmod": 12,
+}  # fmt: skip
+_BLOCK_WORK = 1 << 17  # units of work of a block: some ten microseconds, against 0.2 for a ticket
+_INLINE_WORK = 3  # a value that costs no more is computed again for each reader
+
+
+def scheduled(program: Program, target: Target) -> Nest:
+    """The program's nest with loops in lanes and blocks, for a target. Sums of floats are put in another order."""
+    nest = drop_unit_loops(nest_of(program))
+    nest = _inlined(nest)
+    nest = _staged(nest)
+    nest = _fused(nest)
+    nest = _in_lanes(nest, widest_lanes(nest, target), 4 if target.vector_registers >= 32 else 2)
+    return _in_blocks(drop_unit_loops(nest))
+
+
+def work(value: Expression) -> int:
+    """About what one element costs, in cheap operations; loads count as one."""
+    total = 0
+    for node in nodes(value):
+        if isinstance(node, Unary | Binary):
+            total += _DEAR.get(node.op, 1)
+        elif isinstance(node, Load):
+            total += 1
+    return total
+
+
+def _attempt(nest: Nest, step: Callable[[Nest], Nest]) -> Nest:
+    """The nest after a step, or as it is where the step is refused."""
+    try:
+        return step(nest)
+    except IllegalSchedule:
+        return nest
+
+
+def _temporaries(nest: Nest) -> list[str]:
+    """Of the whole nest, those that are computed last first."""
+    return [node.buffer.name for node in reversed(nest.body) if isinstance(node, Allocate)]
+
+
+def _inlined(nest: Nest) -> Nest:
+    """Elementwise temporaries that have one reader of as many elements, or that cost almost nothing."""
+    for name in _temporaries(nest):
+        writers = [one for one in statements(nest.body) if one.buffer.name == name]
+        readers = [load for one in statements(nest.body) for load in loads(one.value) if load.buffer.name == name]
+        if len(writers) != 1:
+            continue
+        once = len({load.indices for load in readers}) == 1 and _iterations(nest, readers[0], name)
+        if once or work(writers[0].value) <= _INLINE_WORK:
+            nest = _attempt(nest, lambda n, name=name: inline(n, name))  # type: ignore[misc]
+    return nest
+
+
+def _iterations(nest: Nest, load: Load, name: str) -> bool:
+    """Whether exactly one statement reads the temporary, once per element."""
+    around = [loops for loops, one in _with_loops(nest.body) if any(x.buffer.name == name for x in loads(one.value))]
+    count = 1
+    for loop in around[0]:
+        count *= loop.variable.extent
+    size = 1
+    for extent in load.buffer.shape:
+        size *= extent
+    return len(around) == 1 and count <= size
+
+
+def _staged(nest: Nest) -> Nest:
+    """Temporaries inside the deepest loop that needs each part once; loops of outputs merged on the way."""
+    nest = _merged(nest)
+    for name in _temporaries(nest):
+        at = _deepest(nest, name)
+        if at is not None:
+            nest = _merged(_attempt(nest, lambda n, name=name, at=at: compute_at(n, name, at)))  # type: ignore[misc]
+    return nest
+
+
+def _deepest(nest: Nest, name: str) -> str | None:
+    """The innermost loop around all readers of which every iteration reads another part of the temporary."""
+    readers = [
+        (loops, load) for loops, one in _with_loops(nest.body) for load in loads(one.value) if load.buffer.name == name
+    ]
+    found = None
+    for depth, loop in enumerate(readers[0][0] if readers else ()):
+        if any(len(loops) <= depth or loops[depth] is not loop for loops, _ in readers):
+            break
+        if not all(any(one.factor(loop.variable) for one in load.indices) for _, load in readers):
+            break
+        found = loop.name
+    return found
+
+
+def _merged(nest: Nest) -> Nest:
+    """Outermost loops of outputs that follow one another and may be one."""
+    temporaries = set(_temporaries(nest))
+    done = False
+    while not done:
+        done = True
+        for one, other in pairwise(nest.body):
+            if not isinstance(one, Loop) or not isinstance(other, Loop) or one.variable.extent != other.variable.extent:
+                continue
+            if temporaries & written((one, other)):
+                continue
+            merged = _attempt(nest, lambda n, one=one, other=other: merge(n, one.name, other.name))  # type: ignore[misc]
+            if merged is not nest:
+                nest, done = merged, False
+                break
+    return nest
+
+
+def _fused(nest: Nest) -> Nest:
+    """Perfectly nested loops that step through all memory as one loop would."""
+    done = False
+    while not done:
+        done = True
+        for node in walk(nest.body):
+            if isinstance(node, Loop) and len(node.body) == 1 and isinstance(node.body[0], Loop):
+                fused = _attempt(nest, lambda n, node=node: fuse(n, node.name, node.body[0].name))  # type: ignore
+                if fused is not nest:
+                    nest, done = fused, False
+                    break
+    return nest
+
+
+def _in_lanes(nest: Nest, lanes: int, vectors: int) -> Nest:
+    """In each group of perfectly nested loops around statements, the loop along the memory in lanes."""
+    for chain in list(_leaves(nest.body)):
+        nest = _one_in_lanes(nest, chain, lanes, vectors)
+    return nest
+
+
+def _one_in_lanes(nest: Nest, chain: tuple[Loop, ...], lanes: int, vectors: int) -> Nest:
+    own = list(statements((chain[-1],)))
+    inner = [loop for loop in walk(chain[-1].body) if isinstance(loop, Loop)]
+    best = max((*chain, *inner), key=lambda loop: (_along(loop.variable, own), loop in inner))
+    if _along(best.variable, own) <= 0:
+        return nest
+    if best not in inner and best is not chain[-1]:
+        order = [loop.name for loop in chain if loop is not best] + [best.name]
+        nest = _attempt(nest, lambda n: reorder(n, order, reassociate=True))
+        best = find(nest, best.name)
+        if any(isinstance(node, Loop) for node in best.body):
+            return nest
+    if _is_reduction(best):
+        return _reduction_in_lanes(nest, best, lanes, vectors)
+    return _pieces_in_lanes(nest, best, lanes, vectors)
+
+
+def _is_reduction(loop: Loop) -> bool:
+    """Whether all iterations of a loop accumulate into one element."""
+    return any(
+        isinstance(one, Accumulate) and not one.buffer.position(one.indices).factor(loop.variable) for one in loop.body
+    )
+
+
+def _pieces_in_lanes(nest: Nest, loop: Loop, lanes: int, vectors: int) -> Nest:
+    """All of a short loop at once; a longer one in pieces of some vectors, and the rest at once."""
+    name, extent, most = loop.name, loop.variable.extent, lanes * vectors
+    if extent <= most:
+        return _attempt(nest, lambda n: vectorize(n, name))
+    nest = _attempt(nest, lambda n: vectorize(split(n, name, most), f"{name}.inner"))
+    return _attempt(nest, lambda n: vectorize(n, f"{name}.tail")) if extent % most else nest
+
+
+def _reduction_in_lanes(nest: Nest, loop: Loop, lanes: int, vectors: int) -> Nest:
+    name, extent, most = loop.name, loop.variable.extent, lanes * vectors
+    if extent <= most:
+        return _attempt(nest, lambda n: vectorize(n, name, reassociate=True))
+    before = nest
+    try:
+        nest = split_accumulator(split(nest, name, most), f"{name}.inner", reassociate=True)
+        nest = vectorize(nest, f"{name}.inner")
+        return vectorize(nest, f"{name}.tail", reassociate=True) if extent % most else nest
+    except IllegalSchedule:
+        return before
+
+
+def _along(variable: Variable, own: Sequence[Statement]) -> float:
+    """How well a loop runs along the memory: accesses that step by one element, less those that jump."""
+    score = 0.0
+    for one in own:
+        places = [(load.buffer.position(load.indices), 1.0) for load in loads(one.value) if load.buffer.shape]
+        if isinstance(one, Store | Accumulate) and one.buffer.shape:
+            places.append((one.buffer.position(one.indices), 2.0))
+        for position, weight in places:
+            step = abs(position.factor(variable))
+            score += weight if step == 1 else 0.0 if step == 0 else -weight / 2
+    return score
+
+
+def _leaves(body: tuple[Node, ...]) -> Iterator[tuple[Loop, ...]]:
+    """Perfectly nested loops around statements, or around one reduction, outermost first."""
+    for node in body:
+        if isinstance(node, Loop):
+            chain = [node]
+            while len(chain[-1].body) == 1 and isinstance(chain[-1].body[0], Loop):
+                chain.append(chain[-1].body[0])
+            inside = [loop for loop in chain[-1].body if isinstance(loop, Loop)]
+            if len(inside) <= 1 and all(_is_plain(loop) for loop in inside):
+                yield tuple(chain)
+            else:
+                yield from _leaves(chain[-1].body)
+
+
+def _is_plain(loop: Loop) -> bool:
+    """Whether a loop holds statements only, perhaps inside further loops."""
+    return all(_is_plain(node) if isinstance(node, Loop) else not isinstance(node, Allocate) for node in loop.body)
+
+
+def _in_blocks(nest: Nest) -> Nest:
+    """The outermost loops in parallel, as many iterations to a block as make it worth a ticket."""
+    for node in list(nest.body):
+        if not isinstance(node, Loop) or node.kind != "serial":
+            continue
+        chain = [node]
+        while len(chain[-1].body) == 1 and isinstance(chain[-1].body[0], Loop) and chain[-1].body[0].kind == "serial":
+            chain.append(chain[-1].body[0])
+        total = _work(node)
+        taken, iterations = 0, 1
+        for loop in chain:
+            if taken and total / iterations <= _BLOCK_WORK:
+                break
+            iterations *= loop.variable.extent
+            taken += 1
+        chunk = max(1, min(iterations, int(_BLOCK_WORK * iterations / max(total, 1))))
+        chunk = -(-iterations // -(-iterations // chunk))  # blocks of nearly equal size
+        for position, loop in enumerate(chain[:taken]):
+            made = _attempt(nest, lambda n, loop=loop, c=chunk if position == 0 else 1: parallel(n, loop.name, c))  # type: ignore
+            if made is nest:
+                break
+            nest = made
+    return nest
+
+
+def _work(node: Node) -> int:
+    if isinstance(node, Loop):
+        return node.variable.extent * sum(_work(inner) for inner in node.body)
+    return work(node.value) + 1 if isinstance(node, Store | Accumulate) else 0
+
+
+def _with_loops(body: tuple[Node, ...], around: tuple[Loop, ...] = ()) -> Iterator[tuple[tuple[Loop, ...], Statement]]:
+    """Every statement with the loops around it, outermost first."""
+    for node in body:
+        if isinstance(node, Loop):
+            yield from _with_loops(node.body, (*around, node))
+        elif isinstance(node, Store | Accumulate):
+            yield around, node
