@@ -1,0 +1,199 @@
+"""Matrix products against NumPy in float64, between guard pages, for every shape, stride, epilogue and target."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.dtype import DType
+from kernels.llvm.compile import assembly, spills
+from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
+from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_INTEGER, Epilogue, InvalidEpilogue
+from kernels.templates.gemm import Gemm, InvalidGemm, Matrix, build, candidates
+from kernels.templates.grid import balanced, pieces
+from kernels.templates.tile import supported
+from kernels.tensor.expression import Buffer, Cast, Expression, clip, gelu, relu
+from tests.kernels.guard import run_guarded
+
+ROUNDING = 2.0**-24  # half a unit in the last place of float32
+TARGETS = [host(), x86_64_v3()] if host().is_x86 else [host()]
+sizes = st.one_of(st.integers(0, 3), st.integers(4, 70))
+seeds = st.integers(0, 2**32 - 1)
+
+
+def _random(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+
+
+def _bound(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The error that summing in float32 in any order may make."""
+    return (a.shape[-1] + 2) * ROUNDING * (np.abs(a) @ np.abs(b)) + 1e-30
+
+
+def _run(gemm: Gemm, target: Target, choice: int, a: np.ndarray, b: np.ndarray, **more: np.ndarray) -> np.ndarray:
+    found = candidates(gemm, target)
+    kernel = build(gemm, found[choice % len(found)], target)
+    operand = kernel.operand("b")
+    stored = b if operand.packing is None else operand.packing.pack(b)
+    return run_guarded(kernel, {"a": a, "b": stored, **more})["c"]
+
+
+@settings(deadline=None, max_examples=40)
+@given(rows=sizes, columns=sizes, depth=sizes, choice=st.integers(0, 9), constant=st.booleans(), seed=seeds,
+       target=st.sampled_from(TARGETS))  # fmt: skip
+def test_any_size(rows: int, columns: int, depth: int, choice: int, constant: bool, seed: int, target: Target) -> None:
+    a, b = _random(seed, rows, depth), _random(seed + 1, depth, columns)
+    gemm = Gemm(rows, columns, depth, constant_b=constant)
+    got = _run(gemm, target, choice, a, b).reshape(rows, columns)
+    exact = a.astype(np.float64) @ b
+    assert (np.abs(got - exact) <= _bound(a, b)).all()
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    batch=st.lists(st.integers(1, 3), min_size=1, max_size=2), shared=st.booleans(), transposed_a=st.booleans(),
+    transposed_b=st.booleans(), constant=st.booleans(), dims=st.tuples(*[st.integers(1, 40)] * 3),
+    choice=st.integers(0, 9), seed=seeds,
+)  # fmt: skip
+def test_batches_and_transposed_operands(
+    batch: list[int], shared: bool, transposed_a: bool, transposed_b: bool, constant: bool,
+    dims: tuple[int, int, int], choice: int, seed: int,
+) -> None:  # fmt: skip
+    m, n, k = dims
+    a, b = _random(seed, *batch, m, k), _random(seed + 1, *([] if shared else batch), k, n)
+    stored_a = np.ascontiguousarray(np.swapaxes(a, -1, -2)) if transposed_a else a
+    stored_b = np.ascontiguousarray(np.swapaxes(b, -1, -2)) if transposed_b else b
+    strides = tuple(int(np.prod(batch[position + 1 :])) for position in range(len(batch)))
+    gemm = Gemm(
+        m, n, k, tuple(batch), constant_b=constant,
+        a=Matrix(1, m, tuple(s * m * k for s in strides)) if transposed_a else None,
+        b=Matrix(*((1, k) if transposed_b else (n, 1)), tuple(0 if shared else s * k * n for s in strides)),
+    )  # fmt: skip
+    got = _run(gemm, host(), choice, stored_a, stored_b).reshape(*batch, m, n)
+    assert (np.abs(got - a.astype(np.float64) @ b) <= _bound(a, b)).all()
+
+
+def test_rows_apart_leave_what_lies_between() -> None:
+    a, b = _random(0, 5, 12), _random(1, 7, 20)
+    gemm = Gemm(5, 20, 7, a=Matrix(12, offset=2), c=Matrix(23, offset=1))
+    c = np.full(1 + 4 * 23 + 20, 7.0, np.float32)
+    got = _run(gemm, host(), 0, a.reshape(-1)[: 2 + 4 * 12 + 7], b, c=c)
+    rows = np.concatenate([got[1:], np.full(3, 7.0, np.float32)]).reshape(5, 23)
+    np.testing.assert_allclose(rows[:, :20], a[:, 2:9].astype(np.float64) @ b, rtol=1e-5, atol=1e-5)
+    assert (rows[:, 20:] == 7).all() and got[0] == 7
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    rows=st.integers(1, 30), columns=st.integers(1, 50), depth=st.integers(0, 20), which=st.integers(0, 5), seed=seeds
+)
+def test_epilogues(rows: int, columns: int, depth: int, which: int, seed: int) -> None:
+    plain = Gemm(rows, columns, depth)
+    bias = Buffer("bias", DType.F32, (columns,))[plain.column]
+    scale = Buffer("scale", DType.F32, (rows,))[plain.row]
+    residual = Buffer("residual", DType.F32, (rows, columns))[plain.row, plain.column]
+    turned = Buffer("turned", DType.F32, (columns, rows))[plain.column, plain.row]
+    x: Expression = ACCUMULATED[()]
+    value = [x + bias, relu(x + bias + residual), gelu(x), x * scale + turned, clip(x, -0.5, 0.5), Cast(DType.F16, x)][
+        which
+    ]
+    gemm = replace(plain, epilogue=Epilogue(value))
+    a, b = _random(seed, rows, depth), _random(seed + 1, depth, columns)
+    arrays = {
+        "bias": _random(2, columns), "scale": _random(3, rows), "residual": _random(4, rows, columns),
+        "turned": _random(5, columns, rows),
+    }  # fmt: skip
+    names = {buffer.name for buffer in gemm.epilogue.buffers}
+    got = _run(gemm, host(), which, a, b, **{name: array for name, array in arrays.items() if name in names})
+    exact = a.astype(np.float64) @ b
+    erf = np.vectorize(math.erf)
+    expected = [
+        lambda: exact + arrays["bias"],
+        lambda: np.maximum(exact + arrays["bias"] + arrays["residual"], 0),
+        lambda: exact * (1 + erf(exact / np.sqrt(2))) / 2,
+        lambda: exact * arrays["scale"][:, None] + arrays["turned"].T,
+        lambda: np.clip(exact, -0.5, 0.5),
+        lambda: exact.astype(np.float16),
+    ][which]()
+    # Half precision rounds to 2^-11; the others to a few roundings of float32 more than the product.
+    slack = 2.0**-10 * np.abs(expected) + 1e-6 if which == 5 else 2e-6 * (1 + np.abs(expected))
+    magnitude = 4 * (1 + (np.abs(arrays["scale"][:, None]) if which == 3 else 0))
+    assert (np.abs(got.reshape(rows, columns) - expected) <= magnitude * _bound(a, b) + slack).all()
+
+
+def test_nan_and_infinity_pass_through_a_product_and_a_relu() -> None:
+    gemm = Gemm(3, 20, 2, epilogue=Epilogue(relu(ACCUMULATED[()])))
+    a = np.array([[1, 1], [np.nan, 1], [np.inf, 1]], np.float32)
+    got = _run(gemm, host(), 0, a, np.ones((2, 20), np.float32)).reshape(3, 20)
+    assert (got[0] == 2).all() and np.isnan(got[1]).all() and np.isposinf(got[2]).all()
+
+
+@settings(deadline=None, max_examples=20)
+@given(rows=st.integers(1, 30), columns=st.integers(1, 50), depth=st.integers(1, 130), choice=st.integers(0, 5),
+       seed=seeds, constant=st.booleans())  # fmt: skip
+@pytest.mark.skipif(not supported("u8s8", host()), reason="the machine has no dot products of bytes")
+def test_bytes_are_multiplied_exactly(
+    rows: int, columns: int, depth: int, choice: int, seed: int, constant: bool
+) -> None:
+    generator = np.random.default_rng(seed)
+    a = generator.integers(0, 256, (rows, depth), np.uint8)
+    b = generator.integers(-128, 128, (depth, columns), np.int8)
+    gemm = Gemm(
+        rows, columns, depth, arithmetic="u8s8", epilogue=Epilogue(ACCUMULATED_INTEGER[()]), constant_b=constant
+    )
+    got = _run(gemm, host(), choice, a, b).reshape(rows, columns)
+    assert (got == a.astype(np.int64) @ b.astype(np.int64)).all()
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    rows=st.integers(1, 30), columns=st.integers(1, 50), depth=st.integers(1, 70), choice=st.integers(0, 5), seed=seeds
+)
+@pytest.mark.skipif(not supported("bf16", host()), reason="the machine has no dot products of bfloat16")
+def test_bfloat16_products_are_summed_in_float32(rows: int, columns: int, depth: int, choice: int, seed: int) -> None:
+    a, b = _bfloat(_random(seed, rows, depth)), _bfloat(_random(seed + 1, depth, columns))
+    gemm = Gemm(rows, columns, depth, arithmetic="bf16")
+    got = _run(gemm, host(), choice, a, b).reshape(rows, columns)
+    wide = [(one.astype(np.uint32) << 16).view(np.float32) for one in (a, b)]
+    # The instruction rounds a pair's sum once more than a fused multiply-add would.
+    assert (np.abs(got - wide[0].astype(np.float64) @ wide[1]) <= 2 * _bound(*wide)).all()
+
+
+def _bfloat(x: np.ndarray) -> np.ndarray:
+    return (x.view(np.uint32) >> 16).astype(np.uint16)
+
+
+@pytest.mark.parametrize("target", [x86_64_v4(), x86_64_v3(), aarch64()], ids=["v4", "v3", "arm"])
+@pytest.mark.parametrize("dims", [(128, 768, 768), (1, 1000, 2048), (4, 768, 768), (100, 77, 65)])
+def test_no_candidate_spills(target: Target, dims: tuple[int, int, int]) -> None:
+    gemm = Gemm(*dims)
+    for candidate in candidates(gemm, target)[:4]:
+        listing = assembly(build(gemm, candidate, target).module.text(), target)
+        # A few lie before and after the loop, once per tile; a loop that spills does it for most of its vectors.
+        assert spills(listing) < 8, f"{candidate} on {target.cpu} spills {spills(listing)} registers"
+
+
+@given(total=st.integers(0, 500), most=st.integers(1, 40))
+def test_balanced_pieces_cover_the_whole(total: int, most: int) -> None:
+    groups = balanced(total, most)
+    assert sum(group.size * group.count for group in groups) == total
+    assert pieces(groups) == -(-total // most)
+    assert all(group.size <= most for group in groups)
+    assert max((g.size for g in groups), default=0) - min((g.size for g in groups), default=0) <= 1
+
+
+def test_refusals_say_why() -> None:
+    with pytest.raises(InvalidGemm, match="the output's columns must lie side by side"):
+        Gemm(3, 4, 5, c=Matrix(1, 3))
+    with pytest.raises(InvalidGemm, match="matrix a has 0 batch strides for 1 dims"):
+        Gemm(3, 4, 5, (2,), a=Matrix(5))
+    plain = Gemm(3, 4, 5)
+    bias = Buffer("bias", DType.F32, (4, 4))
+    twice = Epilogue(bias[plain.column, 0] + bias[0, plain.column])
+    with pytest.raises(InvalidEpilogue, match="operand 'bias' at two different places"):
+        build(replace(plain, epilogue=twice), candidates(plain, host())[0], host())
