@@ -91,17 +91,16 @@ class Attention:
                 object.__setattr__(self, name, default)
         if self.heads % self.groups:
             raise InvalidAttention(f"{self.heads} heads of queries do not divide among {self.groups} of keys.")
-        for name, heads, rows, size in (
-            ("q", self.heads, self.queries, self.size), ("k", self.groups, self.keys, self.size),
-            ("v", self.groups, self.keys, self.value_size), ("output", self.heads, self.queries, self.value_size),
-        ):  # fmt: skip
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, Place(heads * rows * size, rows * size, size))
 
     def place(self, name: Literal["q", "k", "v", "output"]) -> Place:
         """Where an operand lies."""
-        found: Place = getattr(self, name)
-        return found
+        given: Place | None = getattr(self, name)
+        if given is not None:
+            return given
+        heads = self.groups if name in ("k", "v") else self.heads
+        rows = self.keys if name in ("k", "v") else self.queries
+        size = self.size if name in ("q", "k") else self.value_size
+        return Place(heads * rows * size, rows * size, size)
 
     @property
     def shared(self) -> int:
