@@ -7,8 +7,9 @@ become blocks. Every step is a primitive; one that is refused is left out, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from math import prod
 
 from kernels.target import Target
 from kernels.tensor.expression import Binary, Expression, Load, Unary, Variable
@@ -35,6 +36,7 @@ from kernels.tensor.schedule import (
     parallel,
     reorder,
     split,
+    unroll,
     vectorize,
 )
 from kernels.tensor.staging import compute_at, inline, split_accumulator
@@ -47,6 +49,7 @@ _DEAR = {
     "reciprocal": 5, "div": 5, "mod": 12, "fmod": 12,
 }  # fmt: skip
 _BLOCK_WORK = 1 << 17  # units of work of a block: some ten microseconds, against 0.2 for a ticket
+_SQUARE = 16  # elements: as many vectors hold a square that is turned
 _INLINE_WORK = 3  # a value that costs no more is computed again for each reader
 
 
@@ -176,9 +179,14 @@ def _in_lanes(nest: Nest, lanes: int, vectors: int) -> Nest:
 def _one_in_lanes(nest: Nest, chain: tuple[Loop, ...], lanes: int, vectors: int) -> Nest:
     own = list(statements((chain[-1],)))
     inner = [loop for loop in walk(chain[-1].body) if isinstance(loop, Loop)]
-    best = max((*chain, *inner), key=lambda loop: (_along(loop.variable, own), loop in inner))
-    if _along(best.variable, own) <= 0:
+    repeats = {id(one): prod(loop.variable.extent for loop in loops) for loops, one in _with_loops(chain[-1].body)}
+    scores = {loop.name: _along(loop.variable, own, repeats) for loop in (*chain, *inner)}
+    best = max((*chain, *inner), key=lambda loop: (scores[loop.name], loop in inner))
+    if scores[best.name] <= 0:
         return nest
+    across = next((loop for loop in chain if loop is not best and _turns(loop, best, own)), None)
+    if across is not None and best in chain and not inner and min(across.variable.extent, best.variable.extent) > 1:
+        return _attempt(nest, lambda n: _turned(n, chain, across, best, min(lanes, _SQUARE)))
     if best not in inner and best is not chain[-1]:
         order = [loop.name for loop in chain if loop is not best] + [best.name]
         nest = _attempt(nest, lambda n: reorder(n, order, reassociate=True))
@@ -219,17 +227,56 @@ def _reduction_in_lanes(nest: Nest, loop: Loop, lanes: int, vectors: int) -> Nes
         return before
 
 
-def _along(variable: Variable, own: Sequence[Statement]) -> float:
-    """How well a loop runs along the memory: accesses that step by one element, less those that jump."""
+def _along(variable: Variable, own: Sequence[Statement], repeats: Mapping[int, int]) -> float:
+    """How well a loop runs along the memory: accesses that step by one element, less those that jump.
+
+    `repeats` says how often each statement runs per iteration of the innermost common loop.
+    """
     score = 0.0
     for one in own:
-        places = [(load.buffer.position(load.indices), 1.0) for load in loads(one.value) if load.buffer.shape]
-        if isinstance(one, Store | Accumulate) and one.buffer.shape:
-            places.append((one.buffer.position(one.indices), 2.0))
+        count = repeats[id(one)]
+        places = [(load.buffer.position(load.indices), count) for load in loads(one.value) if load.buffer.shape]
+        if one.buffer.shape:
+            places.append((one.buffer.position(one.indices), 2 * count))
         for position, weight in places:
             step = abs(position.factor(variable))
-            score += weight if step == 1 else 0.0 if step == 0 else -weight / 2
+            score += weight if step == 1 else 0 if step == 0 else -weight / 2
     return score
+
+
+def _turns(across: Loop, along: Loop, own: Sequence[Statement]) -> bool:
+    """Whether a load runs along the memory with one loop and jumps with the other."""
+    positions = [load.buffer.position(load.indices) for one in own for load in loads(one.value) if load.buffer.shape]
+    return any(p.factor(across.variable) == 1 and p.factor(along.variable) not in (-1, 0, 1) for p in positions)
+
+
+def _turned(nest: Nest, chain: tuple[Loop, ...], across: Loop, along: Loop, side: int) -> Nest:
+    """A transposition in squares: the loop along the source unrolled around the loop along the result in lanes."""
+    others = [loop.name for loop in chain if loop is not across and loop is not along]
+    nest = reorder(nest, (*others, across.name, along.name))
+    parts = [across.name]
+    if across.variable.extent > side:
+        nest = split(nest, across.name, side)
+        parts = [f"{across.name}.inner"] + ([f"{across.name}.tail"] if across.variable.extent % side else [])
+    for outer in parts:
+        inner = _only_child(nest, outer)
+        squares = [(outer, inner)]
+        if along.variable.extent > side:
+            nest = split(reorder(nest, (inner, outer)), inner, side)
+            squares = [(outer, f"{inner}.inner")]
+            if along.variable.extent % side:
+                squares.append((_only_child(nest, f"{inner}.tail"), f"{inner}.tail"))
+            for rows, lanes in squares:
+                nest = reorder(nest, (rows, lanes))
+        for rows, lanes in squares:
+            nest = vectorize(unroll(nest, rows), lanes)
+    return nest
+
+
+def _only_child(nest: Nest, name: str) -> str:
+    child = find(nest, name).body[0]
+    assert isinstance(child, Loop), "the loops are perfectly nested"
+    return child.name
 
 
 def _leaves(body: tuple[Node, ...]) -> Iterator[tuple[Loop, ...]]:

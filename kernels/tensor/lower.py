@@ -22,6 +22,7 @@ from kernels.tensor.expression import (
     BinaryOp,
     Buffer,
     Expression,
+    Index,
     Load,
     Number,
     Position,
@@ -206,12 +207,33 @@ class _Writer:
                 self._body(loop.body)
             self._elements.place = before
         elif loop.kind == "unrolled":
+            turned = self._turned(loop)
             for value in range(loop.variable.extent):
                 self._elements.enter(loop.variable, self._f.integer(value))
+                self._elements.turned = {place: columns[value] for place, columns in turned.items()}
                 self._body(loop.body)
+                self._elements.turned = {}
                 self._elements.leave(loop.variable)
         else:
             self._iterate(loop)
+
+    def _turned(self, loop: Loop) -> dict[tuple[str, tuple[Index, ...]], list[Value]]:
+        """Loads that run along the memory with the unrolled loop and jump with the lanes inside it: a transposition."""
+        inner = loop.body[0]
+        if len(loop.body) != 1 or not isinstance(inner, Loop) or inner.kind != "vectorized":
+            return {}
+        lanes = lanes_of(inner.variable, self._widest)
+        if lanes.parts != 1 or lanes.lanes == 1 or any(isinstance(node, Loop) for node in inner.body):
+            return {}
+        own = allocated((loop,)) | written((loop,))
+        found = {}
+        for one in statements(inner.body):
+            for load in loads(one.value):
+                position = load.buffer.position(load.indices)
+                jumps = position.factor(inner.variable) not in (0, 1)
+                if jumps and position.factor(loop.variable) == 1 and load.buffer.name not in own and _is_inside(load):
+                    found[load.buffer.name, load.indices] = self._elements.columns(load, loop.variable, lanes)
+        return found
 
     def _iterate(self, loop: Loop) -> None:
         elements = self._elements
@@ -318,13 +340,15 @@ def _is_fixed(node: Expression, changing: set[str], inner: set[Variable]) -> boo
         case Position(index):
             return not any(variable in inner for variable, _ in index.terms)
         case Load(buffer, indices):
-            return (
-                buffer.name not in changing
-                and not any(variable in inner for one in indices for variable, _ in one.terms)
-                and all(
-                    holds(one, ()) and holds(one * -1 + (size - 1), ())
-                    for one, size in zip(indices, buffer.shape, strict=True)
-                )
-            )
+            moves = any(variable in inner for one in indices for variable, _ in one.terms)
+            return buffer.name not in changing and not moves and _is_inside(node)
     # A value in a register is as it is stored; of these types it is held in another form between operations.
     return node.dtype not in (DType.F16, DType.BF16, DType.BOOL)
+
+
+def _is_inside(load: Load) -> bool:
+    """Whether a load lies in its buffer whatever conditions hold."""
+    return all(
+        holds(one, ()) and holds(one * -1 + (size - 1), ())
+        for one, size in zip(load.indices, load.buffer.shape, strict=True)
+    )

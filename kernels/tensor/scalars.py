@@ -38,7 +38,7 @@ def widen(stored: Array, dtype: DType) -> Array:
 def narrow(values: Array, dtype: DType) -> Array:
     """Values as they are stored: f16 and bf16 rounded to nearest even, a NaN of bf16 kept quiet."""
     if dtype is DType.BF16:
-        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        bits = np.asarray(values, np.float32).view(np.uint32)
         rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
         quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
         return np.where(np.isnan(values), quiet, rounded).astype(np.uint16)

@@ -56,7 +56,7 @@ def split(nest: Nest, name: str, factor: int) -> Nest:
         for i in 0..10: B(i)   -- split(i, 4) -->   for i.outer in 0..2: for i.inner in 0..4: B(4*i.outer + i.inner)
                                                     for i.tail in 0..2: B(8 + i.tail)
 
-    Loops and temporaries inside the tail are copies; their names end in ".tail".
+    Loops and temporaries inside the tail are copies; their names end in ".last".
     """
     loop = _serial(nest, name, "split")
     if not 0 < factor <= loop.variable.extent:
@@ -72,7 +72,7 @@ def split(nest: Nest, name: str, factor: int) -> Nest:
     made: list[Node] = [Loop(outer, (Loop(inner, main),))]
     if rest:
         tail = Variable(free_name(f"{name}.tail", taken), rest)
-        copy = _copied(loop.body, ".tail", taken | {tail.name}, _buffer_names(nest))
+        copy = _copied(loop.body, ".last", taken | {tail.name}, _buffer_names(nest))
         made.append(Loop(tail, with_variables(copy, {loop.variable: tail + count * factor})))
     return _replaced(nest, name, lambda _: tuple(made))
 

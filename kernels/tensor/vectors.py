@@ -13,6 +13,7 @@ from kernels.dtype import DType
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value, joined
 from kernels.target import Target
+from kernels.templates.transposing import transpose
 from kernels.tensor.expression import Buffer, Index, Load, ReduceOp, Variable
 from kernels.tensor.nest import Nest, accumulator_type, statements
 from kernels.tensor.scalars import identity
@@ -61,6 +62,7 @@ class Elements:
         self.values: dict[Variable, Value] = {}
         self.registers: dict[str, Value] = {}
         self.bases: dict[str, Value] = {}
+        self.turned: dict[tuple[str, tuple[Index, ...]], Value] = {}  # loads that stand ready in registers
         self._pointers: list[dict[tuple[str, tuple[tuple[Variable, int], ...]], Value]] = [{}]
 
     # -- scopes -----------------------------------------------------------------------------------------------------
@@ -88,6 +90,8 @@ class Elements:
         if name in self.registers:
             found = self.registers[name]
             return f.splat(found, place.lanes) if types.lanes(found.type) == 1 else found
+        if self.turned and (name, load.indices) in self.turned:
+            return self.turned[name, load.indices]
         kind = types.scalar(load.buffer.dtype)
         address, step = self._address(load.buffer, load.indices)
         if place.lanes == 1:
@@ -179,6 +183,30 @@ class Elements:
             neutral = f.number(parts[-1].type, identity(op, dtype))
             parts[-1] = f.select(f.first_lanes(place.last, place.lanes), parts[-1], neutral)
         return f.reduce(reduction_name(op, dtype), joined(parts))
+
+    def columns(self, load: Load, rows: Variable, lanes: Lanes) -> list[Value]:
+        """What a load gives in the lanes of `lanes`, for each value of `rows`, along which the memory runs.
+
+        Squares are read along the memory and turned in registers; neither variable has a value yet.
+        """
+        f, side = self._f, lanes.lanes
+        assert lanes.variable is not None and lanes.parts == 1, "one vector"
+        position, kind = load.buffer.position(load.indices), types.scalar(load.buffer.dtype)
+        whole, step = types.vector(kind, side), position.factor(lanes.variable)
+        address = f.at(self._pointer(load.buffer, position), position.offset, kind)
+        found: list[Value] = []
+        for start in range(0, rows.extent, side):
+            valid = min(side, rows.extent - start)
+            square = []
+            for lane in range(side):
+                if lane >= lanes.last:
+                    square.append(f.number(whole, 0))
+                    continue
+                at = f.at(address, start + lane * step, kind)
+                every = valid == side
+                square.append(f.load(whole, at) if every else f.masked_load(whole, at, f.first_lanes(valid, side)))
+            found += transpose(f, square)[:valid]
+        return found
 
     # -- addresses --------------------------------------------------------------------------------------------------
 
