@@ -13,7 +13,7 @@ from kernels.templates.grid import balanced, pieces
 
 LATENCY = 4.0  # cycles of a multiplication with addition
 CALL = 24.0  # cycles of entering and leaving a tile, its addresses included
-BLOCK_FLOPS = 12_000_000  # about 50 to 200 microseconds
+BLOCK_FLOPS = 20_000_000  # about 70 to 300 microseconds
 STAGED_FLOPS = 40_000_000  # a block that copies its window is larger, so that little is copied twice
 TRIED = 6
 
@@ -40,7 +40,7 @@ def candidates(problem: Convolution, target: Target) -> tuple[Direct, ...]:
 
 def most_products(target: Target) -> int:
     """How many sums a tile may hold so that nothing spills: weights and a broadcast need registers too."""
-    return 28 if target.vector_registers >= 32 else 12
+    return 27 if target.vector_registers >= 32 else 12
 
 
 def _shapes(problem: Convolution, target: Target, flat: bool) -> list[Shape]:
@@ -67,24 +67,25 @@ def _shapes(problem: Convolution, target: Target, flat: bool) -> list[Shape]:
 def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> float:
     """A guess at the cycles of one plane of one image.
 
-    Products take a port each, loads half a cycle, and a tile no less than the latency of its chains; narrow rests of
+    Products and loads take half a cycle each, and a tile no less than the latency of its chains; narrow rests of
     rows, columns and channels are tiles of their own, and as slow as their shape is.
     """
-    per_cycle = 1.0 if target.vector_bytes == 64 else 2.0
     height, width = problem.output.size[1:]
     columns = balanced(height * width if flat else width, shape.columns)
     rows = balanced(1 if flat else height, shape.rows)
     taps = problem.kernel[0] * problem.kernel[1] * problem.kernel[2]
     steps = problem.depth * merged_groups(problem) * taps
+    # Planes a multiple of 4 KB apart share one set of the first cache: wide tiles lose their input to the next planes.
+    crowded = taps == 1 and problem.input.block_stride * 4 % 4096 == 0 and problem.input.block * 8 < problem.depth
     total = 0.0
     for tall in rows:
         for wide in columns:
             for group in vector_groups(problem, target.lanes(), shape.vectors):
                 pixels = tall.size * wide.size
-                products = pixels * group.size / per_cycle
+                products = pixels * group.size / 2
                 # A whole vector of weights takes a port for as long as two broadcasts where the data path is narrow.
                 loads = (pixels + group.size * (2 if target.vector_bytes == 64 else 1)) / 2
-                step = max(products, loads, LATENCY) + 0.03 * loads
+                step = max(products, loads, LATENCY) + 0.03 * loads + (0.4 * max(0, pixels - 9) if crowded else 0.0)
                 total += tall.count * wide.count * group.count * (CALL + 2 * pixels * group.size + steps * step)
     return total
 
@@ -100,20 +101,30 @@ def _with_blocks(problem: Convolution, target: Target, shape: Shape, flat: bool)
     weights = 4 * depth * taps * sum(group.size * group.count for group in groups) * target.lanes()  # bytes
     pixels = shape.columns * (1 if flat else shape.rows * -(-width // shape.columns))
     piece_flops = 2 * depth * taps * pixels * shape.vectors * target.lanes()
-    if weights > target.l2 // 2:
+    if weights > target.l2:
         return _cold(problem, shape, flat, row_pieces, channel_pieces, piece_flops)
     staged = not problem.has_halo
     goal = STAGED_FLOPS if staged else BLOCK_FLOPS
-    channels = min(channel_pieces, max(1, goal // piece_flops)) if not staged else channel_pieces
-    rows = max(1, min(row_pieces, goal // max(1, piece_flops * channels)))
+    pieces_of_block = max(1, goal // piece_flops)
     if staged:
-        while rows > 1 and window(problem, rows * (1 if flat else shape.rows), depth).elements * 4 > target.l2 // 2:
-            rows //= 2
-    rows = _even(row_pieces, rows)
+        channels = channel_pieces
+    else:
+        # A block reads rows x (bytes of a row piece) and channels x (bytes of a channel tile): least when even.
+        row_bytes = 4 * depth * pixels * problem.strides[1] * problem.strides[2]
+        channels = max(1, min(channel_pieces, round((pieces_of_block * row_bytes / (weights / channel_pieces)) ** 0.5)))
+    rows = max(1, min(row_pieces, pieces_of_block // channels))
+    while staged and rows > 1 and _copied(problem, shape, flat, rows, depth) > target.l2 // 2:
+        rows //= 2
+    rows, channels = _even(row_pieces, rows), _even(channel_pieces, channels)
     inside = Direct(shape.rows, shape.columns, shape.vectors, rows, channels, 1, False, flat)
     outside = Direct(shape.rows, shape.columns, shape.vectors, rows, channels, 1, True, flat)
     tile = weights // channel_pieces
-    return [outside, inside] if rows > 1 and tile > target.l1 // 2 else [inside, outside]
+    return [inside, outside] if target.l1 // 2 < tile and problem.reach == (1, 1, 1) else [outside, inside]
+
+
+def _copied(problem: Convolution, shape: Shape, flat: bool, rows: int, depth: int) -> int:
+    """Bytes that a block copies into scratch."""
+    return window(problem, rows * (1 if flat else shape.rows), depth).elements * 4
 
 
 def _cold(

@@ -8,23 +8,21 @@ next one is asked for, and sums wait in scratch. An output in NCHW leaves throug
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.kernel import Kernel, entry
-from kernels.llvm import types
 from kernels.llvm.function import Function, Number, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution.places import operands_at, output_at, unravel, variables_at
 from kernels.templates.convolution.planar import write_planar
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.stage import window, write_stage
-from kernels.templates.convolution.steps import DirectPacking, chunks, merged_groups, vector_groups
+from kernels.templates.convolution.steps import RUN, DirectPacking, chunks, merged_groups, vector_groups
 from kernels.templates.convolution.tile import Tile, write_tile
-from kernels.templates.epilogue import origins
 from kernels.templates.grid import Group, balanced, each_piece, pieces
-from kernels.tensor.expression import Buffer, Load, Variable
+from kernels.tensor.expression import Load
 
 _LINE = 64  # bytes
 
@@ -80,7 +78,7 @@ def epilogue_loads(problem: Convolution) -> list[Load]:
 def can_split(problem: Convolution, splits: int) -> bool:
     """Whether the parts of the input channels all have the same pattern."""
     depth = problem.depth * merged_groups(problem)
-    return problem.input.block > 1 and depth % splits == 0 and depth // splits % 16 == 0
+    return problem.input.block > 1 and depth % splits == 0 and depth // splits % RUN == 0
 
 
 def build(problem: Convolution, candidate: Direct, target: Target, name: str = "convolution") -> Kernel:
@@ -189,7 +187,7 @@ class _Builder:
         return channels if layout.order == "NHWC" else channels // layout.block * layout.block_stride
 
     def _first_row(self, f: Function, first: Number) -> Value:
-        """The output row that a block's first row tile begins at."""
+        """The output row (of flat pixels: the pixel) that a block's first piece begins at."""
         if isinstance(first, int):
             assert first == 0, "a lone block begins at the first row"
             return f.integer(0)
@@ -292,10 +290,10 @@ class _Builder:
         )
         if not self.module.has(name):
             write_tile(self.module, problem, source, tile, name=name)
-        at = self._variables(f, row, column, vector)
-        y = self._output(f, place.pointers[OUTPUT], at)
-        sums = self._sums(f, place, row, column, channels)
-        operands = self._operands(f, place.pointers, at) if ends else ()
+        at = variables_at(f, problem, self._at, f.mul(vector, self.lanes), self.width, row, column)
+        y = output_at(f, problem, place.pointers[OUTPUT], at)
+        sums = self._sums(f, place, rows, row, column)
+        operands = operands_at(f, problem, place.pointers, at) if ends else ()
         f.call(name, x, weights, y, sums, *(operands if to_output else ()))
         if ends and self.planar:
             turn = f"{name}_planar"
@@ -317,53 +315,16 @@ class _Builder:
         left = [self.width - (first + number) * self.lanes for number in range(channels.size)]
         return tuple(max(0, min(self.lanes, one)) for one in left)
 
-    def _variables(self, f: Function, row: Value, column: Value, vector: Value) -> dict[Variable, Value]:
-        """The epilogue's variables at a tile's first pixel and channel."""
-        image, plane, group = self._at
-        out = self.problem.output
-        first = f.mul(vector, self.lanes)
-        if out.order == "NHWC":
-            block, lane = f.integer(0), f.add(f.mul(group, self.width), first)
-        elif out.block == 1:
-            block, lane = f.add(f.mul(group, self.width), first), f.integer(0)
-        else:
-            inside = f.binary("udiv", first, f.integer(out.block))
-            lane = f.sub(first, f.mul(inside, out.block)) if self.lanes < out.block else f.integer(0)
-            block = f.add(f.mul(group, self.width // out.block), inside)
-        return dict(zip(self.problem.variables, (image, block, plane, row, column, lane), strict=True))
-
-    def _output(self, f: Function, base: Value, at: dict[Variable, Value]) -> Value:
-        load = self.problem.like_output(OUTPUT)
-        position = load.buffer.position(load.indices)
-        offset = f.integer(position.offset)
-        for variable, factor in position.terms:
-            offset = f.add(offset, f.mul(at[variable], factor))
-        return f.at(base, offset, types.scalar(self.problem.epilogue.dtype))
-
-    def _operands(self, f: Function, pointers: dict[str, Value], at: dict[Variable, Value]) -> tuple[Value, ...]:
-        buffers: Sequence[Buffer] = self.problem.epilogue.buffers
-        found = origins(f, self.problem.epilogue, pointers, at)
-        return tuple(found[buffer.name] for buffer in buffers)
-
-    def _sums(self, f: Function, place: _Place, row: Value, column: Value, channels: Group) -> Value:
-        """Where a tile's sums wait."""
-        if not self.through_scratch:
-            return place.sums
+    def _sums(self, f: Function, place: _Place, rows: int, row: Value, column: Value) -> Value:
+        """Where a tile's sums wait: tile after tile, each with its pixels together."""
         if self.candidate.splits == 1:
             return place.sums
-        width = self.problem.output.size[2]
+        begin = place.first_row if self.staged else self._first_row(f, place.first_piece)
         if self.candidate.flat:
-            first = self._first_pixel(f, place.first_piece)
-            pixel = f.sub(column, first)
+            pixel = f.sub(column, begin)
         else:
-            begin = place.first_row if self.staged else self._first_row(f, place.first_piece)
-            # A tile of several rows keeps its pixels together: whole row pieces first, then columns of one piece.
-            rows = max(group.size for group in self.rows)
-            pixel = f.add(f.mul(f.sub(row, begin), width), f.mul(column, rows))
+            pixel = f.add(f.mul(f.sub(row, begin), self.problem.output.size[2]), f.mul(column, rows))
         return f.at(place.sums, f.mul(pixel, max(group.size for group in self.channels) * self.lanes))
-
-    def _first_pixel(self, f: Function, first: Number) -> Value:
-        return self._first_row(f, first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,20 +337,6 @@ class _Place:
     sums: Value
     first_row: Value
     first_piece: Number
-
-
-def unravel(f: Function, number: Value, dims: Sequence[int]) -> tuple[Value, ...]:
-    """The indices of a number in row-major order."""
-    found: list[Value] = []
-    for size in reversed(dims[1:]):
-        if size == 1:
-            found.append(f.integer(0))
-            continue
-        quotient = f.binary("udiv", number, f.integer(size))
-        found.append(f.sub(number, f.mul(quotient, size)))
-        number = quotient
-    found.append(f.integer(0) if dims[0] == 1 else number)
-    return tuple(reversed(found))
 
 
 def _stretch(f: Function, block: Value, stretch: int, total: int, blocks: int) -> tuple[Number, Number]:

@@ -1,9 +1,9 @@
 """The order in which a direct convolution sums: chunks of steps that follow one pattern, and weights packed to match.
 
 A step is one input channel at one place of the kernel; it costs one vector of weights per vector of output channels.
-The steps of a chunk are written out one after the other, and a loop runs over the chunks' starts from a table. Where
-channels lie side by side a chunk is a run of channels; in NCHW it is a row of the kernel, or a run of channels for a
-kernel of one column.
+A chunk is a run of channels at one place of the kernel; its steps are written out one after the other, and a loop
+runs over the chunks' starts from a table. Steps at two places of a kernel in one chunk would read some inputs twice:
+LLVM then keeps them in registers that the sums need.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.grid import Group, balanced
 
-RUN = 16  # channels of a chunk
-PLANAR_RUN = 8  # of one where each channel is a plane
+RUN = 8  # channels of a chunk; 16 take twice as long to compile, and make LLVM keep sums on the stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +64,11 @@ def chunks(problem: Convolution, source: Layout, depth: int) -> tuple[Chunks, ..
     """All steps over `depth` channels of a source layout, the channels outermost."""
     planes, rows, columns = problem.kernel
     places = [(p, r, c) for p in range(planes) for r in range(rows) for c in range(columns)]
-    if source.block == 1 and columns > 1:
-        starts = tuple(Step(i, p, r, 0) for i in range(depth) for p, r, c in places if c == 0)
-        return (Chunks(starts, tuple(Step(0, 0, 0, c) for c in range(columns))),)
-    run = PLANAR_RUN if source.block == 1 else RUN
     border = depth if source.order == "NHWC" or source.block == 1 else source.block
     found: dict[int, list[Step]] = {}
     first = 0
     while first < depth:
-        size = min(run, depth - first, border - first % border)
+        size = min(RUN, depth - first, border - first % border)
         found.setdefault(size, []).extend(Step(first, p, r, c) for p, r, c in places)
         first += size
     return tuple(Chunks(tuple(starts), tuple(Step(i, 0, 0, 0) for i in range(size))) for size, starts in found.items())

@@ -19,6 +19,8 @@ from kernels.templates.convolution.steps import Chunks, distance
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.epilogue import TileLeaves
 
+AHEAD = 6  # chunks ahead whose input a 1x1 kernel asks for: its channels' planes often fall into one set of the cache
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -132,11 +134,16 @@ def _accumulate(
 
     if len(starts) == 1:
         return chunk(f.at(x, starts[0]), weights, sums)
-    entries = f.module.constant(table, "i32", [str(start) for start in starts])
+    ahead = AHEAD if problem.kernel == (1, 1, 1) and source.block > 1 else 0
+    entries = f.module.constant(table, "i32", [str(start) for start in (*starts, *starts[-1:] * ahead)])
 
     def body(number: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
         entry = f.at(Value((entries,), "ptr"), number, "i32")
         at = f.at(x, f.convert("sext", "i64", f.load("i32", entry)))
+        if ahead:
+            later = f.at(x, f.convert("sext", "i64", f.load("i32", f.at(entry, ahead, "i32"))))
+            for pixel in pixels:
+                f.prefetch(f.at(later, pixel))
         return chunk(at, f.at(weights, f.mul(number, len(inner) * width)), carried)
 
     return list(f.loop(0, len(starts), 1, body, sums))
