@@ -38,14 +38,19 @@ def candidates(problem: Convolution, target: Target) -> tuple[Direct, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def most_products(target: Target) -> int:
-    """How many sums a tile may hold so that nothing spills: weights and a broadcast need registers too."""
-    return 27 if target.vector_registers >= 32 else 12
+def most_pixels(target: Target, vectors: int) -> int:
+    """How many pixels a tile of so many vectors may have so that LLVM keeps no sum on the stack.
+
+    Sums, weights and a broadcast leave one register free on x86, which can also broadcast from memory, and four on ARM.
+    More than 27 sums, or 10 with 16 registers and one vector, were seen on the stack all the same.
+    """
+    free = 1 if target.is_x86 else 4
+    most = (target.vector_registers - free - 1 - vectors) // vectors
+    return min(most, 27 // vectors if target.vector_registers >= 32 else 10)
 
 
 def _shapes(problem: Convolution, target: Target, flat: bool) -> list[Shape]:
     """Shapes whose sums, weights and a broadcast fit the registers; sizes that leave no small rest behind."""
-    most = most_products(target)
     height, width = problem.output.size[1:]
     if flat:
         height, width = 1, height * width
@@ -55,7 +60,7 @@ def _shapes(problem: Convolution, target: Target, flat: bool) -> list[Shape]:
     for vectors in range(1, min(total, 6) + 1):
         if (vectors > each and vectors % each) or (vectors < each and each % vectors):
             continue
-        pixels = min(most // vectors, target.vector_registers - 1 - vectors - 1)
+        pixels = most_pixels(target, vectors)
         for rows in range(1, min(height, 4) + 1):
             if pixels < rows:
                 break

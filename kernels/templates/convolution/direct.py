@@ -8,7 +8,7 @@ next one is asked for, and sums wait in scratch. An output in NCHW leaves throug
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.kernel import Kernel, entry
 from kernels.llvm.function import Function, Number, Value
@@ -98,9 +98,7 @@ class _Builder:
         height, width = problem.output.size[1:]
         self.columns = () if candidate.flat else balanced(width, candidate.columns)
         self.rows = balanced(height * width, candidate.columns) if candidate.flat else balanced(height, candidate.rows)
-        self.channels = _split_last(
-            vector_groups(problem, self.lanes, candidate.vectors), self.packing.group_vectors * self.lanes - self.width
-        )
+        self.channels = _split(vector_groups(problem, self.lanes, candidate.vectors), self.width, self.lanes)
         self.row_blocks = -(-pieces(self.rows) // candidate.row_stretch)
         self.channel_blocks = -(-pieces(self.channels) // candidate.channel_stretch)
         self.staged = not problem.has_halo
@@ -280,7 +278,7 @@ class _Builder:
             place.weights,
             f.add(f.mul(vector, self.packing.group_steps * self.lanes), f.mul(part, part_steps * size)),
         )
-        valid = self._valid(channels)
+        valid = _valid(channels.start, channels.size, self.width, self.lanes)
         to_output = ends and not self.planar
         tile = Tile(
             rows, columns, valid, self.steps, begins, to_output, part_steps * size if candidate.splits > 1 else 0
@@ -308,12 +306,6 @@ class _Builder:
         channels = self.depth // self.candidate.splits
         block, lane = divmod(channels, self.source.block)
         return block * self.source.block_stride + lane
-
-    def _valid(self, channels: Group) -> tuple[int, ...]:
-        """Lanes that are channels, of each vector of a tile."""
-        first = channels.start + (channels.count - 1) * channels.size
-        left = [self.width - (first + number) * self.lanes for number in range(channels.size)]
-        return tuple(max(0, min(self.lanes, one)) for one in left)
 
     def _sums(self, f: Function, place: _Place, rows: int, row: Value, column: Value) -> Value:
         """Where a tile's sums wait: tile after tile, each with its pixels together."""
@@ -348,11 +340,22 @@ def _stretch(f: Function, block: Value, stretch: int, total: int, blocks: int) -
     return first, last if total % stretch == 0 else f.minimum(last, f.integer(total))
 
 
-def _split_last(groups: tuple[Group, ...], rest: int) -> tuple[Group, ...]:
-    """The groups with the last piece alone where its lanes are not all channels."""
-    last = groups[-1]
-    if not rest or last.count == 1:
-        return groups
-    head = Group(last.size, last.count - 1, last.first, last.start)
-    tail = Group(last.size, 1, last.first + last.count - 1, last.start + (last.count - 1) * last.size)
-    return (*groups[:-1], head, tail)
+def _split(groups: tuple[Group, ...], channels: int, lanes: int) -> tuple[Group, ...]:
+    """The groups cut where fewer of a tile's lanes are channels than before."""
+    found: list[Group] = []
+    seen: tuple[int, ...] = ()
+    for group in groups:
+        for piece in range(group.count):
+            start = group.start + piece * group.size
+            valid = _valid(start, group.size, channels, lanes)
+            if found and valid == seen:
+                found[-1] = replace(found[-1], count=found[-1].count + 1)
+            else:
+                found.append(Group(group.size, 1, group.first + piece, start))
+            seen = valid
+    return tuple(found)
+
+
+def _valid(start: int, vectors: int, channels: int, lanes: int) -> tuple[int, ...]:
+    """Lanes that are channels, of each vector of a tile that starts at a vector."""
+    return tuple(max(0, min(lanes, channels - (start + number) * lanes)) for number in range(vectors))

@@ -1,0 +1,445 @@
+"""Winograd convolution F(4x4, 3x3): a quarter of the multiplications of a direct 3x3 convolution of stride 1.
+
+A block takes a few rows of tiles: windows of 6 x 6 inputs are transformed into scratch, 36 products of matrices
+(tiles x channels by channels x output channels) follow, and tiles of 4 x 4 outputs are transformed back, with the
+epilogue. Weights are transformed when they are packed, in float64. Windows that reach over the image's border have
+functions of their own which read nothing outside, so that no zeros need to be stored around an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.kernel import Kernel, entry
+from kernels.llvm import types
+from kernels.llvm.function import Function, Parameter, Value
+from kernels.llvm.module import Module
+from kernels.target import Target
+from kernels.templates.convolution.places import operands_at, output_at, unravel, variables_at
+from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
+from kernels.templates.convolution.steps import dense_groups, vector_groups
+from kernels.templates.convolution.store import store_pixels
+from kernels.templates.convolution.toom_cook import F4_POINTS, Filtering, Matrix, filtering
+from kernels.templates.convolution.transform import product
+from kernels.templates.epilogue import Epilogue, TileLeaves
+from kernels.templates.grid import Group, balanced, each_piece, pieces
+from kernels.templates.tile import Tile, most_accumulators, write_tile
+from kernels.tensor.expression import Variable
+
+F4 = filtering(4, 3, F4_POINTS)
+_TILE, _COLUMN = Variable("tile", 1), Variable("column", 1)
+_PAGE = 4096  # bytes: addresses so far apart share one set of the first cache
+
+
+@dataclass(frozen=True, slots=True)
+class Winograd:
+    """Sizes that decide the speed of a Winograd convolution."""
+
+    chunk: int  # rows of tiles of a block
+    rows: int  # tiles of a register tile
+    vectors: int  # of output channels of a register tile
+
+    def __str__(self) -> str:
+        return f"winograd {self.rows}x{self.vectors} block {self.chunk} rows of tiles"
+
+
+def applies(problem: Convolution, target: Target) -> bool:
+    """Whether this is a plain 3x3 convolution of stride 1 whose channels lie side by side in whole vectors."""
+    lanes = target.lanes()
+    whole = all(
+        (layout.block % lanes == 0 and layout.block > 1)
+        or (layout.channels == layout.block and layout.channels % lanes == 0)
+        for layout in (problem.input, problem.output)
+    )
+    ones = (1, 1, 1)
+    plain = problem.strides == problem.dilations == problem.input_dilations == ones and problem.kernel == (1, 3, 3)
+    planes = problem.input.size[0] == problem.output.size[0] == 1 and problem.pads[0] == 0
+    return whole and plain and planes and problem.groups == 1 and problem.output.order != "NCHW"
+
+
+def candidates(problem: Convolution, target: Target) -> tuple[Winograd, ...]:
+    """Candidates, the likely best first; none where it does not apply."""
+    if not applies(problem, target):
+        return ()
+    lanes, most = target.lanes(), most_accumulators(target)
+    tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
+    total = -(-problem.output.channels // lanes)
+    each = problem.output.block // lanes if problem.output.order == "NCHWc" else 1
+    found = []
+    for chunk in range(1, tall + 1):
+        chunk = max(group.size for group in balanced(tall, chunk))
+        for vectors in range(1, min(total, 4) + 1):
+            if vectors % each and each % vectors:
+                continue
+            rows = max(1, min(chunk * wide, most // vectors, 12))
+            if vectors + 2 + rows * vectors <= target.vector_registers:
+                rows = max(group.size for group in balanced(chunk * wide, rows))
+                found.append(Winograd(chunk, rows, vectors))
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: cycles(problem, target, one)))
+
+
+def cycles(problem: Convolution, target: Target, candidate: Winograd) -> float:
+    """A guess at the cycles of one image.
+
+    Products and loads take half a cycle each; transformed weights come once per block, at about 16 bytes a cycle from
+    the second cache, 8 from the third; scratch that outgrows the second cache costs as much.
+    """
+    lanes = target.lanes()
+    tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
+    depth, width = problem.input.channels, problem.output.channels
+    points = F4.size**2
+    weights = 4 * points * depth * width
+    total = 0.0
+    for chunk in balanced(tall, candidate.chunk):
+        tiles = chunk.size * wide
+        scratch = 4 * points * tiles * (depth + width)
+        cycles_of = 0.0
+        for rows in balanced(tiles, candidate.rows):
+            for group in vector_groups(problem, lanes, candidate.vectors):
+                loads = (rows.size + group.size * (2 if target.vector_bytes == 64 else 1)) / 2
+                step = max(rows.size * group.size / 2, loads, 4.0) + 0.05 * loads
+                cycles_of += points * rows.count * group.count * (30.0 + depth * step)
+        transforms = tiles * (160.0 * -(-depth // lanes) + 120.0 * -(-width // lanes))
+        streamed = weights / (16 if weights + scratch < target.l2 else 8)
+        spilled = max(0, scratch - target.l2 // 2) / 8
+        total += chunk.count * (max(cycles_of, streamed) + 0.3 * min(cycles_of, streamed) + transforms + spilled)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradPacking:
+    """Transformed weights as [point of the window][panel][channel][output channel of the panel]."""
+
+    problem: Convolution
+    lanes: int
+    vectors: int
+
+    @property
+    def point_elements(self) -> int:
+        """Elements of one point."""
+        groups = vector_groups(self.problem, self.lanes, self.vectors)
+        return self.problem.input.channels * sum(group.size * group.count for group in groups) * self.lanes
+
+    @property
+    def elements(self) -> int:
+        """Elements of all points."""
+        return F4.size**2 * self.point_elements
+
+    def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """The transformed, packed weights."""
+        moved = transformed(dense_groups(self.problem, array)[0][:, :, 0])
+        points, depth, width = moved.shape
+        parts = []
+        groups = vector_groups(self.problem, self.lanes, self.vectors)
+        whole = np.zeros((points, depth, self.point_elements // depth), array.dtype)
+        whole[:, :, :width] = moved
+        for point in whole:
+            for group in groups:
+                size = group.size * self.lanes
+                for panel in range(group.count):
+                    first = group.start * self.lanes + panel * size
+                    parts.append(point[:, first : first + size].reshape(-1))
+        return np.concatenate(parts)
+
+
+def transformed(weights: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
+    """G w G^T for each pair of channels: (points, channels, output channels) of (output channels, channels, 3, 3)."""
+    g = np.array(F4.taps, np.float64)
+    found = np.einsum("ia,ocab,jb->ijco", g, weights.astype(np.float64), g)
+    return np.ascontiguousarray(found.reshape(F4.size**2, *found.shape[2:]))
+
+
+def sampled_error(weights: npt.NDArray[np.generic], windows: int = 64, seed: int = 0) -> float:
+    """The largest error of float32 Winograd against float64, relative to the largest output, over random windows.
+
+    `weights` are (output channels, channels, 3, 3); inputs are drawn from a normal distribution. The figure is an
+    estimate of what a network's tolerance is compared with, not a bound.
+    """
+    inputs = np.random.default_rng(seed).standard_normal((windows, weights.shape[1], F4.size, F4.size))
+    exact = np.zeros((windows, weights.shape[0], F4.outputs, F4.outputs))
+    for row in range(3):
+        for column in range(3):
+            seen = inputs[:, :, row : row + F4.outputs, column : column + F4.outputs]
+            exact += np.einsum("oc,wcij->woij", weights[:, :, row, column].astype(np.float64), seen)
+    narrow = np.float32
+    window, output = (np.array(matrix, narrow) for matrix in (F4.window, F4.output))
+    moved = np.einsum("ia,wcab->wcib", window, inputs.astype(narrow))
+    moved = np.einsum("wcib,jb->ijwc", moved, window).reshape(F4.size**2, windows, -1)
+    summed = moved @ transformed(weights).astype(narrow)
+    back = np.einsum("ia,abwo->ibwo", output, summed.reshape(F4.size, F4.size, windows, -1))
+    found = np.einsum("ibwo,jb->woij", back, output)
+    return float(np.abs(found - exact).max() / np.abs(exact).max())
+
+
+def build(problem: Convolution, candidate: Winograd, target: Target, name: str = "winograd") -> Kernel:
+    """The kernel: operands "x", "weights", those of the epilogue, "y"."""
+    return _Builder(problem, candidate, target, name).kernel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Tiles in one direction that see the same part of the image: from `first`, `count` of them.
+
+    Of a window, the elements from `low` to before `high` are stored; of a tile, `outputs` exist.
+    """
+
+    first: int
+    count: int
+    low: int
+    high: int
+    outputs: int
+
+
+def _kinds(problem: Convolution, axis: int) -> tuple[_Kind, ...]:
+    size, pad = problem.output.size[axis], problem.pads[axis]
+    begin = -problem.input.before[axis]
+    end = problem.input.size[axis] + problem.input.after[axis]
+    found: list[_Kind] = []
+    for tile in range(-(-size // F4.outputs)):
+        start = tile * F4.outputs - pad
+        low, high = min(max(0, begin - start), F4.size), max(0, min(F4.size, end - start))
+        kind = _Kind(tile, 1, low, max(low, high), min(F4.outputs, size - tile * F4.outputs))
+        if found and replace(kind, first=found[-1].first, count=found[-1].count) == found[-1]:
+            found[-1] = replace(found[-1], count=found[-1].count + 1)
+        else:
+            found.append(kind)
+    return tuple(found)
+
+
+class _Builder:
+    def __init__(self, problem: Convolution, candidate: Winograd, target: Target, name: str) -> None:
+        self.problem, self.candidate, self.name, self.target = problem, candidate, name, target
+        self.lanes = target.lanes()
+        self.kind = types.vector("float", self.lanes)
+        self.module = Module(target)
+        self.packing = WinogradPacking(problem, self.lanes, candidate.vectors)
+        self.row_kinds, self.column_kinds = _kinds(problem, 1), _kinds(problem, 2)
+        self.wide = -(-problem.output.size[2] // F4.outputs)
+        self.chunks = balanced(-(-problem.output.size[1] // F4.outputs), candidate.chunk)
+        self.channels = vector_groups(problem, self.lanes, candidate.vectors)
+        self.in_vectors = problem.input.blocks * problem.input.block // self.lanes
+        self.out_vectors = sum(group.size * group.count for group in self.channels)
+        most = self.chunks[0].size * self.wide
+        self.depth_row, self.width_row = (n * self.lanes for n in (self.in_vectors, self.out_vectors))
+        self.depth_point = _apart(most * self.depth_row, self.lanes)
+        self.width_point = _apart(most * self.width_row, self.lanes)
+
+    def kernel(self) -> Kernel:
+        problem = self.problem
+        operands = problem.operands(self.packing)
+        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
+        points = F4.size**2
+        return Kernel(
+            self.name,
+            self.module,
+            operands,
+            problem.output.batch * pieces(self.chunks),
+            scratch_bytes=4 * points * (self.depth_point + self.width_point),
+            flops=problem.flops,
+            traffic=problem.traffic,
+            candidate=str(self.candidate),
+        )
+
+    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        image, piece = unravel(f, block, (self.problem.output.batch, pieces(self.chunks)))
+        x = f.at(pointers[INPUT], f.mul(image, self.problem.input.image_stride))
+        sums = f.at(scratch, F4.size**2 * self.depth_point)
+
+        def chunk(group: Group, first: Value) -> None:
+            self._into(f, x, scratch, group.size, first)
+            self._products(f, pointers[WEIGHTS], scratch, sums, group.size * self.wide)
+            self._back(f, pointers, image, sums, group.size, first)
+
+        if pieces(self.chunks) == 1:
+            each_piece(f, self.chunks, 0, 1, chunk)
+        else:
+            each_piece(f, self.chunks, piece, f.add(piece, 1), chunk)
+
+    def _each_tile(
+        self, f: Function, rows: int, first: Value, body: Callable[[_Kind, _Kind, Value, Value, Value], None]
+    ) -> None:
+        """body(row kind, column kind, row of tiles, column, number in the chunk) for every tile of a chunk."""
+        for down in self.row_kinds:
+            last = f.minimum(f.add(first, rows), f.integer(down.first + down.count))
+            begin = f.maximum(first, f.integer(down.first)) if down.first else first
+
+            def row(tile_row: Value, _: tuple[Value, ...], down: _Kind = down) -> None:
+                start = f.mul(f.sub(tile_row, first), self.wide)
+                for across in self.column_kinds:
+
+                    def one(column: Value, _: tuple[Value, ...], across: _Kind = across) -> None:
+                        body(down, across, tile_row, column, f.add(start, column))
+
+                    f.loop(across.first, across.first + across.count, 1, one)
+
+            f.loop(begin, last, 1, row)
+
+    # -- inputs -------------------------------------------------------------------------------------------------------
+
+    def _into(self, f: Function, x: Value, moved: Value, rows: int, first: Value) -> None:
+        problem, layout = self.problem, self.problem.input
+        corner = layout.position(0, 0, layout.before)
+        corner -= problem.pads[1] * layout.row_stride + problem.pads[2] * layout.column_stride
+        blocks, each = layout.blocks, layout.block // self.lanes
+
+        def vectors(block: Value, _: tuple[Value, ...]) -> None:
+            def vector(part: Value, _: tuple[Value, ...]) -> None:
+                at = f.at(x, f.add(f.mul(block, layout.block_stride), f.mul(part, self.lanes)))
+                to = f.at(moved, f.mul(f.add(f.mul(block, each), part), self.lanes))
+
+                def tile(down: _Kind, across: _Kind, row: Value, column: Value, number: Value) -> None:
+                    step = F4.outputs
+                    place = f.add(f.mul(row, step * layout.row_stride), f.mul(column, step * layout.column_stride))
+                    function = self._window_function(down, across)
+                    target = f.at(to, f.mul(number, self.depth_row))
+                    f.call(function, f.at(at, f.add(place, corner)), target)
+
+                self._each_tile(f, rows, first, tile)
+
+            f.loop(0, each, 1, vector)
+
+        f.loop(0, blocks, 1, vectors)
+
+    def _window_function(self, down: _Kind, across: _Kind) -> str:
+        """f(x, moved): transform the window whose first element would lie at `x`; only what is stored is read."""
+        name = f"{self.name}_window_{down.low}{down.high}_{across.low}{across.high}"
+        if self.module.has(name):
+            return name
+        f = Function(
+            self.module,
+            name,
+            (Parameter("x", "ptr", "noalias nocapture readonly"), Parameter("moved", "ptr", "noalias nocapture")),
+        )
+        layout, size = self.problem.input, F4.size
+        # Down the columns first: of each only six vectors are alive at a time.
+        columns: list[list[Value | None]] = []
+        for column in range(size):
+            loaded: list[Value | None] = [None] * size
+            if across.low <= column < across.high:
+                for row in range(down.low, down.high):
+                    place = row * layout.row_stride + column * layout.column_stride
+                    loaded[row] = f.load(self.kind, f.at(f.parameter("x"), place))
+            columns.append(product(f, F4.window, loaded))
+        for row in range(size):
+            moved = product(f, F4.window, [columns[column][row] for column in range(size)])
+            for column, value in enumerate(moved):
+                target = f.at(f.parameter("moved"), (row * size + column) * self.depth_point)
+                f.store(value or f.number(self.kind, 0), target, align=4 * self.lanes)
+        f.finish()
+        return name
+
+    # -- products -----------------------------------------------------------------------------------------------------
+
+    def _products(self, f: Function, weights: Value, moved: Value, sums: Value, tiles: int) -> None:
+        depth = self.problem.input.channels
+
+        def point(number: Value, _: tuple[Value, ...]) -> None:
+            a, c = (f.at(base, f.mul(number, size)) for base, size in (
+                (moved, self.depth_point), (sums, self.width_point)
+            ))  # fmt: skip
+            b = f.at(weights, f.mul(number, self.packing.point_elements))
+
+            def panel(group: Group, vector: Value) -> None:
+                b_at = f.at(b, f.mul(vector, depth * self.lanes))
+                c_at = f.at(c, f.mul(vector, self.lanes))
+
+                def rows(some: Group, row: Value) -> None:
+                    tile = Tile(
+                        some.size, group.size, depth, self.depth_row, 1, group.size * self.lanes, self.width_row,
+                        self.lanes,
+                    )  # fmt: skip
+                    function = write_tile(
+                        self.module, tile, Epilogue(), _TILE, _COLUMN, prefix=self.name, b_aligned=True
+                    )
+                    f.call(
+                        function, f.at(a, f.mul(row, self.depth_row)), b_at, f.at(c_at, f.mul(row, self.width_row))
+                    )  # fmt: skip
+
+                groups = balanced(tiles, self.candidate.rows)
+                each_piece(f, groups, 0, pieces(groups), rows)
+
+            each_piece(f, self.channels, 0, pieces(self.channels), panel)
+
+        f.loop(0, F4.size**2, 1, point)
+
+    # -- outputs ------------------------------------------------------------------------------------------------------
+
+    def _back(
+        self, f: Function, pointers: dict[str, Value], image: Value, sums: Value, rows: int, first: Value
+    ) -> None:
+        problem = self.problem
+        outer = (image, f.integer(0), f.integer(0))
+        whole = problem.output.channels // self.lanes
+
+        def vectors(valid: int) -> Callable[[Value, tuple[Value, ...]], None]:
+            def vector(number: Value, _: tuple[Value, ...]) -> None:
+                channel = f.mul(number, self.lanes)
+
+                def tile(down: _Kind, across: _Kind, row: Value, column: Value, place: Value) -> None:
+                    at = variables_at(
+                        f, problem, outer, channel, problem.output.channels, f.mul(row, F4.outputs),
+                        f.mul(column, F4.outputs),
+                    )  # fmt: skip
+                    function = self._tile_function(down, across, valid)
+                    source = f.at(sums, f.add(f.mul(place, self.width_row), channel))
+                    y = output_at(f, problem, pointers[OUTPUT], at)
+                    f.call(function, source, y, *operands_at(f, problem, pointers, at))
+
+                self._each_tile(f, rows, first, tile)
+
+            return vector
+
+        f.loop(0, whole, 1, vectors(self.lanes))
+        for number in range(whole, self.out_vectors):
+            valid = max(0, problem.output.channels - number * self.lanes)
+            f.loop(number, number + 1, 1, vectors(valid))
+
+    def _tile_function(self, down: _Kind, across: _Kind, valid: int) -> str:
+        """f(sums, y, operands of the epilogue...): transform back and store the outputs that exist."""
+        name = f"{self.name}_tile_{down.outputs}x{across.outputs}_{valid}"
+        if self.module.has(name):
+            return name
+        buffers = self.problem.epilogue.buffers
+        f = Function(
+            self.module,
+            name,
+            (
+                Parameter("sums", "ptr", "noalias nocapture readonly"),
+                Parameter("y", "ptr", "nocapture"),
+                *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+            ),
+        )
+        size = F4.size
+        columns = []
+        for column in range(size):
+            loaded = [
+                f.load(
+                    self.kind,
+                    f.at(f.parameter("sums"), (row * size + column) * self.width_point),
+                    align=4 * self.lanes,
+                )
+                for row in range(size)
+            ]
+            columns.append(product(f, _first_rows(F4, down.outputs), loaded))
+        pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
+        leaves = TileLeaves(f, pointers, self.problem.variables[5], self.lanes)
+        for row in range(down.outputs):
+            made = product(f, _first_rows(F4, across.outputs), [columns[column][row] for column in range(size)])
+            values = [value or f.number(self.kind, 0) for value in made]
+            pixels = [(row, column) for column in range(across.outputs)]
+            store_pixels(f, self.problem, leaves, f.parameter("y"), pixels, values, (valid,))
+        f.finish()
+        return name
+
+
+def _first_rows(made: Filtering, count: int) -> Matrix:
+    return made.output[:count]
+
+
+def _apart(elements: int, lanes: int) -> int:
+    """A distance between points that is no multiple of a page, so that a window's vectors do not crowd one set."""
+    return elements + lanes if elements * 4 % _PAGE == 0 else elements

@@ -1,0 +1,92 @@
+"""Winograd convolution: exact matrices, results against the definition in float64, and the estimate of its error."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.target import host, x86_64_v3
+from kernels.templates.convolution import winograd
+from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution.problem import Convolution, convolution
+from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, filtering
+from kernels.tensor.expression import relu
+from tests.kernels.templates.convolution.oracle import run, sample
+
+# Transforms of magnitude 4 and sums of a few hundred products: the issue's 3e-6 of the largest output, and some room
+# because the outputs here are few and near 1.
+TOLERANCE = 3e-5
+
+
+@pytest.mark.parametrize("outputs, points", ((2, F2_POINTS), (4, F4_POINTS)))
+def test_filtering_is_a_correlation_exactly(outputs, points):
+    made = filtering(outputs, 3, points)
+    window = [Fraction(3 * number - 4, 7) for number in range(made.size)]
+    taps = [Fraction(2), Fraction(-1, 3), Fraction(5, 2)]
+
+    def times(matrix, vector):
+        return [sum((a * b for a, b in zip(row, vector, strict=True)), Fraction(0)) for row in matrix]
+
+    moved = [a * b for a, b in zip(times(made.taps, taps), times(made.window, window), strict=True)]
+    expected = [sum(taps[tap] * window[place + tap] for tap in range(3)) for place in range(outputs)]
+    assert times(made.output, moved) == expected
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Convolution:
+    order = draw(st.sampled_from(("NCHWc", "NHWC")))
+    channels = st.integers(1, 40) if order == "NCHWc" else st.sampled_from((16, 32, 48))
+    depth, width, batch = draw(channels), draw(channels), draw(st.integers(1, 2))
+    before, after = ((0, draw(st.integers(0, 3)), draw(st.integers(0, 3))) for _ in range(2))
+    height, wide = (max(1, 3 - before[a] - after[a]) + draw(st.integers(0, 12)) for a in (1, 2))
+    halo = [(0, draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in range(4)]
+    out = (1, height + before[1] + after[1] - 2, wide + before[2] + after[2] - 2)
+    block = 16 if order == "NCHWc" else 0
+    return Convolution(
+        Layout(batch, depth, (1, height, wide), order, block, halo[0], halo[1]),
+        Layout(batch, width, out, order, block, halo[2], halo[3]),
+        (1, 3, 3),
+        pads=before,
+    )
+
+
+@given(problems(), st.integers(0, 20), st.sampled_from((host(), x86_64_v3())))
+@settings(deadline=None, max_examples=25)
+def test_any_plain_3x3_convolution_is_what_its_definition_says(problem, number, target):
+    found = winograd.candidates(problem, target)
+    taken = sample(problem)
+    kernel = winograd.build(problem, found[number % len(found)], target)
+    np.testing.assert_allclose(run(kernel, taken), taken.expected, atol=TOLERANCE)
+
+
+def test_the_epilogue_sees_bias_and_residual():
+    problem = convolution(1, 32, 40, (9, 6), (3, 3), pads=(1, 1, 1, 1), order="NCHWc", output_halo=1)
+    bias, residual = problem.bias(), problem.like_output("residual")
+    problem = problem.with_epilogue(lambda sums: relu(sums + bias + residual))
+    taken, generator = sample(problem), np.random.default_rng(1)
+    numbers = generator.standard_normal(40).astype(np.float32)
+    other = generator.standard_normal((1, 40, 1, 9, 6)).astype(np.float32)
+    kernel = winograd.build(problem, winograd.candidates(problem, host())[0], host())
+    found = run(kernel, taken, {"bias": numbers, "residual": problem.output.store(other)})
+    expected = np.maximum(taken.expected + numbers[:, None, None, None] + other, 0)
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
+def test_strided_and_grouped_convolutions_have_no_winograd_form():
+    strided = convolution(1, 32, 32, (9, 9), (3, 3), strides=(2, 2), order="NCHWc")
+    grouped = convolution(1, 32, 32, (9, 9), (3, 3), groups=2, order="NCHWc")
+    assert winograd.candidates(strided, host()) == winograd.candidates(grouped, host()) == ()
+
+
+def test_the_estimated_error_is_near_the_one_that_is_seen():
+    problem = convolution(1, 64, 64, (24, 24), (3, 3), pads=(1, 1, 1, 1), order="NCHWc")
+    taken = sample(problem)
+    expected = taken.expected
+    found = run(winograd.build(problem, winograd.candidates(problem, host())[0], host()), taken)
+    seen = np.abs(found - expected).max() / np.abs(expected).max()
+    estimated = winograd.sampled_error(taken.weights[:, :, 0])
+    assert estimated / 3 < seen < 3 * estimated < 1e-5
