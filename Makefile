@@ -6,6 +6,8 @@
 #   make bars    the acceptance bars with today's figures; DATA=folder for those that need outside models
 #   make bench   the slow sweeps, each with its full tables; DATA=folder as above
 #   make bench-ort   latency of what --target ort writes in ONNX Runtime, on one core
+#   make bench-kernels   kernels beside ONNX Runtime and the machine's peak, on one core
+#   make qemu    fetch an emulator of 64-bit ARM, with which the tests then run kernels for it (Debian, Ubuntu)
 #   make clean   remove what the other targets made
 
 PYTHON ?= python3
@@ -16,7 +18,7 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(BENCH_VENV)/.installed
 DATA_OPTION = $(if $(DATA),--data $(DATA))
 
-.PHONY: demo test lint bench bench-ort bars clean
+.PHONY: demo test lint bench bench-ort bench-kernels bars qemu clean
 
 # No recipe runs beside another: ruff, mypy and pytest each use every core, and the tests' summary shall come last.
 .NOTPARALLEL:
@@ -62,6 +64,18 @@ bench: $(BENCH_STAMP)
 bench-ort: $(BENCH_STAMP)
 	mkdir -p build/bench
 	$(BENCH_VENV)/bin/python -m bench.ort_latency --json build/bench/ort_latency.json
+
+bench-kernels: $(BENCH_STAMP)
+	mkdir -p build/bench
+	$(BENCH_VENV)/bin/python -m bench.kernels.all --json build/bench/kernels.json
+
+build/qemu:
+	mkdir -p build/qemu.part
+	cd build/qemu.part && apt-get download qemu-user-static && dpkg -x qemu-user-static_*.deb .
+	rm build/qemu.part/qemu-user-static_*.deb
+	mv build/qemu.part $@
+
+qemu: build/qemu
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

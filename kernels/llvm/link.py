@@ -1,0 +1,61 @@
+"""Objects to a shared library or a program: with ziglang's lld, which knows every target, or the system's linker."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernels.errors import KernelsError
+from kernels.llvm.compile import machine
+from kernels.target import Target, host
+
+
+class LinkError(KernelsError):
+    """There is no linker for the target, or it failed."""
+
+
+def link_shared(objects: Sequence[bytes], target: Target) -> bytes:
+    """A shared library; functions it calls from outside (libc, libm) are found when it is loaded.
+
+    Raises LinkError when no linker is there or it does not accept the objects.
+    """
+    return _link(objects, target, ("-shared",))
+
+
+def link_program(objects: Sequence[bytes], target: Target) -> bytes:
+    """A static program that starts at `_start` and needs nothing from outside; raises LinkError."""
+    return _link(objects, target, ("-static",))
+
+
+def _link(objects: Sequence[bytes], target: Target, options: tuple[str, ...]) -> bytes:
+    machine(target)  # the target is one that we know
+    command = _linker(target)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for number, code in enumerate(objects):
+            path = Path(folder) / f"{number}.o"
+            path.write_bytes(code)
+            paths.append(str(path))
+        result = Path(folder) / "result"
+        done = subprocess.run(
+            [*command, *options, "-o", str(result), *paths], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise LinkError(f"{command[0]} does not link for {target.triple}: {done.stderr.strip()}")
+        return result.read_bytes()
+
+
+def _linker(target: Target) -> list[str]:
+    native = target.triple.split("-")[0] == host().triple.split("-")[0]
+    emulation = "elf_x86_64" if target.is_x86 else "aarch64linux"
+    system = shutil.which("ld.lld") or (shutil.which("ld") if native else None)
+    if system is not None:
+        return [system, "-m", emulation] if system.endswith("lld") else [system]
+    if importlib.util.find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "ld.lld", "-m", emulation]
+    raise LinkError(f"no linker for {target.triple}: install binutils, lld, or `pip install ziglang`.")

@@ -1,0 +1,97 @@
+"""Running a kernel on an emulated ARM: a static program that holds its inputs, runs all blocks, writes the outputs.
+
+The program needs no C library: it starts at `_start` and speaks to the kernel by system calls.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels.kernel import Kernel
+from kernels.llvm.compile import compile_object
+from kernels.llvm.function import Function, Value
+from kernels.llvm.link import link_program
+from kernels.run import Array
+
+_OWN = Path(__file__).parent.parent.parent / "build" / "qemu" / "usr" / "bin"
+_WRITE, _EXIT = 64, 93
+
+
+def emulator() -> str | None:
+    """The emulator's path; None when it is not installed."""
+    for name in ("qemu-aarch64-static", "qemu-aarch64"):
+        found = shutil.which(name) or shutil.which(name, path=str(_OWN))
+        if found:
+            return found
+    return None
+
+
+def is_missing() -> str | None:
+    """What is missing to run ARM programs here, None when all is there. CI asks for all of it."""
+    missing = []
+    if emulator() is None:
+        missing.append("qemu-aarch64 (make qemu)")
+    if importlib.util.find_spec("ziglang") is None:
+        missing.append("ziglang")
+    assert not (missing and os.environ.get("GRAPHOPT_ALL_CHECKS")), f"{' and '.join(missing)} must be installed here"
+    return " and ".join(missing) or None
+
+
+needs_arm = pytest.mark.skipif(is_missing() is not None, reason=f"{is_missing()} is not installed")
+
+
+def run_on_arm(kernel: Kernel, arrays: Mapping[str, Array], folder: Path) -> dict[str, Array]:
+    """The outputs by name. The kernel must have been built for `aarch64()`; it is not changed."""
+    module = kernel.module
+    for operand in kernel.operands:
+        data = b"\0" * operand.bytes if operand.role == "output" else arrays[operand.name].tobytes()
+        content = "".join(f"\\{byte:02X}" for byte in data)
+        module.variable(f"data.{operand.name}", f'internal global [{len(data)} x i8] c"{content}", align 64')
+    table = ", ".join(f"ptr @data.{operand.name}" for operand in kernel.operands)
+    module.variable("table", f"internal constant [{len(kernel.operands)} x ptr] [{table}]")
+    module.variable("scratch", f"internal global [{max(kernel.scratch_bytes, 1)} x i8] zeroinitializer, align 64")
+    f = Function(module, "_start", (), exported=True)
+
+    def block(number: Value, _: tuple[Value, ...]) -> None:
+        f.line(f"call void @{kernel.name}(ptr @table, i64 {number.text}, ptr @scratch)")
+
+    f.loop(0, kernel.blocks, 1, block)
+    outputs = [operand for operand in kernel.operands if operand.role == "output"]
+    for operand in outputs:
+        _system(f, _WRITE, "i64 1", f"ptr @data.{operand.name}", f"i64 {operand.bytes}")
+    _system(f, _EXIT, "i64 0", "ptr null", "i64 0")
+    f.finish()
+    program = folder / kernel.name
+    program.write_bytes(
+        link_program([compile_object(module.text(), module.target, optimize=kernel.optimize)], module.target)
+    )
+    program.chmod(0o755)
+    path = emulator()
+    assert path is not None, "the caller has asked"
+    written = subprocess.run([path, str(program)], capture_output=True, check=True).stdout
+    found, at = {}, 0
+    for operand in outputs:
+        found[operand.name] = np.frombuffer(written[at : at + operand.bytes], operand.dtype.numpy)
+        at += operand.bytes
+    assert at == len(written), "the program wrote all outputs and nothing else"
+    return found
+
+
+# A system call as machine code, because assembling text for another machine is not built into our LLVM:
+# mov x8, x0; mov x0, x1; mov x1, x2; mov x2, x3; svc #0; ret.
+_CALL = (0xAA0003E8, 0xAA0103E0, 0xAA0203E1, 0xAA0303E2, 0xD4000001, 0xD65F03C0)
+
+
+def _system(f: Function, number: int, *arguments: str) -> None:
+    words = ", ".join(f"i32 {word}" for word in _CALL)
+    f.module.variable("system_call", f'internal constant [{len(_CALL)} x i32] [{words}], section ".text.call", align 4')
+    given = ", ".join((f"i64 {number}", *arguments))
+    f.value("i64", f"call i64 @system_call({given})")
