@@ -58,7 +58,7 @@ def scheduled(program: Program, target: Target) -> Nest:
     nest = drop_unit_loops(nest_of(program))
     nest = _inlined(nest)
     nest = _staged(nest)
-    nest = _fused(nest)
+    nest = _together(_fused(nest))
     nest = _in_lanes(nest, widest_lanes(nest, target), 4 if target.vector_registers >= 32 else 2)
     return _in_blocks(drop_unit_loops(nest))
 
@@ -169,6 +169,29 @@ def _fused(nest: Nest) -> Nest:
     return nest
 
 
+def _together(nest: Nest) -> Nest:
+    """Loops of one body that pass over the same buffer become one pass, where nothing between them waits for the first.
+
+    A softmax thus sums up its exponentials as it writes them.
+    """
+    for outer in [node for node in walk(nest.body) if isinstance(node, Loop)]:
+        loops = [node for node in outer.body if isinstance(node, Loop)]
+        for one, other in pairwise(loops):
+            if one.variable.extent == other.variable.extent and _passed(one) & _passed(other):
+                nest = _attempt(nest, lambda n, one=one, other=other: merge(n, one.name, other.name))  # type: ignore[misc]
+    return nest
+
+
+def _passed(loop: Loop) -> set[str]:
+    """The buffers that a loop passes over."""
+    found = set()
+    for one in statements(loop.body):
+        for buffer, indices in [(one.buffer, one.indices)] + [(load.buffer, load.indices) for load in loads(one.value)]:
+            if any(place.factor(loop.variable) for place in indices):
+                found.add(buffer.name)
+    return found
+
+
 def _in_lanes(nest: Nest, lanes: int, vectors: int) -> Nest:
     """In each group of perfectly nested loops around statements, the loop along the memory in lanes."""
     for chain in list(_leaves(nest.body)):
@@ -180,7 +203,7 @@ def _one_in_lanes(nest: Nest, chain: tuple[Loop, ...], lanes: int, vectors: int)
     own = list(statements((chain[-1],)))
     inner = [loop for loop in walk(chain[-1].body) if isinstance(loop, Loop)]
     repeats = {id(one): prod(loop.variable.extent for loop in loops) for loops, one in _with_loops(chain[-1].body)}
-    scores = {loop.name: _along(loop.variable, own, repeats) for loop in (*chain, *inner)}
+    scores = {loop.name: _along(loop.variable, own, repeats, lanes) for loop in (*chain, *inner)}
     best = max((*chain, *inner), key=lambda loop: (scores[loop.name], loop in inner))
     if scores[best.name] <= 0:
         return nest
@@ -227,10 +250,11 @@ def _reduction_in_lanes(nest: Nest, loop: Loop, lanes: int, vectors: int) -> Nes
         return before
 
 
-def _along(variable: Variable, own: Sequence[Statement], repeats: Mapping[int, int]) -> float:
+def _along(variable: Variable, own: Sequence[Statement], repeats: Mapping[int, int], lanes: int) -> float:
     """How well a loop runs along the memory: accesses that step by one element, less those that jump.
 
-    `repeats` says how often each statement runs per iteration of the innermost common loop.
+    `repeats` says how often each statement runs per iteration of the innermost common loop. A loop that does not fill
+    a vector of `lanes` counts for the part that it fills.
     """
     score = 0.0
     for one in own:
@@ -241,7 +265,7 @@ def _along(variable: Variable, own: Sequence[Statement], repeats: Mapping[int, i
         for position, weight in places:
             step = abs(position.factor(variable))
             score += weight if step == 1 else 0 if step == 0 else -weight / 2
-    return score
+    return score * min(variable.extent / lanes, 1) if score > 0 else score
 
 
 def _turns(across: Loop, along: Loop, own: Sequence[Statement]) -> bool:

@@ -198,14 +198,13 @@ class _Writer:
         if loop.variable.extent > 1:
             loop = self._without_invariants(loop)
         if loop.kind == "vectorized":
-            before = self._elements.place
-            self._elements.place = lanes_of(loop.variable, self._widest)
-            if self._elements.place.lanes == 1:
-                self._elements.place = before
+            place = lanes_of(loop.variable, self._widest)
+            if place.lanes == 1:
                 self._iterate(loop)
             else:
+                before = self._elements.in_lanes(place)
                 self._body(loop.body)
-            self._elements.place = before
+                self._elements.in_lanes(before)
         elif loop.kind == "unrolled":
             turned = self._turned(loop)
             for value in range(loop.variable.extent):

@@ -182,10 +182,11 @@ def flat(buffer: Buffer) -> Buffer:
 
 
 def merge(nest: Nest, first: str, second: str) -> Nest:
-    """Two loops that follow one another, of one extent, into one.
+    """Two loops of one body and one extent into one; what stands between them moves before it.
 
     for i: A(i)
-    for j: B(j)      -->   for i: A(i); B(i)
+    s = C                      s = C
+    for j: B(j)      -->       for i: A(i); B(i)
     """
     one, other = find(nest, first), find(nest, second)
     if one.variable.extent != other.variable.extent or one.kind != other.kind:
@@ -193,10 +194,7 @@ def merge(nest: Nest, first: str, second: str) -> Nest:
     moved = with_variables(other.body, {other.variable: index(one.variable)})
     body = one.body + moved
     inner = inner_variables(body)
-    writes = {access.name for access in accesses(one.body) if access.how != "load"}
-    writes |= {access.name for access in accesses(moved) if access.how != "load"}
-    both = {access.name for access in accesses(one.body)} & {access.name for access in accesses(moved)} & writes
-    for name in sorted(both):
+    for name in sorted(_conflicts(one.body, moved)):
         positions = [access.position for access in accesses(body) if access.name == name]
         if not told_apart(positions, (one.variable,), inner):
             raise IllegalSchedule(
@@ -204,22 +202,35 @@ def merge(nest: Nest, first: str, second: str) -> Nest:
                 f"that another iteration of the other touches"
             )
 
-    def join(nodes: tuple[Node, ...]) -> tuple[Node, ...] | None:
-        for place, node in enumerate(nodes):
-            if isinstance(node, Loop) and node.name == first:
-                if place + 1 < len(nodes) and nodes[place + 1] == other:
-                    return (*nodes[:place], replace(one, body=body), *nodes[place + 2 :])
-                return None
-            if isinstance(node, Loop):
-                inside = join(node.body)
-                if inside is not None:
-                    return (*nodes[:place], replace(node, body=inside), *nodes[place + 1 :])
-        return None
+    def join(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        at = {node.name: place for place, node in enumerate(nodes) if isinstance(node, Loop)}
+        if first not in at or at.get(second, -1) <= at[first]:
+            raise IllegalSchedule(f"loop '{second}' does not stand after loop '{first}' in the same body")
+        between = nodes[at[first] + 1 : at[second]]
+        conflicts = sorted(_conflicts((one,), between))
+        if conflicts:
+            raise IllegalSchedule(
+                f"loops '{first}' and '{second}' are not merged: '{conflicts[0]}' is touched between them"
+            )
+        made = replace(one, body=body)
+        return (*nodes[: at[first]], *between, made, *nodes[at[second] + 1 :])
 
-    made = join(nest.body)
-    if made is None:
-        raise IllegalSchedule(f"loop '{second}' does not stand right after loop '{first}'")
-    return Nest(nest.program, made)
+    def inside(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        if any(node is one for node in nodes):
+            return join(nodes)
+        return tuple(
+            replace(node, body=inside(node.body)) if isinstance(node, Loop) and _holds(node, first) else node
+            for node in nodes
+        )
+
+    return Nest(nest.program, inside(nest.body))
+
+
+def _conflicts(one: tuple[Node, ...], other: tuple[Node, ...]) -> set[str]:
+    """The buffers that both touch and that one of them writes to."""
+    touched = [{access.name for access in accesses(body)} for body in (one, other)]
+    writes = {access.name for body in (one, other) for access in accesses(body) if access.how != "load"}
+    return touched[0] & touched[1] & writes
 
 
 def vectorize(nest: Nest, name: str, *, reassociate: bool = False) -> Nest:
@@ -235,6 +246,9 @@ def vectorize(nest: Nest, name: str, *, reassociate: bool = False) -> Nest:
             raise IllegalSchedule(
                 f"loop '{name}' allocates '{node.buffer.name}' with dims: every lane would need its own"
             )
+    for node in walk(nest.body):
+        if isinstance(node, Loop) and node.kind == "vectorized" and _holds(node, name):
+            raise IllegalSchedule(f"loop '{name}' stands inside the vectorized loop '{node.name}'")
     inner = inner_variables(loop.body)
     for buffer, touched in shared(loop.body).items():
         positions = [access.position for access in touched]

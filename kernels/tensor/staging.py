@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kernels.dtype import DType
-from kernels.tensor.dependence import exact, inner_variables, shared
+from kernels.tensor.dependence import accesses, exact, inner_variables, shared
 from kernels.tensor.expression import Buffer, Cast, Expression, Index, Load, Number, Variable
 from kernels.tensor.nest import (
     Accumulate,
@@ -60,6 +60,8 @@ def compute_at(nest: Nest, name: str, at: str) -> Nest:
     if len(inside) != len(everywhere) or not inside:
         where = "outside of" if inside else "not in"
         raise IllegalSchedule(f"'{name}' is read {where} loop '{at}': compute_at needs all its readers inside")
+    if any(load.buffer != producer.store.buffer for load in inside):
+        raise IllegalSchedule(f"compute_at: '{name}' is accessed through its flat positions: do it before fuse")
     inner = inner_variables(target.body)
     bases, extents = [], []
     for dim, size in enumerate(producer.store.buffer.shape):
@@ -138,14 +140,29 @@ def split_accumulator(nest: Nest, name: str, *, reassociate: bool = False) -> Ne
                                           for k: for l in 0..8: acc.lanes[l] += B
                                           for l' in 0..8 vectorized: acc += acc.lanes[l']
 
-    The loop holds one accumulation into a temporary without dims. (Halide and TVM call this rfactor.)
+    It does so for every accumulation in the loop into a temporary without dims, and needs one at least.
+    (Halide and TVM call this rfactor.)
     """
     loop = find(nest, name)
-    if len(loop.body) != 1 or not isinstance(loop.body[0], Accumulate) or loop.body[0].buffer.shape:
-        raise IllegalSchedule(f"split_accumulator: loop '{name}' holds more than one accumulation into one element")
-    step = loop.body[0]
-    if not reassociate and not exact(step.op, step.buffer.dtype):
-        raise IllegalSchedule(f"'{step.buffer.name}' would be rounded otherwise: allow it (reassociate)")
+    steps = [node for node in loop.body if isinstance(node, Accumulate) and not node.buffer.shape]
+    for step in steps:
+        touching = [access for access in accesses(loop.body) if access.name == step.buffer.name]
+        if len(touching) != 1:
+            raise IllegalSchedule(f"split_accumulator: loop '{name}' also uses '{step.buffer.name}' otherwise")
+        if not reassociate and not exact(step.op, step.buffer.dtype):
+            raise IllegalSchedule(f"'{step.buffer.name}' would be rounded otherwise: allow it (reassociate)")
+    if not steps:
+        raise IllegalSchedule(f"split_accumulator: loop '{name}' holds no accumulation into one element")
+    for node in walk(nest.body):
+        if isinstance(node, Loop) and node.kind == "vectorized" and name in loop_names(node.body):
+            raise IllegalSchedule(f"split_accumulator: loop '{name}' stands inside the vectorized loop '{node.name}'")
+    for step in steps:
+        nest = _accumulator_split(nest, name, step)
+    return nest
+
+
+def _accumulator_split(nest: Nest, name: str, step: Accumulate) -> Nest:
+    loop = find(nest, name)
     extent = loop.variable.extent
     buffers = {node.buffer.name for node in walk(nest.body) if isinstance(node, Allocate)}
     lanes = Buffer(free_name(f"{step.buffer.name}.lanes", buffers), step.buffer.dtype, (extent,))
@@ -154,7 +171,8 @@ def split_accumulator(nest: Nest, name: str, *, reassociate: bool = False) -> Ne
     last = Variable(free_name(f"{name}.end", taken), extent)
     start = Store(lanes, (first + 0,), Number(identity(step.op, step.buffer.dtype), step.buffer.dtype))
     end = Accumulate(step.buffer, (), step.op, lanes[last])
-    inner = replace(loop, body=(Accumulate(lanes, (loop.variable + 0,), step.op, step.value),))
+    into = Accumulate(lanes, (loop.variable + 0,), step.op, step.value)
+    inner = replace(loop, body=tuple(into if node is step else node for node in loop.body))
 
     def place(body: tuple[Node, ...], *, owned: bool) -> tuple[Node, ...]:
         made: list[Node] = []

@@ -63,6 +63,7 @@ class Elements:
         self.registers: dict[str, Value] = {}
         self.bases: dict[str, Value] = {}
         self.turned: dict[tuple[str, tuple[Index, ...]], Value] = {}  # loads that stand ready in registers
+        self._stored: dict[tuple[str, tuple[Index, ...]], Value] = {}  # what memory was given in this iteration
         self._pointers: list[dict[tuple[str, tuple[tuple[Variable, int], ...]], Value]] = [{}]
 
     # -- scopes -----------------------------------------------------------------------------------------------------
@@ -71,11 +72,19 @@ class Elements:
         """Begin an iteration: addresses that are found in it are forgotten when it is left."""
         self.values[variable] = value
         self._pointers.append({})
+        self._stored = {}
 
     def leave(self, variable: Variable) -> None:
         """End an iteration."""
         del self.values[variable]
         self._pointers.pop()
+        self._stored = {}
+
+    def in_lanes(self, place: Lanes) -> Lanes:
+        """Go on along other vectors; returns the present ones."""
+        before, self.place = self.place, place
+        self._stored = {}
+        return before
 
     def prepare(self, buffer: Buffer, indices: tuple[Index, ...]) -> None:
         """Write the part of an address that the loops around decide already, so that it stands before the next loop."""
@@ -92,6 +101,8 @@ class Elements:
             return f.splat(found, place.lanes) if types.lanes(found.type) == 1 else found
         if self.turned and (name, load.indices) in self.turned:
             return self.turned[name, load.indices]
+        if self._stored and (name, load.indices) in self._stored:
+            return self._stored[name, load.indices]
         kind = types.scalar(load.buffer.dtype)
         address, step = self._address(load.buffer, load.indices)
         if place.lanes == 1:
@@ -155,8 +166,10 @@ class Elements:
     # -- stores -----------------------------------------------------------------------------------------------------
 
     def store(self, buffer: Buffer, indices: tuple[Index, ...], value: Value) -> None:
-        """The value to memory, valid lanes only."""
+        """The value to memory, valid lanes only; a load of it in the same iteration takes the value itself."""
         f, place = self._f, self.place
+        self._stored = {key: held for key, held in self._stored.items() if key[0] != buffer.name}
+        self._stored[buffer.name, indices] = value
         kind = types.scalar(buffer.dtype)
         address, step = self._address(buffer, indices)
         if place.lanes == 1:

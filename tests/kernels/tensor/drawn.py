@@ -79,7 +79,10 @@ def _one_step(draw: st.DrawFn, nest: Nest) -> Nest:
     loops = sorted(loop_names(nest.body))
     temporaries = [node.buffer.name for node in nest.body if isinstance(node, Allocate)]
     nested = [(node.name, node.body[0].name) for node in walk(nest.body) if _holds_one_loop(node)]
-    followed = [(a.name, b.name) for a, b in pairwise(nest.body) if isinstance(a, Loop) and isinstance(b, Loop)]
+    bodies = [nest.body, *(node.body for node in walk(nest.body) if isinstance(node, Loop))]
+    followed = [
+        (a.name, b.name) for body in bodies for a, b in pairwise([node for node in body if isinstance(node, Loop)])
+    ]
     outermost = [node.name for node in nest.body if isinstance(node, Loop)]
     steps = ["split", "vectorize", "unroll", "parallel", "accumulator"]
     steps += ["reorder", "tile", "fuse"] * bool(nested) + ["merge"] * bool(followed)
