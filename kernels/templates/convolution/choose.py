@@ -42,11 +42,12 @@ def most_pixels(target: Target, vectors: int) -> int:
     """How many pixels a tile of so many vectors may have so that LLVM keeps no sum on the stack.
 
     Sums, weights and a broadcast leave one register free on x86, which can also broadcast from memory, and four on ARM.
-    More than 27 sums, or 10 with 16 registers and one vector, were seen on the stack all the same.
+    More than 27 sums (24 on ARM), or 10 with 16 registers and one vector, were seen on the stack all the same.
     """
     free = 1 if target.is_x86 else 4
     most = (target.vector_registers - free - 1 - vectors) // vectors
-    return min(most, 27 // vectors if target.vector_registers >= 32 else 10)
+    sums = 27 if target.is_x86 else 24
+    return min(most, sums // vectors if target.vector_registers >= 32 else 10)
 
 
 def _shapes(problem: Convolution, target: Target, flat: bool) -> list[Shape]:

@@ -1,0 +1,262 @@
+"""Depthwise convolution: each channel by itself, a vector of channels at a time.
+
+A tile is some columns of one row. An input vector is loaded once and serves all taps that see it. Rows that see the
+whole kernel are written out, with the weights in registers, where they fit; all others run a loop over the kernel's
+rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.kernel import Kernel, entry
+from kernels.llvm import types
+from kernels.llvm.function import Function, Number, Parameter, Value
+from kernels.llvm.module import Module
+from kernels.target import Target
+from kernels.templates.convolution.places import operands_at, output_at, unravel, variables_at
+from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
+from kernels.templates.convolution.store import store_pixels
+from kernels.templates.convolution.windows import (
+    Axis,
+    Columns,
+    Rows,
+    column_kinds,
+    each_tile,
+    row_kinds,
+    side_by_side,
+    vector_at,
+    vectors_of,
+)
+from kernels.templates.epilogue import TileLeaves
+
+_BLOCK_FLOPS = 4_000_000  # about 50 to 100 microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Depthwise:
+    """Sizes that decide the speed of a depthwise convolution."""
+
+    columns: int  # of a tile
+    row_stretch: int  # rows of a block
+    vector_stretch: int  # vectors of channels of a block
+    unrolled: bool  # whether rows that see the whole kernel are written out
+
+    def __str__(self) -> str:
+        how = "unrolled" if self.unrolled else "loop"
+        return f"depthwise 1x{self.columns} {how} block {self.row_stretch} rows x {self.vector_stretch} vectors"
+
+
+def applies(problem: Convolution, target: Target) -> bool:
+    """Whether each channel stands alone and channels lie side by side in input and output alike."""
+    lanes, ones = target.lanes(), (1, 1, 1)
+    alike = problem.input.order == problem.output.order and problem.input.block == problem.output.block
+    plane = problem.kernel[0] == problem.input.size[0] == problem.output.size[0] == 1
+    alone = problem.is_depthwise or problem.input.channels == problem.output.channels == 1
+    return plane and alike and alone and side_by_side(problem.input, lanes) and problem.input_dilations == ones
+
+
+def candidates(problem: Convolution, target: Target) -> tuple[Depthwise, ...]:
+    """Candidates, the likely best first; none where it does not apply."""
+    if not applies(problem, target):
+        return ()
+    lanes, taps = target.lanes(), problem.kernel[1] * problem.kernel[2]
+    height, width = problem.output.size[1:]
+    vectors = vectors_of(problem.input, lanes)
+    flops = 2 * taps * height * width * lanes
+    vector_stretch = max(1, min(vectors, _BLOCK_FLOPS // flops))
+    row_stretch = max(1, min(height, -(-_BLOCK_FLOPS * height // flops)))
+    most = 14 if target.vector_registers >= 32 else 6
+    found = []
+    for columns in dict.fromkeys((most, most // 2)):
+        size = -(-width // -(-width // columns))
+        unrolled = size + taps + 3 <= target.vector_registers
+        for written in (True, False) if unrolled else (False,):
+            found.append(Depthwise(size, row_stretch, vector_stretch, written))
+    return tuple(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwisePacking:
+    """Weights as [vector of channels][tap][lane]."""
+
+    problem: Convolution
+    lanes: int
+
+    @property
+    def elements(self) -> int:
+        """Elements of all vectors."""
+        return vectors_of(self.problem.input, self.lanes) * self.lanes * self.problem.kernel[1] * self.problem.kernel[2]
+
+    def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """The packed weights."""
+        taps = array.reshape(self.problem.output.channels, -1)
+        whole = np.zeros((vectors_of(self.problem.input, self.lanes) * self.lanes, taps.shape[1]), array.dtype)
+        whole[: len(taps)] = taps[:, ::-1] if self.problem.transposed else taps
+        return whole.reshape(-1, self.lanes, taps.shape[1]).swapaxes(1, 2).reshape(-1)
+
+
+def axes(problem: Convolution) -> tuple[Axis, Axis]:
+    """Rows and columns."""
+    made = [
+        Axis(
+            problem.input.size[axis], problem.output.size[axis], problem.kernel[axis], problem.strides[axis],
+            problem.dilations[axis], problem.pads[axis], problem.input.before[axis], problem.input.after[axis],
+        )
+        for axis in (1, 2)
+    ]  # fmt: skip
+    return made[0], made[1]
+
+
+def build(problem: Convolution, candidate: Depthwise, target: Target, name: str = "depthwise") -> Kernel:
+    """The kernel: operands "x", "weights", those of the epilogue, "y"."""
+    return _Builder(problem, candidate, target, name).kernel()
+
+
+class _Builder:
+    def __init__(self, problem: Convolution, candidate: Depthwise, target: Target, name: str) -> None:
+        self.problem, self.candidate, self.name = problem, candidate, name
+        self.lanes = target.lanes()
+        self.kind = types.vector("float", self.lanes)
+        self.module = Module(target)
+        self.packing = DepthwisePacking(problem, self.lanes)
+        self.down, self.across = axes(problem)
+        self.rows = row_kinds(self.down)
+        self.columns = column_kinds(self.across, candidate.columns)
+        self.vectors = vectors_of(problem.input, self.lanes)
+        height = problem.output.size[1]
+        self.dims = (
+            problem.output.batch, -(-self.vectors // candidate.vector_stretch), -(-height // candidate.row_stretch)
+        )  # fmt: skip
+
+    def kernel(self) -> Kernel:
+        problem, operands = self.problem, self.problem.operands(self.packing)
+        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
+        return Kernel(
+            self.name,
+            self.module,
+            operands,
+            self.dims[0] * self.dims[1] * self.dims[2],
+            flops=problem.flops,
+            traffic=problem.traffic,
+            candidate=str(self.candidate),
+        )
+
+    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        problem, candidate = self.problem, self.candidate
+        image, stretch, part = unravel(f, block, self.dims)
+        first: Number = 0
+        last: Number = problem.output.size[1]
+        if self.dims[2] > 1:
+            first = f.mul(part, candidate.row_stretch)
+            last = f.minimum(f.add(first, candidate.row_stretch), f.integer(problem.output.size[1]))
+        begin = f.mul(stretch, candidate.vector_stretch)
+        whole = problem.output.channels // self.lanes
+        x = f.at(pointers[INPUT], f.mul(image, problem.input.image_stride))
+        end = f.add(begin, candidate.vector_stretch)
+        f.loop(begin, f.minimum(end, f.integer(whole)), 1, self._vector(f, pointers, image, x, first, last, self.lanes))
+        for number in range(whole, self.vectors):
+            valid = max(0, problem.output.channels - number * self.lanes)
+            low, high = f.maximum(begin, f.integer(number)), f.minimum(end, f.integer(number + 1))
+            f.loop(low, high, 1, self._vector(f, pointers, image, x, first, last, valid))
+
+    def _vector(
+        self, f: Function, pointers: dict[str, Value], image: Value, x: Value, first: Number, last: Number, valid: int
+    ) -> Callable[[Value, tuple[Value, ...]], None]:
+        problem = self.problem
+        layout = problem.input
+        corner = layout.position(0, 0, layout.before)
+        taps = problem.kernel[1] * problem.kernel[2]
+
+        def vector(number: Value, _: tuple[Value, ...]) -> None:
+            at = f.at(x, f.add(vector_at(f, layout, number, self.lanes), corner))
+            weights = f.at(pointers[WEIGHTS], f.mul(number, taps * self.lanes))
+
+            def tile(down: Rows, across: Columns, row: Value, column: Value) -> None:
+                start = down.low * problem.dilations[1] - problem.pads[1]
+                from_row = f.mul(f.add(f.mul(row, problem.strides[1]), start), layout.row_stride)
+                from_column = f.mul(
+                    f.add(f.mul(column, problem.strides[2]), -problem.pads[2]), layout.column_stride
+                )  # fmt: skip
+                variables = variables_at(
+                    f, problem, (image, f.integer(0), f.integer(0)), f.mul(number, self.lanes),
+                    problem.output.channels, row, column,
+                )  # fmt: skip
+                y = output_at(f, problem, pointers[OUTPUT], variables)
+                operands = operands_at(f, problem, pointers, variables)
+                source = f.at(at, f.add(from_row, from_column))
+                from_weights = f.at(weights, down.low * problem.kernel[2] * self.lanes)
+                whole = self.candidate.unrolled and down.high - down.low == problem.kernel[1]
+                count = () if whole else (f.integer(down.high - down.low),)
+                f.call(self._function(across, valid, whole), source, from_weights, y, *count, *operands)
+
+            each_tile(f, self.rows, self.columns, first, last, tile)
+
+        return vector
+
+    def _function(self, across: Columns, valid: int, whole: bool) -> str:
+        """f(x, weights, y, [rows of the kernel,] operands of the epilogue...): one tile."""
+        kind = self.columns.index(across)
+        name = f"{self.name}_{'whole' if whole else 'rows'}_{kind}_{valid}"
+        if self.module.has(name):
+            return name
+        problem, buffers = self.problem, self.problem.epilogue.buffers
+        f = Function(
+            self.module,
+            name,
+            (
+                Parameter("x", "ptr", "noalias nocapture readonly"),
+                Parameter("weights", "ptr", "noalias nocapture readonly"),
+                Parameter("y", "ptr", "nocapture"),
+                *(() if whole else (Parameter("rows", "i64"),)),
+                *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+            ),
+        )
+        sums = [f.number(self.kind, 0)] * across.size
+        row_distance = problem.dilations[1] * problem.input.row_stride
+
+        def one(row: Number, carried: tuple[Value, ...]) -> list[Value]:
+            x = f.at(f.parameter("x"), f.mul(f.integer(row), row_distance))
+            weights = f.at(f.parameter("weights"), f.mul(f.integer(row), problem.kernel[2] * self.lanes))
+            return self._row(f, across, valid, x, weights, list(carried))
+
+        if whole:
+            for row in range(problem.kernel[1]):
+                sums = one(row, tuple(sums))
+        else:
+            sums = list(f.loop(0, f.parameter("rows"), 1, one, sums))
+        pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
+        leaves = TileLeaves(f, pointers, problem.variables[5], self.lanes)
+        pixels = [(0, column) for column in range(across.size)]
+        store_pixels(f, problem, leaves, f.parameter("y"), pixels, sums, (valid,))
+        f.finish()
+        return name
+
+    def _row(
+        self, f: Function, across: Columns, valid: int, x: Value, weights: Value, sums: list[Value]
+    ) -> list[Value]:
+        """One row of the kernel over a tile: inputs from left to right, each for all taps that see it."""
+        problem, layout = self.problem, self.problem.input
+        taps = [
+            f.load(self.kind, f.at(weights, tap * self.lanes), align=4 * self.lanes)
+            for tap in range(problem.kernel[2])
+        ]  # fmt: skip
+        uses: dict[int, list[tuple[int, int]]] = {}
+        for column, (low, high) in enumerate(across.taps):
+            for tap in range(low, high):
+                place = column * problem.strides[2] + tap * problem.dilations[2]
+                uses.setdefault(place, []).append((column, tap))
+        masked = layout.order == "NHWC" and valid < self.lanes
+        for place in sorted(uses):
+            address = f.at(x, place * layout.column_stride)
+            if masked:
+                value = f.masked_load(self.kind, address, f.first_lanes(valid, self.lanes))
+            else:
+                value = f.load(self.kind, address)
+            for column, tap in uses[place]:
+                sums[column] = f.fma(value, taps[tap], sums[column])
+        return sums

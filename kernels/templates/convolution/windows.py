@@ -1,0 +1,134 @@
+"""Sliding windows over images whose channels lie side by side, for depthwise convolution and pooling.
+
+Rows and tiles of columns are sorted by which part of their window is stored. Each sort gets a function of its own that
+reads nothing outside, so that no zeros need to be stored around an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from kernels.llvm.function import Function, Number, Value
+from kernels.templates.convolution.layout import Layout
+from kernels.templates.grid import balanced
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """How windows lie along rows or columns."""
+
+    size: int  # of the input
+    outputs: int
+    taps: int
+    stride: int
+    dilation: int
+    pad: int  # places before the input that the first window covers
+    before: int = 0  # zeros that are stored before the input, and may be read
+    after: int = 0
+
+    def start(self, output: int) -> int:
+        """The input place under the first tap."""
+        return output * self.stride - self.pad
+
+    def valid(self, output: int) -> tuple[int, int]:
+        """The taps from `low` to before `high` that read what is stored."""
+        inside = [tap for tap in range(self.taps) if self.readable(self.start(output) + tap * self.dilation)]
+        return (inside[0], inside[-1] + 1) if inside else (0, 0)
+
+    def readable(self, place: int) -> bool:
+        """Whether an input place is stored."""
+        return -self.before <= place < self.size + self.after
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of outputs whose windows are cut alike."""
+
+    first: int
+    count: int
+    low: int  # the first tap that reads something, and the one after the last
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Tiles of columns, side by side, whose windows are cut alike."""
+
+    first: int  # column of the first tile
+    count: int  # tiles
+    size: int  # columns of a tile
+    taps: tuple[tuple[int, int], ...]  # low and high of each column of a tile
+
+
+def row_kinds(axis: Axis) -> tuple[Rows, ...]:
+    """All rows, sorted."""
+    found: list[Rows] = []
+    for row in range(axis.outputs):
+        kind = Rows(row, 1, *axis.valid(row))
+        if found and replace(kind, first=found[-1].first, count=found[-1].count) == found[-1]:
+            found[-1] = replace(found[-1], count=found[-1].count + 1)
+        else:
+            found.append(kind)
+    return tuple(found)
+
+
+def column_kinds(axis: Axis, most: int) -> tuple[Columns, ...]:
+    """All columns in tiles of at most `most`, sorted."""
+    found: list[Columns] = []
+    for group in balanced(axis.outputs, most):
+        for tile in range(group.count):
+            first = group.start + tile * group.size
+            kind = Columns(first, 1, group.size, tuple(axis.valid(first + column) for column in range(group.size)))
+            if found and replace(kind, first=found[-1].first, count=found[-1].count) == found[-1]:
+                found[-1] = replace(found[-1], count=found[-1].count + 1)
+            else:
+                found.append(kind)
+    return tuple(found)
+
+
+def each_tile(
+    f: Function,
+    rows: Sequence[Rows],
+    columns: Sequence[Columns],
+    first: Number,
+    last: Number,
+    body: Callable[[Rows, Columns, Value, Value], None],
+) -> None:
+    """body(row kind, column kind, row, first column) for the tiles of the rows from `first` to before `last`."""
+    for down in rows:
+        end = down.first + down.count
+        low: Number = max(first, down.first) if isinstance(first, int) else f.maximum(first, f.integer(down.first))
+        high: Number = min(last, end) if isinstance(last, int) else f.minimum(last, f.integer(end))
+
+        def row(number: Value, _: tuple[Value, ...], down: Rows = down) -> None:
+            for across in columns:
+
+                def tile(place: Value, _: tuple[Value, ...], across: Columns = across) -> None:
+                    body(down, across, number, f.add(f.mul(place, across.size), across.first))
+
+                f.loop(0, across.count, 1, tile)
+
+        f.loop(low, high, 1, row)
+
+
+def vectors_of(layout: Layout, lanes: int) -> int:
+    """How many vectors of channels are stored side by side or in blocks."""
+    return -(-layout.blocks * layout.block // lanes)
+
+
+def vector_at(f: Function, layout: Layout, number: Value, lanes: int) -> Value:
+    """Elements from an image's first channel to those of a vector, at one pixel."""
+    if layout.blocks == 1:
+        return f.mul(number, lanes)
+    each = layout.block // lanes
+    if each == 1:
+        return f.mul(number, layout.block_stride)
+    block = f.binary("udiv", number, f.integer(each))
+    part = f.sub(number, f.mul(block, each))
+    return f.add(f.mul(block, layout.block_stride), f.mul(part, lanes))
+
+
+def side_by_side(layout: Layout, lanes: int) -> bool:
+    """Whether channels lie side by side so that vectors of them never cross a block."""
+    return layout.order == "NHWC" or (layout.order == "NCHWc" and layout.block % lanes == 0)
