@@ -298,8 +298,8 @@ class _Builder:
         if mask is not None and one.mask is not None:
             mask_at = [f.at(mask, f.mul(row, one.mask.query), types.scalar(one.mask.dtype))]
         limit = f.minimum(bound, f.add(row, one.past + 1)) if one.causal else bound
-        f.call(self._softmax(rows), scratch, f.at(scratch, self.inverse_at), f.maximum(limit, f.integer(0)), bound,
-               *mask_at)  # fmt: skip
+        f.call(self._softmax(), f.integer(rows), scratch, f.at(scratch, self.inverse_at),
+               f.maximum(limit, f.integer(0)), bound, *mask_at)  # fmt: skip
         inverse = Buffer("inverse", DType.F32, (max(one.queries, 1),))
         row_variable, column_variable = Variable("row", one.queries), Variable("column", one.value_size)
         epilogue = Epilogue(ACCUMULATED[()] * inverse[row_variable])
@@ -390,18 +390,18 @@ class _Builder:
         f.finish()
         return name
 
-    def _softmax(self, rows: int) -> str:
-        """f(scores, inverses, limit, bound, mask): exp(score - maximum) in place, and the inverse of each row's sum.
+    def _softmax(self) -> str:
+        """f(rows, scores, inverses, limit, bound, mask): exp(score - maximum) in place, and the inverse of each sum.
 
         `limit` keys count in the first row (one more in each next one when causal, `bound` at most); up to `bound` the
         rest becomes zero, so that the product with V may run over all of them.
         """
-        name = f"{self.name}_softmax{rows}"
+        name = f"{self.name}_softmax"
         if self.module.has(name):
             return name
         one = self.attention
         given = [
-            Parameter("scores", "ptr", "noalias"), Parameter("inverses", "ptr", "noalias"),
+            Parameter("rows", "i64"), Parameter("scores", "ptr", "noalias"), Parameter("inverses", "ptr", "noalias"),
             Parameter("limit", "i64"), Parameter("bound", "i64"),
         ]  # fmt: skip
         if one.mask is not None:
@@ -423,7 +423,7 @@ class _Builder:
             if one.causal:
                 f.loop(limit, f.parameter("bound"), 1, lambda key, _: f.store(zero, f.at(scores, key)))
 
-        f.loop(0, rows, 1, row)
+        f.loop(0, f.parameter("rows"), 1, row)
         f.finish()
         return name
 

@@ -43,7 +43,7 @@ def write_panel(
     if column == 1 and group == 1 and kind == "float":
         _by_rows(f, depth, vectors, exist, row, lanes)
     elif row == 1 and group == 1 and kind == "float":
-        _by_columns(f, depth, vectors, exist, column, lanes)
+        _by_columns(f, depth, vectors, exist, column, lanes, prefix)
     else:
         _one_by_one(f, depth, vectors, exist, row, column, group, kind, lanes)
     f.finish()
@@ -71,33 +71,43 @@ def _by_rows(f: Function, depth: int, vectors: int, exist: int, row: int, lanes:
     f.loop(0, depth, 1, body)
 
 
-def _by_columns(f: Function, depth: int, vectors: int, exist: int, column: int, lanes: int) -> None:
-    """B stored by columns: squares are turned in registers."""
-    kind, width = types.vector("float", lanes), vectors * lanes
-    zero = f.number(kind, 0.0)
-
-    def square(k: Value, vector: int, present: int) -> None:
-        mask = f.first_lanes(present, lanes)
-        rows = []
-        for lane in range(lanes):
-            if vector * lanes + lane >= exist:
-                rows.append(zero)
-                continue
-            address = f.at(f.parameter("b"), f.add(k, (vector * lanes + lane) * column))
-            rows.append(f.load(kind, address) if present == lanes else f.masked_load(kind, address, mask))
-        aim = f.at(f.parameter("panel"), f.mul(k, width))
-        for step, turned in enumerate(transpose(f, rows)[:present]):
-            f.store(turned, f.at(aim, step * width + vector * lanes))
-
-    whole = depth // lanes * lanes
+def _by_columns(f: Function, depth: int, vectors: int, exist: int, column: int, lanes: int, prefix: str) -> None:
+    """B stored by columns: squares are turned in registers, by one function for each kind of square."""
+    width, whole = vectors * lanes, depth // lanes * lanes
     for vector in range(vectors):
+        there = max(0, min(lanes, exist - vector * lanes))
+        source = f.at(f.parameter("b"), vector * lanes * column)
+        aim = f.at(f.parameter("panel"), vector * lanes)
 
-        def body(k: Value, _: tuple[Value, ...], vector: int = vector) -> None:
-            square(k, vector, lanes)
+        def body(k: Value, _: tuple[Value, ...], there: int = there, source: Value = source, aim: Value = aim) -> None:
+            name = _square(f.module, lanes, there, column, width, lanes, prefix)
+            f.call(name, f.at(source, k), f.at(aim, f.mul(k, width)))
 
         f.loop(0, whole, lanes, body)
         if depth > whole:
-            square(f.integer(whole), vector, depth - whole)
+            name = _square(f.module, depth - whole, there, column, width, lanes, prefix)
+            f.call(name, f.at(source, whole), f.at(aim, whole * width))
+
+
+def _square(module: Module, present: int, there: int, column: int, width: int, lanes: int, prefix: str) -> str:
+    """f(source, aim): `present` steps of the depth of `there` columns; the columns that do not exist are zero."""
+    name = f"{prefix}_square_{present}_{there}_{column}_{width}"
+    if module.has(name):
+        return name
+    given = (Parameter("source", "ptr", "noalias nocapture readonly"), Parameter("aim", "ptr", "noalias nocapture"))
+    f = Function(module, name, given)
+    kind = types.vector("float", lanes)
+    mask, rows = f.first_lanes(present, lanes), []
+    for lane in range(lanes):
+        if lane >= there:
+            rows.append(f.number(kind, 0.0))
+            continue
+        address = f.at(f.parameter("source"), lane * column)
+        rows.append(f.load(kind, address) if present == lanes else f.masked_load(kind, address, mask))
+    for step, turned in enumerate(transpose(f, rows)[:present]):
+        f.store(turned, f.at(f.parameter("aim"), step * width))
+    f.finish()
+    return name
 
 
 def _one_by_one(
