@@ -1,8 +1,8 @@
 """Runs a nest one element at a time: slow, for tests that a schedule computes what its program computes.
 
-It works on flat storages, so that strides, offsets and flattened accesses are the real ones. Vectorized and parallel
-loops run backwards, because their iterations must not depend on their order; temporaries start as NaN (or as the
-smallest integer), so that a read before the first write shows.
+It works on flat storages, so that strides, offsets and flattened accesses are the real ones. What may run in any order
+runs in an unusual one: vectorized and parallel loops run backwards, and parallel loops after all that stands beside
+them. Temporaries start as NaN (or as the smallest integer), so that a read before the first write shows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def interpret_nest(nest: Nest, inputs: Mapping[str, Array]) -> dict[str, Array]:
     for buffer in nest.program.outputs:
         memory[buffer.name] = _undefined(buffer)
     with np.errstate(all="ignore"):
-        _run(nest.body, {}, memory)
+        blocks = [node for node in nest.body if isinstance(node, Loop) and node.kind == "parallel"]
+        rest = [node for node in nest.body if not any(node is one for one in blocks)]
+        _run((*rest, *reversed(blocks)), {}, memory)
     return {buffer.name: storage.view(buffer, memory[buffer.name]).copy() for buffer in nest.program.outputs}
 
 

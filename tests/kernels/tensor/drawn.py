@@ -74,7 +74,7 @@ def programs(draw: st.DrawFn, dtypes: Sequence[DType], widest: int = 9) -> Progr
     return Program("drawn", (x,), outputs, tuple(stages))
 
 
-def _one_step(draw: st.DrawFn, nest: Nest) -> Nest:
+def _one_step(draw: st.DrawFn, nest: Nest, reassociate: bool) -> Nest:
     """One primitive on loops that it is likely to accept."""
     loops = sorted(loop_names(nest.body))
     temporaries = [node.buffer.name for node in nest.body if isinstance(node, Allocate)]
@@ -92,7 +92,7 @@ def _one_step(draw: st.DrawFn, nest: Nest) -> Nest:
         case "split":
             return split(nest, one, draw(st.integers(1, 4)))
         case "reorder":
-            return reorder(nest, draw(st.sampled_from(nested))[::-1], reassociate=draw(st.booleans()))
+            return reorder(nest, draw(st.sampled_from(nested))[::-1], reassociate=reassociate)
         case "tile":
             return tile(nest, *draw(st.sampled_from(nested)), draw(st.integers(1, 3)), draw(st.integers(1, 3)))
         case "fuse":
@@ -100,7 +100,7 @@ def _one_step(draw: st.DrawFn, nest: Nest) -> Nest:
         case "merge":
             return merge(nest, *draw(st.sampled_from(followed)))
         case "vectorize":
-            return vectorize(nest, one, reassociate=draw(st.booleans()))
+            return vectorize(nest, one, reassociate=reassociate)
         case "unroll":
             return unroll(nest, one)
         case "parallel":
@@ -111,7 +111,7 @@ def _one_step(draw: st.DrawFn, nest: Nest) -> Nest:
             return compute_at(nest, name, draw(st.sampled_from(around or loops)))
         case "inline":
             return inline(nest, draw(st.sampled_from(temporaries)))
-    return split_accumulator(nest, one, reassociate=True)
+    return split_accumulator(nest, one, reassociate=reassociate)
 
 
 def _holds_one_loop(node: Node) -> TypeGuard[Loop]:
@@ -119,11 +119,11 @@ def _holds_one_loop(node: Node) -> TypeGuard[Loop]:
 
 
 @st.composite
-def schedules(draw: st.DrawFn, nest: Nest, longest: int = 12) -> Nest:
+def schedules(draw: st.DrawFn, nest: Nest, longest: int = 12, *, reassociate: bool = True) -> Nest:
     """The nest after some primitives, of which the refused ones are left out."""
     for _ in range(draw(st.integers(1, longest))):
         try:
-            nest = _one_step(draw, nest)
+            nest = _one_step(draw, nest, reassociate)
         except IllegalSchedule:
             continue
     return nest

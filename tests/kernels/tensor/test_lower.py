@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +16,8 @@ from kernels.llvm.compile import compile_object
 from kernels.run import Executable, aligned
 from kernels.target import aarch64, host, x86_64_v3, x86_64_v4
 from kernels.tensor import storage
-from kernels.tensor.expression import Buffer, Compare, Number, Position, Reduce, Select, Variable
+from kernels.tensor.default import scheduled
+from kernels.tensor.expression import Binary, Buffer, Compare, Number, Position, Reduce, Select, Variable
 from kernels.tensor.interpret import interpret
 from kernels.tensor.lower import lower
 from kernels.tensor.nest import Nest, nest_of
@@ -85,14 +89,35 @@ def test_strided_and_backward_lanes() -> None:
     same_exactly(vectorize(nest_of(program), "j"))
 
 
-def test_lanes_outside_of_the_buffer_are_not_read() -> None:
-    """The storage ends with the buffer, at the end of a page that nobody may read beyond: a stray read would end us."""
-    i = Variable("i", 40)
-    x, y = Buffer("x", DType.F32, (33,)), Buffer("y", DType.F32, (40,))
-    inside = Compare("lt", Position(i + 0), Number(33, DType.I64))
-    program = Program("pad", (x,), (y,), (Stage(y, (i,), Select(inside, x[i], Number(7.0))),))
-    same_exactly(nest_of(program))
-    same_exactly(vectorize(nest_of(program), "i"))
+@pytest.mark.parametrize("step", [1, 2, -1])
+def test_nothing_outside_of_a_buffer_is_read(step: int) -> None:
+    """The input fills a page whose neighbours may not be touched: a stray read would end this process."""
+    i = Variable("i", 1030)
+    x, y = Buffer("x", DType.F32, (1024,)), Buffer("y", DType.F32, (1030,))
+    place = i * step + (1026 if step < 0 else -3)
+    low, high = Number(0, DType.I64), Number(1024, DType.I64)
+    inside = Binary("and", Compare("ge", Position(place), low), Compare("lt", Position(place), high))
+    program = Program("pad", (x,), (y,), (Stage(y, (i,), Select(inside, x[place], Number(7.0))),))
+    values = np.arange(1024, dtype=np.float32)
+    expected = interpret(program, {"x": values})["y"]
+    pages = _page_between_walls()
+    pages[:] = values
+    for nest in (nest_of(program), vectorize(split(nest_of(program), "i", 64), "i.inner"), scheduled(program, host())):
+        found = aligned(1030)
+        Executable([lower(nest, host())])({"x": pages, "y": found})
+        np.testing.assert_array_equal(found, expected)
+
+
+def _page_between_walls() -> Array:
+    """1024 floats; reading before or after them is a fault."""
+    assert mmap.PAGESIZE == 4096, "the test is written for pages of 4096 bytes"
+    memory = mmap.mmap(-1, 3 * mmap.PAGESIZE)
+    whole = np.frombuffer(memory, np.uint8)
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for page in (0, 2):
+        assert protect(whole.ctypes.data + page * mmap.PAGESIZE, mmap.PAGESIZE, 0) == 0
+    return whole[mmap.PAGESIZE : 2 * mmap.PAGESIZE].view(np.float32)
 
 
 def test_positions_are_numbers_of_the_lanes() -> None:

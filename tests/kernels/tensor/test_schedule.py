@@ -190,3 +190,34 @@ def test_the_interpreter_notices_a_loop_that_depends_on_its_order() -> None:
 def test_any_sequence_of_legal_primitives_computes_the_same(data: st.DataObject) -> None:
     program = data.draw(programs((DType.F32, DType.I32)))
     _same_exactly(data.draw(schedules(nest_of(program))))
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_without_leave_to_reassociate_every_rounding_stays(data: st.DataObject) -> None:
+    """Numbers whose sums round: the results are the same to the last bit, or a primitive has changed an order."""
+    program = data.draw(programs((DType.F32,)))
+    nest = data.draw(schedules(nest_of(program), reassociate=False))
+    random = np.random.default_rng(0)
+    inputs = {
+        b.name: (random.normal(size=b.shape) * 10.0 ** random.integers(-4, 5, b.shape)).astype(np.float32)
+        for b in program.inputs
+    }
+    expected, found = interpret(program, inputs), interpret_nest(nest, inputs)
+    for name, array in expected.items():
+        assert (array == found[name]).all(), f"{name} differs after\n{show_nest(nest)}"
+
+
+def test_a_stencil_keeps_what_an_iteration_needs() -> None:
+    i, j, k = Variable("i", 9), Variable("j", 4), Variable("k", 3)
+    x, t = Buffer("x", DType.F32, (9,)), Buffer("t", DType.F32, (9,))
+    y, z = Buffer("y", DType.F32, (4, 3)), Buffer("z", DType.F32, (4, 3))
+    squares = Stage(t, (i,), x[i] * x[i])
+    sliding = Program("sliding", (x,), (y,), (squares, Stage(y, (j, k), t[j * 2 + k] + t[j * 2])))
+    nest = compute_at(nest_of(sliding), "t", "j")
+    assert "allocate t: f32[3]" in show_nest(nest) and "t[i] = x[i + 2*j] * x[i + 2*j]" in show_nest(nest)
+    _same_exactly(nest)
+    fixed = Program("fixed", (x,), (z,), (squares, Stage(z, (j, k), t[k + 5] + x[j])))
+    nest = compute_at(nest_of(fixed), "t", "j")
+    assert "t[i] = x[i + 5] * x[i + 5]" in show_nest(nest)
+    _same_exactly(nest)
