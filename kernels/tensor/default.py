@@ -49,6 +49,7 @@ _DEAR = {
     "reciprocal": 5, "div": 5, "mod": 12, "fmod": 12,
 }  # fmt: skip
 _BLOCK_WORK = 1 << 17  # units of work of a block: some ten microseconds, against 0.2 for a ticket
+_SHORT_STEP = 4  # elements: a distance of lanes that shuffles can bridge
 _SQUARE = 16  # elements: as many vectors hold a square that is turned
 _INLINE_WORK = 3  # a value that costs no more is computed again for each reader
 
@@ -259,12 +260,13 @@ def _along(variable: Variable, own: Sequence[Statement], repeats: Mapping[int, i
     score = 0.0
     for one in own:
         count = repeats[id(one)]
-        places = [(load.buffer.position(load.indices), count) for load in loads(one.value) if load.buffer.shape]
+        for load in loads(one.value):
+            if load.buffer.shape:
+                step = abs(load.buffer.position(load.indices).factor(variable))
+                score += count if step == 1 else 0 if step <= _SHORT_STEP else -count / 2
         if one.buffer.shape:
-            places.append((one.buffer.position(one.indices), 2 * count))
-        for position, weight in places:
-            step = abs(position.factor(variable))
-            score += weight if step == 1 else 0 if step == 0 else -weight / 2
+            step = abs(one.buffer.position(one.indices).factor(variable))
+            score += 2 * count if step == 1 else 0 if step == 0 else -count
     return score * min(variable.extent / lanes, 1) if score > 0 else score
 
 

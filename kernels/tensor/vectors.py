@@ -19,6 +19,7 @@ from kernels.tensor.nest import Nest, accumulator_type, statements
 from kernels.tensor.scalars import identity
 from kernels.tensor.traverse import loads
 
+_SHORT_STEP = 4  # elements: up to here whole vectors and shuffles are cheaper than one load per lane
 _REDUCTIONS = {"sum": ("fadd", "add"), "prod": ("fmul", "mul")}
 
 
@@ -114,7 +115,7 @@ class Elements:
         for part in range(place.parts):
             start, valid = part * place.lanes * step, self._valid(part)
             if step != 1:
-                made.append(self._gathered(whole, kind, address, start, step, valid))
+                made.append(self._strided(whole, kind, address, start, step, valid))
             elif valid == place.lanes:
                 made.append(f.load(whole, f.at(address, start, kind)))
             else:
@@ -225,6 +226,33 @@ class Elements:
 
     def _valid(self, part: int) -> int:
         return self.place.last if part == self.place.parts - 1 else self.place.lanes
+
+    def _strided(self, whole: str, kind: str, address: Value, start: int, step: int, valid: int) -> Value:
+        """Lanes some elements apart: for short distances from whole vectors by shuffles, else one by one.
+
+        Only elements from the first to the last valid lane are touched: the last vector is read so that it ends there.
+        """
+        f, lanes = self._f, types.lanes(whole)
+        span = abs(step) * (valid - 1) + 1
+        if abs(step) > _SHORT_STEP or span < lanes:
+            return self._gathered(whole, kind, address, start, step, valid)
+        first = start if step > 0 else start - span + 1
+        begins = list(range(0, span - lanes + 1, lanes))
+        if span % lanes:
+            begins.append(span - lanes)
+        vectors = [f.load(whole, f.at(address, first + begin, kind)) for begin in begins]
+        # Of each lane, the vector it comes from and its place there.
+        sources = []
+        for lane in range(valid):
+            place = lane * step if step > 0 else span - 1 + lane * step
+            number = min(place // lanes, len(vectors) - 1)
+            sources.append((number, place - begins[number]))
+        sources += [(0, -1)] * (lanes - valid)
+        found = f.shuffle(vectors[0], vectors[0], [place if number == 0 else -1 for number, place in sources])
+        for number, vector in enumerate(vectors[1:], 1):
+            order = [lanes + place if source == number else lane for lane, (source, place) in enumerate(sources)]
+            found = f.shuffle(found, vector, order)
+        return found
 
     def _gathered(self, whole: str, kind: str, address: Value, start: int, step: int, valid: int) -> Value:
         f = self._f
