@@ -7,7 +7,7 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,14 +41,17 @@ _BLOCK_FLOPS = 4_000_000  # about 50 to 100 microseconds
 class Depthwise:
     """Sizes that decide the speed of a depthwise convolution."""
 
-    columns: int  # of a tile
+    rows: int  # of a tile whose rows see the whole kernel; other tiles have one
+    columns: int
     row_stretch: int  # rows of a block
     vector_stretch: int  # vectors of channels of a block
     unrolled: bool  # whether rows that see the whole kernel are written out
 
     def __str__(self) -> str:
         how = "unrolled" if self.unrolled else "loop"
-        return f"depthwise 1x{self.columns} {how} block {self.row_stretch} rows x {self.vector_stretch} vectors"
+        return (
+            f"depthwise {self.rows}x{self.columns} {how} block {self.row_stretch} rows x {self.vector_stretch} vectors"
+        )
 
 
 def applies(problem: Convolution, target: Target) -> bool:
@@ -72,11 +75,13 @@ def candidates(problem: Convolution, target: Target) -> tuple[Depthwise, ...]:
     row_stretch = max(1, min(height, -(-_BLOCK_FLOPS * height // flops)))
     most = 14 if target.vector_registers >= 32 else 6
     found = []
-    for columns in dict.fromkeys((most, most // 2)):
-        size = -(-width // -(-width // columns))
-        unrolled = size + taps + 3 <= target.vector_registers
-        for written in (True, False) if unrolled else (False,):
-            found.append(Depthwise(size, row_stretch, vector_stretch, written))
+    for rows in (1, 2, 4):
+        size = -(-width // -(-width // max(1, most // rows)))
+        unrolled = rows * size + taps + 3 <= target.vector_registers
+        if unrolled and rows <= height:
+            found.append(Depthwise(rows, size, -(-row_stretch // rows) * rows, vector_stretch, True))
+    size = -(-width // -(-width // most))
+    found.append(Depthwise(1, size, row_stretch, vector_stretch, False))
     return tuple(dict.fromkeys(found))
 
 
@@ -176,7 +181,7 @@ class _Builder:
             at = f.at(x, f.add(vector_at(f, layout, number, self.lanes), corner))
             weights = f.at(pointers[WEIGHTS], f.mul(number, taps * self.lanes))
 
-            def tile(down: Rows, across: Columns, row: Value, column: Value) -> None:
+            def tile(down: Rows, across: Columns, row: Value, column: Value, several: int) -> None:
                 start = down.low * problem.dilations[1] - problem.pads[1]
                 from_row = f.mul(f.add(f.mul(row, problem.strides[1]), start), layout.row_stride)
                 from_column = f.mul(
@@ -192,16 +197,16 @@ class _Builder:
                 from_weights = f.at(weights, down.low * problem.kernel[2] * self.lanes)
                 whole = self.candidate.unrolled and down.high - down.low == problem.kernel[1]
                 count = () if whole else (f.integer(down.high - down.low),)
-                f.call(self._function(across, valid, whole), source, from_weights, y, *count, *operands)
+                f.call(self._function(across, valid, whole, several), source, from_weights, y, *count, *operands)
 
-            each_tile(f, self.rows, self.columns, first, last, tile)
+            each_tile(f, self.rows, self.columns, first, last, tile, self.candidate.rows, problem.kernel[1])
 
         return vector
 
-    def _function(self, across: Columns, valid: int, whole: bool) -> str:
+    def _function(self, across: Columns, valid: int, whole: bool, several: int) -> str:
         """f(x, weights, y, [rows of the kernel,] operands of the epilogue...): one tile."""
         kind = self.columns.index(across)
-        name = f"{self.name}_{'whole' if whole else 'rows'}_{kind}_{valid}"
+        name = f"{self.name}_{f'whole{several}' if whole else 'rows'}_{kind}_{valid}"
         if self.module.has(name):
             return name
         problem, buffers = self.problem, self.problem.epilogue.buffers
@@ -216,35 +221,59 @@ class _Builder:
                 *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
             ),
         )
-        sums = [f.number(self.kind, 0)] * across.size
-        row_distance = problem.dilations[1] * problem.input.row_stride
-
-        def one(row: Number, carried: tuple[Value, ...]) -> list[Value]:
-            x = f.at(f.parameter("x"), f.mul(f.integer(row), row_distance))
-            weights = f.at(f.parameter("weights"), f.mul(f.integer(row), problem.kernel[2] * self.lanes))
-            return self._row(f, across, valid, x, weights, list(carried))
-
+        pixels = [(row, column) for row in range(several) for column in range(across.size)]
+        sums = dict.fromkeys(pixels, f.number(self.kind, 0))
         if whole:
-            for row in range(problem.kernel[1]):
-                sums = one(row, tuple(sums))
+            self._whole(f, across, valid, several, sums)
         else:
-            sums = list(f.loop(0, f.parameter("rows"), 1, one, sums))
+            made = f.loop(0, f.parameter("rows"), 1, self._kernel_row(f, across, valid), [sums[one] for one in pixels])
+            sums = dict(zip(pixels, made, strict=True))
         pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
         leaves = TileLeaves(f, pointers, problem.variables[5], self.lanes)
-        pixels = [(0, column) for column in range(across.size)]
-        store_pixels(f, problem, leaves, f.parameter("y"), pixels, sums, (valid,))
+        store_pixels(f, problem, leaves, f.parameter("y"), pixels, [sums[one] for one in pixels], (valid,))
         f.finish()
         return name
 
-    def _row(
-        self, f: Function, across: Columns, valid: int, x: Value, weights: Value, sums: list[Value]
-    ) -> list[Value]:
-        """One row of the kernel over a tile: inputs from left to right, each for all taps that see it."""
+    def _whole(
+        self, f: Function, across: Columns, valid: int, several: int, sums: dict[tuple[int, int], Value]
+    ) -> None:
+        """Some rows of outputs that see the whole kernel: input rows from top to bottom, each for all that see it."""
+        problem = self.problem
+        taps = [self._weight(f, f.parameter("weights"), tap) for tap in range(problem.kernel[1] * problem.kernel[2])]
+        seen: dict[int, list[tuple[int, int]]] = {}
+        for row in range(several):
+            for tap in range(problem.kernel[1]):
+                seen.setdefault(row * problem.strides[1] + tap * problem.dilations[1], []).append((row, tap))
+        for place in sorted(seen):
+            x = f.at(f.parameter("x"), place * problem.input.row_stride)
+            for value, column, tap in self._inputs(f, across, valid, x):
+                for row, row_tap in seen[place]:
+                    weight = taps[row_tap * problem.kernel[2] + tap]
+                    sums[row, column] = f.fma(value, weight, sums[row, column])
+
+    def _kernel_row(
+        self, f: Function, across: Columns, valid: int
+    ) -> Callable[[Value, tuple[Value, ...]], list[Value]]:
+        """The body of a loop over the kernel's rows, for one row of outputs."""
+        problem = self.problem
+
+        def body(number: Value, carried: tuple[Value, ...]) -> list[Value]:
+            x = f.at(f.parameter("x"), f.mul(number, problem.dilations[1] * problem.input.row_stride))
+            weights = f.at(f.parameter("weights"), f.mul(number, problem.kernel[2] * self.lanes))
+            taps = [self._weight(f, weights, tap) for tap in range(problem.kernel[2])]
+            sums = list(carried)
+            for value, column, tap in self._inputs(f, across, valid, x):
+                sums[column] = f.fma(value, taps[tap], sums[column])
+            return sums
+
+        return body
+
+    def _weight(self, f: Function, weights: Value, tap: int) -> Value:
+        return f.load(self.kind, f.at(weights, tap * self.lanes), align=4 * self.lanes)
+
+    def _inputs(self, f: Function, across: Columns, valid: int, x: Value) -> Iterator[tuple[Value, int, int]]:
+        """The inputs of one row from left to right, each with the columns and taps that see it."""
         problem, layout = self.problem, self.problem.input
-        taps = [
-            f.load(self.kind, f.at(weights, tap * self.lanes), align=4 * self.lanes)
-            for tap in range(problem.kernel[2])
-        ]  # fmt: skip
         uses: dict[int, list[tuple[int, int]]] = {}
         for column, (low, high) in enumerate(across.taps):
             for tap in range(low, high):
@@ -258,5 +287,4 @@ class _Builder:
             else:
                 value = f.load(self.kind, address)
             for column, tap in uses[place]:
-                sums[column] = f.fma(value, taps[tap], sums[column])
-        return sums
+                yield value, column, tap

@@ -93,23 +93,38 @@ def each_tile(
     columns: Sequence[Columns],
     first: Number,
     last: Number,
-    body: Callable[[Rows, Columns, Value, Value], None],
+    body: Callable[[Rows, Columns, Value, Value, int], None],
+    together: int = 1,
+    taps: int = 0,
 ) -> None:
-    """body(row kind, column kind, row, first column) for the tiles of the rows from `first` to before `last`."""
+    """body(row kind, column kind, row, first column, rows) for the tiles of the rows from `first` to before `last`.
+
+    Rows that see all `taps` are taken `together` as long as there are enough; all others one by one. Tiles of a row
+    follow one another: memory is read and written from its start to its end, which is what hardware prefetches.
+    """
     for down in rows:
         end = down.first + down.count
         low: Number = max(first, down.first) if isinstance(first, int) else f.maximum(first, f.integer(down.first))
         high: Number = min(last, end) if isinstance(last, int) else f.minimum(last, f.integer(end))
 
-        def row(number: Value, _: tuple[Value, ...], down: Rows = down) -> None:
+        def row(number: Value, several: int, down: Rows = down) -> None:
             for across in columns:
 
                 def tile(place: Value, _: tuple[Value, ...], across: Columns = across) -> None:
-                    body(down, across, number, f.add(f.mul(place, across.size), across.first))
+                    body(down, across, number, f.add(f.mul(place, across.size), across.first), several)
 
                 f.loop(0, across.count, 1, tile)
 
-        f.loop(low, high, 1, row)
+        if together > 1 and down.high - down.low == taps and down.count >= together:
+            if isinstance(low, int) and isinstance(high, int):
+                middle: Number = low + (high - low) // together * together
+            else:
+                length = f.maximum(f.sub(f.integer(high), low), f.integer(0))
+                rest = f.binary("urem", length, f.integer(together))
+                middle = f.sub(f.add(f.integer(low), length), rest)
+            f.loop(low, middle, together, lambda number, _, row=row: row(number, together))  # type: ignore[misc]
+            low = middle
+        f.loop(low, high, 1, lambda number, _, row=row: row(number, 1))  # type: ignore[misc]
 
 
 def vectors_of(layout: Layout, lanes: int) -> int:

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.kernel import Kernel
-from kernels.run import Array, Executable, aligned
+from kernels.run import Array
 from kernels.templates.convolution.problem import Convolution
+from tests.kernels.guard import run_guarded
 
 Images = npt.NDArray[np.float64]
 
@@ -65,25 +66,17 @@ def sample(problem: Convolution, seed: int = 0) -> Sample:
 
 
 def run(kernel: Kernel, taken: Sample, others: dict[str, Array] | None = None) -> Array:
-    """What a kernel computes; checks that it wrote nothing but the inside of its output."""
+    """What a kernel computes, run between guard pages; checks that it wrote nothing but the inside of its output."""
     problem = taken.problem
-    y = placed(np.zeros(problem.output.elements, problem.epilogue.dtype.numpy))
     packing = kernel.operand("weights").packing
     assert packing is not None
     arrays = {
-        "x": placed(problem.input.store(taken.x)),
-        "weights": placed(packing.pack(taken.weights)),
-        "y": y,
-        **{name: placed(array) for name, array in (others or {}).items()},
+        "x": problem.input.store(taken.x),
+        "weights": packing.pack(taken.weights),
+        "y": np.zeros(problem.output.elements, problem.epilogue.dtype.numpy),
+        **(others or {}),
     }
-    Executable([kernel])(arrays)
+    y = run_guarded(kernel, arrays)["y"]
     found = problem.output.read(y)
     np.testing.assert_array_equal(problem.output.store(found), y, "zeros around the image or after its channels")
-    return found
-
-
-def placed(array: Array) -> Array:
-    """The same numbers at an address that a vector may be read from."""
-    found = aligned(array.size, array.dtype)
-    found[:] = array.reshape(-1)
     return found

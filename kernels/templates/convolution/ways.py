@@ -1,0 +1,44 @@
+"""All ways to compute a convolution, the likely fastest first, and the kernel of any of them."""
+
+from __future__ import annotations
+
+from kernels.kernel import Kernel
+from kernels.target import Target
+from kernels.templates.convolution import choose, depthwise, direct, winograd
+from kernels.templates.convolution.choose import Shape
+from kernels.templates.convolution.depthwise import Depthwise
+from kernels.templates.convolution.direct import Direct
+from kernels.templates.convolution.problem import Convolution
+from kernels.templates.convolution.steps import merged_groups
+from kernels.templates.convolution.winograd import Winograd
+
+Candidate = Direct | Depthwise | Winograd
+
+
+def candidates(problem: Convolution, target: Target, *, exact: bool = False) -> tuple[Candidate, ...]:
+    """Candidates by the guess at their cycles; `exact` leaves out those whose rounding is not a direct sum's."""
+    alone = depthwise.candidates(problem, target)
+    direct_ones = choose.candidates(problem, target)
+    if alone:
+        return (*alone, *direct_ones[:1])
+    transformed = () if exact else winograd.candidates(problem, target)
+    if not transformed:
+        return direct_ones
+    first = direct_ones[0]
+    shape = Shape(first.rows, first.columns, first.vectors)
+    groups = problem.groups // merged_groups(problem)
+    planes = problem.output.size[0] * groups
+    if winograd.cycles(problem, target, transformed[0]) < planes * choose.cycles(problem, target, shape, first.flat):
+        return (*transformed, *direct_ones)
+    return (*direct_ones, *transformed)
+
+
+def build(problem: Convolution, candidate: Candidate, target: Target, name: str = "convolution") -> Kernel:
+    """The kernel: operands "x", "weights" (packed), those of the epilogue, "y"."""
+    match candidate:
+        case Direct():
+            return direct.build(problem, candidate, target, name)
+        case Depthwise():
+            return depthwise.build(problem, candidate, target, name)
+        case Winograd():
+            return winograd.build(problem, candidate, target, name)
