@@ -74,7 +74,8 @@ def run(kernel: Kernel, taken: Sample, others: dict[str, Array] | None = None) -
         "x": problem.input.store(taken.x),
         "weights": packing.pack(taken.weights),
         "y": np.zeros(problem.output.elements, problem.epilogue.dtype.numpy),
-        **(others or {}),
+        # An operand of the epilogue ends with its last element: zeros stored after that are not read.
+        **{name: array.reshape(-1)[: kernel.operand(name).elements] for name, array in (others or {}).items()},
     }
     y = run_guarded(kernel, arrays)["y"]
     found = problem.output.read(y)
