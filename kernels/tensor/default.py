@@ -57,10 +57,11 @@ _INLINE_WORK = 3  # a value that costs no more is computed again for each reader
 def scheduled(program: Program, target: Target) -> Nest:
     """The program's nest with loops in lanes and blocks, for a target. Sums of floats are put in another order."""
     nest = drop_unit_loops(nest_of(program))
-    nest = _inlined(nest)
+    lanes, vectors = widest_lanes(nest, target), 4 if target.vector_registers >= 32 else 2
+    nest = _banded(_inlined(nest), lanes * vectors)
     nest = _staged(nest)
     nest = _together(_fused(nest))
-    nest = _in_lanes(nest, widest_lanes(nest, target), 4 if target.vector_registers >= 32 else 2)
+    nest = _in_lanes(nest, lanes, vectors)
     return _in_blocks(drop_unit_loops(nest))
 
 
@@ -111,6 +112,41 @@ def _iterations(nest: Nest, load: Load, name: str) -> bool:
     for extent in load.buffer.shape:
         size *= extent
     return len(around) == 1 and count <= size
+
+
+def _banded(nest: Nest, most: int) -> Nest:
+    """Loops that all reductions depend on outside of those that they run over, in bands of some vectors.
+
+    for c: for s: y[c, s] = ... m[s]   -->   for s.outer: for c: for s.inner: y[c, s] = ... m[s]
+
+    A normalisation over a dim that is not the last one thus works on a band that stays in the nearest cache, and has
+    blocks. The width of a band divides the extent, as a temporary cannot serve a loop and its tail.
+    """
+    if not nest.body or not isinstance(nest.body[-1], Loop):
+        return nest
+    chain = [nest.body[-1]]
+    while len(chain[-1].body) == 1 and isinstance(chain[-1].body[0], Loop):
+        chain.append(chain[-1].body[0])
+    temporaries = set(_temporaries(nest))
+    used = [
+        {loop.name for loop in chain if any(one.factor(loop.variable) for one in load.indices)}
+        for one in statements((chain[-1],))
+        for load in loads(one.value)
+        if load.buffer.name in temporaries
+    ]
+    partial = [names for names in used if len(names) < len(chain)]
+    if not partial:
+        return nest
+    kept = [loop for loop in chain if all(loop.name in names for names in partial)]
+    others = [loop.name for loop in chain if loop not in kept]
+    if not kept or chain.index(kept[-1]) < len(kept):
+        return nest
+    band = kept[-1]
+    width = max(size for size in range(1, most + 1) if band.variable.extent % size == 0)
+    if width == band.variable.extent or width < most // 8:
+        return nest
+    order = [*(loop.name for loop in kept[:-1]), f"{band.name}.outer", *others, f"{band.name}.inner"]
+    return _attempt(nest, lambda n: reorder(split(n, band.name, width), order))
 
 
 def _staged(nest: Nest) -> Nest:

@@ -55,18 +55,31 @@ def inner_variables(body: tuple[Node, ...]) -> frozenset[Variable]:
 
 
 def apart(positions: Sequence[Index], over: Iterable[Variable], inner: frozenset[Variable]) -> bool:
-    """Whether iterations that differ in `over` never meet, whatever `inner` are, with all other variables equal."""
-    chosen = tuple(over)
-    first = _factors(positions[0], inner)
-    if any(_factors(one, inner) != first for one in positions):
+    """Whether iterations that differ in `over` never meet, whatever `inner` are, with all other variables equal.
+
+    Positions are read as numbers of a mixed radix: sorted by their steps, each variable of `over`, and every variable
+    above one of them, must step over all that the variables below it reach together.
+    """
+    chosen = frozenset(over)
+    if any(_factors(one, inner) != _factors(positions[0], inner) for one in positions):
         return False
-    ranges = [bounds(one, inner) for one in positions]
-    reach = max(high for _, high in ranges) - min(low for low, _ in ranges)
-    for step, extent in sorted((abs(first.get(variable, 0)), variable.extent) for variable in chosen):
-        if extent > 1:
-            if step <= reach:
-                return False
-            reach += step * (extent - 1)
+    moving = [{v: f for v, f in one.terms if v in inner} for one in positions]
+    if all(one == moving[0] for one in moving):
+        offsets = [one.offset for one in positions]
+        reach, digits = max(offsets) - min(offsets), dict(positions[0].terms)
+    else:
+        ranges = [bounds(one, inner) for one in positions]
+        reach = max(high for _, high in ranges) - min(low for low, _ in ranges)
+        digits = _factors(positions[0], inner)
+    steps = [(abs(digits.get(v, 0)), v.extent, v in chosen) for v in {*chosen, *(v for v in digits if v in inner)}]
+    above = False
+    for step, extent, matters in sorted(steps):
+        if extent <= 1:
+            continue
+        above = above or matters
+        if above and step <= reach:
+            return False
+        reach += step * (extent - 1)
     return True
 
 

@@ -83,6 +83,25 @@ def test_any_reduction(shape: list[int], op: str, dtype: DType, data: st.DataObj
     _same_exactly(Program("fold", (x,), (y,), (Stage(y, kept, Reduce(op, over, value)),)))  # type: ignore[arg-type]
 
 
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.sampled_from((1, 2, 7, 16, 48, 128)), min_size=1, max_size=3), st.sampled_from(DTYPES), st.data())
+def test_any_normalisation(shape: list[int], dtype: DType, data: st.DataObject) -> None:
+    """Two reductions over any axes, the second of what the first gives, and a value for every element."""
+    axes = tuple(Variable(f"i{dim}", size) for dim, size in enumerate(shape))
+    reduced = data.draw(st.sets(st.sampled_from(axes), min_size=1))
+    kept, over = (tuple(axis for axis in axes if (axis in reduced) == inside) for inside in (False, True))
+    x, y = Buffer("x", dtype, tuple(shape)), Buffer("y", dtype, tuple(shape))
+    low, e = Buffer("low", dtype, tuple(axis.extent for axis in kept)), Buffer("e", dtype, tuple(shape))
+    high = Buffer("high", dtype, low.shape)
+    stages = (
+        Stage(low, kept, Reduce("min", over, x[axes])),
+        Stage(e, axes, (x[axes] - low[kept]) * x[axes] + x[axes] * 2 - low[kept]),
+        Stage(high, kept, Reduce("max", over, e[axes])),
+        Stage(y, axes, e[axes] * 2 - high[kept]),
+    )
+    _same_exactly(Program("normal", (x,), (y,), stages))
+
+
 @pytest.mark.parametrize("target", [x86_64_v3(), x86_64_v4(), aarch64()], ids=lambda target: target.cpu)
 @pytest.mark.parametrize("make", [lambda: softmax(9, 150), lambda: layer_norm(6, 96), lambda: column_sums(9, 70)])
 def test_schedules_for_other_targets_compute_the_same(make: Callable[[], Program], target) -> None:  # type: ignore[no-untyped-def]
@@ -166,6 +185,24 @@ def test_several_outputs_share_their_loop() -> None:
     nest = scheduled(program, host())
     assert len(nest.body) == 1, show_nest(nest)
     _same_exactly(program)
+
+
+def test_a_softmax_over_the_channels_works_in_bands() -> None:
+    n, c, k, s = Variable("n", 2), Variable("c", 5), Variable("k", 5), Variable("s", 192)
+    x, e, y = (Buffer(name, DType.F32, (2, 5, 192)) for name in "xey")
+    m, t = Buffer("m", DType.F32, (2, 192)), Buffer("t", DType.F32, (2, 192))
+    stages = (
+        Stage(m, (n, s), Reduce("max", (k,), x[n, k, s])),
+        Stage(e, (n, c, s), Unary("exp", x[n, c, s] - m[n, s])),
+        Stage(t, (n, s), Reduce("sum", (k,), e[n, k, s])),
+        Stage(y, (n, c, s), e[n, c, s] / t[n, s]),
+    )
+    program = Program("channels", (x,), (y,), stages)
+    assert_golden("default_channels", show_nest(scheduled(program, x86_64_v4())))
+    values = np.random.default_rng(0).normal(size=(2, 5, 192)).astype(np.float32)
+    found = run(lower(scheduled(program, host()), host()), program, {"x": values})["y"]
+    # Five terms in order; exp within one unit of 2^-24, the division rounded once.
+    np.testing.assert_allclose(found, interpret(program, {"x": values})["y"], rtol=8 * 2**-24)
 
 
 def test_a_lone_sum_is_one_block() -> None:
