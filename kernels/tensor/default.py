@@ -239,6 +239,10 @@ def _in_lanes(nest: Nest, lanes: int, vectors: int) -> Nest:
 def _one_in_lanes(nest: Nest, chain: tuple[Loop, ...], lanes: int, vectors: int) -> Nest:
     own = list(statements((chain[-1],)))
     inner = [loop for loop in walk(chain[-1].body) if isinstance(loop, Loop)]
+    if not inner and len(own) == 1:
+        pair = _alternating(chain, own[0])
+        if pair is not None:
+            return _attempt(nest, lambda n: _turned(n, chain, *pair, 2 * lanes))
     repeats = {id(one): prod(loop.variable.extent for loop in loops) for loops, one in _with_loops(chain[-1].body)}
     scores = {loop.name: _along(loop.variable, own, repeats, lanes) for loop in (*chain, *inner)}
     best = max((*chain, *inner), key=lambda loop: (scores[loop.name], loop in inner))
@@ -312,8 +316,20 @@ def _turns(across: Loop, along: Loop, own: Sequence[Statement]) -> bool:
     return any(p.factor(across.variable) == 1 and p.factor(along.variable) not in (-1, 0, 1) for p in positions)
 
 
+def _alternating(chain: tuple[Loop, ...], one: Statement) -> tuple[Loop, Loop] | None:
+    """A short loop and another one whose stores it fills up: q and i of y[2*i + q]."""
+    position = one.buffer.position(one.indices)
+    for short in chain:
+        if position.factor(short.variable) == 1 and 2 <= short.variable.extent <= _SHORT_STEP:
+            for long in chain:
+                if position.factor(long.variable) == short.variable.extent and long.variable.extent > 1:
+                    steps = [abs(load.buffer.position(load.indices).factor(long.variable)) for load in loads(one.value)]
+                    return (short, long) if all(step <= _SHORT_STEP for step in steps) else None
+    return None
+
+
 def _turned(nest: Nest, chain: tuple[Loop, ...], across: Loop, along: Loop, side: int) -> Nest:
-    """A transposition in squares: the loop along the source unrolled around the loop along the result in lanes."""
+    """One loop unrolled around another in lanes: `across` runs along the source, or fills up the result's steps."""
     others = [loop.name for loop in chain if loop is not across and loop is not along]
     nest = reorder(nest, (*others, across.name, along.name))
     parts = [across.name]

@@ -205,6 +205,8 @@ class _Writer:
                 before = self._elements.in_lanes(place)
                 self._body(loop.body)
                 self._elements.in_lanes(before)
+        elif _alternates(loop) and lanes_of(loop.body[0].variable, self._widest).lanes > 1:  # type: ignore[union-attr]
+            self._interleaved(loop)
         elif loop.kind == "unrolled":
             turned = self._turned(loop)
             for value in range(loop.variable.extent):
@@ -215,6 +217,23 @@ class _Writer:
                 self._elements.leave(loop.variable)
         else:
             self._iterate(loop)
+
+    def _interleaved(self, loop: Loop) -> None:
+        """All values of an unrolled loop that `_alternates`, and one pass over the memory for all of them."""
+        elements, inner = self._elements, loop.body[0]
+        assert isinstance(inner, Loop) and isinstance(inner.body[0], Store)
+        statement = inner.body[0]
+        place = lanes_of(inner.variable, self._widest)
+        values = []
+        for value in range(loop.variable.extent):
+            elements.enter(loop.variable, self._f.integer(value))
+            before = elements.in_lanes(place)
+            values.append(emit(self._f, statement.value, place.lanes, elements))
+            elements.in_lanes(before)
+            elements.leave(loop.variable)
+        before = elements.in_lanes(place)
+        elements.store_interleaved(statement.buffer, statement.indices, values)
+        elements.in_lanes(before)
 
     def _turned(self, loop: Loop) -> dict[tuple[str, tuple[Index, ...]], list[Value]]:
         """Loads that run along the memory with the unrolled loop and jump with the lanes inside it: a transposition."""
@@ -329,6 +348,20 @@ class _Writer:
     def _count(self) -> int:
         self._names += 1
         return self._names
+
+
+def _alternates(loop: Loop) -> bool:
+    """Whether an unrolled loop fills the memory between the lanes inside it: y[2*i + q], i in lanes, q unrolled."""
+    inner = loop.body[0] if len(loop.body) == 1 else None
+    if loop.kind != "unrolled" or not isinstance(inner, Loop) or inner.kind != "vectorized" or len(inner.body) != 1:
+        return False
+    statement, count = inner.body[0], loop.variable.extent
+    if not isinstance(statement, Store) or not 2 <= count <= 4:
+        return False
+    position = statement.buffer.position(statement.indices)
+    reads = {load.buffer.name for load in loads(statement.value)}
+    fills = position.factor(loop.variable) == 1 and position.factor(inner.variable) == count
+    return fills and statement.buffer.name not in reads
 
 
 def _is_fixed(node: Expression, changing: set[str], inner: set[Variable]) -> bool:

@@ -6,7 +6,7 @@ lanes are valid. Outside of such a loop a value is one element.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernels.dtype import DType
@@ -186,6 +186,31 @@ class Elements:
                 f.store(one, f.at(address, start, kind))
             else:
                 f.masked_store(one, f.at(address, start, kind), f.first_lanes(valid, place.lanes))
+
+    def store_interleaved(self, buffer: Buffer, indices: tuple[Index, ...], values: Sequence[Value]) -> None:
+        """Several values whose elements alternate in memory; `indices` are those of the first one."""
+        f, place, count = self._f, self.place, len(values)
+        kind = types.scalar(buffer.dtype)
+        position = buffer.position(indices)
+        address = f.at(self._pointer(buffer, position), position.offset, kind)
+        parts = [one.split() if len(one.parts) > 1 else one.split() * place.parts for one in values]
+        for part in range(place.parts):
+            for number in range(count):
+                left = self._valid(part) * count - number * place.lanes
+                if left <= 0:
+                    continue
+                # Of each lane of this vector: which value it comes from, and which of its lanes.
+                sources = [divmod(number * place.lanes + lane, count)[::-1] for lane in range(place.lanes)]
+                vector = parts[0][part]
+                vector = f.shuffle(vector, vector, [lane if value == 0 else -1 for value, lane in sources])
+                for other in range(1, count):
+                    order = [place.lanes + at if value == other else n for n, (value, at) in enumerate(sources)]
+                    vector = f.shuffle(vector, parts[other][part], order)
+                at = f.at(address, (part * count + number) * place.lanes, kind)
+                if left >= place.lanes:
+                    f.store(vector, at)
+                else:
+                    f.masked_store(vector, at, f.first_lanes(left, place.lanes))
 
     def total(self, op: ReduceOp, dtype: DType, value: Value) -> Value:
         """All valid lanes combined, as one element."""

@@ -205,6 +205,18 @@ def test_a_softmax_over_the_channels_works_in_bands() -> None:
     np.testing.assert_allclose(found, interpret(program, {"x": values})["y"], rtol=8 * 2**-24)
 
 
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.I64, DType.U8])
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("width", [1, 2, 15, 32, 33, 75])
+def test_elements_that_alternate(dtype: DType, count: int, width: int) -> None:
+    """Upsampling, depth to space, channels moved last: y[count * i + q] from whole vectors."""
+    a, i, q = Variable("a", 3), Variable("i", width), Variable("q", count)
+    x, z = Buffer("x", dtype, (3, width)), Buffer("z", dtype, (count, 3, width))
+    y = Buffer("y", dtype, (3, width * count), (width * count + 1, 1), 2)
+    value = x[a, i] + z[q, a, i] * 2
+    _same_exactly(Program("woven", (x, z), (y,), (stage(y, (a, i, q), value, a, i * count + q),)))
+
+
 def test_a_lone_sum_is_one_block() -> None:
     k = Variable("k", 5000)
     x, y = Buffer("x", DType.F32, (5000,)), Buffer("y", DType.F32, ())
