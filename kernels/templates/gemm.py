@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from kernels import cost
 from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel, Operand, entry
@@ -158,47 +159,45 @@ def candidates(gemm: Gemm, target: Target) -> tuple[GemmCandidate, ...]:
     """The tiles worth trying, the likely best first."""
     found = []
     for rows, vectors in tile_shapes(gemm.rows, gemm.columns, target):
-        for b in _ways_to_b(gemm, target):
+        for b in _ways_to_b(gemm):
             found.append(_with_blocks(gemm, target, rows, vectors, b))
-    return tuple(dict.fromkeys(found))
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: estimate(gemm, one, target)))
 
 
 def tile_shapes(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
-    """Shapes (rows, vectors) whose sums fit the registers, the likely best first."""
+    """Shapes (rows, vectors) whose sums fit the registers."""
     most, lanes = most_accumulators(target), target.lanes()
-    wide = max(1, -(-columns // lanes))
+    wide, tallest = max(1, -(-columns // lanes)), 12 if target.vector_registers >= 32 else 6
     shapes = []
-    for vectors in range(1, 13 if rows <= 2 else 9 if rows < 6 else 7):
-        if vectors > wide:
-            break
-        height = min(rows, most // vectors, 12 if target.vector_registers >= 32 else 6)
-        if height >= 1 and vectors + 2 + height * vectors <= target.vector_registers:
+    for vectors in range(1, min(wide, 12) + 1):
+        height = min(rows, most // vectors, tallest)
+        if height < min(rows, tallest // 3):
+            break  # a few rows are not cut: each further pass reads all of B again
+        if vectors + 1 + height * vectors < target.vector_registers:
             shapes.append((height, vectors))
-    return sorted(dict.fromkeys(shapes), key=lambda shape: _cycles(rows, columns, shape, target)) or [(1, 1)]
+    return list(dict.fromkeys(shapes)) or [(1, 1)]
 
 
-def _cycles(rows: int, columns: int, shape: tuple[int, int], target: Target) -> float:
-    """A guess at the cycles of one step of the depth over the whole product, with this shape of tile.
+def estimate(gemm: Gemm, candidate: GemmCandidate, target: Target) -> float:
+    """Nanoseconds of all blocks on one core, good enough to choose between candidates."""
+    lanes = target.lanes()
+    rows = balanced(gemm.rows, candidate.rows)
+    panels = balanced(-(-gemm.columns // lanes), candidate.vectors)
+    words = -(-gemm.depth // GROUP[gemm.arithmetic])
+    cycles = cost.product_cycles(rows, panels, words, 4, gemm.columns % lanes > 0, target)
+    if candidate.b == "packed":  # read and written once for each stretch of rows
+        stretches = -(-pieces(rows) // candidate.row_stretch)
+        cycles += stretches * words * -(-gemm.columns // lanes) * (2.0 if gemm.place_b.column == 1 else 6.0)
+    elif candidate.b == "place" and gemm.place_b.row * 4 % 4096 == 0:
+        cycles *= 1.2  # rows a multiple of 4 KiB apart fall on the same lines of the first cache
+    return gemm.matrices * cycles / cost.GIGAHERTZ
 
-    A tile needs a cycle per product, half a cycle per load, and no less than the latency of a product (4 cycles).
-    """
-    height, vectors = shape
-    per_cycle = 1.0 if target.vector_bytes == 64 else 2.0
-    total = 0.0
-    for tall in balanced(rows, height):
-        for wide in balanced(-(-columns // target.lanes()), vectors):
-            products = tall.size * wide.size / per_cycle
-            loads = (tall.size + wide.size * (2 if target.vector_bytes == 64 else 1)) / 2
-            total += tall.count * wide.count * (max(products, loads, 4.0) + 0.02 * loads)
-    return total
 
-
-def _ways_to_b(gemm: Gemm, target: Target) -> list[Literal["constant", "place", "packed"]]:
+def _ways_to_b(gemm: Gemm) -> list[Literal["constant", "place", "packed"]]:
     if gemm.constant_b:
         return ["constant"]
     if gemm.place_b.column == 1 and gemm.arithmetic == "f32":
-        small = gemm.rows <= 16 or (gemm.place_b.row * 4 % 4096 and gemm.depth * gemm.columns * 4 <= target.l1)
-        return ["place", "packed"] if small else ["packed", "place"]
+        return ["place", "packed"]
     return ["packed"]
 
 

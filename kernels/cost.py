@@ -1,0 +1,66 @@
+"""How fast a core does what kernels are made of: the numbers behind every estimate, in cycles.
+
+An estimate chooses between candidates of one kernel, so that only ratios between its terms matter. The constants were
+fitted to 370 matrix products drawn at random (up to 8 candidates each) on a core with one 64-byte fused multiply-add
+per cycle; they stand for what each term means, and so carry over to other cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.target import Target
+from kernels.templates.grid import Group
+
+GIGAHERTZ = 3.6  # of the core, where nothing better is known: estimates are in nanoseconds
+TILE = 4.0  # cycles to call a tile, set its sums to zero and return
+STORE = 2.0  # cycles to store one vector of sums
+CUT = 2.0  # more cycles for the last vector of a row when it is stored with a mask
+LATENCY = 4.0  # cycles from one fused multiply-add to the next one on the same sum
+CONSTANT_BYTE = 0.017  # cycles for each byte of packed weights, which come from the last cache or from memory
+REREAD_BYTE = 0.027  # cycles for each byte of A that is read again for a further panel
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What a core does in one cycle."""
+
+    products: float  # fused multiply-adds of vectors
+    loads: float  # of vectors
+    broadcasts: float  # loads of one element into all lanes
+
+
+def core(target: Target) -> Core:
+    """The core that a target's instruction set suggests; cores with twice as many products rank candidates alike."""
+    if target.is_x86 and target.vector_bytes == 64:
+        return Core(products=1.0, loads=1.0, broadcasts=2.0)
+    return Core(products=2.0, loads=2.0, broadcasts=2.0)
+
+
+def tile_cycles(rows: int, vectors: int, depth: float, cut: bool, target: Target) -> float:
+    """Cycles of one register tile: its products or its loads, whichever takes longer, and what surrounds them."""
+    speed = core(target)
+    step = max(
+        rows * vectors / speed.products,
+        rows / speed.broadcasts + vectors / speed.loads,
+        LATENCY if rows * vectors < LATENCY * speed.products else 0.0,
+    )
+    return depth * step + TILE + STORE * rows * vectors + (CUT * rows if cut else 0.0)
+
+
+def product_cycles(
+    rows: Sequence[Group], panels: Sequence[Group], depth: int, bytes_of_group: int, cut: bool, target: Target
+) -> float:
+    """Cycles of a whole product: groups of rows by groups of panels (in vectors), `depth` groups of the depth deep."""
+    total = 0.0
+    for position, wide in enumerate(panels):
+        last = cut and position == len(panels) - 1
+        for tall in rows:
+            for count, masked in ((wide.count - 1, False), (1, last)) if last else ((wide.count, False),):
+                total += tall.count * count * tile_cycles(tall.size, wide.size, depth, masked, target)
+    height = sum(tall.size * tall.count for tall in rows)
+    vectors = sum(wide.size * wide.count for wide in panels)
+    reads = sum(wide.count for wide in panels)
+    total += CONSTANT_BYTE * vectors * target.vector_bytes * depth
+    return total + REREAD_BYTE * height * depth * bytes_of_group * reads
