@@ -23,7 +23,7 @@ def widened(f: Function, value: Value, dtype: DType) -> Value:
         return f.convert("fpext", types.with_element(value.type, "float"), value)
     if dtype is DType.BF16:
         words, wide = (types.with_element(value.type, one) for one in ("i16", "i32"))
-        bits = f.convert("zext", wide, f.convert("bitcast", words, value))
+        bits = f.convert("zext", wide, f.convert("bitcast", words, value))  # i16 already: nothing to do
         shifted = f.binary("shl", bits, f.number(wide, 16))
         return f.convert("bitcast", types.with_element(value.type, "float"), shifted)
     if dtype is DType.BOOL:

@@ -42,7 +42,7 @@ class Leaves(Protocol):
     """Where an expression's elements come from."""
 
     def load(self, load: Load) -> Value:
-        """The elements as they are stored: f16 as half, bf16 as bfloat, bool as i8."""
+        """The elements as they are stored: f16 as half, bf16 as bfloat or i16, bool as i8."""
         ...
 
     def position(self, index: Index) -> Value:
