@@ -164,6 +164,15 @@ def statements(body: tuple[Node, ...]) -> Iterator[Statement]:
     return (node for node in walk(body) if isinstance(node, Store | Accumulate))
 
 
+def with_loops(body: tuple[Node, ...], around: tuple[Loop, ...] = ()) -> Iterator[tuple[tuple[Loop, ...], Statement]]:
+    """Every statement with the loops around it, outermost first."""
+    for node in body:
+        if isinstance(node, Loop):
+            yield from with_loops(node.body, (*around, node))
+        elif isinstance(node, Store | Accumulate):
+            yield around, node
+
+
 def loop_names(body: tuple[Node, ...]) -> set[str]:
     """The names of all loops."""
     return {node.name for node in walk(body) if isinstance(node, Loop)}
