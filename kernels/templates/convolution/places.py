@@ -33,13 +33,14 @@ def variables_at(
     width: int,
     row: Value,
     column: Value,
+    lanes: int = 0,
 ) -> dict[Variable, Value]:
     """The epilogue's variables at a tile's first pixel and channel.
 
     `outer` is image, plane and group; `channel` is counted inside the group, and a group has `width` of them.
     """
     image, plane, group = outer
-    out, lanes = problem.output, f.module.target.lanes()
+    out, lanes = problem.output, lanes or f.module.target.lanes()
     if out.order == "NHWC":
         block, lane = f.integer(0), f.add(f.mul(group, width), channel)
     elif out.block == 1:

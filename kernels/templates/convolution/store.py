@@ -37,13 +37,15 @@ def store_pixels(
     pixels: Sequence[tuple[int, int]],
     sums: Sequence[Value],
     valid: Sequence[int],
+    lanes: int = 0,
 ) -> None:
     """Store one value per pixel (row, column of the tile) with a part per vector of channels.
 
     `y` is the output at the tile's first pixel and channel; a vector has `valid` lanes that are channels. In blocked
-    layouts the lanes after them are the zeros that fill up a block; in others they belong to somebody else.
+    layouts the lanes after them are the zeros that fill up a block; in others they belong to somebody else. `lanes` are
+    the target's where none are given.
     """
-    layout, lanes = problem.output, f.module.target.lanes()
+    layout, lanes = problem.output, lanes or f.module.target.lanes()
     _, block, _, row, column, _ = problem.variables
     element = types.scalar(problem.epilogue.dtype)
     jobs = [

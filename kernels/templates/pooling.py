@@ -1,0 +1,358 @@
+"""Pooling: the largest or the average of each window, for any window, strides, dilations and pads, and globally.
+
+Where channels lie side by side a vector of channels is pooled at a time; in NCHW one channel is. Windows that reach
+over the image's border are cut there, so that neither zeros nor anything else around an image is read. A window's NaN
+is the result's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kernels.dtype import DType
+from kernels.errors import KernelsError
+from kernels.kernel import Kernel, Operand, entry
+from kernels.llvm import types
+from kernels.llvm.function import Function, Number, Parameter, Value
+from kernels.llvm.module import Module
+from kernels.target import Target
+from kernels.templates.convolution.layout import Triple
+from kernels.templates.convolution.places import operands_at, output_at, unravel, variables_at
+from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution, epilogue_operands
+from kernels.templates.convolution.store import store_pixels
+from kernels.templates.convolution.windows import (
+    Axis,
+    Columns,
+    Rows,
+    column_kinds,
+    each_tile,
+    row_kinds,
+    side_by_side,
+    vector_at,
+    vectors_of,
+)
+from kernels.templates.epilogue import TileLeaves
+
+_BLOCK_READS = 100_000  # vectors that a block reads: about 50 microseconds
+_MOST_COLUMNS = 8  # of a tile
+_MOST_READS = 64  # vectors of one row of a window that a tile writes out
+
+
+class InvalidPooling(KernelsError):
+    """A pooling that has no meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """Pooling with the windows of a convolution of one channel per group, whose weights do not matter.
+
+    The average is over the places inside the image, or, with `count_pads`, over those inside the image and its pads
+    (`after` are the pads after the image, in planes, rows, columns; the windows have those before).
+    """
+
+    windows: Convolution
+    kind: Literal["max", "average"]
+    count_pads: bool = False
+    after: Triple = (0, 0, 0)
+
+    def __post_init__(self) -> None:
+        windows = self.windows
+        if not windows.groups == windows.input.channels == windows.output.channels:
+            raise InvalidPooling("pooling keeps channels apart: as many groups as channels come in and go out")
+        if windows.input.order != windows.output.order or windows.input.block != windows.output.block:
+            raise InvalidPooling("pooling keeps the order of dims and the blocks of channels")
+        if windows.input_dilations != (1, 1, 1):
+            raise InvalidPooling("pooling has no zeros between the elements of its input")
+        for axis in self.axes:
+            if any(axis.valid(output) == (0, 0) for output in range(axis.outputs)):
+                raise InvalidPooling("a window lies outside of the image as a whole")
+
+    @property
+    def axes(self) -> tuple[Axis, Axis, Axis]:
+        """Planes, rows and columns; what is stored around an image is not read."""
+        made = [
+            Axis(
+                self.windows.input.size[axis], self.windows.output.size[axis], self.windows.kernel[axis],
+                self.windows.strides[axis], self.windows.dilations[axis], self.windows.pads[axis],
+            )
+            for axis in range(3)
+        ]  # fmt: skip
+        return made[0], made[1], made[2]
+
+    def counted(self, axis: int, output: int) -> int:
+        """How many places of a window count along one axis."""
+        line = self.axes[axis]
+        if not self.count_pads:
+            low, high = line.valid(output)
+            return high - low
+        places = (line.start(output) + tap * line.dilation for tap in range(line.taps))
+        return sum(-line.pad <= place < line.size + self.after[axis] for place in places)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingCandidate:
+    """Sizes that decide the speed of pooling."""
+
+    columns: int  # of a tile
+    vector_stretch: int  # vectors of channels of a block (channels where a vector holds one)
+    row_stretch: int  # rows of a block
+
+    def __str__(self) -> str:
+        return f"pooling 1x{self.columns} block {self.row_stretch} rows x {self.vector_stretch} vectors"
+
+
+def candidates(problem: Pooling, target: Target) -> tuple[PoolingCandidate, ...]:
+    """Candidates, the likely best first."""
+    windows, lanes = problem.windows, _lanes(problem, target)
+    height, width = windows.output.size[1:]
+    taps = windows.kernel[0] * windows.kernel[1] * windows.kernel[2]
+    per_vector = taps * height * width
+    vectors = max(1, min(vectors_of(windows.input, lanes), _BLOCK_READS // per_vector))
+    rows = max(1, min(height, _BLOCK_READS * height // per_vector))
+    most = max(1, min(_MOST_COLUMNS, _MOST_READS // windows.kernel[2]))
+    found = [
+        PoolingCandidate(-(-width // -(-width // columns)), vectors, rows) for columns in (most, max(1, most // 2))
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def build(problem: Pooling, candidate: PoolingCandidate, target: Target, name: str = "pooling") -> Kernel:
+    """The kernel: operands "x", those of the epilogue, "y"."""
+    return _Builder(problem, candidate, target, name).kernel()
+
+
+def _lanes(problem: Pooling, target: Target) -> int:
+    return target.lanes() if side_by_side(problem.windows.input, target.lanes()) else 1
+
+
+class _Builder:
+    def __init__(self, problem: Pooling, candidate: PoolingCandidate, target: Target, name: str) -> None:
+        self.problem, self.candidate, self.name = problem, candidate, name
+        self.windows = problem.windows
+        self.lanes = _lanes(problem, target)
+        self.kind = types.vector("float", self.lanes)
+        self.module = Module(target)
+        deep, down, across = problem.axes
+        self.planes = _alike(row_kinds(deep), problem, 0)
+        self.rows = _alike(row_kinds(down), problem, 1)
+        self.columns = _alike_columns(column_kinds(across, candidate.columns), problem)
+        self.vectors = vectors_of(self.windows.input, self.lanes)
+        self.dims = (
+            self.windows.output.batch,
+            -(-self.vectors // candidate.vector_stretch),
+            self.windows.output.size[0],
+            -(-self.windows.output.size[1] // candidate.row_stretch),
+        )
+
+    def kernel(self) -> Kernel:
+        windows = self.windows
+        operands = (
+            Operand(INPUT, "input", DType.F32, windows.input.elements),
+            *epilogue_operands(windows.epilogue),
+            Operand(OUTPUT, "output", windows.epilogue.dtype, windows.output.elements),
+        )
+        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
+        return Kernel(
+            self.name,
+            self.module,
+            operands,
+            self.dims[0] * self.dims[1] * self.dims[2] * self.dims[3],
+            flops=windows.flops // 2,
+            traffic=sum(operand.bytes for operand in operands),
+            candidate=str(self.candidate),
+        )
+
+    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        windows, candidate = self.windows, self.candidate
+        image, stretch, plane, part = unravel(f, block, self.dims)
+        first: Number = 0
+        last: Number = windows.output.size[1]
+        if self.dims[3] > 1:
+            first = f.mul(part, candidate.row_stretch)
+            last = f.minimum(f.add(first, candidate.row_stretch), f.integer(windows.output.size[1]))
+        begin = f.mul(stretch, candidate.vector_stretch)
+        end = f.add(begin, candidate.vector_stretch)
+        whole = windows.output.channels // self.lanes
+        x = f.at(pointers[INPUT], f.mul(image, windows.input.image_stride))
+        for deep in self.planes:
+            inside = f.binary(
+                "and",
+                f.compare("sge", plane, f.integer(deep.first)),
+                f.compare("slt", plane, f.integer(deep.first + deep.count)),
+            )
+
+            def all_vectors(deep: Rows = deep) -> None:
+                place = _Place(pointers, image, plane, x, first, last, deep)
+                f.loop(begin, f.minimum(end, f.integer(whole)), 1, self._vector(f, place, self.lanes))
+                for number in range(whole, self.vectors):
+                    valid = max(0, windows.output.channels - number * self.lanes)
+                    low, high = f.maximum(begin, f.integer(number)), f.minimum(end, f.integer(number + 1))
+                    f.loop(low, high, 1, self._vector(f, place, valid))
+
+            if len(self.planes) == 1:
+                all_vectors()
+            else:
+                f.when(inside, all_vectors)
+
+    def _vector(self, f: Function, place: _Place, valid: int) -> Callable[[Value, tuple[Value, ...]], None]:
+        windows, layout, deep = self.windows, self.windows.input, place.deep
+        corner = layout.position(0, 0, layout.before)
+
+        def vector(number: Value, _: tuple[Value, ...]) -> None:
+            if self.lanes == 1:
+                offset = f.mul(number, layout.block_stride)
+            else:
+                offset = vector_at(f, layout, number, self.lanes)
+            start_plane = f.add(
+                f.mul(place.plane, windows.strides[0]), deep.low * windows.dilations[0] - windows.pads[0]
+            )  # fmt: skip
+            at = f.at(place.x, f.add(f.add(offset, f.mul(start_plane, layout.plane_stride)), corner))
+
+            def tile(down: Rows, across: Columns, row: Value, column: Value, _: int) -> None:
+                start = down.low * windows.dilations[1] - windows.pads[1]
+                from_row = f.mul(f.add(f.mul(row, windows.strides[1]), start), layout.row_stride)
+                from_column = f.mul(f.add(f.mul(column, windows.strides[2]), -windows.pads[2]), layout.column_stride)
+                variables = variables_at(
+                    f, windows, (place.image, place.plane, f.integer(0)), f.mul(number, self.lanes),
+                    windows.output.channels, row, column, self.lanes,
+                )  # fmt: skip
+                y = output_at(f, windows, place.pointers[OUTPUT], variables)
+                operands = operands_at(f, windows, place.pointers, variables)
+                counted = self.problem.counted(0, deep.first) * self.problem.counted(1, down.first)
+                f.call(
+                    self._function(across, valid),
+                    f.at(at, f.add(from_row, from_column)),
+                    y,
+                    f.integer(deep.high - deep.low),
+                    f.integer(down.high - down.low),
+                    f.number("float", counted),
+                    *operands,
+                )
+
+            each_tile(f, self.rows, self.columns, place.first, place.last, tile)
+
+        return vector
+
+    def _function(self, across: Columns, valid: int) -> str:
+        """f(x, y, planes, rows, counted, operands of the epilogue...): one tile of one row."""
+        name = f"{self.name}_{self.columns.index(across)}_{valid}"
+        if self.module.has(name):
+            return name
+        windows, layout, buffers = self.windows, self.windows.input, self.windows.epilogue.buffers
+        f = Function(
+            self.module,
+            name,
+            (
+                Parameter("x", "ptr", "noalias nocapture readonly"),
+                Parameter("y", "ptr", "nocapture"),
+                Parameter("planes", "i64"),
+                Parameter("rows", "i64"),
+                Parameter("counted", "float"),
+                *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+            ),
+        )
+        start = f.number(self.kind, float("-inf") if self.problem.kind == "max" else 0.0)
+
+        def plane(deep: Value, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+            x = f.at(f.parameter("x"), f.mul(deep, windows.dilations[0] * layout.plane_stride))
+
+            def row(number: Value, inner: tuple[Value, ...]) -> list[Value]:
+                at = f.at(x, f.mul(number, windows.dilations[1] * layout.row_stride))
+                return self._row(f, across, valid, at, inner)
+
+            return f.loop(0, f.parameter("rows"), 1, row, carried)
+
+        found = list(f.loop(0, f.parameter("planes"), 1, plane, [start] * across.size))
+        if self.problem.kind == "average":
+            found = self._divided(f, across, found)
+        pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
+        leaves = TileLeaves(f, pointers, windows.variables[5], self.lanes)
+        pixels = [(0, column) for column in range(across.size)]
+        store_pixels(f, windows, leaves, f.parameter("y"), pixels, found, (valid,), self.lanes)
+        f.finish()
+        return name
+
+    def _row(self, f: Function, across: Columns, valid: int, x: Value, carried: tuple[Value, ...]) -> list[Value]:
+        """One row of the windows of a tile: each input is read once, and a window's inputs meet in pairs."""
+        windows, layout = self.windows, self.windows.input
+        masked = layout.order == "NHWC" and valid < self.lanes
+        read: dict[int, Value] = {}
+        found = []
+        for column, (low, high) in enumerate(across.taps):
+            seen = []
+            for tap in range(low, high):
+                place = column * windows.strides[2] + tap * windows.dilations[2]
+                if place not in read:
+                    address = f.at(x, place * layout.column_stride)
+                    if masked:
+                        read[place] = f.masked_load(self.kind, address, f.first_lanes(valid, self.lanes))
+                    else:
+                        read[place] = f.load(self.kind, address)
+                seen.append(read[place])
+            while len(seen) > 1:
+                pairs = [self._met(f, a, b) for a, b in zip(seen[::2], seen[1::2], strict=False)]
+                seen = pairs + seen[2 * len(pairs) :]
+            found.append(self._met(f, carried[column], seen[0]))
+        return found
+
+    def _met(self, f: Function, left: Value, right: Value) -> Value:
+        return f.maximum(left, right) if self.problem.kind == "max" else f.add(left, right)
+
+    def _divided(self, f: Function, across: Columns, sums: list[Value]) -> list[Value]:
+        """Sums over how many places counted: those of the column times those of row and plane, which are given."""
+        divisors: dict[int, Value] = {}
+        found = []
+        for column, total in enumerate(sums):
+            counted = self.problem.counted(2, across.first + column)
+            if counted not in divisors:
+                product = f.mul(f.parameter("counted"), f.number("float", counted))
+                divisors[counted] = f.splat(product, self.lanes)
+            found.append(f.div(total, divisors[counted]))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What all vectors of a block share."""
+
+    pointers: dict[str, Value]
+    image: Value
+    plane: Value
+    x: Value  # the image's first element
+    first: Number  # rows
+    last: Number
+    deep: Rows
+
+
+def _alike(kinds: tuple[Rows, ...], problem: Pooling, axis: int) -> tuple[Rows, ...]:
+    """The kinds cut where another number of places counts."""
+    found: list[Rows] = []
+    for kind in kinds:
+        counted = -1
+        for number in range(kind.first, kind.first + kind.count):
+            now = problem.counted(axis, number)
+            if now == counted:
+                last = found[-1]
+                found[-1] = Rows(last.first, last.count + 1, last.low, last.high)
+            else:
+                found.append(Rows(number, 1, kind.low, kind.high))
+            counted = now
+    return tuple(found)
+
+
+def _alike_columns(kinds: tuple[Columns, ...], problem: Pooling) -> tuple[Columns, ...]:
+    """The tiles of columns cut where other numbers of places count."""
+    found: list[Columns] = []
+    for kind in kinds:
+        counted: list[int] = []
+        for tile in range(kind.count):
+            first = kind.first + tile * kind.size
+            now = [problem.counted(2, first + column) for column in range(kind.size)]
+            if now == counted:
+                found[-1] = replace(found[-1], count=found[-1].count + 1)
+            else:
+                found.append(replace(kind, first=first, count=1))
+            counted = now
+    return tuple(found)
