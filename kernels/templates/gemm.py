@@ -171,7 +171,7 @@ def tile_shapes(rows: int, columns: int, target: Target) -> list[tuple[int, int]
     shapes = []
     for vectors in range(1, min(wide, 12) + 1):
         height = min(rows, most // vectors, tallest)
-        if height < min(rows, tallest // 3):
+        if height < (rows if rows <= tallest else tallest // 3):
             break  # a few rows are not cut: each further pass reads all of B again
         if vectors + 1 + height * vectors < target.vector_registers:
             shapes.append((height, vectors))
