@@ -47,7 +47,7 @@ from kernels.tensor.nest import (
 from kernels.tensor.ranges import holds
 from kernels.tensor.storage import extent
 from kernels.tensor.traverse import loads, nodes, postorder, with_operands
-from kernels.tensor.vectors import OUTSIDE, Elements, lanes_of, register_names, widest_lanes
+from kernels.tensor.vectors import OUTSIDE, Elements, lanes_of, moved, register_names, widest_lanes
 
 _ALIGNMENT = 64  # bytes
 _COMBINE: dict[ReduceOp, BinaryOp] = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
@@ -228,7 +228,7 @@ class _Writer:
         for value in range(loop.variable.extent):
             elements.enter(loop.variable, self._f.integer(value))
             before = elements.in_lanes(place)
-            values.append(emit(self._f, statement.value, place.lanes, elements))
+            values.append(self._emitted(statement.value))
             elements.in_lanes(before)
             elements.leave(loop.variable)
         before = elements.in_lanes(place)
@@ -275,7 +275,7 @@ class _Writer:
     def _statement(self, statement: Statement) -> None:
         elements, name, place = self._elements, statement.buffer.name, self._elements.place
         if isinstance(statement, Accumulate) and place.variable is not None and self._is_total(statement):
-            value = emit(self._f, statement.value, place.lanes, elements)
+            value = self._emitted(statement.value)
             total = elements.total(statement.op, statement.buffer.dtype, value)
             elements.place, before = OUTSIDE, elements.place
             part = Buffer(f".total{self._count()}", statement.buffer.dtype, ())
@@ -286,13 +286,17 @@ class _Writer:
         value_of = statement.value
         if isinstance(statement, Accumulate):
             value_of = Binary(_COMBINE[statement.op], Load(statement.buffer, statement.indices), value_of)
-        value = emit(self._f, value_of, place.lanes, elements)
+        value = self._emitted(value_of)
         if name in self._registers:
             if place.parts > 1 and len(value.parts) == 1:
                 value = Value(value.parts * place.parts, value.type)
             elements.registers[name] = value
         else:
             elements.store(statement.buffer, statement.indices, value)
+
+    def _emitted(self, value: Expression) -> Value:
+        """An expression's elements in the lanes of this place, as memory takes them."""
+        return moved(self._f, emit(self._f, value, self._elements.place.lanes, self._elements), value.dtype)
 
     def _is_total(self, statement: Accumulate) -> bool:
         """Whether all lanes go into one element."""
@@ -318,7 +322,7 @@ class _Writer:
                 return value
             if id(value) not in computed:
                 buffer = Buffer(f".before{self._count()}", value.dtype, ())
-                made = emit(self._f, value, self._elements.place.lanes, self._elements)
+                made = self._emitted(value)
                 self._elements.registers[buffer.name] = made
                 computed[id(value)] = buffer[()]
             return computed[id(value)]

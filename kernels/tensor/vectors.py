@@ -96,6 +96,15 @@ class Elements:
 
     def load(self, load: Load) -> Value:
         """The elements as they are stored, one per lane."""
+        return self._given(self._load(load), load.buffer.dtype)
+
+    def _given(self, value: Value, dtype: DType) -> Value:
+        """Emission takes the bits of a bf16, and an f16 as one."""
+        return (
+            self._f.convert("bitcast", types.with_element(value.type, "half"), value) if dtype is DType.F16 else value
+        )
+
+    def _load(self, load: Load) -> Value:
         name, f, place = load.buffer.name, self._f, self.place
         if name in self.registers:
             found = self.registers[name]
@@ -104,7 +113,7 @@ class Elements:
             return self.turned[name, load.indices]
         if self._stored and (name, load.indices) in self._stored:
             return self._stored[name, load.indices]
-        kind = types.scalar(load.buffer.dtype)
+        kind = memory_type(load.buffer.dtype)
         address, step = self._address(load.buffer, load.indices)
         if place.lanes == 1:
             return f.load(kind, address)
@@ -124,10 +133,13 @@ class Elements:
 
     def load_where(self, load: Load, condition: Value) -> Value:
         """The elements where the condition holds; the others are not touched."""
+        return self._given(self._load_where(load, condition), load.buffer.dtype)
+
+    def _load_where(self, load: Load, condition: Value) -> Value:
         f, place = self._f, self.place
         if load.buffer.name in self.registers:
-            return self.load(load)
-        kind = types.scalar(load.buffer.dtype)
+            return self._load(load)
+        kind = memory_type(load.buffer.dtype)
         address, step = self._address(load.buffer, load.indices)
         inside = f.at(self.bases[load.buffer.name], load.buffer.offset, kind)  # an element that surely exists
         if place.lanes == 1:
@@ -171,7 +183,7 @@ class Elements:
         f, place = self._f, self.place
         self._stored = {key: held for key, held in self._stored.items() if key[0] != buffer.name}
         self._stored[buffer.name, indices] = value
-        kind = types.scalar(buffer.dtype)
+        kind = memory_type(buffer.dtype)
         address, step = self._address(buffer, indices)
         if place.lanes == 1:
             f.store(value, address)
@@ -190,7 +202,7 @@ class Elements:
     def store_interleaved(self, buffer: Buffer, indices: tuple[Index, ...], values: Sequence[Value]) -> None:
         """Several values whose elements alternate in memory; `indices` are those of the first one."""
         f, place, count = self._f, self.place, len(values)
-        kind = types.scalar(buffer.dtype)
+        kind = memory_type(buffer.dtype)
         position = buffer.position(indices)
         address = f.at(self._pointer(buffer, position), position.offset, kind)
         parts = [one.split() if len(one.parts) > 1 else one.split() * place.parts for one in values]
@@ -230,7 +242,7 @@ class Elements:
         """
         f, side = self._f, lanes.lanes
         assert lanes.variable is not None and lanes.parts == 1, "one vector"
-        position, kind = load.buffer.position(load.indices), types.scalar(load.buffer.dtype)
+        position, kind = load.buffer.position(load.indices), memory_type(load.buffer.dtype)
         whole, step = types.vector(kind, side), position.factor(lanes.variable)
         address = f.at(self._pointer(load.buffer, position), position.offset, kind)
         found: list[Value] = []
@@ -290,7 +302,7 @@ class Elements:
         """Of the first lane, and the distance of the lanes in elements."""
         position = buffer.position(indices)
         step = position.factor(self.place.variable) if self.place.variable else 0
-        return self._f.at(self._pointer(buffer, position), position.offset, types.scalar(buffer.dtype)), step
+        return self._f.at(self._pointer(buffer, position), position.offset, memory_type(buffer.dtype)), step
 
     def _pointer(self, buffer: Buffer, position: Index) -> Value:
         """The base and what the loops around add to it; each step is written once in the loop that decides it."""
@@ -303,7 +315,7 @@ class Elements:
             if key not in scope:
                 variable, factor = terms[count - 1]
                 offset = self._f.mul(self.values[variable], factor)
-                scope[key] = self._f.at(pointer, offset, types.scalar(buffer.dtype))
+                scope[key] = self._f.at(pointer, offset, memory_type(buffer.dtype))
             pointer = scope[key]
         return pointer
 
@@ -312,6 +324,19 @@ class Elements:
         for variable, factor in terms:
             total = self._f.add(self._f.mul(self.values[variable], factor), total)
         return total
+
+
+def memory_type(dtype: DType) -> str:
+    """The type in which elements are loaded, moved and stored: the half-width floats as their bits.
+
+    LLVM may turn a shuffle of bfloat into conversions, and these into calls of functions that nobody links.
+    """
+    return "i16" if dtype in (DType.F16, DType.BF16) else types.scalar(dtype)
+
+
+def moved(function: Function, value: Value, dtype: DType) -> Value:
+    """A value as emission gives it (half, bfloat) in the type of memory."""
+    return function.convert("bitcast", types.with_element(value.type, memory_type(dtype)), value)
 
 
 def reduction_name(op: ReduceOp, dtype: DType) -> str:
