@@ -164,6 +164,10 @@ class Stream:
         made._stand_ins |= stand_ins or {}
         return made
 
+    def with_stand_ins(self, stand_ins: Mapping[str, Value]) -> Stream:
+        """The same leaves with values for more stand-ins."""
+        return self.at(self._where, self._vectors, self._valid, stand_ins)
+
     # -- leaves -----------------------------------------------------------------------------------------------------
 
     def load(self, load: Load) -> Value:

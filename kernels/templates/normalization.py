@@ -1,0 +1,150 @@
+"""Normalisation: (x - mean) / sqrt(variance + epsilon) of each row, and what follows it.
+
+    rows (i,), columns (j,)             LayerNormalization, RMSNormalization (without the mean)
+    rows (n, g), columns (c, s)         GroupNormalization: group g has channels g * size + c
+    rows (n, c), columns (s,)           InstanceNormalization
+
+The mean is taken first and the variance from differences to it in a second pass over the row, which is in cache then:
+the usual single pass, mean(x^2) - mean(x)^2, cancels where the mean is large. x may be an expression (a residual sum);
+it is computed again in each pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kernels.dtype import DType
+from kernels.kernel import Kernel, Operand, entry
+from kernels.llvm import types
+from kernels.llvm.emission import emit
+from kernels.llvm.function import Function, Value, joined
+from kernels.llvm.module import Module
+from kernels.math.rounding import sqrt
+from kernels.target import Target
+from kernels.templates.axes import count, fused, indices_of, place
+from kernels.templates.elementwise import Output
+from kernels.templates.row_problem import check_rows, filled, stores_of
+from kernels.templates.rows import (
+    RowCandidate,
+    Step,
+    each_row,
+    places_of,
+    reduced_axes,
+    row_candidates,
+    rows_of,
+    side_by_side,
+    sweep,
+    write_row,
+)
+from kernels.templates.streams import Stream, inputs_of, where_valid
+from kernels.tensor.expression import Buffer, Cast, Expression, Load, Variable
+from kernels.tensor.storage import extent
+
+NORMALIZED = Buffer("normalized", DType.F32, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Normalization:
+    """Outputs of `NORMALIZED[()]`, computed in f32 from `x` of any float type but f64; see above for rows and columns.
+
+    An output without indices has one dim per row variable and then per column variable.
+    """
+
+    rows: tuple[Variable, ...]
+    columns: tuple[Variable, ...]
+    x: Expression
+    outputs: tuple[Output, ...]
+    epsilon: float = 1e-5
+    center: Literal["mean", "none"] = "mean"  # "none": the root mean square alone
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outputs", filled(self.outputs, (*self.rows, *self.columns)))
+        check_rows(self.rows, self.columns, self.x, self.outputs)
+
+    @property
+    def elements(self) -> int:
+        """How many elements all rows have."""
+        return rows_of((*self.rows, *self.columns))
+
+    @property
+    def values(self) -> tuple[Expression, ...]:
+        """What the outputs are worth."""
+        return tuple(one.value for one in self.outputs)
+
+    @property
+    def stores(self) -> tuple[Load, ...]:
+        """Where the outputs go."""
+        return stores_of(self.outputs)
+
+
+def candidates(problem: Normalization, target: Target) -> tuple[RowCandidate, ...]:
+    """The ways worth trying, the likely best first."""
+    rows = rows_of(problem.rows)
+    bytes_each = sum(one.dtype.bytes for one in (*inputs_of((problem.x,)), *(o.buffer for o in problem.outputs)))
+    return row_candidates(rows, problem.elements // max(1, rows) * bytes_each, target)
+
+
+def build(problem: Normalization, candidate: RowCandidate, target: Target, name: str = "normalization") -> Kernel:
+    """The kernel: operands are the buffers that are read, by name, then the outputs."""
+    inputs = inputs_of((problem.x, *problem.values), (NORMALIZED,))
+    operands = (
+        *(Operand(one.name, "input", one.dtype, extent(one)) for one in inputs),
+        *(Operand(one.buffer.name, "output", one.buffer.dtype, extent(one.buffer)) for one in problem.outputs),
+    )
+    module = Module(target)
+    writer = _Writer(problem, candidate, target)
+    entry(module, name, [one.name for one in operands], writer.write)
+    blocks = -(-rows_of(problem.rows) // candidate.rows) if problem.elements else 0
+    traffic = sum(one.bytes for one in operands)
+    return Kernel(name, module, operands, blocks, flops=8 * problem.elements, traffic=traffic, candidate=str(candidate))
+
+
+class _Writer:
+    def __init__(self, problem: Normalization, candidate: RowCandidate, target: Target) -> None:
+        self.problem, self.candidate = problem, candidate
+        self.lanes = target.lanes()
+        self.x = problem.x if problem.x.dtype is DType.F32 else Cast(DType.F32, problem.x)
+        places = [*indices_of((problem.x, *problem.values)), *(place(one) for one in problem.stores)]
+        self.rows = fused(problem.rows, places)
+        self.inner = reduced_axes(problem.columns, (problem.x,))
+        self.outer = reduced_axes(problem.columns, (problem.x, *problem.values), problem.stores)
+
+    def write(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        """The entry's body."""
+        if self.problem.elements:
+            each_row(f, block, self.candidate.rows, count(self.rows), lambda row: self._row(f, pointers, row))
+
+    def _row(self, f: Function, pointers: dict[str, Value], row: Value) -> None:
+        fixed = places_of(f, row, self.rows)
+        kind = types.vector("float", self.lanes)
+        share = f.number("float", 1 / count(self.inner))
+        zero = f.number(kind, 0.0)
+        vectors = self.candidate.vectors
+        parts = joined([zero] * side_by_side(self.inner, self.lanes, vectors))
+
+        def total(step: Step) -> Value:
+            (found,) = sweep(f, pointers, fixed, self.inner, self.lanes, vectors, (self.x,), step, (parts,))
+            return f.mul(f.reduce("fadd", found), share)
+
+        mean = None
+        if self.problem.center == "mean":
+            mean = f.splat(
+                total(lambda x, held, valid: [f.add(held[0], where_valid(f, x[0], zero, valid))]), self.lanes
+            )
+
+        def squares(x: tuple[Value, ...], held: tuple[Value, ...], valid: int) -> list[Value]:
+            difference = where_valid(f, x[0] if mean is None else f.sub(x[0], mean), zero, valid)
+            return [f.fma(difference, difference, held[0])]
+
+        variance = f.add(total(squares), f.number("float", self.problem.epsilon))
+        scale = f.splat(f.div(f.number("float", 1.0), sqrt(f, variance)), self.lanes)
+
+        def normalized(leaves: Stream) -> dict[str, Value]:
+            x = emit(f, self.x, self.lanes, leaves)
+            return {NORMALIZED.name: f.mul(x if mean is None else f.sub(x, mean), scale)}
+
+        write_row(
+            f, pointers, fixed, self.outer, self.lanes, vectors, self.problem.values, self.problem.stores, normalized,
+            also_read=(self.x,),
+        )  # fmt: skip

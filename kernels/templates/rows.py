@@ -1,0 +1,167 @@
+"""What row-wise templates share: rows in blocks, and one value gathered from all elements of a row.
+
+A row is one value of the kept variables; its elements are the values of the reduced ones. Where a row's elements lie
+side by side, vectors run along the row; where those of different rows do ("across"), each lane has a row of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from kernels.llvm.emission import emit_all
+from kernels.llvm.function import Function, Value
+from kernels.target import Target
+from kernels.templates.axes import Axis, count, fused, indices_of, place, spread
+from kernels.templates.streams import Stream, first, stretch, unrolled, with_first
+from kernels.tensor.expression import Expression, Index, Load, Variable
+
+BLOCK_BYTES = 64 << 10  # of traffic
+
+# step(values of the expressions, carried, valid lanes of the last vector) -> carried
+Step = Callable[[tuple[Value, ...], tuple[Value, ...], int], Sequence[Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class RowCandidate:
+    """How many vectors are computed side by side, and how many rows a block has."""
+
+    vectors: int
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{self.vectors} vectors, blocks of {self.rows:,} rows"
+
+
+def row_candidates(rows: int, bytes_of_row: int, target: Target) -> tuple[RowCandidate, ...]:
+    """The ways worth trying, the likely best first."""
+    block = max(1, min(rows, BLOCK_BYTES // max(1, bytes_of_row)))
+    return tuple(RowCandidate(vectors, block) for vectors in ((4, 2, 8) if target.vector_registers >= 32 else (4, 2)))
+
+
+def lies_across(kept: Sequence[Variable], reduced: Sequence[Variable], x: Expression) -> bool:
+    """Whether elements of different rows lie side by side."""
+    places = indices_of((x,))
+
+    def side_by_side(variables: Sequence[Variable]) -> int:
+        return max((sum(one.factor(v) == 1 for one in places) for v in variables if v.extent > 1), default=0)
+
+    return side_by_side(kept) > side_by_side(reduced)
+
+
+def each_row(f: Function, block: Value, rows_of_block: int, rows: int, body: Callable[[Value], None]) -> None:
+    """body for every row of a block."""
+    if rows_of_block == 1:
+        body(block)
+        return
+    start = f.mul(block, rows_of_block)
+    last = f.minimum(f.add(start, rows_of_block), f.integer(rows)) if rows % rows_of_block else None
+    f.loop(start, last or f.add(start, rows_of_block), 1, lambda row, _: body(row))
+
+
+def nested(
+    f: Function,
+    axes: Sequence[Axis],
+    fixed: Mapping[Axis, Value],
+    body: Callable[[Mapping[Axis, Value], tuple[Value, ...]], Sequence[Value]],
+    carried: Sequence[Value] = (),
+) -> tuple[Value, ...]:
+    """Loops over axes, outermost first, around body(places on all axes, carried)."""
+    if not axes:
+        return tuple(body(fixed, tuple(carried)))
+    axis, *inner = axes
+
+    def one(where: Value, kept: tuple[Value, ...]) -> tuple[Value, ...]:
+        return nested(f, inner, {**fixed, axis: where}, body, kept)
+
+    return f.loop(0, axis.extent, 1, one, carried)
+
+
+def reduced_axes(
+    variables: Sequence[Variable], values: Sequence[Expression], outputs: Sequence[Load] = ()
+) -> tuple[Axis, ...]:
+    """The axes of a row's elements for these expressions, the last one for vectors."""
+    places: list[Index] = [*indices_of(values), *(place(one) for one in outputs)]
+    return fused(variables, places) or (Axis(),)
+
+
+def sweep(
+    f: Function,
+    pointers: Mapping[str, Value],
+    fixed: Mapping[Axis, Value],
+    axes: Sequence[Axis],
+    lanes: int,
+    vectors: int,
+    values: Sequence[Expression],
+    step: Step,
+    carried: Sequence[Value] = (),
+    stand_ins: Mapping[str, Value] | None = None,
+) -> tuple[Value, ...]:
+    """step over all elements of a row, vectors running along its last axis.
+
+    `carried` values have one part per vector side by side (see `side_by_side`).
+    """
+    *outer, along = axes
+    wide = side_by_side(axes, lanes, vectors)
+
+    def body(at: Mapping[Axis, Value], kept: tuple[Value, ...]) -> tuple[Value, ...]:
+        stream = Stream(f, pointers, at, along, lanes, stand_ins).prepare(values)
+
+        def piece(where: Value, several: int, valid: int, held: tuple[Value, ...]) -> list[Value]:
+            found = emit_all(f, values, lanes, stream.at(where, several, valid))
+            made = step(found, tuple(first(one, several) for one in held), valid)
+            return [with_first(one, new) for one, new in zip(held, made, strict=True)]
+
+        return stretch(f, along.extent, lanes, wide, piece, kept)
+
+    return nested(f, outer, fixed, body, carried)
+
+
+def side_by_side(axes: Sequence[Axis], lanes: int, vectors: int) -> int:
+    """How many vectors of a row are computed side by side; a rest that is wider never happens."""
+    return unrolled(axes[-1].extent, lanes, vectors)
+
+
+def write_row(
+    f: Function,
+    pointers: Mapping[str, Value],
+    fixed: Mapping[Axis, Value],
+    axes: Sequence[Axis],
+    lanes: int,
+    vectors: int,
+    values: Sequence[Expression],
+    outputs: Sequence[Load],
+    stand_ins: Callable[[Stream], Mapping[str, Value]],
+    also_read: Sequence[Expression] = (),
+) -> None:
+    """Every output's value for all elements of a row; `stand_ins` gives what the template computed for a piece.
+
+    `also_read` are the expressions that `stand_ins` emits.
+    """
+    *outer, along = axes
+    wide = side_by_side(axes, lanes, vectors)
+
+    def body(at: Mapping[Axis, Value], _: tuple[Value, ...]) -> tuple[Value, ...]:
+        stream = Stream(f, pointers, at, along, lanes).prepare((*also_read, *values), outputs)
+
+        def piece(where: Value, several: int, valid: int, _: tuple[Value, ...]) -> tuple[Value, ...]:
+            leaves = stream.at(where, several, valid)
+            bound = stream.at(where, several, valid, stand_ins(leaves))
+            for value, output in zip(emit_all(f, values, lanes, bound), outputs, strict=True):
+                bound.store(value, output)
+            return ()
+
+        return stretch(f, along.extent, lanes, wide, piece)
+
+    nested(f, outer, fixed, body)
+
+
+def rows_of(variables: Sequence[Variable]) -> int:
+    """How many rows there are."""
+    return prod(variable.extent for variable in variables)
+
+
+def places_of(f: Function, row: Value, axes: Sequence[Axis]) -> dict[Axis, Value]:
+    """The places of a row on the axes of the kept variables."""
+    return spread(f, row, axes) if count(axes) > 1 else {axis: f.integer(0) for axis in axes}
