@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernels.cost import LATENCY, core
 from kernels.target import Target
 from kernels.templates.convolution.direct import Direct, can_be_flat, can_split
 from kernels.templates.convolution.problem import Convolution
@@ -11,7 +12,7 @@ from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import merged_groups, vector_groups
 from kernels.templates.grid import balanced, pieces
 
-LATENCY = 4.0  # cycles of a multiplication with addition
+PRESSURE = 0.1  # share of the loads that is not hidden behind products: between equals, fewer loads are better
 CALL = 24.0  # cycles of entering and leaving a tile, its addresses included
 BLOCK_FLOPS = 20_000_000  # about 70 to 300 microseconds
 STAGED_FLOPS = 40_000_000  # a block that copies its window is larger, so that little is copied twice
@@ -73,9 +74,10 @@ def _shapes(problem: Convolution, target: Target, flat: bool) -> list[Shape]:
 def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> float:
     """A guess at the cycles of one plane of one image.
 
-    Products and loads take half a cycle each, and a tile no less than the latency of its chains; narrow rests of
-    rows, columns and channels are tiles of their own, and as slow as their shape is.
+    A step takes as long as its products, its loads or the latency of its chains; narrow rests of rows, columns and
+    channels are tiles of their own, and as slow as their shape is.
     """
+    speed = core(target)
     height, width = problem.output.size[1:]
     columns = balanced(height * width if flat else width, shape.columns)
     rows = balanced(1 if flat else height, shape.rows)
@@ -88,10 +90,10 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> fl
         for wide in columns:
             for group in vector_groups(problem, target.lanes(), shape.vectors):
                 pixels = tall.size * wide.size
-                products = pixels * group.size / 2
-                # A whole vector of weights takes a port for as long as two broadcasts where the data path is narrow.
-                loads = (pixels + group.size * (2 if target.vector_bytes == 64 else 1)) / 2
-                step = max(products, loads, LATENCY) + 0.03 * loads + (0.4 * max(0, pixels - 9) if crowded else 0.0)
+                products = pixels * group.size / speed.products
+                loads = pixels / speed.broadcasts + group.size / speed.loads
+                step = max(products, loads, LATENCY) + PRESSURE * loads
+                step += 0.4 * max(0, pixels - 9) if crowded else 0.0
                 total += tall.count * wide.count * group.count * (CALL + 2 * pixels * group.size + steps * step)
     return total
 
@@ -154,3 +156,14 @@ def _cold(
 def _even(total: int, most: int) -> int:
     """A stretch of at most `most` pieces that cuts all pieces into stretches of nearly one size."""
     return -(-total // -(-total // most))
+
+
+def estimate(problem: Convolution, candidate: Direct, target: Target) -> float:
+    """A guess at the cycles of all images."""
+    shape = Shape(candidate.rows, candidate.columns, candidate.vectors)
+    groups = problem.groups // merged_groups(problem)
+    taken = cycles(problem, target, shape, candidate.flat)
+    if candidate.splits > 1:  # sums go to scratch and back for every part
+        vectors = sum(group.size * group.count for group in vector_groups(problem, target.lanes(), candidate.vectors))
+        taken += 2.0 * (candidate.splits - 1) * vectors * problem.output.size[1] * problem.output.size[2]
+    return taken * problem.output.batch * problem.output.size[0] * groups

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kernels.cost import core
 from kernels.kernel import Kernel, entry
 from kernels.llvm import types
 from kernels.llvm.function import Function, Number, Parameter, Value
@@ -83,6 +84,20 @@ def candidates(problem: Convolution, target: Target) -> tuple[Depthwise, ...]:
     size = -(-width // -(-width // most))
     found.append(Depthwise(1, size, row_stretch, vector_stretch, False))
     return tuple(dict.fromkeys(found))
+
+
+def estimate(problem: Convolution, candidate: Depthwise, target: Target) -> float:
+    """A guess at the cycles of all images: products, inputs that a tile loads for each of its rows, outputs, calls."""
+    speed, lanes = core(target), target.lanes()
+    height, width = problem.output.size[1:]
+    tiles = -(-height // candidate.rows) * -(-width // candidate.columns)
+    seen = (candidate.columns - 1) * problem.strides[2] + problem.reach[2]
+    rows_seen = (candidate.rows - 1) * problem.strides[1] + problem.kernel[1]
+    products = candidate.rows * candidate.columns * problem.kernel[1] * problem.kernel[2] / speed.products
+    loads = seen * rows_seen / speed.loads
+    outputs = 2.0 * candidate.rows * candidate.columns
+    each = max(products, loads) + 0.1 * min(products, loads) + outputs + (10.0 if candidate.unrolled else 30.0)
+    return tiles * each * vectors_of(problem.input, lanes) * problem.output.batch
 
 
 @dataclass(frozen=True, slots=True)

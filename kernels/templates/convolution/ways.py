@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from kernels.cost import GIGAHERTZ
 from kernels.kernel import Kernel
 from kernels.target import Target
 from kernels.templates.convolution import choose, depthwise, direct, winograd
-from kernels.templates.convolution.choose import Shape
 from kernels.templates.convolution.depthwise import Depthwise
 from kernels.templates.convolution.direct import Direct
 from kernels.templates.convolution.problem import Convolution
-from kernels.templates.convolution.steps import merged_groups
 from kernels.templates.convolution.winograd import Winograd
 
 Candidate = Direct | Depthwise | Winograd
@@ -24,13 +23,21 @@ def candidates(problem: Convolution, target: Target, *, exact: bool = False) -> 
     transformed = () if exact else winograd.candidates(problem, target)
     if not transformed:
         return direct_ones
-    first = direct_ones[0]
-    shape = Shape(first.rows, first.columns, first.vectors)
-    groups = problem.groups // merged_groups(problem)
-    planes = problem.output.size[0] * groups
-    if winograd.cycles(problem, target, transformed[0]) < planes * choose.cycles(problem, target, shape, first.flat):
+    if estimate(problem, transformed[0], target) < estimate(problem, direct_ones[0], target):
         return (*transformed, *direct_ones)
     return (*direct_ones, *transformed)
+
+
+def estimate(problem: Convolution, candidate: Candidate, target: Target) -> float:
+    """A guess at the nanoseconds of the whole convolution on one core; weights are not counted where they lie far."""
+    match candidate:
+        case Direct():
+            cycles = choose.estimate(problem, candidate, target)
+        case Depthwise():
+            cycles = depthwise.estimate(problem, candidate, target)
+        case Winograd():
+            cycles = winograd.cycles(problem, target, candidate) * problem.output.batch
+    return cycles / GIGAHERTZ
 
 
 def build(problem: Convolution, candidate: Candidate, target: Target, name: str = "convolution") -> Kernel:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from kernels.cost import LATENCY, core
 from kernels.kernel import Kernel, entry
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
@@ -85,9 +86,10 @@ def candidates(problem: Convolution, target: Target) -> tuple[Winograd, ...]:
 def cycles(problem: Convolution, target: Target, candidate: Winograd) -> float:
     """A guess at the cycles of one image.
 
-    Products and loads take half a cycle each; transformed weights come once per block, at about 16 bytes a cycle from
-    the second cache, 8 from the third; scratch that outgrows the second cache costs as much.
+    Transformed weights come once per block, at about 16 bytes a cycle from the second cache, 8 from the third; scratch
+    that outgrows the second cache costs as much.
     """
+    speed = core(target)
     lanes = target.lanes()
     tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
     depth, width = problem.input.channels, problem.output.channels
@@ -100,10 +102,11 @@ def cycles(problem: Convolution, target: Target, candidate: Winograd) -> float:
         cycles_of = 0.0
         for rows in balanced(tiles, candidate.rows):
             for group in vector_groups(problem, lanes, candidate.vectors):
-                loads = (rows.size + group.size * (2 if target.vector_bytes == 64 else 1)) / 2
-                step = max(rows.size * group.size / 2, loads, 4.0) + 0.05 * loads
+                loads = rows.size / speed.broadcasts + group.size / speed.loads
+                step = max(rows.size * group.size / speed.products, loads, LATENCY) + 0.1 * loads
                 cycles_of += points * rows.count * group.count * (30.0 + depth * step)
-        transforms = tiles * (160.0 * -(-depth // lanes) + 120.0 * -(-width // lanes))
+        # About 200 operations to a window and 130 back from it, and 88 loads and stores.
+        transforms = tiles * (260.0 * -(-depth // lanes) + 190.0 * -(-width // lanes)) / speed.products
         streamed = weights / (16 if weights + scratch < target.l2 else 8)
         spilled = max(0, scratch - target.l2 // 2) / 8
         total += chunk.count * (max(cycles_of, streamed) + 0.3 * min(cycles_of, streamed) + transforms + spilled)
