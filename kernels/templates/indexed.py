@@ -1,0 +1,281 @@
+"""Gather and scatter in all their forms: copies whose place in one tensor is read from another.
+
+All of them are one record. Positions run over `dims`; for each, one side (the plain one: a gather's output, a scatter's
+updates) has its element at a constant stride per dim, the other (the data) at strides of its own plus, for each
+component of an index, the index times a stride:
+
+    plain[sum p * plain_stride]  <->  data[sum p * data_stride + sum index[p, c] * component_stride]
+
+Trailing dims that no index depends on and that lie densely on both sides are copied as vectors. An index may be
+negative, counted from the end. One outside its dim is an error in ONNX; here it is moved to the nearest valid one, so
+that nothing outside the data is touched.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from kernels.dtype import DType
+from kernels.errors import KernelsError
+from kernels.kernel import Kernel, Operand, entry
+from kernels.llvm import types
+from kernels.llvm.function import Function, Value
+from kernels.llvm.module import Module
+from kernels.target import Target
+from kernels.tensor.expression import dense_strides
+
+Reduction = Literal["none", "add", "mul", "min", "max"]
+BLOCK_BYTES = 64 << 10  # that a block of a gather copies, about
+
+
+class InvalidIndexing(KernelsError):
+    """A gather or scatter whose dims do not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One coordinate of an index: the size of the dim that it points into, and that dim's stride in elements."""
+
+    size: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """A gather or a scatter; see the module. Operands: "data", "indices", a scatter's "updates", "output"."""
+
+    direction: Literal["gather", "scatter"]
+    dims: tuple[int, ...]
+    data_strides: tuple[int, ...]
+    plain_strides: tuple[int, ...]
+    index_strides: tuple[int, ...]
+    components: tuple[Component, ...]
+    component_step: int  # elements between the components of one index
+    data_elements: int
+    index_elements: int
+    dtype: DType
+    index_dtype: DType = DType.I64
+    reduction: Reduction = "none"  # of a scatter: what happens to the element that is there
+
+    @property
+    def plain_elements(self) -> int:
+        """Elements of a gather's output or a scatter's updates."""
+        return math.prod(self.dims)
+
+
+def gather(
+    shape: tuple[int, ...], axis: int, indices: tuple[int, ...], dtype: DType, index_dtype: DType = DType.I64
+) -> Indexed:
+    """ONNX Gather: output[outer, indices..., inner] = data[outer, index, inner]."""
+    axis = _axis(axis, len(shape))
+    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    count = math.prod(indices)
+    return Indexed(
+        "gather", (outer, count, inner), (shape[axis] * inner, 0, 1), (count * inner, inner, 1), (0, 1, 0),
+        (Component(shape[axis], inner),), 0, math.prod(shape), count, dtype, index_dtype,
+    )  # fmt: skip
+
+
+def gather_elements(
+    shape: tuple[int, ...], axis: int, indices: tuple[int, ...], dtype: DType, index_dtype: DType = DType.I64
+) -> Indexed:
+    """ONNX GatherElements: output[p] = data[p with its coordinate along `axis` replaced by index[p]]."""
+    return _elements("gather", shape, axis, indices, dtype, index_dtype, "none")
+
+
+def scatter_elements(
+    shape: tuple[int, ...], axis: int, indices: tuple[int, ...], dtype: DType, index_dtype: DType = DType.I64,
+    reduction: Reduction = "none",
+) -> Indexed:  # fmt: skip
+    """ONNX ScatterElements: output = data; output[p with its coordinate replaced] (op)= updates[p]."""
+    return _elements("scatter", shape, axis, indices, dtype, index_dtype, reduction)
+
+
+def gather_nd(
+    shape: tuple[int, ...], indices: tuple[int, ...], dtype: DType, index_dtype: DType = DType.I64, batch_dims: int = 0
+) -> Indexed:
+    """ONNX GatherND: the last dim of the indices holds coordinates of data after `batch_dims` shared dims."""
+    return _nd("gather", shape, indices, dtype, index_dtype, batch_dims, "none")
+
+
+def scatter_nd(
+    shape: tuple[int, ...], indices: tuple[int, ...], dtype: DType, index_dtype: DType = DType.I64,
+    reduction: Reduction = "none",
+) -> Indexed:  # fmt: skip
+    """ONNX ScatterND: output = data; output[index] (op)= updates, slice by slice."""
+    return _nd("scatter", shape, indices, dtype, index_dtype, 0, reduction)
+
+
+def _axis(axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise InvalidIndexing(f"axis {axis} is outside of {rank} dims.")
+    return axis % rank
+
+
+def _elements(
+    direction: Literal["gather", "scatter"], shape: tuple[int, ...], axis: int, indices: tuple[int, ...], dtype: DType,
+    index_dtype: DType, reduction: Reduction,
+) -> Indexed:  # fmt: skip
+    axis = _axis(axis, len(shape))
+    if len(indices) != len(shape):
+        raise InvalidIndexing(f"indices of {len(indices)} dims for data of {len(shape)}: they must be as many.")
+    strides, dense = dense_strides(shape), dense_strides(indices)
+    data = tuple(0 if dim == axis else stride for dim, stride in enumerate(strides))
+    component = Component(shape[axis], strides[axis])
+    return Indexed(
+        direction, indices, data, dense, dense, (component,), 0, math.prod(shape), math.prod(indices), dtype,
+        index_dtype, reduction,
+    )  # fmt: skip
+
+
+def _nd(
+    direction: Literal["gather", "scatter"], shape: tuple[int, ...], indices: tuple[int, ...], dtype: DType,
+    index_dtype: DType, batch_dims: int, reduction: Reduction,
+) -> Indexed:  # fmt: skip
+    *places, width = indices
+    if batch_dims + width > len(shape):
+        raise InvalidIndexing(f"{width} coordinates after {batch_dims} batch dims for data of {len(shape)} dims.")
+    strides = dense_strides(shape)
+    slices, slice_strides = shape[batch_dims + width :], strides[batch_dims + width :]
+    dims = (*places, *slices)
+    data = (*strides[:batch_dims], *[0] * (len(places) - batch_dims), *slice_strides)
+    index = (*(stride * width for stride in dense_strides(tuple(places))), *[0] * len(slices))
+    components = tuple(Component(shape[batch_dims + n], strides[batch_dims + n]) for n in range(width))
+    return Indexed(
+        direction, dims, data, dense_strides(dims), index, components, 1, math.prod(shape), math.prod(indices),
+        dtype, index_dtype, reduction,
+    )  # fmt: skip
+
+
+def build(problem: Indexed, target: Target, name: str = "indexed") -> Kernel:
+    """The kernel. A gather's blocks are stretches of its outer positions; a scatter has one, as updates may collide."""
+    module = Module(target)
+    operands = [
+        Operand("data", "input", problem.dtype, problem.data_elements),
+        Operand("indices", "input", problem.index_dtype, problem.index_elements),
+    ]
+    if problem.direction == "scatter":
+        operands.append(Operand("updates", "input", problem.dtype, problem.plain_elements))
+        operands.append(Operand("output", "output", problem.dtype, problem.data_elements))
+    else:
+        operands.append(Operand("output", "output", problem.dtype, problem.plain_elements))
+    run = _dense_tail(problem)
+    outer = problem.dims[: len(problem.dims) - run]
+    positions, length = math.prod(outer), math.prod(problem.dims[len(outer) :])
+    stretch = positions
+    if problem.direction == "gather":
+        stretch = max(1, BLOCK_BYTES // max(1, length * problem.dtype.bytes))
+    blocks = max(1, -(-positions // max(stretch, 1)))
+
+    def body(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        if problem.direction == "scatter":
+            _copy(f, problem.dtype, pointers["data"], pointers["output"], problem.data_elements)
+        if not problem.plain_elements:
+            return
+        first = f.mul(block, stretch)
+        last = f.minimum(f.add(first, stretch), f.integer(positions)) if blocks > 1 else f.integer(positions)
+
+        def position(number: Value, _: tuple[Value, ...]) -> None:
+            _move(f, problem, pointers, _coordinates(f, number, outer), length)
+
+        f.loop(first if blocks > 1 else 0, last if blocks > 1 else positions, 1, position)
+
+    entry(module, name, [operand.name for operand in operands], body)
+    return Kernel(
+        name, module, tuple(operands), blocks, traffic=sum(operand.bytes for operand in operands),
+        candidate=f"runs of {length}",
+    )  # fmt: skip
+
+
+def _dense_tail(problem: Indexed) -> int:
+    """How many trailing dims no index depends on and both sides hold densely."""
+    step, count = 1, 0
+    for size, data, plain, index in reversed(
+        list(zip(problem.dims, problem.data_strides, problem.plain_strides, problem.index_strides, strict=True))
+    ):
+        if index != 0 or data != step or plain != step:
+            break
+        step *= size
+        count += 1
+    return count
+
+
+def _coordinates(f: Function, number: Value, dims: tuple[int, ...]) -> list[Value]:
+    found: list[Value] = []
+    for position in reversed(range(len(dims))):
+        if position == 0:
+            found.append(number)
+        elif dims[position] == 1:
+            found.append(f.integer(0))
+        else:
+            rest = f.binary("udiv", number, f.integer(dims[position]))
+            found.append(f.sub(number, f.mul(rest, dims[position])))
+            number = rest
+    return found[::-1]
+
+
+def _offset(f: Function, coordinates: list[Value], strides: tuple[int, ...]) -> Value:
+    total = f.integer(0)
+    for coordinate, stride in zip(coordinates, strides, strict=False):
+        total = f.add(total, f.mul(coordinate, stride))
+    return total
+
+
+def _move(f: Function, problem: Indexed, pointers: dict[str, Value], at: list[Value], length: int) -> None:
+    """Copy, or combine, the run of elements at one position."""
+    index_at = _offset(f, at, problem.index_strides)
+    data_at = _offset(f, at, problem.data_strides)
+    plain_at = _offset(f, at, problem.plain_strides)
+    kind = types.scalar(problem.index_dtype)
+    for number, component in enumerate(problem.components):
+        address = f.at(pointers["indices"], f.add(index_at, number * problem.component_step), kind)
+        index = f.convert("sext", "i64", f.load(kind, address))
+        wrapped = f.select(f.compare("slt", index, f.integer(0)), f.add(index, component.size), index)
+        inside = f.minimum(f.maximum(wrapped, f.integer(0)), f.integer(component.size - 1))
+        data_at = f.add(data_at, f.mul(inside, component.stride))
+    element = types.scalar(problem.dtype)
+    if problem.direction == "gather":
+        source, aim = f.at(pointers["data"], data_at, element), f.at(pointers["output"], plain_at, element)
+        _copy(f, problem.dtype, source, aim, length)
+        return
+    source, aim = f.at(pointers["updates"], plain_at, element), f.at(pointers["output"], data_at, element)
+    if problem.reduction == "none":
+        _copy(f, problem.dtype, source, aim, length)
+    else:
+        _combine(f, problem, source, aim, length)
+
+
+def _copy(f: Function, dtype: DType, source: Value, aim: Value, length: int) -> None:
+    """Elements one after the other, as vectors while they last."""
+    kind = {8: "i64", 4: "i32", 2: "i16", 1: "i8"}[dtype.bytes]
+    lanes = f.module.target.vector_bytes // dtype.bytes
+    whole = length // lanes * lanes
+    f.loop(0, whole, lanes, lambda at, _: f.store(
+        f.load(types.vector(kind, lanes), f.at(source, at, kind)), f.at(aim, at, kind)))  # fmt: skip
+    f.loop(whole, length, 1, lambda at, _: f.store(f.load(kind, f.at(source, at, kind)), f.at(aim, at, kind)))
+
+
+def _combine(f: Function, problem: Indexed, source: Value, aim: Value, length: int) -> None:
+    """output = output (op) update, element by element: runs of a scatter that reduces are short."""
+    kind, dtype = types.scalar(problem.dtype), problem.dtype
+    if dtype in (DType.F16, DType.BF16, DType.BOOL):
+        raise InvalidIndexing(f"a scatter that reduces {dtype.value} is not supported; cast to f32 around it.")
+    signed = dtype.is_signed or dtype.is_float
+
+    def one(at: Value, _: tuple[Value, ...]) -> None:
+        place = f.at(aim, at, kind)
+        old, new = f.load(kind, place), f.load(kind, f.at(source, at, kind))
+        match problem.reduction:
+            case "add":
+                result = f.add(old, new)
+            case "mul":
+                result = f.mul(old, new)
+            case "min":
+                result = f.minimum(old, new, signed=signed)
+            case _:
+                result = f.maximum(old, new, signed=signed)
+        f.store(result, place)
+
+    f.loop(0, length, 1, one)
