@@ -197,7 +197,7 @@ class Elements:
             elif valid == place.lanes:
                 f.store(one, f.at(address, start, kind))
             else:
-                f.masked_store(one, f.at(address, start, kind), f.first_lanes(valid, place.lanes))
+                self._store_first(one, f.at(address, start, kind), valid)
 
     def store_interleaved(self, buffer: Buffer, indices: tuple[Index, ...], values: Sequence[Value]) -> None:
         """Several values whose elements alternate in memory; `indices` are those of the first one."""
@@ -222,7 +222,15 @@ class Elements:
                 if left >= place.lanes:
                     f.store(vector, at)
                 else:
-                    f.masked_store(vector, at, f.first_lanes(left, place.lanes))
+                    self._store_first(vector, at, left)
+
+    def _store_first(self, vector: Value, address: Value, valid: int) -> None:
+        """Some lanes of a vector, from the first."""
+        # LLVM 22 makes a store of 4 bytes of a masked store of one lane of 2 that was truncated before (x86).
+        if valid == 1:
+            self._f.store(self._f.extract(vector, 0), address)
+        else:
+            self._f.masked_store(vector, address, self._f.first_lanes(valid, types.lanes(vector.type)))
 
     def total(self, op: ReduceOp, dtype: DType, value: Value) -> Value:
         """All valid lanes combined, as one element."""

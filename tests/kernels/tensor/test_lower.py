@@ -128,6 +128,17 @@ def test_positions_are_numbers_of_the_lanes() -> None:
     same_exactly(unroll(vectorize(nest, "j"), "i"))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("extent", [1, 5, 17, 33, 35, 47])
+def test_the_last_lanes_write_their_own_bytes_only(dtype: DType, extent: int) -> None:
+    i = Variable("i", extent)
+    x, y = Buffer("x", dtype, (extent,)), Buffer("y", dtype, (extent,))
+    nest = nest_of(Program("double", (x,), (y,), (Stage(y, (i,), x[i] * 2),)))
+    same_exactly(vectorize(nest, "i"))
+    if extent > 1:
+        same_exactly(vectorize(vectorize(split(nest, "i", extent - 1), "i.inner"), "i.tail"))
+
+
 def test_outer_loop_in_lanes() -> None:
     same_exactly(vectorize(nest_of(column_sums(9, 21)), "j"))
 
