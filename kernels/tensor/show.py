@@ -27,10 +27,12 @@ from kernels.tensor.expression import (
 )
 from kernels.tensor.nest import Accumulate, Allocate, Loop, Nest, Node, Store
 from kernels.tensor.program import Program
+from kernels.tensor.traverse import postorder
 
 _INFIX = {"add": ("+", 4), "sub": ("-", 4), "mul": ("*", 5), "div": ("/", 5), "and": ("&", 3), "or": ("|", 2)}
 _QUESTION = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _UNARY_LEVEL, _QUESTION_LEVEL, _ATOM = 6, 1, 7
+_LONGEST = 300  # nodes of an expression that is written out
 _Shapes = Mapping[str, Buffer]
 
 
@@ -58,7 +60,7 @@ def show_program(program: Program) -> str:
 
 def show(value: Expression) -> str:
     """An expression as text."""
-    return _expression(value, 0, {})
+    return _whole(value, {})
 
 
 def show_index(one: Index) -> str:
@@ -96,9 +98,9 @@ def _node(node: Node, indent: str, lines: list[str], shapes: dict[str, Buffer]) 
             shapes[buffer.name] = buffer
             lines.append(f"{indent}allocate {show_buffer(buffer)}")
         case Store(buffer, indices, value):
-            lines.append(f"{indent}{_place(buffer, indices, shapes)} = {_expression(value, 0, shapes)}")
+            lines.append(f"{indent}{_place(buffer, indices, shapes)} = {_whole(value, shapes)}")
         case Accumulate(buffer, indices, op, value):
-            place, text = _place(buffer, indices, shapes), _expression(value, 0, shapes)
+            place, text = _place(buffer, indices, shapes), _whole(value, shapes)
             if op in ("sum", "prod"):
                 lines.append(f"{indent}{place} {'+=' if op == 'sum' else '*='} {text}")
             else:
@@ -108,6 +110,18 @@ def _node(node: Node, indent: str, lines: list[str], shapes: dict[str, Buffer]) 
 def _place(buffer: Buffer, indices: tuple[Index, ...], shapes: _Shapes) -> str:
     flat = ".flat" if shapes.get(buffer.name, buffer) != buffer else ""
     return f"{buffer.name}{flat}[{', '.join(map(show_index, indices))}]" if indices else buffer.name
+
+
+def _whole(value: Expression, shapes: _Shapes) -> str:
+    """The text of a value; of a very large one (shared parts are written out each time) only its size."""
+    sizes: dict[int, int] = {}
+    distinct = 0
+    for node in postorder(value):
+        sizes[id(node)] = 1 + sum(sizes[id(operand)] for operand in node.operands)
+        distinct += 1
+    if sizes[id(value)] > _LONGEST:
+        return f"<{distinct} operations>"
+    return _expression(value, 0, shapes)
 
 
 def _expression(value: Expression, level: int, shapes: _Shapes) -> str:

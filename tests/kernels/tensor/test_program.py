@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from kernels.dtype import DType
+from kernels.target import host
+from kernels.tensor.default import scheduled
 from kernels.tensor.expression import (
     Binary,
     Buffer,
@@ -21,6 +24,8 @@ from kernels.tensor.expression import (
     Unary,
     Variable,
 )
+from kernels.tensor.interpret import interpret
+from kernels.tensor.lower import lower
 from kernels.tensor.program import InvalidProgram, Program, Stage, stage
 from kernels.tensor.show import show, show_program
 from tests.kernels.tensor.golden_text import assert_golden
@@ -120,6 +125,24 @@ def test_a_load_inside_under_its_condition_is_accepted() -> None:
 def test_interleaved_stages_cover_a_buffer() -> None:
     k = Variable("k", 2)
     Program("p", (X,), (Y,), (stage(Y, (k,), X[k], k * 2), stage(Y, (k,), X[k + 2], k * 2 + 1)))
+
+
+def test_shared_and_deep_expressions_cost_what_they_hold() -> None:
+    """Forty squarings are a tree of 2^40 leaves, and a chain of 700 sums is deeper than Python's stack."""
+    power: Expression = X[ROW]
+    chain: Expression = X[ROW]
+    for _ in range(40):
+        power = power * power
+    for _ in range(700):
+        chain = chain + 1
+    for value in (power, chain):
+        program = _one(value)
+        kernel = lower(scheduled(program, host()), host())
+        assert len(kernel.module.text()) < 100_000
+        assert "operations>" in show_program(program)
+        inputs = {"x": np.ones(4, np.float32), "m": np.zeros((4, 3), np.float32)}
+        inputs |= {"flags": np.zeros(4, np.bool_), "whole": np.zeros(4, np.int32)}  # type: ignore[dict-item]
+        assert (interpret(program, inputs)["y"] == (1 if value is power else 701)).all()
 
 
 def test_expressions_as_text() -> None:
