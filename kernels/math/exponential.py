@@ -6,7 +6,7 @@ import math
 
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value
-from kernels.math.polynomial import absolute, horner
+from kernels.math.polynomial import absolute, has_avx512, horner
 
 _LOWEST, _HIGHEST = -104.0, 89.0  # exp is 0 below and infinite above
 _LOG2_E = 1.4426950408889634
@@ -51,8 +51,7 @@ def _exp(f: Function, x: Value) -> Value:
 def _scale(f: Function, mantissa: Value, n: Value, rounded: Value) -> Value:
     """mantissa * 2^n for -151 <= n <= 129, rounded once; `rounded` has n in its low bits."""
     lanes = types.lanes(mantissa.type)
-    target = f.module.target
-    if target.is_x86 and lanes in (4, 8, 16) and target.has("avx512f") and (lanes == 16 or target.has("avx512vl")):
+    if has_avx512(f, lanes):
         return _scalef(f, mantissa, n, lanes)
     # Two factors, as 2^n alone may lie outside the normal numbers; only the last product rounds.
     kind = types.with_element(mantissa.type, "i32")
