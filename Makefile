@@ -71,7 +71,7 @@ bench-kernels: $(BENCH_STAMP)
 
 build/qemu:
 	mkdir -p build/qemu.part
-	cd build/qemu.part && apt-get download qemu-user-static && dpkg -x qemu-user-static_*.deb .
+	cd build/qemu.part && (apt-get download qemu-user-static || (apt-get update && apt-get download qemu-user-static)) && dpkg -x qemu-user-static_*.deb .
 	rm build/qemu.part/qemu-user-static_*.deb
 	mv build/qemu.part $@
 

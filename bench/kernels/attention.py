@@ -19,7 +19,8 @@ from bench.peers import OURS
 from bench.script import main
 from kernels.run import Calls, Executable, aligned
 from kernels.target import Target, host
-from kernels.templates.attention import Attention, AttentionCandidate, Place, build, candidates
+from kernels.templates.attention.build import build
+from kernels.templates.attention.problem import Attention, AttentionCandidate, Place, candidates
 
 ISSUE = 4
 HEADS, SIZE = 12, 64

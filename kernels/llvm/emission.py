@@ -160,25 +160,38 @@ class _Writer:
         self._leaves = leaves
         self._graph = graph
         self._values: dict[int, Value] = {}
+        self._products: dict[int, int | None] = {}
+        self._guards: list[frozenset[Guard]] = []
 
     def run(self, roots: Sequence[int]) -> list[Value]:
         """The values of the roots, not yet as they are stored."""
         graph = self._graph
-        products = {number: self._product(number, roots) for number in range(len(graph.nodes))}
-        fused = {one for one in products.values() if one is not None}
-        guards = graph.guards(roots)
+        self._products = {number: self._product(number, roots) for number in range(len(graph.nodes))}
+        self._guards = graph.guards(roots)
+        fused = {one for one in self._products.values() if one is not None}
         for number in range(len(graph.nodes)):
             if number not in fused:
-                self._values[number] = self._write(number, products[number], guards)
+                self._value(number)
         return [self._values[root] for root in roots]
 
-    def _write(self, number: int, product: int | None, guards: Sequence[frozenset[Guard]]) -> Value:
+    def _value(self, number: int) -> Value:
+        """A node's value, written now if it is not there yet: a guard may be needed before its turn comes."""
+        if number not in self._values:
+            graph, product = self._graph, self._products[number]
+            for operand in graph.operands[number]:
+                for one in graph.operands[operand] if operand == product else (operand,):
+                    if one not in self._values:
+                        self._value(one)
+            self._values[number] = self._write(number, product)
+        return self._values[number]
+
+    def _write(self, number: int, product: int | None) -> Value:
         f, node, operands = self._f, self._graph.nodes[number], self._graph.operands[number]
         match node:
             case Number(value, kind):
                 return f.number(held_type(kind, self._lanes), _wrapped(value, kind))
             case Load():
-                return widened(f, self._load(node, guards[number]), node.dtype)
+                return widened(f, self._load(node, self._guards[number]), node.dtype)
             case Position(index):
                 return self._leaves.position(index)
             case Unary(op, operand):
@@ -231,13 +244,13 @@ class _Writer:
         return self._leaves.load_where(load, self._holds(guards))
 
     def _holds(self, guards: frozenset[Guard]) -> Value:
-        """Where any of the guards holds. Their conditions are written already: operands come before users."""
+        """Where any of the guards holds."""
         f = self._f
         anywhere: Value | None = None
         for guard in sorted(guards, key=sorted):
             all_of: Value | None = None
             for number, truth in sorted(guard):
-                one = self._values[number]
+                one = self._value(number)
                 one = one if truth else unary(f, "not", one, DType.BOOL)
                 all_of = one if all_of is None else f.binary("and", all_of, one)
             assert all_of is not None

@@ -345,6 +345,18 @@ class Function:
             f"{mask.type} {mask.text})"
         )
 
+    def store_lanes(self, operand: Value, address: Value, count: int) -> None:
+        """The first `count` lanes into memory.
+
+        A single lane is stored as a scalar: LLVM 22 widens a masked store of one truncated 16-bit lane to four bytes.
+        """
+        if count == types.lanes(operand.type):
+            self.store(operand, address)
+        elif count == 1:
+            self.store(self.extract(operand, 0), address)
+        elif count > 1:
+            self.masked_store(operand, address, self.first_lanes(count, types.lanes(operand.type)))
+
     def prefetch(self, address: Value, *, locality: int = 3, write: bool = False) -> None:
         """Ask for a line early; locality 3 is the nearest cache. Any address is allowed."""
         self.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
-from kernels.templates.transposing import transpose
+from kernels.llvm.transposing import transpose
 
 
 def write_panel(

@@ -233,7 +233,6 @@ def _store(
 ) -> None:
     """Apply the epilogue and store, row by row; the vectors of a row side by side, a cut one alone."""
     c, output = f.parameter("c"), types.scalar(epilogue.dtype if tile.ends else DType.F32)
-    mask = f.first_lanes(tile.valid, lanes)
     for number, total in enumerate(sums):
         parts = total.split()
         whole = list(parts) if tile.valid == lanes else list(parts[:-1])
@@ -247,10 +246,7 @@ def _store(
                 value = apply(f, epilogue, placed, lanes)
             for column, one in zip(columns, value.split(), strict=True):
                 address = f.at(c, number * tile.c_row + column, output)
-                if valid < lanes:
-                    f.masked_store(one, address, mask)
-                else:
-                    f.store(one, address)
+                f.store_lanes(one, address, valid)
 
 
 def most_accumulators(target: Target) -> int:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from kernels.dtype import DType
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value, joined
+from kernels.llvm.transposing import transpose
 from kernels.target import Target
-from kernels.templates.transposing import transpose
 from kernels.tensor.expression import Buffer, Index, Load, ReduceOp, Variable
 from kernels.tensor.nest import Nest, accumulator_type, statements
 from kernels.tensor.scalars import identity

@@ -9,9 +9,9 @@ import pytest
 
 from kernels.dtype import DType
 from kernels.target import aarch64
-from kernels.templates.attention import Attention
-from kernels.templates.attention import build as build_attention
-from kernels.templates.attention import candidates as attention_candidates
+from kernels.templates.attention.build import build as build_attention
+from kernels.templates.attention.problem import Attention
+from kernels.templates.attention.problem import candidates as attention_candidates
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import Gemm, build, candidates
 from kernels.tensor.expression import Buffer, relu

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kernels.dtype import DType
 from kernels.llvm.compile import assembly, spills
 from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
-from kernels.templates.attention import Attention, InvalidAttention, Mask, Place, build, candidates
+from kernels.templates.attention.build import build
+from kernels.templates.attention.problem import Attention, InvalidAttention, Mask, Place, candidates
 from tests.kernels.guard import run_guarded
 
 TARGETS = [host(), x86_64_v3()] if host().is_x86 else [host()]

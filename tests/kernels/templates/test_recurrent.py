@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from kernels.target import Target, host, x86_64_v3
-from kernels.templates.recurrent import SIGMOID, InvalidRecurrent, Recurrent, build, candidates
+from kernels.templates.recurrent.build import build
+from kernels.templates.recurrent.problem import SIGMOID, InvalidRecurrent, Recurrent, candidates
 from tests.kernels.guard import run_guarded
 
 TARGETS = [host(), x86_64_v3()] if host().is_x86 else [host()]

@@ -9,134 +9,20 @@ Gates stand in ONNX's order: input, output, forget, cell for LSTM; update, reset
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Sequence
 
 from kernels.dtype import DType
-from kernels.errors import KernelsError
 from kernels.kernel import Kernel, Operand, entry
 from kernels.llvm import types
-from kernels.llvm.emission import emit
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
-from kernels.templates.epilogue import ACCUMULATED, Epilogue, TileLeaves
+from kernels.templates.epilogue import Epilogue
 from kernels.templates.grid import Group, balanced, each_piece, pieces
-from kernels.templates.tile import Tile, most_accumulators, write_tile
-from kernels.tensor.expression import Expression, Unary, Variable
-
-Cell = Literal["lstm", "gru", "rnn"]
-GATES: dict[Cell, int] = {"lstm": 4, "gru": 3, "rnn": 1}
-SIGMOID = Unary("sigmoid", ACCUMULATED[()])
-TANH = Unary("tanh", ACCUMULATED[()])
-
-
-class InvalidRecurrent(KernelsError):
-    """A recurrent layer whose dims or activations do not fit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recurrent:
-    """A recurrent layer, in f32.
-
-    Operands: "gates" [steps, batch, directions, gates, hidden], W x + b (and R's bias, except that of GRU's hidden gate
-    with linear_before_reset: that is operand "hidden_bias" [directions, hidden]); "r" constant [directions,
-    gates * hidden, hidden]; "initial_h" and, for LSTM, "initial_c" [directions, batch, hidden]; "peepholes"
-    [directions, 3, hidden] in the order input, output, forget; "lengths" i32 [batch]. Outputs: "y" [steps, directions,
-    batch, hidden], "y_h" and "y_c" [directions, batch, hidden]. Steps after a sequence's length give zeros in y.
-    """
-
-    cell: Cell
-    steps: int
-    batch: int
-    hidden: int
-    directions: tuple[Literal["forward", "reverse"], ...] = ("forward",)
-    linear_before_reset: bool = False
-    with_lengths: bool = False
-    with_peepholes: bool = False
-    # Functions of ACCUMULATED: of gates, of the cell's or hidden gate, and (LSTM) of the cell state on its way out.
-    activations: tuple[Expression, ...] = ()
-
-    def __post_init__(self) -> None:
-        wanted = {"lstm": 3, "gru": 2, "rnn": 1}[self.cell]
-        if not self.activations:
-            default = {"lstm": (SIGMOID, TANH, TANH), "gru": (SIGMOID, TANH), "rnn": (TANH,)}[self.cell]
-            object.__setattr__(self, "activations", default)
-        if len(self.activations) != wanted:
-            raise InvalidRecurrent(f"{self.cell} has {wanted} activations, not {len(self.activations)}.")
-        if self.with_peepholes and self.cell != "lstm":
-            raise InvalidRecurrent(f"only an LSTM has peepholes, not {self.cell}.")
-
-    @property
-    def gates(self) -> int:
-        """How many gates a hidden unit has."""
-        return GATES[self.cell]
-
-    @property
-    def flops(self) -> int:
-        """Additions and multiplications of R h in all steps."""
-        return 2 * self.steps * self.batch * len(self.directions) * self.gates * self.hidden * self.hidden
-
-
-@dataclass(frozen=True, slots=True)
-class RecurrentCandidate:
-    """Sizes that decide the speed."""
-
-    rows: int  # of the batch in a tile
-    vectors: int  # of hidden units in a tile, for each gate
-
-    def __str__(self) -> str:
-        return f"{self.rows} rows x {self.vectors} vectors of units"
-
-
-@dataclass(frozen=True, slots=True)
-class UnitPacking:
-    """R as [direction][panel of hidden units][depth][gate][units of the panel], zeros after the last unit."""
-
-    directions: int
-    gates: int
-    hidden: int
-    lanes: int
-    groups: tuple[Group, ...]  # of vectors of units
-
-    @property
-    def elements(self) -> int:
-        """Elements of the packed form."""
-        return self.directions * self.gates * self.hidden * self.padded
-
-    @property
-    def padded(self) -> int:
-        """Hidden units with those that fill the last vector."""
-        return sum(group.size * group.count for group in self.groups) * self.lanes
-
-    def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """From [directions, gates * hidden, hidden]."""
-        given = array.reshape(self.directions, self.gates, self.hidden, self.hidden)
-        units = np.zeros((self.directions, self.hidden, self.gates, self.padded), array.dtype)
-        units[..., : self.hidden] = given.transpose(0, 3, 1, 2)
-        parts = []
-        for direction in units:
-            for group in self.groups:
-                for number in range(group.count):
-                    start = (group.start + number * group.size) * self.lanes
-                    parts.append(direction[:, :, start : start + group.size * self.lanes].reshape(-1))
-        return np.concatenate(parts) if parts else np.zeros(0, array.dtype)
-
-
-def candidates(layer: Recurrent, target: Target) -> tuple[RecurrentCandidate, ...]:
-    """The tiles worth trying, the likely best first: as many rows as the registers hold, then as many units."""
-    most, wide = most_accumulators(target), max(1, -(-layer.hidden // target.lanes()))
-    found = []
-    for rows in range(max(1, min(layer.batch, most // layer.gates)), 0, -1):
-        vectors = min(wide, most // (rows * layer.gates), 4)
-        registers = rows * layer.gates * vectors + layer.gates * vectors + 1
-        if vectors >= 1 and registers <= target.vector_registers:
-            found.append(RecurrentCandidate(rows, vectors))
-    return tuple(found[:4]) or (RecurrentCandidate(1, 1),)
+from kernels.templates.recurrent.cell import Cell, Units
+from kernels.templates.recurrent.problem import Recurrent, RecurrentCandidate, UnitPacking
+from kernels.templates.tile import Tile, write_tile
+from kernels.tensor.expression import Variable
 
 
 def build(layer: Recurrent, candidate: RecurrentCandidate, target: Target, name: str = "recurrent") -> Kernel:
@@ -161,6 +47,7 @@ class _Builder:
         widest = max((group.size for group in self.unit_groups), default=1)
         self.tile_row = layer.gates * widest * self.lanes
         self.scratch = self.tile_at + self.rows * self.tile_row
+        self.cell = Cell(layer, self.lanes, self.cell_at, self.reset_at)
 
     @property
     def two_products(self) -> bool:
@@ -330,8 +217,8 @@ class _Builder:
             base = f.add(f.mul(f.add(f.mul(reads, layer.batch), at), len(layer.directions)), number)
             base = f.add(f.mul(base, layer.gates * hidden), unit_at)
             tile_at = f.add(f.mul(row, self.tile_row), self.tile_at + column * self.lanes)
-            here = _Units(
-                given=lambda index: self._read(f, "gates", f.add(base, index * hidden), valid),
+            here = Units(
+                given=lambda index: self.cell.read(f, "gates", f.add(base, index * hidden), valid),
                 product=lambda index: f.load(
                     self.vector, f.at(scratch, f.add(tile_at, index * group.size * self.lanes))
                 ),
@@ -341,7 +228,7 @@ class _Builder:
                 valid=valid,
                 runs=runs,
             )
-            after = self._cell(f, here, f.load(self.vector, f.at(old, here.state)), phase)
+            after = self.cell.step(f, here, f.load(self.vector, f.at(old, here.state)), phase)
             if after is None:
                 return
             kept = after
@@ -383,68 +270,3 @@ class _Builder:
             return time, runs, time
         step = f.select(runs, f.sub(f.sub(length, 1), time), time)
         return step, runs, step
-
-    def _read(self, f: Function, name: str, at: Value, valid: Value | None) -> Value:
-        address = f.at(f.parameter(name), at)
-        return f.load(self.vector, address) if valid is None else f.masked_load(self.vector, address, valid)
-
-    def _activate(self, f: Function, index: int, value: Value) -> Value:
-        leaves = TileLeaves(f, {}, Variable("column", 1), self.lanes).place(value, {}, (0,))
-        return emit(f, self.layer.activations[index], self.lanes, leaves)
-
-    def _cell(self, f: Function, here: _Units, before: Value, phase: str) -> Value | None:
-        """The new state; None when this phase only prepares it."""
-        if self.layer.cell == "rnn":
-            return self._activate(f, 0, here.gate(f, 0))
-        if self.layer.cell == "lstm":
-            return self._lstm(f, here)
-        place = f.at(f.parameter("scratch"), f.add(here.state, self.reset_at))
-        update_at = f.at(f.parameter("scratch"), f.add(here.state, self.cell_at))
-        if phase == "first":
-            f.store(self._activate(f, 0, here.gate(f, 0)), update_at)
-            f.store(f.mul(self._activate(f, 0, here.gate(f, 1)), before), place)
-            return None
-        if phase == "second":
-            update, proposed = f.load(self.vector, update_at), self._activate(f, 1, here.gate(f, 2))
-        else:
-            update, reset = self._activate(f, 0, here.gate(f, 0)), self._activate(f, 0, here.gate(f, 1))
-            bias_at = f.add(here.unit, here.direction * self.layer.hidden)
-            recurrent = f.add(here.product(2), self._read(f, "hidden_bias", bias_at, here.valid))
-            proposed = self._activate(f, 1, f.fma(reset, recurrent, here.given(2)))
-        return f.add(proposed, f.mul(update, f.sub(before, proposed)))
-
-    def _lstm(self, f: Function, here: _Units) -> Value:
-        place = f.at(f.parameter("scratch"), f.add(here.state, self.cell_at))
-        cell = f.load(self.vector, place)
-
-        def gate(index: int, peephole: int, state: Value) -> Value:
-            total = here.gate(f, index)
-            if self.layer.with_peepholes:
-                at = f.add(here.unit, (here.direction * 3 + peephole) * self.layer.hidden)
-                total = f.fma(self._read(f, "peepholes", at, here.valid), state, total)
-            return self._activate(f, 0, total)
-
-        take, keep = gate(0, 0, cell), gate(2, 2, cell)
-        updated = f.fma(keep, cell, f.mul(take, self._activate(f, 1, here.gate(f, 3))))
-        after = f.mul(gate(1, 1, updated), self._activate(f, 2, updated))
-        if here.runs is not None:
-            updated = f.select(f.splat(here.runs, self.lanes), updated, cell)
-        f.store(updated, place)
-        return after
-
-
-@dataclass(frozen=True, slots=True)
-class _Units:
-    """A vector of hidden units of one sequence, while a step computes it."""
-
-    given: Callable[[int], Value]  # W x + b of a gate
-    product: Callable[[int], Value]  # R h of a gate
-    unit: Value  # the first of them
-    state: Value  # where they stand in a state
-    direction: int
-    valid: Value | None  # the lanes that are there; None: all
-    runs: Value | None  # whether the sequence still runs; None: it does
-
-    def gate(self, f: Function, index: int) -> Value:
-        """Both together."""
-        return f.add(self.product(index), self.given(index))

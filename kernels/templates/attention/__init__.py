@@ -1,0 +1,1 @@
+"""Attention: the problem with its candidates, and the parts of its kernel."""

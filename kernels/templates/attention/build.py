@@ -1,0 +1,231 @@
+"""Scaled dot-product attention: softmax(scale Q K^T + mask) V, without the scores of more than a few rows in memory.
+
+A block is a batch index, a head of keys and values, and a stretch of query rows. It packs K^T once (panels of two
+vectors of keys), then takes a tile of rows at a time: their scores against all keys lie in scratch, get their softmax
+there without the division, and multiply V where it lies; the division by the sum is the epilogue of that product. With
+one or two rows in a block (a step of decoding) packing would cost more than the products: there the scores are dot
+products along the head, a square of keys at a time. Q, K, V and the output are read and written with any strides, so
+that the projections before and after need no transposes.
+
+The keys of a row end at the smallest of three: the keys there are, the run's own length (operand "lengths"), and the
+row's own position when attention is causal.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kernels.dtype import DType
+from kernels.kernel import Kernel, Operand, entry
+from kernels.llvm import types
+from kernels.llvm.function import Function, Number, Value
+from kernels.llvm.module import Module
+from kernels.target import Target
+from kernels.templates.attention.dot import write_dot
+from kernels.templates.attention.problem import Attention, AttentionCandidate
+from kernels.templates.attention.softmax import Softmax
+from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.templates.grid import Group, balanced, each_piece, pieces
+from kernels.templates.panels import write_panel
+from kernels.templates.tile import Tile, most_accumulators, write_tile
+from kernels.tensor.expression import Buffer, Variable
+
+
+def build(attention: Attention, candidate: AttentionCandidate, target: Target, name: str = "attention") -> Kernel:
+    """The kernel: operands "q", "k", "v", "mask" and "lengths" where the problem has them, "output"."""
+    return _Builder(attention, candidate, target, name).kernel()
+
+
+class _Builder:
+    def __init__(self, attention: Attention, candidate: AttentionCandidate, target: Target, name: str) -> None:
+        self.attention, self.candidate, self.name = attention, candidate, name
+        self.module, self.lanes = Module(target), target.lanes()
+        self.vector = types.vector("float", self.lanes)
+        self.row_groups = balanced(attention.queries, candidate.rows)
+        self.stretches = -(-pieces(self.row_groups) // candidate.row_stretch)
+        self.panel = candidate.key_vectors * self.lanes  # keys of a panel
+        self.panels = -(-attention.keys // self.panel)
+        self.row_bytes = 4 * (self.panels * self.panel + self.lanes)  # of scores; not a multiple of 4 KiB
+        self.row_length = self.row_bytes // 4
+        self.softmax = Softmax(self.module, attention, self.row_length, name)
+        self.inverse_at = candidate.rows * self.row_length  # elements of scratch before the sums' inverses
+        self.keys_at = self.inverse_at + -(-candidate.rows // self.lanes) * self.lanes
+        packed = self.panels * self.panel * attention.size if candidate.scores == "packed" else 0
+        self.scratch_bytes = 4 * (self.keys_at + packed)
+
+    def kernel(self) -> Kernel:
+        one = self.attention
+        operands = [
+            Operand("q", "input", DType.F32, self._elements("q", one.heads, one.queries, one.size)),
+            Operand("k", "input", DType.F32, self._elements("k", one.groups, one.keys, one.size)),
+            Operand("v", "input", DType.F32, self._elements("v", one.groups, one.keys, one.value_size)),
+        ]
+        if one.mask is not None:
+            mask = one.mask
+            far = (
+                (one.batch - 1) * mask.batch + (one.heads - 1) * mask.head + (one.queries - 1) * mask.query
+                + (one.keys - 1) * mask.key + 1
+            )  # fmt: skip
+            operands.append(Operand("mask", "input", mask.dtype, far if one.keys and one.queries else 0))
+        if one.with_lengths:
+            operands.append(Operand("lengths", "input", DType.I64, one.batch))
+        size = self._elements("output", one.heads, one.queries, one.value_size)
+        operands.append(Operand("output", "output", DType.F32, size))
+        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
+        return Kernel(
+            self.name, self.module, tuple(operands), one.batch * one.groups * self.stretches,
+            scratch_bytes=self.scratch_bytes, flops=one.flops,
+            traffic=sum(operand.bytes for operand in operands), candidate=str(self.candidate),
+        )  # fmt: skip
+
+    def _elements(self, name: Literal["q", "k", "v", "output"], heads: int, rows: int, size: int) -> int:
+        one, place = self.attention, self.attention.place(name)
+        if not (one.batch and heads and rows and size):
+            return 0
+        return place.offset + (one.batch - 1) * place.batch + (heads - 1) * place.head + (rows - 1) * place.row + size
+
+    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        one = self.attention
+        if not (one.batch and one.heads and one.queries and one.value_size):
+            return
+        rest, stretch = _split(f, block, self.stretches)
+        batch, group = _split(f, rest, one.groups)
+        keys = f.integer(one.keys)
+        if one.with_lengths:
+            given = f.load("i64", f.at(pointers["lengths"], batch, "i64"))
+            keys = f.maximum(f.minimum(given, keys), f.integer(0))
+        k = self._start(f, pointers["k"], "k", batch, group)
+        v = self._start(f, pointers["v"], "v", batch, group)
+        packed = f.at(scratch, self.keys_at)
+        if self.candidate.scores == "packed":
+            self._pack(f, k, packed, keys)
+        first, last = self._stretch(f, stretch)
+
+        def head(inside: Value, _: tuple[Value, ...]) -> None:
+            number = f.add(f.mul(group, one.shared), inside)
+            q = self._start(f, pointers["q"], "q", batch, number)
+            output = self._start(f, pointers["output"], "output", batch, number)
+            mask = None
+            if one.mask is not None:
+                kind = types.scalar(one.mask.dtype)
+                offset = f.add(f.mul(batch, one.mask.batch), f.mul(number, one.mask.head))
+                mask = f.at(pointers["mask"], offset, kind)
+
+            def tile(rows: Group, row: Value) -> None:
+                self._rows(f, rows.size, row, q, k if self.candidate.scores == "dot" else packed, v, output, mask,
+                           keys, scratch)  # fmt: skip
+
+            each_piece(f, self.row_groups, first, last, tile)
+
+        f.loop(0, one.shared, 1, head)
+
+    def _start(
+        self, f: Function, base: Value, name: Literal["q", "k", "v", "output"], batch: Value, head: Value
+    ) -> Value:
+        place = self.attention.place(name)
+        return f.at(base, f.add(f.add(f.mul(batch, place.batch), f.mul(head, place.head)), place.offset))
+
+    def _stretch(self, f: Function, stretch: Value) -> tuple[Number, Number]:
+        if self.stretches == 1:
+            return 0, pieces(self.row_groups)
+        first = f.mul(stretch, self.candidate.row_stretch)
+        return first, f.minimum(f.add(first, self.candidate.row_stretch), f.integer(pieces(self.row_groups)))
+
+    def _pack(self, f: Function, k: Value, packed: Value, keys: Value) -> None:
+        """K^T in panels. Keys after the run's length are packed too: what stands there is never used."""
+        one, place = self.attention, self.attention.place("k")
+        whole, rest = divmod(one.keys, self.panel)
+
+        def panel(number: Value, valid: int, vectors: int) -> None:
+            name = write_panel(
+                self.module, one.size, self.candidate.key_vectors, valid, 1, place.row, 1, "float",
+                prefix=self.name, present=vectors,
+            )  # fmt: skip
+            start = f.mul(number, self.panel)
+            f.call(name, f.at(k, f.mul(start, place.row)), f.at(packed, f.mul(start, one.size)))
+
+        last = f.integer(whole)
+        if one.with_lengths:
+            last = f.minimum(last, f.binary("udiv", f.add(keys, self.panel - 1), f.integer(self.panel)))
+        f.loop(0, last if one.with_lengths else whole, 1, lambda i, _: panel(i, self.lanes, self.candidate.key_vectors))
+        if rest:
+            panel(f.integer(whole), (rest - 1) % self.lanes + 1, -(-rest // self.lanes))
+
+    def _rows(
+        self,
+        f: Function,
+        rows: int,
+        row: Value,
+        q: Value,
+        keys_from: Value,
+        v: Value,
+        output: Value,
+        mask: Value | None,
+        keys: Value,
+        scratch: Value,
+    ) -> None:
+        """A tile of query rows from scores to output."""
+        one, q_place, v_place = self.attention, self.attention.place("q"), self.attention.place("v")
+        bound = keys
+        if one.causal:  # the last row of the tile sees most
+            bound = f.maximum(f.minimum(keys, f.add(row, one.past + rows)), f.integer(0))
+        q_at = f.at(q, f.mul(row, q_place.row))
+        if self.candidate.scores == "dot":
+            f.call(
+                write_dot(self.module, one, rows, self.row_length, prefix=self.name), q_at, keys_from, scratch, bound
+            )
+        else:
+            self._scores(f, rows, q_at, keys_from, scratch, bound)
+        mask_at = []
+        if mask is not None and one.mask is not None:
+            mask_at = [f.at(mask, f.mul(row, one.mask.query), types.scalar(one.mask.dtype))]
+        limit = f.minimum(bound, f.add(row, one.past + 1)) if one.causal else bound
+        f.call(self.softmax.write(), f.integer(rows), scratch, f.at(scratch, self.inverse_at),
+               f.maximum(limit, f.integer(0)), bound, *mask_at)  # fmt: skip
+        inverse = Buffer("inverse", DType.F32, (max(one.queries, 1),))
+        row_variable, column_variable = Variable("row", one.queries), Variable("column", one.value_size)
+        epilogue = Epilogue(ACCUMULATED[()] * inverse[row_variable])
+        for group in balanced(-(-one.value_size // self.lanes), self._value_vectors(rows)):
+            for number in range(group.count):
+                vector = group.start + number * group.size
+                rest = one.value_size - vector * self.lanes
+                valid = min(self.lanes, rest - (group.size - 1) * self.lanes)
+                tile = Tile(
+                    rows, group.size, None, self.row_length, 1, v_place.row, self.attention.place("output").row, valid,
+                    b_valid=valid if valid < self.lanes else 0,
+                )  # fmt: skip
+                name = write_tile(self.module, tile, epilogue, row_variable, column_variable, prefix=self.name)
+                aim = f.at(output, f.add(f.mul(row, self.attention.place("output").row), vector * self.lanes))
+                f.call(name, scratch, f.at(v, vector * self.lanes), aim, bound, f.at(scratch, self.inverse_at))
+
+    def _value_vectors(self, rows: int) -> int:
+        return max(1, min(4, most_accumulators(self.module.target) // rows))
+
+    def _scores(self, f: Function, rows: int, q: Value, packed: Value, scratch: Value, bound: Value) -> None:
+        """Q K^T for all panels that hold a key before the bound."""
+        one = self.attention
+        tile = Tile(
+            rows, self.candidate.key_vectors, one.size, one.place("q").row, 1, self.panel, self.row_length, self.lanes
+        )
+        name = write_tile(
+            self.module, tile, Epilogue(), Variable("row", one.queries), Variable("column", one.keys),
+            prefix=f"{self.name}_s", b_aligned=True,
+        )  # fmt: skip
+        if one.causal or one.with_lengths:
+            last: Number = f.binary("udiv", f.add(bound, self.panel - 1), f.integer(self.panel))
+        else:
+            last = self.panels
+
+        def panel(number: Value, _: tuple[Value, ...]) -> None:
+            start = f.mul(number, self.panel)
+            f.call(name, q, f.at(packed, f.mul(start, one.size)), f.at(scratch, start))
+
+        f.loop(0, last, 1, panel)
+
+
+def _split(f: Function, value: Value, size: int) -> tuple[Value, Value]:
+    """value // size and value % size."""
+    if size == 1:
+        return value, f.integer(0)
+    quotient = f.binary("udiv", value, f.integer(size))
+    return quotient, f.sub(value, f.mul(quotient, size))

@@ -1,0 +1,125 @@
+"""Recurrent layers as problems: their dims and operands, how R is packed, and the candidates worth trying."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.errors import KernelsError
+from kernels.target import Target
+from kernels.templates.epilogue import ACCUMULATED
+from kernels.templates.grid import Group
+from kernels.templates.tile import most_accumulators
+from kernels.tensor.expression import Expression, Unary
+
+Cell = Literal["lstm", "gru", "rnn"]
+GATES: dict[Cell, int] = {"lstm": 4, "gru": 3, "rnn": 1}
+SIGMOID = Unary("sigmoid", ACCUMULATED[()])
+TANH = Unary("tanh", ACCUMULATED[()])
+
+
+class InvalidRecurrent(KernelsError):
+    """A recurrent layer whose dims or activations do not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrent:
+    """A recurrent layer, in f32.
+
+    Operands: "gates" [steps, batch, directions, gates, hidden], W x + b (and R's bias, except that of GRU's hidden gate
+    with linear_before_reset: that is operand "hidden_bias" [directions, hidden]); "r" constant [directions,
+    gates * hidden, hidden]; "initial_h" and, for LSTM, "initial_c" [directions, batch, hidden]; "peepholes"
+    [directions, 3, hidden] in the order input, output, forget; "lengths" i32 [batch]. Outputs: "y" [steps, directions,
+    batch, hidden], "y_h" and "y_c" [directions, batch, hidden]. Steps after a sequence's length give zeros in y.
+    """
+
+    cell: Cell
+    steps: int
+    batch: int
+    hidden: int
+    directions: tuple[Literal["forward", "reverse"], ...] = ("forward",)
+    linear_before_reset: bool = False
+    with_lengths: bool = False
+    with_peepholes: bool = False
+    # Functions of ACCUMULATED: of gates, of the cell's or hidden gate, and (LSTM) of the cell state on its way out.
+    activations: tuple[Expression, ...] = ()
+
+    def __post_init__(self) -> None:
+        wanted = {"lstm": 3, "gru": 2, "rnn": 1}[self.cell]
+        if not self.activations:
+            default = {"lstm": (SIGMOID, TANH, TANH), "gru": (SIGMOID, TANH), "rnn": (TANH,)}[self.cell]
+            object.__setattr__(self, "activations", default)
+        if len(self.activations) != wanted:
+            raise InvalidRecurrent(f"{self.cell} has {wanted} activations, not {len(self.activations)}.")
+        if self.with_peepholes and self.cell != "lstm":
+            raise InvalidRecurrent(f"only an LSTM has peepholes, not {self.cell}.")
+
+    @property
+    def gates(self) -> int:
+        """How many gates a hidden unit has."""
+        return GATES[self.cell]
+
+    @property
+    def flops(self) -> int:
+        """Additions and multiplications of R h in all steps."""
+        return 2 * self.steps * self.batch * len(self.directions) * self.gates * self.hidden * self.hidden
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentCandidate:
+    """Sizes that decide the speed."""
+
+    rows: int  # of the batch in a tile
+    vectors: int  # of hidden units in a tile, for each gate
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows x {self.vectors} vectors of units"
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPacking:
+    """R as [direction][panel of hidden units][depth][gate][units of the panel], zeros after the last unit."""
+
+    directions: int
+    gates: int
+    hidden: int
+    lanes: int
+    groups: tuple[Group, ...]  # of vectors of units
+
+    @property
+    def elements(self) -> int:
+        """Elements of the packed form."""
+        return self.directions * self.gates * self.hidden * self.padded
+
+    @property
+    def padded(self) -> int:
+        """Hidden units with those that fill the last vector."""
+        return sum(group.size * group.count for group in self.groups) * self.lanes
+
+    def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """From [directions, gates * hidden, hidden]."""
+        given = array.reshape(self.directions, self.gates, self.hidden, self.hidden)
+        units = np.zeros((self.directions, self.hidden, self.gates, self.padded), array.dtype)
+        units[..., : self.hidden] = given.transpose(0, 3, 1, 2)
+        parts = []
+        for direction in units:
+            for group in self.groups:
+                for number in range(group.count):
+                    start = (group.start + number * group.size) * self.lanes
+                    parts.append(direction[:, :, start : start + group.size * self.lanes].reshape(-1))
+        return np.concatenate(parts) if parts else np.zeros(0, array.dtype)
+
+
+def candidates(layer: Recurrent, target: Target) -> tuple[RecurrentCandidate, ...]:
+    """The tiles worth trying, the likely best first: as many rows as the registers hold, then as many units."""
+    most, wide = most_accumulators(target), max(1, -(-layer.hidden // target.lanes()))
+    found = []
+    for rows in range(max(1, min(layer.batch, most // layer.gates)), 0, -1):
+        vectors = min(wide, most // (rows * layer.gates), 4)
+        registers = rows * layer.gates * vectors + layer.gates * vectors + 1
+        if vectors >= 1 and registers <= target.vector_registers:
+            found.append(RecurrentCandidate(rows, vectors))
+    return tuple(found[:4]) or (RecurrentCandidate(1, 1),)
