@@ -166,7 +166,7 @@ def candidates(gemm: Gemm, target: Target) -> tuple[GemmCandidate, ...]:
 
 def tile_shapes(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
     """Shapes (rows, vectors) whose sums fit the registers."""
-    most, lanes = most_accumulators(target), target.lanes()
+    most, lanes, rows = most_accumulators(target), target.lanes(), max(rows, 1)
     wide, tallest = max(1, -(-columns // lanes)), 12 if target.vector_registers >= 32 else 6
     shapes = []
     for vectors in range(1, min(wide, 12) + 1):
