@@ -1,0 +1,154 @@
+"""Every vector function against float64 over all exponents, with the bound that its docstring states."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from kernels.dtype import DType
+from kernels.kernel import Kernel, Operand, entry
+from kernels.llvm import types
+from kernels.llvm.function import Function, Value, joined
+from kernels.llvm.module import Module
+from kernels.math import rounding
+from kernels.math.erf import erf
+from kernels.math.exponential import exp, exp_nonpositive, sigmoid
+from kernels.math.logarithm import log
+from kernels.math.power import power
+from kernels.math.tanh import tanh
+from kernels.math.trigonometric import cos, sin
+from kernels.run import Executable
+from kernels.target import Target, host, x86_64_v3
+
+TARGETS = (host(), x86_64_v3()) if host().is_x86 else (host(),)
+COUNT = 1 << 18
+SPECIAL = np.array(
+    [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-40, -1e-40, 1.17549435e-38, 3.4e38, -3.4e38, 1, -1],
+    np.float32,
+)  # fmt: skip
+
+
+def every_exponent() -> np.ndarray:
+    """A stride through all 2^32 bit patterns, and more of what is usual."""
+    patterns = (np.arange(COUNT // 2, dtype=np.uint64) * (2**33 // COUNT) + 977).astype(np.uint32).view(np.float32)
+    generator = np.random.default_rng(0)
+    usual = [generator.uniform(-limit, limit, COUNT // 8) for limit in (1, 12, 110)] + [
+        generator.normal(size=COUNT // 8)
+    ]
+    made = np.concatenate([patterns, *(one.astype(np.float32) for one in usual)])
+    made[: len(SPECIAL)] = SPECIAL
+    return made
+
+
+def run(
+    function: Callable[..., Value], *arrays: np.ndarray, target: Target, lanes: int, vectors: int = 2
+) -> np.ndarray:
+    module, size = Module(target), len(arrays[0])
+    names = [f"x{position}" for position in range(len(arrays))]
+
+    def body(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        def one(start: Value, _: tuple[Value, ...]) -> None:
+            places = [f.add(start, vector * lanes) for vector in range(vectors)]
+            kind = types.vector("float", lanes)
+            given = [joined([f.load(kind, f.at(pointers[name], place)) for place in places]) for name in names]
+            for part, place in zip(function(f, *given).split(), places, strict=True):
+                f.store(part, f.at(pointers["y"], place))
+
+        f.loop(0, size, lanes * vectors, one)
+
+    entry(module, "sweep", [*names, "y"], body)
+    operands = tuple(Operand(name, "input", DType.F32, size) for name in names)
+    y = np.zeros(size, np.float32)
+    kernel = Kernel("sweep", module, (*operands, Operand("y", "output", DType.F32, size)), 1)
+    Executable([kernel])({**dict(zip(names, arrays, strict=True)), "y": y})
+    return y
+
+
+def units(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """The distance in units of the last place of the exact result; infinite where NaN or infinity differ."""
+    with np.errstate(all="ignore"):
+        nearest = exact.astype(np.float32)
+        place = np.maximum(np.spacing(np.abs(nearest)).astype(np.float64), 2.0**-149)
+        distance = np.abs(found.astype(np.float64) - exact) / place
+    special = ~np.isfinite(nearest) | ~np.isfinite(found)
+    same = (found == nearest) | (np.isnan(found) & np.isnan(nearest))
+    return np.where(special, np.where(same, 0.0, np.inf), distance)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.frompyfunc(math.erf, 1, 1)(x).astype(np.float64)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1.0) / (1 + small)
+
+
+FUNCTIONS = {
+    "exp": (exp, np.exp, 1), "sigmoid": (sigmoid, _sigmoid, 3), "log": (log, np.log, 2), "erf": (erf, _erf, 6),
+    "tanh": (tanh, np.tanh, 6), "sin": (sin, np.sin, 2), "cos": (cos, np.cos, 2),
+    "sqrt": (rounding.sqrt, np.sqrt, 0.5), "rsqrt": (rounding.rsqrt, lambda x: 1 / np.sqrt(x), 2),
+    "reciprocal": (rounding.reciprocal, lambda x: 1 / x, 0.5), "floor": (rounding.floor, np.floor, 0),
+    "ceil": (rounding.ceil, np.ceil, 0), "round": (rounding.round_half_even, np.rint, 0),
+    "trunc": (rounding.trunc, np.trunc, 0), "sign": (rounding.sign, np.sign, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.cpu)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_stated_bound_holds_over_all_exponents(name: str, target: Target) -> None:
+    function, exact, bound = FUNCTIONS[name]
+    x = every_exponent()
+    found = run(function, x, target=target, lanes=target.lanes())
+    with np.errstate(all="ignore"):
+        want = exact(x.astype(np.float64))
+    far = units(found, want)
+    worst = int(np.argmax(far))
+    assert far[worst] <= bound, f"{name}({x[worst]!r}) = {found[worst]!r}, {far[worst]:.2f} ULP from {want[worst]!r}"
+
+
+@pytest.mark.parametrize("name", ["exp", "sin", "log"])
+def test_one_lane_gives_the_same_bits_as_many(name: str) -> None:
+    function = FUNCTIONS[name][0]
+    x = every_exponent()[:4096]
+    one, many = (run(function, x, target=host(), lanes=lanes) for lanes in (1, 8))
+    number = ~np.isnan(one)
+    np.testing.assert_array_equal(one[number].view(np.uint32), many[number].view(np.uint32))
+    np.testing.assert_array_equal(np.isnan(one), np.isnan(many))
+
+
+def test_exp_of_what_is_not_positive() -> None:
+    x = -np.abs(every_exponent())
+    found = run(exp_nonpositive, x, target=host(), lanes=16)
+    with np.errstate(all="ignore"):
+        assert units(found, np.exp(x.astype(np.float64))).max() <= 1
+
+
+@pytest.mark.parametrize("name", ["erf", "tanh"])
+def test_bounded_functions_stay_inside_and_odd_ones_keep_the_sign_of_zero(name: str) -> None:
+    function = FUNCTIONS[name][0]
+    found = run(function, every_exponent(), target=host(), lanes=16)
+    assert np.nanmax(np.abs(found)) == 1
+    assert np.signbit(found[:2]).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.cpu)
+def test_pow_follows_c(target: Target) -> None:
+    values = np.array([*SPECIAL, 2, -2, 3, -3, 0.5, -0.5, 7, 2.5, 1e30, 16777216, 33554434], np.float32)
+    pairs = np.array(list(itertools.product(values, values)), np.float32)
+    generator = np.random.default_rng(0)
+    more = np.stack([np.exp(generator.uniform(-80, 80, 40_000)), generator.uniform(-3, 3, 40_000)], 1)
+    whole = np.stack([generator.uniform(-10, 10, 40_000), generator.integers(-20, 20, 40_000)], 1)
+    both = np.concatenate([pairs, more, whole]).astype(np.float32)
+    both = both[: len(both) // 32 * 32]
+    x, y = np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1])
+    found = run(power, x, y, target=target, lanes=target.lanes())
+    with np.errstate(all="ignore"):
+        want = np.power(x.astype(np.float64), y.astype(np.float64))
+    assert units(found, want).max() <= 1
+    zeros = found == 0
+    np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(want[zeros]))
