@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 ISSUE = 1  # the bars of the optimizer; a later part of the project brings its own
+PARTS = {1: "", 4: "k"}  # what stands before a bar's number: the optimizer, the kernels
 PIPE_WIDTH = 160  # characters
 NEEDS_DATA = "not measured: pass DATA=..."
 
@@ -28,6 +29,11 @@ class Bar:
     target: str
     figure: str
     met: bool | None  # None: not measured, and the figure says why
+
+    @property
+    def label(self) -> str:
+        """The number, with the part of the project that it belongs to."""
+        return f"{PARTS[self.issue]}{self.number}"
 
 
 @dataclass
@@ -51,7 +57,7 @@ class Sheet:
     def bars(self, bars: Sequence[Bar]) -> None:
         """Show the bars."""
         words = {True: "met", False: "NOT MET", None: "not measured"}
-        rows = [(bar.number, bar.text, bar.target, bar.figure, words[bar.met]) for bar in bars]
+        rows = [(bar.label, bar.text, bar.target, bar.figure, words[bar.met]) for bar in bars]
         self.table("bars", ("bar", "what", "target", "today", ""), rows)
 
     def write(self, file: Path, bars: Sequence[Bar]) -> None:

@@ -26,28 +26,30 @@ from bench import (
     zoo,
 )
 from bench.bar import Bar, Sheet, console
+from bench.kernels import all as kernels
 from bench.script import Measure
 
-MEASURES: dict[int, Measure] = {
-    1: light.measure,
-    2: ort_models.measure,
-    3: zoo.measure,
-    4: capabilities.measure,
-    5: node_tests.measure,
-    6: scale.measure,
-    7: random_models.measure,
-    8: layout.measure,
-    9: attention.measure,
-    10: recurrent.measure,
-    11: quantized.measure,
-    12: speed.measure,
-    13: ort_latency.measure,
-    14: ort_target.measure,
+MEASURES: dict[str, Measure] = {
+    "1": light.measure,
+    "2": ort_models.measure,
+    "3": zoo.measure,
+    "4": capabilities.measure,
+    "5": node_tests.measure,
+    "6": scale.measure,
+    "7": random_models.measure,
+    "8": layout.measure,
+    "9": attention.measure,
+    "10": recurrent.measure,
+    "11": quantized.measure,
+    "12": speed.measure,
+    "13": ort_latency.measure,
+    "14": ort_target.measure,
+    **kernels.MEASURES,
 }
 
 
 def bars(
-    only: Annotated[list[int] | None, typer.Option(help="Only the bar of this number; may be repeated.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only this bar (3, k1, ...); may be repeated.")] = None,
     data: Annotated[Path | None, typer.Option(envvar="GRAPHOPT_DATA", help="Folder of models from outside.")] = None,
     quick: Annotated[bool, typer.Option(help="Smaller sweeps.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the bars and every table behind them here.")] = None,
@@ -58,7 +60,7 @@ def bars(
     found: list[Bar] = []
     for number in only or MEASURES:
         if number not in MEASURES:
-            raise typer.BadParameter(f"There is no bar {number}; there are {', '.join(map(str, MEASURES))}.")
+            raise typer.BadParameter(f"There is no bar {number}; there are {', '.join(MEASURES)}.")
         with screen.status(f"bar {number}: {MEASURES[number].__doc__}"):
             found += MEASURES[number](quiet, data=data, quick=quick)
     Sheet(screen).bars(found)

@@ -15,7 +15,7 @@ import numpy as np
 from onnx import helper
 
 from bench.bar import Bar, Sheet
-from bench.kernels.timing import Peer, model
+from bench.kernels.timing import Peer, model, unpin
 from bench.peers import OURS
 from bench.script import main
 from kernels.pool import Pool
@@ -32,6 +32,7 @@ NOT_SLOWER = 0.95
 
 def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
     """ONNX Runtime / ours at p50 idle, at p25 beside two busy processes; float32 on both sides."""
+    unpin()
     seconds = QUICK_SECONDS if quick else SECONDS
     rows, missed = [], []
     for shape in SHAPES:

@@ -24,6 +24,7 @@ from bench.speed import ratio_interval
 Array = npt.NDArray[np.generic]
 Call = Callable[[], object]
 READING = 3e-3  # seconds of one reading, at least
+_CORES = os.sched_getaffinity(0)  # that this process may use
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,12 @@ def _seconds(call: Call, repeats: int) -> float:
 
 def pin() -> None:
     """Keep this process on the last core that it may use; a peer's pool must not move either."""
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    os.sched_setaffinity(0, {max(_CORES)})
+
+
+def unpin() -> None:
+    """Let this process run on all its cores again."""
+    os.sched_setaffinity(0, _CORES)
 
 
 def model(
