@@ -13,6 +13,8 @@ from kernels.templates.convolution.steps import merged_groups, vector_groups
 from kernels.templates.grid import balanced, pieces
 
 PRESSURE = 0.1  # share of the loads that is not hidden behind products: between equals, fewer loads are better
+LINE = 0.3  # cycles for a line of the input that a tile sees
+SHAPE = 0.004  # share that a further shape of tile must gain: each is a function to compile
 CALL = 24.0  # cycles of entering and leaving a tile, its addresses included
 BLOCK_FLOPS = 20_000_000  # about 70 to 300 microseconds
 STAGED_FLOPS = 40_000_000  # a block that copies its window is larger, so that little is copied twice
@@ -85,17 +87,26 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> fl
     steps = problem.depth * merged_groups(problem) * taps
     # Planes a multiple of 4 KB apart share one set of the first cache: wide tiles lose their input to the next planes.
     crowded = taps == 1 and problem.input.block_stride * 4 % 4096 == 0 and problem.input.block * 8 < problem.depth
+    groups = vector_groups(problem, target.lanes(), shape.vectors)
     total = 0.0
     for tall in rows:
         for wide in columns:
-            for group in vector_groups(problem, target.lanes(), shape.vectors):
+            # Inputs that a tile sees, in lines of a vector: tiles of several rows share some.
+            lines = ((tall.size - 1) * problem.strides[1] + problem.reach[1]) * problem.depth / target.lanes()
+            lines *= (wide.size - 1) * problem.strides[2] + problem.reach[2]
+            for group in groups:
                 pixels = tall.size * wide.size
                 products = pixels * group.size / speed.products
                 loads = pixels / speed.broadcasts + group.size / speed.loads
                 step = max(products, loads, LATENCY) + PRESSURE * loads
                 step += 0.4 * max(0, pixels - 9) if crowded else 0.0
-                total += tall.count * wide.count * group.count * (CALL + 2 * pixels * group.size + steps * step)
-    return total
+                total += (
+                    tall.count
+                    * wide.count
+                    * group.count
+                    * (CALL + 2 * pixels * group.size + steps * step + LINE * lines)
+                )
+    return total * (1 + SHAPE * (len(rows) * len(columns) * len(groups) - 1))
 
 
 def _with_blocks(problem: Convolution, target: Target, shape: Shape, flat: bool) -> list[Direct]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kernels.kernel import Kernel, entry
+from kernels.llvm import types
 from kernels.llvm.function import Function, Number, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
@@ -207,18 +208,28 @@ class _Builder:
     ) -> None:
         last = self.candidate.splits - 1
 
-        def part(number: Number, group: Group, vector: Value, begins: bool, ends: bool) -> None:
+        def part(number: Number, group: Group, vector: Value, ends: bool) -> None:
             each_piece(
                 f, self.rows, *rows,
-                lambda r, s: self._row(f, tile, r, s, group, vector, f.integer(number), begins=begins, ends=ends),
+                lambda r, s: self._row(f, tile, r, s, group, vector, f.integer(number), begins=False, ends=ends),
             )  # fmt: skip
 
         def all_parts(group: Group, vector: Value) -> None:
-            part(0, group, vector, True, False)
-            f.loop(1, last, 1, lambda number, _: part(number, group, vector, False, False))
-            part(last, group, vector, False, True)
+            # The first part goes on from zeros, so that it needs no function of its own.
+            self._clear(f, tile.sums)
+            f.loop(0, last, 1, lambda number, _: part(number, group, vector, False))
+            part(last, group, vector, True)
 
         each_piece(f, self.channels, *channels, all_parts)
+
+    def _clear(self, f: Function, sums: Value) -> None:
+        """Zeros where the sums of a channel tile wait."""
+        kind = types.vector("float", self.lanes)
+
+        def one(place: Value, _: tuple[Value, ...]) -> None:
+            f.store(f.number(kind, 0), f.at(sums, place), align=4 * self.lanes)
+
+        f.loop(0, self._sums_bytes() // 4, self.lanes, one)
 
     # -- one row tile -------------------------------------------------------------------------------------------------
 

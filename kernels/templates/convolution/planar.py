@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter
 from kernels.llvm.module import Module
+from kernels.llvm.transposing import transpose
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.epilogue import TileLeaves, apply
-from kernels.templates.transposing import transpose
 
 
 def write_planar(
