@@ -23,7 +23,7 @@ from kernels.templates.epilogue import Epilogue, origins
 from kernels.templates.grid import Group, balanced, each_piece, pieces
 from kernels.templates.packing import PanelPacking
 from kernels.templates.panels import write_panel
-from kernels.templates.tile import GROUP, Arithmetic, Tile, most_accumulators, write_tile
+from kernels.templates.tile import GROUP, Arithmetic, Tile, most_accumulators, most_registers, write_tile
 from kernels.tensor.expression import Buffer, Variable
 
 
@@ -173,7 +173,7 @@ def tile_shapes(rows: int, columns: int, target: Target) -> list[tuple[int, int]
         height = min(rows, most // vectors, tallest)
         if height < (rows if rows <= tallest else tallest // 3):
             break  # a few rows are not cut: each further pass reads all of B again
-        if vectors + 1 + height * vectors < target.vector_registers:
+        if vectors + 1 + height * vectors <= most_registers(target):
             shapes.append((height, vectors))
     return list(dict.fromkeys(shapes)) or [(1, 1)]
 

@@ -252,3 +252,10 @@ def _store(
 def most_accumulators(target: Target) -> int:
     """How many vectors a tile may accumulate so that nothing spills: operands need a few registers too."""
     return 27 if target.vector_registers >= 32 else 12
+
+
+def most_registers(target: Target) -> int:
+    """How many registers the sums of a tile, a row of B and one broadcast may take, as far as LLVM keeps up with it."""
+    if target.vector_registers < 32:
+        return target.vector_registers
+    return target.vector_registers - (1 if target.is_x86 else 2)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kernels.dtype import DType
 from kernels.llvm.compile import assembly, spills
+from kernels.static_view import hot_loop
 from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
 from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_INTEGER, Epilogue, InvalidEpilogue
 from kernels.templates.gemm import Gemm, InvalidGemm, Matrix, build, candidates
@@ -174,8 +175,8 @@ def test_no_candidate_spills(target: Target, dims: tuple[int, int, int]) -> None
     gemm = Gemm(*dims)
     for candidate in candidates(gemm, target)[:4]:
         listing = assembly(build(gemm, candidate, target).module.text(), target)
-        # A few lie before and after the loop, once per tile; a loop that spills does it for most of its vectors.
-        assert spills(listing) < 8, f"{candidate} on {target.cpu} spills {spills(listing)} registers"
+        # One or two in four steps of about 25 products cost nothing; a tile too large spills for most of its vectors.
+        assert spills(hot_loop(listing)) <= 2, f"{candidate} on {target.cpu} spills {spills(hot_loop(listing))} vectors"
 
 
 @given(total=st.integers(0, 500), most=st.integers(1, 40))
