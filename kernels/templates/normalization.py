@@ -4,13 +4,15 @@
     rows (n, g), columns (c, s)         GroupNormalization: group g has channels g * size + c
     rows (n, c), columns (s,)           InstanceNormalization
 
-The mean is taken first and the variance from differences to it in a second pass over the row, which is in cache then:
-the usual single pass, mean(x^2) - mean(x)^2, cancels where the mean is large. x may be an expression (a residual sum);
-it is computed again in each pass.
+Sum and squares are taken of differences to the row's first element, in one pass over the row. Where the mean is further
+than two and a half standard deviations from that element, the difference of the two would cancel (it loses less than
+three bits otherwise), and the variance is taken again around the mean, from the row in cache. x may be an expression
+(a residual sum); it is computed again in each pass.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,13 +24,14 @@ from kernels.llvm.function import Function, Value, joined
 from kernels.llvm.module import Module
 from kernels.math.rounding import sqrt
 from kernels.target import Target
-from kernels.templates.axes import count, fused, indices_of, place
+from kernels.templates.axes import Axis, count, fused, indices_of, place
 from kernels.templates.elementwise import Output
 from kernels.templates.row_problem import check_rows, filled, stores_of
 from kernels.templates.rows import (
     RowCandidate,
     Step,
     each_row,
+    next_row,
     places_of,
     reduced_axes,
     row_candidates,
@@ -42,6 +45,7 @@ from kernels.tensor.expression import Buffer, Cast, Expression, Load, Variable
 from kernels.tensor.storage import extent
 
 NORMALIZED = Buffer("normalized", DType.F32, ())
+_FAR = 6.25  # squared standard deviations between the mean and the first element
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,34 +121,69 @@ class _Writer:
 
     def _row(self, f: Function, pointers: dict[str, Value], row: Value) -> None:
         fixed = places_of(f, row, self.rows)
-        kind = types.vector("float", self.lanes)
-        share = f.number("float", 1 / count(self.inner))
-        zero = f.number(kind, 0.0)
-        vectors = self.candidate.vectors
-        parts = joined([zero] * side_by_side(self.inner, self.lanes, vectors))
-
-        def total(step: Step) -> Value:
-            (found,) = sweep(f, pointers, fixed, self.inner, self.lanes, vectors, (self.x,), step, (parts,))
-            return f.mul(f.reduce("fadd", found), share)
-
-        mean = None
-        if self.problem.center == "mean":
-            mean = f.splat(
-                total(lambda x, held, valid: [f.add(held[0], where_valid(f, x[0], zero, valid))]), self.lanes
-            )
-
-        def squares(x: tuple[Value, ...], held: tuple[Value, ...], valid: int) -> list[Value]:
-            difference = where_valid(f, x[0] if mean is None else f.sub(x[0], mean), zero, valid)
-            return [f.fma(difference, difference, held[0])]
-
-        variance = f.add(total(squares), f.number("float", self.problem.epsilon))
+        if self.problem.center == "none":
+            mean, variance = None, self._squares(f, pointers, fixed, None)
+        else:
+            mean, variance = self._statistics(f, pointers, fixed)
+        variance = f.add(variance, f.number("float", self.problem.epsilon))
         scale = f.splat(f.div(f.number("float", 1.0), sqrt(f, variance)), self.lanes)
+        mean = None if mean is None else f.splat(mean, self.lanes)
 
         def normalized(leaves: Stream) -> dict[str, Value]:
             x = emit(f, self.x, self.lanes, leaves)
             return {NORMALIZED.name: f.mul(x if mean is None else f.sub(x, mean), scale)}
 
         write_row(
-            f, pointers, fixed, self.outer, self.lanes, vectors, self.problem.values, self.problem.stores, normalized,
-            also_read=(self.x,),
+            f, pointers, fixed, self.outer, self.lanes, self.candidate.vectors, self.problem.values,
+            self.problem.stores, normalized, also_read=(self.x,),
         )  # fmt: skip
+
+    def _statistics(
+        self, f: Function, pointers: Mapping[str, Value], fixed: Mapping[Axis, Value]
+    ) -> tuple[Value, Value]:
+        """Mean and variance of a row."""
+        start = {**fixed, **{axis: f.integer(0) for axis in self.inner}}
+        first = emit(f, self.x, 1, Stream(f, pointers, start, Axis(), 1).prepare((self.x,)))
+        shift = f.splat(first, self.lanes)
+        zero = self._zero(f)
+
+        def step(x: tuple[Value, ...], held: tuple[Value, ...], valid: int) -> list[Value]:
+            difference = where_valid(f, f.sub(x[0], shift), zero, valid)
+            return [f.add(held[0], difference), f.fma(difference, difference, held[1])]
+
+        sums, squares = self._sweep(f, pointers, fixed, step, 2)
+        moved, around = self._share(f, sums), self._share(f, squares)
+        mean, square = f.add(first, moved), f.mul(moved, moved)
+        variance = f.sub(around, square)
+        # Not "less than", which NaN would pass: a NaN stays what it is either way.
+        far = f.compare("ogt", square, f.mul(variance, f.number("float", _FAR)))
+        (variance,) = f.when(
+            far, lambda: [self._squares(f, pointers, fixed, f.splat(mean, self.lanes))], lambda: [variance]
+        )
+        return mean, variance
+
+    def _squares(
+        self, f: Function, pointers: Mapping[str, Value], fixed: Mapping[Axis, Value], mean: Value | None
+    ) -> Value:
+        """The mean of the squares of differences to the mean (none: to 0)."""
+        zero = self._zero(f)
+
+        def step(x: tuple[Value, ...], held: tuple[Value, ...], valid: int) -> list[Value]:
+            difference = where_valid(f, x[0] if mean is None else f.sub(x[0], mean), zero, valid)
+            return [f.fma(difference, difference, held[0])]
+
+        return self._share(f, *self._sweep(f, pointers, fixed, step, 1))
+
+    def _sweep(
+        self, f: Function, pointers: Mapping[str, Value], fixed: Mapping[Axis, Value], step: Step, sums: int
+    ) -> tuple[Value, ...]:
+        vectors = self.candidate.vectors
+        parts = joined([self._zero(f)] * side_by_side(self.inner, self.lanes, vectors))
+        ahead = next_row(self.rows, self.inner, self.x)
+        return sweep(f, pointers, fixed, self.inner, self.lanes, vectors, (self.x,), step, (parts,) * sums, ahead)
+
+    def _share(self, f: Function, total: Value) -> Value:
+        return f.mul(f.reduce("fadd", total), f.number("float", 1 / count(self.inner)))
+
+    def _zero(self, f: Function) -> Value:
+        return f.number(types.vector("float", self.lanes), 0.0)

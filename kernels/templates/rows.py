@@ -13,7 +13,7 @@ from math import prod
 from kernels.llvm.emission import emit_all
 from kernels.llvm.function import Function, Value
 from kernels.target import Target
-from kernels.templates.axes import Axis, count, fused, indices_of, place, spread
+from kernels.templates.axes import Axis, count, distinct_loads, fused, indices_of, place, spread
 from kernels.templates.streams import Stream, first, stretch, unrolled, with_first
 from kernels.tensor.expression import Expression, Index, Load, Variable
 
@@ -96,19 +96,22 @@ def sweep(
     values: Sequence[Expression],
     step: Step,
     carried: Sequence[Value] = (),
-    stand_ins: Mapping[str, Value] | None = None,
+    ahead: Sequence[tuple[Load, int]] = (),
 ) -> tuple[Value, ...]:
     """step over all elements of a row, vectors running along its last axis.
 
-    `carried` values have one part per vector side by side (see `side_by_side`).
+    `carried` values have one part per vector side by side (see `side_by_side`). `ahead` are loads to ask for early,
+    each at a distance in elements.
     """
     *outer, along = axes
     wide = side_by_side(axes, lanes, vectors)
 
     def body(at: Mapping[Axis, Value], kept: tuple[Value, ...]) -> tuple[Value, ...]:
-        stream = Stream(f, pointers, at, along, lanes, stand_ins).prepare(values)
+        stream = Stream(f, pointers, at, along, lanes).prepare(values)
 
         def piece(where: Value, several: int, valid: int, held: tuple[Value, ...]) -> list[Value]:
+            for load, distance in ahead:
+                stream.ask(load, where, distance, several)
             found = emit_all(f, values, lanes, stream.at(where, several, valid))
             made = step(found, tuple(first(one, several) for one in held), valid)
             return [with_first(one, new) for one, new in zip(held, made, strict=True)]
@@ -116,6 +119,15 @@ def sweep(
         return stretch(f, along.extent, lanes, wide, piece, kept)
 
     return nested(f, outer, fixed, body, carried)
+
+
+def next_row(rows: Sequence[Axis], axes: Sequence[Axis], x: Expression) -> list[tuple[Load, int]]:
+    """The loads of the following row, to be asked for while a row is read for the first time: its last passes are long
+    enough for the memory to answer, and the processor's own prefetching stops at the end of a row."""
+    if not rows:
+        return []
+    found = [(load, rows[-1].factor(place(load))) for load in distinct_loads((x,)) if axes[-1].factor(place(load)) == 1]
+    return [(load, distance) for load, distance in found if distance > 0]
 
 
 def side_by_side(axes: Sequence[Axis], lanes: int, vectors: int) -> int:

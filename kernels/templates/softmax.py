@@ -28,6 +28,7 @@ from kernels.templates.rows import (
     each_row,
     lies_across,
     nested,
+    next_row,
     places_of,
     row_candidates,
     rows_of,
@@ -167,8 +168,9 @@ class _Writer:
             return [_larger(f, held[0], where_valid(f, _spread(x[0], len(held[0].parts)), lowest, valid))]
 
         (found,) = sweep(
-            f, pointers, fixed, self.columns, self.lanes, self.vectors, (self.x,), larger, (joined([lowest] * wide),)
-        )
+            f, pointers, fixed, self.columns, self.lanes, self.vectors, (self.x,), larger, (joined([lowest] * wide),),
+            next_row(self.rows, self.columns, self.x),
+        )  # fmt: skip
         largest = f.splat(_reduced(f, "larger", found), self.lanes)
         *outer, along = self.columns
         strides = _strides(self.columns)

@@ -257,6 +257,14 @@ class Stream:
                 for lane in range(valid):
                     f.store(f.extract(one, lane), f.at(address, lane * step, kind))
 
+    def ask(self, load: Load, where: Value, distance: int, vectors: int) -> None:
+        """Prefetch a group of vectors of a prepared load that lies side by side, `distance` elements further on."""
+        kind = memory_type(load)
+        start = self._f.at(self._row(load), where, kind)
+        size = types.bits(kind) // 8
+        for byte in range(0, vectors * self._lanes * size, self._f.module.target.line):
+            self._f.prefetch(self._f.at(start, distance + byte // size, kind))
+
     def _valid_of(self, part: int) -> int:
         return self._valid if part == self._vectors - 1 else self._lanes
 
