@@ -20,6 +20,7 @@ CUT = 2.0  # more cycles for the last vector of a row when it is stored with a m
 LATENCY = 4.0  # cycles from one fused multiply-add to the next one on the same sum
 CONSTANT_BYTE = 0.017  # cycles for each byte of packed weights, which come from the last cache or from memory
 REREAD_BYTE = 0.027  # cycles for each byte of A that is read again for a further panel
+REREAD_PANEL_BYTE = 0.003  # cycles for each byte of a panel that is read again for further rows, from the second cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +64,8 @@ def product_cycles(
     vectors = sum(wide.size * wide.count for wide in panels)
     reads = sum(wide.count for wide in panels)
     total += CONSTANT_BYTE * vectors * target.vector_bytes * depth
+    widest = max((wide.size for wide in panels), default=0) * target.vector_bytes * depth
+    if widest > 2 * target.l1:
+        again = sum(tall.count for tall in rows) - 1
+        total += REREAD_PANEL_BYTE * again * vectors * target.vector_bytes * depth
     return total + REREAD_BYTE * height * depth * bytes_of_group * reads

@@ -30,6 +30,7 @@ ISSUE = 4
 ROUNDS, QUICK_ROUNDS = 15, 5
 PEAK = 0.85  # of the fused multiply-adds, from 16 rows on
 LEAST, MEAN = 0.97, 1.05
+WARM_BYTES = 8 << 20  # of weights that one call runs through, where they are not meant to be cold
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Shape:
         bytes_of_b = self.columns * self.depth * 4
         if self.cold:
             return max(2, int(64e6 / bytes_of_b))
-        return int(np.clip(2e8 / (2 * self.rows * bytes_of_b / 4), 1, 16))
+        return int(np.clip(2e8 / (2 * self.rows * bytes_of_b / 4), 1, max(1, min(16, WARM_BYTES // bytes_of_b))))
 
 
 SHAPES = (

@@ -291,9 +291,8 @@ class _Builder:
         )
         valid = _valid(channels.start, channels.size, self.width, self.lanes)
         to_output = ends and not self.planar
-        tile = Tile(
-            rows, columns, valid, self.steps, begins, to_output, part_steps * size if candidate.splits > 1 else 0
-        )
+        ahead, distance = self._ahead(rows * columns, part_steps * size * 4)
+        tile = Tile(rows, columns, valid, self.steps, begins, to_output, ahead)
         name = (
             f"{self.name}_{rows}x{columns}x{tile.vectors}_{sum(valid)}{'b' if begins else ''}{'e' if to_output else ''}"
         )
@@ -301,9 +300,13 @@ class _Builder:
             write_tile(self.module, problem, source, tile, name=name)
         at = variables_at(f, problem, self._at, f.mul(vector, self.lanes), self.width, row, column)
         y = output_at(f, problem, place.pointers[OUTPUT], at)
-        sums = self._sums(f, place, rows, row, column)
+        sums, following = place.sums, place.sums
+        if candidate.splits > 1:
+            pixel = self._pixel(f, place, rows, row, column)
+            sums = f.at(sums, f.mul(pixel, max(group.size for group in self.channels) * self.lanes))
+            following = f.at(f.at(weights, part_steps * size), f.mul(pixel, distance), "i8")
         operands = operands_at(f, problem, place.pointers, at) if ends else ()
-        f.call(name, x, weights, y, sums, *(operands if to_output else ()))
+        f.call(name, x, weights, y, sums, following, *(operands if to_output else ()))
         if ends and self.planar:
             turn = f"{name}_planar"
             if not self.module.has(turn):
@@ -318,16 +321,23 @@ class _Builder:
         block, lane = divmod(channels, self.source.block)
         return block * self.source.block_stride + lane
 
-    def _sums(self, f: Function, place: _Place, rows: int, row: Value, column: Value) -> Value:
-        """Where a tile's sums wait: tile after tile, each with its pixels together."""
-        if self.candidate.splits == 1:
-            return place.sums
+    def _pixel(self, f: Function, place: _Place, rows: int, row: Value, column: Value) -> Value:
+        """How many pixels of a block come before a tile's: tile after tile, each with its pixels together."""
         begin = place.first_row if self.staged else self._first_row(f, place.first_piece)
         if self.candidate.flat:
-            pixel = f.sub(column, begin)
-        else:
-            pixel = f.add(f.mul(f.sub(row, begin), self.problem.output.size[2]), f.mul(column, rows))
-        return f.at(place.sums, f.mul(pixel, max(group.size for group in self.channels) * self.lanes))
+            return f.sub(column, begin)
+        return f.add(f.mul(f.sub(row, begin), self.problem.output.size[2]), f.mul(column, rows))
+
+    def _ahead(self, pixels: int, part: int) -> tuple[int, int]:
+        """How a tile asks for its share of the next part of the weights: lines per chunk, and bytes for each pixel.
+
+        All tiles of a block together ask for the next part once, while they work on this one.
+        """
+        if self.candidate.splits == 1:
+            return 0, 0
+        lines = -(-part // (_LINE * self._pixels_of_piece() * self.candidate.row_stretch))
+        loops = sum(len(group.starts) for group in self.steps)
+        return -(-lines * pixels // loops), lines * _LINE
 
 
 @dataclass(frozen=True, slots=True)

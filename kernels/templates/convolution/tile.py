@@ -19,6 +19,7 @@ from kernels.templates.convolution.steps import Chunks, distance
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.epilogue import TileLeaves
 
+LINE = 64  # bytes
 AHEAD = 6  # chunks ahead whose input a 1x1 kernel asks for: its channels' planes often fall into one set of the cache
 
 
@@ -32,7 +33,7 @@ class Tile:
     steps: tuple[Chunks, ...]
     begins: bool = True  # sums start at zero; otherwise they go on from scratch
     ends: bool = True  # the epilogue is applied and the output written; otherwise sums go to scratch
-    prefetch: int = 0  # floats of weights ahead that are asked for; 0: none
+    ahead: int = 0  # lines from the pointer "next" that each chunk asks for
 
     @property
     def pixels(self) -> int:
@@ -46,7 +47,7 @@ class Tile:
 
 
 def write_tile(module: Module, problem: Convolution, source: Layout, tile: Tile, *, name: str) -> str:
-    """Write f(x, weights, y, sums, operands of the epilogue...) and return its name; pointers are at the tile."""
+    """Write f(x, weights, y, sums, next, operands of the epilogue...) and return its name; pointers are at the tile."""
     buffers = problem.epilogue.buffers if tile.ends else ()
     f = Function(
         module,
@@ -56,6 +57,7 @@ def write_tile(module: Module, problem: Convolution, source: Layout, tile: Tile,
             Parameter("weights", "ptr", "noalias nocapture readonly"),
             Parameter("y", "ptr", "nocapture"),
             Parameter("sums", "ptr", "noalias nocapture"),
+            Parameter("next", "ptr", "nocapture readonly"),
             *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
         ),
     )
@@ -124,8 +126,6 @@ def _accumulate(
             for vector in range(tile.vectors):
                 address = f.at(weights_at, number * width + vector * lanes)
                 vectors.append(f.load(kind, address, align=4 * lanes))
-                if tile.prefetch:
-                    f.prefetch(f.at(address, tile.prefetch), locality=2)
             right = joined(vectors)
             for place, pixel in enumerate(pixels):
                 left = f.splat(f.load("float", f.at(at, pixel + step)), lanes)
@@ -140,6 +140,9 @@ def _accumulate(
     def body(number: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
         entry = f.at(Value((entries,), "ptr"), number, "i32")
         at = f.at(x, f.convert("sext", "i64", f.load("i32", entry)))
+        lines = f.at(f.parameter("next"), f.mul(number, tile.ahead * LINE), "i8")
+        for line in range(tile.ahead):
+            f.prefetch(f.at(lines, line * LINE, "i8"), locality=2)
         if ahead:
             later = f.at(x, f.convert("sext", "i64", f.load("i32", f.at(entry, ahead, "i32"))))
             for pixel in pixels:
