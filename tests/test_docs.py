@@ -43,9 +43,9 @@ def test_links_lead_to_files(page: Path) -> None:
 def test_files_and_targets_that_are_named_exist(page: Path) -> None:
     text = page.read_text()
     makefile = (ROOT / "Makefile").read_text()
-    for target in set(re.findall(r"make ([a-z]+)", text)) & {"demo", "test", "bars", "bench", "lint"}:
+    for target in set(re.findall(r"`make ([a-z-]+)", text)):
         assert f"\n{target}:" in makefile
-    for name in set(re.findall(r"`((?:graphopt|tests|bench|models|docs)/[\w/]+\.py)`", text)):
+    for name in set(re.findall(r"`((?:graphopt|kernels|tests|bench|models|docs)/[\w/]+\.py)`", text)):
         assert (ROOT / name).exists(), f"{page.name} names {name}"
 
 
@@ -65,6 +65,13 @@ def test_the_python_example_runs(
     exec(example, {})
     assert capsys.readouterr().out == "2 -> 1 verified\n"
     assert (tmp_path / "model.opt.onnx").exists()
+
+
+def test_the_examples_of_the_kernels_run(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for example in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "kernels.md").read_text(), re.S):
+        exec(example, names)
+    assert "for i" in capsys.readouterr().out
 
 
 def test_exported_names() -> None:

@@ -396,7 +396,13 @@ class _Builder:
             prefetch=self.candidate.prefetch * width, b_valid=valid if in_place and valid < self.lanes else 0,
         )  # fmt: skip
         name = write_tile(
-            self.module, tile, self.epilogue, gemm.row, gemm.column, prefix=self.name, b_aligned=not in_place
+            self.module,
+            tile,
+            self.epilogue,
+            gemm.row,
+            gemm.column,
+            prefix=self.name,
+            b_aligned=self.candidate.b == "packed",
         )
         a_kind, c_kind = types.scalar(_DTYPES[gemm.arithmetic][0]), types.scalar(self.epilogue.dtype)
         a_at = f.at(a, f.add(f.mul(row, gemm.place_a.row), begin * gemm.place_a.column), a_kind)

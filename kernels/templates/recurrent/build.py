@@ -194,7 +194,7 @@ class _Builder:
         )  # fmt: skip
         name = write_tile(
             self.module, tile, Epilogue(), Variable("row", rows), Variable("column", width),
-            prefix=f"{self.name}_r", b_aligned=True,
+            prefix=f"{self.name}_r",
         )  # fmt: skip
         first = gates[0] * width
         f.call(name, state, f.at(r, first), f.at(f.parameter("scratch"), self.tile_at + first))
