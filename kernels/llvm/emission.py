@@ -3,11 +3,13 @@
 Where the elements come from is the caller's affair: its `Leaves` give the values of loads and positions, in one or
 several vectors side by side. Values of f16 and bf16 are held and computed in f32 and rounded, to nearest even, where a
 cast to their type stands and at the end; a bool is an i1 per lane, and a byte at the end. Equal nodes are written once,
-and a product that only a sum uses becomes a fused multiply-add.
+and a product that only a sum uses becomes a fused multiply-add; gelu as it is
+usually written, x / 2 + x / 2 * erf(x / sqrt 2), is one function.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import Protocol, runtime_checkable
 
@@ -16,6 +18,7 @@ from kernels.errors import KernelsError
 from kernels.llvm.conversion import cast, held_type, stored, widened
 from kernels.llvm.function import Function, Value
 from kernels.llvm.operations import binary, compare, unary
+from kernels.math.gelu import gelu
 from kernels.tensor.expression import (
     Binary,
     Cast,
@@ -82,7 +85,7 @@ class _Graph:
     def __init__(self) -> None:
         self.nodes: list[Expression] = []
         self.operands: list[tuple[int, ...]] = []
-        self.uses: list[int] = []
+        self.gelus: set[int] = set()  # sums that are gelu of their one operand
         self._of_object: dict[int, int] = {}
         self._of_key: dict[Hashable, int] = {}
         self._kept: list[Expression] = []  # so that no id is given twice
@@ -105,16 +108,57 @@ class _Graph:
 
     def _enter(self, node: Expression) -> None:
         operands = tuple(self._of_object[id(one)] for one in node.operands)
-        key = _key(node, operands)
+        x = self._gelu_operand(node, operands)
+        key = _key(node, operands) if x is None else ("gelu", x)
+        if x is not None:
+            operands = (x,)
         if key not in self._of_key:
             self._of_key[key] = len(self.nodes)
             self.nodes.append(node)
             self.operands.append(operands)
-            self.uses.append(0)
-            for one in operands:
-                self.uses[one] += 1
+            if x is not None:
+                self.gelus.add(self._of_key[key])
         self._of_object[id(node)] = self._of_key[key]
         self._kept.append(node)
+
+    def _gelu_operand(self, node: Expression, operands: tuple[int, ...]) -> int | None:
+        """x where a sum is x / 2 + x / 2 * erf(x / sqrt 2), f64 apart."""
+        if not isinstance(node, Binary) or node.op != "add" or node.dtype is DType.F64:
+            return None
+        for half, product in (operands, operands[::-1]):
+            factors = self._factors(product)
+            if factors is None or half not in factors:
+                continue
+            other = factors[1 - factors.index(half)]
+            x, inner = self._scaled(half, 0.5), self.nodes[other]
+            is_erf = isinstance(inner, Unary) and inner.op == "erf"
+            if x is not None and is_erf and self._scaled(self.operands[other][0], math.sqrt(0.5)) == x:
+                return x
+        return None
+
+    def _factors(self, number: int) -> tuple[int, ...] | None:
+        node = self.nodes[number]
+        return self.operands[number] if isinstance(node, Binary) and node.op == "mul" else None
+
+    def _scaled(self, number: int, factor: float) -> int | None:
+        """x where a node is x times a constant, as f32 sees it."""
+        for one in self._factors(number) or ():
+            node = self.nodes[one]
+            if isinstance(node, Number) and math.isclose(node.value, factor, rel_tol=1e-7):
+                a, b = self.operands[number]
+                return b if one == a else a
+        return None
+
+    def live(self, roots: Sequence[int]) -> tuple[list[bool], list[int]]:
+        """Which nodes the roots need, and by how many places each is used."""
+        needed, uses = [False] * len(self.nodes), [0] * len(self.nodes)
+        for root in roots:
+            needed[root] = True
+        for number in reversed(range(len(self.nodes))):
+            for operand in self.operands[number] if needed[number] else ():
+                needed[operand] = True
+                uses[operand] += 1
+        return needed, uses
 
     def guards(self, roots: Sequence[int]) -> list[frozenset[Guard]]:
         """For each node the guards under which it is used; any of them is enough, and an empty one means always."""
@@ -160,17 +204,19 @@ class _Writer:
         self._leaves = leaves
         self._graph = graph
         self._values: dict[int, Value] = {}
+        self._uses: list[int] = []
         self._products: dict[int, int | None] = {}
         self._guards: list[frozenset[Guard]] = []
 
     def run(self, roots: Sequence[int]) -> list[Value]:
         """The values of the roots, not yet as they are stored."""
         graph = self._graph
+        needed, self._uses = graph.live(roots)
         self._products = {number: self._product(number, roots) for number in range(len(graph.nodes))}
         self._guards = graph.guards(roots)
-        fused = {one for one in self._products.values() if one is not None}
+        fused = {one for number, one in self._products.items() if one is not None and needed[number]}
         for number in range(len(graph.nodes)):
-            if number not in fused:
+            if needed[number] and number not in fused:
                 self._value(number)
         return [self._values[root] for root in roots]
 
@@ -187,6 +233,8 @@ class _Writer:
 
     def _write(self, number: int, product: int | None) -> Value:
         f, node, operands = self._f, self._graph.nodes[number], self._graph.operands[number]
+        if number in self._graph.gelus:
+            return gelu(f, self._values[operands[0]])
         match node:
             case Number(value, kind):
                 return f.number(held_type(kind, self._lanes), _wrapped(value, kind))
@@ -212,11 +260,16 @@ class _Writer:
         """The operand of a sum or difference that is a product which nothing else uses."""
         graph = self._graph
         node = graph.nodes[number]
-        if not isinstance(node, Binary) or node.op not in ("add", "sub") or not node.dtype.is_float:
+        if (
+            number in graph.gelus
+            or not isinstance(node, Binary)
+            or node.op not in ("add", "sub")
+            or not node.dtype.is_float
+        ):
             return None
         for one in graph.operands[number]:
             operand = graph.nodes[one]
-            if isinstance(operand, Binary) and operand.op == "mul" and graph.uses[one] == 1 and one not in roots:
+            if isinstance(operand, Binary) and operand.op == "mul" and self._uses[one] == 1 and one not in roots:
                 return one
         return None
 

