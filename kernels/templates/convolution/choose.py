@@ -13,6 +13,7 @@ from kernels.templates.convolution.steps import merged_groups, vector_groups
 from kernels.templates.grid import balanced, pieces
 
 PRESSURE = 0.1  # share of the loads that is not hidden behind products: between equals, fewer loads are better
+FAR = 0.15  # cycles for a vector of weights that comes from the second cache
 LINE = 0.3  # cycles for a line of the input that a tile sees
 SHAPE = 0.004  # share that a further shape of tile must gain: each is a function to compile
 CALL = 24.0  # cycles of entering and leaving a tile, its addresses included
@@ -99,6 +100,8 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> fl
                 products = pixels * group.size / speed.products
                 loads = pixels / speed.broadcasts + group.size / speed.loads
                 step = max(products, loads, LATENCY) + PRESSURE * loads
+                if steps * group.size * target.vector_bytes > target.l1 // 2:
+                    step += FAR * group.size
                 step += 0.4 * max(0, pixels - 9) if crowded else 0.0
                 total += (
                     tall.count
@@ -155,7 +158,8 @@ def _cold(
     channels = _even(channel_pieces, channels)
     depth = problem.depth * merged_groups(problem)
     found = []
-    for size in (64, 32, 16, 128):
+    # A part of a 1x1 kernel is small, and costs a round trip of all sums.
+    for size in (128, 64, 256, 32) if problem.reach == (1, 1, 1) else (64, 128, 32, 16):
         if depth % size == 0 and depth // size >= 2 and can_split(problem, depth // size):
             found.append(
                 Direct(shape.rows, shape.columns, shape.vectors, rows, channels, depth // size, True, flat)
