@@ -20,32 +20,17 @@ from kernels.llvm.function import Function, Number, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates.epilogue import Epilogue, origins
-from kernels.templates.grid import Group, balanced, each_piece, pieces
+from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
+from kernels.templates.matrix import Matrix, dense, dense_batch
 from kernels.templates.packing import PanelPacking
 from kernels.templates.panels import write_panel
 from kernels.templates.tile import GROUP, Arithmetic, Tile, most_accumulators, most_registers, write_tile
-from kernels.tensor.expression import Buffer, Variable
+from kernels.tensor.expression import Variable
+from kernels.tensor.storage import extent
 
 
 class InvalidGemm(KernelsError):
     """A matrix product whose dims or strides do not fit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """Where a matrix of a batch lies in its storage: distances in elements."""
-
-    row: int
-    column: int = 1
-    batch: tuple[int, ...] = ()
-    offset: int = 0
-
-    def elements(self, rows: int, columns: int, batch: tuple[int, ...]) -> int:
-        """How many elements the storage must have."""
-        if not rows or not columns or 0 in batch:
-            return 0
-        far = sum((size - 1) * step for size, step in zip(batch, self.batch, strict=True))
-        return self.offset + far + (rows - 1) * self.row + (columns - 1) * self.column + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +105,6 @@ class Gemm:
     def flops(self) -> int:
         """Multiplications and additions of all products."""
         return 2 * self.rows * self.columns * self.depth * self.matrices
-
-
-def dense(rows: int, columns: int, batch: tuple[int, ...]) -> Matrix:
-    """A row-major matrix, and others of the batch after it."""
-    strides, step = [], rows * columns
-    for size in reversed(batch):
-        strides.append(step)
-        step *= size
-    return Matrix(columns, 1, tuple(reversed(strides)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +223,7 @@ class _Builder:
         operands = (
             Operand("a", "input", a_type, gemm.place_a.elements(gemm.rows, gemm.depth, gemm.batch)),
             Operand("b", "constant" if packing else "input", b_type, b_elements, packing),
-            *(Operand(one.name, "input", one.dtype, storage(one)) for one in self.epilogue.buffers),
+            *(Operand(one.name, "input", one.dtype, extent(one)) for one in self.epilogue.buffers),
             Operand("c", "output", self.epilogue.dtype, gemm.place_c.elements(gemm.rows, gemm.columns, gemm.batch)),
         )
         blocks = gemm.matrices * self.row_blocks * self.column_blocks
@@ -283,14 +259,13 @@ class _Builder:
         gemm = self.gemm
         if not gemm.flops and not (gemm.rows and gemm.columns and gemm.matrices):
             return
-        column_block = self._split(f, block, self.column_blocks)
-        row_block = self._split(f, column_block[0], self.row_blocks)
-        at = self._batch_indices(f, row_block[0])
+        matrix, row_block, column_block = unravel(f, block, (gemm.matrices, self.row_blocks, self.column_blocks))
+        at = dict(zip(gemm.batch_variables, unravel(f, matrix, gemm.batch), strict=True))
         a = self._matrix(f, pointers["a"], gemm.place_a, at, types.scalar(_DTYPES[gemm.arithmetic][0]))
         c = self._matrix(f, pointers["c"], gemm.place_c, at, types.scalar(self.epilogue.dtype))
-        b = self._place_of_b(f, pointers["b"], at, row_block[0])
-        rows = self._stretch(f, row_block[1], self.candidate.row_stretch, self.row_groups, self.row_blocks)
-        panels = self._stretch(f, column_block[1], self.candidate.panel_stretch, self.column_groups, self.column_blocks)
+        b = self._place_of_b(f, pointers["b"], at, matrix)
+        rows = self._stretch(f, row_block, self.candidate.row_stretch, self.row_groups, self.row_blocks)
+        panels = self._stretch(f, column_block, self.candidate.panel_stretch, self.column_groups, self.column_blocks)
         step = self.candidate.depth_block or max(gemm.depth, 1)
         for begin in range(0, max(gemm.depth, 1), step):
             depth = min(step, gemm.depth - begin)
@@ -306,13 +281,6 @@ class _Builder:
 
             each_piece(f, self.column_groups, *panels, panel)
 
-    def _split(self, f: Function, value: Value, size: int) -> tuple[Value, Value]:
-        """value // size and value % size."""
-        if size == 1:
-            return value, f.integer(0)
-        quotient = f.binary("udiv", value, f.integer(size))
-        return quotient, f.sub(value, f.mul(quotient, size))
-
     def _stretch(
         self, f: Function, block: Value, stretch: int, groups: tuple[Group, ...], blocks: int
     ) -> tuple[Number, Number]:
@@ -323,19 +291,9 @@ class _Builder:
         last = f.add(first, stretch)
         return first, last if total % stretch == 0 else f.minimum(last, f.integer(total))
 
-    def _batch_indices(self, f: Function, number: Value) -> dict[Variable, Value]:
-        found = {}
-        variables = self.gemm.batch_variables
-        for position, variable in reversed(list(enumerate(variables))):
-            if position == 0:
-                found[variable] = number
-            else:
-                number, found[variable] = self._split(f, number, variable.extent)
-        return found
-
     def _matrix(self, f: Function, base: Value, place: Matrix, at: dict[Variable, Value], kind: str) -> Value:
         offset = f.integer(place.offset)
-        for (_, index), stride in zip(sorted(at.items(), key=lambda one: one[0].name), place.batch, strict=True):
+        for index, stride in zip(at.values(), place.batch, strict=True):
             offset = f.add(offset, f.mul(index, stride))
         return f.at(base, offset, kind)
 
@@ -423,19 +381,3 @@ def _split_last(groups: tuple[Group, ...], rest: int) -> tuple[Group, ...]:
     count = last.count - 1
     alone = Group(last.size, 1, last.first + count, last.start + count * last.size)
     return (*groups[:-1], replace(last, count=count), alone)
-
-
-def dense_batch(batch: tuple[int, ...], step: int) -> tuple[int, ...]:
-    """Strides of a batch whose matrices follow one another at a distance of `step`."""
-    strides = []
-    for size in reversed(batch):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
-
-
-def storage(buffer: Buffer) -> int:
-    """How many elements a buffer's storage needs."""
-    if 0 in buffer.shape:
-        return 0
-    return buffer.offset + sum((size - 1) * step for size, step in zip(buffer.shape, buffer.strides, strict=True)) + 1

@@ -55,3 +55,18 @@ def each_piece(
 def _clamped(f: Function, value: Value, low: int, high: int) -> Value:
     kept = f.maximum(value, f.integer(low)) if low else value
     return f.minimum(kept, f.integer(high))
+
+
+def unravel(f: Function, number: Value, dims: Sequence[int]) -> tuple[Value, ...]:
+    """The indices of a number in row-major order; one for each dim."""
+    found: list[Value] = []
+    for size in reversed(dims[1:]):
+        if size == 1:
+            found.append(f.integer(0))
+            continue
+        quotient = f.binary("udiv", number, f.integer(size))
+        found.append(f.sub(number, f.mul(quotient, size)))
+        number = quotient
+    if dims:
+        found.append(f.integer(0) if dims[0] == 1 else number)
+    return tuple(reversed(found))

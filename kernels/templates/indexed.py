@@ -14,6 +14,7 @@ that nothing outside the data is touched.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +25,7 @@ from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
+from kernels.templates.grid import unravel
 from kernels.tensor.expression import dense_strides
 
 Reduction = Literal["none", "add", "mul", "min", "max"]
@@ -178,7 +180,7 @@ def build(problem: Indexed, target: Target, name: str = "indexed") -> Kernel:
         last = f.minimum(f.add(first, stretch), f.integer(positions)) if blocks > 1 else f.integer(positions)
 
         def position(number: Value, _: tuple[Value, ...]) -> None:
-            _move(f, problem, pointers, _coordinates(f, number, outer), length)
+            _move(f, problem, pointers, unravel(f, number, outer), length)
 
         f.loop(first if blocks > 1 else 0, last if blocks > 1 else positions, 1, position)
 
@@ -202,28 +204,14 @@ def _dense_tail(problem: Indexed) -> int:
     return count
 
 
-def _coordinates(f: Function, number: Value, dims: tuple[int, ...]) -> list[Value]:
-    found: list[Value] = []
-    for position in reversed(range(len(dims))):
-        if position == 0:
-            found.append(number)
-        elif dims[position] == 1:
-            found.append(f.integer(0))
-        else:
-            rest = f.binary("udiv", number, f.integer(dims[position]))
-            found.append(f.sub(number, f.mul(rest, dims[position])))
-            number = rest
-    return found[::-1]
-
-
-def _offset(f: Function, coordinates: list[Value], strides: tuple[int, ...]) -> Value:
+def _offset(f: Function, coordinates: Sequence[Value], strides: tuple[int, ...]) -> Value:
     total = f.integer(0)
     for coordinate, stride in zip(coordinates, strides, strict=False):
         total = f.add(total, f.mul(coordinate, stride))
     return total
 
 
-def _move(f: Function, problem: Indexed, pointers: dict[str, Value], at: list[Value], length: int) -> None:
+def _move(f: Function, problem: Indexed, pointers: dict[str, Value], at: Sequence[Value], length: int) -> None:
     """Copy, or combine, the run of elements at one position."""
     index_at = _offset(f, at, problem.index_strides)
     data_at = _offset(f, at, problem.data_strides)

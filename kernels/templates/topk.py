@@ -17,6 +17,7 @@ from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
+from kernels.templates.grid import unravel
 
 FEW = 64  # elements of an ordered list; more are sorted
 
@@ -53,8 +54,7 @@ def build(problem: TopK, target: Target, name: str = "topk") -> Kernel:
     def body(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         if not problem.k or not rows:
             return
-        outer = f.binary("udiv", block, f.integer(problem.inner))
-        inner = f.sub(block, f.mul(outer, problem.inner))
+        outer, inner = unravel(f, block, (problem.outer, problem.inner))
         x = f.at(pointers["x"], f.add(f.mul(outer, problem.size * problem.inner), inner), kind)
         positions = _sorted(f, problem, x, kind, scratch) if sorts else _kept(f, problem, x, kind, scratch)
         start = f.add(f.mul(outer, problem.k * problem.inner), inner)

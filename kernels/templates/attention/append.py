@@ -11,6 +11,7 @@ from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates.attention.problem import InvalidAttention, Place
+from kernels.templates.grid import unravel
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,7 @@ def build(problem: Append, target: Target, name: str = "append") -> Kernel:
     def body(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         if not elements(new, problem.rows):
             return
-        batch = f.binary("udiv", block, f.integer(problem.heads))
-        head = f.sub(block, f.mul(batch, problem.heads))
+        batch, head = unravel(f, block, (problem.batch, problem.heads))
 
         def start(name: str, place: Place) -> Value:
             offset = f.add(f.add(f.mul(batch, place.batch), f.mul(head, place.head)), place.offset)

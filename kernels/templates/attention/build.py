@@ -25,7 +25,7 @@ from kernels.templates.attention.dot import write_dot
 from kernels.templates.attention.problem import Attention, AttentionCandidate
 from kernels.templates.attention.softmax import Softmax
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
-from kernels.templates.grid import Group, balanced, each_piece, pieces
+from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.panels import write_panel
 from kernels.templates.tile import Tile, most_accumulators, write_tile
 from kernels.tensor.expression import Buffer, Variable
@@ -88,8 +88,7 @@ class _Builder:
         one = self.attention
         if not (one.batch and one.heads and one.queries and one.value_size):
             return
-        rest, stretch = _split(f, block, self.stretches)
-        batch, group = _split(f, rest, one.groups)
+        batch, group, stretch = unravel(f, block, (one.batch, one.groups, self.stretches))
         keys = f.integer(one.keys)
         if one.with_lengths:
             given = f.load("i64", f.at(pointers["lengths"], batch, "i64"))
@@ -221,11 +220,3 @@ class _Builder:
             f.call(name, q, f.at(packed, f.mul(start, one.size)), f.at(scratch, start))
 
         f.loop(0, last, 1, panel)
-
-
-def _split(f: Function, value: Value, size: int) -> tuple[Value, Value]:
-    """value // size and value % size."""
-    if size == 1:
-        return value, f.integer(0)
-    quotient = f.binary("udiv", value, f.integer(size))
-    return quotient, f.sub(value, f.mul(quotient, size))

@@ -15,8 +15,9 @@ from kernels.llvm.compile import assembly, spills
 from kernels.static_view import hot_loop
 from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
 from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_INTEGER, Epilogue, InvalidEpilogue
-from kernels.templates.gemm import Gemm, InvalidGemm, Matrix, build, candidates
+from kernels.templates.gemm import Gemm, InvalidGemm, build, candidates
 from kernels.templates.grid import balanced, pieces
+from kernels.templates.matrix import Matrix
 from kernels.templates.tile import supported
 from kernels.tensor.expression import Buffer, Cast, Expression, clip, gelu, relu
 from tests.kernels.guard import run_guarded
