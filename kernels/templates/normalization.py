@@ -86,7 +86,9 @@ def candidates(problem: Normalization, target: Target) -> tuple[RowCandidate, ..
     """The ways worth trying, the likely best first."""
     rows = rows_of(problem.rows)
     bytes_each = sum(one.dtype.bytes for one in (*inputs_of((problem.x,)), *(o.buffer for o in problem.outputs)))
-    return row_candidates(rows, problem.elements // max(1, rows) * bytes_each, target)
+    return row_candidates(
+        rows, problem.elements // max(1, rows) * bytes_each, (8, 4) if target.vector_registers >= 32 else (4, 2)
+    )
 
 
 def build(problem: Normalization, candidate: RowCandidate, target: Target, name: str = "normalization") -> Kernel:
@@ -108,6 +110,8 @@ class _Writer:
     def __init__(self, problem: Normalization, candidate: RowCandidate, target: Target) -> None:
         self.problem, self.candidate = problem, candidate
         self.lanes = target.lanes()
+        # Rows that come from further away arrive no earlier for being asked for, and the asking costs then.
+        self.in_cache = sum(extent(one) * one.dtype.bytes for one in inputs_of((problem.x,))) * 2 <= target.l2
         self.x = problem.x if problem.x.dtype is DType.F32 else Cast(DType.F32, problem.x)
         places = [*indices_of((problem.x, *problem.values)), *(place(one) for one in problem.stores)]
         self.rows = fused(problem.rows, places)
@@ -179,7 +183,7 @@ class _Writer:
     ) -> tuple[Value, ...]:
         vectors = self.candidate.vectors
         parts = joined([self._zero(f)] * side_by_side(self.inner, self.lanes, vectors))
-        ahead = next_row(self.rows, self.inner, self.x)
+        ahead = next_row(self.rows, self.inner, self.x) if self.in_cache else []
         return sweep(f, pointers, fixed, self.inner, self.lanes, vectors, (self.x,), step, (parts,) * sums, ahead)
 
     def _share(self, f: Function, total: Value) -> Value:

@@ -99,7 +99,7 @@ def candidates(problem: Reduction, target: Target) -> tuple[RowCandidate, ...]:
     """The ways worth trying, the likely best first."""
     rows = rows_of(problem.rows)
     bytes_each = sum(one.dtype.bytes for one in inputs_of((problem.x,)))
-    return row_candidates(rows, problem.elements // max(1, rows) * bytes_each, target)
+    return row_candidates(rows, problem.elements // max(1, rows) * bytes_each, (4, 2))
 
 
 def build(problem: Reduction, candidate: RowCandidate, target: Target, name: str = "reduction") -> Kernel:

@@ -12,7 +12,6 @@ from math import prod
 
 from kernels.llvm.emission import emit_all
 from kernels.llvm.function import Function, Value
-from kernels.target import Target
 from kernels.templates.axes import Axis, count, distinct_loads, fused, indices_of, place, spread
 from kernels.templates.streams import Stream, first, stretch, unrolled, with_first
 from kernels.tensor.expression import Expression, Index, Load, Variable
@@ -34,10 +33,10 @@ class RowCandidate:
         return f"{self.vectors} vectors, blocks of {self.rows:,} rows"
 
 
-def row_candidates(rows: int, bytes_of_row: int, target: Target) -> tuple[RowCandidate, ...]:
-    """The ways worth trying, the likely best first."""
+def row_candidates(rows: int, bytes_of_row: int, vectors: Sequence[int]) -> tuple[RowCandidate, ...]:
+    """The ways worth trying, the likely best first: these numbers of vectors side by side."""
     block = max(1, min(rows, BLOCK_BYTES // max(1, bytes_of_row)))
-    return tuple(RowCandidate(vectors, block) for vectors in ((4, 2, 8) if target.vector_registers >= 32 else (4, 2)))
+    return tuple(RowCandidate(several, block) for several in vectors)
 
 
 def lies_across(kept: Sequence[Variable], reduced: Sequence[Variable], x: Expression) -> bool:

@@ -28,7 +28,6 @@ from kernels.templates.rows import (
     each_row,
     lies_across,
     nested,
-    next_row,
     places_of,
     row_candidates,
     rows_of,
@@ -80,7 +79,7 @@ def candidates(problem: Softmax, target: Target) -> tuple[RowCandidate, ...]:
     """The ways worth trying, the likely best first."""
     rows = rows_of(problem.rows)
     bytes_each = sum(one.dtype.bytes for one in (*inputs_of((problem.x,)), *(o.buffer for o in problem.outputs)))
-    return row_candidates(rows, problem.elements // max(1, rows) * bytes_each, target)
+    return row_candidates(rows, problem.elements // max(1, rows) * bytes_each, (2, 4))
 
 
 def build(problem: Softmax, candidate: RowCandidate, target: Target, name: str = "softmax") -> Kernel:
@@ -169,7 +168,6 @@ class _Writer:
 
         (found,) = sweep(
             f, pointers, fixed, self.columns, self.lanes, self.vectors, (self.x,), larger, (joined([lowest] * wide),),
-            next_row(self.rows, self.columns, self.x),
         )  # fmt: skip
         largest = f.splat(_reduced(f, "larger", found), self.lanes)
         *outer, along = self.columns
