@@ -1,0 +1,65 @@
+"""Applying the epilogue to int32 sums and storing them, channels side by side or each in a plane of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernels.llvm import types
+from kernels.llvm.emission import emit
+from kernels.llvm.function import Function, Value
+from kernels.templates.convolution.problem import Convolution
+from kernels.templates.convolution.store import SeveralLeaves
+from kernels.templates.epilogue import TileLeaves
+from kernels.tensor.expression import Variable
+
+TOGETHER = 4  # vectors that an epilogue works on at a time, so that their latencies overlap
+
+
+def along(geometry: Convolution) -> Variable:
+    """The epilogue's variable that counts the lanes of a vector."""
+    return geometry.variables[5 if geometry.output.order == "NHWC" else 1]
+
+
+def store_pixels(
+    f: Function,
+    geometry: Convolution,
+    leaves: TileLeaves,
+    y: Value,
+    pixels: Sequence[tuple[int, int]],
+    sums: Sequence[Value],
+    valid: Sequence[int],
+) -> None:
+    """Store one value per pixel (row, column of the tile), with a part per vector of `valid` lanes.
+
+    `y` is the output at the tile's first pixel and channel; `leaves` count lanes by `along`.
+    """
+    layout, lanes = geometry.output, f.module.target.lanes()
+    element = types.scalar(geometry.epilogue.dtype)
+    row, column = geometry.variables[3:5]
+    jobs = [
+        (pixel, vector, part)
+        for pixel, total in zip(pixels, sums, strict=True)
+        for vector, part in enumerate(total.split())
+        if valid[vector]
+    ]
+    for first in range(0, len(jobs), TOGETHER):
+        some = jobs[first : first + TOGETHER]
+        placed = [leaves.place(part, {row: r, column: c}, [v * lanes], valid[v]) for (r, c), v, part in some]
+        parts = emit(f, geometry.epilogue.value, lanes, SeveralLeaves(placed)).split()
+        made = parts if len(parts) == len(placed) else parts * len(placed)
+        for ((r, c), vector, _), value in zip(some, made, strict=True):
+            place = r * layout.row_stride + c * layout.column_stride
+            if layout.order == "NHWC":
+                _store_together(f, value, f.at(y, place + vector * lanes, element), valid[vector])
+                continue
+            for lane in range(valid[vector]):
+                to = place + (vector * lanes + lane) * layout.block_stride
+                f.store(f.extract(value, lane), f.at(y, to, element))
+
+
+def _store_together(f: Function, value: Value, address: Value, valid: int) -> None:
+    lanes = types.lanes(value.type)
+    if valid == lanes:
+        f.store(value, address)
+    else:
+        f.masked_store(value, address, f.first_lanes(valid, lanes))
