@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -229,6 +230,20 @@ def test_every_target_compiles_without_spilling(target: Target) -> None:
     kernel = build(problem, candidates(problem, target)[0], target)
     # Of 16 registers some constants find none, and are kept on the stack before the loop.
     assert spills(assembly(kernel.module.text(), target)) <= (4 if target.vector_registers < 32 else 0)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
+@pytest.mark.parametrize("target", [x86_64_v4(), x86_64_v3(), aarch64()])
+def test_no_function_calls_a_library(target: Target, dtype: DType) -> None:
+    # LLVM turns what a processor lacks into calls: of libm for exp, of its own runtime to move a single bfloat.
+    (i,) = axes = (Variable("i", 100),)
+    a, b = (Buffer(name, dtype, (100,) if name == "a" else (1,))[i if name == "a" else 0] for name in "ab")
+    names = ("exp", "log", "erf", "tanh", "sigmoid", "sin", "cos", "rsqrt", "floor", "round", "sign")
+    values = [Unary(name, a * b) for name in names] + [Binary("pow", a, b), gelu(a)]
+    outputs = tuple(Output(Buffer(f"y{n}", dtype, (100,)), value) for n, value in enumerate(values))
+    kernel = build(Elementwise(axes, outputs), ElementwiseCandidate(1, 100), target)
+    called = set(re.findall(r"^\s(?:callq?|bl)\s+(\S+)", assembly(kernel.module.text(), target), re.MULTILINE))
+    assert {name for name in called if "_large_" not in name} == set()
 
 
 def test_no_elements_mean_no_blocks() -> None:
