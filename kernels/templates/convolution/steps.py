@@ -17,7 +17,7 @@ from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.grid import Group, balanced
 
-RUN = 8  # channels of a chunk; 16 take twice as long to compile, and make LLVM keep sums on the stack
+RUN = 4  # channels of a chunk; more take longer to compile and run no faster, and 16 make LLVM keep sums on the stack
 
 
 @dataclass(frozen=True, slots=True)

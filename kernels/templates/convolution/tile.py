@@ -20,7 +20,7 @@ from kernels.templates.convolution.store import store_pixels
 from kernels.templates.epilogue import TileLeaves
 
 LINE = 64  # bytes
-AHEAD = 6  # chunks ahead whose input a 1x1 kernel asks for: its channels' planes often fall into one set of the cache
+AHEAD = 12  # chunks ahead whose input a 1x1 kernel asks for: its channels' planes often fall into one set of the cache
 
 
 @dataclass(frozen=True, slots=True)
