@@ -1,0 +1,1 @@
+"""Lowering: nodes of an optimized graph become regions, and regions become kernels."""
