@@ -1,0 +1,52 @@
+"""Which way is tried first, and what is left out when rounding must be that of a direct sum."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernels.target import aarch64, host, x86_64_v3, x86_64_v4
+from kernels.templates.convolution import choose, ways
+from kernels.templates.convolution.depthwise import Depthwise
+from kernels.templates.convolution.direct import Direct
+from kernels.templates.convolution.problem import convolution
+from kernels.templates.convolution.winograd import Winograd
+
+WIDE = convolution(1, 128, 128, (28, 28), (3, 3), pads=(1, 1, 1, 1), order="NCHWc")
+TARGETS = (x86_64_v4(), x86_64_v3(), aarch64())
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+def test_a_plain_3x3_convolution_is_tried_with_winograd_first(target):
+    assert isinstance(ways.candidates(WIDE, target)[0], Winograd)
+    assert any(isinstance(one, Direct) for one in ways.candidates(WIDE, target))
+    assert all(isinstance(one, Direct) for one in ways.candidates(WIDE, target, exact=True))
+
+
+def test_each_candidate_says_what_it_is():
+    kernels = [ways.build(WIDE, candidate, host()) for candidate in ways.candidates(WIDE, host())[:2]]
+    assert all(kernel.candidate.startswith("winograd") and kernel.flops == WIDE.flops for kernel in kernels)
+    alone = convolution(1, 32, 32, (28, 28), (3, 3), groups=32, order="NHWC")
+    first = ways.candidates(alone, host())[0]
+    assert isinstance(first, Depthwise) and str(first).startswith("depthwise")
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+def test_candidates_come_by_their_estimate_and_estimates_grow_with_the_work(target):
+    shapes = [choose.candidates(WIDE, target)[0], choose.candidates(WIDE, target)[-1]]
+    first, last = (ways.estimate(WIDE, one, target) for one in shapes)
+    assert first <= last
+    twice = convolution(2, 128, 128, (28, 28), (3, 3), pads=(1, 1, 1, 1), order="NCHWc")
+    found = [ways.estimate(one, ways.candidates(one, target)[0], target) for one in (WIDE, twice)]
+    assert found[1] == pytest.approx(2 * found[0])
+
+
+def test_work_is_cut_into_blocks_of_less_than_a_millisecond():
+    for problem in (
+        convolution(1, 64, 64, (56, 56), (3, 3), pads=(1, 1, 1, 1), order="NCHWc"),
+        convolution(1, 64, 256, (56, 56), (1, 1), order="NCHWc"),
+        convolution(1, 3, 64, (224, 224), (7, 7), pads=(3, 3, 3, 3), strides=(2, 2), output_order="NCHWc"),
+        convolution(1, 512, 2048, (7, 7), (1, 1), order="NCHWc"),
+    ):
+        candidate = choose.candidates(problem, host())[0]
+        kernel = ways.build(problem, candidate, host())
+        assert ways.estimate(problem, candidate, host()) / kernel.blocks < 1e6
