@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernels.dtype import DType
 from kernels.llvm import types
 from kernels.llvm.emission import emit
 from kernels.llvm.function import Function, Value
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.store import SeveralLeaves
 from kernels.templates.epilogue import TileLeaves
-from kernels.tensor.expression import Variable
+from kernels.tensor.expression import Binary, Cast, Expression, Number, Variable
 
 TOGETHER = 4  # vectors that an epilogue works on at a time, so that their latencies overlap
+_EXACT = 1 << 24  # float32 holds every integer up to this one
 
 
 def along(geometry: Convolution) -> Variable:
@@ -45,7 +47,7 @@ def store_pixels(
     for first in range(0, len(jobs), TOGETHER):
         some = jobs[first : first + TOGETHER]
         placed = [leaves.place(part, {row: r, column: c}, [v * lanes], valid[v]) for (r, c), v, part in some]
-        parts = emit(f, geometry.epilogue.value, lanes, SeveralLeaves(placed)).split()
+        parts = _value(f, geometry.epilogue.value, lanes, SeveralLeaves(placed)).split()
         made = parts if len(parts) == len(placed) else parts * len(placed)
         for ((r, c), vector, _), value in zip(some, made, strict=True):
             place = r * layout.row_stride + c * layout.column_stride
@@ -55,6 +57,28 @@ def store_pixels(
             for lane in range(valid[vector]):
                 to = place + (vector * lanes + lane) * layout.block_stride
                 f.store(f.extract(value, lane), f.at(y, to, element))
+
+
+def _value(f: Function, value: Expression, lanes: int, leaves: SeveralLeaves) -> Value:
+    """The epilogue's value; a number that was clipped to a narrow type is converted without saturating once more.
+
+    cast(i8, cast(i32, clip(x, low, high)))   -->   truncate(convert(clip(x, low, high)))
+
+    A NaN, which only a scale that is none can bring, becomes any number.
+    """
+    match value:
+        case Cast(
+            kind,
+            Cast(
+                DType.I32,
+                Binary("min", Binary("max", _, Number(low, DType.F32)), Number(high, DType.F32)) as clipped,
+            ),
+        ) if kind.is_integer and kind.bytes < 4 and -_EXACT <= low <= high <= _EXACT:
+            found = emit(f, clipped, lanes, leaves)
+            words = f.convert("fptosi", types.with_element(found.type, "i32"), found)
+            defined = f.each(words.type, lambda one: f"freeze {words.type} {one}", words)
+            return f.convert("trunc", types.vector(types.scalar(kind), lanes), defined)
+    return emit(f, value, lanes, leaves)
 
 
 def _store_together(f: Function, value: Value, address: Value, valid: int) -> None:
