@@ -1,0 +1,1 @@
+"""Packing: offsets for buffers whose lifetimes are given."""
