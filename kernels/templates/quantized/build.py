@@ -13,7 +13,8 @@ from kernels.kernel import Kernel, entry
 from kernels.llvm.function import Function, Number, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
-from kernels.templates.convolution.places import operands_at, output_at, unravel, variables_at
+from kernels.templates.convolution.places import operands_at, output_at, variables_at
+from kernels.templates.grid import unravel
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.epilogue import Epilogue
 from kernels.templates.grid import Group, balanced, each_piece, pieces
@@ -254,6 +255,8 @@ class _Builder:
             )
             x = f.at(x, f.add(f.mul(plane, geometry.strides[0] * layout.plane_stride), -back), "i8")
         weights = f.at(pointers[WEIGHTS], f.mul(group, self.packing.group_bytes), "i8")
+        if self.problem.weights_per_image:
+            weights = f.at(weights, f.mul(image, self.packing.elements), "i8")
         outer = (image, plane, group)
 
         def tiles(wide: Group, vector: Value) -> None:

@@ -16,7 +16,7 @@ from math import prod
 
 from kernels.dtype import DType
 from kernels.templates.quantized.problem import InvalidQuantized, limits
-from kernels.tensor.expression import Binary, Buffer, Cast, Expression, Index, Number, Unary, Variable, clip, index
+from kernels.tensor.expression import Binary, Buffer, Cast, Expression, Index, Unary, Variable, clip, index
 from kernels.tensor.program import Program, Stage
 
 _SATURATED = (DType.U8, DType.I8, DType.U16, DType.I16)

@@ -53,7 +53,8 @@ class TilePacking:
     def has_zeros(self) -> bool:
         """Whether sums must be corrected by the weights' zero points. int16 have room for them."""
         shift = shift_of_b(self.arithmetic, self.problem.weights_dtype)
-        return self.arithmetic != "pairs" and any(zero + shift for zero in self.problem.weights_zero)
+        zeros = self.problem.weights_zero
+        return self.arithmetic != "pairs" and (zeros is None or any(zero + shift for zero in zeros))
 
     @property
     def heads(self) -> int:
@@ -98,6 +99,7 @@ class TilePacking:
         groups, width, depth = geometry.groups, geometry.width, geometry.depth
         given = np.ascontiguousarray(array).reshape(groups, width, depth, *geometry.kernel).astype(np.int64)
         shift = shift_of_b(self.arithmetic, self.problem.weights_dtype)
+        assert self.problem.weights_zero is not None, "checked at construction: these weights are constant"
         zeros = np.broadcast_to(np.array(self.problem.weights_zero, np.int64), groups * width).reshape(groups, width)
         held, zeros = given + shift, zeros + shift
         if not self.has_zeros:

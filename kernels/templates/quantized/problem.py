@@ -38,7 +38,9 @@ class QuantizedConvolution:
     x_dtype: DType = DType.U8
     weights_dtype: DType = DType.I8
     x_zero: int | None = 0  # None: the operand "x_zero" of one element
-    weights_zero: tuple[int, ...] = (0,)  # one, or one per output channel
+    weights_zero: tuple[int, ...] | None = (0,)  # one, or one per output channel; None: see `constant_weights`
+    constant_weights: bool = True  # else the operand "weights" is what a kernel of `repack` makes of them
+    weights_per_image: bool = False  # whether each image of the batch has weights of its own; not for constant ones
 
     def __post_init__(self) -> None:
         geometry = self.geometry
@@ -51,14 +53,16 @@ class QuantizedConvolution:
         for layout in (geometry.input, geometry.output):
             if layout.order == "NCHWc":
                 raise InvalidQuantized("bytes are stored in the order NHWC or NCHW, not in blocks of channels.")
-        if len(self.weights_zero) not in (1, geometry.output.channels):
+        if self.constant_weights and (self.weights_zero is None or self.weights_per_image):
+            raise InvalidQuantized("constant weights have constant zero points, and are the same for all images.")
+        zeros = self.weights_zero or (limits(self.weights_dtype)[0],)
+        if len(zeros) not in (1, geometry.output.channels):
             raise InvalidQuantized(
-                f"{len(self.weights_zero)} zero points for {geometry.output.channels} output channels: "
-                f"give one, or one for each."
+                f"{len(zeros)} zero points for {geometry.output.channels} output channels: give one, or one for each."
             )
-        for dtype, zeros in ((self.x_dtype, (self.x_zero or 0,)), (self.weights_dtype, self.weights_zero)):
+        for dtype, given in ((self.x_dtype, (self.x_zero or 0,)), (self.weights_dtype, zeros)):
             low, high = limits(dtype)
-            if not all(low <= zero <= high for zero in zeros):
+            if not all(low <= zero <= high for zero in given):
                 raise InvalidQuantized(f"a zero point of {dtype.value} lies from {low} to {high}.")
         if geometry.epilogue == Epilogue():
             object.__setattr__(self, "geometry", replace(geometry, epilogue=Epilogue(ACCUMULATED_INTEGER[()])))
@@ -75,12 +79,22 @@ class QuantizedConvolution:
         """An operand stored exactly as the output is, for an epilogue."""
         return self.geometry.here(self.geometry.output.buffer(name, dtype))
 
+    @property
+    def weight_sets(self) -> int:
+        """How many sets of weights there are."""
+        return self.geometry.input.batch if self.weights_per_image else 1
+
+    def _weights(self, packing: Packing) -> Operand:
+        if self.constant_weights:
+            return Operand(WEIGHTS, "constant", DType.I8, packing.elements, packing)
+        return Operand(WEIGHTS, "input", DType.I8, self.weight_sets * packing.elements)
+
     def operands(self, packing: Packing) -> tuple[Operand, ...]:
         """The table of arguments: input, packed weights, the input's zero point if asked for, epilogue, output."""
         geometry = self.geometry
         return (
             Operand(INPUT, "input", self.x_dtype, geometry.input.elements),
-            Operand(WEIGHTS, "constant", DType.I8, packing.elements, packing),
+            self._weights(packing),
             *((Operand(X_ZERO, "input", self.x_dtype, 1),) if self.x_zero is None else ()),
             *epilogue_operands(geometry.epilogue),
             Operand(OUTPUT, "output", geometry.epilogue.dtype, geometry.output.elements),

@@ -82,8 +82,22 @@ def _value(f: Function, value: Expression, lanes: int, leaves: SeveralLeaves) ->
 
 
 def _store_together(f: Function, value: Value, address: Value, valid: int) -> None:
+    """The first lanes of a vector: words by a mask, smaller elements in pieces of powers of two.
+
+    Only AVX-512 has masks for those, and LLVM 22 stores four bytes where one lane of a truncated vector is asked for.
+    """
     lanes = types.lanes(value.type)
     if valid == lanes:
         f.store(value, address)
-    else:
+        return
+    if types.bits(value.type) >= 32:
         f.masked_store(value, address, f.first_lanes(valid, lanes))
+        return
+    start, size = 0, lanes // 2
+    while start < valid:
+        if start + size <= valid:
+            part = f.shuffle(value, value, range(start, start + size)) if size > 1 else f.extract(value, start)
+            f.store(part, f.at(address, start, types.element(value.type)))
+            start += size
+        else:
+            size //= 2
