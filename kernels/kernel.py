@@ -4,9 +4,9 @@ Every kernel has one form of entry, so that a scheduler, a worker pool and a bun
 
     void entry(ptr arguments, i64 block, ptr scratch)
 
-`arguments` is a table of pointers, one per operand in order; `block` selects one of `blocks` independent pieces, which
-may run in any order and on any worker; operands start at multiples of their element's size; `scratch` is memory of `scratch_bytes` that belongs to the worker (64-byte
-aligned, contents undefined), or null when that is zero.
+`arguments` is a table of pointers, one per operand in order; an operand starts at a multiple of its element's size.
+`block` selects one of `blocks` independent pieces, which may run in any order and on any worker. `scratch` is memory of
+`scratch_bytes` that belongs to the worker (64-byte aligned, contents undefined), or null when that is zero.
 """
 
 from __future__ import annotations

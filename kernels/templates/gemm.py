@@ -360,7 +360,6 @@ class _Builder:
             gemm.row,
             gemm.column,
             prefix=self.name,
-            b_aligned=self.candidate.b == "packed",
         )
         a_kind, c_kind = types.scalar(_DTYPES[gemm.arithmetic][0]), types.scalar(self.epilogue.dtype)
         a_at = f.at(a, f.add(f.mul(row, gemm.place_a.row), begin * gemm.place_a.column), a_kind)

@@ -19,7 +19,7 @@ from kernels.llvm.function import Function, Number, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates.convolution.layout import Triple
-from kernels.templates.convolution.places import operands_at, output_at, unravel, variables_at
+from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution, epilogue_operands
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.windows import (
@@ -34,6 +34,7 @@ from kernels.templates.convolution.windows import (
     vectors_of,
 )
 from kernels.templates.epilogue import TileLeaves
+from kernels.templates.grid import unravel
 
 _BLOCK_READS = 100_000  # vectors that a block reads: about 50 microseconds
 _MOST_COLUMNS = 8  # of a tile

@@ -20,11 +20,12 @@ from kernels.llvm.function import Function, Number, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates.convolution.layout import Layout
-from kernels.templates.convolution.places import operands_at, output_at, unravel, variables_at
+from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution, epilogue_operands
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.windows import side_by_side, vector_at, vectors_of
 from kernels.templates.epilogue import Epilogue, TileLeaves
+from kernels.templates.grid import unravel
 
 Coordinates = Literal["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners"]
 Rounding = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]

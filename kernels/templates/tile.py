@@ -81,7 +81,6 @@ def write_tile(
     column: Variable,
     *,
     prefix: str,
-    b_aligned: bool = False,
 ) -> str:
     """Write the function of a tile, once, and return its name: f(A, B, C, [depth,] operands of the epilogue...)."""
     name = f"{prefix}_{tile.name}"
@@ -101,7 +100,7 @@ def write_tile(
     lanes = module.target.lanes()
     accumulator = types.vector("i32" if tile.arithmetic == "u8s8" else "float", lanes)
     sums = _initial(f, tile, accumulator, lanes)
-    sums = _accumulate(f, tile, sums, accumulator, b_aligned)
+    sums = _accumulate(f, tile, sums, accumulator)
     pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in operands}
     _store(f, tile, epilogue, sums, TileLeaves(f, pointers, column, lanes), row, lanes)
     f.finish()
@@ -125,7 +124,7 @@ def _initial(f: Function, tile: Tile, kind: str, lanes: int) -> list[Value]:
     return found
 
 
-def _accumulate(f: Function, tile: Tile, sums: list[Value], kind: str, b_aligned: bool) -> list[Value]:
+def _accumulate(f: Function, tile: Tile, sums: list[Value], kind: str) -> list[Value]:
     """Run over the depth: whole turns of UNROLL groups, then what is left, then a group that is not whole."""
     group = GROUP[tile.arithmetic]
     a, b = f.parameter("a"), f.parameter("b")
@@ -133,7 +132,7 @@ def _accumulate(f: Function, tile: Tile, sums: list[Value], kind: str, b_aligned
 
     def turn(a_at: Value, b_at: Value, sums: list[Value], steps: int) -> list[Value]:
         for step in range(steps):
-            sums = _step(f, tile, a_at, b_at, step, sums, kind, b_aligned)
+            sums = _step(f, tile, a_at, b_at, step, sums, kind)
         return sums
 
     def body(k: Value, carried: tuple[Value, ...], steps: int = UNROLL) -> Sequence[Value]:
@@ -152,7 +151,7 @@ def _accumulate(f: Function, tile: Tile, sums: list[Value], kind: str, b_aligned
     a_at, b_at = f.at(a, whole * tile.a_depth * group, source), f.at(b, whole * tile.b_depth, "i32")
     sums = turn(a_at, b_at, sums, groups - whole)
     if rest:
-        sums = _step(f, tile, a_at, b_at, groups - whole, sums, kind, b_aligned, present=rest)
+        sums = _step(f, tile, a_at, b_at, groups - whole, sums, kind, present=rest)
     return sums
 
 
@@ -164,7 +163,6 @@ def _step(
     step: int,
     sums: list[Value],
     kind: str,
-    b_aligned: bool,
     present: int | None = None,
 ) -> list[Value]:
     """One group of the depth: all vectors of B, each row's element of A broadcast, rows x columns products."""
@@ -176,7 +174,7 @@ def _step(
         if tile.b_valid and column == tile.columns - 1:
             vectors.append(f.masked_load(words, address, f.first_lanes(tile.b_valid, lanes)))
         else:
-            vectors.append(f.load(words, address, align=4 * lanes if b_aligned else 4))
+            vectors.append(f.load(words, address))
         if tile.prefetch:
             f.prefetch(f.at(address, tile.prefetch, "i32"), locality=2)
     right = joined(vectors)

@@ -208,7 +208,7 @@ class _Builder:
         )
         name = write_tile(
             self.module, tile, Epilogue(), Variable("row", one.queries), Variable("column", one.keys),
-            prefix=f"{self.name}_s", b_aligned=True,
+            prefix=f"{self.name}_s",
         )  # fmt: skip
         if one.causal or one.with_lengths:
             last: Number = f.binary("udiv", f.add(bound, self.panel - 1), f.integer(self.panel))

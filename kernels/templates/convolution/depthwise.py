@@ -19,7 +19,7 @@ from kernels.llvm import types
 from kernels.llvm.function import Function, Number, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
-from kernels.templates.convolution.places import operands_at, output_at, unravel, variables_at
+from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.windows import (
@@ -34,6 +34,7 @@ from kernels.templates.convolution.windows import (
     vectors_of,
 )
 from kernels.templates.epilogue import TileLeaves
+from kernels.templates.grid import unravel
 
 _BLOCK_FLOPS = 4_000_000  # about 50 to 100 microseconds
 
@@ -284,7 +285,7 @@ class _Builder:
         return body
 
     def _weight(self, f: Function, weights: Value, tap: int) -> Value:
-        return f.load(self.kind, f.at(weights, tap * self.lanes), align=4 * self.lanes)
+        return f.load(self.kind, f.at(weights, tap * self.lanes))
 
     def _inputs(self, f: Function, across: Columns, valid: int, x: Value) -> Iterator[tuple[Value, int, int]]:
         """The inputs of one row from left to right, each with the columns and taps that see it."""

@@ -16,13 +16,13 @@ from kernels.llvm.function import Function, Number, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates.convolution.layout import Layout
-from kernels.templates.convolution.places import operands_at, output_at, unravel, variables_at
+from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.planar import write_planar
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.stage import window, write_stage
 from kernels.templates.convolution.steps import RUN, DirectPacking, chunks, merged_groups, vector_groups
 from kernels.templates.convolution.tile import Tile, write_tile
-from kernels.templates.grid import Group, balanced, each_piece, pieces
+from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.tensor.expression import Load
 
 _LINE = 64  # bytes

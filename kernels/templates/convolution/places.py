@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.templates.convolution.problem import OUTPUT, Convolution
 from kernels.templates.epilogue import origins
 from kernels.tensor.expression import Variable
-
-
-def unravel(f: Function, number: Value, dims: Sequence[int]) -> tuple[Value, ...]:
-    """The indices of a number in row-major order."""
-    found: list[Value] = []
-    for size in reversed(dims[1:]):
-        if size == 1:
-            found.append(f.integer(0))
-            continue
-        quotient = f.binary("udiv", number, f.integer(size))
-        found.append(f.sub(number, f.mul(quotient, size)))
-        number = quotient
-    found.append(f.integer(0) if dims[0] == 1 else number)
-    return tuple(reversed(found))
 
 
 def variables_at(

@@ -125,7 +125,7 @@ def _accumulate(
             vectors = []
             for vector in range(tile.vectors):
                 address = f.at(weights_at, number * width + vector * lanes)
-                vectors.append(f.load(kind, address, align=4 * lanes))
+                vectors.append(f.load(kind, address))
             right = joined(vectors)
             for place, pixel in enumerate(pixels):
                 left = f.splat(f.load("float", f.at(at, pixel + step)), lanes)

@@ -17,7 +17,7 @@ from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
-from kernels.templates.convolution.places import operands_at, output_at, unravel, variables_at
+from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.steps import vector_groups
 from kernels.templates.convolution.store import store_pixels
@@ -25,7 +25,7 @@ from kernels.templates.convolution.toom_cook import Filtering, Matrix
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_weights import F4, WinogradPacking
 from kernels.templates.epilogue import Epilogue, TileLeaves
-from kernels.templates.grid import Group, balanced, each_piece, pieces
+from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.tile import Tile, most_accumulators, write_tile
 from kernels.tensor.expression import Variable
 
@@ -287,9 +287,7 @@ class _Builder:
                         some.size, group.size, depth, self.depth_row, 1, group.size * self.lanes, self.width_row,
                         self.lanes,
                     )  # fmt: skip
-                    function = write_tile(
-                        self.module, tile, Epilogue(), _TILE, _COLUMN, prefix=self.name, b_aligned=True
-                    )
+                    function = write_tile(self.module, tile, Epilogue(), _TILE, _COLUMN, prefix=self.name)
                     f.call(
                         function, f.at(a, f.mul(row, self.depth_row)), b_at, f.at(c_at, f.mul(row, self.width_row))
                     )  # fmt: skip
