@@ -14,10 +14,9 @@ from kernels.llvm.function import Function, Number, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
-from kernels.templates.grid import unravel
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.epilogue import Epilogue
-from kernels.templates.grid import Group, balanced, each_piece, pieces
+from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.quantized.arithmetic import (
     PER_WORD,
     Arithmetic,

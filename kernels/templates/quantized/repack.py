@@ -10,8 +10,8 @@ from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
-from kernels.templates.grid import unravel
 from kernels.templates.convolution.problem import WEIGHTS
+from kernels.templates.grid import unravel
 from kernels.templates.quantized.arithmetic import PER_WORD, shift_of_b
 from kernels.templates.quantized.packing import TilePacking, run_elements, runs
 from kernels.templates.quantized.problem import WEIGHTS_ZERO

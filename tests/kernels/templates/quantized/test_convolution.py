@@ -10,6 +10,7 @@ from kernels.dtype import DType
 from kernels.target import Target, host, x86_64_v3
 from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, output_size
+from kernels.templates.quantized import depthwise
 from kernels.templates.quantized.build import build, candidates
 from kernels.templates.quantized.problem import QuantizedConvolution, limits
 from tests.kernels.templates.quantized.oracle import accumulated, byte_images, run
@@ -19,7 +20,7 @@ ORDERS: tuple[Order, ...] = ("NHWC", "NCHW")
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> QuantizedConvolution:
+def problems(draw: st.DrawFn, depthwise: bool = False) -> QuantizedConvolution:
     rank = draw(st.sampled_from((1, 2, 2, 2, 3)))
 
     def some(low: int, high: int, otherwise: int) -> tuple[int, int, int]:
@@ -28,6 +29,8 @@ def problems(draw: st.DrawFn) -> QuantizedConvolution:
 
     groups = draw(st.sampled_from((1, 1, 1, 2, 3, 4)))
     depth, width = draw(st.integers(1, 20)), draw(st.integers(1, 60 // groups))
+    if depthwise:
+        groups, depth, width = draw(st.integers(1, 40)), 1, 1
     kernel, strides, dilations = some(1, 4, 1), some(1, 3, 1), some(1, 2, 1)
     before, after = some(0, 3, 0), some(0, 3, 0)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
@@ -58,3 +61,14 @@ def test_any_convolution_is_exact(problem: QuantizedConvolution, number: int, ta
     found = candidates(problem, target)
     kernel = build(problem, found[number % len(found)], target)
     np.testing.assert_array_equal(run(problem, kernel, x, weights), accumulated(problem, x, weights))
+
+
+@given(problems(depthwise=True), st.integers(0, 99), st.sampled_from(TARGETS))
+@settings(deadline=None, max_examples=40)
+def test_any_depthwise_convolution_is_exact(problem: QuantizedConvolution, number: int, target: Target) -> None:
+    x, weights = byte_images(problem, number)
+    found = depthwise.candidates(problem, target)
+    assert found or problem.geometry.groups == 1
+    for candidate in found[number % max(1, len(found)) :][:1]:
+        kernel = depthwise.build(problem, candidate, target)
+        np.testing.assert_array_equal(run(problem, kernel, x, weights), accumulated(problem, x, weights))
