@@ -1,8 +1,8 @@
 """Which elementwise nodes are computed together, and behind which anchor.
 
 An anchor is an operator with a template: a product, a softmax, a normalisation, a reduction. An elementwise node
-belongs to the *root* that all readers of its result belong to, as long as dims stay the same; a node whose result is read
-by different roots, by other operators, or by the caller is a root itself. What belongs to one root is one expression.
+belongs to the *root* that all readers of its result belong to, as long as dims stay the same; a node whose result is
+read by different roots, by other operators, or by the caller is a root itself. One root is one expression.
 """
 
 from __future__ import annotations

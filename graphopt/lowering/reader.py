@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,11 @@ class Reader:
         tree: Tree,
         places: Callable[[ir.Value], View],
         constant: Constant,
-        accumulated: Mapping[ir.Value, Expression],
+        accumulated: dict[ir.Value, Expression],
         arrange: Reshape = lambda view: view,
     ) -> None:
         self._tree, self._places, self._constant = tree, places, constant
-        self._accumulated = accumulated
+        self.accumulated = accumulated  # what the anchor's result is worth
         self._arrange = arrange
         self._known: dict[tuple[ir.Value, tuple[Index, ...]], Expression] = {}
         self.buffers: dict[str, str] = {}  # by the operand's name
@@ -43,8 +43,8 @@ class Reader:
         return self._known[key]
 
     def _value(self, value: ir.Value, at: tuple[Index, ...]) -> Expression:
-        if value in self._accumulated:
-            return self._accumulated[value]
+        if value in self.accumulated:
+            return self.accumulated[value]
         array = self._constant(value)
         if array is not None and array.size == 1:
             number = number_of(array, dtype_of(ir.DataType.from_numpy(array.dtype)))

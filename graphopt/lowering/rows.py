@@ -1,0 +1,123 @@
+"""Softmax, normalisations and reductions: operators on rows, with the elementwise nodes behind them as epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from graphopt.lowering.elementwise import NotLowered
+from graphopt.lowering.fusion import Tree
+from graphopt.lowering.reader import Reader
+from graphopt.lowering.scope import Scope
+from kernels.templates import normalization, reduction, softmax
+from kernels.templates.elementwise import Output
+from kernels.templates.normalization import NORMALIZED, Normalization
+from kernels.templates.reduction import Op, Reduction
+from kernels.templates.softmax import SOFTMAX, Softmax
+from kernels.tensor.expression import Expression, Index, Variable, index
+
+_REDUCTIONS: Mapping[str, Op] = {
+    "ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod",
+    "ReduceL1": "l1", "ReduceL2": "l2", "ReduceSumSquare": "sum_square", "ReduceLogSumExp": "log_sum_exp",
+}  # fmt: skip
+
+
+def lower_rows(scope: Scope, tree: Tree) -> None:
+    """The region of an operator on rows and its epilogue."""
+    node = tree.anchor
+    assert node is not None, "the tree of rows has one"
+    if node.op_type in _REDUCTIONS:
+        _reduction(scope, tree, node)
+        return
+    shape = scope.shape(node.outputs[0])
+    variables = tuple(Variable(f"d{number}", size) for number, size in enumerate(shape))
+    axis = _number(node, "axis", -1) % max(len(shape), 1)
+    normalizes = node.op_type in ("LayerNormalization", "RMSNormalization")
+    # A normalisation is over all dims from the axis on; so was softmax before opset 13.
+    spans = normalizes or (scope.facts.opset(node) < 13 and node.op_type in ("Softmax", "LogSoftmax"))
+    if spans and not normalizes and "axis" not in node.attributes:
+        axis = 1 % max(len(shape), 1)
+    columns = tuple(range(axis, len(shape))) if spans else (axis,)
+    if any(output.uses() or output.is_graph_output() for output in node.outputs[1:]):
+        raise NotLowered(f"{node.op_type} '{node.name}' gives its statistics, which has no kernel yet.")
+    at = tuple(index(variable) for variable in variables)
+    reader = Reader(tree, scope.place, scope.constant, {})
+    x = reader.load(scope.place(_input(node, 0)), at)
+    kept = tuple(variable for number, variable in enumerate(variables) if number not in columns)
+    reduced = tuple(variables[number] for number in columns)
+    result: Expression = SOFTMAX[()]
+    if normalizes:
+        result = NORMALIZED[()]
+        for position, op in ((1, "mul"), (2, "add")):
+            if position < len(node.inputs) and node.inputs[position] is not None:
+                other = reader.value(_input(node, position), at)
+                result = result * other if op == "mul" else result + other
+    output = _output(scope, tree, reader, result, at, at)
+    if normalizes:
+        center = "mean" if node.op_type == "LayerNormalization" else "none"
+        epsilon = float(node.attributes["epsilon"].value) if "epsilon" in node.attributes else 1e-5
+        problem = Normalization(kept, reduced, x, (output,), epsilon, center)  # type: ignore[arg-type]
+        choice = normalization.candidates(problem, scope.target)[0]
+        kernel = normalization.build(problem, choice, scope.target, scope.name("normalization"))
+    else:
+        rows = Softmax(kept, reduced, x, (output,), node.op_type == "LogSoftmax")
+        kernel = softmax.build(rows, softmax.candidates(rows, scope.target)[0], scope.target, scope.name("softmax"))
+    scope.add(kernel, {**reader.buffers, "y": scope.place(tree.root.outputs[0]).buffer}, (node, *tree.nodes))
+
+
+def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:
+    source = scope.place(_input(node, 0))
+    rank = len(source.shape)
+    axes = _axes(scope, node, rank)
+    variables = tuple(Variable(f"d{number}", size) for number, size in enumerate(source.shape))
+    kept = tuple(variable for number, variable in enumerate(variables) if number not in axes)
+    reduced = tuple(variables[number] for number in sorted(axes))
+    keeps = _number(node, "keepdims", 1)
+    places = [Index(()) if number in axes else index(variable) for number, variable in enumerate(variables)]
+    at = tuple(place for number, place in enumerate(places) if keeps or number not in axes)
+    reader = Reader(tree, scope.place, scope.constant, {})
+    x = reader.load(source, tuple(index(variable) for variable in variables))
+    op = _REDUCTIONS[node.op_type]
+    output = _output(scope, tree, reader, reduction.reduced(op, x.dtype)[()], at, at)
+    problem = Reduction(kept, reduced, op, x, (output,))
+    kernel = reduction.build(
+        problem, reduction.candidates(problem, scope.target)[0], scope.target, scope.name("reduction")
+    )
+    scope.add(kernel, {**reader.buffers, "y": scope.place(tree.root.outputs[0]).buffer}, (node, *tree.nodes))
+
+
+def _output(
+    scope: Scope, tree: Tree, reader: Reader, result: Expression, at: tuple[Index, ...], places: Sequence[Index]
+) -> Output:
+    """What is stored of a row's result: the root's value, at its place."""
+    assert tree.anchor is not None
+    reader.accumulated[tree.anchor.outputs[0]] = result
+    value = result if tree.root is tree.anchor else reader.node(tree.root, at)
+    view = scope.result(tree.root.outputs[0])
+    return Output(view.operand("y"), value, tuple(places))
+
+
+def _axes(scope: Scope, node: ir.Node, rank: int) -> set[int]:
+    """Reduced dims: an input since opset 13 or 18, an attribute before; none given: all, unless the node says none."""
+    given: tuple[int, ...] | None = None
+    if len(node.inputs) > 1 and node.inputs[1] is not None:
+        given = scope.facts.ints(node.inputs[1])
+        if given is None:
+            raise NotLowered(f"{node.op_type} '{node.name}' has axes that are known only when it runs.")
+    elif "axes" in node.attributes:
+        given = tuple(int(one) for one in node.attributes["axes"].as_ints())
+    if not given:
+        return set() if _number(node, "noop_with_empty_axes", 0) else set(range(rank))
+    return {axis % rank for axis in given}
+
+
+def _number(node: ir.Node, name: str, otherwise: int) -> int:
+    attribute = node.attributes.get(name)
+    return otherwise if attribute is None else int(attribute.value)
+
+
+def _input(node: ir.Node, position: int) -> ir.Value:
+    found = node.inputs[position]
+    assert found is not None, "the operator asks for it"
+    return found

@@ -1,0 +1,87 @@
+"""Graphs as regions: what is computed together, and that it is right."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from graphopt.lowering.elementwise import NotLowered
+from graphopt.lowering.lower import lower
+from kernels.target import host, x86_64_v3
+from tests import support
+from tests.lowering.running import compare
+
+
+def _weight(*shape: int) -> np.ndarray:
+    return np.random.default_rng([7, *shape]).standard_normal(shape).astype(np.float32)
+
+
+def test_a_layer_is_one_region() -> None:
+    proto = support.model(
+        """g (float[5,16] x, float[5,8] r) => (float[5,8] y) {
+            p = MatMul(x, w) q = Add(p, b) s = Relu(q) y = Add(s, r)
+        }""",
+        18, w=_weight(16, 8), b=_weight(8),
+    )  # fmt: skip
+    lowered = compare(proto)
+    assert len(lowered.regions) == 1 and not lowered.temporaries
+    compare(proto, target=x86_64_v3())
+
+
+def test_a_gate_that_is_read_twice_stays_in_its_region() -> None:
+    proto = support.model(
+        "g (float[3,4,16] x) => (float[3,4,8] y) { p = MatMul(x, w) s = Sigmoid(p) y = Mul(p, s) }",
+        18,
+        w=_weight(16, 8),
+    )
+    assert len(compare(proto).regions) == 1
+
+
+def test_of_two_products_that_are_added_the_later_one_adds() -> None:
+    proto = support.model(
+        "g (float[5,16] x) => (float[5,8] y) { p = MatMul(x, w) q = MatMul(x, v) a = Tanh(p) y = Mul(a, q) }",
+        18, w=_weight(16, 8), v=_weight(16, 8),
+    )  # fmt: skip
+    assert [len(region.nodes) for region in compare(proto).regions] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[5,6] x) => (float[5,6] y) { a = Exp(x) b = Mul(a, x) c = Clip(b, l, h) y = Erf(c) }",
+        "g (float[2,1,3] x, float[4,1] z) => (float[2,4,3] y) { y = Sub(x, z) }",
+        "g (float[5,6] x) => (float[5,6] y) { a = Softmax(x) y = Mul(a, h) }",
+        "g (float[5,6,3] x) => (float[5,6,3] y) { y = Softmax<axis = 1>(x) }",
+        "g (float[5,6] x) => (float[5,6] y) { y = LogSoftmax<axis = 0>(x) }",
+        "g (float[5,6] x) => (float[5,6] y) { n = LayerNormalization(x, s, v) y = Relu(n) }",
+        "g (float[5,6] x) => (float[5,1] y) { a = ReduceMean(x, axes) y = Sqrt(a) }",
+        "g (float[5,6] x) => (float[5] y) { y = ReduceMax<keepdims = 0>(x, axes) }",
+        "g (float[5,6] x) => (float[30] y) { t = Transpose(x) y = Reshape(t, flat) }",
+        "g (float[5,6] x) => (float[6,5] y) { y = Transpose(x) }",
+        "g (float[5,6] x) => (float[5,6] y) { y = Identity(x) }",
+        "g (float[5,6] x) => (float[2,6] y) { a = Slice(x, one, three, zero) y = Neg(a) }",
+        "g (float[5,6] x, bool[5,6] c) => (float[5,6] y) { a = Neg(x) y = Where(c, a, x) }",
+        "g (float[5,6] x) => (int64[5,6] y) { a = Cast<to = 7>(x) y = Mod(a, two) }",
+        "g (float[2,5,6] x, float[2,6,4] z) => (float[2,5,4] y) { y = MatMul(x, z) }",
+        "g (float[2,3,5,6] x) => (float[2,3,5,5] y) { t = Transpose<perm = [0, 1, 3, 2]>(x) y = MatMul(x, t) }",
+        "g (float[5,6] x) => (float[6,3] y) { y = Gemm<transA = 1, transB = 1, alpha = 0.5, beta = 2.0>(x, g5, g3) }",
+        "g (float[2,5,6] x, float[1,5,4] z) => (float[2,5,4] y) { p = MatMul(x, m) y = Add(p, z) }",
+    ],
+)
+def test_single_operators_and_small_chains(text: str) -> None:
+    proto = support.model(
+        text, 18, l=np.float32(-1), h=np.float32(2), s=_weight(6), v=_weight(6), axes=np.array([1]), flat=np.array([30]),
+        one=np.array([1]), three=np.array([3]), zero=np.array([0]), two=np.array(3), g5=_weight(3, 5),
+        g3=_weight(6, 3), m=_weight(6, 4),
+    )  # fmt: skip
+    compare(proto)
+
+
+def test_what_has_no_kernel_is_named() -> None:
+    proto = support.model("g (float[5,6] x) => (int64[2,n] y) { y = NonZero(x) }", 18)
+    with pytest.raises(NotLowered, match="NonZero 'y' has no kernel yet"):
+        lower(ir.from_proto(proto), host())
+    free = support.model("g (float[n,6] x) => (float[n,6] y) { y = Relu(x) }", 18)
+    with pytest.raises(NotLowered, match=r"the dims of 'x' are not all numbers; fix them with --dim or --shape"):
+        lower(ir.from_proto(free), host())
