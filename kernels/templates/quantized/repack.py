@@ -106,7 +106,9 @@ class _Builder:
     ) -> None:
         """All words of one vector of output channels; vectors of a tile lie `width` words apart."""
         packing = self.packing
-        zeros = self._zeros(f, zero_at, first, valid)
+        zeros = self._zeros(f, zero_at, first)
+        if valid < self.lanes:
+            zeros = f.select(f.first_lanes(valid, self.lanes), zeros, f.number(self.words, 0))
         planes, rows, columns = runs(self.problem)
         per, whole = PER_WORD[packing.arithmetic], run_elements(self.problem)
         words = f.at(aim, packing.heads * width, "i32")
@@ -167,8 +169,8 @@ class _Builder:
         wide = f.convert("sext" if self.signed else "zext", self.words, found)
         return f.add(wide, f.number(self.words, shift_of_b(self.packing.arithmetic, self.problem.weights_dtype)))
 
-    def _zeros(self, f: Function, zero_at: Value | None, first: Value, valid: int) -> Value:
-        """The shifted zero points, as int32; of lanes that are no channels too, where they do not matter."""
+    def _zeros(self, f: Function, zero_at: Value | None, first: Value) -> Value:
+        """The shifted zero points as int32; lanes that are no channels hold any number."""
         shift = shift_of_b(self.packing.arithmetic, self.problem.weights_dtype)
         zeros = self.problem.weights_zero
         if zeros is None:

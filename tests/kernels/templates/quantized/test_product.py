@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime as ort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
@@ -18,6 +17,7 @@ from kernels.templates.quantized.problem import limits
 from kernels.templates.quantized.product import QuantizedProduct, build, candidates, repacking
 from kernels.tensor.expression import Buffer, Number
 from tests.kernels.guard import run_guarded
+from tests.kernels.templates.quantized.runtime import outputs
 
 TARGETS = (host(), x86_64_v3()) if host().is_x86 else (host(),)
 sizes = st.one_of(st.integers(1, 6), st.integers(7, 90))
@@ -74,21 +74,7 @@ def test_any_product_is_exact(data: st.DataObject) -> None:
     np.testing.assert_array_equal(got, exact)
 
 
-def _runtime(nodes: list[object], feeds: dict[str, Array], result: int) -> Array:
-    """One output "y" of ONNX Runtime without optimizations; all inputs are fed."""
-    given = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(one.dtype), one.shape)
-        for name, one in feeds.items()
-    ]
-    graph = helper.make_graph(nodes, "g", given, [helper.make_tensor_value_info("y", result, None)])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    found: Array = ort.InferenceSession(made.SerializeToString(), options).run(None, feeds)[0]
-    return found
-
-
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=40)
 @given(sizes, sizes, sizes, st.sampled_from((DType.U8, DType.I8)), st.integers(0, 200), st.integers(0, 99),
        st.sampled_from(TARGETS))  # fmt: skip
 def test_matmul_integer(
@@ -97,12 +83,12 @@ def test_matmul_integer(
     b_zero = 7 if b_dtype is DType.I8 else 130
     a, b = _bytes(DType.U8, number, rows, depth), _bytes(b_dtype, number, depth, columns)
     feeds = {"a": a, "b": b, "az": np.array(zero, np.uint8), "bz": np.array(b_zero, b_dtype.numpy)}
-    expected = _runtime([helper.make_node("MatMulInteger", ["a", "b", "az", "bz"], ["y"])], feeds, TensorProto.INT32)
+    expected = outputs([helper.make_node("MatMulInteger", ["a", "b", "az", "bz"], ["y"])], feeds, TensorProto.INT32)
     product = QuantizedProduct(rows, columns, depth, b_dtype=b_dtype, a_zero=zero, b_zero=(b_zero,))
     np.testing.assert_array_equal(_run(product, target, number, a, b)[0], expected)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=40)
 @given(sizes, sizes, sizes, st.integers(0, 255), st.integers(0, 255), st.integers(0, 99), st.sampled_from(TARGETS))
 def test_qlinear_matmul(
     rows: int, columns: int, depth: int, zero: int, y_zero: int, number: int, target: Target
@@ -115,10 +101,18 @@ def test_qlinear_matmul(
         "a": a, "as": scales[0], "az": np.array(zero, np.uint8), "b": b, "bs": scales[1],
         "bz": np.zeros(columns, np.int8), "ys": np.array(y_scale), "yz": np.array(y_zero, np.uint8),
     }  # fmt: skip
-    expected = _runtime([helper.make_node("QLinearMatMul", list(feeds), ["y"])], feeds, TensorProto.UINT8)
+    expected = outputs([helper.make_node("QLinearMatMul", list(feeds), ["y"])], feeds, TensorProto.UINT8)
     product = QuantizedProduct(rows, columns, depth, a_zero=zero)
     multiplier = Buffer("multiplier", DType.F32, (columns,))[product.column]
     value = requantize(ACCUMULATED_INTEGER[()], multiplier, Number(y_zero, DType.U8), DType.U8)
     fused = QuantizedProduct(rows, columns, depth, a_zero=zero, epilogue=Epilogue(value))
     factors = scales[0] * scales[1] / y_scale  # in float32 and in this order, as ONNX Runtime has it
     np.testing.assert_array_equal(_run(fused, target, number, a, b, multiplier=factors)[0], expected)
+
+
+def test_sums_wrap_around_as_int32_does() -> None:
+    depth = 70_000  # 70,000 * 255 * 127 is more than 2**31
+    a, b = np.full((1, depth), 255, np.uint8), np.full((depth, 1), 127, np.int8)
+    for target in TARGETS:
+        got = _run(QuantizedProduct(1, 1, depth), target, 0, a, b)
+        assert got.item() == np.int64(depth * 255 * 127).astype(np.int32)
