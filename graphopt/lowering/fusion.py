@@ -25,7 +25,7 @@ Shape = Callable[[ir.Value], tuple[int, ...]]
 class Tree:
     """A root, the elementwise nodes that belong to it, and the anchor whose result they work on, if any."""
 
-    root: ir.Node
+    root: ir.Node | None  # None: no node of the graph, a copy that lowering needs
     nodes: frozenset[ir.Node]
     anchor: ir.Node | None
 
@@ -33,6 +33,12 @@ class Tree:
         """Whether the value is computed inside this tree and nowhere else."""
         producer = value.producer()
         return producer is not None and (producer in self.nodes or producer is self.anchor)
+
+
+def root_of(tree: Tree) -> ir.Node:
+    """The root of a tree of the graph."""
+    assert tree.root is not None, "trees of the graph have a root"
+    return tree.root
 
 
 def is_elementwise(node: ir.Node) -> bool:
@@ -62,7 +68,7 @@ def trees(nodes: Iterable[ir.Node], shape: Shape) -> list[Tree]:
         found += [Tree(anchor, frozenset(), anchor) for anchor in anchors[:-1]]
         inside = frozenset(node for node in group if is_elementwise(node))
         found.append(Tree(root, inside, chosen))
-    return sorted(found, key=lambda tree: position[tree.root])
+    return sorted(found, key=lambda tree: -1 if tree.root is None else position[tree.root])
 
 
 def _root(node: ir.Node, roots: Mapping[ir.Node, ir.Node], shape: Shape) -> ir.Node:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx_ir as ir
 
+from graphopt.lowering.attention import lower_attention
+from graphopt.lowering.copies import axes_of, copy, store
 from graphopt.lowering.elementwise import NotLowered
 from graphopt.lowering.fusion import Tree, is_anchor, is_elementwise, trees
-from graphopt.lowering.movement import is_movement, moved
+from graphopt.lowering.indexing import OPERATORS, lower_indexing
+from graphopt.lowering.movement import MOVEMENTS, lower_movement
 from graphopt.lowering.products import lower_product
 from graphopt.lowering.reader import Reader
+from graphopt.lowering.recurrent import CELLS, lower_recurrent
 from graphopt.lowering.region import Lowered
 from graphopt.lowering.rows import lower_rows
 from graphopt.lowering.scope import Scope
 from graphopt.lowering.view import View
 from kernels.listing import Argument
 from kernels.target import Target
-from kernels.templates import elementwise
-from kernels.templates.elementwise import Elementwise, Output
-from kernels.tensor.expression import Expression, Variable, index
+from kernels.tensor.expression import index
 
 
 def lower(model: ir.Model, target: Target) -> Lowered:
@@ -33,20 +37,21 @@ def lower(model: ir.Model, target: Target) -> Lowered:
     computed = [node for node in graph if not _is_constant(scope, node)]
     by_root: dict[ir.Node, list[Tree]] = {}
     for tree in trees(computed, scope.shape):
-        by_root.setdefault(tree.root, []).append(tree)
+        if tree.root is not None:
+            by_root.setdefault(tree.root, []).append(tree)
     for node in computed:
         if node in by_root:
             for tree in by_root[node]:
                 _lower_tree(scope, tree)
         elif not (is_elementwise(node) or is_anchor(node)):
-            _lower_movement(scope, node)
+            _lower_alone(scope, node)
     outputs = []
     for value in graph.outputs:
         shape, dtype = scope.shape(value), scope.dtype(value)
         outputs.append(Argument(value.name or "", dtype, shape))
         here = scope.place(value)
         if here != View.dense(f"output:{value.name}", dtype, shape):
-            _copy(scope, here, View.dense(f"output:{value.name}", dtype, shape), ())
+            copy(scope, here, View.dense(f"output:{value.name}", dtype, shape), ())
     return Lowered(tuple(inputs), tuple(outputs), tuple(scope.regions), scope.temporaries, scope.constants)
 
 
@@ -64,51 +69,25 @@ def _lower_tree(scope: Scope, tree: Tree) -> None:
 
 
 def _lower_elementwise(scope: Scope, tree: Tree) -> None:
+    assert tree.root is not None, "trees of the graph have a root"
     root = tree.root.outputs[0]
-    axes = tuple(Variable(f"d{number}", size) for number, size in enumerate(scope.shape(root)))
+    axes = axes_of(scope.shape(root))
     reader = Reader(tree, scope.place, scope.constant, {})
     value = reader.node(tree.root, tuple(index(axis) for axis in axes))
-    _store(scope, axes, value, reader, scope.result(root), (*tree.nodes,))
+    store(scope, axes, value, reader, scope.result(root), (*tree.nodes,))
 
 
-def _lower_movement(scope: Scope, node: ir.Node) -> None:
-    if not is_movement(node):
+def _lower_alone(scope: Scope, node: ir.Node) -> None:
+    """A node that no other one joins."""
+    lowering = ALONE.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    if lowering is None:
         raise NotLowered(f"{node.op_type} '{node.name or node.outputs[0].name}' has no kernel yet.")
-    source, output = node.inputs[0], node.outputs[0]
-    assert source is not None, "a movement has something to move"
-    view = moved(node, scope.place(source), scope.shape(output), scope.facts.ints)
-    if view is not None:
-        scope.places[output] = view
-        return
-    # The elements must be put in order first; then any reshape is a view.
-    before = scope.place(source)
-    dense = View.dense(f"value:{output.name}", before.dtype, before.shape)
-    scope.temporaries[dense.buffer] = scope.dtype(output).bytes * _count(before.shape)
-    _copy(scope, before, dense, (node,))
-    again = moved(node, dense, scope.shape(output), scope.facts.ints)
-    if again is None:
-        raise NotLowered(f"{node.op_type} '{node.name or output.name}' has no kernel yet.")
-    scope.places[output] = again
+    lowering(scope, node)
 
 
-def _copy(scope: Scope, source: View, aim: View, nodes: tuple[ir.Node, ...]) -> None:
-    axes = tuple(Variable(f"d{number}", size) for number, size in enumerate(source.shape))
-    reader = Reader(Tree(None, frozenset(), None), scope.place, scope.constant, {})  # type: ignore[arg-type]
-    value = reader.load(source, tuple(index(axis) for axis in axes))
-    _store(scope, axes, value, reader, aim, nodes)
-
-
-def _store(
-    scope: Scope, axes: tuple[Variable, ...], value: Expression, reader: Reader, aim: View, nodes: tuple[ir.Node, ...]
-) -> None:
-    problem = Elementwise(axes, (Output(aim.operand("y"), value),))
-    choice = elementwise.candidates(problem, scope.target)[0]
-    kernel = elementwise.build(problem, choice, scope.target, scope.name("elementwise"))
-    scope.add(kernel, {**reader.buffers, "y": aim.buffer}, nodes)
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
+ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
+    "Attention": lower_attention,
+    **dict.fromkeys(MOVEMENTS, lower_movement),
+    **dict.fromkeys(OPERATORS, lower_indexing),
+    **dict.fromkeys(CELLS, lower_recurrent),
+}

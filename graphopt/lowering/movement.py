@@ -1,4 +1,4 @@
-"""Operators that move data without computing: views where strides can say it."""
+"""Operators that move data without computing: views where strides can say it, copies where they cannot."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from graphopt.lowering.copies import copy, dense
 from graphopt.lowering.elementwise import NotLowered
+from graphopt.lowering.nodes import number, operand
+from graphopt.lowering.scope import Scope
 from graphopt.lowering.view import View
 
+MOVEMENTS = frozenset({
+    "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Expand", "Slice", "Split", "Concat",
+})  # fmt: skip
 Ints = Callable[[ir.Value | None], tuple[int, ...] | None]
 
 
@@ -29,13 +35,6 @@ def moved(node: ir.Node, view: View, shape: tuple[int, ...], ints: Ints) -> View
     if kind == "Slice":
         return _slice(node, view, shape, ints)
     raise NotLowered(f"{kind} '{node.name}' has no kernel yet.")
-
-
-def is_movement(node: ir.Node) -> bool:
-    """Whether an operator's result may be a view of its first operand."""
-    return node.domain in ("", "ai.onnx") and node.op_type in (
-        "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Expand", "Slice",
-    )  # fmt: skip
 
 
 def _slice(node: ir.Node, view: View, shape: tuple[int, ...], ints: Ints) -> View | None:
@@ -61,3 +60,41 @@ def _slice(node: ir.Node, view: View, shape: tuple[int, ...], ints: Ints) -> Vie
         first = max(0, min(start + size if start < 0 else start, size))
         view = view.sliced(axis, first, shape[axis], step)
     return view
+
+
+def lower_movement(scope: Scope, node: ir.Node) -> None:
+    """Views for the node's results, with the copies that they need."""
+    if node.op_type == "Concat":
+        _concat(scope, node)
+        return
+    if node.op_type == "Split":
+        _split(scope, node)
+        return
+    source, output = operand(node, 0), node.outputs[0]
+    before, shape = scope.place(source), scope.shape(output)
+    view = moved(node, before, shape, scope.facts.ints)
+    if view is None:  # with the elements in order, any reshape is a view
+        view = moved(node, dense(scope, source), shape, scope.facts.ints)
+    if view is None:
+        raise NotLowered(f"{node.op_type} '{node.name or output.name}' has no kernel yet.")
+    scope.places[output] = view
+
+
+def _concat(scope: Scope, node: ir.Node) -> None:
+    whole, start = scope.result(node.outputs[0]), 0
+    axis = number(node, "axis", 0) % len(whole.shape)
+    for value in node.inputs:
+        assert value is not None, "every operand of a Concat is there"
+        part = scope.place(value)
+        if 0 not in part.shape:
+            copy(scope, part, whole.sliced(axis, start, part.shape[axis]), (node,))
+        start += part.shape[axis]
+
+
+def _split(scope: Scope, node: ir.Node) -> None:
+    view, start = scope.place(operand(node, 0)), 0
+    axis = number(node, "axis", 0) % len(view.shape)
+    for output in node.outputs:
+        count = scope.shape(output)[axis]
+        scope.places[output] = view.sliced(axis, start, count)
+        start += count

@@ -9,7 +9,7 @@ from math import prod
 import onnx_ir as ir
 
 from graphopt.lowering.elementwise import NotLowered
-from graphopt.lowering.fusion import Tree
+from graphopt.lowering.fusion import Tree, root_of
 from graphopt.lowering.reader import Reader
 from graphopt.lowering.scope import Scope
 from graphopt.lowering.view import View
@@ -45,7 +45,7 @@ def lower_product(scope: Scope, tree: Tree) -> None:
     found = _read(scope, node)
     shape = scope.shape(node.outputs[0])
     constant = node.inputs[1] if scope.constant(node.inputs[1]) is not None else None  # type: ignore[arg-type]
-    output = scope.result(tree.root.outputs[0])
+    output = scope.result(root_of(tree).outputs[0])
     if len(found.b.shape) == 2 and len(shape) > 2:
         try:
             _build(scope, tree, found, output, (prod(shape[:-1]), shape[-1]), constant)
@@ -112,7 +112,7 @@ def _root_value(reader: Reader, tree: Tree, sums: Expression, at: tuple[Index, .
     """The root's element, given the product's."""
     assert tree.anchor is not None
     reader.accumulated[tree.anchor.outputs[0]] = sums
-    return sums if tree.root is tree.anchor else reader.node(tree.root, at)
+    return sums if tree.root is tree.anchor else reader.node(root_of(tree), at)
 
 
 def _in_order(tree: Tree) -> tuple[ir.Node, ...]:

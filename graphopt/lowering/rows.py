@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from graphopt.lowering.elementwise import NotLowered
-from graphopt.lowering.fusion import Tree
+from graphopt.lowering.fusion import Tree, root_of
+from graphopt.lowering.nodes import number, operand
 from graphopt.lowering.reader import Reader
 from graphopt.lowering.scope import Scope
 from kernels.templates import normalization, reduction, softmax
@@ -31,8 +32,8 @@ def lower_rows(scope: Scope, tree: Tree) -> None:
         _reduction(scope, tree, node)
         return
     shape = scope.shape(node.outputs[0])
-    variables = tuple(Variable(f"d{number}", size) for number, size in enumerate(shape))
-    axis = _number(node, "axis", -1) % max(len(shape), 1)
+    variables = tuple(Variable(f"d{place}", size) for place, size in enumerate(shape))
+    axis = number(node, "axis", -1) % max(len(shape), 1)
     normalizes = node.op_type in ("LayerNormalization", "RMSNormalization")
     # A normalisation is over all dims from the axis on; so was softmax before opset 13.
     spans = normalizes or (scope.facts.opset(node) < 13 and node.op_type in ("Softmax", "LogSoftmax"))
@@ -43,15 +44,15 @@ def lower_rows(scope: Scope, tree: Tree) -> None:
         raise NotLowered(f"{node.op_type} '{node.name}' gives its statistics, which has no kernel yet.")
     at = tuple(index(variable) for variable in variables)
     reader = Reader(tree, scope.place, scope.constant, {})
-    x = reader.load(scope.place(_input(node, 0)), at)
-    kept = tuple(variable for number, variable in enumerate(variables) if number not in columns)
-    reduced = tuple(variables[number] for number in columns)
+    x = reader.load(scope.place(operand(node, 0)), at)
+    kept = tuple(variable for place, variable in enumerate(variables) if place not in columns)
+    reduced = tuple(variables[place] for place in columns)
     result: Expression = SOFTMAX[()]
     if normalizes:
         result = NORMALIZED[()]
         for position, op in ((1, "mul"), (2, "add")):
             if position < len(node.inputs) and node.inputs[position] is not None:
-                other = reader.value(_input(node, position), at)
+                other = reader.value(operand(node, position), at)
                 result = result * other if op == "mul" else result + other
     output = _output(scope, tree, reader, result, at, at)
     if normalizes:
@@ -63,19 +64,19 @@ def lower_rows(scope: Scope, tree: Tree) -> None:
     else:
         rows = Softmax(kept, reduced, x, (output,), node.op_type == "LogSoftmax")
         kernel = softmax.build(rows, softmax.candidates(rows, scope.target)[0], scope.target, scope.name("softmax"))
-    scope.add(kernel, {**reader.buffers, "y": scope.place(tree.root.outputs[0]).buffer}, (node, *tree.nodes))
+    scope.add(kernel, {**reader.buffers, "y": scope.place(root_of(tree).outputs[0]).buffer}, (node, *tree.nodes))
 
 
 def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:
-    source = scope.place(_input(node, 0))
+    source = scope.place(operand(node, 0))
     rank = len(source.shape)
     axes = _axes(scope, node, rank)
-    variables = tuple(Variable(f"d{number}", size) for number, size in enumerate(source.shape))
-    kept = tuple(variable for number, variable in enumerate(variables) if number not in axes)
-    reduced = tuple(variables[number] for number in sorted(axes))
-    keeps = _number(node, "keepdims", 1)
-    places = [Index(()) if number in axes else index(variable) for number, variable in enumerate(variables)]
-    at = tuple(place for number, place in enumerate(places) if keeps or number not in axes)
+    variables = tuple(Variable(f"d{place}", size) for place, size in enumerate(source.shape))
+    kept = tuple(variable for place, variable in enumerate(variables) if place not in axes)
+    reduced = tuple(variables[place] for place in sorted(axes))
+    keeps = number(node, "keepdims", 1)
+    places = [Index(()) if at in axes else index(variable) for at, variable in enumerate(variables)]
+    at = tuple(one for position, one in enumerate(places) if keeps or position not in axes)
     reader = Reader(tree, scope.place, scope.constant, {})
     x = reader.load(source, tuple(index(variable) for variable in variables))
     op = _REDUCTIONS[node.op_type]
@@ -84,7 +85,7 @@ def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:
     kernel = reduction.build(
         problem, reduction.candidates(problem, scope.target)[0], scope.target, scope.name("reduction")
     )
-    scope.add(kernel, {**reader.buffers, "y": scope.place(tree.root.outputs[0]).buffer}, (node, *tree.nodes))
+    scope.add(kernel, {**reader.buffers, "y": scope.place(root_of(tree).outputs[0]).buffer}, (node, *tree.nodes))
 
 
 def _output(
@@ -93,8 +94,8 @@ def _output(
     """What is stored of a row's result: the root's value, at its place."""
     assert tree.anchor is not None
     reader.accumulated[tree.anchor.outputs[0]] = result
-    value = result if tree.root is tree.anchor else reader.node(tree.root, at)
-    view = scope.result(tree.root.outputs[0])
+    value = result if tree.root is tree.anchor else reader.node(root_of(tree), at)
+    view = scope.result(root_of(tree).outputs[0])
     return Output(view.operand("y"), value, tuple(places))
 
 
@@ -108,16 +109,5 @@ def _axes(scope: Scope, node: ir.Node, rank: int) -> set[int]:
     elif "axes" in node.attributes:
         given = tuple(int(one) for one in node.attributes["axes"].as_ints())
     if not given:
-        return set() if _number(node, "noop_with_empty_axes", 0) else set(range(rank))
+        return set() if number(node, "noop_with_empty_axes", 0) else set(range(rank))
     return {axis % rank for axis in given}
-
-
-def _number(node: ir.Node, name: str, otherwise: int) -> int:
-    attribute = node.attributes.get(name)
-    return otherwise if attribute is None else int(attribute.value)
-
-
-def _input(node: ir.Node, position: int) -> ir.Value:
-    found = node.inputs[position]
-    assert found is not None, "the operator asks for it"
-    return found

@@ -1,0 +1,65 @@
+"""ONNX's Attention as one kernel: heads are strides, so that the projections before and after need no transposes."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import onnx_ir as ir
+
+from graphopt.lowering.copies import dense
+from graphopt.lowering.elementwise import NotLowered
+from graphopt.lowering.nodes import is_read, number, operand, optional, real
+from graphopt.lowering.scope import Scope
+from graphopt.lowering.view import View
+from kernels.dtype import DType
+from kernels.templates.attention import build as attention
+from kernels.templates.attention.problem import Attention, Mask, Place, candidates
+
+
+def lower_attention(scope: Scope, node: ir.Node) -> None:
+    """The region of one Attention; raises NotLowered for a cache inside the operator, and for its score outputs."""
+    label = f"Attention '{node.name or node.outputs[0].name}'"
+    if any(optional(node, position) is not None for position in (4, 5, 6)) or any(map(is_read, node.outputs[1:])):
+        raise NotLowered(f"{label} keeps a cache or gives its scores, which has no kernel yet.")
+    if scope.dtype(node.outputs[0]) is not DType.F32:
+        raise NotLowered(f"{label} is not of float32.")
+    q, k, v = (_with_rows(scope, operand(node, position)) for position in range(3))
+    heads, groups = number(node, "q_num_heads", 0), number(node, "kv_num_heads", 0)
+    q, k, v = _heads(q, heads), _heads(k, groups), _heads(v, groups)
+    output = scope.result(node.outputs[0])
+    shown = _heads(output, q.shape[1]) if len(output.shape) == 3 else output
+    batch, heads, queries, size = q.shape
+    mask_value, buffers = optional(node, 3), {"q": q.buffer, "k": k.buffer, "v": v.buffer, "output": output.buffer}
+    mask = None
+    if mask_value is not None:
+        view = dense(scope, mask_value).expanded((batch, heads, queries, k.shape[2]))
+        steps = view.strides
+        mask = Mask(steps[0], steps[1], steps[2], 1 if steps[3] else 0, view.dtype)
+        buffers["mask"] = view.buffer
+    problem = Attention(
+        batch, heads, queries, k.shape[2], size, k.shape[1], v.shape[3], real(node, "scale", 1 / sqrt(size)),
+        bool(number(node, "is_causal", 0)), 0, real(node, "softcap", 0.0), False, mask,
+        _place(q), _place(k), _place(v), _place(shown),
+    )  # fmt: skip
+    choice = candidates(problem, scope.target)[0]
+    scope.add(attention.build(problem, choice, scope.target, scope.name("attention")), buffers, (node,))
+
+
+def _with_rows(scope: Scope, value: ir.Value) -> View:
+    """The value's view; a copy where the elements of a head do not lie side by side."""
+    view = scope.place(value)
+    return view if view.strides[-1] == 1 or view.shape[-1] == 1 else dense(scope, value)
+
+
+def _heads(view: View, heads: int) -> View:
+    """[batch, rows, heads * size] as [batch, heads, rows, size]."""
+    if len(view.shape) == 4:
+        return view
+    batch, rows, width = view.shape
+    size = width // heads
+    strides = (view.strides[0], size * view.strides[2], view.strides[1], view.strides[2])
+    return View(view.buffer, view.dtype, (batch, heads, rows, size), strides, view.offset)
+
+
+def _place(view: View) -> Place:
+    return Place(view.strides[0], view.strides[1], view.strides[2], view.offset)

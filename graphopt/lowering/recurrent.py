@@ -1,0 +1,116 @@
+"""LSTM, GRU and RNN: one matrix product for all steps' inputs, one kernel for the steps."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from graphopt.lowering.copies import dense
+from graphopt.lowering.elementwise import NotLowered
+from graphopt.lowering.nodes import is_read, number, operand, optional
+from graphopt.lowering.scope import Scope
+from graphopt.lowering.view import View
+from kernels.dtype import DType
+from kernels.templates import gemm
+from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.templates.gemm import Gemm
+from kernels.templates.recurrent import build as recurrent
+from kernels.templates.recurrent.problem import GATES, Cell, Recurrent, candidates
+from kernels.tensor.expression import Buffer
+
+CELLS: dict[str, Cell] = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
+_DEFAULT = {"lstm": ["Sigmoid", "Tanh", "Tanh"], "gru": ["Sigmoid", "Tanh"], "rnn": ["Tanh"]}
+Array = npt.NDArray[np.float32]
+Direction = Literal["forward", "reverse"]
+
+
+def lower_recurrent(scope: Scope, node: ir.Node) -> None:
+    """The two regions of a recurrent layer; raises NotLowered for what is not the common form."""
+    cell = CELLS[node.op_type]
+    w, r, bias = _weights(scope, node, cell)
+    directions = _directions(node)
+    x = dense(scope, operand(node, 0))
+    steps, batch, inputs = x.shape
+    gates, hidden = GATES[cell], r.shape[-1]
+    before_reset = bool(number(node, "linear_before_reset", 0))
+    both = bias[:, 0] + bias[:, 1]
+    if cell == "gru" and before_reset:
+        both[:, 2] = bias[:, 0, 2]
+    projected = f"value:{node.outputs[0].name or node.name}:gates"
+    width = len(directions) * gates * hidden
+    scope.temporaries[projected] = 4 * steps * batch * width
+    _project(scope, node, x, w.reshape(width, inputs).T, both.reshape(width), projected)
+    lengths = optional(node, 4)
+    layer = Recurrent(
+        cell, steps, batch, hidden, directions, before_reset, lengths is not None, optional(node, 7) is not None
+    )
+    kernel = recurrent.build(layer, candidates(layer, scope.target)[0], scope.target, scope.name("recurrent"))
+    packing = kernel.operand("r").packing
+    assert packing is not None, "the weights are constants"
+    scope.constants[f"{kernel.name}:r"] = packing.pack(r)
+    buffers = {"gates": projected, "r": f"{kernel.name}:r"}
+    states = (len(directions), batch, hidden)
+    for name, position in (("initial_h", 5), ("initial_c", 6), ("lengths", 4), ("peepholes", 7)):
+        value = optional(node, position)
+        if value is not None:
+            buffers[name] = dense(scope, value).buffer
+        elif name.startswith("initial"):
+            buffers[name] = scope.keep(f"{kernel.name}:zero", np.zeros(states, np.float32), DType.F32).buffer
+    if cell == "gru":
+        hidden_bias = np.ascontiguousarray(bias[:, 1, 2])
+        buffers["hidden_bias"] = scope.keep(f"{kernel.name}:hidden_bias", hidden_bias, DType.F32).buffer
+    for number_of_output, name in enumerate(("y", "y_h", "y_c")):
+        output = node.outputs[number_of_output] if number_of_output < len(node.outputs) else None
+        if output is not None and is_read(output):
+            buffers[name] = scope.result(output).buffer
+        elif any(one.name == name for one in kernel.operands):
+            buffers[name] = f"value:{kernel.name}:{name}"
+            scope.temporaries[buffers[name]] = kernel.operand(name).bytes
+    scope.add(kernel, buffers, (node,))
+
+
+def _project(scope: Scope, node: ir.Node, x: View, w: Array, bias: Array, projected: str) -> None:
+    """W x + b of all steps and directions."""
+    steps, batch, inputs = x.shape
+    plain = Gemm(steps * batch, w.shape[1], inputs)
+    added = Buffer("bias", DType.F32, (w.shape[1],))[plain.column]
+    problem = Gemm(steps * batch, w.shape[1], inputs, epilogue=Epilogue(ACCUMULATED[()] + added))
+    kernel = gemm.build(problem, gemm.candidates(problem, scope.target)[0], scope.target, scope.name("product"))
+    packing = kernel.operand("b").packing
+    assert packing is not None, "the weights are constants"
+    scope.constants[f"{kernel.name}:b"] = packing.pack(np.ascontiguousarray(w))
+    kept = scope.keep(f"{kernel.name}:bias", bias, DType.F32).buffer
+    scope.add(kernel, {"a": x.buffer, "b": f"{kernel.name}:b", "bias": kept, "c": projected}, (node,))
+
+
+def _weights(scope: Scope, node: ir.Node, cell: Cell) -> tuple[Array, Array, Array]:
+    """W [directions, gates * hidden, inputs], R [..., hidden], biases [directions, 2, gates, hidden]."""
+    label = f"{node.op_type} '{node.name or node.outputs[0].name}'"
+    w, r = (scope.constant(operand(node, position)) for position in (1, 2))
+    if w is None or r is None or w.dtype != np.float32:
+        raise NotLowered(f"{label} has weights that are computed, or not of float32.")
+    directions, hidden = r.shape[0], r.shape[2]
+    given = optional(node, 3)
+    bias = np.zeros((directions, 2 * GATES[cell] * hidden), np.float32) if given is None else scope.constant(given)
+    if bias is None:
+        raise NotLowered(f"{label} has a bias that is computed.")
+    names = node.attributes.get("activations")
+    wanted = _DEFAULT[cell] * directions
+    if names is not None and [str(one) for one in names.as_strings()] != wanted:
+        raise NotLowered(f"{label} has other activations than {', '.join(wanted)}.")
+    for name in ("clip", "input_forget", "layout"):
+        if number(node, name, 0):
+            raise NotLowered(f"{label} has the attribute {name}, which has no kernel yet.")
+    shaped = np.array(bias, np.float32).reshape(directions, 2, GATES[cell], hidden)
+    return np.asarray(w), np.asarray(r), shaped
+
+
+def _directions(node: ir.Node) -> tuple[Direction, ...]:
+    given = node.attributes["direction"].as_string() if "direction" in node.attributes else "forward"
+    found: dict[str, tuple[Direction, ...]] = {
+        "forward": ("forward",), "reverse": ("reverse",), "bidirectional": ("forward", "reverse"),
+    }  # fmt: skip
+    return found[given]
