@@ -100,10 +100,11 @@ def _shapes(
     halves = 2 if arithmetic == "pairs" and not target.is_x86 else 1
     spare = 2 * halves if arithmetic == "pairs" else 1
     extra = 1 if TilePacking(problem, arithmetic, lanes, 1).has_zeros else 0
-    most = 12 if target.vector_registers < 32 else 27 if halves == 1 else 16  # more were seen on the stack
+    most = 12 if target.vector_registers < 32 else 27
     found = []
     for vectors in range(1, min(-(-geometry.width // lanes), 6) + 1):
         free = target.vector_registers - spare - extra - halves * vectors
+        free = min(free, 22 - 2 * vectors) if halves == 2 else free  # more were seen on the stack
         pixels = min(free, most) // (vectors + extra)
         for rows in range(1, min(height, 4) + 1):
             if pixels >= rows:

@@ -12,12 +12,14 @@ from kernels.dtype import DType
 from kernels.llvm import types
 from kernels.llvm.function import Function, Number, Parameter, Value
 from kernels.llvm.module import Module
+from kernels.llvm.transposing import transpose
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.quantized.arithmetic import Arithmetic, element_bytes, shift_of_a
 from kernels.templates.quantized.problem import QuantizedConvolution
 
 SLACK = 64  # bytes after the copy: a word may begin at its last element
+_SQUARES = (16, 8, 4)  # pixels by channels that are turned together
 _SMALL = 8  # elements at a time where fewer than a vector are left of a count known only when the program runs
 
 
@@ -140,19 +142,64 @@ class _Mover:
             f.loop(0, count, 1, pixel)
 
     def _turned(self, origin: Value, aim: Value, count: Number) -> None:
-        """Channel by channel, as the input has them."""
+        """Planes of channels: squares of pixels by channels are turned in registers, as long as there are enough."""
+        f, depth = self._f, self._geometry.depth
+        known = count if isinstance(count, int) else _SQUARES[0]
+        side = next((size for size in _SQUARES if size <= min(depth, known)), 0)
+        if not side or depth < _SQUARES[-1]:
+            self._one_by_one(origin, aim, count)
+        elif isinstance(count, int):
+            self._squares(origin, aim, f.integer(count), side)
+        else:
+            enough = f.compare("sge", count, f.integer(side))
+            f.when(
+                enough,
+                lambda: self._squares(origin, aim, count, side),
+                lambda: self._one_by_one(origin, aim, count),
+            )
+
+    def _squares(self, origin: Value, aim: Value, count: Value, side: int) -> None:
+        """The last square along either axis overlaps the one before it: what both write is the same."""
+        f, depth = self._f, self._geometry.depth
+        pitch = self._geometry.input.block_stride
+
+        def square(channel: Value, pixel: Value) -> None:
+            start = f.at(origin, f.add(f.mul(channel, pitch), pixel), "i8")
+            rows = [
+                self._held(f.load(types.vector("i8", side), f.at(start, number * pitch, "i8"), align=1))
+                for number in range(side)
+            ]
+            to = self.target(aim, f.add(f.mul(pixel, depth), channel))
+            for number, row in enumerate(transpose(f, rows)):
+                f.store(row, self.target(to, number * depth), align=1)
+
+        def channels(channel: Value, _: tuple[Value, ...]) -> None:
+            first = f.minimum(channel, f.integer(depth - side))
+
+            def pixels(pixel: Value, _: tuple[Value, ...]) -> None:
+                square(first, f.minimum(pixel, f.sub(count, side)))
+
+            f.loop(0, count, side, pixels)
+
+        f.loop(0, depth, side, channels)
+
+    def _one_by_one(self, origin: Value, aim: Value, count: Number) -> None:
+        """A few channels or a few pixels."""
         f, depth = self._f, self._geometry.depth
 
-        def channel(c: Value, _: tuple[Value, ...]) -> None:
-            plane = f.at(origin, f.mul(c, self._geometry.input.block_stride), "i8")
-
-            def pixel(column: Value, _: tuple[Value, ...]) -> None:
-                one = self._held(f.load("i8", f.at(plane, column, "i8")))
+        def pixel(column: Value, _: tuple[Value, ...]) -> None:
+            def channel(c: Value, _: tuple[Value, ...]) -> None:
+                place = f.add(f.mul(c, self._geometry.input.block_stride), column)
+                one = self._held(f.load("i8", f.at(origin, place, "i8")))
                 f.store(one, self.target(aim, f.add(f.mul(column, depth), c)), align=1)
 
-            f.loop(0, count, 1, pixel)
+            if depth <= _SQUARES[-1]:
+                for number in range(depth):
+                    channel(f.integer(number), ())
+            else:
+                f.loop(0, depth, 1, channel)
 
-        f.loop(0, depth, 1, channel)
+        f.loop(0, count, 1, pixel)
 
     def _copy(self, origin: Value, aim: Value, count: Number) -> None:
         """Elements that follow one another."""

@@ -179,6 +179,18 @@ def test_a_zero_point_known_only_when_the_program_runs() -> None:
             np.testing.assert_array_equal(got, accumulated(made, x, weights))
 
 
+@pytest.mark.parametrize(("size", "kernel"), (((5, 7), 1), ((16, 19), 3), ((3, 40), 3)))
+@pytest.mark.parametrize("channels", (2, 5, 17, 48))
+def test_planes_of_channels_are_turned(size: tuple[int, int], kernel: int, channels: int) -> None:
+    pads = (kernel // 2,) * 4
+    geometry = convolution(2, channels, 18, size, (kernel, kernel), pads=pads, order="NCHW", output_order="NHWC")
+    problem = QuantizedConvolution(geometry, DType.I8, DType.I8, -3)
+    x, weights = byte_images(problem, channels)
+    for target in TARGETS:
+        kernel_of = build(problem, candidates(problem, target)[0], target)
+        np.testing.assert_array_equal(run(problem, kernel_of, x, weights), accumulated(problem, x, weights))
+
+
 def test_dot_product_instructions_are_used_where_they_are() -> None:
     vex = Target("x86_64-unknown-linux-gnu", "x86-64-v3", (*x86_64_v3().features, "+avxvnni"), 32, 16)
     dotprod = Target("aarch64-unknown-linux-gnu", "generic", (*aarch64().features, "+dotprod"), 16, 32)
@@ -190,7 +202,7 @@ def test_dot_product_instructions_are_used_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("target", (host(), x86_64_v3(), x86_64_v4(), aarch64()))
-@pytest.mark.parametrize("channels", (3, 64, 512))
+@pytest.mark.parametrize("channels", (64, 512))
 def test_sums_stay_in_registers(channels: int, target: Target) -> None:
     geometry = convolution(1, channels, 128, (28, 28), (3, 3), pads=(1,) * 4, order="NHWC")
     problem = QuantizedConvolution(geometry)
