@@ -41,8 +41,7 @@ def lower_attention(scope: Scope, node: ir.Node) -> None:
         bool(number(node, "is_causal", 0)), 0, real(node, "softcap", 0.0), False, mask,
         _place(q), _place(k), _place(v), _place(shown),
     )  # fmt: skip
-    choice = candidates(problem, scope.target)[0]
-    scope.add(attention.build(problem, choice, scope.target, scope.name("attention")), buffers, (node,))
+    scope.add(scope.kernel("attention", problem, candidates, attention.build), buffers, (node,))
 
 
 def _with_rows(scope: Scope, value: ir.Value) -> View:

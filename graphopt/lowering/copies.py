@@ -25,8 +25,7 @@ def store(
 ) -> None:
     """A region that stores an expression for all values of the axes."""
     problem = Elementwise(axes, (Output(aim.operand("y"), value),))
-    choice = elementwise.candidates(problem, scope.target)[0]
-    kernel = elementwise.build(problem, choice, scope.target, scope.name("elementwise"))
+    kernel = scope.kernel("elementwise", problem, elementwise.candidates, elementwise.build)
     scope.add(kernel, {**reader.buffers, "y": aim.buffer}, nodes)
 
 

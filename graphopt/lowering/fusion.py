@@ -29,6 +29,11 @@ class Tree:
     nodes: frozenset[ir.Node]
     anchor: ir.Node | None
 
+    @property
+    def in_order(self) -> tuple[ir.Node, ...]:
+        """The nodes in an order that does not depend on anything but their names."""
+        return tuple(sorted(self.nodes, key=lambda node: node.outputs[0].name or ""))
+
     def holds(self, value: ir.Value) -> bool:
         """Whether the value is computed inside this tree and nowhere else."""
         producer = value.producer()

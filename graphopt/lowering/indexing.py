@@ -18,7 +18,7 @@ def lower_indexing(scope: Scope, node: ir.Node) -> None:
     """The region of a gather or a scatter."""
     data, indices = dense(scope, operand(node, 0)), dense(scope, operand(node, 1))
     problem = _problem(node, data.shape, indices.shape, scope)
-    kernel = indexed.build(problem, scope.target, scope.name("indexed"))
+    kernel = scope.kernel("indexed", problem, lambda *_: (None,), lambda one, _, *rest: indexed.build(one, *rest))
     buffers = {"data": data.buffer, "indices": indices.buffer, "output": scope.result(node.outputs[0]).buffer}
     if problem.direction == "scatter":
         buffers["updates"] = dense(scope, operand(node, 2)).buffer

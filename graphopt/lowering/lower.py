@@ -74,7 +74,7 @@ def _lower_elementwise(scope: Scope, tree: Tree) -> None:
     axes = axes_of(scope.shape(root))
     reader = Reader(tree, scope.place, scope.constant, {})
     value = reader.node(tree.root, tuple(index(axis) for axis in axes))
-    store(scope, axes, value, reader, scope.result(root), (*tree.nodes,))
+    store(scope, axes, value, reader, scope.result(root), tree.in_order)
 
 
 def _lower_alone(scope: Scope, node: ir.Node) -> None:

@@ -97,15 +97,15 @@ def _build(
         rows, columns, depth, tuple(batch), _matrix(a, batch), _matrix(b, batch), _matrix(arrange(output), batch),
         constant is not None, Epilogue(value),
     )  # fmt: skip
-    kernel = gemm.build(problem, gemm.candidates(problem, scope.target)[0], scope.target, scope.name("product"))
+    kernel = scope.kernel("product", problem, gemm.candidates, gemm.build)
     buffers = {**reader.buffers, "a": a.buffer, "b": b.buffer, "c": output.buffer}
     packing = kernel.operand("b").packing
     if packing is not None and constant is not None:
         array = scope.constant(constant)
         assert array is not None, "the caller has looked"
-        buffers["b"] = f"{kernel.name}:b"
+        buffers["b"] = f"packed:{node.outputs[0].name}"
         scope.constants[buffers["b"]] = packing.pack(array)
-    scope.add(kernel, buffers, (node, *_in_order(tree)))
+    scope.add(kernel, buffers, (node, *tree.in_order))
 
 
 def _root_value(reader: Reader, tree: Tree, sums: Expression, at: tuple[Index, ...]) -> Expression:
@@ -113,10 +113,6 @@ def _root_value(reader: Reader, tree: Tree, sums: Expression, at: tuple[Index, .
     assert tree.anchor is not None
     reader.accumulated[tree.anchor.outputs[0]] = sums
     return sums if tree.root is tree.anchor else reader.node(root_of(tree), at)
-
-
-def _in_order(tree: Tree) -> tuple[ir.Node, ...]:
-    return tuple(sorted(tree.nodes, key=lambda node: node.outputs[0].name or ""))
 
 
 def _matrix(view: View, batch: list[int]) -> Matrix:

@@ -39,51 +39,55 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
     both = bias[:, 0] + bias[:, 1]
     if cell == "gru" and before_reset:
         both[:, 2] = bias[:, 0, 2]
-    projected = f"value:{node.outputs[0].name or node.name}:gates"
+    label = (
+        f"{node.op_type}:{node.inputs[0].name if node.inputs[0] else ''}:{len(scope.regions)}"  # outputs may lack names
+    )
+    projected = f"value:{label}:gates"
     width = len(directions) * gates * hidden
     scope.temporaries[projected] = 4 * steps * batch * width
-    _project(scope, node, x, w.reshape(width, inputs).T, both.reshape(width), projected)
+    _project(scope, node, x, w.reshape(width, inputs).T, both.reshape(width), label)
     lengths = optional(node, 4)
     layer = Recurrent(
         cell, steps, batch, hidden, directions, before_reset, lengths is not None, optional(node, 7) is not None
     )
-    kernel = recurrent.build(layer, candidates(layer, scope.target)[0], scope.target, scope.name("recurrent"))
+    kernel = scope.kernel("recurrent", layer, candidates, recurrent.build)
     packing = kernel.operand("r").packing
     assert packing is not None, "the weights are constants"
-    scope.constants[f"{kernel.name}:r"] = packing.pack(r)
-    buffers = {"gates": projected, "r": f"{kernel.name}:r"}
+    scope.constants[f"packed:{label}:r"] = packing.pack(r)
+    buffers = {"gates": projected, "r": f"packed:{label}:r"}
     states = (len(directions), batch, hidden)
     for name, position in (("initial_h", 5), ("initial_c", 6), ("lengths", 4), ("peepholes", 7)):
         value = optional(node, position)
         if value is not None:
             buffers[name] = dense(scope, value).buffer
         elif name.startswith("initial"):
-            buffers[name] = scope.keep(f"{kernel.name}:zero", np.zeros(states, np.float32), DType.F32).buffer
+            buffers[name] = scope.keep(f"constant:{label}:zero", np.zeros(states, np.float32), DType.F32).buffer
     if cell == "gru":
         hidden_bias = np.ascontiguousarray(bias[:, 1, 2])
-        buffers["hidden_bias"] = scope.keep(f"{kernel.name}:hidden_bias", hidden_bias, DType.F32).buffer
+        buffers["hidden_bias"] = scope.keep(f"constant:{label}:hidden_bias", hidden_bias, DType.F32).buffer
     for number_of_output, name in enumerate(("y", "y_h", "y_c")):
         output = node.outputs[number_of_output] if number_of_output < len(node.outputs) else None
         if output is not None and is_read(output):
             buffers[name] = scope.result(output).buffer
         elif any(one.name == name for one in kernel.operands):
-            buffers[name] = f"value:{kernel.name}:{name}"
+            buffers[name] = f"value:{label}:{name}"
             scope.temporaries[buffers[name]] = kernel.operand(name).bytes
     scope.add(kernel, buffers, (node,))
 
 
-def _project(scope: Scope, node: ir.Node, x: View, w: Array, bias: Array, projected: str) -> None:
+def _project(scope: Scope, node: ir.Node, x: View, w: Array, bias: Array, label: str) -> None:
     """W x + b of all steps and directions."""
     steps, batch, inputs = x.shape
     plain = Gemm(steps * batch, w.shape[1], inputs)
     added = Buffer("bias", DType.F32, (w.shape[1],))[plain.column]
     problem = Gemm(steps * batch, w.shape[1], inputs, epilogue=Epilogue(ACCUMULATED[()] + added))
-    kernel = gemm.build(problem, gemm.candidates(problem, scope.target)[0], scope.target, scope.name("product"))
+    kernel = scope.kernel("product", problem, gemm.candidates, gemm.build)
     packing = kernel.operand("b").packing
     assert packing is not None, "the weights are constants"
-    scope.constants[f"{kernel.name}:b"] = packing.pack(np.ascontiguousarray(w))
-    kept = scope.keep(f"{kernel.name}:bias", bias, DType.F32).buffer
-    scope.add(kernel, {"a": x.buffer, "b": f"{kernel.name}:b", "bias": kept, "c": projected}, (node,))
+    scope.constants[f"packed:{label}:w"] = packing.pack(np.ascontiguousarray(w))
+    kept = scope.keep(f"constant:{label}:bias", bias, DType.F32).buffer
+    buffers = {"a": x.buffer, "b": f"packed:{label}:w", "bias": kept, "c": f"value:{label}:gates"}
+    scope.add(kernel, buffers, (node,))
 
 
 def _weights(scope: Scope, node: ir.Node, cell: Cell) -> tuple[Array, Array, Array]:

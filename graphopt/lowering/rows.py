@@ -59,12 +59,11 @@ def lower_rows(scope: Scope, tree: Tree) -> None:
         center = "mean" if node.op_type == "LayerNormalization" else "none"
         epsilon = float(node.attributes["epsilon"].value) if "epsilon" in node.attributes else 1e-5
         problem = Normalization(kept, reduced, x, (output,), epsilon, center)  # type: ignore[arg-type]
-        choice = normalization.candidates(problem, scope.target)[0]
-        kernel = normalization.build(problem, choice, scope.target, scope.name("normalization"))
+        kernel = scope.kernel("normalization", problem, normalization.candidates, normalization.build)
     else:
         rows = Softmax(kept, reduced, x, (output,), node.op_type == "LogSoftmax")
-        kernel = softmax.build(rows, softmax.candidates(rows, scope.target)[0], scope.target, scope.name("softmax"))
-    scope.add(kernel, {**reader.buffers, "y": scope.place(root_of(tree).outputs[0]).buffer}, (node, *tree.nodes))
+        kernel = scope.kernel("softmax", rows, softmax.candidates, softmax.build)
+    scope.add(kernel, {**reader.buffers, "y": scope.place(root_of(tree).outputs[0]).buffer}, (node, *tree.in_order))
 
 
 def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:
@@ -82,10 +81,8 @@ def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:
     op = _REDUCTIONS[node.op_type]
     output = _output(scope, tree, reader, reduction.reduced(op, x.dtype)[()], at, at)
     problem = Reduction(kept, reduced, op, x, (output,))
-    kernel = reduction.build(
-        problem, reduction.candidates(problem, scope.target)[0], scope.target, scope.name("reduction")
-    )
-    scope.add(kernel, {**reader.buffers, "y": scope.place(root_of(tree).outputs[0]).buffer}, (node, *tree.nodes))
+    kernel = scope.kernel("reduction", problem, reduction.candidates, reduction.build)
+    scope.add(kernel, {**reader.buffers, "y": scope.place(root_of(tree).outputs[0]).buffer}, (node, *tree.in_order))
 
 
 def _output(

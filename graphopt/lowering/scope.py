@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,9 @@ from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.target import Target
 
+Problem = TypeVar("Problem", bound=Hashable)
+Candidate = TypeVar("Candidate")
+
 
 class Scope:
     """One graph on its way to regions."""
@@ -27,6 +31,7 @@ class Scope:
         self.regions: list[Region] = []
         self.temporaries: dict[str, int] = {}
         self.constants: dict[str, npt.NDArray[np.generic]] = {}
+        self._kernels: dict[Hashable, Kernel] = {}
 
     def shape(self, value: ir.Value) -> tuple[int, ...]:
         """The dims; raises NotLowered when one is not a number."""
@@ -70,9 +75,19 @@ class Scope:
         self.places[value] = view
         return view
 
-    def name(self, stem: str) -> str:
-        """A name for the next kernel."""
-        return f"{stem}_{len(self.regions)}"
+    def kernel(
+        self,
+        stem: str,
+        problem: Problem,
+        candidates: Callable[[Problem, Target], Sequence[Candidate]],
+        build: Callable[[Problem, Candidate, Target, str], Kernel],
+    ) -> Kernel:
+        """The kernel of a problem by its likely best candidate; equal problems share one kernel."""
+        key = (stem, problem)
+        if key not in self._kernels:
+            choice = candidates(problem, self.target)[0]
+            self._kernels[key] = build(problem, choice, self.target, f"{stem}_{len(self._kernels)}")
+        return self._kernels[key]
 
     def add(self, kernel: Kernel, buffers: Mapping[str, str], nodes: tuple[ir.Node, ...]) -> None:
         """A region; `buffers` by the names of the kernel's operands."""
