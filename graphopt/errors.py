@@ -21,3 +21,7 @@ class SaveError(GraphoptError):
 
 class VerificationError(GraphoptError):
     """No verified model could be made, or two models that should be equal are not."""
+
+
+class BundleError(GraphoptError):
+    """A compiled program that cannot be written, loaded, or called like this."""

@@ -67,8 +67,15 @@ class Listing:
     weights_bytes: int
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier():
+        if not (self.name.isidentifier() and self.name.isascii()):
             raise InvalidListing(f"'{self.name}' is no C identifier.")
+        for word, arguments in (("input", self.inputs), ("output", self.outputs)):
+            names = [one.name for one in arguments]
+            for name in names:
+                if names.count(name) > 1:
+                    raise InvalidListing(f"listing '{self.name}' has two {word}s called '{name}'.")
+                if "\0" in name:
+                    raise InvalidListing(f"the name of {word} {name!r} has a null character, where a C string ends.")
         kernels = {kernel.name: kernel for kernel in self.kernels}
         if len(kernels) != len(self.kernels):
             raise InvalidListing(f"two kernels of listing '{self.name}' have the same name.")
@@ -88,6 +95,16 @@ class Listing:
                         f"step {number}: operand '{operand.name}' of kernel '{kernel.name}' takes {operand.bytes:,} "
                         f"bytes from {place.offset:,} of the {place.space}, which has {room:,}."
                     )
+                if place.offset % operand.dtype.bytes:
+                    raise InvalidListing(
+                        f"step {number}: operand '{operand.name}' of kernel '{kernel.name}' starts at byte "
+                        f"{place.offset:,}, which is no multiple of its element's {operand.dtype.bytes} bytes."
+                    )
+                if operand.role == "output" and place.space in ("weights", "input"):
+                    raise InvalidListing(
+                        f"step {number}: kernel '{kernel.name}' writes operand '{operand.name}', which lies in the "
+                        f"{place.space}: that is only read."
+                    )
 
     def _room(self, place: Place) -> int:
         if place.space == "arena":
@@ -95,7 +112,7 @@ class Listing:
         if place.space == "weights":
             return self.weights_bytes
         arguments = self.inputs if place.space == "input" else self.outputs
-        return arguments[place.argument].bytes if place.argument < len(arguments) else -1
+        return arguments[place.argument].bytes if 0 <= place.argument < len(arguments) else -1
 
     @property
     def scratch_bytes(self) -> int:

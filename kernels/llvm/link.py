@@ -19,12 +19,24 @@ class LinkError(KernelsError):
     """There is no linker for the target, or it failed."""
 
 
-def link_shared(objects: Sequence[bytes], target: Target) -> bytes:
+def link_shared(
+    objects: Sequence[bytes], target: Target, *, exported: Sequence[str] | None = None, name: str | None = None
+) -> bytes:
     """A shared library; functions it calls from outside (libc, libm) are found when it is loaded.
 
-    Raises LinkError when no linker is there or it does not accept the objects.
+    Only the functions `exported` can be seen from outside (None: all), so that two libraries in one process never take
+    each other's; `name` is the file name that a program linked with it looks for. Raises LinkError when no linker is
+    there or it does not accept the objects.
     """
-    return _link(objects, target, ("-shared",))
+    options = ["-shared", "-Bsymbolic", "-z", "now", "-z", "noexecstack", "--hash-style=gnu", "--build-id=none"]
+    if name is not None:
+        options += ["-soname", name]
+    if exported is None:
+        return _link(objects, target, tuple(options))
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "exported"
+        script.write_text("{ global: " + "".join(f"{one}; " for one in exported) + "local: *; };\n")
+        return _link(objects, target, (*options, f"--version-script={script}"))
 
 
 def link_program(objects: Sequence[bytes], target: Target) -> bytes:

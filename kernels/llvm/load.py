@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import llvmlite
@@ -20,9 +21,9 @@ class MissingSymbol(KernelsError):
 
 
 class Loaded:
-    """An object in the memory of this process. Its functions live as long as this does."""
+    """Objects in the memory of this process, which may call one another. Their functions live as long as this does."""
 
-    def __init__(self, code: bytes, target: Target) -> None:
+    def __init__(self, code: bytes | Sequence[bytes], target: Target) -> None:
         machine(target)
         empty = llvm.parse_assembly(f'target triple = "{target.triple}"\n')
         found = llvm.Target.from_triple(target.triple)
@@ -30,8 +31,10 @@ class Loaded:
             cpu=target.cpu, features=",".join(target.features), opt=3, jit=True, codemodel="jitdefault"
         )
         self._engine = llvm.create_mcjit_compiler(empty, generator)
-        self._object = llvm.ObjectFileRef.from_data(code)
-        self._engine.add_object_file(self._object)
+        codes = [code] if isinstance(code, bytes) else code
+        self._objects = [llvm.ObjectFileRef.from_data(one) for one in codes]
+        for one in self._objects:
+            self._engine.add_object_file(one)
         self._engine.finalize_object()
 
     def address(self, name: str) -> int:

@@ -1,0 +1,1 @@
+"""Deploying: a program in this process, or a folder that runs without graphopt, without Python, without a framework."""

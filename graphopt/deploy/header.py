@@ -1,0 +1,117 @@
+"""The C header of a program: the types, the functions, and what its tensors are."""
+
+from __future__ import annotations
+
+from kernels.emit.description import Description, Tensor
+from kernels.emit.refusal import CODES
+from kernels.emit.types import CODES as TYPES
+
+_TEXT = """\
+/* Program '@P@', compiled for @CPU@ (@TRIPLE@). Generated: do not edit.
+ *
+@TENSORS@
+ *
+ * It needs @ARENA@ bytes for intermediate results, @SCRATCH@ of scratch and @WEIGHTS@ of weights, all taken when a
+ * model is created: a run allocates nothing and locks nothing. One model runs one call at a time; create one for each
+ * thread.
+ */
+#ifndef @G@_H
+#define @G@_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct @P@_model @P@_model;
+
+/* What the functions return; @P@_error has a sentence that says more. */
+enum {
+@CODES@
+};
+
+/* Types of elements; the numbers are those of ONNX. */
+enum {
+@TYPES@
+};
+
+/* A tensor in the caller's memory: dense, row-major, its data at a multiple of its element's size. */
+typedef struct {
+    const char *name;
+    int32_t dtype;
+    int32_t rank;
+    const int64_t *dims;
+    void *data;
+} @P@_tensor;
+
+/* The program's inputs, outputs and memory, as JSON. */
+const char *@P@_describe(void);
+
+/* A model from the file '@P@.weights', whose content is checked. Weights of 2 MiB and more are read into huge pages.
+ * After an error, too, there may be a model, which has its text and wants to be destroyed. */
+int @P@_create(@P@_model **model, const char *weights_path);
+
+/* The same, with the weights left in the mapped file: processes share one copy, and a run may be some percent slower.
+ * The file must not change while the model lives. */
+int @P@_create_mapped(@P@_model **model, const char *weights_path);
+
+/* The same, from the file's content in memory, at a multiple of 64 bytes; it belongs to the caller and must outlive the
+ * model. */
+int @P@_create_from(@P@_model **model, const void *weights, size_t bytes);
+
+/* Run. All inputs and outputs must be given, in any order; names, types, dims and data are checked.
+ * No output may share memory with an input or another output. */
+int @P@_run(@P@_model *model, const @P@_tensor *inputs, size_t input_count,
+    const @P@_tensor *outputs, size_t output_count);
+
+/* Run without checks: the data of all inputs and of all outputs, in the order above. */
+void @P@_run_raw(@P@_model *model, const void *const *inputs, void *const *outputs);
+
+/* What the last error of a model was; the text is overwritten by the next one. */
+const char *@P@_error(const @P@_model *model);
+
+/* Give everything back; null is allowed. */
+void @P@_destroy(@P@_model *model);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
+"""
+
+
+def header(program: Description) -> str:
+    """The text of the header."""
+    prefix = program.name.upper()
+    known = {
+        "P": program.name, "G": prefix, "CPU": program.cpu, "TRIPLE": program.triple,
+        "ARENA": f"{program.arena_bytes:,}", "SCRATCH": f"{program.scratch_bytes:,}",
+        "WEIGHTS": f"{program.weights_bytes:,}",
+        "TENSORS": "\n".join(_lines("input", program.inputs) + _lines("output", program.outputs)),
+        "CODES": "\n".join(f"    {prefix}_{name} = {code}, /* {meaning} */" for name, code, meaning in CODES),
+        "TYPES": "\n".join(f"    {prefix}_{dtype.name} = {code}," for dtype, code in TYPES.items()),
+    }  # fmt: skip
+    return filled(_TEXT, known)
+
+
+def filled(template: str, known: dict[str, str]) -> str:
+    """A template with @NAME@ replaced."""
+    for name, text in known.items():
+        template = template.replace(f"@{name}@", text)
+    return template
+
+
+def _lines(word: str, tensors: tuple[Tensor, ...]) -> list[str]:
+    return [
+        f" * {word} {number}: {quoted(one.name)} {one.dtype} {list(one.shape)}".replace("*/", "* /")
+        for number, one in enumerate(tensors)
+    ]
+
+
+def quoted(name: str) -> str:
+    """A C string; bytes that are not plain ASCII as octal numbers."""
+    plain = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in name.encode())
+    return '"' + "".join(plain) + '"'

@@ -1,0 +1,60 @@
+"""The manifest of a bundle: what is in it, what it needs, where its buffers lie."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from graphopt.deploy.runtime import SCHEMA
+from kernels.emit.description import Description
+from kernels.listing import Listing
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file of the bundle."""
+
+    bytes: int
+    sha256: str
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One run of the program."""
+
+    kernel: str
+    blocks: int
+    flops: int
+    candidate: str  # which tile sizes, for people
+
+
+class PlannedBuffer(msgspec.Struct, frozen=True):
+    """A buffer in the arena: bytes [offset, offset + bytes) during runs [begin, end)."""
+
+    name: str
+    offset: int
+    bytes: int
+    begin: int
+    end: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a bundle says of itself. Nothing in it depends on where or when it was written."""
+
+    name: str
+    program: Description
+    runs: tuple[Step, ...]
+    buffers: tuple[PlannedBuffer, ...]
+    files: dict[str, File]  # all but the manifest
+    schema: str = SCHEMA
+
+
+def file_of(content: bytes | memoryview) -> File:
+    """The record of a file's content."""
+    return File(len(content), hashlib.sha256(content).hexdigest())
+
+
+def steps_of(listing: Listing) -> tuple[Step, ...]:
+    """The runs of a listing, for the manifest."""
+    kernels = {one.name: one for one in listing.kernels}
+    found = (kernels[run.kernel] for run in listing.runs)
+    return tuple(Step(one.name, one.blocks, one.flops, one.candidate) for one in found)

@@ -1,0 +1,199 @@
+"""A compiled program from Python. It needs this file's folder, numpy, and nothing else.
+
+    program = load()                          # or load("another/folder")
+    first, second = program.run(None, {"x": x})
+    y = program(x=x)["y"]
+
+One program runs one call at a time; load it again for another thread. Errors are a ProgramError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import json
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+SCHEMA = "graphopt.bundle/1"
+_STORED = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": "u2", "bool": "?"}  # the others are as NumPy has them: "i64"
+
+
+class ProgramError(Exception):
+    """A program that cannot be loaded, or a call that does not fit it."""
+
+
+class Tensor(NamedTuple):
+    """An input or output: dense, row-major. bf16, which NumPy lacks, is held as uint16."""
+
+    name: str
+    type: str  # "f32", "bf16", ...
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class Interface:
+    """The functions of a library, found by `address` of their names without prefix."""
+
+    def __init__(self, address: Callable[[str], int]) -> None:
+        pointer, text, size, code = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int
+
+        def function(name: str, result: Any, *given: Any) -> Any:
+            return ctypes.CFUNCTYPE(result, *given)(address(name))
+
+        self.describe = function("describe", text)
+        self.create = function("create", code, pointer, text)
+        self.create_mapped = function("create_mapped", code, pointer, text)
+        self.create_from = function("create_from", code, pointer, pointer, size)
+        self.run_raw = function("run_raw", None, pointer, pointer, pointer)
+        self.error = function("error", text, pointer)
+        self.destroy = function("destroy", None, pointer)
+
+
+class Program:
+    """A program with its memory. `inputs` and `outputs` describe its tensors; `arena_bytes` is what they share."""
+
+    refusal: ClassVar[type[Exception]] = ProgramError
+
+    def __init__(
+        self, interface: Interface, weights: Path | Array, *, mapped: bool = False, keep: object = None
+    ) -> None:
+        """`weights`: their file (`mapped`: shared by processes, some percent slower), or the array itself.
+
+        `keep` is whatever the functions need to stay alive.
+        """
+        self.description: dict[str, Any] = json.loads(interface.describe())
+        self.inputs = tuple(_tensor(one) for one in self.description["inputs"])
+        self.outputs = tuple(_tensor(one) for one in self.description["outputs"])
+        self.arena_bytes: int = self.description["arena_bytes"]
+        model = ctypes.c_void_p()
+        if isinstance(weights, Path):
+            create = interface.create_mapped if mapped else interface.create
+            code = create(ctypes.addressof(model), str(weights).encode())
+        else:
+            code = interface.create_from(ctypes.addressof(model), weights.ctypes.data, weights.nbytes)
+        self._model = model.value
+        self._close = weakref.finalize(self, _destroy, interface, self._model, (weights, keep))
+        if code:
+            message = interface.error(self._model).decode(errors="replace")
+            self._close()
+            raise self.refusal(message)
+        self._run = interface.run_raw
+        self._lock = threading.Lock()
+        self._places = {one.name: number for number, one in enumerate(self.inputs)}
+        self._given = (ctypes.c_void_p * max(1, len(self.inputs)))()
+        self._made = (ctypes.c_void_p * max(1, len(self.outputs)))()
+
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
+        """The outputs of these names, in their order; all of them for None."""
+        found = self._outputs(feeds)
+        if names is None:
+            return found
+        known = {one.name: array for one, array in zip(self.outputs, found, strict=True)}
+        for name in names:
+            if name not in known:
+                raise self.refusal(f"there is no output '{name}'; the program has {_names(self.outputs)}.")
+        return [known[name] for name in names]
+
+    def __call__(self, **feeds: Array) -> dict[str, Array]:
+        """All outputs by name."""
+        return {one.name: array for one, array in zip(self.outputs, self._outputs(feeds), strict=True)}
+
+    def close(self) -> None:
+        """Give the memory back now; the program cannot run again."""
+        with self._lock:
+            self._model = None
+            self._close()
+
+    def _outputs(self, feeds: Mapping[str, Array]) -> list[Array]:
+        arrays = [self._array(name, array) for name, array in feeds.items()]  # kept until the run has ended
+        if len(feeds) != len(self.inputs):
+            missing = next(one.name for one in self.inputs if one.name not in feeds)
+            raise self.refusal(f"input '{missing}' is missing; the program has {_names(self.inputs)}.")
+        outputs: list[Array] = [np.empty(one.shape, one.dtype) for one in self.outputs]
+        with self._lock:
+            if self._model is None:
+                raise self.refusal("the program is closed.")
+            for name, array in zip(feeds, arrays, strict=True):
+                self._given[self._places[name]] = array.ctypes.data
+            for number, array in enumerate(outputs):
+                self._made[number] = array.ctypes.data
+            self._run(self._model, self._given, self._made)
+        return outputs
+
+    def _array(self, name: str, given: Array) -> Array:
+        """What the program reads: of the right type and shape, dense and aligned."""
+        if name not in self._places:
+            raise self.refusal(f"there is no input '{name}'; the program has {_names(self.inputs)}.")
+        wanted = self.inputs[self._places[name]]
+        array = np.asarray(given)
+        if array.dtype.name == "bfloat16" and wanted.type == "bf16":
+            array = array.view(np.uint16)
+        if array.dtype != wanted.dtype:
+            raise self.refusal(f"input '{name}' has elements of type {array.dtype}; expected is {wanted.dtype}.")
+        if array.shape != wanted.shape:
+            raise self.refusal(f"input '{name}' has the shape {list(array.shape)}; expected is {list(wanted.shape)}.")
+        return array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
+
+
+def _destroy(interface: Interface, model: int | None, keep: object) -> None:
+    del keep
+    interface.destroy(model)
+
+
+def _tensor(known: Mapping[str, Any]) -> Tensor:
+    stored = _STORED.get(known["dtype"])
+    name = known["dtype"]
+    dtype = np.dtype(stored or f"{name[0]}{int(name[1:]) // 8}")
+    return Tensor(known["name"], name, tuple(known["shape"]), dtype)
+
+
+def _names(tensors: Sequence[Tensor]) -> str:
+    return ", ".join(f"'{one.name}'" for one in tensors) or "none"
+
+
+def load(folder: str | Path | None = None, *, mapped: bool = False) -> Program:
+    """The program in a folder (None: the one this file lies in); `mapped` leaves the weights in their file."""
+    return Program(*opened(Path(folder) if folder is not None else Path(__file__).parent), mapped=mapped)
+
+
+def opened(folder: Path, refusal: type[Exception] = ProgramError) -> tuple[Interface, Path]:
+    """The functions of a bundle and the path of its weights; raises `refusal` for one that is not whole."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        schema, name, files = (manifest[key] for key in ("schema", "name", "files"))
+    except FileNotFoundError:
+        raise refusal(f"'{folder}' is no compiled program: it has no manifest.json.") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise refusal(f"'{folder / 'manifest.json'}' cannot be read: {error}") from error
+    if schema != SCHEMA:
+        raise refusal(f"'{folder}' has the schema '{schema}'; this code reads '{SCHEMA}'.")
+    path = (folder / f"lib{name}.so").resolve()
+    # Loading a library that was cut off ends the process, so it is looked at before.
+    try:
+        code = path.read_bytes()
+    except OSError as error:
+        raise refusal(f"'{path}' cannot be read: {error.strerror}.") from error
+    if hashlib.sha256(code).hexdigest() != files[path.name]["sha256"]:
+        raise refusal(f"'{path}' is damaged, or was changed: it is not the file that its manifest names.")
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libm.so.6", ctypes.RTLD_GLOBAL)  # for kernels that call the C library's mathematics
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise refusal(f"'{path}' cannot be loaded: {error}") from error
+
+    def address(function: str) -> int:
+        found = ctypes.cast(getattr(library, f"{name}_{function}"), ctypes.c_void_p).value
+        assert found is not None, "a function has an address"
+        return found
+
+    return Interface(address), folder / f"{name}.weights"

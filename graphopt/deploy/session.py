@@ -1,0 +1,49 @@
+"""Programs from Python inside graphopt: of a listing in this process, without any file, or of a bundle."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from graphopt.deploy import runtime
+from graphopt.deploy.runtime import Array, Interface
+from graphopt.errors import BundleError
+from kernels.emit.program import emit, stored_weights
+from kernels.errors import KernelsError
+from kernels.listing import ALIGNMENT, Listing
+from kernels.llvm.load import Loaded, ObjectCache
+from kernels.run import aligned
+from kernels.target import Target, host
+
+
+class Program(runtime.Program):
+    """A listing compiled and loaded. `run(None, feeds)` and `program(**feeds)`; raises BundleError."""
+
+    refusal = BundleError
+
+    def __init__(
+        self, listing: Listing, weights: bytes | Array, target: Target | None = None, cache: ObjectCache | None = None
+    ) -> None:
+        target = target or host()
+        try:
+            stored = stored_weights(listing, weights)
+            if stored.ctypes.data % ALIGNMENT:
+                copy = aligned(stored.size, np.uint8)
+                copy[:] = stored
+                stored = copy.view(np.uint8)
+            loaded = Loaded(emit(listing, target, stored).objects(cache), target)
+        except KernelsError as error:
+            raise BundleError(str(error)) from error
+        interface = Interface(lambda name: loaded.address(f"{listing.name}_{name}"))
+        super().__init__(interface, stored, keep=loaded)
+
+
+class Bundle(runtime.Program):
+    """A bundle from disk; raises BundleError for one that is damaged or does not fit this machine."""
+
+    refusal = BundleError
+
+    def __init__(self, folder: str | os.PathLike[str], *, mapped: bool = False) -> None:
+        super().__init__(*runtime.opened(Path(folder), BundleError), mapped=mapped)

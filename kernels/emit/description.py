@@ -1,0 +1,60 @@
+"""What a program says of itself: a JSON text in the library, which a caller reads without any other file."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kernels.emit.layout import Layout
+from kernels.emit.processor import Requirement
+from kernels.emit.types import code_of
+from kernels.listing import Argument, Listing
+from kernels.target import Target
+
+
+class Tensor(msgspec.Struct, frozen=True):
+    """An input or output: dense, row-major."""
+
+    name: str
+    dtype: str
+    code: int  # of the element type in the C interface
+    shape: tuple[int, ...]
+
+
+class Description(msgspec.Struct, frozen=True):
+    """What is fixed when a program is compiled; sizes in bytes."""
+
+    name: str
+    triple: str
+    cpu: str
+    features: tuple[str, ...]  # that the processor must have
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    arena_bytes: int
+    scratch_bytes: int
+    weights_bytes: int  # of the file
+    weights_checksum: str  # 16 hexadecimal digits: kernels/emit/checksum.py
+    runs: int
+    schema: str = "kernels.program/1"
+
+
+def describe(
+    listing: Listing, target: Target, layout: Layout, needed: tuple[Requirement, ...], checksum: int
+) -> Description:
+    """The description of a listing compiled for a target."""
+    return Description(
+        name=listing.name,
+        triple=target.triple,
+        cpu=target.cpu,
+        features=tuple(one.name for one in needed),
+        inputs=_tensors(listing.inputs),
+        outputs=_tensors(listing.outputs),
+        arena_bytes=listing.arena_bytes,
+        scratch_bytes=listing.scratch_bytes,
+        weights_bytes=layout.weights_bytes,
+        weights_checksum=f"{checksum:016x}",
+        runs=len(listing.runs),
+    )
+
+
+def _tensors(arguments: tuple[Argument, ...]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(one.name, one.dtype.value, code_of(one.dtype), one.shape) for one in arguments)

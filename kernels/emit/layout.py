@@ -1,0 +1,64 @@
+"""Where a model's memory lies: one record for its state and tables, one reservation for arena, scratch and weights.
+
+    reservation:  guard | arena | guard | scratch | guard | weights | guard
+
+Guards are pages that nobody may touch: a kernel that leaves its memory ends with a fault, not with wrong numbers. All
+places are known when the program is compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernels.emit.checksum import STRIPE
+from kernels.listing import Listing
+from kernels.target import Target
+
+HUGE_PAGE = 2 << 20  # bytes; from this size on memory asks for huge pages
+ERROR_BYTES = 512  # of the last error's text, its end included
+
+# Offsets in the record, in bytes.
+READY, RESERVED, MAPPED = 0, 8, 16  # MAPPED: the weights, where they are a mapped file; or null
+WEIGHTS, ARENA, SCRATCH, ERROR = 24, 32, 40, 64
+ARGUMENTS = ERROR + ERROR_BYTES  # a pointer for each input, then for each output
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Offsets in the reservation, from a start that is a multiple of `alignment`; all in bytes."""
+
+    page: int
+    alignment: int
+    arena: int
+    scratch: int
+    weights: int
+    weights_bytes: int  # of the file: whole stripes
+    reserved: int
+    tables: int  # where the tables of operands start in the record
+    record: int
+
+    @property
+    def copies_weights(self) -> bool:
+        """Whether weights are read into huge pages, rather than mapped.
+
+        Files of most systems are mapped in small pages, and a network whose weights pass once per run then waits for
+        their translation.
+        """
+        return self.weights_bytes >= HUGE_PAGE
+
+
+def layout_of(listing: Listing, target: Target) -> Layout:
+    """The memory of a listing's model."""
+    page = 64 << 10 if target.is_arm else 4 << 10  # the largest page that such a processor's kernel may be set to
+    weights = -(-listing.weights_bytes // STRIPE) * STRIPE
+    sizes = (listing.arena_bytes, listing.scratch_bytes, weights)
+    alignment = HUGE_PAGE if max(sizes) >= HUGE_PAGE else page
+    ends, starts = [0], []
+    for size in sizes:
+        step = HUGE_PAGE if size >= HUGE_PAGE else page
+        starts.append(-(-(ends[-1] + page) // step) * step)
+        ends.append(starts[-1] + -(-size // page) * page)
+    arena, scratch, brought = starts
+    tables = ARGUMENTS + 8 * (len(listing.inputs) + len(listing.outputs))
+    record = tables + 8 * sum(len(run.operands) for run in listing.runs)
+    return Layout(page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, record)

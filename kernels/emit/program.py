@@ -1,0 +1,122 @@
+"""A whole program from a listing: modules with all kernels and a small C interface, and their objects.
+
+With P for the listing's name, a library of the objects exports
+
+    P_describe  P_create  P_create_mapped  P_create_from  P_run  P_run_raw  P_error  P_destroy
+
+which need the C library (and its mathematics, where a kernel calls it) and nothing else. The interface is a module of
+its own, compiled for the oldest processor of the architecture: it is what finds out that a processor is too old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from kernels.emit.checksum import STRIPE, checksum, write_checksum
+from kernels.emit.creation import LIBRARY, write_creation
+from kernels.emit.description import Description, describe
+from kernels.emit.layout import layout_of
+from kernels.emit.processor import Requirement, requirements, write_missing
+from kernels.emit.refusal import text
+from kernels.emit.running import write_running
+from kernels.listing import InvalidListing, Listing
+from kernels.llvm.function import Function
+from kernels.llvm.load import ObjectCache
+from kernels.llvm.module import Module
+from kernels.target import Target
+
+INTERFACE = ("describe", "create", "create_mapped", "create_from", "run", "run_raw", "error", "destroy")
+
+
+class WrongWeights(InvalidListing):
+    """Weights of another size than the listing's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A module and how it is compiled."""
+
+    module: Module
+    optimize: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """The modules of a program, which are compiled one by one and linked."""
+
+    parts: tuple[Part, ...]
+    exported: tuple[str, ...]
+    description: Description
+
+    def objects(self, cache: ObjectCache | None = None) -> list[bytes]:
+        """Machine code; raises CompileError."""
+        found = cache or ObjectCache(None)
+        return [found.get(one.module.text(), one.module.target, optimize=one.optimize) for one in self.parts]
+
+
+def stored_weights(listing: Listing, weights: bytes | npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    """The weights as their file has them: filled with zeros to a multiple of 64 bytes. Raises WrongWeights."""
+    data = np.frombuffer(weights, np.uint8) if isinstance(weights, bytes) else weights.reshape(-1).view(np.uint8)
+    if data.size != listing.weights_bytes:
+        raise WrongWeights(
+            f"listing '{listing.name}' has {listing.weights_bytes:,} bytes of weights, not {data.size:,}."
+        )
+    rest = -data.size % STRIPE
+    return np.concatenate([data, np.zeros(rest, np.uint8)]) if rest else np.ascontiguousarray(data)
+
+
+def emit(
+    listing: Listing,
+    target: Target,
+    weights: npt.NDArray[np.uint8],
+    needed: Sequence[Requirement] | None = None,
+) -> Emitted:
+    """The program of a listing, for weights as `stored_weights` gives them, of which it keeps the checksum.
+
+    `needed`: what to ask of the processor; None: all that code for the target needs. Raises InvalidListing for a
+    kernel's name that the interface or the C library uses.
+    """
+    _check_names(listing)
+    asked = tuple(requirements(target) if needed is None else needed)
+    layout, total = layout_of(listing, target), checksum(weights)
+    assert weights.size == layout.weights_bytes, "weights as they are stored"
+    description = describe(listing, target, layout, asked, total)
+    interface = Module(_oldest(target))
+    write_missing(interface, "lacking", asked)
+    write_creation(interface, listing, layout, total)
+    write_running(interface, listing, layout)
+    _write_describe(interface, listing, description)
+    plain, optimized = Module(target), Module(target)
+    write_checksum(plain, f"{listing.name}_checksum")
+    for kernel in listing.kernels:
+        (optimized if kernel.optimize else plain).include(kernel.module)
+    parts = [Part(interface, False), Part(plain, False)]
+    if any(kernel.optimize for kernel in listing.kernels):
+        parts.append(Part(optimized, True))
+    return Emitted(tuple(parts), tuple(f"{listing.name}_{one}" for one in INTERFACE), description)
+
+
+def _oldest(target: Target) -> Target:
+    """A processor that every other of the architecture can stand in for."""
+    cpu, features = ("x86-64", ("+sse2",)) if target.is_x86 else ("generic", ("+neon", "+fp-armv8"))
+    return replace(target, cpu=cpu, features=features, vector_bytes=16)
+
+
+def _write_describe(module: Module, listing: Listing, description: Description) -> None:
+    f = Function(module, f"{listing.name}_describe", (), exported=True, result="ptr")
+    f.give(text(module, msgspec.json.encode(description).decode()))
+    f.finish()
+
+
+def _check_names(listing: Listing) -> None:
+    """Objects see one another's names: a kernel called 'read' would stand in for the C library's."""
+    ours = {f"{listing.name}_{one}" for one in (*INTERFACE, "checksum")}
+    taken = ours | {name for name, *_ in LIBRARY} | {"snprintf", "strcmp", "getauxval"}
+    for kernel in listing.kernels:
+        if kernel.name in taken:
+            raise InvalidListing(f"a kernel cannot be called '{kernel.name}': the program needs that name.")

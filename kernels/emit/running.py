@@ -1,0 +1,244 @@
+"""Running a model, as LLVM: the caller's tensors are checked and put into the tables, then every block of every run.
+
+    int P_run(P_model *model, const P_tensor *inputs, size_t input_count, const P_tensor *outputs, size_t output_count)
+    void P_run_raw(P_model *model, const void *const *inputs, void *const *outputs)    unchecked, in declared order
+
+Nothing is allocated, nothing locked.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from kernels.emit import layout as at
+from kernels.emit.layout import Layout
+from kernels.emit.refusal import BAD_ARGUMENT, OK, failed, is_null, refuse_when, return_when, say, text
+from kernels.emit.types import code_of
+from kernels.listing import Argument, Listing
+from kernels.llvm.function import Function, Parameter, Value
+from kernels.llvm.module import Module
+
+TENSOR = 32  # bytes of P_tensor: name at 0, dtype at 8, rank at 12, dims at 16, data at 24
+_SPEC = 56  # name, dtype and rank, dims, element bytes, bytes, shape as text, type as text
+_PART = 256  # runs in one function: LLVM's time per function grows faster than its length
+_NULL = Value(("null",), "ptr")
+
+
+def write_running(module: Module, listing: Listing, layout: Layout) -> None:
+    """Add the functions."""
+    module.declare("strcmp", "i32", ["ptr", "ptr"])
+    for kernel in listing.kernels:
+        module.declare(kernel.name, "void", ["ptr", "i64", "ptr"])
+    parts = _write_parts(module, listing, layout)
+    _write_raw(module, listing, layout, parts)
+    _write_find(module)
+    _write_blame(module)
+    _write_check(module)
+    _write_run(module, listing)
+
+
+def _write_parts(module: Module, listing: Listing, layout: Layout) -> int:
+    """part<n>(record, scratch): the runs one after the other."""
+    blocks = {kernel.name: kernel.blocks for kernel in listing.kernels}
+    tables = itertools.accumulate((8 * len(run.operands) for run in listing.runs), initial=layout.tables)
+    steps = list(zip(listing.runs, tables, strict=False))
+    for start in range(0, len(steps), _PART):
+        f = Function(module, f"part{start // _PART}", (Parameter("record"), Parameter("scratch")))
+        record, scratch = f.parameter("record"), f.parameter("scratch")
+        for run, offset in steps[start : start + _PART]:
+            _write_blocks(f, run.kernel, blocks[run.kernel], f.at(record, offset, "i8"), scratch)
+        f.finish()
+    return -(-len(steps) // _PART)
+
+
+def _write_blocks(f: Function, kernel: str, blocks: int, table: Value, scratch: Value) -> None:
+    def block(number: Value, _: tuple[Value, ...]) -> None:
+        f.line(f"call void @{kernel}(ptr {table.text}, i64 {number.text}, ptr {scratch.text})")
+
+    f.loop(0, blocks, 1, block)
+
+
+def _write_raw(module: Module, listing: Listing, layout: Layout, parts: int) -> None:
+    given = (Parameter("model"), Parameter("inputs"), Parameter("outputs"))
+    f = Function(module, f"{listing.name}_run_raw", given, exported=True)
+    record = f.parameter("model")
+    starts: dict[tuple[str, int], Value] = {}
+    places = itertools.chain.from_iterable(run.operands for run in listing.runs)
+    for number, place in enumerate(places):
+        if place.space not in ("input", "output"):
+            continue
+        key = (place.space, place.argument)
+        if key not in starts:
+            starts[key] = f.load("ptr", f.at(f.parameter(f"{place.space}s"), place.argument, "ptr"))
+        address = f.at(starts[key], place.offset, "i8")
+        f.store(address, f.at(record, layout.tables + 8 * number, "i8"))
+    scratch = f.load("ptr", f.at(record, at.SCRATCH, "i8"))
+    for part in range(parts):
+        f.call(f"part{part}", record, scratch)
+    f.finish()
+
+
+def _write_find(module: Module) -> None:
+    """find(name, tensors, count, stride) -> ptr: the one with this name, or null; each starts with its name."""
+    given = (Parameter("name"), Parameter("tensors"), Parameter("count", "i64"), Parameter("stride", "i64"))
+    f = Function(module, "find", given, result="ptr")
+
+    def look(number: Value, _: tuple[Value, ...]) -> None:
+        tensor = f.at(f.parameter("tensors"), f.mul(number, f.parameter("stride")), "i8")
+        other = f.load("ptr", tensor)
+
+        def compare() -> None:
+            order = f.value("i32", f"call i32 @strcmp(ptr {f.parameter('name').text}, ptr {other.text})")
+            return_when(f, f.compare("eq", order, f.number("i32", 0)), tensor)
+
+        f.when(f.compare("ne", other, _NULL), compare)
+
+    f.loop(0, f.parameter("count"), 1, look)
+    f.give(_NULL)
+    f.finish()
+
+
+_CHECKED = (
+    Parameter("record"), Parameter("specs"), Parameter("count", "i64"), Parameter("tensors"),
+    Parameter("given", "i64"), Parameter("word"), Parameter("names"),
+)  # fmt: skip
+
+
+def _write_blame(module: Module) -> None:
+    """blame(...) -> code: says why the names given are not those expected. Off the usual path."""
+    f = Function(module, "blame", _CHECKED, result="i32")
+    record, specs, tensors, word = (f.parameter(name) for name in ("record", "specs", "tensors", "word"))
+    count, given, names = f.parameter("count"), f.parameter("given"), f.parameter("names")
+    code = f.number("i32", BAD_ARGUMENT)
+
+    def unknown(number: Value, _: tuple[Value, ...]) -> None:
+        name = f.load("ptr", f.at(tensors, f.mul(number, TENSOR), "i8"))
+        refuse_when(f, is_null(f, name), BAD_ARGUMENT, record, "%s number %lld has no name.", word, number)
+        spec = _found(f, name, specs, count, _SPEC)
+        sentence = "there is no %s '%s'; the program has %s."
+        refuse_when(f, is_null(f, spec), BAD_ARGUMENT, record, sentence, word, name, names)
+
+    def absent(number: Value, _: tuple[Value, ...]) -> None:
+        name = f.load("ptr", f.at(specs, f.mul(number, _SPEC), "i8"))
+        tensor = _found(f, name, tensors, given, TENSOR)
+        sentence = "%s '%s' is missing; the program has %s."
+        refuse_when(f, is_null(f, tensor), BAD_ARGUMENT, record, sentence, word, name, names)
+
+    f.loop(0, given, 1, unknown)
+    f.loop(0, count, 1, absent)
+    say(f, record, "%lld %ss are given, one of them twice; the program has %s.", given, word, names)
+    f.give(code)
+    f.finish()
+
+
+def _found(f: Function, name: Value, tensors: Value, count: Value, stride: int) -> Value:
+    found = f.call("find", name, tensors, count, f.integer(stride), result="ptr")
+    assert found is not None, "it gives a result"
+    return found
+
+
+def _write_check(module: Module) -> None:
+    """check(..., slots) -> code: every tensor by its name; where its data starts goes into the slots."""
+    f = Function(module, "check", (*_CHECKED, Parameter("slots")), result="i32")
+    record, tensors, given, word = (f.parameter(name) for name in ("record", "tensors", "given", "word"))
+    missing = f.binary("and", is_null(f, tensors), f.compare("ne", given, f.integer(0)))
+    refuse_when(f, missing, BAD_ARGUMENT, record, "no %ss are given.", word)
+    same = f.compare("eq", given, f.parameter("count"))
+
+    def blame() -> None:
+        code = f.call("blame", *(f.parameter(one.name) for one in _CHECKED), result="i32")
+        assert code is not None, "it gives a result"
+        return_when(f, f.compare("ne", code, f.number("i32", OK)), code)
+
+    f.when(same, lambda: None, blame)
+
+    def one(number: Value, _: tuple[Value, ...]) -> None:
+        spec = f.at(f.parameter("specs"), f.mul(number, _SPEC), "i8")
+        name = f.load("ptr", spec)
+        ahead = f.at(tensors, f.mul(number, TENSOR), "i8")  # most callers keep the declared order
+        (tensor,) = f.when(
+            f.compare("ne", _found(f, name, ahead, f.integer(1), TENSOR), _NULL),
+            lambda: [ahead],
+            lambda: [_found(f, name, tensors, given, TENSOR)],
+        )
+        f.when(is_null(f, tensor), blame)
+        _check_one(f, spec, tensor, name, word, record)
+        data = f.load("ptr", f.at(tensor, 24, "i8"))
+        f.store(data, f.at(f.parameter("slots"), number, "ptr"))
+
+    f.loop(0, f.parameter("count"), 1, one)
+    f.give(f.number("i32", OK))
+    f.finish()
+
+
+def _check_one(f: Function, spec: Value, tensor: Value, name: Value, word: Value, record: Value) -> None:
+    """Type, rank, dims and data of a tensor that was found."""
+
+    def wrong(condition: Value, sentence: str, *values: Value) -> None:
+        refuse_when(f, condition, BAD_ARGUMENT, record, f"%s '%s' {sentence}", word, name, *values)
+
+    shape, kind = f.load("ptr", f.at(spec, 40, "i8")), f.load("ptr", f.at(spec, 48, "i8"))
+    dtype, rank = f.load("i32", f.at(tensor, 8, "i8")), f.load("i32", f.at(tensor, 12, "i8"))
+    expected = f.load("i32", f.at(spec, 8, "i8"))
+    wrong(f.compare("ne", dtype, expected), "has elements of type %d; expected are %d, %s.", dtype, expected, kind)
+    expected = f.load("i32", f.at(spec, 12, "i8"))
+    wrong(f.compare("ne", rank, expected), "has %d dims; expected are %d: its shape is %s.", rank, expected, shape)
+    dims, known = f.load("ptr", f.at(tensor, 16, "i8")), f.load("ptr", f.at(spec, 16, "i8"))
+    some = f.compare("ne", rank, f.number("i32", 0))
+    wrong(f.binary("and", some, is_null(f, dims)), "has no dims; its shape is %s.", shape)
+
+    def dim(number: Value, _: tuple[Value, ...]) -> None:
+        found, right = (f.load("i64", f.at(one, number, "i64")) for one in (dims, known))
+        wrong(f.compare("ne", found, right), "has dim %lld of %lld; its shape is %s.", number, found, shape)
+
+    f.loop(0, f.convert("zext", "i64", rank), 1, dim)
+    data = f.load("ptr", f.at(tensor, 24, "i8"))
+    size, element = f.load("i64", f.at(spec, 32, "i8")), f.load("i64", f.at(spec, 24, "i8"))
+    wrong(f.binary("and", is_null(f, data), f.compare("ne", size, f.integer(0))), "has no data.")
+    rest = f.binary("and", f.convert("ptrtoint", "i64", data), f.sub(element, 1))
+    sentence = "starts at %p; its elements must start at multiples of %lld bytes."
+    wrong(f.compare("ne", rest, f.integer(0)), sentence, data, element)
+
+
+def _write_run(module: Module, listing: Listing) -> None:
+    given = (
+        Parameter("model"), Parameter("inputs"), Parameter("input_count", "i64"), Parameter("outputs"),
+        Parameter("output_count", "i64"),
+    )  # fmt: skip
+    f = Function(module, f"{listing.name}_run", given, exported=True, result="i32")
+    record = f.parameter("model")
+    return_when(f, is_null(f, record), f.number("i32", BAD_ARGUMENT))
+    unready = f.compare("eq", f.load("i64", f.at(record, at.READY, "i8")), f.integer(0))
+    return_when(f, unready, f.number("i32", BAD_ARGUMENT))  # the text says why it could not be created
+    slots = [f.at(record, at.ARGUMENTS + 8 * skipped, "i8") for skipped in (0, len(listing.inputs))]
+    for word, arguments, slot in (("input", listing.inputs, slots[0]), ("output", listing.outputs, slots[1])):
+        names = ", ".join(f"'{one.name}'" for one in arguments) or "none"
+        code = f.call(
+            "check", record, _specs(module, word, arguments), f.integer(len(arguments)), f.parameter(f"{word}s"),
+            f.parameter(f"{word}_count"), text(module, word), text(module, names), slot, result="i32",
+        )  # fmt: skip
+        assert code is not None, "it gives a result"
+        failed(f, code)
+    f.line(f"call void @{listing.name}_run_raw(ptr {record.text}, ptr {slots[0].text}, ptr {slots[1].text})")
+    f.give(f.number("i32", OK))
+    f.finish()
+
+
+def _specs(module: Module, word: str, arguments: Sequence[Argument]) -> Value:
+    """A constant table of what is expected."""
+    rows = []
+    for number, one in enumerate(arguments):
+        dims = "null"
+        if one.shape:
+            dims = module.constant(f"dims.{word}{number}", "i64", [str(dim) for dim in one.shape], align=8)
+        shape, kind = text(module, str(list(one.shape))), text(module, one.dtype.value)
+        rows.append(
+            f"{_ROW} {{ ptr {text(module, one.name).text}, i32 {code_of(one.dtype)}, i32 {len(one.shape)}, ptr {dims}, "
+            f"i64 {one.dtype.bytes}, i64 {one.bytes}, ptr {shape.text}, ptr {kind.text} }}"
+        )
+    body = f"internal constant [{len(rows)} x {_ROW}] [{', '.join(rows)}], align 8"
+    return Value((module.variable(f"{word}s", body),), "ptr")
+
+
+_ROW = "{ ptr, i32, i32, ptr, i64, i64, ptr, ptr }"

@@ -1,0 +1,96 @@
+"""Programs in this process: the answer is NumPy's, and a wrong call is refused in words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.deploy.session import Program
+from graphopt.errors import BundleError
+from kernels.dtype import DType
+from kernels.listing import Argument, Listing
+from kernels.target import Target, host, x86_64_v3
+from tests.kernels.listings import difference, perceptron
+
+TARGETS = (host(), x86_64_v3()) if host().is_x86 else (host(),)
+
+
+def _rows(count: int, columns: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((count, columns)).astype(np.float32)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.cpu)
+def test_two_layers_equal_numpy(target: Target) -> None:
+    written = perceptron(target, rows=7)
+    program = Program(written.listing, written.weights, target)
+    x = _rows(7, 16)
+    (y,) = program.run(None, {"x": x})
+    assert (np.abs(y - written.answer(x)) <= written.bound(x)).all()
+    assert program.arena_bytes == 7 * 32 * 4
+
+
+def test_an_elementwise_program_without_weights() -> None:
+    program = Program(difference(host()), b"")
+    left, right = _rows(3, 5, 1), _rows(3, 5, 2)
+    assert np.array_equal(program(right=right, left=left)["delta"], left - right)
+
+
+def test_names_choose_outputs_and_their_order() -> None:
+    program = Program(difference(host()), b"")
+    feeds = {"left": _rows(3, 5, 1), "right": _rows(3, 5, 2)}
+    assert len(program.run(["delta", "delta"], feeds)) == 2
+    with pytest.raises(BundleError, match="there is no output 'gamma'; the program has 'delta'"):
+        program.run(["gamma"], feeds)
+
+
+def test_results_are_the_callers_own() -> None:
+    program = Program(difference(host()), b"")
+    left, right = _rows(3, 5, 1), _rows(3, 5, 2)
+    first = program(left=left, right=right)["delta"]
+    program(left=right, right=right)
+    assert np.array_equal(first, left - right)
+
+
+def test_arrays_that_are_not_dense_or_not_aligned_are_copied() -> None:
+    program = Program(difference(host()), b"")
+    wide = _rows(5, 6)
+    odd = np.frombuffer(b"\0" + wide[:3, :5].tobytes(), np.uint8)[1:].view(np.float32).reshape(3, 5)
+    assert not odd.flags.aligned
+    assert np.array_equal(program(left=wide[:, :3].T, right=odd)["delta"], wide[:, :3].T - wide[:3, :5])
+
+
+@pytest.mark.parametrize(
+    ("feeds", "message"),
+    [
+        ({"z": np.zeros((1, 16), np.float32)}, "there is no input 'z'; the program has 'x'"),
+        ({}, "input 'x' is missing; the program has 'x'"),
+        ({"x": np.zeros((1, 16))}, "input 'x' has elements of type float64; expected is float32"),
+        ({"x": np.zeros((1, 16), ">f4")}, "input 'x' has elements of type >f4; expected is float32"),
+        ({"x": np.zeros(16, np.float32)}, r"input 'x' has the shape \[16\]; expected is \[1, 16\]"),
+        ({"x": np.zeros((1, 17), np.float32)}, r"input 'x' has the shape \[1, 17\]; expected is \[1, 16\]"),
+    ],
+)
+def test_feeds_that_do_not_fit(feeds: dict[str, np.ndarray], message: str) -> None:
+    written = perceptron(host())
+    program = Program(written.listing, written.weights)
+    with pytest.raises(BundleError, match=message):
+        program.run(None, feeds)
+
+
+def test_a_closed_program_refuses() -> None:
+    program = Program(difference(host()), b"")
+    program.close()
+    program.close()
+    with pytest.raises(BundleError, match="closed"):
+        program(left=np.zeros((3, 5), np.float32), right=np.zeros((3, 5), np.float32))
+
+
+def test_weights_of_another_size() -> None:
+    written = perceptron(host())
+    with pytest.raises(BundleError, match=f"has {len(written.weights):,} bytes of weights, not 3"):
+        Program(written.listing, b"abc")
+
+
+def test_a_listing_that_does_nothing() -> None:
+    empty = Listing("nothing", (Argument("x", DType.F32, ()),), (), (), (), 0, 0)
+    assert Program(empty, b"")(x=np.float32(3)) == {}
