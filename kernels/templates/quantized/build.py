@@ -33,6 +33,7 @@ from kernels.templates.quantized.tile import Source, Tile, write_tile
 from kernels.tensor.expression import Expression, Load
 
 _BLOCK_WORDS = 200_000  # products of vectors of words: 50 to 200 microseconds
+_PRESSURE = 0.2  # share of the loads that is not hidden behind products
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ def estimate(problem: QuantizedConvolution, candidate: Bytewise, target: Target)
                 pixels = down.size * across.size
                 products = dear * pixels * (group.size + extra) / speed.products
                 loads = pixels / speed.broadcasts + group.size / speed.loads
-                step = max(products, loads, cost.LATENCY) + 0.1 * loads
+                step = max(products, loads, cost.LATENCY) + _PRESSURE * loads
                 each = packing.words * step + 24.0 + 6.0 * pixels * group.size
                 cycles += each * group.count * down.count * across.count
     return cycles * geometry.groups * geometry.output.batch * geometry.output.size[0] / cost.GIGAHERTZ

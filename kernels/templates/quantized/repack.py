@@ -144,9 +144,12 @@ class _Builder:
         made = f.number(self.words, 0)
         for place in range(present):
             number = f.add(first, place)
-            tap = f.binary("udiv", number, f.integer(self.geometry.depth))
-            channel = f.sub(number, f.mul(tap, self.geometry.depth))
-            offset = f.add(f.mul(tap, self.place.tap), f.mul(channel, self.place.channel))
+            if self._taps_of_run() == 1:
+                offset = f.mul(number, self.place.channel)
+            else:
+                tap = f.binary("udiv", number, f.integer(self.geometry.depth))
+                channel = f.sub(number, f.mul(tap, self.geometry.depth))
+                offset = f.add(f.mul(tap, self.place.tap), f.mul(channel, self.place.channel))
             one = self._elements(f, f.at(source, offset, "i8"), valid)
             if not self.packing.has_zeros:
                 one = f.sub(one, zeros)

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from kernels.kernel import Kernel
 from kernels.run import Array
+from kernels.target import Target, host, x86_64_v3, x86_64_v4
 from kernels.templates.quantized.problem import QuantizedConvolution
 from tests.kernels.guard import run_guarded
 from tests.kernels.templates.convolution.oracle import definition
+
+
+def _targets() -> tuple[Target, ...]:
+    """What this machine runs: all its own, without dot products, with vectors of 64 and of 32 bytes, either way."""
+    here = host()
+    if not here.is_x86:
+        return (here,)
+    if here.vector_bytes < 64:
+        return (here, x86_64_v3())
+    half = replace(here, vector_bytes=32, vector_registers=16)
+    return (here, x86_64_v3(), x86_64_v4(), half)
+
+
+TARGETS = _targets()
 
 
 def byte_images(problem: QuantizedConvolution, seed: int) -> tuple[Array, Array]:

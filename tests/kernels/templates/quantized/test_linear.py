@@ -11,16 +11,16 @@ from onnx.reference import ReferenceEvaluator
 
 from kernels.dtype import DType
 from kernels.run import Array
-from kernels.target import Target, host, x86_64_v3
+from kernels.target import Target, host
 from kernels.templates.quantized.linear import dequantize_program, quantize_program
 from kernels.templates.quantized.problem import InvalidQuantized, limits
 from kernels.tensor.default import scheduled
 from kernels.tensor.lower import lower
 from kernels.tensor.program import Program
 from tests.kernels.guard import run_guarded
+from tests.kernels.templates.quantized.oracle import TARGETS
 from tests.kernels.templates.quantized.runtime import outputs
 
-TARGETS = (host(), x86_64_v3()) if host().is_x86 else (host(),)
 NARROW = (DType.U8, DType.I8, DType.U16, DType.I16)
 shapes = st.lists(st.integers(1, 7), min_size=1, max_size=3).map(lambda dims: (*dims, 12))
 

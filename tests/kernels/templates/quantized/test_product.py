@@ -9,17 +9,17 @@ from onnx import TensorProto, helper
 
 from kernels.dtype import DType
 from kernels.run import Array
-from kernels.target import Target, host, x86_64_v3
+from kernels.target import Target
 from kernels.templates.epilogue import ACCUMULATED_INTEGER, Epilogue
 from kernels.templates.quantized.arithmetic import Arithmetic
-from kernels.templates.quantized.linear import requantize
+from kernels.templates.quantized.linear import dequantize, requantize
 from kernels.templates.quantized.problem import limits
 from kernels.templates.quantized.product import QuantizedProduct, build, candidates, repacking
 from kernels.tensor.expression import Buffer, Number
 from tests.kernels.guard import run_guarded
+from tests.kernels.templates.quantized.oracle import TARGETS
 from tests.kernels.templates.quantized.runtime import outputs
 
-TARGETS = (host(), x86_64_v3()) if host().is_x86 else (host(),)
 sizes = st.one_of(st.integers(1, 6), st.integers(7, 90))
 
 
@@ -116,3 +116,25 @@ def test_sums_wrap_around_as_int32_does() -> None:
     for target in TARGETS:
         got = _run(QuantizedProduct(1, 1, depth), target, 0, a, b)
         assert got.item() == np.int64(depth * 255 * 127).astype(np.int32)
+
+
+@settings(deadline=None, max_examples=20)
+@given(sizes, sizes, sizes, st.integers(0, 255), st.integers(0, 99), st.sampled_from(TARGETS))
+def test_a_product_quantized_as_the_program_runs(
+    rows: int, columns: int, depth: int, zero: int, number: int, target: Target
+) -> None:
+    """c = float(sums) * (a_scale * b_scale) + bias, where a's scale and zero point are computed too."""
+    a, b = _bytes(DType.U8, number, rows, depth), _bytes(DType.I8, number, depth, columns)
+    plain = QuantizedProduct(rows, columns, depth, a_zero=None)
+    a_scale, b_scale, bias = (
+        Buffer(name, DType.F32, (size,)) for name, size in (("a_scale", 1), ("b_scale", columns), ("bias", columns))
+    )
+    value = dequantize(ACCUMULATED_INTEGER[()], a_scale[0] * b_scale[plain.column]) + bias[plain.column]
+    product = QuantizedProduct(rows, columns, depth, a_zero=None, epilogue=Epilogue(value))
+    generator = np.random.default_rng(number)
+    of_a, of_b = np.float32(0.5), (2.0 ** -generator.integers(1, 5, columns)).astype(np.float32)
+    added = generator.integers(-99, 99, columns).astype(np.float32)
+    more = {"a_scale": np.array([of_a]), "b_scale": of_b, "bias": added, "a_zero": np.array([zero], np.uint8)}
+    # Scales are powers of two and sums below 2**22: float32 is exact.
+    expected = ((a.astype(np.int64) - zero) @ b.astype(np.int64)) * (of_a * of_b).astype(np.float64) + added
+    np.testing.assert_array_equal(_run(product, target, number, a, b, **more)[0], expected)
