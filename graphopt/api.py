@@ -1,4 +1,4 @@
-"""The Python interface: optimize, verify, load, simplify."""
+"""The Python interface: optimize, compile, verify, load, simplify."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
+from graphopt.deploy.compiled import Compiled, compile_model
 from graphopt.errors import GraphoptError, OptionError, VerificationError
 from graphopt.model.census import Census, census
 from graphopt.model.dimensions import DimValue, change_dims
@@ -233,6 +234,24 @@ def _comparable(first: Source, second: Source) -> tuple[ir.Model, ir.Model]:
         if names != other_names:
             raise OptionError(f"the models cannot be compared: their {kind} are {names} and {other_names}.")
     return one, other
+
+
+def compile(  # the builtin of this name is not used here
+    source: Source,
+    *,
+    target: str = "host",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, DimValue] | None = None,
+) -> Compiled:
+    """A native program for one size of every dim, compared with ONNX Runtime without optimizations.
+
+    The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
+    and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4".
+
+    Raises ModelError for a model that cannot be worked on, OptionError for a request that does not fit it, NotLowered
+    naming an operator that has no kernel, VerificationError when the program does not give what the model gives.
+    """
+    return compile_model(source, target=target, shapes=shapes, dims=dims)
 
 
 def simplify(model: Source, **options: object) -> tuple[onnx.ModelProto, bool]:

@@ -17,7 +17,7 @@ from tests import support
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-COMMANDS = ("optimize", "verify", "diff", "inspect", "explain")
+COMMANDS = ("optimize", "compile", "run", "verify", "diff", "inspect", "explain")
 
 
 def _help(command: str) -> str:
@@ -76,13 +76,16 @@ def test_the_examples_of_the_kernels_run(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_exported_names() -> None:
     assert sorted(graphopt.__all__) == [
+        "BundleError",
         "Census",
+        "Compiled",
         "GraphoptError",
         "ModelError",
         "OptimizeResult",
         "OptionError",
         "SaveError",
         "VerificationError",
+        "compile",
         "load",
         "optimize",
         "simplify",

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 import typer
 
+from graphopt.cli import compile as compile_
 from graphopt.cli import diff, explain, inspect, optimize, verify
+from graphopt.cli import run as run_
 from graphopt.cli.options import UsageError, print_json
 from graphopt.errors import GraphoptError
 from graphopt.report.records import Failure
@@ -25,6 +27,8 @@ app.command("verify")(verify.command)
 app.command("diff")(diff.command)
 app.command("inspect")(inspect.command)
 app.command("explain")(explain.command)
+app.command("compile")(compile_.command)
+app.command("run")(run_.command)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -1,0 +1,41 @@
+"""`graphopt compile`: write a bundle that runs without Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from graphopt import api
+from graphopt.cli.options import Json, console, parse_shapes, parse_sizes, print_json, progress
+from graphopt.report.compilation import CompileRecord, print_compile
+
+
+def command(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="The model to read.")],
+    output: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="The folder to write.")],
+    target: Annotated[
+        Literal["host", "x86-64-v3", "x86-64-v4"], typer.Option(help="The processor that the code is for.")
+    ] = "host",
+    shape: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix the shape of an input; repeatable.")
+    ] = None,
+    dim: Annotated[list[str] | None, typer.Option(metavar="NAME=SIZE", help="Fix a dynamic dim; repeatable.")] = None,
+    json: Json = False,
+) -> None:
+    """Compile a model into a shared library with its weights, a C header, an example, and a Python module.
+
+    The program is compared with ONNX Runtime (optimizations off) before anything is written.
+    """
+    with progress("compiling"):
+        compiled = api.compile(source, target=target, shapes=parse_shapes(shape or ()), dims=parse_sizes(dim or ()))
+        compiled.save(output)
+    listing, plan = compiled.linked.listing, compiled.linked.plan
+    record = CompileRecord(
+        str(source), str(output), compiled.target.cpu, len(listing.runs), len(listing.kernels), listing.weights_bytes,
+        plan.arena_size, plan.lower_bound, listing.scratch_bytes, compiled.seconds, compiled.max_abs, compiled.max_rel,
+    )  # fmt: skip
+    if json:
+        print_json(record)
+    print_compile(console(json), record)

@@ -1,0 +1,121 @@
+"""From a model to a program: optimize, lower, plan, emit, and compare with ONNX Runtime before anything is kept."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from graphopt.deploy.bundle import write_bundle
+from graphopt.deploy.manifest import PlannedBuffer
+from graphopt.deploy.session import Program
+from graphopt.errors import OptionError, VerificationError
+from graphopt.lowering.lower import lower
+from graphopt.lowering.region import Lowered
+from graphopt.model.dimensions import DimValue, change_dims
+from graphopt.model.load import Source, load
+from graphopt.passes import pipeline
+from graphopt.planning.link import Linked, link
+from graphopt.rewrite.equivalence import feed_inputs
+from graphopt.rewrite.feeds import make_feed
+from graphopt.rewrite.optimizer import optimize_verified
+from graphopt.rewrite.runner import Workplace
+from graphopt.rewrite.tolerance import compare
+from kernels.target import Target, named
+
+OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
+FEEDS = 2  # seeded ones, on which the program must agree with ONNX Runtime
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program that has been compared with the model it was made of."""
+
+    program: Program
+    lowered: Lowered
+    linked: Linked
+    target: Target
+    seconds: float  # of everything but the comparison
+    max_abs: float  # the largest difference from ONNX Runtime on the seeded feeds
+    max_rel: float
+
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
+        """The outputs of these names (None: all, in order), like ONNX Runtime's session."""
+        return self.program.run(names, feeds)
+
+    def __call__(self, **feeds: Array) -> dict[str, Array]:
+        """The outputs by name."""
+        return self.program(**feeds)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the bundle; raises BundleError."""
+        problem, plan = self.linked.problem, self.linked.plan
+        buffers = tuple(
+            PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
+        )
+        write_bundle(folder, self.linked.listing, self.linked.weights, self.target, buffers=buffers)
+
+
+def compile_model(
+    source: Source,
+    *,
+    target: str = "host",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, DimValue] | None = None,
+    name: str = "model",
+) -> Compiled:
+    """A program for one size of every dim.
+
+    Raises ModelError, OptionError, NotLowered naming the operator that has no kernel, and VerificationError when the
+    program does not give what ONNX Runtime gives with its optimizations off.
+    """
+    started = time.perf_counter()
+    machine = named(target)
+    original = load(source)
+    if shapes or dims:
+        change_dims(original, shapes or {}, dims or {})
+    lowered = lower(_optimized(original), machine)
+    linked = link(lowered, name)
+    program = Program(linked.listing, linked.weights, machine)
+    seconds = time.perf_counter() - started
+    max_abs, max_rel = _compare(original, program)
+    return Compiled(program, lowered, linked, machine, seconds, max_abs, max_rel)
+
+
+def _optimized(original: ir.Model) -> ir.Model:
+    """The model with the operators that kernels know best; the comparison at the end covers what passes do."""
+    opset = original.graph.opset_imports.get("", 1)
+    for wanted in (OPSET, None) if opset < OPSET <= onnx.defs.onnx_opset_version() else (None,):
+        request = pipeline.Request(2, frozenset(), "standard", wanted, False, None, True)
+        try:
+            return optimize_verified(original, pipeline.stages(request), seconds=None).model
+        except OptionError:  # no way to lift this model
+            if wanted is None:
+                raise
+    raise AssertionError("the last way raises")
+
+
+def _compare(original: ir.Model, program: Program) -> tuple[float, float]:
+    max_abs = max_rel = 0.0
+    inputs = feed_inputs(original)
+    with Workplace() as workplace:
+        runner = workplace.runner(original)
+        for draw in range(FEEDS):
+            feed = make_feed(inputs, {}, draw)
+            expected = runner.run(feed)
+            found = program.run(None, {key: np.asarray(value) for key, value in feed.items()})
+            for value, wanted, got in zip(original.graph.outputs, expected, found, strict=True):
+                difference = compare(wanted, got)
+                if difference.reason is not None:
+                    raise VerificationError(
+                        f"the program's output '{value.name}' is not that of ONNX Runtime ({difference.reason}); "
+                        "nothing was written."
+                    )
+                max_abs, max_rel = max(max_abs, difference.max_abs), max(max_rel, difference.max_rel)
+    return max_abs, max_rel

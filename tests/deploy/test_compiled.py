@@ -1,0 +1,67 @@
+"""From a model to a program in one call: right, refused with a reason, and written as a bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+import graphopt
+from graphopt.cli import app
+from graphopt.deploy.session import Bundle
+from tests import support
+
+
+def _layers() -> onnx.ModelProto:
+    generator = np.random.default_rng(0)
+    weights = {
+        "w": generator.standard_normal((16, 32)).astype(np.float32),
+        "v": generator.standard_normal((32, 4)).astype(np.float32), "b": np.ones(32, np.float32),
+    }  # fmt: skip
+    return support.model(
+        """g (float[n,16] x) => (float[n,4] y) {
+            p = MatMul(x, w) q = Add(p, b) r = Gelu(q) s = MatMul(r, v) y = Softmax(s)
+        }""",
+        20, **weights,
+    )  # fmt: skip
+
+
+def test_a_program_is_like_a_session_and_like_a_function() -> None:
+    proto = _layers()
+    program = graphopt.compile(proto, dims={"n": 3})
+    x = np.random.default_rng(1).standard_normal((3, 16)).astype(np.float32)
+    (expected,) = support.session(proto).run(None, {"x": x})
+    np.testing.assert_allclose(program.run(None, {"x": x})[0], expected, atol=1e-6)  # probabilities
+    np.testing.assert_array_equal(program(x=x)["y"], program.run(["y"], {"x": x})[0])
+    assert len(program.lowered.regions) == 3 and program.max_abs < 1e-6
+
+
+def test_a_bundle_gives_what_the_program_gave(tmp_path: Path) -> None:
+    program = graphopt.compile(_layers(), dims={"n": 2})
+    program.save(tmp_path / "bundle")
+    x = np.random.default_rng(1).standard_normal((2, 16)).astype(np.float32)
+    np.testing.assert_array_equal(Bundle(tmp_path / "bundle")(x=x)["y"], program(x=x)["y"])
+
+
+def test_open_dims_and_missing_kernels_are_refused() -> None:
+    with pytest.raises(graphopt.GraphoptError, match="the dims of 'x' are not all numbers; fix them with --dim"):
+        graphopt.compile(_layers())
+    proto = support.model("g (float[5] x) => (int64[1,n] y) { y = NonZero(x) }", 18)
+    with pytest.raises(graphopt.GraphoptError, match="NonZero 'y' has no kernel yet"):
+        graphopt.compile(proto)
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    onnx.save(_layers(), tmp_path / "model.onnx")
+    np.save(tmp_path / "x.npy", np.ones((1, 16), np.float32))
+    runner = CliRunner()
+    made = runner.invoke(app, ["compile", str(tmp_path / "model.onnx"), str(tmp_path / "bundle"), "--dim", "n=1"])
+    assert made.exit_code == 0 and "equal to ONNX Runtime" in made.output
+    ran = runner.invoke(
+        app, ["run", str(tmp_path / "bundle"), "--input", str(tmp_path / "x.npy"), "--output", str(tmp_path)]
+    )
+    assert ran.exit_code == 0 and "y  float32 [1, 4]" in ran.output
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy").sum(), 1, rtol=1e-6)
