@@ -16,6 +16,7 @@ from graphopt.lowering.elementwise import formula_of
 
 ANCHORS = frozenset({
     "MatMul", "Gemm", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "ReduceMean", "ReduceSum",
+    "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool",
     "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp",
 })  # fmt: skip
 Shape = Callable[[ir.Value], tuple[int, ...]]

@@ -10,6 +10,11 @@ from graphopt.lowering.attention import lower_attention
 from graphopt.lowering.copies import axes_of, copy, store
 from graphopt.lowering.elementwise import NotLowered
 from graphopt.lowering.fusion import Tree, is_anchor, is_elementwise, trees
+from graphopt.lowering.images.batch_norm import without_batch_norm
+from graphopt.lowering.images.convolve import CONVOLUTIONS, lower_convolution
+from graphopt.lowering.images.joining import joins_images, lower_joining
+from graphopt.lowering.images.pointwise import image_operand, lower_pointwise
+from graphopt.lowering.images.pool import POOLS, is_global, lower_pool
 from graphopt.lowering.indexing import OPERATORS, lower_indexing
 from graphopt.lowering.movement import MOVEMENTS, lower_movement
 from graphopt.lowering.products import lower_product
@@ -24,9 +29,13 @@ from kernels.target import Target
 from kernels.tensor.expression import index
 
 
-def lower(model: ir.Model, target: Target) -> Lowered:
-    """The main graph as regions, all dims being numbers. Raises NotLowered naming the node that has no kernel."""
-    scope, graph = Scope(model, target), model.graph
+def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
+    """The main graph as regions, all dims being numbers; `exact` leaves out convolutions that round more than sums do.
+
+    Raises NotLowered naming the node that has no kernel.
+    """
+    model = without_batch_norm(model)
+    scope, graph = Scope(model, target, exact=exact), model.graph
     inputs = []
     for value in graph.inputs:
         if scope.constant(value) is not None:
@@ -64,12 +73,20 @@ def _lower_tree(scope: Scope, tree: Tree) -> None:
         _lower_elementwise(scope, tree)
     elif tree.anchor.op_type in ("MatMul", "Gemm"):
         lower_product(scope, tree)
+    elif tree.anchor.op_type in CONVOLUTIONS:
+        lower_convolution(scope, tree)
+    elif tree.anchor.op_type in POOLS or is_global(scope, tree.anchor):
+        lower_pool(scope, tree)
     else:
         lower_rows(scope, tree)
 
 
 def _lower_elementwise(scope: Scope, tree: Tree) -> None:
     assert tree.root is not None, "trees of the graph have a root"
+    images = image_operand(scope, tree)
+    if images is not None:
+        lower_pointwise(scope, tree, *images)
+        return
     root = tree.root.outputs[0]
     axes = axes_of(scope.shape(root))
     reader = Reader(tree, scope.place, scope.constant, {})
@@ -79,6 +96,9 @@ def _lower_elementwise(scope: Scope, tree: Tree) -> None:
 
 def _lower_alone(scope: Scope, node: ir.Node) -> None:
     """A node that no other one joins."""
+    if joins_images(scope, node):
+        lower_joining(scope, node)
+        return
     lowering = ALONE.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if lowering is None:
         raise NotLowered(f"{node.op_type} '{node.name or node.outputs[0].name}' has no kernel yet.")

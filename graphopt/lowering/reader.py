@@ -53,6 +53,10 @@ class Reader:
         producer = value.producer()
         if producer is not None and producer in self._tree.nodes:
             return self.node(producer, at)
+        return self.outside(value, at)
+
+    def outside(self, value: ir.Value, at: tuple[Index, ...]) -> Expression:
+        """One element of a value that other regions compute."""
         return self.load(self._places(value), at)
 
     def node(self, node: ir.Node, at: tuple[Index, ...]) -> Expression:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
 from typing import TypeVar
 
 import numpy as np
@@ -10,12 +12,16 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.lowering.elementwise import NotLowered, dtype_of
+from graphopt.lowering.images.convert import copies
+from graphopt.lowering.images.image import Image
 from graphopt.lowering.region import Region
 from graphopt.lowering.view import View
 from graphopt.model.facts import Facts
 from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.target import Target
+from kernels.templates import elementwise
+from kernels.templates.convolution.layout import Layout
 
 Problem = TypeVar("Problem", bound=Hashable)
 Candidate = TypeVar("Candidate")
@@ -24,10 +30,12 @@ Candidate = TypeVar("Candidate")
 class Scope:
     """One graph on its way to regions."""
 
-    def __init__(self, model: ir.Model, target: Target) -> None:
+    def __init__(self, model: ir.Model, target: Target, *, exact: bool = False) -> None:
         self.facts = Facts(model)
         self.target = target
+        self.exact = exact
         self.places: dict[ir.Value, View] = {}
+        self.images: dict[ir.Value, Image] = {}  # values that lie as images; `place` gives their views
         self.regions: list[Region] = []
         self.temporaries: dict[str, int] = {}
         self.constants: dict[str, npt.NDArray[np.generic]] = {}
@@ -53,6 +61,8 @@ class Scope:
 
     def place(self, value: ir.Value) -> View:
         """Where a value lies; a constant gets its place among the constants when it is first asked for."""
+        if value not in self.places and value in self.images:
+            self.places[value] = self._as_view(value, self.images[value])
         if value not in self.places:
             array = self.constant(value)
             if array is None:
@@ -73,6 +83,43 @@ class Scope:
         if not value.is_graph_output():
             self.temporaries[name] = dtype.bytes * int(np.prod(shape, dtype=np.int64))
         self.places[value] = view
+        return view
+
+    def image(self, value: ir.Value, layout: Layout) -> Image:
+        """A place in a layout for a value that is about to be computed."""
+        dtype, shape = self.dtype(value), self.shape(value)
+        made = Image(f"value:{value.name}", dtype, shape, layout)
+        view, aim = made.view(), View.dense(f"output:{value.name}", dtype, shape)
+        if value.is_graph_output() and view is not None and view.is_dense and layout.elements == prod(shape):
+            made, self.places[value] = replace(made, buffer=aim.buffer), aim
+        else:
+            self.temporaries[made.buffer] = dtype.bytes * layout.elements
+        self.images[value] = made
+        return made
+
+    def place_is_dense(self, value: ir.Value) -> bool:
+        """Whether a value lies row-major in a buffer of its own."""
+        view = self.images[value].view() if value in self.images else self.place(value)
+        return view is not None and view.is_dense
+
+    def convert(self, source: Image, aim: Image, first: int = 0, nodes: tuple[ir.Node, ...] = ()) -> None:
+        """Regions that copy images to another layout, to its channels from `first` on."""
+        for problem in copies(source, aim, first):
+            kernel = self.kernel("elementwise", problem, elementwise.candidates, elementwise.build)
+            self.add(kernel, {"x": source.buffer, "y": aim.buffer}, nodes)
+
+    def _as_view(self, value: ir.Value, image: Image) -> View:
+        """Images by strides; where none describe them, a dense copy."""
+        view = image.view()
+        if view is not None:
+            return view
+        name = f"output:{value.name}" if value.is_graph_output() else f"value:{value.name}:dense"
+        view = View.dense(name, image.dtype, image.shape)
+        if not value.is_graph_output():
+            self.temporaries[name] = image.dtype.bytes * prod(image.shape)
+        aim = Image.of_view(view)
+        assert aim is not None, "dense dims of images"
+        self.convert(image, aim)
         return view
 
     def kernel(

@@ -1,0 +1,1 @@
+"""Networks of images: convolutions, pooling and what lies between them, stored as their kernels like it."""

@@ -1,0 +1,59 @@
+"""Batch normalisations as a product and a sum, which join whatever is beside them.
+
+BatchNormalization(x, scale, bias, mean, variance)   -->   x * a + b
+a = scale / sqrt(variance + epsilon), b = bias - mean * a, both of dims (channels, 1, ...)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.lowering.elementwise import NotLowered
+from graphopt.lowering.nodes import number, operand, real
+from graphopt.model.facts import Facts
+
+
+def without_batch_norm(model: ir.Model) -> ir.Model:
+    """A model without them, the same one where there are none. Raises NotLowered for statistics that are computed."""
+    if not any(_is_one(node) for node in model.graph):
+        return model
+    copy = model.clone()
+    facts = Facts(copy)
+    for node in tuple(copy.graph):
+        if _is_one(node):
+            _replace(copy.graph, facts, node)
+    return copy
+
+
+def _is_one(node: ir.Node) -> bool:
+    return node.op_type == "BatchNormalization" and node.domain in ("", "ai.onnx")
+
+
+def _replace(graph: ir.Graph, facts: Facts, node: ir.Node) -> None:
+    name = node.name or node.outputs[0].name
+    if number(node, "training_mode", 0):
+        raise NotLowered(f"BatchNormalization '{name}' is in training mode.")
+    arrays = [facts.array(operand(node, position)) for position in range(1, 5)]
+    source, rank = operand(node, 0), facts.rank(operand(node, 0))
+    if rank is None or any(array is None for array in arrays):
+        raise NotLowered(f"BatchNormalization '{name}' has statistics that are known only when it runs.")
+    scale, bias, mean, variance = (np.asarray(array, np.float64) for array in arrays)
+    factor = scale / np.sqrt(variance + real(node, "epsilon", 1e-5))
+    dims = (-1,) + (1,) * (rank - 2)
+    kind = facts.dtype(source)
+    assert kind is not None and node.graph is not None, "a tensor in a graph"
+    constants = []
+    for part, array in (("factor", factor), ("summand", bias - mean * factor)):
+        tensor = ir.tensor(array.reshape(dims).astype(kind.numpy()), name=f"{node.outputs[0].name}:{part}")
+        value = ir.Value(name=tensor.name, type=ir.TensorType(kind), shape=ir.Shape(array.reshape(dims).shape), const_value=tensor)
+        graph.register_initializer(value)
+        constants.append(value)
+    product = ir.node("Mul", [source, constants[0]], name=f"{name}:product")
+    total = ir.node("Add", [product.outputs[0], constants[1]], name=name)
+    product.outputs[0].name = f"{node.outputs[0].name}:product"
+    old, new = node.outputs[0], total.outputs[0]
+    new.name, new.type, new.shape = old.name, old.type, old.shape
+    graph.insert_before(node, [product, total])
+    ir.convenience.replace_all_uses_with([old], [new], replace_graph_outputs=True)
+    graph.remove(node, safe=True)

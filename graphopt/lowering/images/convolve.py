@@ -1,0 +1,112 @@
+"""Conv and ConvTranspose as regions, with the elementwise nodes behind them as epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import onnx_ir as ir
+
+from graphopt.lowering.elementwise import NotLowered
+from graphopt.lowering.fusion import Tree, root_of
+from graphopt.lowering.images.attributes import ints, padding
+from graphopt.lowering.images.image import Image, layout_of
+from graphopt.lowering.images.sources import ImageReader, image_of, result_layout, vector_image
+from graphopt.lowering.nodes import number, operand, optional
+from graphopt.lowering.scope import Scope
+from kernels.dtype import DType
+from kernels.templates.convolution import ways
+from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution.problem import Convolution, whole
+from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.tensor.expression import Expression
+
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+
+
+def lower_convolution(scope: Scope, tree: Tree) -> None:
+    """The region of a convolution and its epilogue."""
+    node, root = tree.anchor, root_of(tree).outputs[0]
+    assert node is not None, "the tree of a convolution has one"
+    name = f"{node.op_type} '{node.name or node.outputs[0].name}'"
+    weights = scope.constant(operand(node, 1))
+    if weights is None:
+        raise NotLowered(f"{name} has weights that are known only when it runs.")
+    if scope.dtype(node.outputs[0]) is not DType.F32:
+        raise NotLowered(f"{name} is not of float32.")
+    problem, source = _problem(scope, node, root, weights.shape)
+    reader = ImageReader(scope, tree, problem)
+    at = reader.at(len(scope.shape(root)))
+    sums: Expression = ACCUMULATED[()]
+    bias = optional(node, 2)
+    if bias is not None:
+        view = scope.place(bias)
+        aligned = view.reshaped((*view.shape, *(1,) * (len(at) - 2)))
+        assert aligned is not None, "one dim"
+        sums = sums + reader.load(aligned, at)
+    reader.accumulated[node.outputs[0]] = sums
+    value = sums if root is node.outputs[0] else reader.value(root, at)
+    problem = replace(problem, epilogue=Epilogue(value))
+    kernel = scope.kernel("convolution", problem, partial(ways.candidates, exact=scope.exact), ways.build)
+    packing = kernel.operand("weights").packing
+    assert packing is not None, "weights of convolutions are packed"
+    packed = f"weights:{node.outputs[0].name}"
+    scope.constants[packed] = packing.pack(weights)
+    result = scope.image(root, problem.output)
+    scope.add(
+        kernel,
+        {**reader.buffers, "x": source.buffer, "weights": packed, "y": result.buffer},
+        (node, *tree.in_order),
+    )
+
+
+def _problem(scope: Scope, node: ir.Node, root: ir.Value, weights: tuple[int, ...]) -> tuple[Convolution, Image]:
+    x, shape = operand(node, 0), scope.shape(node.outputs[0])
+    source, window = image_of(scope, x), weights[2:]
+    rank, size, out = len(window), scope.shape(x)[2:], shape[2:]
+    groups = number(node, "group", 1)
+    strides, dilations = ints(node, "strides", (1,) * rank), ints(node, "dilations", (1,) * rank)
+    reach = [(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True)]
+    if node.op_type == "ConvTranspose":
+        before = _transposed_pads(node, size, out, reach, strides)
+        return Convolution(
+            source.layout, result_layout(scope, root), whole(window, 1), dilations=whole(dilations, 1),
+            pads=whole(before, 0), groups=groups, input_dilations=whole(strides, 1), transposed=True,
+        ), source  # fmt: skip
+    before, _ = padding(node, size, out, reach, strides)
+    output = result_layout(scope, root)
+    if groups == shape[1] == weights[0] and weights[1] == 1 and groups > 1:
+        source = vector_image(scope, x)  # each channel alone: only channels side by side are fast
+        output = _like(source.layout, shape)
+    return Convolution(
+        source.layout, output, whole(window, 1), whole(strides, 1), whole(dilations, 1), whole(before, 0), groups
+    ), source
+
+
+def _like(layout: Layout, shape: tuple[int, ...]) -> Layout:
+    return layout_of(shape, layout.order, layout.block)
+
+
+def _transposed_pads(
+    node: ir.Node, size: Sequence[int], out: Sequence[int], reach: Sequence[int], strides: Sequence[int]
+) -> tuple[int, ...]:
+    """Zeros before the spread input: what the kernel reaches less what is cut off the result."""
+    rank = len(size)
+    attribute = node.attributes.get("auto_pad")
+    automatic = "NOTSET" if attribute is None else attribute.as_string()
+    more = ints(node, "output_padding", (0,) * rank)
+    if automatic == "NOTSET" and "output_shape" not in node.attributes:
+        cut = ints(node, "pads", (0,) * (2 * rank))[:rank]
+    else:
+        # total = stride * (size - 1) + output padding + reach - output, halved as ConvTranspose says
+        total = [
+            step * (s - 1) + extra + span - o
+            for s, o, span, step, extra in zip(size, out, reach, strides, more, strict=True)
+        ]
+        total = [max(0, one) for one in total]
+        cut = tuple(one // 2 if automatic == "SAME_UPPER" else one - one // 2 for one in total)
+    first = [span - 1 - one for span, one in zip(reach, cut, strict=True)]
+    if min(first) < 0:
+        raise NotLowered(f"{node.op_type} '{node.name}' cuts more off its result than its kernel reaches.")
+    return tuple(first)

@@ -1,0 +1,120 @@
+"""Where images are read and written: layouts of operands and results, and expressions of their elements."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from graphopt.lowering.copies import dense
+from graphopt.lowering.elementwise import NotLowered
+from graphopt.lowering.fusion import Tree
+from graphopt.lowering.images.image import Image, is_image, layout_of
+from graphopt.lowering.reader import Reader
+from graphopt.lowering.scope import Scope
+from kernels.dtype import DType
+from kernels.target import Target
+from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution.problem import Convolution
+from kernels.templates.convolution.windows import side_by_side
+from kernels.tensor.expression import Expression, Index, Load, Variable, index
+
+# Operators that take images in any layout; everything else asks for strides.
+_IMAGES = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Resize"})
+
+
+def block_of(target: Target) -> int:
+    """Channels of a block: a vector, or two of the narrowest."""
+    return max(8, target.lanes())
+
+
+def image_of(scope: Scope, value: ir.Value) -> Image:
+    """A value as images where it lies, copied only where its strides are no layout's."""
+    if value in scope.images:
+        return scope.images[value]
+    if not is_image(scope.shape(value)):
+        raise NotLowered(f"'{value.name}' has dims {scope.shape(value)}, which are not those of images.")
+    if scope.dtype(value) is not DType.F32:
+        raise NotLowered(f"'{value.name}' has images of {scope.dtype(value).value}; their kernels are of float32.")
+    found = Image.of_view(scope.place(value)) or Image.of_view(dense(scope, value))
+    assert found is not None, "dense dims of images"
+    return found
+
+
+def vector_image(scope: Scope, value: ir.Value) -> Image:
+    """A value as images whose channels lie side by side."""
+    found = image_of(scope, value)
+    if side_by_side(found.layout, scope.target.lanes()):
+        return found
+    block = block_of(scope.target)
+    order = "NCHWc" if found.layout.channels >= block else "NHWC"
+    layout = layout_of(found.shape, order, block)  # type: ignore[arg-type]
+    made = Image(f"value:{value.name}:blocked", found.dtype, found.shape, layout)
+    scope.temporaries[made.buffer] = made.dtype.bytes * layout.elements
+    scope.convert(found, made)
+    scope.images[value] = made
+    return made
+
+
+def result_layout(scope: Scope, value: ir.Value) -> Layout:
+    """The layout for a convolution's result: blocks of channels, unless its readers want strides."""
+    shape = scope.shape(value)
+    readers = {use.node for use in value.uses()}
+    if shape[1] == 1 or shape[2:] == (1,) * (len(shape) - 2):
+        return layout_of(shape, "NHWC")
+    if value.is_graph_output() and not readers:
+        return layout_of(shape, "NCHW")
+    last = layout_of(shape, "NHWC")
+    for node in readers:
+        if node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+            view = Image("", DType.F32, shape, last).view()
+            assert view is not None, "one block of channels"
+            fits = view.reshaped(scope.shape(node.outputs[0])) is not None
+            return last if fits else layout_of(shape, "NCHW")
+    if any(node.op_type == "Transpose" for node in readers) or shape[1] < block_of(scope.target) // 2:
+        return last
+    return layout_of(shape, "NCHWc", block_of(scope.target))
+
+
+def wants_image(node: ir.Node) -> bool:
+    """Whether an operator reads images in any layout."""
+    return node.op_type in _IMAGES
+
+
+class ImageReader(Reader):
+    """Writes the expressions of a kernel whose loops are those of images in a layout."""
+
+    def __init__(self, scope: Scope, tree: Tree, frame: Convolution) -> None:
+        super().__init__(tree, scope.place, scope.constant, {})
+        self._images = scope.images
+        self._frame = frame
+
+    def at(self, rank: int) -> tuple[Index, ...]:
+        """The dims of the value that is computed: image, channel and the spatial ones."""
+        image, _, plane, row, column, _ = self._frame.variables
+        spatial = (plane, row, column)[5 - rank :] if rank > 2 else ()
+        return (index(image), self._frame.channel, *(index(one) for one in spatial))
+
+    def outside(self, value: ir.Value, at: tuple[Index, ...]) -> Expression:
+        """As it lies, where its blocks are those of the loops; by strides otherwise."""
+        image, block = self._images.get(value), self._frame.output.block
+        if image is None or image.channel_stride is not None or image.layout.block != block:
+            return super().outside(value, at)
+        return self.blocked(image)
+
+    def blocked(self, image: Image) -> Load:
+        """The element of images with the same blocks; dims of one element are broadcast."""
+        buffer = image.layout.buffer(self.name_of(image), image.dtype)
+        sizes = zip(self._frame.variables, buffer.shape, strict=True)
+        return buffer[tuple(_at(variable, size) for variable, size in sizes)]
+
+    def name_of(self, image: Image) -> str:
+        """The name of the operand that these images are."""
+        known = next(
+            (name for name, buffer in self.buffers.items() if name.startswith("i") and buffer == image.buffer), ""
+        )
+        name = known or f"i{len(self.buffers)}"
+        self.buffers[name] = image.buffer
+        return name
+
+
+def _at(variable: Variable, size: int) -> Index:
+    return Index(()) if size == 1 and variable.extent != 1 else index(variable)

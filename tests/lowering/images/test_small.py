@@ -1,0 +1,77 @@
+"""Small graphs of images: every operator, and what joins it, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernels.target import x86_64_v3
+from tests import support
+from tests.lowering.running import compare
+
+# Sums of a few hundred products, and Winograd's transforms, which round about ten times as much as a sum does.
+TOLERANCE = 1e-4
+
+
+def _weight(*shape: int) -> np.ndarray:
+    return np.random.default_rng([7, *shape]).standard_normal(shape).astype(np.float32) / 4
+
+
+def test_a_residual_block_is_two_regions() -> None:
+    proto = support.model(
+        """g (float[1,16,9,7] x) => (float[1,16,9,7] y) {
+            a = Conv<pads = [1, 1, 1, 1]>(x, w, b) c = Relu(a)
+            d = Conv<pads = [1, 1, 1, 1]>(c, v) e = Add(d, c) y = Relu(e)
+        }""",
+        18, w=_weight(16, 16, 3, 3), b=_weight(16), v=_weight(16, 16, 3, 3),
+    )  # fmt: skip
+    assert len(compare(proto, tolerance=TOLERANCE).regions) == 2
+    compare(proto, tolerance=TOLERANCE, target=x86_64_v3())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[2,3,9,7] x) => (float[2,24,9,7] y) { y = Conv<pads = [1, 1, 1, 1]>(x, w3) }",
+        "g (float[2,3,9,7] x) => (float[2,20,5,4] y) { a = Conv<auto_pad = \"SAME_UPPER\">(x, w3)"
+        " y = Conv<auto_pad = \"SAME_LOWER\", strides = [2, 2]>(a, w24) }",
+        "g (float[1,3,9,7] x) => (float[1,24,1,1] y) { a = Conv(x, w3) y = GlobalAveragePool(a) }",
+        "g (float[2,3,9,7] x) => (float[2,24] y) { a = Conv(x, w3) b = ReduceMean<keepdims = 0>(a, axes) y = Relu(b) }",
+        "g (float[2,3,9,7] x) => (float[2,5] y) { a = Conv(x, w3) b = GlobalMaxPool(a) c = Flatten(b) y = Gemm(c, g) }",
+        "g (float[2,3,9,7] x) => (float[2,840] y) { a = Conv(x, w3) y = Flatten(a) }",
+        "g (float[2,3,9,7] x) => (float[2,24,3,2] y) { a = Conv(x, w3)"
+        " y = MaxPool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 0>(a) }",
+        "g (float[2,3,9,7] x) => (float[2,24,4,3] y) { a = Conv(x, w3)"
+        " y = MaxPool<kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1>(a) }",
+        "g (float[2,3,9,7] x) => (float[2,24,7,5] y) { a = Conv(x, w3) y = AveragePool<kernel_shape = [3, 3],"
+        " pads = [1, 1, 1, 1], count_include_pad = 1>(a) }",
+        "g (float[1,3,9,7] x) => (float[1,3,7,5] y) { y = AveragePool<kernel_shape = [3, 3]>(x) }",
+        "g (float[2,3,9,7] x) => (float[2,24,7,5] y) { a = Conv(x, w3) b = Exp(a) c = Add(b, a) d = Neg(c)"
+        " y = Conv<group = 24, pads = [1, 1, 1, 1]>(d, depth) }",
+        "g (float[2,3,9,7] x) => (float[2,24,7,5] y) { a = Conv(x, w3) s = GlobalAveragePool(a) t = Conv(s, p)"
+        " u = HardSigmoid(t) m = Mul(a, u) y = Add(m, a) }",
+        "g (float[2,3,9,7] x) => (float[2,24,7,5] y, float[2,24,7,5] z) { y = Conv(x, w3) z = HardSwish(y) }",
+        "g (float[2,3,9,7] x) => (float[2,44,7,5] y) { a = Conv(x, w3) b = Conv<pads = [1,1,1,1]>(a, w24)"
+        " c = Concat<axis = 1>(a, b) y = Relu(c) }",
+        "g (float[2,3,9,7] x) => (float[2,7,5,24] y) { a = Conv(x, w3) b = Relu(a) c = Add(a, b)"
+        " y = Transpose<perm = [0, 2, 3, 1]>(c) }",
+        "g (float[2,3,9,7] x) => (float[2,24,7,5] y) { a = Conv(x, w3) b = BatchNormalization(a, n, n, n, vv)"
+        " c = Add(a, b) d = BatchNormalization(c, n, n, n, vv) y = Relu(d) }",
+        "g (float[2,24,7] x) => (float[2,20,5] y) { y = Conv<dilations = [2], pads = [1, 1]>(x, one) }",
+        "g (float[1,24,5,6,7] x) => (float[1,20,3,4,5] y) { y = Conv(x, three) }",
+        "g (float[1,24,5,6] x) => (float[1,12,5,6] y) { y = Conv<group = 4, pads = [1, 1, 1, 1]>(x, grouped) }",
+        "g (float[1,24,5,6] x) => (float[1,8,11,13] y) { y = ConvTranspose<strides = [2, 2]>(x, up, b8) }",
+        "g (float[1,24,5,6] x) => (float[1,8,10,12] y) {"
+        " y = ConvTranspose<strides = [2, 2], auto_pad = \"SAME_UPPER\">(x, up, b8) }",
+        "g (float[1,24,5,6] x) => (float[1,8,10,12] y) {"
+        " y = ConvTranspose<strides = [2, 2], output_padding = [1, 1], pads = [1, 1, 1, 1]>(x, up) }",
+    ],
+)  # fmt: skip
+def test_operators_on_images(text: str) -> None:
+    proto = support.model(
+        text, 18, w3=_weight(24, 3, 3, 3), w24=_weight(20, 24, 3, 3), axes=np.array([2, 3]), g=_weight(24, 5),
+        depth=_weight(24, 1, 3, 3), p=_weight(24, 24, 1, 1), n=_weight(24), vv=np.abs(_weight(24)) + 1,
+        one=_weight(20, 24, 2), three=_weight(20, 24, 3, 3, 3), grouped=_weight(12, 6, 3, 3), up=_weight(24, 8, 3, 3),
+        b8=_weight(8),
+    )  # fmt: skip
+    compare(proto, tolerance=TOLERANCE)
