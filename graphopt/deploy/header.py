@@ -53,8 +53,8 @@ const char *@P@_describe(void);
  * After an error, too, there may be a model, which has its text and wants to be destroyed. */
 int @P@_create(@P@_model **model, const char *weights_path);
 
-/* The same, with the weights left in the mapped file: processes share one copy, and a run may be some percent slower.
- * The file must not change while the model lives. */
+/* The same, with the weights left in the mapped file: processes share one copy, and runs may be slower, by how much
+ * depends on the file system. The file must not change while the model lives. */
 int @P@_create_mapped(@P@_model **model, const char *weights_path);
 
 /* The same, from the file's content in memory, at a multiple of 64 bytes; it belongs to the caller and must outlive the

@@ -66,7 +66,7 @@ class Program:
     def __init__(
         self, interface: Interface, weights: Path | Array, *, mapped: bool = False, keep: object = None
     ) -> None:
-        """`weights`: their file (`mapped`: shared by processes, some percent slower), or the array itself.
+        """`weights`: their file (`mapped`: left there, shared by processes, perhaps slower), or the array itself.
 
         `keep` is whatever the functions need to stay alive.
         """

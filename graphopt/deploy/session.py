@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from graphopt.deploy import runtime
 from graphopt.deploy.runtime import Array, Interface
 from graphopt.errors import BundleError
+from kernels.emit.layout import HUGE_PAGE
 from kernels.emit.program import emit, stored_weights
 from kernels.errors import KernelsError
-from kernels.listing import ALIGNMENT, Listing
+from kernels.listing import Listing
 from kernels.llvm.load import Loaded, ObjectCache
-from kernels.run import aligned
 from kernels.target import Target, host
 
 
@@ -29,10 +32,7 @@ class Program(runtime.Program):
         target = target or host()
         try:
             stored = stored_weights(listing, weights)
-            if stored.ctypes.data % ALIGNMENT:
-                copy = aligned(stored.size, np.uint8)
-                copy[:] = stored
-                stored = copy.view(np.uint8)
+            stored = _placed(stored)
             loaded = Loaded(emit(listing, target, stored).objects(cache), target)
         except KernelsError as error:
             raise BundleError(str(error)) from error
@@ -47,3 +47,14 @@ class Bundle(runtime.Program):
 
     def __init__(self, folder: str | os.PathLike[str], *, mapped: bool = False) -> None:
         super().__init__(*runtime.opened(Path(folder), BundleError), mapped=mapped)
+
+
+def _placed(weights: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """A copy that starts where a huge page may start, as a bundle's weights do."""
+    area = mmap.mmap(-1, weights.size + 2 * HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a system without huge pages
+        area.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(area, np.uint8)
+    start = -whole.ctypes.data % HUGE_PAGE
+    whole[start : start + weights.size] = weights
+    return whole[start : start + weights.size]

@@ -41,8 +41,8 @@ class Layout:
     def copies_weights(self) -> bool:
         """Whether weights are read into huge pages, rather than mapped.
 
-        Files of most systems are mapped in small pages, and a network whose weights pass once per run then waits for
-        their translation.
+        Many file systems are mapped in small pages, and weights that pass once per run then wait for their translation:
+        36 MiB of dense layers take 1.85 ms instead of 1.27 ms with 1 row, 8.8 instead of 8.7 with 49 (tmpfs, Zen 4).
         """
         return self.weights_bytes >= HUGE_PAGE
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernels.emit.refusal import text
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
@@ -92,14 +93,11 @@ def write_missing(module: Module, name: str, needed: Sequence[Requirement]) -> N
         saved = f.integer(0)
         module.declare("getauxval", "i64", ["i64"])
     for one in needed:
-        text = module.variable(
-            f"{name}.{one.name}", f'internal constant [{len(one.name) + 1} x i8] c"{one.name}\\00", align 1'
-        )
         missing = _missing(f, one, bits, saved)
         bad, good = f.fresh("bad"), f.fresh("good")
         f.line(f"br i1 {missing.text}, label %{bad}, label %{good}")
         f.label(bad)
-        f.line(f"ret ptr {text}")
+        f.give(text(module, one.name))
         f.label(good)
     f.line("ret ptr null")
     f.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,7 +59,7 @@ def perceptron(
     kernels, runs, layers = [], [], []
     weights, arena = bytearray(), 0
     source = Place("input")
-    for number, (depth, columns) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for number, (depth, columns) in enumerate(itertools.pairwise(sizes)):
         last = number == len(sizes) - 2
         kernel = dense(f"dense{number}", rows, columns, depth, target, positive=not last)
         matrix = generator.standard_normal((depth, columns)).astype(np.float32)

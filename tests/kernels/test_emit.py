@@ -1,0 +1,364 @@
+"""Programs through their C interface, called with ctypes: what they compute, and what they refuse."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels.dtype import DType
+from kernels.emit.processor import Requirement
+from kernels.emit.program import WrongWeights, emit, stored_weights
+from kernels.emit.types import CODES
+from kernels.listing import Argument, InvalidListing, Listing, Place, Run
+from kernels.llvm.link import link_shared
+from kernels.llvm.load import Loaded
+from kernels.run import aligned
+from kernels.target import aarch64, host
+from tests.kernels.arm import needs_arm
+from tests.kernels.listings import Written, difference, perceptron
+
+OK, BAD_ARGUMENT, BAD_WEIGHTS, BAD_PROCESSOR, NO_MEMORY = range(5)
+
+
+class CTensor(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("dtype", ctypes.c_int32), ("rank", ctypes.c_int32),
+        ("dims", ctypes.POINTER(ctypes.c_int64)), ("data", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+def tensor(name: str | None, array: np.ndarray, **changes: object) -> CTensor:
+    dims = (ctypes.c_int64 * max(1, array.ndim))(*array.shape)
+    code = CODES[DType.of(array.dtype)]
+    made = CTensor(None if name is None else name.encode(), code, array.ndim, dims, array.ctypes.data)
+    for field, value in changes.items():
+        setattr(made, field, value)
+    return made
+
+
+class Library:
+    """A listing compiled and loaded, with its functions."""
+
+    def __init__(self, listing: Listing, weights: bytes = b"", needed: Sequence[Requirement] | None = None) -> None:
+        self.stored = stored_weights(listing, weights)
+        emitted = emit(listing, host(), self.stored, needed)
+        self._loaded = Loaded(emitted.objects(), host())
+        self._name = listing.name
+        pointer, size, code = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        self.create = self._function("create", code, pointer, ctypes.c_char_p)
+        self.create_mapped = self._function("create_mapped", code, pointer, ctypes.c_char_p)
+        self.create_from = self._function("create_from", code, pointer, pointer, size)
+        self.run = self._function("run", code, pointer, pointer, size, pointer, size)
+        self.run_raw = self._function("run_raw", None, pointer, pointer, pointer)
+        self.error = self._function("error", ctypes.c_char_p, pointer)
+        self.destroy = self._function("destroy", None, pointer)
+
+    def _function(self, name: str, result: type | None, *given: type) -> ctypes._FuncPointer:  # type: ignore[name-defined]
+        return ctypes.CFUNCTYPE(result, *given)(self._loaded.address(f"{self._name}_{name}"))
+
+    def made(self) -> ctypes.c_void_p:
+        """A model of the weights in memory."""
+        kept = aligned(self.stored.size, np.uint8)
+        kept[:] = self.stored
+        self._kept = kept
+        model = ctypes.c_void_p()
+        assert self.create_from(ctypes.addressof(model), kept.ctypes.data, kept.size) == OK, self.error(model)
+        return model
+
+    def refusal(self, model: ctypes.c_void_p, inputs: Sequence[CTensor], outputs: Sequence[CTensor]) -> str:
+        code = self.run(model, (CTensor * len(inputs))(*inputs), len(inputs), (CTensor * len(outputs))(*outputs),
+                        len(outputs))  # fmt: skip
+        assert code == BAD_ARGUMENT
+        return str(self.error(model).decode())
+
+
+def call(library: Library, model: ctypes.c_void_p, inputs: dict[str, np.ndarray], **outputs: np.ndarray) -> None:
+    given = (CTensor * len(inputs))(*(tensor(name, array) for name, array in inputs.items()))
+    made = (CTensor * len(outputs))(*(tensor(name, array) for name, array in outputs.items()))
+    code = library.run(model, given, len(given), made, len(made))
+    assert code == OK, library.error(model)
+
+
+def rows(count: int, columns: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((count, columns)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[Written, Library]:
+    written = perceptron(host())
+    return written, Library(written.listing, written.weights)
+
+
+def assert_answers(written: Written, library: Library, model: ctypes.c_void_p, seed: int = 1) -> None:
+    shape, made = written.listing.inputs[0].shape, written.listing.outputs[0].shape
+    x, y = rows(shape[0], shape[1], seed), np.full(made, np.nan, np.float32)
+    call(library, model, {"x": x}, y=y)
+    assert (np.abs(y - written.answer(x)) <= written.bound(x)).all()
+
+
+# -- what it computes ----
+
+
+def test_two_layers_equal_numpy(small: tuple[Written, Library]) -> None:
+    written, library = small
+    model = library.made()
+    assert_answers(written, library, model)
+    library.destroy(model)
+
+
+def test_kernels_of_several_blocks_and_of_the_optimizer() -> None:
+    written = perceptron(host(), (300, 900, 500), rows=130)
+    assert max(kernel.blocks for kernel in written.listing.kernels) > 1
+    first, second = written.listing.kernels
+    listing = replace(written.listing, kernels=(replace(first, optimize=True), second))
+    library = Library(listing, written.weights)
+    assert_answers(written, library, library.made())
+
+
+def test_tensors_are_found_by_name_in_any_order() -> None:
+    library = Library(difference(host()))
+    left, right, delta = rows(3, 5, 1), rows(3, 5, 2), np.zeros((3, 5), np.float32)
+    call(library, library.made(), {"right": right, "left": left}, delta=delta)
+    assert np.array_equal(delta, left - right)
+
+
+def test_unchecked_runs_take_the_declared_order() -> None:
+    library = Library(difference(host()))
+    left, right, delta = rows(3, 5, 1), rows(3, 5, 2), np.zeros((3, 5), np.float32)
+    given = (ctypes.c_void_p * 2)(left.ctypes.data, right.ctypes.data)
+    library.run_raw(library.made(), given, (ctypes.c_void_p * 1)(delta.ctypes.data))
+    assert np.array_equal(delta, left - right)
+
+
+def test_many_runs_follow_one_another() -> None:
+    """x - y, again minus y, ...: 600 runs from one half of the arena to the other."""
+    once = difference(host())
+    halves = [Place("arena", 0), Place("arena", 64)]
+    names = [operand.name for operand in once.kernels[0].operands]
+    runs = []
+    for number in range(600):
+        source = Place("input", 0, 0) if number == 0 else halves[number % 2]
+        goal = Place("output") if number == 599 else halves[(number + 1) % 2]
+        places = {"left": source, "right": Place("input", 0, 1), "delta": goal}
+        runs.append(Run("subtract", tuple(places[name] for name in names)))
+    library = Library(replace(once, runs=tuple(runs), arena_bytes=128))
+    left, right = np.full((3, 5), 1000, np.float32), np.ones((3, 5), np.float32)
+    delta = np.zeros((3, 5), np.float32)
+    call(library, library.made(), {"left": left, "right": right}, delta=delta)
+    assert (delta == 400).all()
+
+
+def test_two_models_of_one_library_side_by_side(small: tuple[Written, Library]) -> None:
+    written, library = small
+    first, second = library.made(), library.made()
+    wrong: list[int] = []
+
+    def work(model: ctypes.c_void_p, seed: int) -> None:
+        try:
+            for turn in range(200):
+                assert_answers(written, library, model, seed + turn)
+        except AssertionError:
+            wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(one, 1000 * n)) for n, one in enumerate((first, second))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    library.destroy(first)
+    assert_answers(written, library, second)
+    library.destroy(second)
+
+
+def test_large_weights_and_arena_take_huge_pages_and_stay_right(tmp_path: Path) -> None:
+    written = perceptron(host(), (700, 1000, 300), rows=600)
+    assert len(written.weights) > 2 << 20 and written.listing.arena_bytes > 2 << 20
+    library = Library(written.listing, written.weights)
+    path = tmp_path / "weights"
+    path.write_bytes(library.stored.tobytes())
+    for create in (library.create, library.create_mapped):
+        model = ctypes.c_void_p()
+        assert create(ctypes.addressof(model), str(path).encode()) == OK, library.error(model)
+        assert_answers(written, library, model)
+        library.destroy(model)
+
+
+def test_memory_comes_back() -> None:
+    written = perceptron(host(), (700, 1000, 300), rows=600)
+    library = Library(written.listing, written.weights)
+
+    def pages() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[0])
+
+    library.destroy(library.made())
+    before = pages()
+    for _ in range(20):
+        library.destroy(library.made())
+    assert pages() - before < 2 * written.listing.arena_bytes // os.sysconf("SC_PAGE_SIZE")
+
+
+# -- what it refuses ----
+
+X, Y = np.zeros((1, 16), np.float32), np.zeros((1, 10), np.float32)
+ODD = np.zeros(65, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "message"),
+    [
+        ([tensor("z", X)], [tensor("y", Y)], "there is no input 'z'; the program has 'x'."),
+        ([tensor(None, X)], [tensor("y", Y)], "input number 0 has no name."),
+        ([], [tensor("y", Y)], "input 'x' is missing; the program has 'x'."),
+        ([tensor("x", X)], [], "output 'y' is missing; the program has 'y'."),
+        ([tensor("x", X)] * 2, [tensor("y", Y)], "2 inputs are given, one of them twice; the program has 'x'."),
+        ([tensor("x", X), tensor("y", Y)], [tensor("y", Y)], "there is no input 'y'; the program has 'x'."),
+        ([tensor("x", X.astype(float))], [tensor("y", Y)], "input 'x' has elements of type 11; expected are 1, f32."),
+        ([tensor("x", X[0])], [tensor("y", Y)], "input 'x' has 1 dims; expected are 2: its shape is [1, 16]."),
+        ([tensor("x", X[None])], [tensor("y", Y)], "input 'x' has 3 dims; expected are 2: its shape is [1, 16]."),
+        ([tensor("x", X, rank=-1)], [tensor("y", Y)], "input 'x' has -1 dims; expected are 2: its shape is [1, 16]."),
+        ([tensor("x", X.T)], [tensor("y", Y)], "input 'x' has dim 0 of 16; its shape is [1, 16]."),
+        ([tensor("x", X)], [tensor("y", Y[:, :9])], "output 'y' has dim 1 of 9; its shape is [1, 10]."),
+        ([tensor("x", X, dims=None)], [tensor("y", Y)], "input 'x' has no dims; its shape is [1, 16]."),
+        ([tensor("x", X, data=None)], [tensor("y", Y)], "input 'x' has no data."),
+        ([tensor("%s%n", X)], [tensor("y", Y)], "there is no input '%s%n'; the program has 'x'."),
+    ],
+    ids=itertools.count(),
+)
+def test_tensors_that_do_not_fit(
+    small: tuple[Written, Library], inputs: list[CTensor], outputs: list[CTensor], message: str
+) -> None:
+    written, library = small
+    model = library.made()
+    assert library.refusal(model, inputs, outputs) == message
+    assert_answers(written, library, model)  # the model is as good as before
+    library.destroy(model)
+
+
+def test_data_that_starts_between_elements(small: tuple[Written, Library]) -> None:
+    _, library = small
+    odd = (-ODD.ctypes.data % 4) + 1 + ODD.ctypes.data
+    message = library.refusal(library.made(), [tensor("x", X, data=odd)], [tensor("y", Y)])
+    assert message == f"input 'x' starts at {odd:#x}; its elements must start at multiples of 4 bytes."
+
+
+def test_no_array_of_tensors_and_no_model(small: tuple[Written, Library]) -> None:
+    _, library = small
+    model = library.made()
+    assert library.run(model, None, 1, None, 1) == BAD_ARGUMENT
+    assert library.error(model) == b"no inputs are given."
+    assert library.run(None, None, 0, None, 0) == BAD_ARGUMENT
+    assert b"there is no model" in library.error(None)
+    assert library.create(None, b"weights") == BAD_ARGUMENT
+    library.destroy(None)
+
+
+def test_a_name_longer_than_the_message(small: tuple[Written, Library]) -> None:
+    _, library = small
+    message = library.refusal(library.made(), [tensor("n" * 2000, X)], [tensor("y", Y)])
+    assert len(message) == 511 and message.startswith("there is no input 'nnnn")
+
+
+@pytest.mark.parametrize("create", ["create", "create_mapped"])
+def test_weights_files_that_are_not_the_programs(small: tuple[Written, Library], tmp_path: Path, create: str) -> None:
+    written, library = small
+    size = library.stored.size
+    whole, path = library.stored.tobytes(), tmp_path / "weights"
+    flipped = bytearray(whole)
+    flipped[1234] ^= 1
+    cases: list[tuple[bytes | None, str]] = [
+        (None, f"weights file '{path}' cannot be opened: No such file or directory."),
+        (whole[:-64], f"weights file '{path}' has {size - 64} bytes instead of {size}: it is cut off"),
+        (whole + b"\0", f"weights file '{path}' has {size + 1} bytes instead of {size}"),
+        (b"", f"weights file '{path}' has 0 bytes instead of {size}"),
+        (bytes(flipped), f"weights '{path}' are damaged, or another program's: their checksum is "),
+    ]
+    for content, message in cases:
+        if content is not None:
+            path.write_bytes(content)
+        model = ctypes.c_void_p()
+        assert getattr(library, create)(ctypes.addressof(model), str(path).encode()) == BAD_WEIGHTS
+        assert library.error(model).decode().startswith(message)
+        assert library.run(model, None, 0, None, 0) == BAD_ARGUMENT, "a model that was not created does not run"
+        library.destroy(model)
+    path.write_bytes(whole)
+    model = ctypes.c_void_p()
+    assert getattr(library, create)(ctypes.addressof(model), str(path).encode()) == OK
+    assert_answers(written, library, model)
+    library.destroy(model)
+
+
+def test_a_weights_path_that_is_a_folder_or_missing(small: tuple[Written, Library], tmp_path: Path) -> None:
+    _, library = small
+    model = ctypes.c_void_p()
+    assert library.create(ctypes.addressof(model), str(tmp_path).encode()) == BAD_WEIGHTS
+    library.destroy(model)
+    assert library.create(ctypes.addressof(model), None) == BAD_ARGUMENT
+    assert library.error(model) == b"no path of a weights file is given."
+    library.destroy(model)
+
+
+def test_weights_in_memory_of_the_wrong_size_or_place(small: tuple[Written, Library]) -> None:
+    _, library = small
+    model, size = ctypes.c_void_p(), library.stored.size
+    room = aligned(size + 64, np.uint8)
+    for start, bytes_given, code, message in (
+        (room.ctypes.data, size - 64, BAD_WEIGHTS, f"{size - 64} bytes of weights are given instead of {size}."),
+        (room.ctypes.data + 4, size, BAD_ARGUMENT, "which is no multiple of 64 bytes."),
+        (None, size, BAD_ARGUMENT, "no weights are given."),
+        (room.ctypes.data, size, BAD_WEIGHTS, "weights 'in memory' are damaged"),
+    ):
+        assert library.create_from(ctypes.addressof(model), start, bytes_given) == code
+        assert message in library.error(model).decode()
+        library.destroy(model)
+
+
+def test_memory_that_is_not_there() -> None:
+    listing = replace(difference(host()), arena_bytes=1 << 60)
+    model, library = ctypes.c_void_p(), Library(listing)
+    assert library.create_from(ctypes.addressof(model), None, 0) == NO_MEMORY
+    assert library.error(model).startswith(b"there are not 1,152,9")
+    library.destroy(model)
+
+
+def test_weights_of_another_size_than_the_listings() -> None:
+    with pytest.raises(WrongWeights, match="listing 'difference' has 0 bytes of weights, not 5"):
+        stored_weights(difference(host()), b"abcde")
+
+
+@pytest.mark.parametrize("name", ["read", "snprintf", "difference_run"])
+def test_a_kernel_may_not_take_a_name_that_is_needed(name: str) -> None:
+    listing = difference(host())
+    kernel, run = replace(listing.kernels[0], name=name), replace(listing.runs[0], kernel=name)
+    with pytest.raises(InvalidListing, match=f"a kernel cannot be called '{name}'"):
+        emit(replace(listing, kernels=(kernel,), runs=(run,)), host(), stored_weights(listing, b""))
+
+
+# -- other machines ----
+
+
+@needs_arm
+def test_a_program_for_arm_links_and_is_the_same_twice() -> None:
+    written = perceptron(aarch64())
+    stored = stored_weights(written.listing, written.weights)
+    libraries = []
+    for _ in range(2):
+        emitted = emit(written.listing, aarch64(), stored)
+        libraries.append(link_shared(emitted.objects(), aarch64(), exported=emitted.exported, name="libmlp.so"))
+    assert emitted.description.features == ("neon", "fp-armv8")
+    assert libraries[0] == libraries[1]
+    assert libraries[0][:4] == b"\x7fELF" and libraries[0][18] == 183  # EM_AARCH64
+
+
+def test_a_listing_may_have_no_arguments_of_a_kind() -> None:
+    listing = Listing("idle", (), (Argument("y", DType.F32, (0, 3)),), (), (), 0, 0)
+    library = Library(listing)
+    call(library, library.made(), {}, y=np.zeros((0, 3), np.float32))
