@@ -44,9 +44,10 @@ def _replace(graph: ir.Graph, facts: Facts, node: ir.Node) -> None:
     kind = facts.dtype(source)
     assert kind is not None and node.graph is not None, "a tensor in a graph"
     constants = []
-    for part, array in (("factor", factor), ("summand", bias - mean * factor)):
-        tensor = ir.tensor(array.reshape(dims).astype(kind.numpy()), name=f"{node.outputs[0].name}:{part}")
-        value = ir.Value(name=tensor.name, type=ir.TensorType(kind), shape=ir.Shape(array.reshape(dims).shape), const_value=tensor)
+    for part, numbers in (("factor", factor), ("summand", bias - mean * factor)):
+        array = numbers.reshape(dims).astype(kind.numpy())
+        tensor = ir.tensor(array, name=f"{node.outputs[0].name}:{part}")
+        value = ir.Value(name=tensor.name, type=ir.TensorType(kind), shape=ir.Shape(array.shape), const_value=tensor)
         graph.register_initializer(value)
         constants.append(value)
     product = ir.node("Mul", [source, constants[0]], name=f"{name}:product")

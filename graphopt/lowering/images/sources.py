@@ -50,6 +50,7 @@ def vector_image(scope: Scope, value: ir.Value) -> Image:
     made = Image(f"value:{value.name}:blocked", found.dtype, found.shape, layout)
     scope.temporaries[made.buffer] = made.dtype.bytes * layout.elements
     scope.convert(found, made)
+    scope.place(value)  # those who want strides still find it where it was
     scope.images[value] = made
     return made
 
