@@ -1,0 +1,227 @@
+"""Bundles: what is in the folder, the same bytes twice, whole or not there, and what loading refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphopt.deploy.bundle import write_bundle
+from graphopt.deploy.manifest import PlannedBuffer
+from graphopt.deploy.session import Bundle, Program
+from graphopt.errors import BundleError
+from kernels.emit.processor import Requirement, requirements
+from kernels.target import host
+from tests.kernels.listings import Written, difference, perceptron
+
+FILES = ["example.c", "libmlp.so", "manifest.json", "mlp.h", "mlp.py", "mlp.weights"]
+
+
+@pytest.fixture(scope="module")
+def written() -> Written:
+    return perceptron(host(), rows=2)
+
+
+@pytest.fixture(scope="module")
+def whole(written: Written, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundles") / "mlp"
+    write_bundle(folder, written.listing, written.weights, host(), buffers=[PlannedBuffer("hidden", 0, 256, 0, 2)])
+    return folder
+
+
+@pytest.fixture
+def bundle(whole: Path, tmp_path: Path) -> Path:
+    """A copy to be damaged."""
+    return Path(shutil.copytree(whole, tmp_path / "copy"))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {one.name: one.read_bytes() for one in sorted(folder.iterdir())}
+
+
+def rows(seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((2, 16)).astype(np.float32)
+
+
+def test_a_bundle_gives_what_the_listing_gives(written: Written, whole: Path) -> None:
+    x = rows()
+    inside = Program(written.listing, written.weights)(x=x)["y"]
+    for mapped in (False, True):
+        program = Bundle(whole, mapped=mapped)
+        assert np.array_equal(program.run(None, {"x": x})[0], inside)
+        program.close()
+    assert (np.abs(inside - written.answer(x)) <= written.bound(x)).all()
+
+
+def test_the_manifest_says_what_is_there(written: Written, whole: Path) -> None:
+    manifest = json.loads((whole / "manifest.json").read_text())
+    assert sorted(content(whole)) == FILES
+    assert manifest["schema"] == "graphopt.bundle/1" and manifest["name"] == "mlp"
+    assert sorted(manifest["files"]) == [one for one in FILES if one != "manifest.json"]
+    for name, known in manifest["files"].items():
+        data = (whole / name).read_bytes()
+        assert known == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    assert [step["kernel"] for step in manifest["runs"]] == ["dense0", "dense1"]
+    assert manifest["buffers"] == [{"name": "hidden", "offset": 0, "bytes": 256, "begin": 0, "end": 2}]
+    program = manifest["program"]
+    assert program["arena_bytes"] == written.listing.arena_bytes == 256
+    assert program["inputs"] == [{"name": "x", "dtype": "f32", "code": 1, "shape": [2, 16]}]
+    assert program["features"] == [one.name for one in requirements(host())]
+    assert program["weights_bytes"] == (whole / "mlp.weights").stat().st_size
+
+
+def test_the_same_input_gives_the_same_bytes_wherever_it_is_written(
+    written: Written, whole: Path, tmp_path: Path
+) -> None:
+    again = tmp_path / "elsewhere"
+    write_bundle(again, written.listing, written.weights, host(), buffers=[PlannedBuffer("hidden", 0, 256, 0, 2)])
+    assert content(again) == content(whole)
+    for data in content(whole).values():
+        assert str(tmp_path).encode() not in data and os.uname().nodename.encode() not in data
+
+
+def test_a_bundle_replaces_a_bundle_and_can_be_read_by_others(written: Written, bundle: Path) -> None:
+    other = perceptron(host(), rows=2, seed=5)
+    (bundle / "leftover").write_text("of an earlier one")
+    old = os.umask(0o022)
+    try:
+        write_bundle(bundle, other.listing, other.weights, host())
+    finally:
+        os.umask(old)
+    assert sorted(content(bundle)) == FILES and [one.name for one in bundle.parent.iterdir()] == ["copy"]
+    assert stat.S_IMODE(bundle.stat().st_mode) == 0o755
+    x = rows()
+    assert (np.abs(Bundle(bundle)(x=x)["y"] - other.answer(x)) <= other.bound(x)).all()
+
+
+def test_a_failure_leaves_the_earlier_bundle(written: Written, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, rename = content(bundle), os.rename
+
+    def failing(source: Path, goal: Path) -> None:
+        if Path(source).name == "new":
+            raise OSError(28, "No space left on device")
+        rename(source, goal)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(BundleError, match="cannot be written: No space left on device; nothing was changed"):
+        write_bundle(bundle, written.listing, written.weights, host())
+    assert content(bundle) == before and [one.name for one in bundle.parent.iterdir()] == ["copy"]
+
+
+def test_nothing_else_is_overwritten(written: Written, tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "dear.txt").write_text("...")
+    (tmp_path / "file").write_text("")
+    for folder, message in (
+        ("letters", "holds other files and no bundle"),
+        ("file", "is a file; a bundle is a folder"),
+        ("nowhere/at/all", "does not exist; create it first"),
+    ):
+        with pytest.raises(BundleError, match=message):
+            write_bundle(tmp_path / folder, written.listing, written.weights, host())
+    with pytest.raises(BundleError, match="bytes of weights, not 3"):
+        write_bundle(tmp_path / "new", written.listing, b"abc", host())
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "letters"]
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("libmlp.so", _cut, "libmlp.so' is damaged, or was changed"),
+        ("libmlp.so", _flip, "libmlp.so' is damaged, or was changed"),
+        ("libmlp.so", Path.unlink, "libmlp.so' cannot be read: No such file or directory"),
+        ("mlp.weights", _cut, "mlp.weights' has 2144 bytes instead of 4288: it is cut off, or another program's"),
+        ("mlp.weights", _flip, "mlp.weights' are damaged, or another program's"),
+        ("mlp.weights", Path.unlink, "mlp.weights' cannot be opened: No such file or directory"),
+        ("manifest.json", _cut, "manifest.json' cannot be read"),
+        ("manifest.json", Path.unlink, "is no compiled program: it has no manifest.json"),
+        ("manifest.json", lambda path: path.write_text('{"schema": "graphopt.bundle/9", "name": "", "files": {}}'),
+         "has the schema 'graphopt.bundle/9'; this code reads 'graphopt.bundle/1'"),
+        ("manifest.json", lambda path: path.write_text("[]"), "manifest.json' cannot be read"),
+    ],
+)  # fmt: skip
+def test_damaged_bundles(bundle: Path, name: str, damage: Callable[[Path], None], message: str) -> None:
+    damage(bundle / name)
+    with pytest.raises(BundleError, match=message):
+        Bundle(bundle)
+
+
+def test_a_processor_that_lacks_something(written: Written, tmp_path: Path) -> None:
+    needed = (Requirement("avx9000", 0x7FFF, 0, 0, 3),) if host().is_x86 else (Requirement("sve9", 16, 0, 0, 63),)
+    write_bundle(tmp_path / "b", written.listing, written.weights, host(), needed=needed)
+    with pytest.raises(BundleError, match=f"this processor lacks '{needed[0].name}'"):
+        Bundle(tmp_path / "b")
+
+
+def test_two_bundles_of_one_name_do_not_take_each_others_functions(whole: Path, tmp_path: Path) -> None:
+    """Both libraries define mlp_run and dense0."""
+    other = perceptron(host(), (16, 8, 10), rows=2, seed=9)
+    write_bundle(tmp_path / "other", other.listing, other.weights, host())
+    first, second, x = Bundle(whole), Bundle(tmp_path / "other"), rows()
+    before = first(x=x)["y"]
+    assert (np.abs(second(x=x)["y"] - other.answer(x)) <= other.bound(x)).all()
+    assert np.array_equal(first(x=x)["y"], before)
+
+
+_SCRIPT = """
+import sys, numpy as np, mlp
+program = mlp.load()
+x = np.load(sys.argv[1])
+np.save(sys.argv[2], program(x=x)["y"])
+assert program.run(["y"], {"x": x})[0].shape == (2, 10)
+try:
+    program(z=x)
+except mlp.ProgramError as error:
+    print(error)
+loaded = {one.split(".")[0] for one in sys.modules}
+print(sorted(loaded & {"graphopt", "kernels", "onnx", "onnxruntime", "llvmlite", "msgspec"}))
+"""
+
+
+def test_the_folder_alone_is_enough_for_python(written: Written, bundle: Path) -> None:
+    x = rows()
+    np.save(bundle.parent / "x.npy", x)
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, str(bundle.parent / "x.npy"), str(bundle.parent / "y.npy")],
+        cwd=bundle.parent, env={"PYTHONPATH": str(bundle)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "there is no input 'z'; the program has 'x'.\n[]\n"
+    assert np.array_equal(np.load(bundle.parent / "y.npy"), Program(written.listing, written.weights)(x=x)["y"])
+
+
+def test_a_program_without_weights(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "b", difference(host()), b"", host())
+    left, right = (np.full((3, 5), one, np.float32) for one in (5, 3))
+    for mapped in (False, True):
+        assert (Bundle(tmp_path / "b", mapped=mapped)(left=left, right=right)["delta"] == 2).all()
+
+
+def test_names_are_escaped_where_they_are_text(tmp_path: Path) -> None:
+    listing = difference(host())
+    names = ('le"ft\\%s*/', "größe ??/")
+    inputs = tuple(replace(one, name=name) for one, name in zip(listing.inputs, names, strict=True))
+    write_bundle(tmp_path / "b", replace(listing, inputs=inputs), b"", host())
+    program = Bundle(tmp_path / "b")
+    assert tuple(one.name for one in program.inputs) == names
+    one = np.ones((3, 5), np.float32)
+    assert (program.run(None, dict.fromkeys(names, one))[0] == 0).all()
