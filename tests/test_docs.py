@@ -17,7 +17,7 @@ from tests import support
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-COMMANDS = ("optimize", "compile", "run", "verify", "diff", "inspect", "explain")
+COMMANDS = ("optimize", "compile", "run", "bench", "verify", "diff", "inspect", "explain")
 
 
 def _help(command: str) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import typer
 
+from graphopt.cli import bench, diff, explain, inspect, optimize, verify
 from graphopt.cli import compile as compile_
-from graphopt.cli import diff, explain, inspect, optimize, verify
 from graphopt.cli import run as run_
 from graphopt.cli.options import UsageError, print_json
 from graphopt.errors import GraphoptError
@@ -29,6 +29,7 @@ app.command("inspect")(inspect.command)
 app.command("explain")(explain.command)
 app.command("compile")(compile_.command)
 app.command("run")(run_.command)
+app.command("bench")(bench.command)
 
 
 def run(arguments: Sequence[str]) -> int:

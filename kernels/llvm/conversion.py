@@ -64,6 +64,8 @@ def cast(f: Function, value: Value, source: DType, kind: DType) -> Value:
     if source.is_float:
         if kind.is_float:
             return f.convert("fptrunc" if types.bits(held) < types.bits(value.type) else "fpext", held, value)
+        if kind.bytes < 4 or (kind is DType.I32 and types.bits(value.type) == 32):
+            return _to_words(f, value, held, kind)
         name = f"llvm.fpto{'s' if kind.is_signed else 'u'}i.sat.{types.suffix(held)}.{types.suffix(value.type)}"
         return f.call_outside(name, held, value)
     signed = source.is_signed
@@ -72,3 +74,22 @@ def cast(f: Function, value: Value, source: DType, kind: DType) -> Value:
     if types.bits(held) < types.bits(value.type):
         return f.convert("trunc", held, value)
     return f.convert("sext" if signed else "zext", held, value)
+
+
+def _to_words(f: Function, value: Value, held: str, kind: DType) -> Value:
+    """Floats as integers of at most 32 bits, by way of int32: LLVM 22 makes x86's saturating ones lane by lane."""
+    words = types.with_element(held, "i32")
+    nothing = f.compare("uno", value, value)
+    bits = 8 * kind.bytes
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind.is_signed else (0, (1 << bits) - 1)
+    inside = value
+    if kind is not DType.I32:  # the limits are floats: clipping is exact
+        inside = f.minimum(f.maximum(value, f.number(value.type, low)), f.number(value.type, high))
+    made = f.convert("fptosi", words, inside)
+    made = f.each(words, lambda one: f"freeze {words} {one}", made)
+    if kind is DType.I32:
+        edge = f.number(value.type, 2.0**31)
+        made = f.select(f.compare("oge", value, edge), f.number(words, high), made)
+        made = f.select(f.compare("olt", value, f.neg(edge)), f.number(words, low), made)
+    made = f.select(nothing, f.number(words, 0), made)
+    return made if words == held else f.convert("trunc", held, made)

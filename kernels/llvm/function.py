@@ -346,16 +346,27 @@ class Function:
         )
 
     def store_lanes(self, operand: Value, address: Value, count: int) -> None:
-        """The first `count` lanes into memory.
+        """The first `count` lanes into memory: words by a mask, smaller elements in pieces of powers of two.
 
-        A single lane is stored as a scalar: LLVM 22 widens a masked store of one truncated 16-bit lane to four bytes.
+        Only AVX-512 has masks for those, and LLVM 22 stores four bytes where one lane of a truncated vector is meant.
         """
-        if count == types.lanes(operand.type):
+        lanes = types.lanes(operand.type)
+        if count == lanes:
             self.store(operand, address)
-        elif count == 1:
-            self.store(self.extract(operand, 0), address)
-        elif count > 1:
-            self.masked_store(operand, address, self.first_lanes(count, types.lanes(operand.type)))
+            return
+        if types.bits(operand.type) >= 32:
+            if count:
+                self.masked_store(operand, address, self.first_lanes(count, lanes))
+            return
+        start, size = 0, lanes // 2
+        while start < count:
+            if start + size <= count:
+                whole = range(start, start + size)
+                part = self.shuffle(operand, operand, whole) if size > 1 else self.extract(operand, start)
+                self.store(part, self.at(address, start, types.element(operand.type)))
+                start += size
+            else:
+                size //= 2
 
     def prefetch(self, address: Value, *, locality: int = 3, write: bool = False) -> None:
         """Ask for a line early; locality 3 is the nearest cache. Any address is allowed."""

@@ -76,11 +76,7 @@ def apply_several(f: Function, problem: Convolution, placed: Sequence[TileLeaves
 
 def _store(f: Function, value: Value, address: Value, valid: int, *, whole: bool) -> None:
     lanes = types.lanes(value.type)
-    if valid == lanes:
-        f.store(value, address)
-        return
-    mask = f.first_lanes(valid, lanes)
-    if whole:
-        f.store(f.select(mask, value, f.number(value.type, 0)), address)
+    if whole and valid < lanes:
+        f.store(f.select(f.first_lanes(valid, lanes), value, f.number(value.type, 0)), address)
     else:
-        f.masked_store(value, address, mask)
+        f.store_lanes(value, address, valid)

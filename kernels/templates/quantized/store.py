@@ -52,7 +52,7 @@ def store_pixels(
         for ((r, c), vector, _), value in zip(some, made, strict=True):
             place = r * layout.row_stride + c * layout.column_stride
             if layout.order == "NHWC":
-                _store_together(f, value, f.at(y, place + vector * lanes, element), valid[vector])
+                f.store_lanes(value, f.at(y, place + vector * lanes, element), valid[vector])
                 continue
             for lane in range(valid[vector]):
                 to = place + (vector * lanes + lane) * layout.block_stride
@@ -99,25 +99,3 @@ def _rounded(value: Expression) -> tuple[Expression, int] | None:
         case Binary("add", Unary("round", x), Cast(DType.F32, Number(zero, kind))) if kind.is_integer:
             return x, int(zero)
     return None
-
-
-def _store_together(f: Function, value: Value, address: Value, valid: int) -> None:
-    """The first lanes of a vector: words by a mask, smaller elements in pieces of powers of two.
-
-    Only AVX-512 has masks for those, and LLVM 22 stores four bytes where one lane of a truncated vector is asked for.
-    """
-    lanes = types.lanes(value.type)
-    if valid == lanes:
-        f.store(value, address)
-        return
-    if types.bits(value.type) >= 32:
-        f.masked_store(value, address, f.first_lanes(valid, lanes))
-        return
-    start, size = 0, lanes // 2
-    while start < valid:
-        if start + size <= valid:
-            part = f.shuffle(value, value, range(start, start + size)) if size > 1 else f.extract(value, start)
-            f.store(part, f.at(address, start, types.element(value.type)))
-            start += size
-        else:
-            size //= 2

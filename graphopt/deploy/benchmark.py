@@ -1,0 +1,127 @@
+"""Programs beside other runtimes: runs by turns, medians, the ratio with its interval, and how far results differ.
+
+One thread: processor time of this process, which neighbours on the machine disturb less than the clock on the wall.
+Several: wall time. A reading repeats a run until it takes some milliseconds; readings of all sides follow one another.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from graphopt.errors import OptionError
+
+READING = 5e-3  # seconds
+RESAMPLES = 1000
+Array = npt.NDArray[np.generic]
+Call = Callable[[], Sequence[Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One runtime on one model: what it is, in which precision it computes, and how to run it."""
+
+    name: str
+    precision: str
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A peer beside ours."""
+
+    peer: str
+    precision: str
+    ours_ms: float  # median
+    peer_ms: float
+    ratio: float  # median of peer / ours, pair by pair: above 1, ours is faster
+    low: float  # of the 95 % bootstrap interval
+    high: float
+    max_abs: float
+    max_rel: float  # of the largest element of an output
+
+
+def onnxruntime_side(source: bytes, feeds: Mapping[str, Array], threads: int) -> Side:
+    """ONNX Runtime with all its optimizations."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = 3
+    session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    given = dict(feeds)
+    return Side(f"onnxruntime {ort.__version__}", "as in the file", lambda: session.run(None, given))
+
+
+def openvino_side(source: bytes, feeds: Mapping[str, Array], threads: int) -> Side:
+    """OpenVINO in float32; raises OptionError when it is not installed."""
+    try:
+        openvino = importlib.import_module("openvino")
+    except ImportError:
+        raise OptionError("openvino is not installed; pip install openvino.") from None
+    core = openvino.Core()
+    settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = core.compile_model(core.read_model(source), "CPU", settings)
+    request, given = compiled.create_infer_request(), dict(feeds)
+
+    def call() -> list[Array]:
+        found = request.infer(given, share_inputs=True)
+        return [found[output] for output in compiled.outputs]
+
+    return Side(f"openvino {openvino.__version__.split('-')[0]}", "f32", call)
+
+
+SIDES: dict[str, Callable[[bytes, Mapping[str, Array], int], Side]] = {
+    "onnxruntime": onnxruntime_side,
+    "openvino": openvino_side,
+}
+
+
+def compare_sides(ours: Side, peers: Sequence[Side], *, rounds: int = 15, threads: int = 1) -> list[Comparison]:
+    """Ours beside each peer."""
+    clock = time.process_time if threads == 1 else time.perf_counter
+    sides = (ours, *peers)
+    outputs = [side.call() for side in sides]
+    repeats = [max(1, int(READING / max(_reading(clock, side.call, 1), 1e-7))) for side in sides]
+    taken: list[list[float]] = [[] for _ in sides]
+    for _ in range(rounds):
+        for side, count, times in zip(sides, repeats, taken, strict=True):
+            times.append(_reading(clock, side.call, count))
+    found = []
+    for peer, times, results in zip(peers, taken[1:], outputs[1:], strict=True):
+        low, middle, high = _interval(np.array(times) / np.array(taken[0]))
+        max_abs, max_rel = _difference(results, outputs[0])
+        ours_ms, peer_ms = 1e3 * float(np.median(taken[0])), 1e3 * float(np.median(times))
+        found.append(Comparison(peer.name, peer.precision, ours_ms, peer_ms, middle, low, high, max_abs, max_rel))
+    return found
+
+
+def _reading(clock: Callable[[], float], call: Call, count: int) -> float:
+    started = clock()
+    for _ in range(count):
+        call()
+    return (clock() - started) / count
+
+
+def _interval(ratios: npt.NDArray[np.float64]) -> tuple[float, float, float]:
+    """The median between the ends of its 95 % bootstrap interval."""
+    generator = np.random.default_rng(0)
+    medians = np.median(generator.choice(ratios, (RESAMPLES, ratios.size)), axis=1)
+    low, high = np.percentile(medians, [2.5, 97.5])
+    return float(low), float(np.median(ratios)), float(high)
+
+
+def _difference(theirs: Sequence[Array], ours: Sequence[Array]) -> tuple[float, float]:
+    max_abs = max_rel = 0.0
+    for one, other in zip(theirs, ours, strict=True):
+        if not one.size:
+            continue
+        gap = float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max())
+        largest = float(np.abs(one.astype(np.float64)).max())
+        max_abs, max_rel = max(max_abs, gap), max(max_rel, gap / largest if largest else 0.0)
+    return max_abs, max_rel
