@@ -25,9 +25,9 @@ def lower_attention(scope: Scope, node: ir.Node) -> None:
         raise NotLowered(f"{label} is not of float32.")
     q, k, v = (_with_rows(scope, operand(node, position)) for position in range(3))
     heads, groups = number(node, "q_num_heads", 0), number(node, "kv_num_heads", 0)
-    q, k, v = _heads(q, heads), _heads(k, groups), _heads(v, groups)
+    q, k, v = by_heads(q, heads), by_heads(k, groups), by_heads(v, groups)
     output = scope.result(node.outputs[0])
-    shown = _heads(output, q.shape[1]) if len(output.shape) == 3 else output
+    shown = by_heads(output, q.shape[1]) if len(output.shape) == 3 else output
     batch, heads, queries, size = q.shape
     mask_value, buffers = optional(node, 3), {"q": q.buffer, "k": k.buffer, "v": v.buffer, "output": output.buffer}
     mask = None
@@ -50,7 +50,7 @@ def _with_rows(scope: Scope, value: ir.Value) -> View:
     return view if view.strides[-1] == 1 or view.shape[-1] == 1 else dense(scope, value)
 
 
-def _heads(view: View, heads: int) -> View:
+def by_heads(view: View, heads: int) -> View:
     """[batch, rows, heads * size] as [batch, heads, rows, size]."""
     if len(view.shape) == 4:
         return view

@@ -18,6 +18,7 @@ ANCHORS = frozenset({
     "MatMul", "Gemm", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "ReduceMean", "ReduceSum",
     "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool",
     "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp",
+    "ArgMax", "ArgMin",
 })  # fmt: skip
 Shape = Callable[[ir.Value], tuple[int, ...]]
 

@@ -21,6 +21,7 @@ from graphopt.lowering.products import lower_product
 from graphopt.lowering.reader import Reader
 from graphopt.lowering.recurrent import CELLS, lower_recurrent
 from graphopt.lowering.region import Lowered
+from graphopt.lowering.rotary import lower_rotary
 from graphopt.lowering.rows import lower_rows
 from graphopt.lowering.scope import Scope
 from graphopt.lowering.view import View
@@ -107,6 +108,7 @@ def _lower_alone(scope: Scope, node: ir.Node) -> None:
 
 ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
     "Attention": lower_attention,
+    "RotaryEmbedding": lower_rotary,
     **dict.fromkeys(MOVEMENTS, lower_movement),
     **dict.fromkeys(OPERATORS, lower_indexing),
     **dict.fromkeys(CELLS, lower_recurrent),

@@ -21,6 +21,7 @@ from kernels.tensor.expression import Expression, Index, Variable, index
 _REDUCTIONS: Mapping[str, Op] = {
     "ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod",
     "ReduceL1": "l1", "ReduceL2": "l2", "ReduceSumSquare": "sum_square", "ReduceLogSumExp": "log_sum_exp",
+    "ArgMax": "argmax", "ArgMin": "argmin",
 }  # fmt: skip
 
 
@@ -80,7 +81,7 @@ def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:
     x = reader.load(source, tuple(index(variable) for variable in variables))
     op = _REDUCTIONS[node.op_type]
     output = _output(scope, tree, reader, reduction.reduced(op, x.dtype)[()], at, at)
-    problem = Reduction(kept, reduced, op, x, (output,))
+    problem = Reduction(kept, reduced, op, x, (output,), bool(number(node, "select_last_index", 0)))
     kernel = scope.kernel("reduction", problem, reduction.candidates, reduction.build)
     scope.add(kernel, {**reader.buffers, "y": scope.place(root_of(tree).outputs[0]).buffer}, (node, *tree.in_order))
 
@@ -99,6 +100,8 @@ def _output(
 def _axes(scope: Scope, node: ir.Node, rank: int) -> set[int]:
     """Reduced dims: an input since opset 13 or 18, an attribute before; none given: all, unless the node says none."""
     given: tuple[int, ...] | None = None
+    if node.op_type in ("ArgMax", "ArgMin"):
+        return {number(node, "axis", 0) % rank}
     if len(node.inputs) > 1 and node.inputs[1] is not None:
         given = scope.facts.ints(node.inputs[1])
         if given is None:

@@ -59,6 +59,9 @@ def test_of_two_products_that_are_added_the_later_one_adds() -> None:
         "g (float[5,6] x) => (float[5] y) { y = ReduceMax<keepdims = 0>(x, axes) }",
         "g (float[5,6] x) => (float[30] y) { t = Transpose(x) y = Reshape(t, flat) }",
         "g (float[5,6] x) => (float[6,5] y) { y = Transpose(x) }",
+        "g (float[5,6] x) => (int64[5,1] y) { y = ArgMax<axis = 1>(x) }",
+        "g (float[5,6] x) => (float[5,6] y) { a, b = Split<axis = 1, num_outputs = 2>(x) y = Concat<axis = 1>(b, a) }",
+        "g (float[5,6] x) => (float[3,6] y) { y = Gather(x, pick) }",
         "g (float[5,6] x) => (float[5,6] y) { y = Identity(x) }",
         "g (float[5,6] x) => (float[2,6] y) { a = Slice(x, one, three, zero) y = Neg(a) }",
         "g (float[5,6] x, bool[5,6] c) => (float[5,6] y) { a = Neg(x) y = Where(c, a, x) }",
@@ -71,11 +74,35 @@ def test_of_two_products_that_are_added_the_later_one_adds() -> None:
 )
 def test_single_operators_and_small_chains(text: str) -> None:
     proto = support.model(
-        text, 18, l=np.float32(-1), h=np.float32(2), s=_weight(6), v=_weight(6), axes=np.array([1]), flat=np.array([30]),
-        one=np.array([1]), three=np.array([3]), zero=np.array([0]), two=np.array(3), g5=_weight(3, 5),
-        g3=_weight(6, 3), m=_weight(6, 4),
+        text, 18, l=np.float32(-1), h=np.float32(2), s=_weight(6), v=_weight(6), axes=np.array([1]),
+        flat=np.array([30]), one=np.array([1]), three=np.array([3]), zero=np.array([0]), two=np.array(3), g5=_weight(3, 5),
+        g3=_weight(6, 3), m=_weight(6, 4), pick=np.array([4, 0, -1]),
     )  # fmt: skip
     compare(proto)
+
+
+@pytest.mark.parametrize(
+    "attributes", ["num_heads = 2", "num_heads = 2, interleaved = 1", "num_heads = 2, rotary_embedding_dim = 4"]
+)
+def test_rotary_embedding(attributes: str) -> None:
+    half = 2 if "dim" in attributes else 4
+    proto = support.model(
+        f"g (float[2,5,16] x) => (float[2,5,16] y) {{ y = RotaryEmbedding<{attributes}>(x, c, s, p) }}", 23, 10,
+        c=_weight(9, half), s=_weight(9, half), p=np.array([[0, 1, 2, 3, 8], [4, 4, 5, 6, 7]]),
+    )  # fmt: skip
+    compare(proto)
+
+
+@pytest.mark.parametrize("attributes", ["", "is_causal = 1", "softcap = 2.0", "scale = 0.3"])
+def test_attention(attributes: str) -> None:
+    given = ", ".join(one for one in ("q_num_heads = 4, kv_num_heads = 2", attributes) if one)
+    proto = support.model(
+        f"""g (float[2,5,16] q, float[2,7,8] k, float[2,7,8] v) => (float[2,5,16] y) {{
+            y = Attention<{given}>(q, k, v)
+        }}""",
+        23, 10,
+    )  # fmt: skip
+    assert len(compare(proto).regions) == 1
 
 
 def test_what_has_no_kernel_is_named() -> None:
