@@ -75,8 +75,8 @@ def test_of_two_products_that_are_added_the_later_one_adds() -> None:
 def test_single_operators_and_small_chains(text: str) -> None:
     proto = support.model(
         text, 18, l=np.float32(-1), h=np.float32(2), s=_weight(6), v=_weight(6), axes=np.array([1]),
-        flat=np.array([30]), one=np.array([1]), three=np.array([3]), zero=np.array([0]), two=np.array(3), g5=_weight(3, 5),
-        g3=_weight(6, 3), m=_weight(6, 4), pick=np.array([4, 0, -1]),
+        flat=np.array([30]), one=np.array([1]), three=np.array([3]), zero=np.array([0]), two=np.array(3),
+        g5=_weight(3, 5), g3=_weight(6, 3), m=_weight(6, 4), pick=np.array([4, 0, -1]),
     )  # fmt: skip
     compare(proto)
 
