@@ -16,7 +16,7 @@ from graphopt.lowering.elementwise import formula_of
 
 ANCHORS = frozenset({
     "MatMul", "Gemm", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "ReduceMean", "ReduceSum",
-    "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool",
+    "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Resize", "Upsample",
     "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp",
     "ArgMax", "ArgMin",
 })  # fmt: skip

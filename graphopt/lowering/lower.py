@@ -11,10 +11,12 @@ from graphopt.lowering.copies import axes_of, copy, store
 from graphopt.lowering.elementwise import NotLowered
 from graphopt.lowering.fusion import Tree, is_anchor, is_elementwise, trees
 from graphopt.lowering.images.batch_norm import without_batch_norm
+from graphopt.lowering.images.borders import lower_pad, lower_slice, slices_pixels
 from graphopt.lowering.images.convolve import CONVOLUTIONS, lower_convolution
 from graphopt.lowering.images.joining import joins_images, lower_joining
 from graphopt.lowering.images.pointwise import image_operand, lower_pointwise
 from graphopt.lowering.images.pool import POOLS, is_global, lower_pool
+from graphopt.lowering.images.resizing import RESIZES, lower_resize
 from graphopt.lowering.indexing import OPERATORS, lower_indexing
 from graphopt.lowering.movement import MOVEMENTS, lower_movement
 from graphopt.lowering.products import lower_product
@@ -78,6 +80,8 @@ def _lower_tree(scope: Scope, tree: Tree) -> None:
         lower_convolution(scope, tree)
     elif tree.anchor.op_type in POOLS or is_global(scope, tree.anchor):
         lower_pool(scope, tree)
+    elif tree.anchor.op_type in RESIZES:
+        lower_resize(scope, tree)
     else:
         lower_rows(scope, tree)
 
@@ -100,6 +104,9 @@ def _lower_alone(scope: Scope, node: ir.Node) -> None:
     if joins_images(scope, node):
         lower_joining(scope, node)
         return
+    if slices_pixels(scope, node):
+        lower_slice(scope, node)
+        return
     lowering = ALONE.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if lowering is None:
         raise NotLowered(f"{node.op_type} '{node.name or node.outputs[0].name}' has no kernel yet.")
@@ -108,6 +115,7 @@ def _lower_alone(scope: Scope, node: ir.Node) -> None:
 
 ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
     "Attention": lower_attention,
+    "Pad": lower_pad,
     "RotaryEmbedding": lower_rotary,
     **dict.fromkeys(MOVEMENTS, lower_movement),
     **dict.fromkeys(OPERATORS, lower_indexing),

@@ -61,6 +61,12 @@ def test_a_residual_block_is_two_regions() -> None:
         "g (float[1,24,5,6,7] x) => (float[1,20,3,4,5] y) { y = Conv(x, three) }",
         "g (float[1,24,5,6] x) => (float[1,12,5,6] y) { y = Conv<group = 4, pads = [1, 1, 1, 1]>(x, grouped) }",
         "g (float[1,24,5,6] x) => (float[1,8,11,13] y) { y = ConvTranspose<strides = [2, 2]>(x, up, b8) }",
+        "g (float[2,3,9,7] x) => (float[2,24,14,10] y) { a = Conv(x, w3) b = Resize(a, none, scales) y = Relu(b) }",
+        "g (float[2,3,9,7] x) => (float[2,3,5,11] y) { y = Resize<mode = \"linear\">(x, none, none, sizes) }",
+        "g (float[2,3,9,7] x) => (float[2,24,9,9] y) { a = Conv(x, w3) b = Relu(a) y = Pad(b, pads) }",
+        "g (float[2,3,9,7] x) => (float[2,24,6,2] y) { a = Conv(x, w3) b = Relu(a)"
+        " y = Slice(b, starts, stops, axes, steps) }",
+        "g (float[2,3,9,7] x) => (float[2,3,11,11] y) { a = Pad(x, pads, filler) y = Neg(a) }",
         "g (float[1,24,5,6] x) => (float[1,8,10,12] y) {"
         " y = ConvTranspose<strides = [2, 2], auto_pad = \"SAME_UPPER\">(x, up, b8) }",
         "g (float[1,24,5,6] x) => (float[1,8,10,12] y) {"
@@ -72,6 +78,8 @@ def test_operators_on_images(text: str) -> None:
         text, 18, w3=_weight(24, 3, 3, 3), w24=_weight(20, 24, 3, 3), axes=np.array([2, 3]), g=_weight(24, 5),
         depth=_weight(24, 1, 3, 3), p=_weight(24, 24, 1, 1), n=_weight(24), vv=np.abs(_weight(24)) + 1,
         one=_weight(20, 24, 2), three=_weight(20, 24, 3, 3, 3), grouped=_weight(12, 6, 3, 3), up=_weight(24, 8, 3, 3),
-        b8=_weight(8),
+        b8=_weight(8), none=np.array([], np.float32), scales=np.array([1, 1, 2, 2], np.float32),
+        sizes=np.array([2, 3, 5, 11]), pads=np.array([0, 0, 2, 1, 0, 0, 0, 3]), starts=np.array([1, -4]),
+        stops=np.array([99, 4]), steps=np.array([1, 2]), filler=np.float32(2.5),
     )  # fmt: skip
     compare(proto, tolerance=TOLERANCE)
