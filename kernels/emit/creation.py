@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from kernels.emit import layout as at
 from kernels.emit.layout import HUGE_PAGE, Layout
+from kernels.emit.places import write_places
 from kernels.emit.refusal import (
     BAD_ARGUMENT,
     BAD_PROCESSOR,
@@ -212,27 +213,17 @@ def _write_finish(module: Module, listing: Listing, layout: Layout, checksum: in
     """finish(record, path) -> code: the weights are checked, the tables of operands filled."""
     f = Function(module, "finish", (Parameter("record"), Parameter("path")), result="i32")
     record, path = f.parameter("record"), f.parameter("path")
-    starts = {
-        space: f.load("ptr", _field(f, record, field))
-        for space, field in (("weights", at.WEIGHTS), ("arena", at.ARENA))
-    }
+    weights = f.load("ptr", _field(f, record, at.WEIGHTS))
     if layout.weights_bytes:
         signed = (checksum + 2**63) % 2**64 - 2**63
-        found = f.value(
-            "i64", f"call i64 @{listing.name}_checksum(ptr {starts['weights'].text}, i64 {layout.weights_bytes})"
-        )
+        found = f.value("i64", f"call i64 @{listing.name}_checksum(ptr {weights.text}, i64 {layout.weights_bytes})")
         refuse_when(
             f, f.compare("ne", found, f.integer(signed)), BAD_WEIGHTS, record,
             f"weights '%s' are damaged, or another program's: their checksum is %016llx instead of {checksum:016x}.",
             path, found,
         )  # fmt: skip
-    number = 0
-    for run in listing.runs:
-        for place in run.operands:
-            if place.space in starts:
-                address = f.at(starts[place.space], place.offset, "i8")
-                f.store(address, _field(f, record, layout.tables + 8 * number))
-            number += 1
+    for space, start in (("weights", weights), ("arena", f.load("ptr", _field(f, record, at.ARENA)))):
+        write_places(f, listing, layout, space, None, start)
     f.store(f.integer(1), _field(f, record, at.READY))
     f.give(f.number("i32", OK))
     f.finish()

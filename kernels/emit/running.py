@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from kernels.emit import layout as at
 from kernels.emit.layout import Layout
+from kernels.emit.places import write_places
 from kernels.emit.refusal import BAD_ARGUMENT, OK, failed, is_null, refuse_when, return_when, say, text
 from kernels.emit.types import code_of
 from kernels.listing import Argument, Listing
@@ -63,16 +64,10 @@ def _write_raw(module: Module, listing: Listing, layout: Layout, parts: int) -> 
     given = (Parameter("model"), Parameter("inputs"), Parameter("outputs"))
     f = Function(module, f"{listing.name}_run_raw", given, exported=True)
     record = f.parameter("model")
-    starts: dict[tuple[str, int], Value] = {}
-    places = itertools.chain.from_iterable(run.operands for run in listing.runs)
-    for number, place in enumerate(places):
-        if place.space not in ("input", "output"):
-            continue
-        key = (place.space, place.argument)
-        if key not in starts:
-            starts[key] = f.load("ptr", f.at(f.parameter(f"{place.space}s"), place.argument, "ptr"))
-        address = f.at(starts[key], place.offset, "i8")
-        f.store(address, f.at(record, layout.tables + 8 * number, "i8"))
+    for space, arguments in (("input", listing.inputs), ("output", listing.outputs)):
+        for number in range(len(arguments)):
+            start = f.load("ptr", f.at(f.parameter(f"{space}s"), number, "ptr"))
+            write_places(f, listing, layout, space, number, start)
     scratch = f.load("ptr", f.at(record, at.SCRATCH, "i8"))
     for part in range(parts):
         f.call(f"part{part}", record, scratch)
