@@ -1,4 +1,4 @@
-"""The demo: a handful of the zoo optimized and verified, one table, then the command as a user would type it."""
+"""The demo: a handful of the zoo optimized and verified, one table, then the commands as a user would type them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import models
 
 SHOWN = ("resnet50_legacy_keepbn", "bert_base_dyn_legacy", "swin_tiny", "gru_unrolled", "vit_s16_legacy", "lstm_bi_op")
 TYPED = "mobilenet_v2_legacy"  # the model of the command line
+COMPILED = ("mlp_tiny", "gru_op", "bert_small_rawdynamo")  # to native programs, beside ONNX Runtime
 
 
 def main() -> None:
@@ -41,6 +42,11 @@ def main() -> None:
         command = Path(sys.executable).parent / "graphopt"
         console.print(f"[bold]$ graphopt optimize {source.name} {output.name}[/bold]")
         subprocess.run([command, "optimize", source.name, output.name], cwd=folder, check=True)
+        sources = [f"{name}.onnx" for name in COMPILED]
+        for name, file in zip(COMPILED, sources, strict=True):
+            onnx.save(models.load(name), Path(folder) / file)
+        console.print(f"[bold]$ graphopt bench {' '.join(sources)}[/bold]")
+        subprocess.run([command, "bench", *sources], cwd=folder, check=True)
 
 
 def _row(name: str, source: Path) -> tuple[str, ...]:
