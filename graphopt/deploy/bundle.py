@@ -12,12 +12,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from graphopt.deploy import runtime
 from graphopt.deploy.example import example
 from graphopt.deploy.header import header
-from graphopt.deploy.manifest import Manifest, PlannedBuffer, file_of, steps_of
+from graphopt.deploy.manifest import MANIFEST, Manifest, PlannedBuffer, file_of, steps_of, written
 from graphopt.deploy.runtime import Array
 from graphopt.errors import BundleError
 from kernels.emit.processor import Requirement
@@ -27,8 +25,6 @@ from kernels.listing import Listing
 from kernels.llvm.link import link_shared
 from kernels.llvm.load import ObjectCache
 from kernels.target import Target
-
-MANIFEST = "manifest.json"
 
 
 def write_bundle(
@@ -65,7 +61,7 @@ def write_bundle(
     }
     known = {name: file_of(content) for name, content in files.items()}
     manifest = Manifest(listing.name, program, steps_of(listing), tuple(buffers), known)
-    files[MANIFEST] = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+    files[MANIFEST] = written(manifest)
     _write(path, files)
     return manifest
 

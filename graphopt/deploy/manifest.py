@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from pathlib import Path
 
 import msgspec
 
 from graphopt.deploy.runtime import SCHEMA
+from graphopt.errors import BundleError
 from kernels.emit.description import Description
 from kernels.listing import Listing
 
@@ -46,6 +49,28 @@ class Manifest(msgspec.Struct, frozen=True):
     buffers: tuple[PlannedBuffer, ...]
     files: dict[str, File]  # all but the manifest
     schema: str = SCHEMA
+
+
+MANIFEST = "manifest.json"
+
+
+def written(manifest: Manifest) -> bytes:
+    """The manifest as its file has it."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
+    """The manifest of a bundle; raises BundleError."""
+    path = Path(folder) / MANIFEST
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except OSError as error:
+        raise BundleError(f"'{path}' cannot be read: {error.strerror}.") from error
+    except msgspec.MsgspecError as error:
+        raise BundleError(f"'{path}' is no manifest of a bundle: {error}") from error
+    if found.schema != SCHEMA:
+        raise BundleError(f"'{path}' has the schema '{found.schema}'; this code reads '{SCHEMA}'.")
+    return found
 
 
 def file_of(content: bytes | memoryview) -> File:

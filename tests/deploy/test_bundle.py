@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from graphopt.deploy.bundle import write_bundle
-from graphopt.deploy.manifest import PlannedBuffer
+from graphopt.deploy.manifest import PlannedBuffer, read_manifest
 from graphopt.deploy.session import Bundle, Program
 from graphopt.errors import BundleError
 from kernels.emit.processor import Requirement, requirements
@@ -78,6 +78,16 @@ def test_the_manifest_says_what_is_there(written: Written, whole: Path) -> None:
     assert program["inputs"] == [{"name": "x", "dtype": "f32", "code": 1, "shape": [2, 16]}]
     assert program["features"] == [one.name for one in requirements(host())]
     assert program["weights_bytes"] == (whole / "mlp.weights").stat().st_size
+
+
+def test_a_manifest_is_read_back(written: Written, tmp_path: Path) -> None:
+    folder = tmp_path / "b"
+    made = write_bundle(folder, written.listing, written.weights, host())
+    assert read_manifest(folder) == made and made.program.arena_bytes == 256
+    for text, message in (("{}", "is no manifest of a bundle"), (None, "cannot be read: No such file or directory")):
+        (folder / "manifest.json").unlink() if text is None else (folder / "manifest.json").write_text(text)
+        with pytest.raises(BundleError, match=message):
+            read_manifest(folder)
 
 
 def test_the_same_input_gives_the_same_bytes_wherever_it_is_written(

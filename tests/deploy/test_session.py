@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -9,8 +12,9 @@ from graphopt.deploy.session import Program
 from graphopt.errors import BundleError
 from kernels.dtype import DType
 from kernels.listing import Argument, Listing
+from kernels.run import aligned
 from kernels.target import Target, host, x86_64_v3
-from tests.kernels.listings import difference, perceptron
+from tests.kernels.listings import difference, passing, perceptron
 
 TARGETS = (host(), x86_64_v3()) if host().is_x86 else (host(),)
 
@@ -57,6 +61,46 @@ def test_arrays_that_are_not_dense_or_not_aligned_are_copied() -> None:
     odd = np.frombuffer(b"\0" + wide[:3, :5].tobytes(), np.uint8)[1:].view(np.float32).reshape(3, 5)
     assert not odd.flags.aligned
     assert np.array_equal(program(left=wide[:, :3].T, right=odd)["delta"], wide[:, :3].T - wide[:3, :5])
+
+
+@pytest.mark.parametrize("dtype", DType, ids=lambda one: one.value)
+def test_every_type_of_element_passes_through(dtype: DType) -> None:
+    program = Program(passing(host(), dtype), b"")
+    bits = np.random.default_rng(0).integers(0, 2 if dtype is DType.BOOL else 100, (3, 5))
+    x = bits.astype(dtype.numpy)
+    x.flags.writeable = False
+    y = program(x=x)["y"]
+    assert y.dtype == x.dtype == program.inputs[0].dtype and np.array_equal(y, x)
+    if dtype is DType.BF16:
+        assert np.array_equal(program(x=x.view(ml_dtypes.bfloat16))["y"], x)
+
+
+def test_data_needs_no_more_alignment_than_its_elements() -> None:
+    written = perceptron(host(), rows=7)
+    program = Program(written.listing, written.weights)
+    x = _rows(7, 16)
+    for offset in (4, 12, 36):
+        odd = aligned(x.size, np.float32, offset=offset).reshape(x.shape)
+        odd[:] = x
+        assert odd.ctypes.data % 64 == offset
+        assert np.array_equal(program(x=odd)["y"], program(x=x)["y"])
+
+
+def test_threads_take_turns() -> None:
+    program = Program(difference(host()), b"")
+    wrong = []
+
+    def work(number: int) -> None:
+        left, right = np.full((3, 5), number, np.float32), np.ones((3, 5), np.float32)
+        if any((program(left=left, right=right)["delta"] != number - 1).any() for _ in range(300)):
+            wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 @pytest.mark.parametrize(

@@ -102,3 +102,12 @@ def difference(target: Target, shape: tuple[int, int] = (3, 5), name: str = "dif
         for one in kernel.operands
     )
     return Listing(name, given, (Argument("delta", DType.F32, shape),), (kernel,), (Run("subtract", places),), 0, 0)
+
+
+def passing(target: Target, dtype: DType, shape: tuple[int, int] = (3, 5), name: str = "passing") -> Listing:
+    """y = x, of any type of elements."""
+    axes = tuple(Variable(f"i{position}", size) for position, size in enumerate(shape))
+    problem = Elementwise(axes, (Output(Buffer("y", dtype, shape), Buffer("x", dtype, shape)[axes]),))
+    kernel = elementwise.build(problem, elementwise.candidates(problem, target)[0], target, "pass")
+    run = Run("pass", (Place("input"), Place("output")))
+    return Listing(name, (Argument("x", dtype, shape),), (Argument("y", dtype, shape),), (kernel,), (run,), 0, 0)
