@@ -12,11 +12,9 @@ from graphopt.lowering.elementwise import NotLowered
 from graphopt.lowering.fusion import Tree, is_anchor, is_elementwise, trees
 from graphopt.lowering.images.batch_norm import without_batch_norm
 from graphopt.lowering.images.borders import lower_pad, lower_slice, slices_pixels
-from graphopt.lowering.images.convolve import CONVOLUTIONS, lower_convolution
 from graphopt.lowering.images.joining import joins_images, lower_joining
+from graphopt.lowering.images.operators import lower_images
 from graphopt.lowering.images.pointwise import image_operand, lower_pointwise
-from graphopt.lowering.images.pool import POOLS, is_global, lower_pool
-from graphopt.lowering.images.resizing import RESIZES, lower_resize
 from graphopt.lowering.indexing import OPERATORS, lower_indexing
 from graphopt.lowering.movement import MOVEMENTS, lower_movement
 from graphopt.lowering.products import lower_product
@@ -76,13 +74,7 @@ def _lower_tree(scope: Scope, tree: Tree) -> None:
         _lower_elementwise(scope, tree)
     elif tree.anchor.op_type in ("MatMul", "Gemm"):
         lower_product(scope, tree)
-    elif tree.anchor.op_type in CONVOLUTIONS:
-        lower_convolution(scope, tree)
-    elif tree.anchor.op_type in POOLS or is_global(scope, tree.anchor):
-        lower_pool(scope, tree)
-    elif tree.anchor.op_type in RESIZES:
-        lower_resize(scope, tree)
-    else:
+    elif not lower_images(scope, tree):
         lower_rows(scope, tree)
 
 

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.lowering.elementwise import NotLowered
 from graphopt.lowering.fusion import Tree, root_of
 from graphopt.lowering.images.attributes import ints, padding
 from graphopt.lowering.images.image import Image, layout_of
+from graphopt.lowering.images.phases import lower_phases
 from graphopt.lowering.images.sources import ImageReader, image_of, result_layout, vector_image
 from graphopt.lowering.nodes import number, operand, optional
 from graphopt.lowering.scope import Scope
@@ -35,6 +38,8 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
         raise NotLowered(f"{name} has weights that are known only when it runs.")
     if scope.dtype(node.outputs[0]) is not DType.F32:
         raise NotLowered(f"{name} is not of float32.")
+    if node.op_type == "ConvTranspose" and _by_phases(scope, tree, node, weights):
+        return
     problem, source = _problem(scope, node, root, weights.shape)
     reader = ImageReader(scope, tree, problem)
     at = reader.at(len(scope.shape(root)))
@@ -69,7 +74,8 @@ def _problem(scope: Scope, node: ir.Node, root: ir.Value, weights: tuple[int, ..
     strides, dilations = ints(node, "strides", (1,) * rank), ints(node, "dilations", (1,) * rank)
     reach = [(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True)]
     if node.op_type == "ConvTranspose":
-        before = _transposed_pads(node, size, out, reach, strides)
+        cut = _cut(node, size, out, reach, strides)
+        before = tuple(span - 1 - one for span, one in zip(reach, cut, strict=True))
         return Convolution(
             source.layout, result_layout(scope, root), whole(window, 1), dilations=whole(dilations, 1),
             pads=whole(before, 0), groups=groups, input_dilations=whole(strides, 1), transposed=True,
@@ -88,25 +94,29 @@ def _like(layout: Layout, shape: tuple[int, ...]) -> Layout:
     return layout_of(shape, layout.order, layout.block)
 
 
-def _transposed_pads(
+def _by_phases(scope: Scope, tree: Tree, node: ir.Node, weights: npt.NDArray[np.generic]) -> bool:
+    """Lower a ConvTranspose without zeros in its input; False where it must be done with them."""
+    size, out, window = scope.shape(operand(node, 0))[2:], scope.shape(node.outputs[0])[2:], weights.shape[2:]
+    ones = (1,) * len(size)
+    strides, dilations = ints(node, "strides", ones), ints(node, "dilations", ones)
+    if number(node, "group", 1) != 1 or dilations != ones:
+        return False
+    return lower_phases(scope, tree, weights, strides, _cut(node, size, out, window, strides))
+
+
+def _cut(
     node: ir.Node, size: Sequence[int], out: Sequence[int], reach: Sequence[int], strides: Sequence[int]
 ) -> tuple[int, ...]:
-    """Zeros before the spread input: what the kernel reaches less what is cut off the result."""
+    """How much is cut off the start of each dim of a ConvTranspose's result."""
     rank = len(size)
     attribute = node.attributes.get("auto_pad")
     automatic = "NOTSET" if attribute is None else attribute.as_string()
     more = ints(node, "output_padding", (0,) * rank)
     if automatic == "NOTSET" and "output_shape" not in node.attributes:
-        cut = ints(node, "pads", (0,) * (2 * rank))[:rank]
-    else:
-        # total = stride * (size - 1) + output padding + reach - output, halved as ConvTranspose says
-        total = [
-            step * (s - 1) + extra + span - o
-            for s, o, span, step, extra in zip(size, out, reach, strides, more, strict=True)
-        ]
-        total = [max(0, one) for one in total]
-        cut = tuple(one // 2 if automatic == "SAME_UPPER" else one - one // 2 for one in total)
-    first = [span - 1 - one for span, one in zip(reach, cut, strict=True)]
-    if min(first) < 0:
-        raise NotLowered(f"{node.op_type} '{node.name}' cuts more off its result than its kernel reaches.")
-    return tuple(first)
+        return ints(node, "pads", (0,) * (2 * rank))[:rank]
+    # total = stride * (size - 1) + output padding + reach - output, halved as ConvTranspose says
+    total = [
+        max(0, step * (s - 1) + extra + span - o)
+        for s, o, span, step, extra in zip(size, out, reach, strides, more, strict=True)
+    ]
+    return tuple(one // 2 if automatic == "SAME_UPPER" else one - one // 2 for one in total)

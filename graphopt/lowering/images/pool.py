@@ -68,8 +68,10 @@ def _global(source: Image, node: ir.Node) -> Pooling:
 
 def is_global(scope: Scope, node: ir.Node) -> bool:
     """Whether a reduction is one over all pixels of images that have no strides."""
+    if node.op_type not in ("ReduceMean", "ReduceMax"):
+        return False
     source = operand(node, 0)
-    if node.op_type not in ("ReduceMean", "ReduceMax") or source not in scope.images:
+    if source not in scope.images:
         return False
     rank = len(scope.shape(source))
     given = scope.facts.ints(node.inputs[1]) if len(node.inputs) > 1 else ints(node, "axes", ())

@@ -71,6 +71,18 @@ def test_a_residual_block_is_two_regions() -> None:
         " y = ConvTranspose<strides = [2, 2], auto_pad = \"SAME_UPPER\">(x, up, b8) }",
         "g (float[1,24,5,6] x) => (float[1,8,10,12] y) {"
         " y = ConvTranspose<strides = [2, 2], output_padding = [1, 1], pads = [1, 1, 1, 1]>(x, up) }",
+        "g (float[2,24,5,6] x) => (float[2,16,10,12] y) { a = ConvTranspose<strides = [2, 2]>(x, up2, b16)"
+        " b = BatchNormalization(a, b16, b16, b16, v16) c = Sigmoid(b) d = Neg(c) e = Add(c, d)"
+        " y = Conv<group = 16>(e, depth16) }",
+        "g (float[2,24,5,6] x) => (float[2,16,15,12] y) {"
+        " y = ConvTranspose<strides = [3, 2], pads = [1, 1, 1, 1], output_padding = [2, 1]>(x, up16, b16) }",
+        "g (float[2,24,5,6] x) => (float[2,16,11,12] y) { y = ConvTranspose<strides = [2, 2], dilations = [2, 1],"
+        " pads = [1, 0, 1, 1]>(x, up16, b16) }",
+        "g (float[2,24,5,6] x) => (float[2,16,5,12] y) {"
+        " y = ConvTranspose<strides = [1, 2], pads = [1, 0, 1, 1]>(x, up16) }",
+        "g (float[2,24,6] x) => (float[2,20,18] y) { y = ConvTranspose<strides = [3]>(x, up1d) }",
+        "g (float[1,24,5,6] x) => (float[1,24,8,9] y) {"
+        " y = ConvTranspose<group = 4, strides = [2, 2], pads = [2, 2, 1, 2]>(x, upgroups) }",
     ],
 )  # fmt: skip
 def test_operators_on_images(text: str) -> None:
@@ -78,7 +90,9 @@ def test_operators_on_images(text: str) -> None:
         text, 18, w3=_weight(24, 3, 3, 3), w24=_weight(20, 24, 3, 3), axes=np.array([2, 3]), g=_weight(24, 5),
         depth=_weight(24, 1, 3, 3), p=_weight(24, 24, 1, 1), n=_weight(24), vv=np.abs(_weight(24)) + 1,
         one=_weight(20, 24, 2), three=_weight(20, 24, 3, 3, 3), grouped=_weight(12, 6, 3, 3), up=_weight(24, 8, 3, 3),
-        b8=_weight(8), none=np.array([], np.float32), scales=np.array([1, 1, 2, 2], np.float32),
+        b8=_weight(8), up2=_weight(24, 16, 2, 2), up16=_weight(24, 16, 3, 3), b16=_weight(16),
+        v16=np.abs(_weight(16)) + 1, depth16=_weight(16, 1, 1, 1), up1d=_weight(24, 20, 3),
+        upgroups=_weight(24, 6, 3, 3), none=np.array([], np.float32), scales=np.array([1, 1, 2, 2], np.float32),
         sizes=np.array([2, 3, 5, 11]), pads=np.array([0, 0, 2, 1, 0, 0, 0, 3]), starts=np.array([1, -4]),
         stops=np.array([99, 4]), steps=np.array([1, 2]), filler=np.float32(2.5),
     )  # fmt: skip
