@@ -30,7 +30,6 @@ from kernels.templates.row_problem import check_rows, filled, stores_of
 from kernels.templates.rows import (
     RowCandidate,
     Step,
-    each_row,
     next_row,
     places_of,
     reduced_axes,
@@ -110,8 +109,6 @@ class _Writer:
     def __init__(self, problem: Normalization, candidate: RowCandidate, target: Target) -> None:
         self.problem, self.candidate = problem, candidate
         self.lanes = target.lanes()
-        # Rows that come from further away arrive no earlier for being asked for, and the asking costs then.
-        self.in_cache = sum(extent(one) * one.dtype.bytes for one in inputs_of((problem.x,))) * 2 <= target.l2
         self.x = problem.x if problem.x.dtype is DType.F32 else Cast(DType.F32, problem.x)
         places = [*indices_of((problem.x, *problem.values)), *(place(one) for one in problem.stores)]
         self.rows = fused(problem.rows, places)
@@ -120,10 +117,27 @@ class _Writer:
 
     def write(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         """The entry's body."""
-        if self.problem.elements:
-            each_row(f, block, self.candidate.rows, count(self.rows), lambda row: self._row(f, pointers, row))
+        if not self.problem.elements:
+            return
+        rows, size = count(self.rows), self.candidate.rows
+        first = f.mul(block, size)
+        last = f.minimum(f.add(first, size), f.integer(rows)) if rows > size else f.integer(rows)
+        # A row is written while the statistics of the next one come to an end: their chain of reductions, root and
+        # division would otherwise stand between the two passes over every row.
+        held = self._scaling(f, pointers, first)
 
-    def _row(self, f: Function, pointers: dict[str, Value], row: Value) -> None:
+        def step(row: Value, carried: tuple[Value, ...]) -> list[Value]:
+            following = self._scaling(f, pointers, f.add(row, 1))
+            self._write_row(f, pointers, row, carried)
+            return list(following)
+
+        end = f.sub(last, 1)
+        if rows > 1 and size > 1:
+            held = f.loop(first, end, 1, step, held)
+        self._write_row(f, pointers, end if rows > 1 and size > 1 else first, held)
+
+    def _scaling(self, f: Function, pointers: dict[str, Value], row: Value) -> tuple[Value, ...]:
+        """The inverse of a row's deviation in every lane, and its mean where it is taken away."""
         fixed = places_of(f, row, self.rows)
         if self.problem.center == "none":
             mean, variance = None, self._squares(f, pointers, fixed, None)
@@ -131,7 +145,11 @@ class _Writer:
             mean, variance = self._statistics(f, pointers, fixed)
         variance = f.add(variance, f.number("float", self.problem.epsilon))
         scale = f.splat(f.div(f.number("float", 1.0), sqrt(f, variance)), self.lanes)
-        mean = None if mean is None else f.splat(mean, self.lanes)
+        return (scale,) if mean is None else (scale, f.splat(mean, self.lanes))
+
+    def _write_row(self, f: Function, pointers: dict[str, Value], row: Value, held: tuple[Value, ...]) -> None:
+        fixed, scale = places_of(f, row, self.rows), held[0]
+        mean = held[1] if len(held) > 1 else None
 
         def normalized(leaves: Stream) -> dict[str, Value]:
             x = emit(f, self.x, self.lanes, leaves)
@@ -183,7 +201,7 @@ class _Writer:
     ) -> tuple[Value, ...]:
         vectors = self.candidate.vectors
         parts = joined([self._zero(f)] * side_by_side(self.inner, self.lanes, vectors))
-        ahead = next_row(self.rows, self.inner, self.x) if self.in_cache else []
+        ahead = next_row(self.rows, self.inner, self.x)
         return sweep(f, pointers, fixed, self.inner, self.lanes, vectors, (self.x,), step, (parts,) * sums, ahead)
 
     def _share(self, f: Function, total: Value) -> Value:
