@@ -19,15 +19,13 @@ def write_panel(
     kind: str,
     *,
     prefix: str,
-    present: int | None = None,
 ) -> str:
     """Write, once, the function f(B, panel) and return its name.
 
     `row` and `column` are B's strides in elements, `valid` the lanes of the last vector that exist (the others become
-    zero), `group` how many elements of the depth lie together in a lane. With `present` only so many of the vectors
-    exist, and `valid` is of the last of those.
+    zero), `group` how many elements of the depth lie together in a lane.
     """
-    exist = ((vectors if present is None else present) - 1) * module.target.lanes() + valid
+    exist = (vectors - 1) * module.target.lanes() + valid
     name = f"{prefix}_panel_{depth}x{vectors}_{exist}_{row}_{column}_{group}"
     if module.has(name):
         return name

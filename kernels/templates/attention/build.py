@@ -136,10 +136,7 @@ class _Builder:
         whole, rest = divmod(one.keys, self.panel)
 
         def panel(number: Value, valid: int, vectors: int) -> None:
-            name = write_panel(
-                self.module, one.size, self.candidate.key_vectors, valid, 1, place.row, 1, "float",
-                prefix=self.name, present=vectors,
-            )  # fmt: skip
+            name = write_panel(self.module, one.size, vectors, valid, 1, place.row, 1, "float", prefix=self.name)
             start = f.mul(number, self.panel)
             f.call(name, f.at(k, f.mul(start, place.row)), f.at(packed, f.mul(start, one.size)))
 
@@ -203,20 +200,29 @@ class _Builder:
     def _scores(self, f: Function, rows: int, q: Value, packed: Value, scratch: Value, bound: Value) -> None:
         """Q K^T for all panels that hold a key before the bound."""
         one = self.attention
-        tile = Tile(
-            rows, self.candidate.key_vectors, one.size, one.place("q").row, 1, self.panel, self.row_length, self.lanes
-        )
-        name = write_tile(
-            self.module, tile, Epilogue(), Variable("row", one.queries), Variable("column", one.keys),
-            prefix=f"{self.name}_s",
-        )  # fmt: skip
-        if one.causal or one.with_lengths:
-            last: Number = f.binary("udiv", f.add(bound, self.panel - 1), f.integer(self.panel))
-        else:
-            last = self.panels
+        whole, rest = divmod(one.keys, self.panel)
 
-        def panel(number: Value, _: tuple[Value, ...]) -> None:
+        def panel(number: Value, vectors: int) -> None:
+            tile = Tile(
+                rows, vectors, one.size, one.place("q").row, 1, vectors * self.lanes, self.row_length, self.lanes
+            )
+            name = write_tile(
+                self.module, tile, Epilogue(), Variable("row", one.queries), Variable("column", one.keys),
+                prefix=f"{self.name}_s",
+            )  # fmt: skip
             start = f.mul(number, self.panel)
             f.call(name, q, f.at(packed, f.mul(start, one.size)), f.at(scratch, start))
 
-        f.loop(0, last, 1, panel)
+        # The last panel has only as many vectors as there are keys for.
+        last: Number = whole
+        if one.causal or one.with_lengths:
+            needed = f.binary("udiv", f.add(bound, self.panel - 1), f.integer(self.panel))
+            last = f.minimum(needed, f.integer(whole))
+        f.loop(0, last, 1, lambda number, _: panel(number, self.candidate.key_vectors))
+        if not rest:
+            return
+        vectors = -(-rest // self.lanes)
+        if one.causal or one.with_lengths:
+            f.when(f.compare("sgt", needed, f.integer(whole)), lambda: panel(f.integer(whole), vectors))
+        else:
+            panel(f.integer(whole), vectors)
