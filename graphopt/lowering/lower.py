@@ -12,7 +12,7 @@ from graphopt.lowering.elementwise import NotLowered
 from graphopt.lowering.fusion import Tree, is_anchor, is_elementwise, trees
 from graphopt.lowering.images.batch_norm import without_batch_norm
 from graphopt.lowering.images.borders import lower_pad, lower_slice, slices_pixels
-from graphopt.lowering.images.joining import joins_images, lower_joining
+from graphopt.lowering.images.joining import homes_of, joins_images, lower_joining
 from graphopt.lowering.images.operators import lower_images
 from graphopt.lowering.images.pointwise import image_operand, lower_pointwise
 from graphopt.lowering.indexing import OPERATORS, lower_indexing
@@ -45,6 +45,7 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
         inputs.append(argument)
         scope.places[value] = View.dense(f"input:{value.name}", argument.dtype, argument.shape)
     computed = [node for node in graph if not _is_constant(scope, node)]
+    scope.homes = homes_of(scope, computed)
     by_root: dict[ir.Node, list[Tree]] = {}
     for tree in trees(computed, scope.shape):
         if tree.root is not None:

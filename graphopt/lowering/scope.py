@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from graphopt.lowering.elementwise import NotLowered, dtype_of
 from graphopt.lowering.images.convert import copies
-from graphopt.lowering.images.image import Image
+from graphopt.lowering.images.image import Home, Image
 from graphopt.lowering.region import Region
 from graphopt.lowering.view import View
 from graphopt.model.facts import Facts
@@ -35,6 +35,7 @@ class Scope:
         self.target = target
         self.exact = exact
         self.places: dict[ir.Value, View] = {}
+        self.homes: dict[ir.Value, Home] = {}  # where images should lie to be concatenated without copies
         self.images: dict[ir.Value, Image] = {}  # values that lie as images; `place` gives their views
         self.regions: list[Region] = []
         self.temporaries: dict[str, int] = {}
@@ -89,6 +90,12 @@ class Scope:
         """A place in a layout for a value that is about to be computed."""
         dtype, shape = self.dtype(value), self.shape(value)
         made = Image(f"value:{value.name}", dtype, shape, layout)
+        home = self.homes.get(value)
+        if home is not None and layout.order == "NCHWc" and layout.before == layout.after == (0, 0, 0):
+            offset = home.channel // layout.block * layout.block_stride
+            self.temporaries[home.buffer] = home.bytes
+            self.images[value] = replace(made, buffer=home.buffer, offset=offset)
+            return self.images[value]
         view, aim = made.view(), View.dense(f"output:{value.name}", dtype, shape)
         if value.is_graph_output() and view is not None and view.is_dense and layout.elements == prod(shape):
             made, self.places[value] = replace(made, buffer=aim.buffer), aim

@@ -43,7 +43,7 @@ def lower_slice(scope: Scope, node: ir.Node) -> None:
         place = axis % rank + 5 - rank
         first[place], step[place] = max(0, min(start + size if start < 0 else start, size)), stride
     result = scope.image(node.outputs[0], layout_of(shape, source.layout.order, source.layout.block))
-    aim = result.layout.buffer("y", result.dtype)
+    aim = result.inside("y")
     _copy(scope, source, result, _part(source, "x", aim.shape, first[2:], step[2:]), aim, (node,))
 
 
@@ -59,7 +59,7 @@ def lower_pad(scope: Scope, node: ir.Node) -> None:
     if _is_blocked(scope, source) and filler.value == 0 and shape[:2] == scope.shape(source)[:2]:
         image = scope.images[source]
         result = scope.image(output, layout_of(shape, image.layout.order, image.layout.block))
-        whole = result.layout.buffer("y", result.dtype)
+        whole = result.inside("y")
         _fill(scope, result, whole, filler, node)
         first = (0, 0, *before[2:])[-3:]
         low, count = _inside(image.layout.size, result.layout.size, first)
@@ -125,7 +125,7 @@ def _inside(size: Sequence[int], out: Sequence[int], before: Sequence[int]) -> t
 
 def _part(image: Image, name: str, shape: tuple[int, ...], first: Sequence[int], step: Sequence[int]) -> Buffer:
     """Some pixels of images: from `first` on, every `step`-th."""
-    whole = image.layout.buffer(name, image.dtype)
+    whole = image.inside(name)
     strides = (*whole.strides[:2], *(a * b for a, b in zip(whole.strides[2:5], step, strict=True)), 1)
     offset = whole.offset + sum(a * b for a, b in zip(whole.strides[2:5], first, strict=True))
     return replace(whole, shape=shape, strides=strides, offset=offset)

@@ -15,6 +15,7 @@ from graphopt.lowering.fusion import Tree, root_of
 from graphopt.lowering.images.attributes import ints, padding
 from graphopt.lowering.images.image import Image, layout_of
 from graphopt.lowering.images.phases import lower_phases
+from graphopt.lowering.images.shift import placed
 from graphopt.lowering.images.sources import ImageReader, image_of, result_layout, vector_image
 from graphopt.lowering.nodes import number, operand, optional
 from graphopt.lowering.scope import Scope
@@ -60,7 +61,7 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     scope.constants[packed] = packing.pack(weights)
     result = scope.image(root, problem.output)
     scope.add(
-        kernel,
+        placed(kernel, x=source, y=result),
         {**reader.buffers, "x": source.buffer, "weights": packed, "y": result.buffer},
         (node, *tree.in_order),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphopt.lowering.view import View
 from kernels.dtype import DType
@@ -19,6 +19,7 @@ class Image:
     dtype: DType
     shape: tuple[int, ...]
     layout: Layout
+    offset: int = 0  # elements of the buffer before the storage: these are some of the channels of other images
 
     @classmethod
     def of_view(cls, view: View) -> Image | None:
@@ -46,7 +47,14 @@ class Image:
         if step is None:
             return None
         spatial = (layout.plane_stride, layout.row_stride, layout.column_stride)[5 - len(self.shape) :]
-        return View(self.buffer, self.dtype, self.shape, (layout.image_stride, step, *spatial), layout.origin)
+        return View(
+            self.buffer, self.dtype, self.shape, (layout.image_stride, step, *spatial), self.offset + layout.origin
+        )
+
+    def inside(self, name: str) -> Buffer:
+        """The pixels, with the layout's dims (image, block, plane, row, column, lane)."""
+        found = self.layout.buffer(name, self.dtype)
+        return replace(found, offset=found.offset + self.offset)
 
     def channels(self, name: str, first: int, blocks: int, lanes: int) -> Buffer:
         """The channels from `first` on, with dims (image, block, lane, plane, row, column).
@@ -65,8 +73,17 @@ class Image:
             self.dtype,
             (layout.batch, blocks, lanes, *layout.size),
             (layout.image_stride, *strides, layout.plane_stride, layout.row_stride, layout.column_stride),
-            layout.origin + offset,
+            self.offset + layout.origin + offset,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a value should lie so that concatenating it needs no copy: from a channel on of images in blocks."""
+
+    buffer: str
+    channel: int
+    bytes: int  # of the whole buffer
 
 
 def _even(layout: Layout) -> int | None:

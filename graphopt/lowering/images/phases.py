@@ -18,7 +18,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.lowering.fusion import Tree, root_of
-from graphopt.lowering.images.image import Image, layout_of
+from graphopt.lowering.images.image import layout_of
+from graphopt.lowering.images.shift import placed
 from graphopt.lowering.images.sources import ImageReader, block_of, image_of
 from graphopt.lowering.nodes import operand, optional
 from graphopt.lowering.scope import Scope
@@ -103,7 +104,7 @@ def lower_phases(
         packed = f"weights:{node.outputs[0].name}:{number}"
         scope.constants[packed] = packing.pack(_arranged(whole_weights, rows, columns, width))
         buffers = {**reader.buffers, "x": source.buffer, "weights": packed, "y": result.buffer}
-        scope.add(kernel, buffers, (node, *tree.in_order))
+        scope.add(placed(kernel, x=source, y=result), buffers, (node, *tree.in_order))
     return True
 
 
@@ -148,7 +149,7 @@ class _Reader(ImageReader):
         array = self._constant(value)
         if array is None:
             image = self._images[value]
-            return self.blocked(Image(image.buffer, image.dtype, image.shape, self._frame.output))
+            return self.blocked(replace(image, layout=self._frame.output))
         width = self._frame.output.block // self._columns
         repeated = np.repeat(array.reshape(-1, 1, width), self._columns, axis=1)
         name = f"constant:{value.name}:{self._columns}x{width}"

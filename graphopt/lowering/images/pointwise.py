@@ -51,7 +51,7 @@ def lower_pointwise(scope: Scope, tree: Tree, value: ir.Value, image: Image) -> 
     reader = ImageReader(scope, tree, frame)
     expression = reader.value(root, reader.at(len(image.shape)))
     result = scope.image(root, layout)
-    output = Output(layout.buffer("y", result.dtype), expression, tuple(index(one) for one in frame.variables))
+    output = Output(result.inside("y"), expression, tuple(index(one) for one in frame.variables))
     problem = Elementwise(frame.variables, (output,))
     kernel = scope.kernel("elementwise", problem, elementwise.candidates, elementwise.build)
     scope.add(kernel, {**reader.buffers, "y": result.buffer}, tree.in_order)

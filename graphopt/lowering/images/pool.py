@@ -12,6 +12,7 @@ from graphopt.lowering.elementwise import NotLowered
 from graphopt.lowering.fusion import Tree, root_of
 from graphopt.lowering.images.attributes import ints, padding
 from graphopt.lowering.images.image import Image, layout_of
+from graphopt.lowering.images.shift import placed
 from graphopt.lowering.images.sources import ImageReader, vector_image
 from graphopt.lowering.nodes import is_read, number, operand
 from graphopt.lowering.scope import Scope
@@ -94,8 +95,10 @@ def _build(scope: Scope, tree: Tree, source: Image, problem: Pooling, known: ir.
     kernel = scope.kernel("pooling", problem, pooling.candidates, pooling.build)
     if len(shape) == 2:
         result = _flat(scope, root, problem.windows.output)
+        kernel = placed(kernel, x=source)
     else:
-        result = scope.image(root, problem.windows.output).buffer
+        image = scope.image(root, problem.windows.output)
+        result, kernel = image.buffer, placed(kernel, x=source, y=image)
     nodes = (*(() if node is None else (node,)), *tree.in_order)
     scope.add(kernel, {**reader.buffers, "x": source.buffer, "y": result}, nodes)
 

@@ -11,6 +11,7 @@ from graphopt.lowering.elementwise import NotLowered
 from graphopt.lowering.fusion import Tree, root_of
 from graphopt.lowering.images.attributes import ints
 from graphopt.lowering.images.pool import like
+from graphopt.lowering.images.shift import placed
 from graphopt.lowering.images.sources import ImageReader, vector_image
 from graphopt.lowering.nodes import number, operand, optional
 from graphopt.lowering.scope import Scope
@@ -53,7 +54,11 @@ def lower_resize(scope: Scope, tree: Tree) -> None:
     problem = replace(problem, epilogue=Epilogue(reader.value(root, reader.at(len(after)))))
     kernel = scope.kernel("resize", problem, _only, _build)
     result = scope.image(root, problem.output)
-    scope.add(kernel, {**reader.buffers, "x": source.buffer, "y": result.buffer}, (node, *tree.in_order))
+    scope.add(
+        placed(kernel, x=source, y=result),
+        {**reader.buffers, "x": source.buffer, "y": result.buffer},
+        (node, *tree.in_order),
+    )
 
 
 def _only(problem: Resize, target: Target) -> tuple[None]:

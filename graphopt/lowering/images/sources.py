@@ -87,6 +87,7 @@ class ImageReader(Reader):
         super().__init__(tree, scope.place, scope.constant, {})
         self._images = scope.images
         self._frame = frame
+        self._named: dict[str, Image] = {}
 
     def at(self, rank: int) -> tuple[Index, ...]:
         """The dims of the value that is computed: image, channel and the spatial ones."""
@@ -103,17 +104,15 @@ class ImageReader(Reader):
 
     def blocked(self, image: Image) -> Load:
         """The element of images with the same blocks; dims of one element are broadcast."""
-        buffer = image.layout.buffer(self.name_of(image), image.dtype)
+        buffer = image.inside(self.name_of(image))
         sizes = zip(self._frame.variables, buffer.shape, strict=True)
         return buffer[tuple(_at(variable, size) for variable, size in sizes)]
 
     def name_of(self, image: Image) -> str:
         """The name of the operand that these images are."""
-        known = next(
-            (name for name, buffer in self.buffers.items() if name.startswith("i") and buffer == image.buffer), ""
-        )
+        known = next((name for name, one in self._named.items() if one == image), "")
         name = known or f"i{len(self.buffers)}"
-        self.buffers[name] = image.buffer
+        self.buffers[name], self._named[name] = image.buffer, image
         return name
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
-from kernels.target import x86_64_v3
+from graphopt.lowering.elementwise import NotLowered
+from graphopt.lowering.lower import lower
+from kernels.target import host, x86_64_v3
 from tests import support
 from tests.lowering.running import compare
 
@@ -27,6 +30,37 @@ def test_a_residual_block_is_two_regions() -> None:
     )  # fmt: skip
     assert len(compare(proto, tolerance=TOLERANCE).regions) == 2
     compare(proto, tolerance=TOLERANCE, target=x86_64_v3())
+
+
+def test_what_is_concatenated_is_written_in_its_place() -> None:
+    proto = support.model(
+        """g (float[1,16,9,7] x) => (float[1,64,9,7] y) {
+            a = Conv(x, p) b = Conv<pads = [1, 1, 1, 1]>(a, w) c = Concat<axis = 1>(a, b) d = Conv(c, q)
+            e = Concat<axis = 1>(a, b, d) y = Conv(e, r)
+        }""",
+        18, p=_weight(16, 16, 1, 1), w=_weight(16, 16, 3, 3), q=_weight(32, 32, 1, 1), r=_weight(64, 64, 1, 1),
+    )  # fmt: skip
+    lowered = compare(proto, tolerance=TOLERANCE)
+    assert len(lowered.regions) == 4  # the convolutions
+    assert lowered.temporaries == {"joined:e": 64 * 9 * 7 * 4}
+
+
+def test_what_no_template_takes_is_named() -> None:
+    cut = support.model(
+        "g (float[1,8,5,5] x) => (float[1,8,6,6] y) {"
+        " y = ConvTranspose<group = 2, strides = [2, 2], pads = [2, 2, 2, 2]>(x, w) }",
+        18, w=_weight(8, 4, 2, 2),
+    )  # fmt: skip
+    with pytest.raises(NotLowered, match=r"ConvTranspose 'y' has no kernel: .*pads not negative"):
+        lower(ir.from_proto(cut), host())
+    free = support.model("g (float[1,8,5,5] x, float[8,8,3,3] w) => (float[1,8,3,3] y) { y = Conv(x, w) }", 18)
+    with pytest.raises(NotLowered, match="Conv 'y' has weights that are known only when it runs"):
+        lower(ir.from_proto(free), host())
+    places = support.model(
+        "g (float[1,8,5,5] x) => (float[1,8,3,3] y, int64[1,8,3,3] i) { y, i = MaxPool<kernel_shape = [3, 3]>(x) }", 18
+    )
+    with pytest.raises(NotLowered, match="MaxPool 'y' gives indices"):
+        lower(ir.from_proto(places), host())
 
 
 @pytest.mark.parametrize(
