@@ -14,7 +14,7 @@ from graphopt.lowering.images.batch_norm import without_batch_norm
 from graphopt.lowering.images.borders import lower_pad, lower_slice, slices_pixels
 from graphopt.lowering.images.joining import homes_of, joins_images, lower_joining
 from graphopt.lowering.images.operators import lower_images
-from graphopt.lowering.images.pointwise import image_operand, lower_pointwise
+from graphopt.lowering.images.pointwise import lower_pointwise
 from graphopt.lowering.indexing import OPERATORS, lower_indexing
 from graphopt.lowering.movement import MOVEMENTS, lower_movement
 from graphopt.lowering.products import lower_product
@@ -81,9 +81,7 @@ def _lower_tree(scope: Scope, tree: Tree) -> None:
 
 def _lower_elementwise(scope: Scope, tree: Tree) -> None:
     assert tree.root is not None, "trees of the graph have a root"
-    images = image_operand(scope, tree)
-    if images is not None:
-        lower_pointwise(scope, tree, *images)
+    if lower_pointwise(scope, tree):
         return
     root = tree.root.outputs[0]
     axes = axes_of(scope.shape(root))

@@ -47,10 +47,10 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     sums: Expression = ACCUMULATED[()]
     bias = optional(node, 2)
     if bias is not None:
-        view = scope.place(bias)
-        aligned = view.reshaped((*view.shape, *(1,) * (len(at) - 2)))
-        assert aligned is not None, "one dim"
-        sums = sums + reader.load(aligned, at)
+        array = scope.constant(bias)
+        if array is None:
+            raise NotLowered(f"{name} has a bias that is known only when it runs.")
+        sums = sums + reader.per_channel(bias, array, at)
     reader.accumulated[node.outputs[0]] = sums
     value = sums if root is node.outputs[0] else reader.value(root, at)
     problem = replace(problem, epilogue=Epilogue(value))

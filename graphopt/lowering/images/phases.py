@@ -143,7 +143,7 @@ class _Reader(ImageReader):
 
     def __init__(self, scope: Scope, tree: Tree, final: Layout, columns: int, frame: Convolution) -> None:
         super().__init__(scope, tree, frame)
-        self._scope, self._final, self._columns = scope, final, columns
+        self._final, self._columns = final, columns
 
     def outside(self, value: ir.Value, at: tuple[Index, ...]) -> Expression:
         array = self._constant(value)

@@ -10,6 +10,7 @@ from graphopt.lowering.images.pool import lower_pixels
 from graphopt.lowering.images.sources import ImageReader
 from graphopt.lowering.scope import Scope
 from kernels.dtype import DType
+from kernels.errors import KernelsError
 from kernels.templates import elementwise
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.elementwise import Elementwise, Output
@@ -28,6 +29,8 @@ def image_operand(scope: Scope, tree: Tree) -> tuple[ir.Value, Image] | None:
         image = scope.images.get(value) or Image.of_view(scope.place(value))
         if image is None or image.layout.order == "NCHW" or scope.place_is_dense(value):
             continue
+        if image.dtype is not DType.F32 and _is_padded(image):
+            continue
         if image.layout.order == "NCHWc":
             return value, image
         found = found or (value, image)
@@ -41,10 +44,26 @@ def _operands(tree: Tree) -> list[ir.Value]:
     )
 
 
-def lower_pointwise(scope: Scope, tree: Tree, value: ir.Value, image: Image) -> None:
-    """The region of an elementwise tree whose result lies as `value`, one of its operands, does."""
+def _is_padded(image: Image) -> bool:
+    """Whether the last block has lanes that are no channels: operands of one number for each channel end before."""
+    return image.layout.blocks * image.layout.block != image.layout.channels
+
+
+def lower_pointwise(scope: Scope, tree: Tree) -> bool:
+    """The region of an elementwise tree whose result lies as one of its operands does; False where it cannot."""
+    found = image_operand(scope, tree)
+    if found is None:
+        return False
+    try:
+        _lower(scope, tree, *found)
+    except KernelsError:
+        return False  # an operand that is read by strides, under a condition that its padding would break
+    return True
+
+
+def _lower(scope: Scope, tree: Tree, value: ir.Value, image: Image) -> None:
     layout, root = image.layout, root_of(tree).outputs[0]
-    if layout.blocks * layout.block != layout.channels and image.dtype is DType.F32:
+    if _is_padded(image):
         lower_pixels(scope, tree, value, image)  # the lanes that fill up the last block stay zero
         return
     frame = Convolution(layout, layout, (1, 1, 1), groups=layout.channels)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.lowering.copies import dense
@@ -16,9 +18,6 @@ from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.windows import side_by_side
 from kernels.tensor.expression import Expression, Index, Load, Variable, index
-
-# Operators that take images in any layout; everything else asks for strides.
-_IMAGES = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Resize"})
 
 
 def block_of(target: Target) -> int:
@@ -55,6 +54,16 @@ def vector_image(scope: Scope, value: ir.Value) -> Image:
     return made
 
 
+def _in_blocks(scope: Scope, value: ir.Value, block: int) -> Image:
+    """A copy of a value as images in blocks."""
+    found = image_of(scope, value)
+    made = Image(f"value:{value.name}:blocks", found.dtype, found.shape, layout_of(found.shape, "NCHWc", block))
+    if made.buffer not in scope.temporaries:
+        scope.temporaries[made.buffer] = made.dtype.bytes * made.layout.elements
+        scope.convert(found, made)
+    return made
+
+
 def result_layout(scope: Scope, value: ir.Value) -> Layout:
     """The layout for a convolution's result: blocks of channels, unless its readers want strides."""
     shape = scope.shape(value)
@@ -75,17 +84,12 @@ def result_layout(scope: Scope, value: ir.Value) -> Layout:
     return layout_of(shape, "NCHWc", block_of(scope.target))
 
 
-def wants_image(node: ir.Node) -> bool:
-    """Whether an operator reads images in any layout."""
-    return node.op_type in _IMAGES
-
-
 class ImageReader(Reader):
     """Writes the expressions of a kernel whose loops are those of images in a layout."""
 
     def __init__(self, scope: Scope, tree: Tree, frame: Convolution) -> None:
         super().__init__(tree, scope.place, scope.constant, {})
-        self._images = scope.images
+        self._scope, self._images = scope, scope.images
         self._frame = frame
         self._named: dict[str, Image] = {}
 
@@ -97,10 +101,29 @@ class ImageReader(Reader):
 
     def outside(self, value: ir.Value, at: tuple[Index, ...]) -> Expression:
         """As it lies, where its blocks are those of the loops; by strides otherwise."""
-        image, block = self._images.get(value), self._frame.output.block
-        if image is None or image.channel_stride is not None or image.layout.block != block:
-            return super().outside(value, at)
-        return self.blocked(image)
+        image, frame = self._images.get(value), self._frame.output
+        if image is not None and image.layout.order == frame.order == "NCHWc" and image.layout.block == frame.block:
+            return self.blocked(image)
+        array = self._constant(value)
+        if array is not None and array.size == frame.channels == _channels(array.shape, len(at)):
+            return self.per_channel(value, array, at)
+        shape, padded = self._scope.shape(value), frame.order == "NCHWc" and frame.channels % frame.block
+        copied = array is None and len(shape) == len(at) and self._scope.dtype(value) is DType.F32
+        if padded and copied and shape[1] == frame.channels:
+            return self.blocked(_in_blocks(self._scope, value, frame.block))
+        return super().outside(value, at)
+
+    def per_channel(self, value: ir.Value, array: npt.NDArray[np.generic], at: tuple[Index, ...]) -> Expression:
+        """A constant of one number for each channel, with zeros for the lanes that fill up the last block.
+
+        They are never read into a result; but a load that only some elements need must lie inside its buffer.
+        """
+        frame, name = self._frame.output, f"constant:{value.name}"
+        filled = frame.blocks * frame.block
+        whole = np.zeros((filled, *(1,) * (len(at) - 2)), array.dtype)
+        whole[: array.size] = array.reshape(-1, *whole.shape[1:])
+        name = name if filled == array.size else f"{name}:{filled}"
+        return self.load(self._scope.keep(name, whole, self._scope.dtype(value)), at)
 
     def blocked(self, image: Image) -> Load:
         """The element of images with the same blocks; dims of one element are broadcast."""
@@ -118,3 +141,8 @@ class ImageReader(Reader):
 
 def _at(variable: Variable, size: int) -> Index:
     return Index(()) if size == 1 and variable.extent != 1 else index(variable)
+
+
+def _channels(shape: tuple[int, ...], rank: int) -> int:
+    """The size of the channels' dim of an operand, which may have fewer dims."""
+    return shape[1 - rank] if len(shape) >= rank - 1 else 1

@@ -91,6 +91,10 @@ def test_what_no_template_takes_is_named() -> None:
         " y = Transpose<perm = [0, 2, 3, 1]>(c) }",
         "g (float[2,3,9,7] x) => (float[2,24,7,5] y) { a = Conv(x, w3) b = BatchNormalization(a, n, n, n, vv)"
         " c = Add(a, b) d = BatchNormalization(c, n, n, n, vv) y = Relu(d) }",
+        "g (float[2,3,9,7] x) => (bool[2,24,7,5] m, float[2,24,7,5] y) { a = Conv(x, w3) b = Relu(a)"
+        " m = Greater(b, c24) k = Not(m) e = Exp(a) y = Where(k, e, c24) }",
+        "g (float[2,3,9,7] x, float[2,24,7,5] z) => (float[2,24,7,5] y) { a = Conv(x, w3) b = PRelu(a, c24)"
+        " c = PRelu(b, z) d = GlobalMaxPool(c) e = PRelu(c, d) y = MaxPool<kernel_shape = [1, 1]>(e) }",
         "g (float[2,24,7] x) => (float[2,20,5] y) { y = Conv<dilations = [2], pads = [1, 1]>(x, one) }",
         "g (float[1,24,5,6,7] x) => (float[1,20,3,4,5] y) { y = Conv(x, three) }",
         "g (float[1,24,5,6] x) => (float[1,12,5,6] y) { y = Conv<group = 4, pads = [1, 1, 1, 1]>(x, grouped) }",
@@ -124,7 +128,7 @@ def test_operators_on_images(text: str) -> None:
         text, 18, w3=_weight(24, 3, 3, 3), w24=_weight(20, 24, 3, 3), axes=np.array([2, 3]), g=_weight(24, 5),
         depth=_weight(24, 1, 3, 3), p=_weight(24, 24, 1, 1), n=_weight(24), vv=np.abs(_weight(24)) + 1,
         one=_weight(20, 24, 2), three=_weight(20, 24, 3, 3, 3), grouped=_weight(12, 6, 3, 3), up=_weight(24, 8, 3, 3),
-        b8=_weight(8), up2=_weight(24, 16, 2, 2), up16=_weight(24, 16, 3, 3), b16=_weight(16),
+        b8=_weight(8), c24=_weight(24, 1, 1), up2=_weight(24, 16, 2, 2), up16=_weight(24, 16, 3, 3), b16=_weight(16),
         v16=np.abs(_weight(16)) + 1, depth16=_weight(16, 1, 1, 1), up1d=_weight(24, 20, 3),
         upgroups=_weight(24, 6, 3, 3), none=np.array([], np.float32), scales=np.array([1, 1, 2, 2], np.float32),
         sizes=np.array([2, 3, 5, 11]), pads=np.array([0, 0, 2, 1, 0, 0, 0, 3]), starts=np.array([1, -4]),
