@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 ISSUE = 1  # the bars of the optimizer; a later part of the project brings its own
-PARTS = {1: "", 4: "k"}  # what stands before a bar's number: the optimizer, the kernels
+PARTS = {1: "", 4: "k", 5: "p"}  # what stands before a bar's number: the optimizer, the kernels, the programs
 PIPE_WIDTH = 160  # characters
 NEEDS_DATA = "not measured: pass DATA=..."
 

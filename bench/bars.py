@@ -18,6 +18,7 @@ from bench import (
     ort_latency,
     ort_models,
     ort_target,
+    programs,
     quantized,
     random_models,
     recurrent,
@@ -45,6 +46,7 @@ MEASURES: dict[str, Measure] = {
     "13": ort_latency.measure,
     "14": ort_target.measure,
     **kernels.MEASURES,
+    "p": programs.measure,
 }
 
 

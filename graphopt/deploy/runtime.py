@@ -107,6 +107,13 @@ class Program:
         """All outputs by name."""
         return {one.name: array for one, array in zip(self.outputs, self._outputs(feeds), strict=True)}
 
+    def bind(self, feeds: Mapping[str, Array]) -> Bound:
+        """A call with fixed inputs and outputs: nothing is checked or made again. Write new values into the arrays."""
+        arrays = [self._array(one.name, feeds[one.name]) for one in self.inputs if one.name in feeds]
+        if len(arrays) != len(self.inputs) or len(feeds) != len(self.inputs):
+            self._outputs(feeds)  # says what is wrong
+        return Bound(self, arrays)
+
     def close(self) -> None:
         """Give the memory back now; the program cannot run again."""
         with self._lock:
@@ -142,6 +149,22 @@ class Program:
         if array.shape != wanted.shape:
             raise self.refusal(f"input '{name}' has the shape {list(array.shape)}; expected is {list(wanted.shape)}.")
         return array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
+
+
+class Bound:
+    """A prepared call of a program: every call writes `outputs` anew. Calls of one program must not overlap."""
+
+    def __init__(self, program: Program, arrays: Sequence[Array]) -> None:
+        self.inputs = tuple(arrays)
+        self.outputs = tuple(np.empty(one.shape, one.dtype) for one in program.outputs)
+        self._given = (ctypes.c_void_p * max(1, len(arrays)))(*(_address(array) for array in self.inputs))
+        self._made = (ctypes.c_void_p * max(1, len(self.outputs)))(*(_address(array) for array in self.outputs))
+        self._program = program
+        self._run = program._run
+
+    def __call__(self) -> None:
+        """Run once; the program must not have been closed."""
+        self._run(self._program._model, self._given, self._made)
 
 
 def _destroy(interface: Interface, model: int | None, keep: object) -> None:

@@ -138,3 +138,15 @@ def test_weights_of_another_size() -> None:
 def test_a_listing_that_does_nothing() -> None:
     empty = Listing("nothing", (Argument("x", DType.F32, ()),), (), (), (), 0, 0)
     assert Program(empty, b"")(x=np.float32(3)) == {}
+
+
+def test_a_bound_call_reads_what_the_arrays_hold_now() -> None:
+    program = Program(difference(host()), b"")
+    left, right = _rows(3, 5, 1), _rows(3, 5, 2)
+    bound = program.bind({"left": left, "right": right})
+    for _ in range(2):
+        bound()
+        np.testing.assert_array_equal(bound.outputs[0], left - right)
+        left += 1
+    with pytest.raises(BundleError, match="input 'right' is missing"):
+        program.bind({"left": left})
