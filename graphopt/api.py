@@ -242,16 +242,18 @@ def compile(  # the builtin of this name is not used here
     target: str = "host",
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, DimValue] | None = None,
+    exact: bool = False,
 ) -> Compiled:
     """A native program for one size of every dim, compared with ONNX Runtime without optimizations.
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
     and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4".
+    `exact` leaves out kernels that round otherwise than a plain sum does: Winograd's convolutions.
 
     Raises ModelError for a model that cannot be worked on, OptionError for a request that does not fit it, NotLowered
     naming an operator that has no kernel, VerificationError when the program does not give what the model gives.
     """
-    return compile_model(source, target=target, shapes=shapes, dims=dims)
+    return compile_model(source, target=target, shapes=shapes, dims=dims, exact=exact)
 
 
 def simplify(model: Source, **options: object) -> tuple[onnx.ModelProto, bool]:

@@ -22,6 +22,9 @@ def command(
         list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix the shape of an input; repeatable.")
     ] = None,
     dim: Annotated[list[str] | None, typer.Option(metavar="NAME=SIZE", help="Fix a dynamic dim; repeatable.")] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Leave out kernels that round otherwise than a plain sum (Winograd).")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Compile a model into a shared library with its weights, a C header, an example, and a Python module.
@@ -29,7 +32,8 @@ def command(
     The program is compared with ONNX Runtime (optimizations off) before anything is written.
     """
     with progress("compiling"):
-        compiled = api.compile(source, target=target, shapes=parse_shapes(shape or ()), dims=parse_sizes(dim or ()))
+        shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
+        compiled = api.compile(source, target=target, shapes=shapes, dims=dims, exact=exact)
         compiled.save(output)
     listing, plan = compiled.linked.listing, compiled.linked.plan
     record = CompileRecord(

@@ -68,9 +68,10 @@ def compile_model(
     target: str = "host",
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, DimValue] | None = None,
+    exact: bool = False,
     name: str = "model",
 ) -> Compiled:
-    """A program for one size of every dim.
+    """A program for one size of every dim; `exact` leaves out kernels that round otherwise than a sum (Winograd).
 
     Raises ModelError, OptionError, NotLowered naming the operator that has no kernel, and VerificationError when the
     program does not give what ONNX Runtime gives with its optimizations off.
@@ -80,7 +81,7 @@ def compile_model(
     original = load(source)
     if shapes or dims:
         change_dims(original, shapes or {}, dims or {})
-    lowered = lower(_optimized(original), machine)
+    lowered = lower(_optimized(original), machine, exact=exact)
     linked = link(lowered, name)
     program = Program(linked.listing, linked.weights, machine)
     seconds = time.perf_counter() - started

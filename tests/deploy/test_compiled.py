@@ -65,3 +65,22 @@ def test_the_commands(tmp_path: Path) -> None:
     )
     assert ran.exit_code == 0 and "y  float32 [1, 4]" in ran.output
     np.testing.assert_allclose(np.load(tmp_path / "y.npy").sum(), 1, rtol=1e-6)
+
+
+def test_exact_leaves_out_transformed_convolutions_and_the_bytes_are_the_same_each_time(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).standard_normal((64, 64, 3, 3)).astype(np.float32) / 24
+    proto = support.model(
+        """g (float[1,64,28,28] x) => (float[1,64,28,28] y) {
+            a = Conv<pads = [1,1,1,1]>(x, w) b = Relu(a) c = Conv<pads = [1,1,1,1]>(b, w) y = Relu(c)
+        }""",
+        w=weight,
+    )
+    texts = {}
+    for exact in (False, True):
+        program = graphopt.compile(proto, exact=exact)
+        texts[exact] = " ".join(region.kernel.candidate for region in program.lowered.regions)
+    assert "winograd" in texts[False] and "winograd" not in texts[True]
+    for folder in ("one", "two"):
+        graphopt.compile(proto).save(tmp_path / folder)
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert [(tmp_path / "one" / n).read_bytes() for n in names] == [(tmp_path / "two" / n).read_bytes() for n in names]
