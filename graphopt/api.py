@@ -250,8 +250,11 @@ def compile(  # the builtin of this name is not used here
     and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4".
     `exact` leaves out kernels that round otherwise than a plain sum does: Winograd's convolutions.
 
+    Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
+    then refuses with their names.
+
     Raises ModelError for a model that cannot be worked on, OptionError for a request that does not fit it, NotLowered
-    naming an operator that has no kernel, VerificationError when the program does not give what the model gives.
+    naming the operators when none has a kernel, VerificationError when the program does not give what the model gives.
     """
     return compile_model(source, target=target, shapes=shapes, dims=dims, exact=exact)
 

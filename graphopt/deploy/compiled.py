@@ -12,9 +12,11 @@ import onnx
 import onnx_ir as ir
 
 from graphopt.deploy.bundle import write_bundle
+from graphopt.deploy.hybrid import Hybrid, listed, make_hybrid
 from graphopt.deploy.manifest import PlannedBuffer
 from graphopt.deploy.session import Program
-from graphopt.errors import OptionError, VerificationError
+from graphopt.errors import BundleError, OptionError, VerificationError
+from graphopt.lowering.elementwise import NotLowered
 from graphopt.lowering.lower import lower
 from graphopt.lowering.region import Lowered
 from graphopt.model.dimensions import DimValue, change_dims
@@ -33,25 +35,55 @@ FEEDS = 2  # seeded ones, on which the program must agree with ONNX Runtime
 Array = np.ndarray
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """A program that has been compared with the model it was made of."""
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A model that kernels compute from end to end."""
 
     program: Program
     lowered: Lowered
     linked: Linked
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program that has been compared with the model it was made of.
+
+    What belongs to a whole program, as `linked` and `save`, raises BundleError where there is a `fallback`.
+    """
+
+    made: Whole | Hybrid
     target: Target
     seconds: float  # of everything but the comparison
     max_abs: float  # the largest difference from ONNX Runtime on the seeded feeds
     max_rel: float
 
+    @property
+    def fallback(self) -> tuple[str, ...]:
+        """The operators (type and name) that run in ONNX Runtime, in order; empty for a whole program."""
+        return self.made.fallback if isinstance(self.made, Hybrid) else ()
+
+    @property
+    def program(self) -> Program:
+        """The loaded program."""
+        return self._whole.program
+
+    @property
+    def lowered(self) -> Lowered:
+        """The regions."""
+        return self._whole.lowered
+
+    @property
+    def linked(self) -> Linked:
+        """The listing, the weights and the memory plan."""
+        return self._whole.linked
+
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of these names (None: all, in order), like ONNX Runtime's session."""
-        return self.program.run(names, feeds)
+        return _runner(self.made).run(names, feeds)
 
     def __call__(self, **feeds: Array) -> dict[str, Array]:
         """The outputs by name."""
-        return self.program(**feeds)
+        return _runner(self.made)(**feeds)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the bundle; raises BundleError."""
@@ -60,6 +92,19 @@ class Compiled:
             PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
         )
         write_bundle(folder, self.linked.listing, self.linked.weights, self.target, buffers=buffers)
+
+    @property
+    def _whole(self) -> Whole:
+        if isinstance(self.made, Whole):
+            return self.made
+        raise BundleError(
+            f"{listed(self.made.missing)} has no kernel yet, so this model is no program of its own: a bundle cannot "
+            "hold what runs in ONNX Runtime; run it from Python."
+        )
+
+
+def _runner(made: Whole | Hybrid) -> Program | Hybrid:
+    return made.program if isinstance(made, Whole) else made
 
 
 def compile_model(
@@ -73,20 +118,29 @@ def compile_model(
 ) -> Compiled:
     """A program for one size of every dim; `exact` leaves out kernels that round otherwise than a sum (Winograd).
 
-    Raises ModelError, OptionError, NotLowered naming the operator that has no kernel, and VerificationError when the
-    program does not give what ONNX Runtime gives with its optimizations off.
+    Operators without a kernel run in ONNX Runtime and are listed in `fallback`.
+
+    Raises ModelError, OptionError, NotLowered naming the operators when none of the model has a kernel, and
+    VerificationError when the program does not give what ONNX Runtime gives with its optimizations off.
     """
     started = time.perf_counter()
     machine = named(target)
     original = load(source)
     if shapes or dims:
         change_dims(original, shapes or {}, dims or {})
-    lowered = lower(_optimized(original), machine, exact=exact)
-    linked = link(lowered, name)
-    program = Program(linked.listing, linked.weights, machine)
+    made = _made(_optimized(original), machine, name, exact)
     seconds = time.perf_counter() - started
-    max_abs, max_rel = _compare(original, program)
-    return Compiled(program, lowered, linked, machine, seconds, max_abs, max_rel)
+    max_abs, max_rel = _compare(original, _runner(made))
+    return Compiled(made, machine, seconds, max_abs, max_rel)
+
+
+def _made(model: ir.Model, target: Target, name: str, exact: bool) -> Whole | Hybrid:
+    try:
+        lowered = lower(model, target, exact=exact)
+    except NotLowered:
+        return make_hybrid(model, target, name, exact=exact)
+    linked = link(lowered, name)
+    return Whole(Program(linked.listing, linked.weights, target), lowered, linked)
 
 
 def _optimized(original: ir.Model) -> ir.Model:
@@ -102,7 +156,7 @@ def _optimized(original: ir.Model) -> ir.Model:
     raise AssertionError("the last way raises")
 
 
-def _compare(original: ir.Model, program: Program) -> tuple[float, float]:
+def _compare(original: ir.Model, program: Program | Hybrid) -> tuple[float, float]:
     max_abs = max_rel = 0.0
     inputs = feed_inputs(original)
     with Workplace() as workplace:

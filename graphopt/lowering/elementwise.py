@@ -20,7 +20,11 @@ from kernels.tensor.expression import Binary, Cast, Compare, Expression, Number,
 
 
 class NotLowered(GraphoptError):
-    """A node that no kernel computes."""
+    """A node that no kernel computes. `nodes` are those that were lowered when it was found; empty: not known."""
+
+    def __init__(self, message: str, *nodes: ir.Node) -> None:
+        super().__init__(message)
+        self.nodes = nodes
 
 
 @dataclass(frozen=True, slots=True)

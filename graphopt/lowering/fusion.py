@@ -81,8 +81,12 @@ def trees(nodes: Iterable[ir.Node], shape: Shape) -> list[Tree]:
 def _root(node: ir.Node, roots: Mapping[ir.Node, ir.Node], shape: Shape) -> ir.Node:
     value = node.outputs[0]
     readers = {use.node for use in value.uses()}
-    if value.is_graph_output() or not readers or not all(is_elementwise(reader) for reader in readers):
-        return node
+    if (
+        value.is_graph_output()
+        or not readers
+        or not all(reader in roots and is_elementwise(reader) for reader in readers)
+    ):
+        return node  # readers without a root are in a subgraph, or are not lowered here
     found = {roots[reader] for reader in readers}
     (root,) = found if len(found) == 1 else (node,)
     return root if shape(root.outputs[0]) == shape(value) else node

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
@@ -53,9 +54,11 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
     for node in computed:
         if node in by_root:
             for tree in by_root[node]:
-                _lower_tree(scope, tree)
+                with _naming(tree.in_order if tree.anchor is None else (tree.anchor,)):
+                    _lower_tree(scope, tree)
         elif not (is_elementwise(node) or is_anchor(node)):
-            _lower_alone(scope, node)
+            with _naming((node,)):
+                _lower_alone(scope, node)
     outputs = []
     for value in graph.outputs:
         shape, dtype = scope.shape(value), scope.dtype(value)
@@ -64,6 +67,22 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
         if here != View.dense(f"output:{value.name}", dtype, shape):
             copy(scope, here, View.dense(f"output:{value.name}", dtype, shape), ())
     return Lowered(tuple(inputs), tuple(outputs), tuple(scope.regions), scope.temporaries, scope.constants)
+
+
+def has_lowering(node: ir.Node) -> bool:
+    """Whether the operator has kernels at all; `lower` may still refuse the node for its dims or attributes."""
+    known = node.domain in ("", "ai.onnx") and (node.op_type in ALONE or node.op_type == "BatchNormalization")
+    return known or is_elementwise(node) or is_anchor(node)
+
+
+@contextlib.contextmanager
+def _naming(nodes: tuple[ir.Node, ...]) -> Iterator[None]:
+    """Let a refusal carry the nodes that it is about."""
+    try:
+        yield
+    except NotLowered as error:
+        error.nodes = error.nodes or nodes
+        raise
 
 
 def _is_constant(scope: Scope, node: ir.Node) -> bool:

@@ -33,11 +33,11 @@ def _is_one(node: ir.Node) -> bool:
 def _replace(graph: ir.Graph, facts: Facts, node: ir.Node) -> None:
     name = node.name or node.outputs[0].name
     if number(node, "training_mode", 0):
-        raise NotLowered(f"BatchNormalization '{name}' is in training mode.")
+        raise NotLowered(f"BatchNormalization '{name}' is in training mode.", node)
     arrays = [facts.array(operand(node, position)) for position in range(1, 5)]
     source, rank = operand(node, 0), facts.rank(operand(node, 0))
     if rank is None or any(array is None for array in arrays):
-        raise NotLowered(f"BatchNormalization '{name}' has statistics that are known only when it runs.")
+        raise NotLowered(f"BatchNormalization '{name}' has statistics that are known only when it runs.", node)
     scale, bias, mean, variance = (np.asarray(array, np.float64) for array in arrays)
     factor = scale / np.sqrt(variance + real(node, "epsilon", 1e-5))
     dims = (-1,) + (1,) * (rank - 2)

@@ -1,0 +1,200 @@
+"""Models with operators that have no kernel: those run in ONNX Runtime, the rest in kernels, and the whole is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import graphopt
+import models
+from graphopt.cli import run
+from graphopt.deploy.compiled import Compiled
+from graphopt.deploy.hybrid import Hybrid
+from graphopt.errors import BundleError
+from tests import support
+
+TOLERANCE = 1e-5  # relative and absolute: a few roundings of float32 products of 8 to 16 terms
+
+
+W, V, U = (
+    np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
+    for seed, dims in enumerate(((8, 16), (16, 8), (8, 4)))
+)
+
+
+def _agrees(proto: onnx.ModelProto) -> Compiled:
+    """The compiled model, after it gave what ONNX Runtime gives on feeds that compiling did not see."""
+    compiled = graphopt.compile(proto)
+    feeds = support.feeds(proto, {}, seed=7)
+    expected = support.session(proto).run(None, feeds)
+    found = compiled.run(None, feeds)
+    assert len(found) == len(expected)
+    for wanted, got in zip(expected, found, strict=True):
+        assert wanted.dtype == got.dtype and wanted.shape == got.shape
+        np.testing.assert_allclose(got, wanted, rtol=TOLERANCE, atol=TOLERANCE)
+    return compiled
+
+
+def _sides(compiled: Compiled) -> list[bool]:
+    """For each part in order: whether kernels compute it."""
+    assert isinstance(compiled.made, Hybrid)
+    return [part.native for part in compiled.made.parts]
+
+
+def test_in_the_middle() -> None:
+    compiled = _agrees(support.model(
+        """g (float[3,8] x) => (float[3,4] y) {
+            axis = Constant<value_int = 1>() p = MatMul(x, w) q = Gelu(p) c = CumSum(q, axis) r = MatMul(c, v)
+            s = Tanh(r) y = MatMul(s, u)
+        }""",
+        20, w=W, v=V, u=U,
+    ))  # fmt: skip
+    assert _sides(compiled) == [True, False, True]
+    assert compiled.fallback == ("CumSum 'c'",)
+
+
+def test_at_the_start_and_at_the_end() -> None:
+    text = """g (float[3,8] x) => (float[3,8] y) {
+        axis = Constant<value_int = 1>() c = CumSum(x, axis) p = MatMul(c, w) q = Relu(p) y = MatMul(q, v)
+    }"""
+    assert _sides(_agrees(support.model(text, 20, w=W, v=V))) == [False, True]
+    text = """g (float[3,8] x) => (float[3,8] y) {
+        axis = Constant<value_int = 1>() p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) y = CumSum(r, axis)
+    }"""
+    assert _sides(_agrees(support.model(text, 20, w=W, v=V))) == [True, False]
+
+
+def test_values_read_on_both_sides_and_given_to_the_caller() -> None:
+    compiled = _agrees(support.model(
+        """g (float[3,8] x, float[3,8] x2) => (float[3,8] y, float[3,8] r, float[3,8] x2same) {
+            axis = Constant<value_int = 0>() p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) c = CumSum(r, axis)
+            t = Mul(c, r) z = MatMul(t, w) z1 = Tanh(z) z2 = MatMul(z1, v) d = CumSum(z2, axis) e = Add(d, r)
+            f = Add(e, x) h = Softmax(f) y = Add(h, x2) x2same = Identity(x2)
+        }""",
+        20, w=W, v=V,
+    ))  # fmt: skip
+    assert _sides(compiled) == [True, False, True, False, True]
+    assert compiled.fallback == ("CumSum 'c'", "CumSum 'd'")
+
+
+def test_integers_cross() -> None:
+    compiled = _agrees(support.model(
+        """g (float[3,8] x) => (float[3,2] y, int64[3,2] i) {
+            k = Constant<value_ints = [2]>() two = Constant<value_int = 2>() p = MatMul(x, w) q = Relu(p)
+            r = MatMul(q, v) t, i = TopK(r, k) j = Mul(i, two) s = Softmax(t) m = Cast<to = 1>(j) y = Add(s, m)
+        }""",
+        20, w=W, v=V,
+    ))  # fmt: skip
+    assert compiled.fallback == ("TopK 't'",)
+
+
+def test_dims_known_only_when_it_runs() -> None:
+    """What follows a NonZero has no fixed size and stays with it."""
+    compiled = _agrees(support.model(
+        """g (float[3,8] x) => (int64[2,n] y, float[3,8] r) {
+            p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) s = Relu(r) z = NonZero(s) y = Mul(z, z)
+        }""",
+        20, w=W, v=V,
+    ))  # fmt: skip
+    assert compiled.fallback == ("NonZero 'z'", "Mul 'y'")
+    with pytest.raises(BundleError, match="NonZero 'z' has no kernel yet"):
+        _ = compiled.linked
+
+
+def test_a_refusal_inside_lowering_falls_back_too() -> None:
+    """This Pad has kernels, but not for this mode; the nodes around it keep theirs."""
+    compiled = _agrees(support.model(
+        """g (float[1,4,6,6] x) => (float[1,4,8,8] y) {
+            pads = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>()
+            p = Relu(x) q = Softmax(p) r = Pad<mode = "wrap">(q, pads) s = Softmax(r) y = Exp(s)
+        }""",
+        20,
+    ))  # fmt: skip
+    assert compiled.fallback == ("Pad 'r'",) and _sides(compiled) == [True, False, True]
+
+
+def test_little_work_between_two_parts_stays_with_them() -> None:
+    compiled = _agrees(support.model(
+        """g (float[3,8] x) => (float[3,8] y) {
+            axis = Constant<value_int = 1>() p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) c = CumSum(r, axis)
+            t = Tanh(c) y = CumSum(t, axis)
+        }""",
+        20, w=W, v=V,
+    ))  # fmt: skip
+    assert _sides(compiled) == [True, False]
+    assert compiled.fallback == ("CumSum 'c'", "Tanh 't'", "CumSum 'y'")
+
+
+def test_a_subgraph_reads_what_kernels_gave() -> None:
+    compiled = _agrees(support.model(
+        """g (float[3,8] x, bool flag) => (float[3,8] y) {
+            p = MatMul(x, w) q = Relu(p) r = MatMul(q, v)
+            c = If(flag) <
+                then_branch = one () => (float[3,8] a) { a = Neg(r) },
+                else_branch = two () => (float[3,8] b) { b = Add(r, x) }
+            >
+            s = Softmax(c) y = Exp(s)
+        }""",
+        20, w=W, v=V,
+    ))  # fmt: skip
+    assert compiled.fallback == ("If 'c'",) and _sides(compiled) == [True, False, True]
+
+
+def test_calls_that_do_not_fit_are_refused_by_name() -> None:
+    compiled = _agrees(support.model(
+        """g (float[3,8] x) => (float[3,8] y) {
+            axis = Constant<value_int = 1>() c = CumSum(x, axis) s = Softmax(c) y = Exp(s)
+        }""",
+        20,
+    ))  # fmt: skip
+    x = np.zeros((3, 8), np.float32)
+    np.testing.assert_array_equal(compiled(x=x)["y"], compiled.run(["y"], {"x": x})[0])
+    with pytest.raises(BundleError, match="input 'x' is missing"):
+        compiled.run(None, {})
+    with pytest.raises(BundleError, match="there is no input 'z'"):
+        compiled.run(None, {"x": x, "z": x})
+    with pytest.raises(BundleError, match="float64; expected is float32"):
+        compiled.run(None, {"x": x.astype(np.float64)})
+    with pytest.raises(BundleError, match=r"the shape \[8, 3\]; expected is \[3, 8\]"):
+        compiled.run(None, {"x": x.T})
+    with pytest.raises(BundleError, match="there is no output 'z'"):
+        compiled.run(["z"], {"x": x})
+
+
+def test_a_bundle_is_refused_with_the_operators_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    proto = support.model(
+        """g (float[3,8] x) => (float[3,8] y, int64[3,1] i) {
+            axis = Constant<value_int = 1>() k = Constant<value_ints = [1]>() s = Softmax(x) e = Exp(s)
+            y = CumSum(e, axis) t, i = TopK(e, k)
+        }""",
+        20,
+    )  # fmt: skip
+    with pytest.raises(BundleError, match=r"CumSum 'y', TopK '.*' has no kernel yet.*run it from Python"):
+        graphopt.compile(proto).save(tmp_path / "bundle")
+    onnx.save(proto, tmp_path / "model.onnx")
+    assert run(["compile", str(tmp_path / "model.onnx"), str(tmp_path / "bundle")]) == 1
+    assert "error: CumSum 'y', TopK 't' has no kernel yet" in capsys.readouterr().err
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_quantized_language_model_keeps_its_products() -> None:
+    """Only the tables of the three embeddings, stored in 8 bits, have no kernel."""
+    compiled = graphopt.compile(models.load("bert_small_dynquant"))
+    assert [one.partition(" ")[0] for one in compiled.fallback] == ["DequantizeLinear"] * 3
+    assert compiled.max_abs < 1e-5  # of hidden states about 1 after four layers
+
+
+def test_nothing_lowered_is_refused_with_the_operators_names() -> None:
+    proto = support.model(
+        "g (float[3,8] x) => (int64[2,n] y, float[3,8] z) { a = Constant<value_int = 1>() "
+        "y = NonZero(x) z = CumSum(x, a) }",
+        20,
+    )
+    with pytest.raises(graphopt.GraphoptError, match="NonZero 'y', CumSum 'z' has no kernel yet, and nothing is left"):
+        graphopt.compile(proto)
+    proto = support.model("g (float[n,8] x) => (int64[2,m] y) { r = Relu(x) y = NonZero(r) }", 20)
+    with pytest.raises(graphopt.GraphoptError, match="the dims of 'x' are not all numbers; fix them with --dim"):
+        graphopt.compile(proto)
