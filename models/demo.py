@@ -18,7 +18,7 @@ import models
 
 SHOWN = ("resnet50_legacy_keepbn", "bert_base_dyn_legacy", "swin_tiny", "gru_unrolled", "vit_s16_legacy", "lstm_bi_op")
 TYPED = "mobilenet_v2_legacy"  # the model of the command line
-COMPILED = ("mlp_tiny", "gru_op", "bert_small_rawdynamo")  # to native programs, beside ONNX Runtime
+COMPILED = ("resnet18", "gru_op", "bert_small_rawdynamo")  # to native programs, beside ONNX Runtime
 
 
 def main() -> None:

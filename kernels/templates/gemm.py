@@ -180,7 +180,7 @@ def _ways_to_b(gemm: Gemm) -> list[Literal["constant", "place", "packed"]]:
 def _with_blocks(
     gemm: Gemm, target: Target, rows: int, vectors: int, b: Literal["constant", "place", "packed"]
 ) -> GemmCandidate:
-    """The stretches of a block: A's part in half of the second cache, about two million flops and some blocks."""
+    """The stretches of a block: A's part in half of the second cache, about a million flops and some blocks."""
     row_tiles = pieces(balanced(gemm.rows, rows))
     panels = pieces(balanced(-(-gemm.columns // target.lanes()), vectors))
     bytes_of_row = max(1, gemm.depth * DType.F32.bytes // GROUP[gemm.arithmetic])
@@ -192,7 +192,7 @@ def _with_blocks(
     return GemmCandidate(rows, vectors, row_stretch, panel_stretch, 0, b)
 
 
-_BLOCK_FLOPS = 4_000_000  # about 20 to 60 microseconds: many blocks for the workers, and little per block to claim it
+_BLOCK_FLOPS = 1_000_000  # about 4 to 15 microseconds: several blocks for the workers, and little per block to claim it
 
 
 def build(gemm: Gemm, candidate: GemmCandidate, target: Target, name: str = "gemm") -> Kernel:
