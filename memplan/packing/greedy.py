@@ -1,8 +1,9 @@
 """Greedy packing: one buffer after the other, each as low as those that are placed and live with it allow.
 
 The order decides. By size (largest first) is what most runtimes do; by area (size times lifetime) and by lifetime do
-better on some graphs, so that all are tried and the smallest arena is kept. Source: Pisarchyk and Lee, "Efficient Memory
-Management for Deep Neural Net Inference", 2020 (greedy by size).
+better on some graphs, so that all are tried and the smallest arena is kept.
+
+Source: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020 (greedy by size).
 """
 
 from __future__ import annotations
