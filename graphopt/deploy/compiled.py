@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from graphopt.deploy.bundle import write_bundle
-from graphopt.deploy.hybrid import Hybrid, listed, make_hybrid
+from graphopt.deploy.hybrid import Hybrid, make_hybrid, without_kernels
 from graphopt.deploy.manifest import PlannedBuffer
 from graphopt.deploy.session import Program
 from graphopt.errors import BundleError, OptionError, VerificationError
@@ -98,7 +98,7 @@ class Compiled:
         if isinstance(self.made, Whole):
             return self.made
         raise BundleError(
-            f"{listed(self.made.missing)} has no kernel yet, so this model is no program of its own: a bundle cannot "
+            f"{without_kernels(self.made.missing)}, so this model is no program of its own: a bundle cannot "
             "hold what runs in ONNX Runtime; run it from Python."
         )
 

@@ -110,11 +110,11 @@ def make_hybrid(model: ir.Model, target: Target, name: str, *, exact: bool = Fal
     shapes = {value: scope.shape(value) for value in given}
     segments, lowered, missing = _lowered(scope, model, target, exact)
     if not lowered:
-        raise NotLowered(f"{listed(missing)} has no kernel yet, and nothing is left to be compiled.")
+        raise NotLowered(f"{without_kernels(missing)}, and nothing is left to be compiled.")
     for value in {value for segment in segments for value in (*segment.inputs, *segment.outputs)}:
         if scope.facts.dtype(value) is ir.DataType.BFLOAT16:
             raise NotLowered(
-                f"{listed(missing)} has no kernel yet, and '{value.name}' cannot be passed to ONNX Runtime: it is of "
+                f"{without_kernels(missing)}, and '{value.name}' cannot be passed to ONNX Runtime: it is of "
                 "bfloat16, which NumPy lacks."
             )
     parts = []
@@ -140,10 +140,11 @@ def make_hybrid(model: ir.Model, target: Target, name: str, *, exact: bool = Fal
     )  # fmt: skip
 
 
-def listed(operators: Sequence[str]) -> str:
-    """Operators for a message, no more of them than a person reads."""
+def without_kernels(operators: Sequence[str]) -> str:
+    """The start of a message about them, which names no more of them than a person reads."""
     rest = len(operators) - NAMED
-    return ", ".join(operators[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    names = ", ".join(operators[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return f"{names} {'has' if len(operators) == 1 else 'have'} no kernel yet"
 
 
 def described(node: ir.Node) -> str:
@@ -214,9 +215,7 @@ def _session(
         session = ort.InferenceSession(to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's errors share no base class, nor do protobuf's
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise NotLowered(
-            f"{listed(missing)} has no kernel yet, and ONNX Runtime does not run it either: {reason}"
-        ) from error
+        raise NotLowered(f"{without_kernels(missing)}, and ONNX Runtime does not run it either: {reason}") from error
 
     def run(values: dict[str, Array]) -> Sequence[Array]:
         found: Sequence[Array] = session.run(list(outputs), values)

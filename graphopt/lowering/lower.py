@@ -26,6 +26,8 @@ from graphopt.lowering.rotary import lower_rotary
 from graphopt.lowering.rows import lower_rows
 from graphopt.lowering.scope import Scope
 from graphopt.lowering.view import View
+from graphopt.model.nodes import describe
+from kernels.errors import KernelsError
 from kernels.listing import Argument
 from kernels.target import Target
 from kernels.tensor.expression import index
@@ -77,12 +79,14 @@ def has_lowering(node: ir.Node) -> bool:
 
 @contextlib.contextmanager
 def _naming(nodes: tuple[ir.Node, ...]) -> Iterator[None]:
-    """Let a refusal carry the nodes that it is about."""
+    """Let a refusal carry the nodes that it is about; what a template refuses is a refusal too."""
     try:
         yield
     except NotLowered as error:
         error.nodes = error.nodes or nodes
         raise
+    except KernelsError as error:
+        raise NotLowered(f"{', '.join(map(describe, nodes))} has no kernel: {error}", *nodes) from error
 
 
 def _is_constant(scope: Scope, node: ir.Node) -> bool:

@@ -47,22 +47,22 @@ def _sides(compiled: Compiled) -> list[bool]:
 def test_in_the_middle() -> None:
     compiled = _agrees(support.model(
         """g (float[3,8] x) => (float[3,4] y) {
-            axis = Constant<value_int = 1>() p = MatMul(x, w) q = Gelu(p) c = CumSum(q, axis) r = MatMul(c, v)
+            p = MatMul(x, w) q = Gelu(p) c = LpNormalization(q) r = MatMul(c, v)
             s = Tanh(r) y = MatMul(s, u)
         }""",
         20, w=W, v=V, u=U,
     ))  # fmt: skip
     assert _sides(compiled) == [True, False, True]
-    assert compiled.fallback == ("CumSum 'c'",)
+    assert compiled.fallback == ("LpNormalization 'c'",)
 
 
 def test_at_the_start_and_at_the_end() -> None:
     text = """g (float[3,8] x) => (float[3,8] y) {
-        axis = Constant<value_int = 1>() c = CumSum(x, axis) p = MatMul(c, w) q = Relu(p) y = MatMul(q, v)
+        c = LpNormalization(x) p = MatMul(c, w) q = Relu(p) y = MatMul(q, v)
     }"""
     assert _sides(_agrees(support.model(text, 20, w=W, v=V))) == [False, True]
     text = """g (float[3,8] x) => (float[3,8] y) {
-        axis = Constant<value_int = 1>() p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) y = CumSum(r, axis)
+        p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) y = LpNormalization(r)
     }"""
     assert _sides(_agrees(support.model(text, 20, w=W, v=V))) == [True, False]
 
@@ -70,25 +70,26 @@ def test_at_the_start_and_at_the_end() -> None:
 def test_values_read_on_both_sides_and_given_to_the_caller() -> None:
     compiled = _agrees(support.model(
         """g (float[3,8] x, float[3,8] x2) => (float[3,8] y, float[3,8] r, float[3,8] x2same) {
-            axis = Constant<value_int = 0>() p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) c = CumSum(r, axis)
-            t = Mul(c, r) z = MatMul(t, w) z1 = Tanh(z) z2 = MatMul(z1, v) d = CumSum(z2, axis) e = Add(d, r)
+            p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) c = LpNormalization(r)
+            t = Mul(c, r) z = MatMul(t, w) z1 = Tanh(z) z2 = MatMul(z1, v) d = LpNormalization(z2) e = Add(d, r)
             f = Add(e, x) h = Softmax(f) y = Add(h, x2) x2same = Identity(x2)
         }""",
         20, w=W, v=V,
     ))  # fmt: skip
     assert _sides(compiled) == [True, False, True, False, True]
-    assert compiled.fallback == ("CumSum 'c'", "CumSum 'd'")
+    assert compiled.fallback == ("LpNormalization 'c'", "LpNormalization 'd'")
 
 
 def test_integers_cross() -> None:
     compiled = _agrees(support.model(
-        """g (float[3,8] x) => (float[3,2] y, int64[3,2] i) {
-            k = Constant<value_ints = [2]>() two = Constant<value_int = 2>() p = MatMul(x, w) q = Relu(p)
-            r = MatMul(q, v) t, i = TopK(r, k) j = Mul(i, two) s = Softmax(t) m = Cast<to = 1>(j) y = Add(s, m)
+        """g (float[3,8] x) => (float[3,8] y, int64[3,8] j) {
+            lengths = Constant<value_ints = [1, 2, 3, 3, 2, 1, 1, 3]>() two = Constant<value_int = 2>()
+            p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) i = Cast<to = 7>(r)
+            t = ReverseSequence(i, lengths) j = Mul(t, two) m = Cast<to = 1>(j) s = Softmax(r) y = Add(s, m)
         }""",
         20, w=W, v=V,
     ))  # fmt: skip
-    assert compiled.fallback == ("TopK 't'",)
+    assert compiled.fallback == ("ReverseSequence 't'",) and _sides(compiled) == [True, False, True]
 
 
 def test_dims_known_only_when_it_runs() -> None:
@@ -119,13 +120,13 @@ def test_a_refusal_inside_lowering_falls_back_too() -> None:
 def test_little_work_between_two_parts_stays_with_them() -> None:
     compiled = _agrees(support.model(
         """g (float[3,8] x) => (float[3,8] y) {
-            axis = Constant<value_int = 1>() p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) c = CumSum(r, axis)
-            t = Tanh(c) y = CumSum(t, axis)
+            p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) c = LpNormalization(r)
+            t = Tanh(c) y = LpNormalization(t)
         }""",
         20, w=W, v=V,
     ))  # fmt: skip
     assert _sides(compiled) == [True, False]
-    assert compiled.fallback == ("CumSum 'c'", "Tanh 't'", "CumSum 'y'")
+    assert compiled.fallback == ("LpNormalization 'c'", "Tanh 't'", "LpNormalization 'y'")
 
 
 def test_a_subgraph_reads_what_kernels_gave() -> None:
@@ -146,7 +147,7 @@ def test_a_subgraph_reads_what_kernels_gave() -> None:
 def test_calls_that_do_not_fit_are_refused_by_name() -> None:
     compiled = _agrees(support.model(
         """g (float[3,8] x) => (float[3,8] y) {
-            axis = Constant<value_int = 1>() c = CumSum(x, axis) s = Softmax(c) y = Exp(s)
+            c = LpNormalization(x) s = Softmax(c) y = Exp(s)
         }""",
         20,
     ))  # fmt: skip
@@ -166,17 +167,17 @@ def test_calls_that_do_not_fit_are_refused_by_name() -> None:
 
 def test_a_bundle_is_refused_with_the_operators_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     proto = support.model(
-        """g (float[3,8] x) => (float[3,8] y, int64[3,1] i) {
-            axis = Constant<value_int = 1>() k = Constant<value_ints = [1]>() s = Softmax(x) e = Exp(s)
-            y = CumSum(e, axis) t, i = TopK(e, k)
+        """g (float[3,8] x) => (float[3,8] y, float[3,8] t) {
+            s = Softmax(x) e = Exp(s)
+            y = LpNormalization(e) t = Hardmax(e)
         }""",
         20,
     )  # fmt: skip
-    with pytest.raises(BundleError, match=r"CumSum 'y', TopK '.*' has no kernel yet.*run it from Python"):
+    with pytest.raises(BundleError, match=r"LpNormalization 'y', Hardmax 't' have no kernel yet.*run it from Python"):
         graphopt.compile(proto).save(tmp_path / "bundle")
     onnx.save(proto, tmp_path / "model.onnx")
     assert run(["compile", str(tmp_path / "model.onnx"), str(tmp_path / "bundle")]) == 1
-    assert "error: CumSum 'y', TopK 't' has no kernel yet" in capsys.readouterr().err
+    assert "error: LpNormalization 'y', Hardmax 't' have no kernel yet" in capsys.readouterr().err
     assert not (tmp_path / "bundle").exists()
 
 
@@ -189,11 +190,12 @@ def test_a_quantized_language_model_keeps_its_products() -> None:
 
 def test_nothing_lowered_is_refused_with_the_operators_names() -> None:
     proto = support.model(
-        "g (float[3,8] x) => (int64[2,n] y, float[3,8] z) { a = Constant<value_int = 1>() "
-        "y = NonZero(x) z = CumSum(x, a) }",
+        "g (float[3,8] x) => (int64[2,n] y, float[3,8] z) { y = NonZero(x) z = LpNormalization(x) }",
         20,
     )
-    with pytest.raises(graphopt.GraphoptError, match="NonZero 'y', CumSum 'z' has no kernel yet, and nothing is left"):
+    with pytest.raises(
+        graphopt.GraphoptError, match="NonZero 'y', LpNormalization 'z' have no kernel yet, and nothing is left"
+    ):
         graphopt.compile(proto)
     proto = support.model("g (float[n,8] x) => (int64[2,m] y) { r = Relu(x) y = NonZero(r) }", 20)
     with pytest.raises(graphopt.GraphoptError, match="the dims of 'x' are not all numbers; fix them with --dim"):
