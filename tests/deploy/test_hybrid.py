@@ -6,19 +6,23 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import graphopt
 import models
 from graphopt.cli import run
+from graphopt.deploy import hybrid
 from graphopt.deploy.compiled import Compiled
 from graphopt.deploy.hybrid import Hybrid
 from graphopt.errors import BundleError
+from graphopt.lowering.elementwise import NotLowered
+from graphopt.lowering.lower import has_lowering, lower
+from graphopt.model.load import load
+from kernels.target import host
 from tests import support
 
 TOLERANCE = 1e-5  # relative and absolute: a few roundings of float32 products of 8 to 16 terms
-
-
 W, V, U = (
     np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
     for seed, dims in enumerate(((8, 16), (16, 8), (8, 4)))
@@ -186,6 +190,26 @@ def test_a_quantized_language_model_keeps_its_products() -> None:
     compiled = graphopt.compile(models.load("bert_small_dynquant"))
     assert [one.partition(" ")[0] for one in compiled.fallback] == ["DequantizeLinear"] * 3
     assert compiled.max_abs < 1e-5  # of hidden states about 1 after four layers
+
+
+@pytest.mark.parametrize(("network", "kind"), [("lstm_bi_op", "LSTM"), ("squeezenet1_1", "MaxPool")])
+def test_networks_whose_operators_lose_their_kernels(network: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make_hybrid` on networks that are lowered as a whole otherwise; the outputs are those of the whole program."""
+    monkeypatch.setattr(hybrid, "has_lowering", lambda node: node.op_type != kind and has_lowering(node))
+    model = load(models.load(network))
+    made, whole = hybrid.make_hybrid(model, host(), "m"), graphopt.compile(model)
+    assert whole.fallback == () and any(one.startswith(f"{kind} ") for one in made.fallback)
+    assert {one.native for one in made.parts} == {True, False}
+    feeds = support.feeds(ir.to_proto(model), {}, seed=3)
+    for wanted, got in zip(whole.run(None, feeds), made.run(None, feeds), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)  # sums of up to 4608 products, 26 layers
+
+
+def test_what_a_template_refuses_names_the_node() -> None:
+    proto = support.model("g (int64[2,8] x) => (int64[2,1] y) { y = ReduceMean(x, a) }", 20, a=np.array([1]))
+    with pytest.raises(NotLowered, match="ReduceMean 'y' has no kernel: mean of i64") as refusal:
+        lower(ir.from_proto(proto), host())
+    assert [node.op_type for node in refusal.value.nodes] == ["ReduceMean"]
 
 
 def test_nothing_lowered_is_refused_with_the_operators_names() -> None:
