@@ -29,8 +29,9 @@ def command(
 ) -> None:
     """Compile a model into a shared library with its weights, a C header, an example, and a Python module.
 
-    The program is compared with ONNX Runtime (optimizations off) before anything is written. An operator without a
-    kernel is refused by name; from Python, graphopt.compile runs it in ONNX Runtime.
+    The program is compared with ONNX Runtime (optimizations off) before anything is written.
+
+    An operator without a kernel is refused by name; from Python, graphopt.compile runs it in ONNX Runtime.
     """
     with progress("compiling"):
         shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
