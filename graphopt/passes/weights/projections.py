@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.passes.operands import FLOATS
+from graphopt.passes.weights.refit import LARGE
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.record import LeftAlone
 from graphopt.rewrite.rule import Match, Refused, bind
@@ -164,6 +165,18 @@ def _bias(editor: Editor, node: ir.Node, product: ir.Value, columns: int) -> ir.
     return other if editor.facts.static_shape(other) == (columns,) else None
 
 
+def _side_by_side(match: Match, weights: Sequence[ir.Value], kind: ir.DataType) -> ir.Value:
+    """Matrices as one, large ones when it is first needed: for verification, or when the model is saved."""
+    tensors = [match.readable(weight) for weight in weights]
+    given = [tensor for tensor in tensors if tensor is not None]
+    rows, columns = match.static_shape(weights[0])[0], sum(match.static_shape(weight)[1] for weight in weights)
+    if len(given) == len(weights) and rows * columns > LARGE:
+        return match.deferred(
+            (rows, columns), kind, lambda: np.concatenate([tensor.numpy() for tensor in given], axis=1)
+        )
+    return match.constant(np.concatenate([match.array(weight) for weight in weights], axis=1), kind)
+
+
 def _merge(editor: Editor, match: Match, source: ir.Value, found: Sequence[_Projection]) -> None:
     root = match.root
     match.require(not nodes.has_reference_attributes(root), "it has open attributes")
@@ -173,12 +186,12 @@ def _merge(editor: Editor, match: Match, source: ir.Value, found: Sequence[_Proj
     match.require(rank >= 2, "a vector has no rows")
     kind = match.dtype(found[0].weight)
     match.require(not editor.is_blocked(RULE, root.outputs[0].name or ""), "it was taken back before")
-    weight = np.concatenate([match.array(projection.weight) for projection in found], axis=1)
     sizes = tuple(projection.columns for projection in found)
-    value = match.op("MatMul", source, match.constant(weight, kind))
+    weight = _side_by_side(match, [projection.weight for projection in found], kind)
+    value = match.op("MatMul", source, weight)
     if any(projection.bias is not None for projection in found):
         parts = [
-            np.zeros(projection.columns, weight.dtype) if projection.bias is None else match.array(projection.bias)
+            np.zeros(projection.columns, kind.numpy()) if projection.bias is None else match.array(projection.bias)
             for projection in found
         ]
         value = match.op("Add", value, match.constant(np.concatenate(parts), kind))
