@@ -28,6 +28,7 @@ SHAPES = ((128, 128, 128), (512, 512, 512), (128, 768, 768), (128, 3072, 768), (
 THREADS = 2
 SECONDS, QUICK_SECONDS = 2.0, 0.5
 NOT_SLOWER = 0.95
+PAUSE, WARM, STRETCH = 0.05, 5, 20  # seconds, calls, calls
 
 
 def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
@@ -72,13 +73,18 @@ def _compare(shape: tuple[int, int, int], seconds: float, percentile: int) -> fl
 def _by_turns(
     first: Callable[[], object], second: Callable[[], object], seconds: float
 ) -> tuple[list[float], list[float]]:
-    """Wall times of single calls, alternating in stretches so that both pools are awake in their own."""
+    """Wall times of single calls, in stretches by turns.
+
+    Before a stretch the other side's workers get the time to stop spinning, and its own are woken by a few calls.
+    """
     found: tuple[list[float], list[float]] = ([], [])
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         for call, times in zip((first, second), found, strict=True):
-            call()
-            for _ in range(10):
+            time.sleep(PAUSE)
+            for _ in range(WARM):
+                call()
+            for _ in range(STRETCH):
                 started = time.perf_counter()
                 call()
                 times.append(time.perf_counter() - started)
