@@ -1,5 +1,4 @@
-"""Tensor programs to machine code: expressions and loop nests, lowered with LLVM.
+"""Tensor programs to machine code: templates and scheduled loop nests, lowered with LLVM, and programs made of them.
 
-This release holds only the package's name and its error class; the compiler arrives with a later
-release.
+Knows neither ONNX nor the packages beside it. `docs/kernels.md` leads in.
 """

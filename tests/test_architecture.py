@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import networkx
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -62,3 +63,13 @@ def test_the_product_does_not_import_tests_models_or_bench() -> None:
         for path in _sources(package):
             roots = {name.split(".")[0] for name in _imports(path)}
             assert not roots & {"tests", "models", "bench"}, path
+
+
+@pytest.mark.parametrize("package", ("graphopt", *LIBRARIES))
+def test_no_module_reaches_itself_through_its_imports(package: str) -> None:
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in _sources(package)}
+    imports = networkx.DiGraph(
+        (name, other) for name, path in names.items() for other in _imports(path) if other in names and other != name
+    )
+    circles = [sorted(one) for one in networkx.strongly_connected_components(imports) if len(one) > 1]
+    assert not circles, f"modules that import each other: {circles}"

@@ -11,7 +11,6 @@ from kernels.math.polynomial import horner
 _LN2_HIGH = 0.693359375  # e * this is exact
 _LN2_LOW = math.log(2) - _LN2_HIGH
 _SQRT_HALF_BITS = 0x3F3504F3
-_ONE_BITS = 0x3F800000
 _SMALLEST_NORMAL = 2.0**-126
 # log(1 + x) = x - x^2 / 2 + x^3 * polynomial: relative error 2^-30
 _COEFFICIENTS = (

@@ -47,11 +47,6 @@ class Epilogue:
         """The operands that are read besides the accumulated result, in the order of their first use."""
         return tuple(dict.fromkeys(load.buffer for load in _loads(self.value) if load.buffer not in _STAND_INS))
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the accumulated result is stored as it is."""
-        return isinstance(self.value, Load) and self.value.buffer in _STAND_INS
-
 
 def _loads(expression: Expression) -> Iterator[Load]:
     if isinstance(expression, Load):

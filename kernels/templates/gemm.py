@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kernels import cost
 from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel, Operand, entry
@@ -19,6 +18,7 @@ from kernels.llvm import types
 from kernels.llvm.function import Function, Number, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
+from kernels.templates import cost
 from kernels.templates.epilogue import Epilogue, origins
 from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.matrix import Matrix, dense, dense_batch

@@ -26,7 +26,7 @@ from kernels.math.rounding import sqrt
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, fused, indices_of, place
 from kernels.templates.elementwise import Output
-from kernels.templates.row_problem import check_rows, filled, stores_of
+from kernels.templates.row_problem import RowProblem, check_rows, filled
 from kernels.templates.rows import (
     RowCandidate,
     Step,
@@ -40,7 +40,7 @@ from kernels.templates.rows import (
     write_row,
 )
 from kernels.templates.streams import Stream, inputs_of, where_valid
-from kernels.tensor.expression import Buffer, Cast, Expression, Load, Variable
+from kernels.tensor.expression import Buffer, Cast, Expression, Variable
 from kernels.tensor.storage import extent
 
 NORMALIZED = Buffer("normalized", DType.F32, ())
@@ -48,7 +48,7 @@ _FAR = 6.25  # squared standard deviations between the mean and the first elemen
 
 
 @dataclass(frozen=True, slots=True)
-class Normalization:
+class Normalization(RowProblem):
     """Outputs of `NORMALIZED[()]`, computed in f32 from `x` of any float type but f64; see above for rows and columns.
 
     An output without indices has one dim per row variable and then per column variable.
@@ -64,21 +64,6 @@ class Normalization:
     def __post_init__(self) -> None:
         object.__setattr__(self, "outputs", filled(self.outputs, (*self.rows, *self.columns)))
         check_rows(self.rows, self.columns, self.x, self.outputs)
-
-    @property
-    def elements(self) -> int:
-        """How many elements all rows have."""
-        return rows_of((*self.rows, *self.columns))
-
-    @property
-    def values(self) -> tuple[Expression, ...]:
-        """What the outputs are worth."""
-        return tuple(one.value for one in self.outputs)
-
-    @property
-    def stores(self) -> tuple[Load, ...]:
-        """Where the outputs go."""
-        return stores_of(self.outputs)
 
 
 def candidates(problem: Normalization, target: Target) -> tuple[RowCandidate, ...]:

@@ -25,7 +25,7 @@ from kernels.llvm.operations import unary
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, fused, indices_of, place
 from kernels.templates.elementwise import Output
-from kernels.templates.row_problem import InvalidRows, check_rows, filled, stores_of
+from kernels.templates.row_problem import InvalidRows, RowProblem, check_rows, filled
 from kernels.templates.rows import (
     RowCandidate,
     each_row,
@@ -39,7 +39,7 @@ from kernels.templates.rows import (
     sweep,
 )
 from kernels.templates.streams import Stream, inputs_of, lanes_for, stretch, unrolled, where_valid
-from kernels.tensor.expression import Buffer, Cast, Expression, Index, Load, Position, Variable, dense_strides, index
+from kernels.tensor.expression import Buffer, Cast, Expression, Index, Position, Variable, dense_strides, index
 from kernels.tensor.storage import extent
 
 Op = Literal[
@@ -49,7 +49,7 @@ _FLOAT_ONLY = ("mean", "l2", "log_sum_exp")
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class Reduction(RowProblem):
     """Outputs of `reduced[()]` for each value of `rows`; argmax and argmin give i64 places in row-major `columns`."""
 
     rows: tuple[Variable, ...]
@@ -71,21 +71,6 @@ class Reduction:
     def reduced(self) -> Buffer:
         """The stand-in for a row's value."""
         return reduced(self.op, self.x.dtype)
-
-    @property
-    def elements(self) -> int:
-        """How many elements all rows have."""
-        return rows_of((*self.rows, *self.columns))
-
-    @property
-    def values(self) -> tuple[Expression, ...]:
-        """What the outputs are worth."""
-        return tuple(one.value for one in self.outputs)
-
-    @property
-    def stores(self) -> tuple[Load, ...]:
-        """Where the outputs go."""
-        return stores_of(self.outputs)
 
 
 def reduced(op: Op, dtype: DType) -> Buffer:

@@ -16,6 +16,30 @@ class InvalidRows(KernelsError):
     """A row-wise problem whose parts do not fit."""
 
 
+class RowProblem:
+    """What problems on rows have in common; they are frozen records with these fields."""
+
+    __slots__ = ()
+    rows: tuple[Variable, ...]
+    columns: tuple[Variable, ...]
+    outputs: tuple[Output, ...]
+
+    @property
+    def elements(self) -> int:
+        """How many elements all rows have."""
+        return prod(axis.extent for axis in (*self.rows, *self.columns))
+
+    @property
+    def values(self) -> tuple[Expression, ...]:
+        """What the outputs are worth."""
+        return tuple(one.value for one in self.outputs)
+
+    @property
+    def stores(self) -> tuple[Load, ...]:
+        """Where the outputs go."""
+        return stores_of(self.outputs)
+
+
 def filled(outputs: Sequence[Output], axes: Sequence[Variable]) -> tuple[Output, ...]:
     """The outputs, those without indices at one dim per axis."""
     places = tuple(index(axis) for axis in axes)

@@ -22,7 +22,7 @@ from kernels.math.logarithm import log
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, fused, indices_of, place
 from kernels.templates.elementwise import Output
-from kernels.templates.row_problem import check_rows, filled, stores_of
+from kernels.templates.row_problem import RowProblem, check_rows, filled
 from kernels.templates.rows import (
     RowCandidate,
     each_row,
@@ -35,14 +35,14 @@ from kernels.templates.rows import (
     sweep,
 )
 from kernels.templates.streams import Stream, first, inputs_of, stretch, unrolled, where_valid, with_first
-from kernels.tensor.expression import Buffer, Cast, Expression, Load, Variable
+from kernels.tensor.expression import Buffer, Cast, Expression, Variable
 from kernels.tensor.storage import extent
 
 SOFTMAX = Buffer("softmax", DType.F32, ())
 
 
 @dataclass(frozen=True, slots=True)
-class Softmax:
+class Softmax(RowProblem):
     """Outputs of `SOFTMAX[()]` for each value of `rows`, over `columns` together, in f32.
 
     `x` is of any float type but f64. An output without indices has one dim per row variable and then per column
@@ -58,21 +58,6 @@ class Softmax:
     def __post_init__(self) -> None:
         object.__setattr__(self, "outputs", filled(self.outputs, (*self.rows, *self.columns)))
         check_rows(self.rows, self.columns, self.x, self.outputs)
-
-    @property
-    def elements(self) -> int:
-        """How many elements all rows have."""
-        return rows_of((*self.rows, *self.columns))
-
-    @property
-    def values(self) -> tuple[Expression, ...]:
-        """What the outputs are worth."""
-        return tuple(one.value for one in self.outputs)
-
-    @property
-    def stores(self) -> tuple[Load, ...]:
-        """Where the outputs go."""
-        return stores_of(self.outputs)
 
 
 def candidates(problem: Softmax, target: Target) -> tuple[RowCandidate, ...]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.cost import LATENCY, core
 from kernels.target import Target
 from kernels.templates.convolution.direct import Direct, can_be_flat, can_split
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import merged_groups, vector_groups
+from kernels.templates.cost import LATENCY, core
 from kernels.templates.grid import balanced, pieces
 
 PRESSURE = 0.1  # share of the loads that is not hidden behind products: between equals, fewer loads are better

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kernels.cost import core
 from kernels.kernel import Kernel, entry
 from kernels.llvm import types
 from kernels.llvm.function import Function, Number, Parameter, Value
@@ -33,6 +32,7 @@ from kernels.templates.convolution.windows import (
     vector_at,
     vectors_of,
 )
+from kernels.templates.cost import core
 from kernels.templates.epilogue import TileLeaves
 from kernels.templates.grid import unravel
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kernels.cost import GIGAHERTZ
 from kernels.kernel import Kernel
 from kernels.target import Target
 from kernels.templates.convolution import choose, depthwise, direct, winograd
@@ -10,6 +9,7 @@ from kernels.templates.convolution.depthwise import Depthwise
 from kernels.templates.convolution.direct import Direct
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.winograd import Winograd
+from kernels.templates.cost import GIGAHERTZ
 
 Candidate = Direct | Depthwise | Winograd
 

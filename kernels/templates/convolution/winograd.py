@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kernels.cost import LATENCY, core
 from kernels.kernel import Kernel, entry
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
@@ -24,6 +23,7 @@ from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.toom_cook import Filtering, Matrix
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_weights import F4, WinogradPacking
+from kernels.templates.cost import LATENCY, core
 from kernels.templates.epilogue import Epilogue, TileLeaves
 from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.tile import Tile, most_accumulators, write_tile

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from kernels import cost
 from kernels.dtype import DType
 from kernels.kernel import Kernel, entry
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
+from kernels.templates import cost
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS
 from kernels.templates.epilogue import TileLeaves
