@@ -11,9 +11,9 @@ import numpy.typing as npt
 from graphopt.lowering.region import Lowered
 from kernels.listing import ALIGNMENT, Listing, Place, Run
 from memplan.packing.greedy import pack
-from memplan.plan import MemoryPlan
+from memplan.plan import Packing
 from memplan.problem import Buffer, MemoryProblem
-from memplan.verify import verify
+from memplan.verify.packing import verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Linked:
     listing: Listing
     weights: npt.NDArray[np.uint8]
     problem: MemoryProblem
-    plan: MemoryPlan
+    plan: Packing
 
 
 def link(lowered: Lowered, name: str) -> Linked:

@@ -12,7 +12,7 @@ from bisect import insort
 from collections.abc import Callable
 
 from memplan.bounds import live_peak
-from memplan.plan import MemoryPlan
+from memplan.plan import Packing
 from memplan.problem import Buffer, MemoryProblem
 
 ORDERS: dict[str, Callable[[Buffer], tuple[int, int, int]]] = {
@@ -23,15 +23,15 @@ ORDERS: dict[str, Callable[[Buffer], tuple[int, int, int]]] = {
 }
 
 
-def pack(problem: MemoryProblem) -> MemoryPlan:
+def pack(problem: MemoryProblem) -> Packing:
     """The smallest arena of those that the orders give; the first such order where several do."""
     bound = live_peak(problem)
-    best: MemoryPlan | None = None
+    best: Packing | None = None
     for name, key in ORDERS.items():
         offsets = _placed(problem, sorted(problem.buffers, key=lambda buffer: (*key(buffer), buffer.name)))
         size = max((offsets[b.name] + problem.aligned(b.size) for b in problem.buffers), default=0)
         if best is None or size < best.arena_size:
-            best = MemoryPlan(offsets, size, bound, f"greedy by {name}")
+            best = Packing(offsets, size, bound, f"greedy by {name}")
         if size == bound:
             break
     assert best is not None, "there is at least one order"

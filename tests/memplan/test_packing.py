@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from memplan.bounds import live_peak
 from memplan.packing.greedy import pack
 from memplan.problem import Buffer, InvalidProblem, MemoryProblem
-from memplan.verify import WrongPlan, verify
+from memplan.verify.packing import WrongPlan, verify
 
 problems = st.builds(
     lambda drawn, alignment: MemoryProblem(

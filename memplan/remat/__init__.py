@@ -1,0 +1,1 @@
+"""Rematerialization: values that are dropped and computed again, so that a budget is kept."""

@@ -1,0 +1,135 @@
+"""Whether offsets keep their promises: every pair of buffers that is near in memory is looked at by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memplan.errors import MemplanError
+from memplan.plan import Packing
+from memplan.problem import Buffer, MemoryProblem
+
+
+class WrongPlan(MemplanError):
+    """A plan that breaks a promise; the message names the buffers that clash, or the wrong number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    buffer: Buffer
+    offset: int
+    end: int  # first byte behind it
+    root: str  # the buffer that takes the bytes
+
+
+def verify(problem: MemoryProblem, packing: Packing) -> None:
+    """Raises WrongPlan naming the buffers that clash, the one that is not placed well, or the wrong number."""
+    by_name = {buffer.name: buffer for buffer in problem.buffers}
+    placed = [_checked(problem, packing, buffer, by_name) for buffer in problem.buffers]
+    if problem.capacity is not None and packing.arena_size > problem.capacity:
+        raise WrongPlan(f"the arena of {packing.arena_size} bytes is larger than the capacity of {problem.capacity}.")
+    placed.sort(key=lambda one: (one.offset, one.buffer.name))
+    active: list[_Placed] = []
+    for one in placed:
+        # Those that end at or before this offset cannot overlap it nor anything after it.
+        active = [other for other in active if other.end > one.offset]
+        for other in active:
+            if one.buffer.size and other.buffer.size:
+                _compare(other, one, by_name)
+        active.append(one)
+    needed = _needed(problem)
+    if not needed <= packing.lower_bound <= packing.arena_size:
+        raise WrongPlan(
+            f"the bound {packing.lower_bound} lies not between the {needed} bytes live at once and the arena of "
+            f"{packing.arena_size}."
+        )
+    if packing.proved_optimal and problem.capacity is None and packing.arena_size < needed:
+        raise WrongPlan("an arena below the live bytes is called optimal.")
+
+
+def _checked(problem: MemoryProblem, packing: Packing, buffer: Buffer, by_name: dict[str, Buffer]) -> _Placed:
+    offset = packing.offsets.get(buffer.name)
+    if offset is None:
+        raise WrongPlan(f"buffer '{buffer.name}' has no offset.")
+    alignment = problem.alignment_of(buffer)
+    if offset < 0 or offset % alignment:
+        raise WrongPlan(f"buffer '{buffer.name}' starts at {offset}, which is no multiple of {alignment}.")
+    if buffer.offset is not None and offset != buffer.offset:
+        raise WrongPlan(f"buffer '{buffer.name}' is pinned to {buffer.offset} and starts at {offset}.")
+    if offset + buffer.size > packing.arena_size:
+        raise WrongPlan(f"buffer '{buffer.name}' ends at {offset + buffer.size}, behind the arena's end.")
+    root = buffer
+    while root.alias is not None:
+        base = by_name[root.alias.of]
+        if root is buffer and offset != packing.offsets.get(base.name, -1) + root.alias.at:
+            raise WrongPlan(
+                f"buffer '{buffer.name}' lies in '{base.name}' at {root.alias.at}, but starts at {offset} while that "
+                f"starts at {packing.offsets.get(base.name)}."
+            )
+        root = base
+    return _Placed(buffer, offset, offset + buffer.size, root.name)
+
+
+def _compare(one: _Placed, other: _Placed, by_name: dict[str, Buffer]) -> None:
+    """Two buffers that share bytes: in time apart, or of one family and of the same contents."""
+    first, second = by_name[one.root], by_name[other.root]
+    if first.layout is not None or second.layout is not None:
+        alike = first.layout == second.layout and first.size == second.size
+        if first is not second and not (alike and one.offset == other.offset):
+            raise WrongPlan(
+                f"buffers '{one.buffer.name}' (layout {first.layout!r}) and '{other.buffer.name}' (layout "
+                f"{second.layout!r}) share bytes, which only one place of one layout may."
+            )
+    clash = _clash(one.buffer, other.buffer)
+    if clash is None:
+        return
+    if one.root == other.root and _same_contents(one.buffer, other.buffer, by_name):
+        return
+    raise WrongPlan(f"buffers '{one.buffer.name}' and '{other.buffer.name}' share bytes at step {clash}.")
+
+
+def _clash(one: Buffer, other: Buffer) -> int | None:
+    for begin, end in one.ranges():
+        for other_begin, other_end in other.ranges():
+            if begin < other_end and other_begin < end:
+                return max(begin, other_begin)
+    return None
+
+
+def _same_contents(one: Buffer, other: Buffer, by_name: dict[str, Buffer]) -> bool:
+    """Whether the bytes mean the same to both for as long as both are needed.
+
+    From each, what it lies in is followed upwards. Views have their base's contents, and a slice that is made before
+    its concatenation becomes a part of it; two slices on the same bytes destroy each other. What overwrites its base
+    may meet it only in the step that does it.
+    """
+    both_until = min(one.end, other.end)
+    first, second = _chain(one, both_until, by_name), _chain(other, both_until, by_name)
+    for name, by_slice in first.items():
+        if name in second:
+            return not (by_slice and second[name])
+    return False
+
+
+def _chain(buffer: Buffer, both_until: int, by_name: dict[str, Buffer]) -> dict[str, bool]:
+    """What the buffer lies in, outwards, itself first; and whether the last step to it was from a slice."""
+    found = {buffer.name: False}
+    while buffer.alias is not None and not (buffer.alias.overwrites and both_until > buffer.begin + 1):
+        base = by_name[buffer.alias.of]
+        found[base.name] = base.begin > buffer.begin
+        buffer = base
+    return found
+
+
+def _needed(problem: MemoryProblem) -> int:
+    """The most bytes that are needed at any one step, sizes as they are; those that lie in others count nothing."""
+    changes: dict[int, int] = {}
+    for buffer in problem.buffers:
+        if buffer.alias is None:
+            for begin, end in buffer.ranges():
+                changes[begin] = changes.get(begin, 0) + buffer.size
+                changes[end] = changes.get(end, 0) - buffer.size
+    live = most = 0
+    for step in sorted(changes):
+        live += changes[step]
+        most = max(most, live)
+    return most
