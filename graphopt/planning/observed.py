@@ -1,0 +1,35 @@
+"""Shapes that only a run can tell: seen in one run on seeded inputs.
+
+An exporter computes amounts of padding or ends of ranges with operators whose results no inference follows, though they
+are the same in every run; and results of NonZero and the like really differ. Either way the run gives a number, and
+whoever uses it says where it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.rewrite.divergence import CHUNK, exposing
+from graphopt.rewrite.equivalence import feed_inputs
+from graphopt.rewrite.feeds import make_feed
+from graphopt.rewrite.runner import CannotRun, Workplace
+
+
+def observed(model: ir.Model, names: Sequence[str]) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
+    """Dtype, shape and bytes by name of the values called `names`; nothing where the model cannot be run."""
+    found: dict[str, tuple[str, tuple[int, ...], int]] = {}
+    try:
+        with Workplace() as workplace:
+            for start in range(0, len(names), CHUNK):
+                chunk = names[start : start + CHUNK]
+                runner = workplace.runner(exposing(model, chunk))
+                results = runner.run(make_feed(feed_inputs(model), {}, 1))
+                for name, result in zip(runner.output_names, results, strict=True):
+                    if isinstance(result, np.ndarray):
+                        found[name] = (str(result.dtype), result.shape, result.nbytes)
+    except CannotRun:
+        return found
+    return found
