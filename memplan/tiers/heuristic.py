@@ -1,0 +1,230 @@
+"""Placement without a solver: units compete for the fast tier at prices, then fill it one by one.
+
+First, every unit takes its best course at the prices that bytes have in each tier at each step; where more is wanted
+than there is, the price rises, and where less, it falls (subgradients of the Lagrangian relaxation, as negotiated
+congestion in routing). Then everything goes back to where it fits, units take their best course in the room that there
+is, those that gain most per priced byte first, and again, until nothing gets better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from memplan.tiers.cost import copy_time
+from memplan.tiers.course import Copy, Course, periods
+from memplan.tiers.placement import Placement
+from memplan.tiers.search import (
+    ASYNC, CHANGES, GAP, READS, STATIC, SYNC, Courses, Floats, Ints, State, Table, apply, improve, sweep, total,
+)  # fmt: skip
+
+MODES = {"static": STATIC, "sync": SYNC, "async": ASYNC}
+ROUNDS = 40  # of prices
+TRIALS = 4  # of the last rounds' prices, from which plans are made
+SWEEPS = 6  # at most, over all units of a plan
+
+
+def table_of(problem: Placement) -> Table:
+    """Units and periods as arrays."""
+    cuts = [periods(unit) for unit in problem.units]
+    flat = [period for cut in cuts for period in cut]
+    tiers = problem.machine.tiers
+    access = np.zeros((len(flat), len(tiers)))
+    kind = np.zeros(len(flat), np.int64)
+    for number, period in enumerate(flat):
+        if period.use is not None:
+            access[number] = problem.access(period.use)
+            kind[number] = CHANGES if period.use.changes else READS
+        else:
+            kind[number] = GAP
+    rates = np.full((2, len(tiers), len(tiers)), np.inf)
+    for source, one in enumerate(tiers):
+        for target, other in enumerate(tiers):
+            link = problem.machine.link(one.name, other.name)
+            if link is not None:
+                rates[0, source, target] = copy_time(link, 1, False)
+                rates[1, source, target] = copy_time(link, 1, True)
+    return Table(
+        first=np.cumsum([0, *(len(cut) for cut in cuts)]).astype(np.int64),
+        begin=np.array([period.begin for period in flat], np.int64),
+        end=np.array([period.end for period in flat], np.int64),
+        kind=kind,
+        access=access,
+        held=np.array([unit.held for unit in problem.units], np.int64),
+        size=np.array([unit.size for unit in problem.units], np.float64),
+        constant=np.array([unit.stays for unit in problem.units], np.bool_),
+        compute=np.array(problem.compute, np.float64),
+        wait=rates[0],
+        beside=rates[1],
+    )
+
+
+@dataclass(slots=True)
+class Search:
+    """A plan in the making: courses and what the steps have with them."""
+
+    table: Table
+    capacity: Ints  # bytes, by tier and step
+    state: State
+    courses: Courses
+
+    @classmethod
+    def of(cls, problem: Placement, capacity: Sequence[Sequence[int]]) -> Search:
+        """Nothing is placed."""
+        table = table_of(problem)
+        return cls(table, np.array(capacity, np.int64), _empty(table, capacity), _courses(len(table.kind)))
+
+    def place(self, courses: Courses) -> None:
+        """Start again, with these courses."""
+        self.state = _empty(self.table, self.capacity)
+        for ours, theirs in zip(self.courses, courses, strict=True):
+            ours[:] = theirs
+        for unit in range(len(self.table.held)):
+            apply(self.table, self.state, self.courses, unit, 1)
+
+    def copy(self) -> Courses:
+        """The courses as they are."""
+        return Courses(*(one.copy() for one in self.courses))
+
+    def price(self, each: Floats) -> None:
+        """Set the prices of a byte, by tier and step."""
+        self.state.price[:, 1:] = np.cumsum(each, axis=1)
+
+    def sweep(self, order: Ints, mode: int, hard: bool, sweeps: int = SWEEPS) -> None:
+        """Better courses for one unit after the other, until nothing changes."""
+        saved = _courses(len(self.table.kind))
+        for _ in range(sweeps):
+            if not sweep(self.table, self.state, self.courses, order, mode, hard, saved):
+                return
+
+    def time(self) -> float:
+        """Nanoseconds of the whole plan."""
+        return float(total(self.table, self.state))
+
+
+def static_courses(table: Table, tiers: Sequence[int]) -> Courses:
+    """Courses that stay in one tier."""
+    courses = _courses(len(table.kind))
+    for unit, tier in enumerate(tiers):
+        courses.mask[table.first[unit] : table.first[unit + 1]] = 1 << tier
+    return courses
+
+
+def plan(
+    problem: Placement, capacity: Sequence[Sequence[int]], mode: str, start: Sequence[int]
+) -> list[Course]:
+    """The course of every unit. `capacity`: bytes by tier and step; `start`: a static placement that fits."""
+    search = Search.of(problem, capacity)
+    slow = static_courses(search.table, start)
+    prices = _prices(search, MODES[mode], slow)
+    best: tuple[float, Courses] | None = None
+    for each in prices:
+        search.place(slow)
+        search.sweep(_order(search, each, MODES[mode]), MODES[mode], hard=True)
+        if best is None or search.time() < best[0]:
+            best = (search.time(), search.copy())
+    assert best is not None, "there is at least one set of prices"
+    return courses_of(problem, search.table, best[1])
+
+
+def _prices(search: Search, mode: int, slow: Courses) -> list[Floats]:
+    """Prices by tier and step, those of the last rounds; the last tier's room costs nothing unless it overflows."""
+    table = search.table
+    search.place(slow)
+    everything = np.arange(len(table.held))
+    each = np.zeros(search.capacity.shape)
+    # A byte's price when all that can be gained is spread evenly over all bytes and steps there are.
+    slowest = search.time()
+    fast = np.ones_like(slow.mask)
+    search.place(slow._replace(mask=fast))
+    gain = max(slowest - search.time(), 0.0)
+    base = gain / max(float(search.capacity[0].sum()), 1.0)
+    search.place(slow)
+    kept = []
+    for number in range(ROUNDS):
+        search.price(each)
+        search.sweep(everything, mode, hard=False, sweeps=1)
+        over = -search.state.room / np.maximum(search.capacity, 1)
+        each = np.maximum(each + base * over * 2.0 / (1.0 + number / 4), 0.0)
+        if number >= ROUNDS - TRIALS:
+            kept.append(each.copy())
+    return kept
+
+
+def _order(search: Search, each: Floats, mode: int) -> Ints:
+    """Units by what they gain for what they would pay, the best first; prices are zero afterwards."""
+    table, state = search.table, search.state
+    search.price(each)
+    keep = search.copy()
+    gains = np.zeros(len(table.held))
+    for unit in range(len(table.held)):
+        before = _cost(search, unit)
+        apply(table, state, search.courses, unit, -1)
+        after = improve(table, state, search.courses, unit, mode, False)
+        gains[unit] = (before - after) / max(table.held[unit], 1.0)
+        for ours, theirs in zip(search.courses, keep, strict=True):
+            part = slice(table.first[unit], table.first[unit + 1])
+            ours[part] = theirs[part]
+        apply(table, state, search.courses, unit, 1)
+    search.price(np.zeros_like(each))
+    return np.argsort(-gains, kind="stable").astype(np.int64)
+
+
+def _cost(search: Search, unit: int) -> float:
+    """What the unit's memory time adds to its steps as it is placed."""
+    table, state = search.table, search.state
+    cost = 0.0
+    for period in range(table.first[unit], table.first[unit + 1]):
+        if table.kind[period] != GAP:
+            step = table.begin[period]
+            mask = int(search.courses.mask[period])
+            less = state.memory[step] - table.access[period, (mask & -mask).bit_length() - 1]
+            floor = max(table.compute[step], state.copies[step])
+            cost += max(floor, state.memory[step]) - max(floor, less)
+    return cost
+
+
+def courses_of(problem: Placement, table: Table, courses: Courses) -> list[Course]:
+    """Arrays as records."""
+    found = []
+    for unit in range(len(problem.units)):
+        first, last = int(table.first[unit]), int(table.first[unit + 1])
+        copies = {
+            period - first: (
+                Copy(
+                    int(courses.source[period]), int(courses.target[period]), int(courses.step[period]),
+                    bool(courses.overlapped[period]),
+                ),
+            )
+            for period in range(first, last)
+            if courses.source[period] >= 0
+        }  # fmt: skip
+        found.append(Course(tuple(int(mask) for mask in courses.mask[first:last]), copies))
+    return found
+
+
+def arrays_of(table: Table, found: Sequence[Course]) -> Courses:
+    """Records as arrays; a period with more than one copy cannot be written so and keeps its first."""
+    courses = _courses(len(table.kind))
+    for unit, course in enumerate(found):
+        first = int(table.first[unit])
+        for number, mask in enumerate(course.held):
+            courses.mask[first + number] = mask
+            for copy in course.copies.get(number, ())[:1]:
+                courses.source[first + number], courses.target[first + number] = copy.source, copy.target
+                courses.step[first + number] = copy.step
+                courses.overlapped[first + number] = copy.overlapped
+    return courses
+
+
+def _courses(periods_: int) -> Courses:
+    zeros = [np.zeros(periods_, np.int64) for _ in range(3)]
+    return Courses(zeros[0], np.full(periods_, -1, np.int64), zeros[1], zeros[2], np.zeros(periods_, np.bool_))
+
+
+def _empty(table: Table, capacity: Sequence[Sequence[int]] | Ints) -> State:
+    room = np.array(capacity, np.int64)
+    steps = len(table.compute)
+    return State(room, np.zeros(steps), np.zeros(steps), np.zeros(steps), np.zeros((len(room), steps + 1)))
