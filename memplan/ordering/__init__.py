@@ -1,1 +1,5 @@
-"""Ordering: in which order operators run, so that the live peak is least."""
+"""The order of operators for least live peak."""
+
+from memplan.ordering.solve import Ordered, order
+
+__all__ = ["Ordered", "order"]

@@ -1,0 +1,89 @@
+"""A part of a graph whose operators run together: what goes before has run, what comes behind has not.
+
+Any run of consecutive steps of an order is such a part, and can be ordered again by itself. Sets of its operators are
+bits in words of 64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memplan.ordering.arrays import Arrays, Ints, Rows
+
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Operators by position in `operators`; `freeable` values are those that a step of the part may drop."""
+
+    operators: Ints  # positions in the graph, in an order that can be executed
+    live: int  # bytes before the part
+    grows: Ints  # operator -> bytes it makes
+    workspace: Ints
+    fades: Ints  # operator -> bytes of results that nobody reads
+    before: Words  # operator x words: what has to come first
+    behind: Rows  # operator -> operators of the part that wait for it
+    users: Words  # freeable value x words: who reads it
+    size: Ints  # freeable value -> bytes
+    reads: Rows  # operator -> freeable values
+
+    floor: int  # bytes: a bound from below of the part's peak
+
+    @property
+    def count(self) -> int:
+        """How many operators there are."""
+        return len(self.operators)
+
+
+def part_of(arrays: Arrays, operators: Ints, ran: NDArray[np.bool_], live: int) -> Part:
+    """The part of `operators` (in an order that can be executed) after those that `ran`, with `live` bytes there."""
+    local = {int(one): position for position, one in enumerate(operators)}
+    words = max(1, -(-len(local) // 64))
+    before = np.zeros((len(local), words), np.uint64)
+    behind: list[list[int]] = []
+    grows, fades = np.zeros(len(local), np.int64), np.zeros(len(local), np.int64)
+    freeable: dict[int, int] = {}
+    users: list[list[int]] = []
+    held = live  # bytes that are there before the part and that no step of it can drop
+    reads: list[list[int]] = []
+    for position, one in enumerate(operators):
+        for other in arrays.before[one]:
+            if int(other) in local:
+                _set(before[position], local[int(other)])
+        behind.append([local[int(other)] for other in arrays.behind[one] if int(other) in local])
+        for value in arrays.makes[one]:
+            grows[position] += arrays.size[value]
+            if not len(arrays.users[value]) and not arrays.kept[value]:
+                fades[position] += arrays.size[value]
+        mine = []
+        for value in map(int, arrays.reads[one]):
+            if value not in freeable and not arrays.kept[value]:
+                inside = [local.get(int(user), -1) for user in arrays.users[value] if not ran[user]]
+                if -1 not in inside:
+                    freeable[value] = len(users)
+                    users.append(inside)
+                    held -= int(arrays.size[value]) if int(arrays.maker[value]) not in local else 0
+            if value in freeable:
+                mine.append(freeable[value])
+        reads.append(mine)
+    needs = [  # what an operator reads is there while it runs, beside what is held anyway
+        sum(int(arrays.size[v]) for v in arrays.reads[one] if int(v) in freeable or int(arrays.maker[v]) in local)
+        for one in operators
+    ]
+    masks = np.zeros((max(1, len(users)), words), np.uint64)
+    for value, inside in enumerate(users):
+        for user in inside:
+            _set(masks[value], user)
+    return Part(
+        operators, live, grows, arrays.workspace[operators], fades, before, Rows.of(behind), masks,
+        arrays.size[list(freeable)] if freeable else np.zeros(0, np.int64), Rows.of(reads),
+        max(live, held + int((np.array(needs, np.int64) + grows + arrays.workspace[operators]).max(initial=0))),
+    )  # fmt: skip
+
+
+def _set(words: Words, bit: int) -> None:
+    words[bit >> 6] |= np.uint64(1 << (bit & 63))

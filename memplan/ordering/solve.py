@@ -1,0 +1,221 @@
+"""The order of operators for least live peak: rules of thumb first, then exact search part by part.
+
+An operator that comes before or behind every other one, whatever the order, cuts the graph: the operators before it are
+ordered by themselves, and those behind it. The peak is the largest of the parts' peaks, so that only the part with the
+largest is worked on, until it is proved that it cannot be smaller. Parts that are too large for that are improved where
+the peak is: the steps around it are ordered again by the exact search.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from memplan.graph import Graph
+from memplan.ordering.arrays import Arrays, Ints, arrays_of
+from memplan.ordering.greedy import greedy_orders
+from memplan.ordering.part import Part, part_of
+from memplan.ordering.profile import profile
+from memplan.ordering.search import EXHAUSTED, FOUND, FULL, PAUSED, Search
+
+MOST_OPERATORS = 1_536  # of a part that is searched as a whole: beyond, its sets take too long to compare
+ROOMS = (2_000, 60_000, 2_000_000)  # states of a search
+MOST_BYTES = 400_000_000  # of a search's states
+SLICE = 500  # states between two looks at the clock
+DIVES = 6  # targets between bound and peak that are tried
+DIVE_STATES = 30_000
+WINDOWS = (16, 32, 64, 128)  # operators around the peak that are ordered again
+WINDOW_STATES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """An order of all operators and its peak, as memplan.verify.sequence counts it."""
+
+    order: tuple[str, ...]
+    peak: int  # bytes
+    lower_bound: int  # bytes: no order needs less
+    proved_optimal: bool
+    solver: str
+
+    @property
+    def gap(self) -> float:
+        """How far the peak is above the bound, as a fraction of the bound."""
+        return (self.peak - self.lower_bound) / self.lower_bound if self.lower_bound else 0.0
+
+
+def order(graph: Graph, *, time_limit: float = 60.0) -> Ordered:
+    """An order with the least peak that was found within `time_limit` seconds; never one above the given order's."""
+    arrays = arrays_of(graph)
+    best = best_order(arrays, time_limit=time_limit)
+    names = tuple(arrays.names[one] for one in best.order)
+    return Ordered(names, best.peak, best.lower_bound, best.peak == best.lower_bound, best.solver)
+
+
+@dataclass(slots=True)
+class _Share:
+    """A part with the best order known."""
+
+    first: int  # step
+    order: Ints
+    peak: int
+    bound: int
+    solver: str
+    spent: bool = False  # nothing more is known to be tried
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The same as Ordered, in positions."""
+
+    order: Ints
+    peak: int
+    lower_bound: int
+    solver: str
+
+
+def best_order(arrays: Arrays, *, time_limit: float) -> Best:
+    """As `order`, on arrays."""
+    deadline = time.monotonic() + time_limit
+    if not arrays.count:
+        return Best(np.zeros(0, np.int64), arrays.inputs_size(), arrays.inputs_size(), "given")
+    shares = _parts(arrays)
+    lives = profile(arrays, np.concatenate([share.order for share in shares]))[1]
+    while time.monotonic() < deadline:
+        bound = max(share.bound for share in shares)
+        worst = max(shares, key=lambda share: share.peak)
+        if worst.peak <= bound or worst.spent:
+            break
+        ran = np.zeros(arrays.count, np.bool_)
+        for share in shares:
+            if share.first < worst.first:
+                ran[share.order] = True
+        _improve(arrays, worst, ran, int(lives[worst.first]), bound, deadline)
+    found = np.concatenate([share.order for share in shares])
+    worst = max(shares, key=lambda share: share.peak)
+    return Best(found, worst.peak, max(share.bound for share in shares), worst.solver)
+
+
+def _parts(arrays: Arrays) -> list[_Share]:
+    """The parts between operators that cut the graph, each in the best of the orders that rules of thumb give."""
+    candidates = greedy_orders(arrays)
+    cuts = _cuts(arrays)
+    needs = [profile(arrays, candidate)[0] for candidate in candidates]
+    lives = profile(arrays, candidates[0])[1]
+    ran = np.zeros(arrays.count, np.bool_)
+    shares = []
+    for first, last in zip(cuts, [*cuts[1:], arrays.count], strict=True):
+        tops = [int(need[first:last].max()) for need in needs]
+        at = min(range(len(tops)), key=lambda one: tops[one])
+        part = part_of(arrays, candidates[0][first:last], ran, int(lives[first]))
+        name = ("given", "depth first", "least growth", "least growth from the end")[at]
+        shares.append(_Share(first, candidates[at][first:last].copy(), tops[at], part.floor, name))
+        ran[first:last] = True
+    return shares
+
+
+def _cuts(arrays: Arrays) -> list[int]:
+    """Steps at which a part begins: 0, and those behind an operator that is comparable with every other.
+
+    In the given order, everything before a step leads to it if everything before it has a successor no later than it;
+    likewise everything behind it.
+    """
+    count = arrays.count
+    reach = np.array([min(map(int, arrays.behind[one]), default=count) for one in range(count)], np.int64)
+    reach_back = np.array([max(map(int, arrays.before[one]), default=-1) for one in range(count)], np.int64)
+    farthest = np.concatenate([[-1], np.maximum.accumulate(reach)[:-1]])
+    nearest = np.concatenate([np.minimum.accumulate(reach_back[::-1])[::-1][1:], [count]])
+    return [0, *(one + 1 for one in range(count - 1) if farthest[one] <= one and nearest[one] >= one)]
+
+
+def _improve(arrays: Arrays, share: _Share, ran: np.ndarray, live: int, enough: int, deadline: float) -> None:
+    """Work on one part until its peak is `enough`, or proved, or everything has been tried."""
+    part = part_of(arrays, share.order, ran, live)
+    if part.count <= MOST_OPERATORS:
+        _search(share, part, deadline)
+        if share.peak > max(share.bound, enough) and time.monotonic() < deadline:
+            _dive(share, part, enough, deadline)
+    while share.peak > max(share.bound, enough) and time.monotonic() < deadline:
+        if not _reorder_around_peak(arrays, share, ran, live, deadline):
+            break
+    share.spent = True
+
+
+def _capacity(part: Part, most: int) -> int:
+    return min(most, MOST_BYTES // (8 * int(part.before.shape[1]) + 80)) + part.count + 2
+
+
+def _go(search: Search, deadline: float) -> int:
+    outcome = PAUSED
+    while outcome == PAUSED and time.monotonic() < deadline:
+        outcome = search.run(SLICE)
+    return outcome
+
+
+def _search(share: _Share, part: Part, deadline: float) -> None:
+    """The exact search, level by level; with more room each time that it does not suffice."""
+    for states in ROOMS:
+        search = Search(part, share.bound, share.peak, states=_capacity(part, states))
+        outcome = _go(search, deadline)
+        if outcome == FOUND:
+            share.order, share.peak, share.bound, share.solver = search.order(), search.level, search.level, "search"
+        elif outcome == EXHAUSTED:
+            share.bound = share.peak
+        else:
+            share.bound = max(share.bound, search.level)
+        if outcome != FULL:
+            break
+
+
+def _dive(share: _Share, part: Part, enough: int, deadline: float) -> None:
+    """Depth first under a fixed level between bound and peak: half of the distance, as often as that helps."""
+    low = max(share.bound, enough)
+    for _ in range(DIVES):
+        target = (low + share.peak) // 2
+        if target >= share.peak or time.monotonic() >= deadline:
+            break
+        search = Search(part, target, share.peak, states=_capacity(part, DIVE_STATES), rising=False)
+        outcome = _go(search, deadline)
+        if outcome == FOUND:
+            share.order, share.solver = search.order(), "search"
+            share.peak = target
+        else:
+            low = target + 1
+            if outcome == EXHAUSTED:
+                share.bound = max(share.bound, low)
+
+
+def _reorder_around_peak(arrays: Arrays, share: _Share, ran: np.ndarray, live: int, deadline: float) -> bool:
+    """Order the steps around the peak again; whether that made the part's peak smaller or rarer."""
+    needed, lives = _part_profile(arrays, share.order, ran, live)
+    share.peak = int(needed.max())
+    top = int(np.argmax(needed))
+    for width in WINDOWS:
+        for back in (width // 2, width // 4, 3 * width // 4):
+            if time.monotonic() >= deadline:
+                return False
+            first = max(0, min(top - back, len(share.order) - width))
+            window = share.order[first : first + width]
+            before = ran.copy()
+            before[share.order[:first]] = True
+            part = part_of(arrays, window, before, int(lives[first]))
+            if part.floor >= share.peak:
+                continue
+            search = Search(part, part.floor, share.peak, states=WINDOW_STATES)
+            if _go(search, deadline) == FOUND:
+                share.order = np.concatenate([share.order[:first], search.order(), share.order[first + width :]])
+                share.solver = "windows"
+                share.peak = int(_part_profile(arrays, share.order, ran, live)[0].max())
+                return True
+    return False
+
+
+def _part_profile(arrays: Arrays, part: Ints, ran: np.ndarray, live: int) -> tuple[Ints, Ints]:
+    rest = np.ones(arrays.count, np.bool_)
+    rest[part] = False
+    before, behind = np.flatnonzero(ran), np.flatnonzero(rest & ~ran)
+    needed, lives = profile(arrays, np.concatenate([before, part, behind]))
+    at = slice(len(before), len(before) + len(part))
+    return needed[at], lives[at]
