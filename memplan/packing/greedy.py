@@ -1,59 +1,111 @@
-"""Greedy packing: one buffer after the other, each as low as those that are placed and live with it allow.
+"""Greedy packing: one buffer after the other, each in a hole that those placed before and needed with it leave.
 
-The order decides. By size (largest first) is what most runtimes do; by area (size times lifetime) and by lifetime do
-better on some graphs, so that all are tried and the smallest arena is kept.
+The order decides, and no order is best everywhere. By size (largest first) is what most runtimes do; by the most bytes
+live with a buffer, longest first among equals, does best on networks; by area, by lifetime and along the time on
+others. All are tried, with the tightest and with the lowest hole, and the smallest arena is kept.
 
 Source: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020 (greedy by size).
 """
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
-from memplan.bounds import live_peak
+import numpy as np
+
+from memplan.packing.placing import place
+from memplan.packing.reduced import Ints, Reduced, empty_pins, expand, reduce
 from memplan.plan import Packing
-from memplan.problem import Buffer, MemoryProblem
+from memplan.problem import MemoryProblem
 
-ORDERS: dict[str, Callable[[Buffer], tuple[int, int, int]]] = {
-    "size": lambda buffer: (-buffer.size, buffer.begin, -buffer.end),
-    "area": lambda buffer: (-buffer.size * (buffer.end - buffer.begin), -buffer.size, buffer.begin),
-    "lifetime": lambda buffer: (buffer.begin - buffer.end, -buffer.size, buffer.begin),
-    "start": lambda buffer: (buffer.begin, -buffer.size, -buffer.end),
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Offsets of rows, and how they were found."""
+
+    offsets: Ints
+    height: int
+    solver: str
+
+
+# What comes first: keys by falling importance, smallest first. Equal rows stay in the problem's order.
+ORDERS: Mapping[str, Callable[[Reduced], tuple[Ints, ...]]] = {
+    "size": lambda rows: (-rows.size, -rows.length),
+    "load": lambda rows: (-loads(rows), -rows.length, -rows.size),
+    "area": lambda rows: (-rows.size * rows.length, -rows.size),
+    "lifetime": lambda rows: (-rows.length, -rows.size),
+    "start": lambda rows: (first_sections(rows), -rows.size),
+    "end": lambda rows: (-last_sections(rows), -rows.size),
+    "lifetime class": lambda rows: (-np.frexp(rows.length)[1].astype(np.int64), -rows.size),
 }
 
 
 def pack(problem: MemoryProblem) -> Packing:
     """The smallest arena of those that the orders give; the first such order where several do."""
-    bound = live_peak(problem)
-    best: Packing | None = None
-    for name, key in ORDERS.items():
-        offsets = _placed(problem, sorted(problem.buffers, key=lambda buffer: (*key(buffer), buffer.name)))
-        size = max((offsets[b.name] + problem.aligned(b.size) for b in problem.buffers), default=0)
-        if best is None or size < best.arena_size:
-            best = Packing(offsets, size, bound, f"greedy by {name}")
-        if size == bound:
+    reduced = reduce(problem)
+    best = best_greedy(reduced, reduced.bound)
+    return packing(problem, reduced, best, proved=False)
+
+
+def packing(problem: MemoryProblem, reduced: Reduced, best: Placed, *, proved: bool) -> Packing:
+    """Offsets of rows as offsets of buffers. `proved`: the rows cannot be packed lower."""
+    bound = max(reduced.bound * reduced.unit, empty_pins(problem))
+    arena = max(best.height * reduced.unit, empty_pins(problem))
+    optimal = arena == bound or (proved and reduced.exact)
+    return Packing(expand(problem, reduced, best.offsets), arena, bound, best.solver, optimal)
+
+
+def greedy(reduced: Reduced) -> Iterator[Placed]:
+    """A packing by each order and each choice of hole, one after the other."""
+    for name, keys in ORDERS.items():
+        order = np.lexsort(tuple(reversed(keys(reduced)))).astype(np.int64)
+        for best_fit in (True, False):
+            offsets = place(reduced, order, best_fit=best_fit)
+            fit = "tightest" if best_fit else "lowest"
+            yield Placed(offsets, reduced.height(offsets), f"greedy by {name}, {fit} hole")
+
+
+def best_greedy(reduced: Reduced, enough: int) -> Placed:
+    """The lowest of the greedy packings; no more are tried when one is low enough."""
+    best: Placed | None = None
+    for found in greedy(reduced):
+        if best is None or found.height < best.height:
+            best = found
+        if best.height <= enough:
             break
     assert best is not None, "there is at least one order"
     return best
 
 
-def _placed(problem: MemoryProblem, order: list[Buffer]) -> dict[str, int]:
-    offsets: dict[str, int] = {}
-    placed: list[tuple[int, int, int, int]] = []  # offset, size, begin, end; sorted by offset
-    for buffer in order:
-        size, lowest = problem.aligned(buffer.size), 0
-        if size == 0:
-            offsets[buffer.name] = 0
-            continue
-        best: tuple[int, int] | None = None  # the gap's size and where it starts: the tightest gap is taken
-        for offset, taken, begin, end in placed:
-            if begin >= buffer.end or buffer.begin >= end:
-                continue
-            if offset - lowest >= size and (best is None or offset - lowest < best[0]):
-                best = (offset - lowest, lowest)
-            lowest = max(lowest, offset + taken)
-        start = best[1] if best is not None else lowest
-        offsets[buffer.name] = start
-        insort(placed, (start, size, buffer.begin, buffer.end))
-    return offsets
+def first_sections(reduced: Reduced) -> Ints:
+    """By row, the first section it is needed in."""
+    return reduced.range_begin[reduced.range_at[:-1]]
+
+
+def last_sections(reduced: Reduced) -> Ints:
+    """By row, the section behind the last it is needed in."""
+    return reduced.range_end[reduced.range_at[1:] - 1]
+
+
+def live(reduced: Reduced) -> Ints:
+    """The sizes that are live in each section, summed; a row counts in its gaps too."""
+    found = np.zeros(reduced.sections + 1, dtype=np.int64)
+    np.add.at(found, first_sections(reduced), reduced.size)
+    np.add.at(found, last_sections(reduced), -reduced.size)
+    return np.cumsum(found)[:-1].astype(np.int64)
+
+
+def loads(reduced: Reduced) -> Ints:
+    """By row, the most that is live in a section of it; by maxima over powers of two."""
+    begin, end = first_sections(reduced), last_sections(reduced)
+    table = [live(reduced)]
+    while 2 << (len(table) - 1) <= reduced.sections:
+        last, half = table[-1], 1 << (len(table) - 1)
+        table.append(np.maximum(last[:-half], last[half:]))
+    level = np.frexp(end - begin)[1].astype(np.int64) - 1
+    found = np.zeros(reduced.rows, dtype=np.int64)
+    for power, values in enumerate(table):
+        here = level == power
+        found[here] = np.maximum(values[begin[here]], values[end[here] - (1 << power)])
+    return found
