@@ -44,14 +44,13 @@ def memory_problem(
     running = [_operator(operators, name) for name in order] if order is not None else list(graph.operators)
     lives, steps = _lives(graph, running)
     wanted = {name: life for name, life in lives.items() if life.kind in kinds}
+    for step, operator in enumerate(running):
+        if operator.workspace:
+            name = workspace(operator.name, step)
+            wanted[name] = Life(name, operator.workspace, step, step + 1, "temporary")
     found = aliases(wanted, steps, graph.shares, views=views, in_place=in_place, slices=slices)
-    buffers = [Buffer(name, life.size, life.begin, life.end, alias=found.get(name)) for name, life in wanted.items()]
-    extra = [
-        Buffer(workspace(operator.name, step), operator.workspace, step, step + 1)
-        for step, operator in enumerate(running)
-        if operator.workspace
-    ]
-    return MemoryProblem((*buffers, *extra), alignment)
+    buffers = (Buffer(name, life.size, life.begin, life.end, alias=found.get(name)) for name, life in wanted.items())
+    return MemoryProblem(tuple(buffers), alignment)
 
 
 def _operator(operators: dict[str, Operator], name: str) -> Operator:

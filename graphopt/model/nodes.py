@@ -69,6 +69,8 @@ def is_used(value: ir.Value) -> bool:
     return bool(value.uses()) or value.is_graph_output()
 
 
+# Metadata key of a node that computes a value again to save memory; it holds the name of the node that did so first.
+RECOMPUTED = "graphopt.recomputed"
 # The operators of the standard that hold graphs.
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 

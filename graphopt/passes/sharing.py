@@ -23,7 +23,7 @@ def merge_common_subexpressions(editor: Editor, worklist: Sequence[ir.Node]) -> 
     """y1 = f(x), y2 = f(x)  -->  y1 for both; Add(a, b) equals Add(b, a).
 
     Inside a subgraph, also what an outer graph has computed before. Leaves alone: random and unknown custom operators,
-    nodes with subgraphs, and two graph outputs (each must keep its name).
+    nodes with subgraphs, two graph outputs (each must keep its name), and what a memory budget computes again.
     """
     if not worklist:
         return
@@ -64,6 +64,8 @@ def why_not_merged(editor: Editor, listed: Sequence[ir.Node]) -> Mapping[ir.Node
                 found[node] = LeftAlone("it holds a graph", False)
             elif not editor.facts.is_pure(node):
                 found[node] = LeftAlone("it may give another result in each run", False)
+            elif nodes.RECOMPUTED in node.metadata_props:
+                found[node] = LeftAlone("it computes a value again on purpose, to save memory", False)
             elif alike is not None:
                 reason = f"{nodes.describe(alike)} reads the same, but the attributes differ"
                 found[node] = LeftAlone(reason, False)
@@ -93,7 +95,7 @@ def _twins(
 
 def _key(editor: Editor, node: ir.Node) -> Hashable | None:
     """Equal for nodes that compute the same; None for nodes that must not be merged."""
-    if nodes.has_subgraphs(node) or not editor.facts.is_pure(node):
+    if nodes.has_subgraphs(node) or not editor.facts.is_pure(node) or nodes.RECOMPUTED in node.metadata_props:
         return None
     inputs: list[int | None] = [None if value is None else id(value) for value in node.inputs]
     while inputs and inputs[-1] is None:

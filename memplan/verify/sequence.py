@@ -73,4 +73,6 @@ def _drops(graph: Graph, order: Sequence[str]) -> list[list[str]]:
         drops[step] = [value for value in touched if value not in wanted]
         wanted.difference_update(operator.outputs)
         wanted.update(operator.inputs)
+    if drops:  # an input that nobody reads is there while the first operator runs
+        drops[0] += [value.name for value in graph.values if value.kind == "input" and value.name not in wanted]
     return drops
