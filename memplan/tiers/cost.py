@@ -1,9 +1,9 @@
 """What reading, writing and copying takes. The one place: solvers, heuristics and the simulator ask here.
 
-An operator takes the larger of its compute time and its memory time; its memory time is the sum over tiers of bytes read
-by the tier's read bandwidth and bytes written by its write bandwidth. Copies that are waited for take bytes by the link's
-synchronous bandwidth, before the operator. Copies beside an operator share one engine: the step takes the larger of the
-operator's time and the sum of theirs. All times in nanoseconds.
+An operator takes the larger of its compute time and its memory time; its memory time is the sum over tiers of bytes
+read by the tier's read bandwidth and bytes written by its write bandwidth. Copies that are waited for take bytes by the
+link's synchronous bandwidth, before the operator. Copies beside an operator share one engine: the step takes the larger
+of the operator's time and the sum of theirs. All times in nanoseconds.
 
 Source: the roofline model (Williams, Waterman, Patterson, 2009); copies as in AutoTM (ASPLOS 2020), section 4.
 """

@@ -54,6 +54,11 @@ def periods(unit: Unit) -> tuple[Period, ...]:
     return tuple(found)
 
 
+def stays_in(unit: Unit, tier: int) -> Course:
+    """The course that never leaves a tier."""
+    return Course((1 << tier,) * len(periods(unit)), {})
+
+
 def fastest(held: int) -> int:
     """The number of the fastest tier among those held: where an operator reads and writes."""
     return (held & -held).bit_length() - 1
@@ -72,7 +77,9 @@ def ranges(course: Course, cut: Sequence[Period], tiers: int) -> list[tuple[int,
         begin: int | None = None
         for number, period in enumerate(cut):
             arrives = [copy.step for copy in course.copies.get(number, ()) if copy.target == tier]
-            leaves = [copy.step + 1 for copy in course.copies.get(number, ()) if copy.source == tier and copy.overlapped]
+            leaves = [
+                copy.step + 1 for copy in course.copies.get(number, ()) if copy.source == tier and copy.overlapped
+            ]
             stale = number > 0 and _stale(course.held[number - 1], cut[number - 1], tier)
             holds = bool(course.held[number] >> tier & 1)
             if begin is not None and (not holds or stale):

@@ -11,16 +11,21 @@ from collections.abc import Sequence
 
 import pulp
 
+from memplan.tiers.course import Course, fastest, stays_in
 from memplan.tiers.placement import Placement
 from memplan.tiers.program import Entry, Program, Solved, Terms
 
 
 def place(
-    problem: Placement, capacity: Sequence[Sequence[int]], seconds: float, gap: float, start: Sequence[int] | None = None
-) -> tuple[list[int], Solved]:
-    """The tier (its number) of every unit, and what the solver says; the bound is in nanoseconds.
+    problem: Placement,
+    capacity: Sequence[Sequence[int]],
+    deadline: float,
+    gap: float,
+    start: Sequence[Course] | None = None,
+) -> tuple[list[Course], Solved]:
+    """The course of every unit, and what the solver says; the bound is in nanoseconds.
 
-    `capacity`: bytes by tier and step. `start`: a placement to begin with.
+    `capacity`: bytes by tier and step. `deadline`: seconds of the monotonic clock. `start`: a placement to begin with.
     """
     tiers = len(problem.machine.tiers)
     program = Program()
@@ -39,14 +44,17 @@ def place(
     known = None
     if start is not None:
         known = {
-            one.name: float(tier == at) for chosen, at in zip(inside, start, strict=True) for tier, one in enumerate(chosen)
+            one.name: float(tier == fastest(course.held[0]))
+            for chosen, course in zip(inside, start, strict=True)
+            for tier, one in enumerate(chosen)
         }
-    solved = program.solve(seconds, gap, known, constant / unit_time)
+    solved = program.solve(deadline, gap, known, constant / unit_time)
     found = [
         next((tier for tier, one in enumerate(chosen) if solved.values.get(one.name, 0.0) > 0.5), tiers - 1)
         for chosen in inside
     ]
-    return found, Solved(solved.objective * unit_time, solved.bound * unit_time, solved.solver, solved.values)
+    courses = [stays_in(unit, tier) for unit, tier in zip(problem.units, found, strict=True)]
+    return courses, Solved(solved.objective * unit_time, solved.bound * unit_time, solved.solver, solved.values)
 
 
 def _last_tier(
@@ -63,9 +71,7 @@ def _last_tier(
     program.occupy(entries, capacity)
 
 
-def _times(
-    program: Program, problem: Placement, inside: Sequence[Sequence[pulp.LpVariable]]
-) -> tuple[float, float]:
+def _times(program: Program, problem: Placement, inside: Sequence[Sequence[pulp.LpVariable]]) -> tuple[float, float]:
     """Rows of steps' times. Returns the nanoseconds that no placement changes, and those of the objective's unit."""
     slow = [0.0] * len(problem.compute)  # memory time with everything in the last tier
     saves: list[Terms] = [[] for _ in problem.compute]

@@ -14,16 +14,34 @@ from dataclasses import dataclass
 import numpy as np
 
 from memplan.tiers.cost import copy_time
-from memplan.tiers.course import Copy, Course, periods
+from memplan.tiers.course import WINDOW, Copy, Course, periods
 from memplan.tiers.placement import Placement
 from memplan.tiers.search import (
-    ASYNC, CHANGES, GAP, READS, STATIC, SYNC, Courses, Floats, Ints, State, Table, apply, improve, sweep, total,
+    ASYNC,
+    CHANGES,
+    GAP,
+    READS,
+    STATIC,
+    SYNC,
+    Courses,
+    Floats,
+    Ints,
+    State,
+    Table,
+    apply,
+    improve,
+    shake,
+    sweep,
+    total,
 )  # fmt: skip
 
 MODES = {"static": STATIC, "sync": SYNC, "async": ASYNC}
 ROUNDS = 40  # of prices
 TRIALS = 4  # of the last rounds' prices, from which plans are made
 SWEEPS = 6  # at most, over all units of a plan
+GROUP = 20  # units that are placed anew together, at most
+CHUNKS, TRIALS_PER_CHUNK = 60, 1000
+PATIENCE, ENOUGH = 5, 1e-4  # it ends when so many chunks have saved less than this fraction
 
 
 def table_of(problem: Placement) -> Table:
@@ -86,7 +104,13 @@ class Search:
 
     def copy(self) -> Courses:
         """The courses as they are."""
-        return Courses(*(one.copy() for one in self.courses))
+        now = self.courses
+        return Courses(now.mask.copy(), now.source.copy(), now.target.copy(), now.step.copy(), now.overlapped.copy())
+
+    def restore(self, courses: Courses) -> None:
+        """Set the courses back, where what the steps have is that of them."""
+        for ours, theirs in zip(self.courses, courses, strict=True):
+            ours[:] = theirs
 
     def price(self, each: Floats) -> None:
         """Set the prices of a byte, by tier and step."""
@@ -97,6 +121,20 @@ class Search:
         saved = _courses(len(self.table.kind))
         for _ in range(sweeps):
             if not sweep(self.table, self.state, self.courses, order, mode, hard, saved):
+                return
+
+    def shake(self, mode: int) -> None:
+        """Small groups of units that live together are placed anew, as long as that helps."""
+        held, saved = self.table.held, _courses(len(self.table.kind))
+        by_size = np.argsort(-held, kind="stable")
+        # The smallest units, a thousandth of all bytes together, are not worth a trial.
+        count = int(np.searchsorted(np.cumsum(held[by_size]), 0.999 * held.sum())) + 1
+        candidates = by_size[:count].astype(np.int64)
+        times = [self.time()]
+        for number in range(CHUNKS):
+            shake(self.table, self.state, self.courses, candidates, GROUP, TRIALS_PER_CHUNK, mode, number, saved)
+            times.append(self.time())
+            if number >= PATIENCE and times[-1 - PATIENCE] - times[-1] < ENOUGH * times[-1]:
                 return
 
     def time(self) -> float:
@@ -112,9 +150,7 @@ def static_courses(table: Table, tiers: Sequence[int]) -> Courses:
     return courses
 
 
-def plan(
-    problem: Placement, capacity: Sequence[Sequence[int]], mode: str, start: Sequence[int]
-) -> list[Course]:
+def plan(problem: Placement, capacity: Sequence[Sequence[int]], mode: str, start: Sequence[int]) -> list[Course]:
     """The course of every unit. `capacity`: bytes by tier and step; `start`: a static placement that fits."""
     search = Search.of(problem, capacity)
     slow = static_courses(search.table, start)
@@ -126,7 +162,51 @@ def plan(
         if best is None or search.time() < best[0]:
             best = (search.time(), search.copy())
     assert best is not None, "there is at least one set of prices"
-    return courses_of(problem, search.table, best[1])
+    search.place(best[1])
+    search.shake(MODES[mode])
+    return courses_of(problem, search.table, search.courses)
+
+
+def repaired(
+    problem: Placement, capacity: Sequence[Sequence[int]], mode: str, found: Sequence[Course]
+) -> list[Course] | None:
+    """Courses that keep the capacity (bytes by tier and step), made from such as perhaps do not; None: not found.
+
+    Where a tier holds too much, the unit that loses least by leaving goes; then all may use the room that is left.
+    """
+    search = Search.of(problem, capacity)
+    search.place(arrays_of(search.table, found))
+    if not _squeeze(search, MODES[mode]):
+        return None
+    search.sweep(np.arange(len(problem.units), dtype=np.int64), MODES[mode], hard=True)
+    search.shake(MODES[mode])
+    return courses_of(problem, search.table, search.courses)
+
+
+def _squeeze(search: Search, mode: int) -> bool:
+    table, state, courses = search.table, search.state, search.courses
+    owner = np.repeat(np.arange(len(table.held)), np.diff(table.first))
+    stuck: set[int] = set()
+    while state.room.size and state.room.min() < 0:
+        tier, step = (int(one) for one in np.unravel_index(np.argmin(state.room), state.room.shape))
+        here = (table.begin <= step) & (step < table.end) & (courses.mask >> tier & 1 == 1)
+        # A copy beside an operator takes room outside of its period: then any unit with copies may be the one.
+        here |= courses.overlapped & (courses.source >= 0) & (np.abs(courses.step - step) <= WINDOW)
+        units = [unit for unit in np.unique(owner[here]).tolist() if unit not in stuck and table.held[unit]]
+        if not units:
+            return False
+        missing = -int(state.room[tier, step])
+        following = min(tier + 1, len(state.room) - 1)
+        loss = np.add.reduceat(table.access[:, following] - table.access[:, tier], table.first[:-1])
+        unit = min(units, key=lambda one: (loss[one] / min(table.held[one] / missing, 1.0), one))
+        apply(table, state, courses, unit, -1)
+        before = search.copy()
+        if improve(table, state, courses, unit, mode, True) == np.inf:
+            stuck.add(unit)
+            search.restore(before)
+        apply(table, state, courses, unit, 1)
+        stuck.add(unit)
+    return True
 
 
 def _prices(search: Search, mode: int, slow: Courses) -> list[Floats]:

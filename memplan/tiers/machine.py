@@ -31,7 +31,7 @@ import msgspec
 from memplan.errors import MemplanError
 
 PRESETS = Path(__file__).parent / "presets"
-UNITS = {"": 1, "B": 1} | {
+UNITS: dict[str, int] = {"": 1, "B": 1} | {
     f"{letter}{word}": base**power
     for word, base in (("B", 1000), ("iB", 1024))
     for power, letter in enumerate("KMGT", 1)
@@ -171,9 +171,7 @@ class MachineTable(msgspec.Struct, frozen=True):
             Tier(one.name, parse_bytes(one.capacity), one.read_bandwidth, one.write_bandwidth, one.latency_ns)
             for one in self.memory.tier
         )
-        links = tuple(
-            Link(one.source, one.target, one.sync_bandwidth, one.async_bandwidth) for one in self.memory.link
-        )
+        links = tuple(Link(one.source, one.target, one.sync_bandwidth, one.async_bandwidth) for one in self.memory.link)
         return Machine(self.name, tiers, links, self.target.peak_flops)
 
 

@@ -6,8 +6,8 @@ next a tier holds what it held, or what is copied to it from a tier that held it
 
     holds[p+1][t]  <=  valid[p][t] + sum of copies to t         copies from s  <=  valid[p][s]
 
-`valid` is `holds`, except after a step that writes: then only the tier written to is valid. That a copy in a slower
-tier stays valid until something is written makes dropping the fast one free, as weights and features that come back show.
+`valid` is `holds`, except after a step that writes: then only the tier written to is valid. A copy in a slower tier
+stays valid until something is written, so that weights and features that come back can be dropped again for nothing.
 
 Copies to a slower tier are made right after a use and those to a faster one right before a use: elsewhere they take as
 long and hold the fast tier for longer. Beside operators, they may run within 15 operators after and before. An
@@ -41,13 +41,14 @@ def place(
     problem: Placement,
     capacity: Sequence[Sequence[int]],
     overlapped: bool,
-    seconds: float,
+    deadline: float,
     gap: float,
     start: Sequence[Course] | None = None,
 ) -> tuple[list[Course], Solved]:
     """The course of every unit, and what the solver says; its bound (nanoseconds) is one of plans of this form.
 
-    `capacity`: bytes by tier and step. `overlapped`: copies may run beside operators too.
+    `capacity`: bytes by tier and step. `deadline`: seconds of the monotonic clock. `overlapped`: copies may run beside
+    operators too.
     """
     builder = _Builder(problem, overlapped)
     units = [builder.unit(unit) for unit in problem.units]
@@ -56,11 +57,9 @@ def place(
     known = None
     if start is not None:
         known = {name: value for one, course in zip(units, start, strict=True) for name, value in _known(one, course)}
-    solved = builder.program.solve(seconds, gap, known, builder.constant / builder.scale)
+    solved = builder.program.solve(deadline, gap, known, builder.constant / builder.scale)
     courses = [_course(one, solved) for one in units]
-    return courses, Solved(
-        solved.objective * builder.scale, solved.bound * builder.scale, solved.solver, solved.values
-    )
+    return courses, Solved(solved.objective * builder.scale, solved.bound * builder.scale, solved.solver, solved.values)
 
 
 class _Builder:
@@ -176,7 +175,7 @@ class _Builder:
         return found
 
     def _copy_variable(self) -> pulp.LpVariable:
-        """Beside copies that overlap, halves of both kinds would make a whole; alone, whole holders make whole copies."""
+        """Where holders are whole, so are copies; beside overlapped ones, halves of both kinds would make a whole."""
         return self.program.binary() if self.overlapped else self.program.continuous(0.0, 1.0)
 
     def times(self) -> None:

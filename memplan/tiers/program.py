@@ -1,10 +1,10 @@
 """Integer programs through PuLP: HiGHS where it is installed, CBC otherwise; what is found comes with a proven bound.
 
-Two traps are kept in here. PuLP calls a solution "Optimal" that HiGHS had to leave at its time limit, so that the bound is
-read from HiGHS itself. And PuLP hands HiGHS no solution to start from; the subclass below does.
+Two traps are kept in here. PuLP calls a solution "Optimal" that HiGHS had to leave at its time limit, so that the bound
+is read from HiGHS itself. And PuLP hands HiGHS no solution to start from; the subclass below does.
 
-Live bytes are written as a running sum over steps (`occupy`): the rows of all cliques of the interval graph would have as
-many entries as there are values at each step, a running sum has two for each value, and is solved several times faster.
+Live bytes are written as a running sum over steps (`occupy`): the rows of all cliques of the interval graph would have
+as many entries as there are values at each step, a running sum has two for each value and is solved faster.
 """
 
 from __future__ import annotations
@@ -129,13 +129,17 @@ class Program:
                 fixed -= entries[number].size if entries[number].variable is None else 0
 
     def solve(
-        self, seconds: float, gap: float, start: Mapping[str, float] | None = None, constant: float = 0.0
+        self, deadline: float, gap: float, start: Mapping[str, float] | None = None, constant: float = 0.0
     ) -> Solved:
-        """Minimise; stops at the relative `gap` or after `seconds`. Raises NoPlan where nothing was found.
+        """Minimise; stops at the relative `gap` or at `deadline`, in seconds of the monotonic clock.
 
         `start`: values of some variables to begin with; HiGHS completes them. `constant` is added to the objective.
+        Raises NoPlan where nothing was found.
         """
         self._problem += pulp.LpAffineExpression([*self._merged()], constant=constant)
+        seconds = deadline - time.monotonic()
+        if seconds <= 0:
+            raise NoPlan("there was no time left to ask a solver.")
         if pulp.HiGHS(msg=False).available():
             return self._highs(seconds, gap, start)
         return self._cbc(seconds, gap)
@@ -181,7 +185,7 @@ class _WarmHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is untyped
 
     start: Mapping[str, float]
 
-    def callSolver(self, lp: pulp.LpProblem) -> None:  # noqa: N802  # PuLP's name
+    def callSolver(self, lp: pulp.LpProblem) -> None:  # PuLP's name
         """Run, from the values of `start` where there are some."""
         known = [(one.index, self.start[one.name]) for one in lp.variables() if one.name in self.start]
         if known:

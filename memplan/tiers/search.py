@@ -173,11 +173,11 @@ def improve(table: Table, state: State, courses: Courses, unit: int, mode: int, 
     if mode == STATIC:
         best, chosen = np.inf, -1
         for tier in range(tiers):
-            cost = 0.0
+            paid = 0.0
             for number in range(count):
-                cost += holding[number, 1 << tier]
-            if cost < best:
-                best, chosen = cost, tier
+                paid += holding[number, 1 << tier]
+            if paid < best:
+                best, chosen = paid, tier
         if chosen >= 0:
             for period in range(first, last):
                 courses.mask[period] = 1 << chosen
@@ -254,28 +254,77 @@ def improve(table: Table, state: State, courses: Courses, unit: int, mode: int, 
 
 
 @njit(cache=True)
-def sweep(
-    table: Table, state: State, courses: Courses, order: Ints, mode: int, hard: bool, saved: Courses
-) -> bool:
+def _copy_course(table: Table, source: Courses, target: Courses, unit: int) -> None:
+    for period in range(table.first[unit], table.first[unit + 1]):
+        target.mask[period], target.source[period] = source.mask[period], source.source[period]
+        target.target[period], target.step[period] = source.target[period], source.step[period]
+        target.overlapped[period] = source.overlapped[period]
+
+
+@njit(cache=True)
+def sweep(table: Table, state: State, courses: Courses, order: Ints, mode: int, hard: bool, saved: Courses) -> bool:
     """Each unit in turn gets its best course, or keeps its own where it has none better. True: something changed.
 
-    `saved`: room for one unit's course, as long as the courses are.
+    `saved`: room for courses, as long as they are.
     """
     changed = False
     for unit in order:
-        first, last = table.first[unit], table.first[unit + 1]
         apply(table, state, courses, unit, -1)
-        for period in range(first, last):
-            saved.mask[period], saved.source[period] = courses.mask[period], courses.source[period]
-            saved.target[period], saved.step[period] = courses.target[period], courses.step[period]
-            saved.overlapped[period] = courses.overlapped[period]
+        _copy_course(table, courses, saved, unit)
         if improve(table, state, courses, unit, mode, hard) == np.inf:
-            for period in range(first, last):
-                courses.mask[period], courses.source[period] = saved.mask[period], saved.source[period]
-                courses.target[period], courses.step[period] = saved.target[period], saved.step[period]
-                courses.overlapped[period] = saved.overlapped[period]
-        for period in range(first, last):
+            _copy_course(table, saved, courses, unit)
+        for period in range(table.first[unit], table.first[unit + 1]):
             if courses.mask[period] != saved.mask[period] or courses.source[period] != saved.source[period]:
                 changed = True
         apply(table, state, courses, unit, 1)
     return changed
+
+
+@njit(cache=True)
+def shake(
+    table: Table, state: State, courses: Courses, candidates: Ints, most: int, trials: int, mode: int, seed: int,
+    saved: Courses,
+) -> int:  # fmt: skip
+    """Take some units that live together away and place them in another order; how often that was better and kept.
+
+    `candidates`: units worth the trouble. `most`: how many at a time. `saved`: room for courses, as long as they are.
+    """
+    np.random.seed(seed)
+    taken = np.empty(most, np.int64)
+    better = 0
+    best = total(table, state)
+    for _ in range(trials):
+        centre = candidates[np.random.randint(len(candidates))]
+        step = np.random.randint(table.begin[table.first[centre]], table.end[table.first[centre + 1] - 1])
+        count = 0
+        wanted = np.random.randint(2, most + 1)
+        for _ in range(4 * most):
+            unit = candidates[np.random.randint(len(candidates))]
+            alive = table.begin[table.first[unit]] <= step < table.end[table.first[unit + 1] - 1]
+            if alive and unit not in taken[:count]:
+                taken[count] = unit
+                count += 1
+                if count == wanted:
+                    break
+        if count < 2:
+            continue
+        for unit in taken[:count]:
+            _copy_course(table, courses, saved, unit)
+            apply(table, state, courses, unit, -1)
+        done = 0
+        for unit in taken[:count]:
+            if improve(table, state, courses, unit, mode, True) == np.inf:
+                break
+            apply(table, state, courses, unit, 1)
+            done += 1
+        now = total(table, state) if done == count else np.inf
+        if now <= best:
+            better += now < best
+            best = now
+            continue
+        for unit in taken[:done]:
+            apply(table, state, courses, unit, -1)
+        for unit in taken[:count]:
+            _copy_course(table, saved, courses, unit)
+            apply(table, state, courses, unit, 1)
+    return better

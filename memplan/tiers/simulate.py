@@ -112,12 +112,8 @@ class _Run:
             fresh = unit.begin == step
             if not fresh and (stay.value, stay.tier) not in arriving:
                 raise ImpossiblePlan(f"step {step}: nothing brings '{stay.value}' to '{stay.tier}'.")
-            if (stay.value, stay.tier) not in arriving:
-                self.places[stay.value].valid[tier] = True
-            elif any(move.value == stay.value and move.target == stay.tier for move in falling):
-                self.places[stay.value].valid[tier] = True
-            else:
-                self.places[stay.value].valid[tier] = False
+            fallen = any(move.value == stay.value and move.target == stay.tier for move in falling)
+            self.places[stay.value].valid[tier] = fallen or (stay.value, stay.tier) not in arriving
         for move in waited:
             if self.number[move.source] > self.number[move.target]:
                 time += self._copy(move, step)

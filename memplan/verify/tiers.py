@@ -1,4 +1,4 @@
-"""Whether a plan of tiers keeps its promises: every value is where it is read, moves copy what is there, tiers hold it all.
+"""Whether a plan of tiers holds: values are where they are read, moves copy what is there, capacities are kept.
 
 Looks at the plan value by value, from intervals alone; nothing here executes it, knows times, or how it was found.
 """
@@ -22,10 +22,11 @@ def verify_tiers(
     of everything in it. Arenas hold one buffer for each stay: the value's name for its first in that tier, `name#2` for
     its second. The workspace of an operator is called `operator@step`.
 
-    The rules: from its making (or the start) to its last use (outputs: to the end; constants: always) a value is in some
-    tier, reads and writes happen in the fastest that has it, and after a write copies elsewhere are stale: they end. A
-    stay that does not begin with its value begins with a move to it. A copy counts in its target from the move's step
-    on. Its source counts at that step too, unless it is waited for and goes to a slower tier: such copies are made first.
+    The rules: from its making (or the start) to its last use (outputs: to the end; constants: always) a value is in
+    some tier, reads and writes happen in the fastest that has it, and after a write copies elsewhere are stale: they
+    end. A stay that does not begin with its value begins with a move to it. A copy counts in its target from the move's
+    step on. Its source counts at that step too, unless the copy is waited for and goes to a slower tier: such copies
+    are made first.
     """
     if plan.order != tuple(operator.name for operator in graph.operators):
         raise WrongPlan("the plan runs operators in another order than the graph's.")
@@ -38,7 +39,9 @@ def verify_tiers(
         if stay.value not in needs or stay.tier not in rank:
             raise WrongPlan(f"'{stay.value}' stays in '{stay.tier}', but there is no such value or tier.")
         if not 0 <= stay.begin < stay.end <= steps:
-            raise WrongPlan(f"'{stay.value}' stays in '{stay.tier}' from step {stay.begin} to before {stay.end}: never.")
+            raise WrongPlan(
+                f"'{stay.value}' stays in '{stay.tier}' from step {stay.begin} to before {stay.end}: never."
+            )
         stays[stay.value].append(stay)
     moves: dict[str, list[Move]] = {name: [] for name in needs}
     for move in plan.moves:
@@ -128,9 +131,7 @@ def _check_aliases(graph: Graph, aliases: Mapping[str, Alias], alignment: int) -
     verify(MemoryProblem(buffers, alignment), Packing(offsets, end, end, "one beside the other"))
 
 
-def _check_value(
-    name: str, need: _Need, stays: Sequence[Stay], moves: Sequence[Move], rank: Mapping[str, int]
-) -> None:
+def _check_value(name: str, need: _Need, stays: Sequence[Stay], moves: Sequence[Move], rank: Mapping[str, int]) -> None:
     by_tier: dict[str, list[Stay]] = {tier: [] for tier in rank}
     for stay in sorted(stays, key=lambda stay: stay.begin):
         if stay.begin < need.begin or stay.end > need.end:
@@ -141,24 +142,30 @@ def _check_value(
     readable = [_readable(name, need, stay, moves) for stay in stays]
     for move in moves:
         _check_move(name, need, move, stays, readable, rank)
-    tiers_at_first = {stay.tier for stay in stays if stay.begin == need.begin and readable[stays.index(stay)] == need.begin}
+    tiers_at_first = {
+        stay.tier for stay in stays if stay.begin == need.begin and readable[stays.index(stay)] == need.begin
+    }
     if len(tiers_at_first) > 1:
         raise WrongPlan(f"'{name}' begins in {' and '.join(sorted(tiers_at_first))} at once.")
-    for step in range(need.begin, need.end):
+    covered = need.begin
+    for since, stay in sorted(zip(readable, stays, strict=True), key=lambda pair: pair[0]):
+        if since > covered:
+            break
+        covered = max(covered, stay.end)
+    if covered < need.end:
+        what = "read or written" if covered in need.touched else "kept"
+        raise WrongPlan(f"step {covered}: '{name}' is {what} and is in no tier.")
+    for step in sorted(need.written):
         have = [stay for stay, since in zip(stays, readable, strict=True) if since <= step < stay.end]
-        if not have:
-            what = "read or written" if step in need.touched else "kept"
-            raise WrongPlan(f"step {step}: '{name}' is {what} and is in no tier.")
-        if step in need.written:
-            written = min(have, key=lambda stay: rank[stay.tier])
-            for stay in stays:
-                if stay is not written and stay.begin <= step < stay.end and stay.end > step + 1:
-                    raise WrongPlan(
-                        f"step {step} writes '{name}' in '{written.tier}'; the copy in '{stay.tier}' is stale and stays."
-                    )
-            for move in moves:
-                if move.overlapped and move.step == step:
-                    raise WrongPlan(f"step {step} writes '{name}' while it is copied to '{move.target}'.")
+        written = min(have, key=lambda stay: rank[stay.tier])
+        for stay in stays:
+            if stay is not written and stay.begin <= step and stay.end > step + 1:
+                raise WrongPlan(
+                    f"step {step} writes '{name}' in '{written.tier}'; the copy in '{stay.tier}' is stale and stays."
+                )
+        for move in moves:
+            if move.overlapped and move.step == step:
+                raise WrongPlan(f"step {step} writes '{name}' while it is copied to '{move.target}'.")
     if need.constant:
         for tier in tiers_at_first:
             if not any(stay.tier == tier and stay.end == need.end for stay in stays):
@@ -189,7 +196,9 @@ def _check_move(
         for stay, since in zip(stays, readable, strict=True)
     )
     if first or not there:
-        raise WrongPlan(f"step {move.step}: '{name}' is copied from '{move.source}', where it is not, or not for long enough.")
+        raise WrongPlan(
+            f"step {move.step}: '{name}' is copied from '{move.source}', where it is not, or not for long enough."
+        )
 
 
 def _check_room(
