@@ -85,7 +85,7 @@ def plan_tiers(
     capacity = [[tier.capacity] * len(problem.compute) for tier in machine.tiers]
     courses, bound, solver = _placed(problem, capacity, mode, method, deadline, gap)
     for number in range(REPAIRS + 1):
-        stays, moves = _written(problem, courses)
+        stays, moves = written(problem, courses)
         arenas = _arenas(problem, stays)
         if all(arenas[tier.name].arena_size <= tier.capacity for tier in machine.tiers):
             break
@@ -131,7 +131,7 @@ def _placed(
         return start, floor, "heuristic; the integer program found nothing in its time"
     # The solver keeps capacities up to a tolerance, and stops at its gap: what is left is a matter of small exchanges.
     whole = heuristic.repaired(problem, capacity, mode, found)
-    plans = [(simulate(problem, *_written(problem, one)).time, one) for one in (start, whole) if one is not None]
+    plans = [(simulate(problem, *written(problem, one)).time, one) for one in (start, whole) if one is not None]
     return min(plans, key=lambda pair: pair[0])[1], max(solved.bound, floor), solved.solver
 
 
@@ -158,7 +158,7 @@ def _somewhere(problem: Placement, capacity: Sequence[Sequence[int]]) -> list[in
         return online.first_touch(problem, capacity)
 
 
-def _written(problem: Placement, courses: Sequence[Course]) -> tuple[list[Stay], list[Move]]:
+def written(problem: Placement, courses: Sequence[Course]) -> tuple[list[Stay], list[Move]]:
     """Courses as stays and moves, by step."""
     names = [tier.name for tier in problem.machine.tiers]
     stays, moves = [], []

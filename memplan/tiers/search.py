@@ -293,14 +293,19 @@ def shake(
     taken = np.empty(most, np.int64)
     better = 0
     best = total(table, state)
-    for _ in range(trials):
+    for trial in range(trials):
         centre = candidates[np.random.randint(len(candidates))]
-        step = np.random.randint(table.begin[table.first[centre]], table.end[table.first[centre + 1] - 1])
-        count = 0
+        # Who lives at one step of the unit's life, or, by turns, at any: what frees room for it for all of its life.
+        begin, end = table.begin[table.first[centre]], table.end[table.first[centre + 1] - 1]
+        if trial % 2:
+            begin = np.random.randint(begin, end)
+            end = begin + 1
+        taken[0] = centre
+        count = 1
         wanted = np.random.randint(2, most + 1)
         for _ in range(4 * most):
             unit = candidates[np.random.randint(len(candidates))]
-            alive = table.begin[table.first[unit]] <= step < table.end[table.first[unit + 1] - 1]
+            alive = table.begin[table.first[unit]] < end and begin < table.end[table.first[unit + 1] - 1]
             if alive and unit not in taken[:count]:
                 taken[count] = unit
                 count += 1
