@@ -152,6 +152,8 @@ def static_courses(table: Table, tiers: Sequence[int]) -> Courses:
 
 def plan(problem: Placement, capacity: Sequence[Sequence[int]], mode: str, start: Sequence[int]) -> list[Course]:
     """The course of every unit. `capacity`: bytes by tier and step; `start`: a static placement that fits."""
+    if not problem.units:
+        return []
     search = Search.of(problem, capacity)
     slow = static_courses(search.table, start)
     prices = _prices(search, MODES[mode], slow)
@@ -174,6 +176,8 @@ def repaired(
 
     Where a tier holds too much, the unit that loses least by leaving goes; then all may use the room that is left.
     """
+    if not problem.units:
+        return []
     search = Search.of(problem, capacity)
     search.place(arrays_of(search.table, found))
     if not _squeeze(search, MODES[mode]):

@@ -138,5 +138,6 @@ def placement(graph: Graph, machine: Machine, alignment: int = 64) -> Placement:
                 stays=given.get(name) == "constant",
             )
         )
-    compute = tuple(operator.time for operator in graph.operators)
+    # What is only there (a graph without operators) is there for one step.
+    compute = tuple(operator.time for operator in graph.operators) or (0.0,)
     return Placement(machine, tuple(units), compute, aliases, problem, alignment)

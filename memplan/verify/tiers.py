@@ -30,7 +30,7 @@ def verify_tiers(
     """
     if plan.order != tuple(operator.name for operator in graph.operators):
         raise WrongPlan("the plan runs operators in another order than the graph's.")
-    steps = len(plan.order)
+    steps = max(len(plan.order), 1)
     _check_aliases(graph, aliases, alignment)
     needs = _needs(graph, aliases)
     rank = {tier: position for position, tier in enumerate(capacities)}
