@@ -1,0 +1,1 @@
+"""Policies: programs for a task graph and a device, and the choice between them."""
