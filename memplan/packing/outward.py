@@ -25,7 +25,6 @@ _WEIGHTS = (1.0, 0.3, 3.0, 0.1, 1.0, 2.0, 0.5, 10.0)  # of the neighbour's end, 
 _NOISE = (0.0, 0.2, 0.5, 1.0)  # a score's largest increase by chance
 _PIECES_PER_STACK = 4
 _REPEATS = 6  # of one piece, before those before it are repeated too
-_UNLIMITED = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class Outward:
         return Placed(offsets, self._reduced.height(offsets), SOLVER)
 
     def _stacked(self, offsets: Ints) -> Ints:
-        """The rows at the peak from the bottom up: the longest at the bottom, or those that end last, or begin first."""
+        """The rows at the peak, stacked: the longest at the bottom, or what ends last, or what begins first."""
         key = (-self._reduced.length, -self._sides[0].end, self._sides[0].begin)[self._runs % 3][self._stack]
         rows = self._stack[np.argsort(key, kind="stable")]
         low = 0
@@ -131,18 +130,17 @@ class Outward:
         weight = _WEIGHTS[turn % len(_WEIGHTS)]
         noise = _NOISE[(turn // len(_WEIGHTS)) % len(_NOISE)]
         reduced = self._reduced
-        found, height = _sweep(
+        return _sweep(
             side.arrivals, first, last, side.begin, side.end, reduced.size, reduced.alignment, offsets, rows, count,
             limit, grow, self._slack, weight * self._life, noise, turn + 1,
         )  # fmt: skip
-        return int(found), int(height)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _sweep(
-    arrivals, first, last, begin, end, size, alignment, offsets, rows, count, limit, grow, slack_weight, end_weight,
-    noise, seed,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+    arrivals: Ints, first: int, last: int, begin: Ints, end: Ints, size: Ints, alignment: Ints, offsets: Ints,
+    rows: Ints, count: int, limit: int, grow: bool, slack_weight: float, end_weight: float, noise: float, seed: int,
+) -> tuple[int, int]:  # fmt: skip
     """Place arrivals[first:last] among the live `rows[:count]`, which lie by rising offset.
 
     Returns how many are live afterwards, -1 where the limit was not enough and must not grow, and the limit.

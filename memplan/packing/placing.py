@@ -7,8 +7,6 @@ row costs about as many steps as the tree is high: n log n in all, where compari
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 from numba import njit
 
@@ -19,24 +17,16 @@ def place(reduced: Reduced, order: Ints, *, best_fit: bool) -> Ints:
     """Offsets of all rows; pinned rows first, then in `order`, in the lowest hole or the tightest one."""
     pinned = np.flatnonzero(reduced.pinned >= 0)
     free = order[reduced.pinned[order] < 0]
-    return cast(
-        Ints,
-        _place(
-            np.concatenate([pinned, free]).astype(np.int64),
-            best_fit,
-            reduced.size,
-            reduced.alignment,
-            reduced.pinned,
-            reduced.range_at,
-            reduced.range_begin,
-            reduced.range_end,
-            reduced.sections,
-        ),
-    )
+    return _place(
+        np.concatenate([pinned, free]).astype(np.int64), best_fit, reduced.size, reduced.alignment, reduced.pinned,
+        reduced.range_at, reduced.range_begin, reduced.range_end, reduced.sections,
+    )  # fmt: skip
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _insert(which, low, high, least, at, count, room, pool, used):  # type: ignore[no-untyped-def]
+@njit(cache=True)
+def _insert(
+    which: int, low: int, high: int, least: int, at: Ints, count: Ints, room: Ints, pool: Ints, used: int
+) -> tuple[Ints, int]:
     """Add [low, high) to the list `which`; gaps smaller than `least` are closed. Returns the pool and its use."""
     base, length = at[which], count[which]
     left, right = 0, length
@@ -78,8 +68,8 @@ def _insert(which, low, high, least, at, count, room, pool, used):  # type: igno
     return pool, used
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _join(one, length, pool, base, count, least, out):  # type: ignore[no-untyped-def]
+@njit(cache=True)
+def _join(one: Ints, length: int, pool: Ints, base: int, count: int, least: int, out: Ints) -> int:
     """The union of the first `length` intervals of `one` and of a list of the pool, into `out`; returns its length."""
     first = second = made = 0
     while first < length or second < count:
@@ -97,8 +87,8 @@ def _join(one, length, pool, base, count, least, out):  # type: ignore[no-untype
     return made
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _around(begin, end, height, lists):  # type: ignore[no-untyped-def]
+@njit(cache=True)
+def _around(begin: int, end: int, height: int, lists: Ints) -> tuple[int, int]:
     """Nodes for the sections [begin, end), into `lists`: first those partly inside, then from the second number
     returned on those that make it up."""
     left, right, found = begin + (1 << height), end + (1 << height), 0
@@ -126,23 +116,26 @@ def _around(begin, end, height, lists):  # type: ignore[no-untyped-def]
     return found, partly
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _hole(taken, length, need, step, best_fit):  # type: ignore[no-untyped-def]
+@njit(cache=True)
+def _hole(taken: Ints, length: int, need: int, step: int, best_fit: bool) -> int:
     """Where `need` fits between the first `length` intervals of `taken`: the tightest place, or the lowest."""
-    offset, tightest, low = -1, np.int64(-1), np.int64(0)
+    offset, tightest, low = -1, -1, 0
     for one in range(length):
         start = -(-low // step) * step
-        space = taken[2 * one] - start
+        space = int(taken[2 * one]) - start
         if space >= need and (tightest < 0 or space < tightest):
             tightest, offset = space, start
             if not best_fit:
                 break
-        low = max(low, taken[2 * one + 1])
+        low = max(low, int(taken[2 * one + 1]))
     return offset if offset >= 0 else -(-low // step) * step
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _place(order, best_fit, size, alignment, pinned, range_at, range_begin, range_end, sections):  # type: ignore[no-untyped-def]
+@njit(cache=True)
+def _place(
+    order: Ints, best_fit: bool, size: Ints, alignment: Ints, pinned: Ints, range_at: Ints, range_begin: Ints,
+    range_end: Ints, sections: int,
+) -> Ints:  # fmt: skip
     height = 0
     while (1 << height) < sections:
         height += 1
@@ -156,11 +149,11 @@ def _place(order, best_fit, size, alignment, pinned, range_at, range_begin, rang
     taken = np.empty(2 * len(size) + 4, dtype=np.int64)
     other = np.empty(2 * len(size) + 4, dtype=np.int64)
     lists = np.empty(4 * (height + 2), dtype=np.int64)
-    least = np.int64(1 << 62)
+    least = 1 << 62
     for row in order:
-        least = min(least, size[row])
+        least = min(least, int(size[row]))
     for row in order:
-        offset, need = pinned[row], size[row]
+        offset, need = int(pinned[row]), int(size[row])
         if offset < 0:
             length = 0
             for spot in range(range_at[row], range_at[row + 1]):
@@ -168,9 +161,9 @@ def _place(order, best_fit, size, alignment, pinned, range_at, range_begin, rang
                 for one in range(found):
                     which = lists[one] if one < partly else nodes + lists[one]
                     if count[which]:
-                        length = _join(taken, length, pool, at[which], count[which], least, other)
+                        length = _join(taken, length, pool, int(at[which]), int(count[which]), least, other)
                         taken, other = other, taken
-            offset = _hole(taken, length, need, alignment[row], best_fit)
+            offset = _hole(taken, length, need, int(alignment[row]), best_fit)
         offsets[row] = offset
         for spot in range(range_at[row], range_at[row + 1]):
             found, partly = _around(range_begin[spot], range_end[spot], height, lists)

@@ -125,7 +125,7 @@ def empty_pins(problem: MemoryProblem) -> int:
     return max((buffer.offset or 0 for buffer in problem.buffers if buffer.size == 0), default=0)
 
 
-def rows_of(problem: MemoryProblem, reduced: Reduced, offsets: Mapping[str, int]) -> Ints | None:
+def rows_of(reduced: Reduced, offsets: Mapping[str, int]) -> Ints | None:
     """The rows' offsets from those of the buffers; None where they cannot be (one place is at two offsets)."""
     found = []
     for names in reduced.names:

@@ -1,0 +1,198 @@
+"""The least arena, or one under a capacity: greedy first, then outward from the peak, then the exact search.
+
+Every step starts from the best packing so far, so that there is an answer at any moment. The exact search goes through
+its preorders in turn with node limits that double: no preorder is good everywhere, and a search that does not find a
+packing soon had better be begun anew in another order than gone on with.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from memplan.packing.greedy import Placed, greedy, packing
+from memplan.packing.outward import Outward
+from memplan.packing.placing import place
+from memplan.packing.reduced import CannotFit, Reduced, empty_pins, reduce, rows_of
+from memplan.packing.search import NOISE, NOISY_PREORDERS, PREORDERS, Outcome, Search
+from memplan.packing.sections import Sections, sections
+from memplan.plan import Packing
+from memplan.problem import Buffer, MemoryProblem
+
+MOST_SEARCHED = 3000  # rows: the exact search keeps every pair that clashes, and gets nowhere with more
+SOLVER = "exact search"
+_RUNS = 24  # outward, without a limit
+_BUDGET = 10  # times that all rows are placed, under one limit
+_TRIES = 3  # under one limit, before less is asked for
+_SHARES = 6  # times that half as much is asked for
+_FINEST = 10  # a search between two heights ends where they differ by this power of two of the height
+_FIRST_ORDERS = 3  # of greedy, before a large problem is packed outward; the others come last
+_NODES_PER_LOOK = 5000  # at the clock
+
+
+@dataclass(slots=True)
+class _State:
+    """The best packing so far, what is known to be impossible, and how long there is."""
+
+    reduced: Reduced
+    best: Placed
+    impossible: int  # no packing of the rows is this high or lower
+    enough: int  # a packing of this height ends it all
+    limited: bool  # by a capacity: a lower packing that is still too high is worth nothing
+    deadline: float  # seconds of the clock
+
+    @property
+    def proved(self) -> bool:
+        return self.best.height <= self.impossible + 1
+
+    def done(self) -> bool:
+        return self.best.height <= self.enough or self.proved or self.late()
+
+    def late(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+    def offer(self, found: Placed) -> None:
+        if found.height < self.best.height:
+            self.best = found
+
+
+def solve(problem: MemoryProblem, *, time_limit: float = 10.0, start: Packing | None = None) -> Packing:
+    """Offsets of all buffers; `time_limit` in seconds.
+
+    With a capacity any arena within it will do; without one the least arena is looked for, and is the given start at
+    worst. Raises CannotFit where the capacity is below the lower bound, where a search shows that nothing fits, and
+    where the time was not enough. Numba compiles at the first call of a machine, in up to ten seconds that count.
+    """
+    deadline = time.monotonic() + time_limit
+    reduced = reduce(problem)
+    bound = max(reduced.bound * reduced.unit, empty_pins(problem))
+    if problem.capacity is not None and problem.capacity < bound:
+        raise CannotFit(
+            f"the capacity of {problem.capacity} bytes is {bound - problem.capacity} bytes below the lower bound of "
+            f"{bound} bytes: no packing fits."
+        )
+    enough = reduced.bound if problem.capacity is None else problem.capacity // reduced.unit
+    best = _first(reduced, start)
+    state = _State(reduced, best, reduced.bound - 1, enough, problem.capacity is not None, deadline)
+    small = reduced.rows <= MOST_SEARCHED
+    orders = greedy(reduced)
+    if small:
+        _offered(state, orders)
+    if not (reduced.pinned >= 0).any():
+        outward = Outward(reduced)
+        _offered(state, outward.runs(_RUNS // 3))
+        _offered(state, islice(orders, _FIRST_ORDERS))
+        _offered(state, outward.runs(_RUNS))
+        _climb(state, outward, patient=not small)
+    _offered(state, orders)
+    if small:
+        _exact(state)
+    if problem.capacity is not None and state.best.height > enough:
+        _refuse(problem, state, problem.capacity)
+    return packing(problem, reduced, state.best, proved=state.proved)
+
+
+def warm_up() -> None:
+    """Let numba compile (or load) everything that `solve` needs, on a problem of which each part gets something."""
+    tight = tuple(
+        Buffer(f"b{index}", size, begin, end)
+        for index, (size, begin, end) in enumerate([(3, 0, 2), (3, 4, 6), (1, 1, 5), (2, 2, 4), (2, 0, 1), (2, 5, 6)])
+    )
+    reduced = reduce(MemoryProblem(tight, alignment=1))
+    for placed in greedy(reduced):
+        assert placed.height >= reduced.bound, "no packing is below the bound"
+    for placed in Outward(reduced).runs(1):
+        assert placed.height >= reduced.bound, "no packing is below the bound"
+    assert Search(sections(reduced), reduced.bound, PREORDERS[0]).advance(100) != "open", "the problem is tiny"
+
+
+def _first(reduced: Reduced, start: Packing | None) -> Placed:
+    """The start, pushed down: placed by rising offset in the lowest hole, no row comes to lie higher than it did."""
+    offsets = None if start is None else rows_of(reduced, start.offsets)
+    if start is None or offsets is None:
+        return next(greedy(reduced))
+    found = place(reduced, np.argsort(offsets, kind="stable").astype(np.int64), best_fit=False)
+    return Placed(found, reduced.height(found), start.solver)
+
+
+def _offered(state: _State, placed: Iterator[Placed]) -> None:
+    while not state.done():
+        found = next(placed, None)
+        if found is None:
+            return
+        state.offer(found)
+
+
+def _climb(state: _State, outward: Outward, *, patient: bool) -> None:
+    """Under limits between the bound and the best: halfway at first, then nearer to the best."""
+    share = failed = 0
+    while not state.done() and (patient or failed == 0):
+        distance = state.best.height - state.reduced.bound
+        part = max(1, distance >> (1 + share))
+        below = outward.under(state.best.height - part, state.late, _BUDGET)
+        if below is not None:
+            state.offer(below)
+            failed = 0
+            continue
+        failed += 1
+        if failed == _TRIES:
+            failed = 0
+            share += 1
+            if part == 1 or share == _SHARES:
+                return
+
+
+def _exact(state: _State) -> None:
+    """Search at what is enough, then by halves between that and the best; again and again with twice as many nodes."""
+    rows = sections(state.reduced)
+    turn = -1
+    while not state.done():
+        turn += 1
+        limit = state.reduced.rows << (turn + 1)
+        aim = low = max(state.enough, state.impossible + 1)
+        while aim < state.best.height and not state.late():
+            search, outcome = _in_turn(rows, aim, turn, limit, state.late)
+            if outcome == "found":
+                order = np.argsort(search.solution, kind="stable").astype(np.int64)
+                offsets = place(state.reduced, order, best_fit=False)
+                state.offer(Placed(offsets, state.reduced.height(offsets), SOLVER))
+            else:
+                low = aim
+                if outcome == "exhausted":
+                    state.impossible = max(state.impossible, aim)
+            if state.limited or state.done() or state.best.height - low <= 1 + (state.best.height >> _FINEST):
+                break
+            aim = (low + state.best.height) // 2
+
+
+def _in_turn(rows: Sections, capacity: int, turn: int, limit: int, late: Callable[[], bool]) -> tuple[Search, Outcome]:
+    """One search after the other, each with a preorder of its own and so many nodes; with noise from turn 1 on."""
+    orders = [(preorder, 0.0) for preorder in PREORDERS]
+    if turn:
+        orders += [(preorder, NOISE) for preorder in NOISY_PREORDERS]
+    for number, (preorder, noise) in enumerate(orders):
+        search, left = Search(rows, capacity, preorder, noise, turn * len(orders) + number), limit
+        outcome: Outcome = "open"
+        while left > 0 and outcome == "open" and not late():
+            outcome = search.advance(min(left, _NODES_PER_LOOK))
+            left -= _NODES_PER_LOOK
+        if outcome != "open" or late():
+            break
+    return search, outcome
+
+
+def _refuse(problem: MemoryProblem, state: _State, capacity: int) -> None:
+    best = state.best.height * state.reduced.unit
+    if state.impossible >= capacity // state.reduced.unit and state.reduced.exact:
+        raise CannotFit(
+            f"no packing fits the capacity of {capacity} bytes: every one was ruled out by a search; the best found "
+            f"takes {best} bytes."
+        )
+    raise CannotFit(
+        f"no packing within the capacity of {capacity} bytes was found in the time allowed; the best takes {best} "
+        "bytes: allow more time or more bytes."
+    )
