@@ -9,8 +9,13 @@ import typer
 from memplan.cli import pack
 from memplan.errors import MemplanError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Memory plans of problems without a model.")
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 app.command("pack")(pack.command)
+
+
+@app.callback()
+def root() -> None:
+    """Memory plans of problems without a model."""  # with a callback, a single command keeps its name
 
 
 def main() -> None:
