@@ -1,1 +1,6 @@
-"""Rematerialization: values that are dropped and computed again, so that a budget is kept."""
+"""Recomputation: less memory for more time."""
+
+from memplan.remat.errors import BudgetTooSmall
+from memplan.remat.recompute import Recomputed, pareto, recompute
+
+__all__ = ["BudgetTooSmall", "Recomputed", "pareto", "recompute"]

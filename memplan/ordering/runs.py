@@ -1,0 +1,72 @@
+"""Sequences of runs, in which operators may stand more than once: what their steps need.
+
+A sequence is the whole plan: a value is there from a run that makes it to the last run that reads it before it is made
+again (outputs: to the end), so that what is kept and what is dropped follows from where the runs stand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from memplan.ordering.arrays import Arrays, Ints
+
+Tables = tuple[NDArray[Any], ...]
+
+
+def tables(arrays: Arrays) -> Tables:
+    """What the loops need of a graph, in the order in which they take it apart."""
+    waited_for = np.zeros(arrays.count, np.bool_)  # by an operator that reads nothing of it
+    for one in range(arrays.count):
+        made = {int(arrays.maker[value]) for value in arrays.reads[one]}
+        for first in arrays.before[one]:
+            if int(first) not in made:
+                waited_for[first] = True
+    return (
+        arrays.reads.start, arrays.reads.items, arrays.makes.start, arrays.makes.items, arrays.maker, arrays.size,
+        arrays.kept, arrays.workspace, arrays.time, arrays.again, waited_for,
+    )  # fmt: skip
+
+
+def needs(graph: Tables, runs: Ints) -> Ints:
+    """The bytes that each step needs."""
+    return needs_of(runs, graph)
+
+
+@njit(cache=True)
+def needs_of(runs: Ints, graph: Tables) -> Ints:
+    """The same for other loops."""
+    read_start, reads, make_start, makes, maker, size, kept, workspace = graph[:8]
+    length, values = len(runs), len(size)
+    needed = np.zeros(length + 1, np.int64)  # differences first
+    last = np.full(values, -1, np.int64)  # looking back from the end: the last step that wants the value
+    for value in range(values):
+        if kept[value]:
+            last[value] = length - 1
+    for step in range(length - 1, -1, -1):
+        one = runs[step]
+        for at in range(make_start[one], make_start[one + 1]):
+            value = makes[at]
+            needed[step] += size[value]
+            needed[max(last[value], step) + 1] -= size[value]
+            last[value] = -1
+        for at in range(read_start[one], read_start[one + 1]):
+            value = reads[at]
+            if last[value] < 0:
+                last[value] = step
+    unread = 0
+    for value in range(values):
+        if maker[value] < 0:
+            if last[value] < 0:
+                unread += size[value]  # what nobody reads stays where it was given
+            elif length:
+                needed[0] += size[value]
+                needed[last[value] + 1] -= size[value]
+    live = unread
+    for step in range(length):
+        live += needed[step]
+        needed[step] = live + workspace[runs[step]]
+    return needed[:length]

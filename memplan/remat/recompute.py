@@ -1,0 +1,212 @@
+"""Recomputation: a sequence of runs within a budget, with as little time more as is found.
+
+A better order may be all that is needed. Otherwise several planners propose: segments of the forward pass, eviction
+under several rules, each from several orders; runs that turn out not to be worth their time are taken out. What is
+cheapest is then improved by random changes, as is the best order itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from memplan.graph import Graph
+from memplan.ordering.anneal import Annealing
+from memplan.ordering.arrays import Arrays, Ints, arrays_of
+from memplan.ordering.greedy import greedy_orders
+from memplan.ordering.runs import Tables, needs, tables
+from memplan.ordering.solve import best_order
+from memplan.problem import InvalidProblem
+from memplan.remat.bounds import least_need
+from memplan.remat.errors import BudgetTooSmall
+from memplan.remat.evict import Rule, evict
+from memplan.remat.prune import prune
+from memplan.remat.replay import replay, uses_in
+from memplan.remat.segments import segment_plans
+
+ORDER_SHARE = 0.2  # of the time, for a better order
+RULES = tuple(
+    Rule(distance=distance, shared=shared, fitting=fitting)
+    for distance in (0.5, 1.0)
+    for shared in (0.0, 0.3, 1.0)
+    for fitting in (False, True)
+)
+PRICES = (1.0, 3.0, 10.0)  # of a run against bytes above the budget
+MOVES_EACH = 300  # random changes per operator and round
+LEAST_MOVES, MOST_MOVES = 60_000, 400_000
+PATIENCE = 12  # rounds without success
+LARGEST_ANNEALED = 20_000  # operators
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """Operators in the order in which they run; one that stands there again is computed again."""
+
+    order: tuple[str, ...]
+    peak: int  # bytes, as memplan.verify.sequence counts them
+    time: float  # nanoseconds
+    extra_time: float  # nanoseconds: of what runs again
+    lower_bound: int  # bytes: no plan of this graph needs less
+    solver: str
+
+    @property
+    def extra_percent(self) -> float:
+        """The extra time, in percent of the time without."""
+        once = self.time - self.extra_time
+        return 100.0 * self.extra_time / once if once else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    runs: Ints
+    time: float
+    solver: str
+
+
+def recompute(graph: Graph, budget: int, *, time_limit: float = 30.0) -> Recomputed:
+    """A plan that needs at most `budget` bytes at every step, workspaces included; inputs and outputs count too.
+
+    Raises BudgetTooSmall where there is no such plan, or where none is found within `time_limit` seconds.
+    """
+    return _Planner(graph).within(budget, time.monotonic() + time_limit)
+
+
+def pareto(graph: Graph, points: int = 8, *, time_limit: float = 60.0) -> tuple[Recomputed, ...]:
+    """Plans from the least peak without recomputation down to the least that is found: peak falls, extra time rises.
+
+    Budgets are `points` steps of equal ratio between that peak and what no plan can do without.
+    """
+    if points < 1:
+        raise InvalidProblem(f"a front of {points} points has no plan.")
+    planner = _Planner(graph)
+    end = time.monotonic() + time_limit
+    top = planner.least_order(time.monotonic() + ORDER_SHARE * time_limit)
+    found = [planner.result(top)]
+    low = max(planner.least, 1)
+    for point in range(1, points):
+        budget = int(found[0].peak * (low / max(found[0].peak, 1)) ** (point / max(points - 1, 1)))
+        now = time.monotonic()
+        try:
+            found.append(planner.within(budget, now + (end - now) / (points - point)))
+        except BudgetTooSmall:
+            break
+    front: list[Recomputed] = []
+    for plan in sorted(found, key=lambda one: (one.peak, one.time)):
+        if not front or plan.time < front[-1].time:
+            front.append(plan)
+    return tuple(reversed(front))
+
+
+class _Planner:
+    def __init__(self, graph: Graph) -> None:
+        self.arrays: Arrays = arrays_of(graph)
+        self.graph: Tables = tables(self.arrays)
+        self.least = least_need(self.arrays)
+        self._once = float(self.arrays.time.sum())
+        self._orders: list[Ints] = []
+        self._lowest: _Plan | None = None
+
+    def within(self, budget: int, deadline: float) -> Recomputed:
+        """The cheapest plan found within a budget."""
+        if budget < self.least:
+            raise BudgetTooSmall(budget, self.least, proved=True)
+        free = self._free(budget, deadline)
+        if free is not None:
+            return self.result(free)
+        best: _Plan | None = None
+        lowest = self._peak(self.least_order(deadline).runs)
+        for plan in self._proposals(budget, deadline):
+            peak = self._peak(plan.runs)
+            lowest = min(lowest, peak)
+            if peak <= budget and (best is None or plan.time < best.time):
+                best = plan
+        best, lowest = self._annealed(best, budget, deadline, lowest)
+        if best is None:
+            raise BudgetTooSmall(budget, lowest, proved=False)
+        return self.result(best)
+
+    def result(self, plan: _Plan) -> Recomputed:
+        """The plan in names."""
+        names = tuple(self.arrays.names[one] for one in plan.runs)
+        return Recomputed(names, self._peak(plan.runs), plan.time, plan.time - self._once, self.least, plan.solver)
+
+    def least_order(self, deadline: float) -> _Plan:
+        """The order of least peak that is known, searched for once."""
+        if self._lowest is None:
+            found = best_order(self.arrays, time_limit=max(0.0, deadline - time.monotonic()))
+            self._lowest = _Plan(found.order, self._once, "order")
+        return self._lowest
+
+    def _free(self, budget: int, deadline: float) -> _Plan | None:
+        """An order that keeps the budget without anything computed twice."""
+        if not self._orders:
+            self._orders = greedy_orders(self.arrays)
+        for order in self._orders:
+            if self._peak(order) <= budget:
+                return _Plan(order, self._once, "order")
+        now = time.monotonic()
+        plan = self.least_order(now + ORDER_SHARE * max(0.0, deadline - now))
+        return plan if self._peak(plan.runs) <= budget else None
+
+    def _peak(self, runs: Ints) -> int:
+        return int(needs(self.graph, runs).max(initial=0 if self.arrays.count else self.arrays.inputs_size()))
+
+    def _proposals(self, budget: int, deadline: float) -> Iterator[_Plan]:
+        lowest = self.least_order(deadline).runs
+        orders = [self._orders[0]] if np.array_equal(lowest, self._orders[0]) else [self._orders[0], lowest]
+        for order in orders:
+            uses = uses_in(self.arrays, order)
+            for dropped in segment_plans(self.arrays, order, needs(self.graph, order)):
+                runs = replay(self.graph, order, uses, dropped)
+                if len(runs) and self._peak(runs) <= budget:
+                    yield from self._pruned(runs, budget, "segments")
+                elif len(runs):
+                    yield self._plan(runs, "segments")
+                if time.monotonic() > deadline:
+                    return
+            weight = np.ones(len(self.arrays.size))
+            for rule in RULES:
+                runs = evict(self.graph, order, uses, weight, budget, rule)
+                if len(runs):
+                    yield from self._pruned(runs, budget, "eviction")
+                if time.monotonic() > deadline:
+                    return
+
+    def _pruned(self, runs: Ints, budget: int, solver: str) -> Iterator[_Plan]:
+        for by in range(3):
+            yield self._plan(prune(self.graph, runs, budget, by=by), solver)
+
+    def _plan(self, runs: Ints, solver: str) -> _Plan:
+        extra = np.bincount(runs, minlength=self.arrays.count) - 1
+        return _Plan(runs, self._once + float((extra * self.arrays.time).sum()), solver)
+
+    def _annealed(self, best: _Plan | None, budget: int, deadline: float, lowest: int) -> tuple[_Plan | None, int]:
+        """Random changes, from the cheapest plan and from the best order by turns."""
+        if self.arrays.count > LARGEST_ANNEALED:
+            return best, lowest
+        moves = min(max(MOVES_EACH * self.arrays.count, LEAST_MOVES), MOST_MOVES)
+        order = self.least_order(deadline).runs
+        searches = [
+            (price, Annealing(self.arrays, self.graph, order, budget, adding=True, seed=int(price))) for price in PRICES
+        ]
+        idle = number = 0
+        while time.monotonic() < deadline and idle < PATIENCE and (best is None or best.time > self._once):
+            if best is not None and number % (len(PRICES) + 1) == len(PRICES):
+                search = Annealing(self.arrays, self.graph, best.runs, budget, adding=True, seed=1000 + number)
+                runs = search.run(moves, 3.0, warm=0.2)
+            else:
+                price, search = searches[number % (len(PRICES) + 1) % len(PRICES)]
+                runs = search.run(moves, price)
+            number += 1
+            idle += 1
+            peak = self._peak(runs)
+            lowest = min(lowest, peak)
+            if peak > budget:
+                continue
+            for plan in self._pruned(runs, budget, "annealing"):
+                if best is None or plan.time < best.time * (1 - 1e-9):
+                    best, idle = plan, 0
+        return best, lowest
