@@ -1,8 +1,9 @@
 """Recomputation: a sequence of runs within a budget, with as little time more as is found.
 
-A better order may be all that is needed. Otherwise several planners propose: segments of the forward pass, eviction
-under several rules, each from several orders; runs that turn out not to be worth their time are taken out. What is
-cheapest is then improved by random changes, as is the best order itself.
+A better order may be all that is needed, and small graphs are solved exactly. Otherwise several planners propose:
+segments of the forward pass, and eviction under several rules, each from the given and from the best order; runs that
+turn out not to be worth their time are taken out. What is cheapest is then improved by random changes, and so is the
+best order itself.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from memplan.problem import InvalidProblem
 from memplan.remat.bounds import least_need
 from memplan.remat.errors import BudgetTooSmall
 from memplan.remat.evict import Rule, evict
+from memplan.remat.exact import least_extra
 from memplan.remat.prune import prune
 from memplan.remat.replay import replay, uses_in
 from memplan.remat.segments import segment_plans
@@ -116,6 +118,9 @@ class _Planner:
         free = self._free(budget, deadline)
         if free is not None:
             return self.result(free)
+        exact = least_extra(self.arrays, budget)
+        if exact is not None:
+            return self.result(self._plan(exact, "exact"))
         best: _Plan | None = None
         lowest = self._peak(self.least_order(deadline).runs)
         for plan in self._proposals(budget, deadline):
@@ -131,7 +136,8 @@ class _Planner:
     def result(self, plan: _Plan) -> Recomputed:
         """The plan in names."""
         names = tuple(self.arrays.names[one] for one in plan.runs)
-        return Recomputed(names, self._peak(plan.runs), plan.time, plan.time - self._once, self.least, plan.solver)
+        extra = self._extra(plan.runs)
+        return Recomputed(names, self._peak(plan.runs), self._once + extra, extra, self.least, plan.solver)
 
     def least_order(self, deadline: float) -> _Plan:
         """The order of least peak that is known, searched for once."""
@@ -180,8 +186,11 @@ class _Planner:
             yield self._plan(prune(self.graph, runs, budget, by=by), solver)
 
     def _plan(self, runs: Ints, solver: str) -> _Plan:
-        extra = np.bincount(runs, minlength=self.arrays.count) - 1
-        return _Plan(runs, self._once + float((extra * self.arrays.time).sum()), solver)
+        return _Plan(runs, self._once + self._extra(runs), solver)
+
+    def _extra(self, runs: Ints) -> float:
+        again = np.bincount(runs, minlength=self.arrays.count) - 1
+        return float((again * self.arrays.time).sum())
 
     def _annealed(self, best: _Plan | None, budget: int, deadline: float, lowest: int) -> tuple[_Plan | None, int]:
         """Random changes, from the cheapest plan and from the best order by turns."""

@@ -1,0 +1,54 @@
+"""`python -m memplan remat`: a sequence of runs within a budget, for a graph in networkx's node-link JSON."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memplan.problem import InvalidProblem
+from memplan.remat.graph_file import read_graph
+from memplan.remat.recompute import recompute
+from memplan.verify.sequence import verify_sequence
+
+
+def command(
+    file: Annotated[Path, typer.Argument(help="Node-link JSON with cost_cpu and cost_ram at each node.")],
+    budget: Annotated[str, typer.Option(help="Bytes, or as a fraction (0.8) of the peak of the given order.")],
+    time_limit: Annotated[float, typer.Option(min=0.0, help="Seconds of searching at most.")] = 60.0,
+) -> None:
+    """A sequence in which nodes may run again, so that no step needs more than the budget, as JSON."""
+    given = read_graph(file)
+    given_peak = verify_sequence(given.graph, given.order)
+    most = parse_budget(budget, given_peak)
+    found = recompute(given.graph, most, time_limit=time_limit)
+    peak = verify_sequence(given.graph, found.order, most)
+    result = {
+        "budget": most,
+        "given_peak": given_peak,
+        "peak": peak,
+        "lower_bound": found.lower_bound,
+        "time": found.time,
+        "extra_time_percent": found.extra_percent,
+        "solver": found.solver,
+        "sequence": [given.ids[name] for name in found.order],
+    }
+    typer.echo(json.dumps(result))
+
+
+def parse_budget(text: str, peak: int) -> int:
+    """Bytes from a whole number, or from a fraction of `peak` bytes (rounded down). Raises InvalidProblem."""
+    try:
+        wanted = Fraction(text)
+    except (ValueError, ZeroDivisionError) as error:
+        raise InvalidProblem(f"'{text}' is no budget: give bytes, or a fraction of the peak such as 0.8.") from error
+    if wanted < 0:
+        raise InvalidProblem(f"a budget of {text} is negative.")
+    if text.strip().lstrip("+").isdigit():
+        return int(wanted)
+    if wanted > 1:
+        raise InvalidProblem(f"'{text}' is no budget: bytes are whole, and a fraction of the peak is at most 1.")
+    return int(wanted * peak)
