@@ -16,9 +16,9 @@ from memplan.packing.solve import solve, warm_up
 def command(
     file: Annotated[Path, typer.Argument(help="CSV: id,lower,upper,size; may have alignment, offset, gaps.")],
     capacity: Annotated[
-        int | None, typer.Option(min=0, help="Bytes of the arena; without it the least arena is looked for.")
+        int | None, typer.Option(help="Bytes of the arena; without it the least arena is looked for.")
     ] = None,
-    time_limit: Annotated[float, typer.Option(min=0.0, help="Seconds of solving at most.")] = 30.0,
+    time_limit: Annotated[float, typer.Option(help="Seconds of solving at most.")] = 30.0,
     output: Annotated[Path | None, typer.Option(help="Write the buffers with their offsets to this CSV file.")] = None,
 ) -> None:
     """Offsets for buffers with known lifetimes, as JSON: one arena within a capacity, or the least one."""

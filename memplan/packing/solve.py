@@ -21,7 +21,7 @@ from memplan.packing.reduced import CannotFit, Reduced, empty_pins, reduce, rows
 from memplan.packing.search import NOISE, NOISY_PREORDERS, PREORDERS, Outcome, Search
 from memplan.packing.sections import Sections, sections
 from memplan.plan import Packing
-from memplan.problem import Buffer, MemoryProblem
+from memplan.problem import Buffer, InvalidProblem, MemoryProblem
 
 MOST_SEARCHED = 3000  # rows: the exact search keeps every pair that clashes, and gets nowhere with more
 SOLVER = "exact search"
@@ -67,6 +67,8 @@ def solve(problem: MemoryProblem, *, time_limit: float = 10.0, start: Packing | 
     worst. Raises CannotFit where the capacity is below the lower bound, where a search shows that nothing fits, and
     where the time was not enough. Numba compiles at the first call of a machine, in up to ten seconds that count.
     """
+    if not time_limit >= 0:
+        raise InvalidProblem(f"a time limit of {time_limit} s is no time limit.")
     deadline = time.monotonic() + time_limit
     reduced = reduce(problem)
     bound = max(reduced.bound * reduced.unit, empty_pins(problem))
@@ -82,7 +84,7 @@ def solve(problem: MemoryProblem, *, time_limit: float = 10.0, start: Packing | 
     orders = greedy(reduced)
     if small:
         _offered(state, orders)
-    if not (reduced.pinned >= 0).any():
+    if not state.done() and not (reduced.pinned >= 0).any():
         outward = Outward(reduced)
         _offered(state, outward.runs(_RUNS // 3))
         _offered(state, islice(orders, _FIRST_ORDERS))

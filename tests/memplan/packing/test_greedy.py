@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.bounds import live_peak
@@ -22,6 +22,7 @@ problems = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(problems)
 def test_every_plan_is_verified(problem: MemoryProblem) -> None:
     plan = pack(problem)

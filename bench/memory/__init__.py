@@ -1,0 +1,1 @@
+"""Measurements of memory plans: packing, order, recomputation, tiers."""
