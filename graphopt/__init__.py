@@ -1,6 +1,6 @@
 """graphopt: a better ONNX model, checked equal to the first."""
 
-from graphopt.api import Census, OptimizeResult, compile, load, optimize, simplify, verify
+from graphopt.api import Census, MemoryReport, OptimizeResult, compile, load, memory, optimize, simplify, verify
 from graphopt.deploy.compiled import Compiled
 from graphopt.errors import BundleError, GraphoptError, ModelError, OptionError, SaveError, VerificationError
 
@@ -11,6 +11,7 @@ __all__ = [
     "Census",
     "Compiled",
     "GraphoptError",
+    "MemoryReport",
     "ModelError",
     "OptimizeResult",
     "OptionError",
@@ -18,6 +19,7 @@ __all__ = [
     "VerificationError",
     "compile",
     "load",
+    "memory",
     "optimize",
     "simplify",
     "verify",

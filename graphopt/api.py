@@ -1,10 +1,11 @@
-"""The Python interface: optimize, compile, verify, load, simplify."""
+"""The Python interface: optimize, compile, memory, verify, load, simplify."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,10 @@ from graphopt.model.tensors import tensors_of
 from graphopt.passes import pipeline
 from graphopt.passes.layout.images import images
 from graphopt.passes.layout.kept import kept_transposes
+from graphopt.planning.budget import Budgeted, keep_budget
 from graphopt.report.inspection import count_flops
+from graphopt.report.memory.assemble import MemoryReport, Order, memory_report
+from graphopt.report.memory.tiers import TierMode
 from graphopt.rewrite import divergence, equivalence
 from graphopt.rewrite.divergence import Divergence
 from graphopt.rewrite.equivalence import Verification
@@ -33,6 +37,8 @@ from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 from graphopt.rewrite.relaid import relaid_fault
 from graphopt.rewrite.runner import CannotRun
 from graphopt.rewrite.samples import freed_fault
+from memplan.errors import MemplanError
+from memplan.tiers.machine import machine
 
 DEFAULT_LEVEL = 2
 DEFAULT_VERIFY_SECONDS = 300.0
@@ -57,6 +63,7 @@ class OptimizeResult:
     kept_transposes: tuple[str, ...]  # with `layout`: the Transposes left in the main graph, each with what keeps it
     source: Path | None
     source_data: frozenset[Path]  # files that the input keeps tensors in
+    budgeted: Budgeted | None = None  # with `memory_budget`: what keeping it took
 
     @cached_property
     def before(self) -> Census:
@@ -93,6 +100,7 @@ def optimize(
     verify: bool = True,
     verify_seconds: float = DEFAULT_VERIFY_SECONDS,
     details: bool = False,
+    memory_budget: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> OptimizeResult:
     """A better model that was checked equal to `source`.
@@ -104,6 +112,8 @@ def optimize(
     model-local functions. `layout` turns images at inputs and outputs, and everything between, to "nhwc" or "nchw";
     with `layout_functions` operators of that layout are model-local functions. `skip` names passes or rules.
     `details` adds what a report shows: sketches of the first rewrites of each rule, and flops.
+    `memory_budget` in bytes: nodes are then ordered, and values computed again, so that temporaries and outputs fit
+    an arena of that size in file order; the outputs are the same bit for bit.
     `stop_after` cuts the run after that many rewrites. A rewrite that the check objects to is rolled back and listed;
     the result is correct all the same.
 
@@ -133,8 +143,15 @@ def optimize(
     )
     total = time.perf_counter() - started
     seconds = sum(record.seconds for record in outcome.passes)
+    budgeted = None
+    if memory_budget is not None:
+        if progress is not None:
+            progress("keeping the memory budget")
+        with _as_ours():
+            budgeted = keep_budget(outcome.model, memory_budget, verify_seconds=verify_seconds if verify else None)
+    model = outcome.model if budgeted is None else budgeted.model
     return OptimizeResult(
-        model=outcome.model,
+        model=model,
         original=original,
         original_bytes=_bytes_read(source, original),
         seconds=seconds,
@@ -142,14 +159,24 @@ def optimize(
         passes=outcome.passes,
         rewrites=outcome.log,
         rolled_back=outcome.rolled_back,
-        flops=(count_flops(original), count_flops(outcome.model)) if details else None,
+        flops=(count_flops(original), count_flops(model)) if details else None,
         verification=outcome.verification,
-        signature=signature_of(outcome.model),
-        signature_changes=(*loaded_signature.differences(signature_of(outcome.model)), *turned),
-        kept_transposes=() if layout is None else kept_transposes(outcome.model),
+        signature=signature_of(model),
+        signature_changes=(*loaded_signature.differences(signature_of(model)), *turned),
+        kept_transposes=() if layout is None else kept_transposes(model),
         source=Path(source) if isinstance(source, (str, os.PathLike)) else None,
         source_data=data_files(original),
+        budgeted=budgeted,
     )
+
+
+@contextlib.contextmanager
+def _as_ours() -> Iterator[None]:
+    """What the planning library refuses, as this package's error: the sentence is made for the user already."""
+    try:
+        yield
+    except MemplanError as error:
+        raise OptionError(str(error)) from error
 
 
 def _relay(model: ir.Model, layout: pipeline.Layout, verify: bool) -> tuple[str, ...]:
@@ -243,12 +270,14 @@ def compile(  # the builtin of this name is not used here
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, DimValue] | None = None,
     exact: bool = False,
+    memory_budget: int | None = None,
 ) -> Compiled:
     """A native program for one size of every dim, compared with ONNX Runtime without optimizations.
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
     and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4".
-    `exact` leaves out kernels that round otherwise than a plain sum does: Winograd's convolutions.
+    `exact` leaves out kernels that round otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in
+    bytes is what the arena of temporaries may take; some kernels then run again.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.
@@ -256,7 +285,46 @@ def compile(  # the builtin of this name is not used here
     Raises ModelError for a model that cannot be worked on, OptionError for a request that does not fit it, NotLowered
     naming the operators when none has a kernel, VerificationError when the program does not give what the model gives.
     """
-    return compile_model(source, target=target, shapes=shapes, dims=dims, exact=exact)
+    return compile_model(source, target=target, shapes=shapes, dims=dims, exact=exact, memory_budget=memory_budget)
+
+
+def memory(
+    source: Source,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    order: Order = "given",
+    budget: int | None = None,
+    tiers: str | os.PathLike[str] | None = None,
+    tier_mode: TierMode = "sync",
+    what_if: Mapping[str, Sequence[int]] | None = None,
+    points: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> MemoryReport:
+    """How much memory a model's tensors need, where they live in one arena, and what would save some.
+
+    `order`: "given" as in the file, or "best". `budget` in bytes: by order, and by recomputing where that is not
+    enough. `tiers`: a machine file or the name of a preset. `what_if`: values of dims to plan besides. `points` plans
+    of memory against time are added to the record. Sizes count temporaries and outputs, not weights and inputs.
+
+    Raises ModelError for a model that cannot be worked on, OptionError for dims without a value, a budget that no plan
+    keeps (saying the least that was found), and tiers that cannot hold the model.
+    """
+    name = Path(source).name if isinstance(source, (str, os.PathLike)) else "model"
+    with _as_ours():
+        return memory_report(
+            load(source),
+            name,
+            shapes=shapes or {},
+            dims=dims or {},
+            order=order,
+            budget=budget,
+            machine=None if tiers is None else machine(os.fspath(tiers)),
+            tier_mode=tier_mode,
+            what_if=what_if,
+            points=points,
+            tell=progress or (lambda text: None),
+        )
 
 
 def simplify(model: Source, **options: object) -> tuple[onnx.ModelProto, bool]:
@@ -279,10 +347,12 @@ def simplify(model: Source, **options: object) -> tuple[onnx.ModelProto, bool]:
 __all__ = [
     "Census",
     "GraphoptError",
+    "MemoryReport",
     "OptimizeResult",
     "VerificationError",
     "census",
     "load",
+    "memory",
     "optimize",
     "simplify",
     "verify",

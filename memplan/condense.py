@@ -4,8 +4,8 @@
 
 A view has no bytes of its own, and between an operator and the only one that uses its result in place nothing can be
 gained by running another; so an order of the small graph is as good as one of the large graph. Results in place with
-further operands are joined only when asked for: an operator then waits for what its result is combined with. That rules
-orders out, but the small graph then knows that the sum of a residual block takes no bytes of its own.
+further operands are joined only when asked for: an operator then waits for what its result is combined with, and that
+rules orders out. Otherwise an operator says how many bytes of its results lie where operands lay that end with it.
 """
 
 from __future__ import annotations
@@ -29,20 +29,28 @@ class Condensed:
         return (*self.first, *(name for group in order for name in self.groups[group]))
 
 
-def condense(graph: Graph, *, sums: bool = False) -> Condensed:
-    """Join views and sole in-place results to what they stand on; with `sums` also those with further operands."""
-    return _Condenser(graph, sums).run()
+def condense(graph: Graph, *, sums: bool = False, rooms: bool = False) -> Condensed:
+    """Join views and sole in-place results to what they stand on; with `sums` also those with further operands.
+
+    With `rooms` the operator that makes the last slice of a concatenation counts the room of the whole as workspace: it
+    writes into it, while the other slices may still lie elsewhere. Without, slices are taken to lie in it from the
+    start and to cost nothing before they are made. What really holds lies between, and depends on the order.
+    """
+    return _Condenser(graph, sums, rooms).run()
 
 
 class _Condenser:
-    def __init__(self, graph: Graph, sums: bool) -> None:
+    def __init__(self, graph: Graph, sums: bool, rooms: bool) -> None:
         self._graph = graph
-        self._sums = sums
+        self._sums, self._rooms = sums, rooms
         self._position: dict[str, int] = {}  # group -> where it stands in the small graph
         self._values = {value.name: value for value in graph.values}
         self._shares: dict[str, list[Share]] = {}
         for share in graph.shares:
             self._shares.setdefault(share.value, []).append(share)
+        self._into: dict[str, list[Share]] = {}
+        for share in graph.shares:
+            self._into.setdefault(share.of, []).append(share)
         self._stands_for: dict[str, str] = {}  # value of the large graph -> value that has its bytes
         self._uses: dict[str, int] = {}  # by value, views followed
         self._made_by: dict[str, str] = {}  # value -> group
@@ -50,6 +58,7 @@ class _Condenser:
         self._merged: dict[str, Operator] = {}
         self._group_of: dict[str, str] = {}
         self._first: list[str] = []
+        self._last_use: dict[str, str] = {}  # value -> the operator that uses it last, in the given order
 
     def run(self) -> Condensed:
         # Views first: only then is it known how many operators really use a value.
@@ -58,6 +67,7 @@ class _Condenser:
             if operator.name not in views:
                 for name in {self._base(name) for name in operator.inputs}:
                     self._uses[name] = self._uses.get(name, 0) + 1
+                    self._last_use[name] = operator.name
         kept: set[str] = {self._base(value.name) for value in self._graph.values if value.kind == "output"}
         for operator in self._graph.operators:
             if operator.name in views:
@@ -120,7 +130,8 @@ class _Condenser:
             self._groups[operator.name] = [operator.name]
             self._position[operator.name] = len(self._position)
             self._group_of[operator.name] = operator.name
-            self._merged[operator.name] = replace(operator, inputs=inputs, after=after)
+            reused = self._reused(operator, inputs, kept)
+            self._merged[operator.name] = replace(operator, inputs=inputs, after=after, reused=reused)
             self._made_by.update((name, operator.name) for name in operator.outputs)
             return
         group = self._made_by.pop(joined)
@@ -137,6 +148,31 @@ class _Condenser:
             workspace=max(before.workspace, operator.workspace),
             recomputable=before.recomputable and operator.recomputable,
         )
+
+    def _reused(self, operator: Operator, inputs: tuple[str, ...], kept: set[str]) -> int:
+        """Bytes of the results that lie where operands lay: one that is overwritten, or slices of a concatenation."""
+        ending = {
+            name
+            for name in inputs
+            if name in self._made_by and name not in kept and self._last_use[name] == operator.name
+        }
+        most = 0
+        for made in operator.outputs:
+            size = self._values[made].size
+            over = [self._base(share.of) for share in self._shares.get(made, ()) if share.overwrites]
+            if any(name in ending and self._values[name].size >= size for name in over):
+                most += size
+                continue
+            slices = ending & {self._base(share.value) for share in self._into.get(made, ())}
+            most += min(size, sum(self._values[name].size for name in slices))
+            if self._rooms and slices:
+                self._make_room(max(slices, key=lambda name: (self._position[self._made_by[name]], name)), size)
+        return most
+
+    def _make_room(self, last: str, size: int) -> None:
+        group = self._made_by[last]
+        room = size - self._values[last].size
+        self._merged[group] = replace(self._merged[group], workspace=max(self._merged[group].workspace, room))
 
     def _in_place_on(self, operator: Operator, inputs: tuple[str, ...], kept: set[str]) -> str | None:
         """The operand that only this operator uses, whose bytes its one result takes, and that may wait for the others.

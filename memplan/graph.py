@@ -48,10 +48,13 @@ class Operator:
     workspace: int = 0  # bytes needed while it runs
     recomputable: bool = True  # False: random numbers, side effects
     after: tuple[str, ...] = ()  # operators that come first although nothing is read from them
+    reused: int = 0  # bytes of its results that take the place of operands, where these end with it
 
     def __post_init__(self) -> None:
         if self.workspace < 0:
             raise InvalidProblem(f"operator '{self.name}' has a workspace of {self.workspace} bytes.")
+        if self.reused < 0:
+            raise InvalidProblem(f"operator '{self.name}' reuses {self.reused} bytes.")
         if not self.time >= 0:
             raise InvalidProblem(f"operator '{self.name}' takes {self.time} ns; a time is not negative.")
 

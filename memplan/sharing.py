@@ -3,8 +3,7 @@
 A view of an operand has its contents: it is always taken. A result in place destroys its operand: it is taken where
 nothing on those bytes is needed after the step that writes them, and where they are the program's own. A slice is an
 operand that is made right where the result (a concatenation) will stand: the result's bytes are then needed from the
-first operand on, which may cost more than it saves; a result's slices are taken together, and only where the live peak
-does not grow.
+first operand on, which may cost more than it saves; so slices are taken only where the live peak does not grow.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from dataclasses import dataclass
 from memplan.graph import Kind, Share
 from memplan.problem import Alias
 
-MOST_TRIALS = 1_000  # concatenations that are tried one by one; beyond, the time is not worth it
+MOST_SITES = 300  # concatenations that are looked at
+ROUNDS = 4  # over all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +69,44 @@ def aliases(
 
 
 def _take_slices(family: _Families, steps: Sequence[Step], into: Mapping[str, Sequence[Share]]) -> None:
-    peak = family.peak()
-    trials = 0
+    """Lay operands into concatenations, where that lowers the peak, or leaves it and lowers bytes times steps.
+
+    Concatenations are tried one after the other, from the first and from the last, until nothing is gained; of one, the
+    operands that are made last are laid into it first, for each earlier one keeps its bytes needed longer.
+    """
+    sites = []
     for step in steps:
         for value, held in step.makes.items():
-            parts = [share for share in into.get(value, ()) if share.value in step.reads]
-            if not parts or held not in family.lives or trials >= MOST_TRIALS:
-                continue
-            trials += 1
-            trial = family.copy()
-            taken = [trial.slide(step.reads[share.value], held, share.at) for share in parts]
-            if any(taken) and (now := trial.peak()) <= peak:
-                peak = now
-                family.adopt(trial)
+            parts = {step.reads[one.value]: one.at for one in into.get(value, ()) if one.value in step.reads}
+            here = [(name, at) for name, at in parts.items() if name in family.lives]
+            if here and held in family.lives:
+                sites.append((held, sorted(here, key=lambda part: (-family.lives[part[0]].begin, part[1]))))
+    sites = sites[:MOST_SITES]
+    found = [_improved(family, order) for order in (sites, sites[::-1])]
+    family.adopt(min(found, key=lambda one: one.cost()))
+
+
+def _improved(family: _Families, sites: Sequence[tuple[str, Sequence[tuple[str, int]]]]) -> _Families:
+    best, cost = family, family.cost()
+    open_sites = list(sites)
+    for _ in range(ROUNDS):
+        left = []
+        for held, parts in open_sites:
+            taken = None
+            for count in range(len(parts), 0, -1):
+                trial = best.copy()
+                slid = [trial.slide(name, held, at) for name, at in parts[:count]]
+                if all(slid) and trial.cost() < cost:
+                    taken = trial
+                    break
+            if taken is None:
+                left.append((held, parts))
+            else:
+                best, cost = taken, taken.cost()
+        if len(left) == len(open_sites):
+            break
+        open_sites = left
+    return best
 
 
 class _Families:
@@ -115,30 +140,38 @@ class _Families:
         return True
 
     def slide(self, held: str, result: str, at: int) -> bool:
-        """Make an operand where its result will stand, with everything that lies in the operand."""
-        life = self.lives.get(held)
-        if life is None or life.kind in ("input", "constant") or self._place[held] != (held, 0):
+        """Make an operand where its result will stand, with everything that shares its bytes."""
+        if held not in self.lives:
             return False
-        if self._place[result][0] == held or at + life.size > self.lives[result].size:
+        root, place = self._place[held]
+        start = at - place
+        if root == self._place[result][0] or start < 0 or start + self.lives[root].size > self.lives[result].size:
             return False
-        if not self._fits(held, result, self._place[result][1] + at):
+        if any(self.lives[one].kind in ("input", "constant") for one in self._members[root]):
             return False
-        self._join(held, result, at, False)
+        if not self._fits(root, result, self._place[result][1] + start):
+            return False
+        self._join(root, result, start, False)
         return True
 
     def _fits(self, held: str, result: str, start: int) -> bool:
         """Whether nothing else is needed on the bytes while `held` or what lies in it is.
 
-        The result itself and what views it have the same contents there; what overwrites it has not.
+        The result itself and what views it have the same contents there; what overwrites it has not, nor does what
+        overwrites the operand once the result is made.
         """
-        own = [self.lives[one] for one in self._members[held]]
-        first, last = min(life.begin for life in own), max(life.end for life in own)
-        for member in self._members[self._place[result][0]]:
-            other, place = self.lives[member], self._place[member][1]
-            apart = other.begin >= last or first >= other.end
-            beside = place >= start + self.lives[held].size or start >= place + other.size
-            if not apart and not beside and not self._views(member, result):
-                return False
+        made = self.lives[result].begin
+        for other_name in self._members[self._place[result][0]]:
+            other, other_place = self.lives[other_name], self._place[other_name][1]
+            alike = self._views(other_name, result)
+            for name in self._members[held]:
+                one, place = self.lives[name], start + self._place[name][1]
+                apart = other.begin >= one.end or one.begin >= other.end
+                beside = place >= other_place + other.size or other_place >= place + one.size
+                alias = self.aliases.get(name)
+                destroys = alias is not None and alias.overwrites and one.begin >= made and other.end > one.begin + 1
+                if not apart and not beside and (not alike or destroys):
+                    return False
         return True
 
     def _views(self, member: str, result: str) -> bool:
@@ -164,17 +197,19 @@ class _Families:
                 return False
         return True
 
-    def peak(self) -> int:
-        """The largest sum of live roots over all steps, in bytes."""
+    def cost(self) -> tuple[int, int]:
+        """The largest sum of live roots over all steps, in bytes; and bytes times steps."""
         changes: dict[int, int] = {}
+        area = 0
         for root, members in self._members.items():
             size = self.lives[root].size
             begin = min(self.lives[one].begin for one in members)
             end = max(self.lives[one].end for one in members)
+            area += size * (end - begin)
             changes[begin] = changes.get(begin, 0) + size
             changes[end] = changes.get(end, 0) - size
         live = peak = 0
         for step in sorted(changes):
             live += changes[step]
             peak = max(peak, live)
-        return peak
+        return peak, area

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from graphopt import api
-from graphopt.cli.options import Json, console, parse_shapes, parse_sizes, print_json, progress
+from graphopt.cli.options import Json, console, parse_budget, parse_shapes, parse_sizes, print_json, progress
 from graphopt.report.compilation import CompileRecord, print_compile
 
 
@@ -25,6 +25,9 @@ def command(
     exact: Annotated[
         bool, typer.Option("--exact", help="Leave out kernels that round otherwise than a plain sum (Winograd).")
     ] = False,
+    memory_budget: Annotated[
+        str | None, typer.Option(metavar="40MiB", help="What the arena may take; some kernels then run again.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compile a model into a shared library with its weights, a C header, an example, and a Python module.
@@ -35,7 +38,8 @@ def command(
     """
     with progress("compiling"):
         shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
-        compiled = api.compile(source, target=target, shapes=shapes, dims=dims, exact=exact)
+        budget = parse_budget(memory_budget, "--memory-budget")
+        compiled = api.compile(source, target=target, shapes=shapes, dims=dims, exact=exact, memory_budget=budget)
         compiled.save(output)
     listing, plan = compiled.linked.listing, compiled.linked.plan
     record = CompileRecord(

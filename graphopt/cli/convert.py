@@ -7,8 +7,11 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from graphopt.api import OptimizeResult
+from graphopt.planning.budget import Budgeted
+from graphopt.planning.measured import KEEPING
 from graphopt.report.meaning import meanings, why
 from graphopt.report.records import (
+    BudgetRecord,
     DivergenceRecord,
     OptimizeFile,
     OptimizeRecord,
@@ -81,7 +84,16 @@ def optimize_record(result: OptimizeResult, source: str, target: str, level: int
         opset_before=_opset(result.original),
         opset_after=_opset(result.model),
         kept_transposes=result.kept_transposes,
+        memory=None if result.budgeted is None else _budget_record(result.budgeted),
     )
+
+
+def _budget_record(done: Budgeted) -> BudgetRecord:
+    before, after = (None, None) if done.measured is None else (one.all_runs for one in done.measured)
+    return BudgetRecord(
+        done.budget, done.arena_given, done.arena_best, done.arena, done.added_nodes, done.extra_time_percent, KEEPING,
+        before, after,
+    )  # fmt: skip
 
 
 def with_rewrites(record: OptimizeRecord, result: OptimizeResult) -> OptimizeFile:

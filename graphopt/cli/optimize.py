@@ -21,6 +21,7 @@ from graphopt.cli.options import (
     Target,
     UsageError,
     console,
+    parse_budget,
     parse_dims,
     parse_shapes,
     parse_skips,
@@ -68,6 +69,10 @@ def command(
     layout_functions: Annotated[
         Switch, typer.Option(help="Whether operators in the wanted layout may be model-local functions.")
     ] = "on",
+    memory_budget: Annotated[
+        str | None,
+        typer.Option(metavar="40MiB", help="Order nodes, and compute values again, so that tensors fit this arena."),
+    ] = None,
     skip: Annotated[
         list[str] | None, typer.Option(metavar="PASS", help="Leave out a pass or rule; repeatable.")
     ] = None,
@@ -103,7 +108,8 @@ def command(
         result = api.optimize(
             source, shapes=shapes, dims=dims, level=level, target=target, opset=opset, inline=inline, layout=layout,
             layout_functions=layout_functions == "on", skip=skips, stop_after=stop_after, verify=verify,
-            verify_seconds=verify_seconds, details=_is_page(report), progress=tell,
+            verify_seconds=verify_seconds, details=_is_page(report),
+            memory_budget=parse_budget(memory_budget, "--memory-budget"), progress=tell,
         )  # fmt: skip
         if verify and not result.verification.passed:
             raise VerificationError(

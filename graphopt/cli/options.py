@@ -15,6 +15,7 @@ from rich.console import Console
 
 from graphopt.passes import pipeline
 from graphopt.report.json_report import encode
+from memplan.tiers.machine import InvalidMachine, parse_bytes
 
 Progress = Callable[[str], None]
 NEAREST = 5  # names offered for one that does not exist
@@ -90,6 +91,16 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
             raise UsageError("--dim", f"'{name}={value}' gives no size; sizes start at 1.")
         found[name] = value
     return found
+
+
+def parse_budget(text: str | None, option: str) -> int | None:
+    """Bytes from a text such as 40MiB; None for None."""
+    if text is None:
+        return None
+    try:
+        return parse_bytes(text)
+    except InvalidMachine as error:
+        raise UsageError(option, str(error)) from error
 
 
 def parse_skips(names: Sequence[str]) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.load import Source, load
 from graphopt.passes import pipeline
 from graphopt.planning.link import Linked, link
+from graphopt.planning.regions import in_best_order, within_budget
 from graphopt.rewrite.equivalence import feed_inputs
 from graphopt.rewrite.feeds import make_feed
 from graphopt.rewrite.optimizer import optimize_verified
@@ -114,9 +115,12 @@ def compile_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, DimValue] | None = None,
     exact: bool = False,
+    memory_budget: int | None = None,
     name: str = "model",
 ) -> Compiled:
     """A program for one size of every dim; `exact` leaves out kernels that round otherwise than a sum (Winograd).
+
+    Its regions run in the order of the least arena; with `memory_budget` (bytes of the arena) some run again.
 
     Operators without a kernel run in ONNX Runtime and are listed in `fallback`.
 
@@ -128,17 +132,20 @@ def compile_model(
     original = load(source)
     if shapes or dims:
         change_dims(original, shapes or {}, dims or {})
-    made = _made(_optimized(original), machine, name, exact)
+    made = _made(_optimized(original), machine, name, exact, memory_budget)
     seconds = time.perf_counter() - started
     max_abs, max_rel = _compare(original, _runner(made))
     return Compiled(made, machine, seconds, max_abs, max_rel)
 
 
-def _made(model: ir.Model, target: Target, name: str, exact: bool) -> Whole | Hybrid:
+def _made(model: ir.Model, target: Target, name: str, exact: bool, memory_budget: int | None) -> Whole | Hybrid:
     try:
         lowered = lower(model, target, exact=exact)
-    except NotLowered:
+    except NotLowered as error:
+        if memory_budget is not None:
+            raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
         return make_hybrid(model, target, name, exact=exact)
+    lowered = in_best_order(lowered) if memory_budget is None else within_budget(lowered, memory_budget)
     linked = link(lowered, name)
     return Whole(Program(linked.listing, linked.weights, target), lowered, linked)
 

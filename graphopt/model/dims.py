@@ -94,7 +94,9 @@ def quotient(dividend: Dim, divisor: Dim) -> Dim | None:
 
 
 def broadcast(*shapes: Dims | None) -> Dims | None:
-    """NumPy broadcasting; None when a shape is unknown or two symbols could be 1 and not 1 in either order."""
+    """NumPy broadcasting; None when a shape is unknown, two numbers do not fit, or two symbols could be 1 and not 1 in
+    either order.
+    """
     if any(shape is None for shape in shapes):
         return None
     known: Sequence[Dims] = [shape for shape in shapes if shape is not None]
@@ -110,6 +112,8 @@ def broadcast(*shapes: Dims | None) -> Dims | None:
             result.append(next(iter(others)))
         elif len(numbers) == 1:  # a symbol beside a number above 1 must be that number or 1
             result.append(numbers[0])
+        elif numbers:  # two different ones, neither of them 1: no run comes this far
+            return None
         else:
             whole = _multiple(list(others))
             if whole is None:

@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from graphopt.lowering.region import Lowered
 from kernels.listing import ALIGNMENT, Listing, Place, Run
-from memplan.packing.greedy import pack
+from memplan.packing.solve import solve
 from memplan.plan import Packing
 from memplan.problem import Buffer, MemoryProblem
 from memplan.verify.packing import verify
+
+PACK_SECONDS = 5.0  # for a search where greedy packing leaves holes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Linked:
 def link(lowered: Lowered, name: str) -> Linked:
     """The listing of regions in their order. The memory plan is checked by memplan's own verifier."""
     problem = memory_problem(lowered)
-    plan = pack(problem)
+    plan = solve(problem, time_limit=PACK_SECONDS)
     verify(problem, plan)
     weights, offsets = _weights(lowered)
     inputs = {f"input:{one.name}": number for number, one in enumerate(lowered.inputs)}

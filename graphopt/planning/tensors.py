@@ -125,7 +125,7 @@ class _Reader:
         dtype = self._facts.dtype(value)
         seen = self._observed.get(value.name or "")
         return Tensor(
-            seen[0] if seen is not None else "" if dtype is None else dtype.name.lower(),
+            seen[0] if seen is not None else "" if dtype is None else str(dtype.numpy()),
             seen[1] if seen is not None else self._sizes.shape(value) or (),
             "" if producer is None else f"{names_of_node(producer)} ({producer.op_type})",
             users,

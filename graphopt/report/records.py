@@ -61,6 +61,20 @@ class RollbackLine(msgspec.Struct, frozen=True):
     reason: str
 
 
+class BudgetRecord(msgspec.Struct, frozen=True):
+    """What `--memory-budget` took; sizes in bytes, of an arena for temporaries and outputs in file order."""
+
+    budget: int
+    arena_given: int  # in the order that the passes left
+    arena_best: int  # in the best order that computes nothing again
+    arena: int
+    added_nodes: int
+    extra_time_percent: float  # estimated
+    keeping: str  # ONNX Runtime's options under which the plan survives
+    measured_before: int | None  # growth of ONNX Runtime's process in several runs with them
+    measured_after: int | None
+
+
 class OptimizeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What `graphopt optimize` did."""
 
@@ -86,6 +100,7 @@ class OptimizeRecord(msgspec.Struct, frozen=True, kw_only=True):
     opset_before: int
     opset_after: int  # another one only where the caller asked for it
     kept_transposes: tuple[str, ...]  # with --layout: those left in the main graph, each with what keeps it
+    memory: BudgetRecord | None  # with --memory-budget
 
 
 class OptimizeFile(OptimizeRecord, frozen=True, kw_only=True):

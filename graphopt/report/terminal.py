@@ -7,7 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from graphopt.report.records import OptimizeRecord, VerificationRecord, VerifyRecord
+from graphopt.report.memory.wording import binary_size
+from graphopt.report.records import BudgetRecord, OptimizeRecord, VerificationRecord, VerifyRecord
 from graphopt.report.wording import change, quantity, remarks, size, verdict
 
 SHOWN_TYPES = 24  # operators that changed and are listed one by one
@@ -67,8 +68,30 @@ def print_optimize(console: Console, record: OptimizeRecord) -> None:
     hidden = len(record.kept_transposes) - SHOWN_TRANSPOSES
     if hidden > 0:
         line(console, f"transpose     and {hidden:,} more")
+    if record.memory is not None:
+        _print_budget(console, record.memory)
     for rollback in record.rolled_back:
         line(console, f"rolled back   {rollback.rule} at '{rollback.site}': {rollback.reason}", "yellow")
+
+
+def _print_budget(console: Console, memory: BudgetRecord) -> None:
+    line(
+        console,
+        f"memory        {binary_size(memory.arena)} of a budget of {binary_size(memory.budget)}: "
+        f"{binary_size(memory.arena_given)} before, {binary_size(memory.arena_best)} by order alone; "
+        f"{memory.added_nodes} nodes added, {memory.extra_time_percent:.1f}% more time (estimated)",
+    )
+    if memory.measured_before is not None and memory.measured_after is not None:
+        line(
+            console,
+            f"measured      ONNX Runtime grew by {binary_size(memory.measured_after)} in its runs, before by "
+            f"{binary_size(memory.measured_before)}",
+        )
+    dim_line(
+        console,
+        "the budget holds in bundles and in runtimes that keep the order of the file and merge no nodes; ONNX Runtime "
+        f"does with {memory.keeping}",
+    )
 
 
 def _type_rows(table: Table, record: OptimizeRecord) -> None:

@@ -87,7 +87,7 @@ def arrays_of(graph: Graph) -> Arrays:
         Rows.of([sorted(one) for one in before]), Rows.of([sorted(one) for one in behind]), maker,
         np.array([value.size for value in values], np.int64),
         np.array([value.kind == "output" for value in values], np.bool_),
-        np.array([one.workspace for one in graph.operators], np.int64),
+        np.array([one.workspace - one.reused for one in graph.operators], np.int64),
         np.array([one.time for one in graph.operators], np.float64),
         np.array([one.recomputable for one in graph.operators], np.bool_),
     )  # fmt: skip

@@ -80,9 +80,7 @@ def _compare(one: _Placed, other: _Placed, by_name: dict[str, Buffer]) -> None:
                 f"{second.layout!r}) share bytes, which only one place of one layout may."
             )
     clash = _clash(one.buffer, other.buffer)
-    if clash is None:
-        return
-    if one.root == other.root and _same_contents(one.buffer, other.buffer, by_name):
+    if clash is None or (one.root == other.root and _may_share(one.buffer, other.buffer, by_name)):
         return
     raise WrongPlan(f"buffers '{one.buffer.name}' and '{other.buffer.name}' share bytes at step {clash}.")
 
@@ -95,29 +93,30 @@ def _clash(one: Buffer, other: Buffer) -> int | None:
     return None
 
 
-def _same_contents(one: Buffer, other: Buffer, by_name: dict[str, Buffer]) -> bool:
-    """Whether the bytes mean the same to both for as long as both are needed.
+def _may_share(one: Buffer, other: Buffer, by_name: dict[str, Buffer]) -> bool:
+    """Whether what is written later leaves the other what it needs. Both are of one family and needed at one step.
 
-    From each, what it lies in is followed upwards. Views have their base's contents, and a slice that is made before
-    its concatenation becomes a part of it; two slices on the same bytes destroy each other. What overwrites its base
-    may meet it only in the step that does it.
+    A view writes nothing. A result in place destroys what stood there: right where that ends with the step. Anything
+    else writes all its bytes, except where what was made before lies in it as a slice.
     """
-    both_until = min(one.end, other.end)
-    first, second = _chain(one, both_until, by_name), _chain(other, both_until, by_name)
-    for name, by_slice in first.items():
-        if name in second:
-            return not (by_slice and second[name])
+    pairs = [(one, other)] if one.begin < other.begin else [(other, one)]
+    if one.begin == other.begin:
+        pairs.append((one, other))
+    return any(_leaves(early, late, by_name) for early, late in pairs)
+
+
+def _leaves(early: Buffer, late: Buffer, by_name: dict[str, Buffer]) -> bool:
+    if late.alias is not None:
+        if late.alias.overwrites:
+            return early.end <= late.begin + 1
+        if by_name[late.alias.of].begin <= late.begin:
+            return True
+    walked = early
+    while walked.alias is not None:
+        walked = by_name[walked.alias.of]
+        if walked is late:
+            return True
     return False
-
-
-def _chain(buffer: Buffer, both_until: int, by_name: dict[str, Buffer]) -> dict[str, bool]:
-    """What the buffer lies in, outwards, itself first; and whether the last step to it was from a slice."""
-    found = {buffer.name: False}
-    while buffer.alias is not None and not (buffer.alias.overwrites and both_until > buffer.begin + 1):
-        base = by_name[buffer.alias.of]
-        found[base.name] = base.begin > buffer.begin
-        buffer = base
-    return found
 
 
 def _needed(problem: MemoryProblem) -> int:

@@ -43,7 +43,8 @@ def verify_sequence(graph: Graph, order: Sequence[str], budget: int | None = Non
             if made not in there:
                 there.add(made)
                 live += size.get(made, 0)
-        needed_now = live + operator.workspace
+        ending = sum(size.get(read, 0) for read in set(operator.inputs) & set(drops[step]))
+        needed_now = live + operator.workspace - min(operator.reused, ending)
         peak = max(peak, needed_now)
         if budget is not None and needed_now > budget:
             raise WrongPlan(f"step {step} ('{name}') needs {needed_now} bytes, {needed_now - budget} above the budget.")

@@ -27,7 +27,7 @@ KEYS = {
     "types_after": dict, "seconds": float, "verify_seconds": float, "passes": list, "rolled_back": list,
     "verification": dict, "signature_unchanged": bool, "signature_changes": list,
     "opset_before": int, "opset_after": int,
-    "kept_transposes": list,
+    "kept_transposes": list, "memory": type(None),
 }  # fmt: skip
 
 

@@ -1,0 +1,70 @@
+"""A model that keeps a memory budget: nodes in another order, some computed again, outputs the same bit for bit.
+
+The budget is that of the arena for temporaries and outputs in file order. It holds in our bundles and in runtimes that
+keep the order of the file and do not merge equal nodes. ONNX Runtime merges them at ORT_ENABLE_BASIC and above, and its
+arena packs worse than the plan; so what it really takes is measured too, with the options that keep the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from graphopt.errors import OptionError, VerificationError
+from graphopt.planning.measured import Growth, growth_in_onnxruntime
+from graphopt.planning.memory import best, given, within
+from graphopt.planning.sequence import write_order
+from graphopt.planning.tensors import model_memory
+from graphopt.rewrite.equivalence import Reference, Verification
+from graphopt.rewrite.runner import Workplace
+
+
+@dataclass(frozen=True, slots=True)
+class Budgeted:
+    """The model, and what its budget cost. Sizes in bytes."""
+
+    model: ir.Model
+    budget: int
+    arena_given: int  # of the order of the file
+    arena_best: int  # of the best order without computing anything again
+    arena: int
+    added_nodes: int  # that compute a value again
+    extra_time_percent: float  # estimated from flops and bytes
+    measured: tuple[Growth, Growth] | None  # ONNX Runtime with the options that keep the plan: before and after
+
+
+def keep_budget(model: ir.Model, budget: int, *, verify_seconds: float | None, measure: bool = True) -> Budgeted:
+    """A copy of `model` whose plan fits `budget`; with `verify_seconds`, run beside the model and compared bit for bit.
+
+    Raises OptionError for a budget that no plan keeps and for dims without a value, VerificationError where a bit
+    differs.
+    """
+    if model.functions:
+        raise OptionError("a memory budget counts the tensors inside model-local functions too: pass --inline with it.")
+    work = model.clone()
+    memory = model_memory(work)
+    start = given(memory)
+    ordered = best(memory)
+    planned = ordered if ordered.packing.arena_size <= budget else within(memory, budget, start=ordered)
+    added = write_order(work, planned.order, memory.nodes)
+    if verify_seconds is not None:
+        _compare(model, work, verify_seconds)
+    measured = None
+    if measure:
+        growths = [growth_in_onnxruntime(one, keeping=True) for one in (model, work)]
+        if growths[0] is not None and growths[1] is not None:
+            measured = (growths[0], growths[1])
+    extra = 100 * (planned.time - start.time) / start.time if start.time else 0.0
+    sizes = (start.packing.arena_size, ordered.packing.arena_size, planned.packing.arena_size)
+    return Budgeted(work, budget, *sizes, added, extra, measured)
+
+
+def _compare(model: ir.Model, changed: ir.Model, seconds: float) -> Verification:
+    """Raises VerificationError unless every output is the same, bit for bit."""
+    with Workplace() as workplace:
+        found = Reference(workplace, model, seconds).check(changed)
+    if found.status == "different" or found.max_abs:
+        reason = found.reason or f"an output differs by {found.max_abs:.1e}"
+        raise VerificationError(f"the model in its new order does not give the same bits: {reason}.")
+    return found

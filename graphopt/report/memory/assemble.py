@@ -1,0 +1,229 @@
+"""A memory report from a model: the plan that is asked for, what each lever would save, other dims, tiers."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from graphopt.errors import OptionError
+from graphopt.model.dimensions import change_dims
+from graphopt.model.save import save
+from graphopt.planning import memory as planning
+from graphopt.planning.formula import peak_formula
+from graphopt.planning.memory import Planned
+from graphopt.planning.sequence import write_order
+from graphopt.planning.tensors import PEAK_FLOPS, ModelMemory, model_memory
+from graphopt.report.inspection import name_dims
+from graphopt.report.memory.build import extra_percent, memory_record
+from graphopt.report.memory.records import CurvePoint, LeverLine, MemoryRecord, TierReport, WhatIfLine
+from graphopt.report.memory.tiers import TierMode, tier_report, tiers_of
+from graphopt.report.memory.wording import binary_size, steps
+from memplan.bounds import live_peak
+from memplan.tiers.machine import Machine
+
+Order = Literal["given", "best"]
+LEVER_SECONDS = 4.0  # for what is not asked for, only told
+MOST_WHAT_IFS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """The record, and what else a caller may do with the plan."""
+
+    record: MemoryRecord
+    model: ir.Model  # with the dims that the plan is for, functions inlined
+    memory: ModelMemory
+    planned: Planned
+
+    def annotate(self, path: str | os.PathLike[str]) -> None:
+        """Write the model in the plan's order, each node saying where its results lie, for viewers such as Netron.
+
+        Metadata of a node: `memory.RESULT` = "offset 802816, 401408 bytes, steps 3 to 7, tier dram".
+        """
+        model = self.model.clone()
+        memory = model_memory(model)
+        write_order(model, self.planned.order, memory.nodes)
+        lines = {line.name: line for line in self.record.buffers}
+        for node in model.graph:
+            for output in node.outputs:
+                line = lines.get(output.name or "")
+                if line is not None:
+                    tier = "" if line.tier is None else f", tier {line.tier}"
+                    inside = "" if line.inside is None else f", in {line.inside}"
+                    node.metadata_props[f"memory.{output.name}"] = (
+                        f"offset {line.offset}, {line.bytes} bytes, steps {steps(line.begin, line.end)}{inside}{tier}"
+                    )
+        save(model, path)
+
+
+def memory_report(
+    model: ir.Model,
+    name: str,
+    *,
+    shapes: Mapping[str, Sequence[int]],
+    dims: Mapping[str, int],
+    order: Order = "given",
+    budget: int | None = None,
+    machine: Machine | None = None,
+    tier_mode: TierMode = "sync",
+    what_if: Mapping[str, Sequence[int]] | None = None,
+    levers: bool = True,
+    points: int = 0,
+    tell: Callable[[str], None] = lambda text: None,
+) -> MemoryReport:
+    """The plan of `model` (which is left as it is) and all that is said of it.
+
+    `budget` in bytes asks for recomputation where an order alone does not keep it. `points` plans of the curve of
+    memory against time are made besides. Raises OptionError for dims that are missing or that the model does not have,
+    and for a budget that cannot be kept.
+    """
+    for changed in what_if or {}:
+        if changed in dims:
+            raise OptionError(f"the dim '{changed}' has one value already; leave out one of the two.")
+    first = {changed: sizes[0] for changed, sizes in (what_if or {}).items()}
+    symbolic = _prepared(model, shapes)
+    work = _with_dims(symbolic, {**first, **dims})
+    tell("reading sizes")
+    memory = model_memory(work)
+    given = planning.given(memory)
+    tell("ordering")
+    best = planning.best(memory, seconds=planning.ORDER_SECONDS if order == "best" else LEVER_SECONDS)
+    planned, said = given, "given"
+    if budget is not None:
+        tell("looking for what to compute again")
+        planned = planning.within(memory, budget)
+        said = "recomputing" if planned.recomputations else "best"
+    elif order == "best":
+        planned, said = best, "best"
+    tiers, places = (None, {}) if machine is None else _tiers(work, planned, machine, tier_mode, tell)
+    curve = _curve(memory, best, given, points, tell) if points else ()
+    record = memory_record(
+        memory,
+        planned,
+        model=name,
+        dims={**first, **dims},
+        order=said,
+        given_time=given.time,
+        levers=_levers(memory, planned, given, best, tell) if levers else (),
+        curve=curve,
+        tiers=tiers,
+        places=places,
+        what_if=_what_if(symbolic, dims, what_if or {}, order, tell),
+        formula=_formula(symbolic, planned, memory, {**first, **dims}),
+        budget=budget,
+    )
+    return MemoryReport(record, work, memory, planned)
+
+
+def _prepared(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> ir.Model:
+    work = model.clone()
+    name_dims(work)
+    if work.functions:
+        work = InlinePass()(work).model
+    if shapes:
+        change_dims(work, shapes, {})
+    return work
+
+
+def _with_dims(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
+    """A copy with these dims fixed; `batch` of a model whose first dims are fixed is set anew."""
+    work = model.clone()
+    if not sizes:
+        return work
+    known = {dim.value for value in work.graph.inputs for dim in value.shape or () if isinstance(dim, ir.SymbolicDim)}
+    if "batch" in sizes and "batch" not in known:
+        change_dims(work, {}, {"batch": "batch"})
+    change_dims(work, {}, dict(sizes))
+    return work
+
+
+def _levers(
+    memory: ModelMemory, planned: Planned, given: Planned, best: Planned, tell: Callable[[str], None]
+) -> tuple[LeverLine, ...]:
+    """What each way of saving gives, beside the plan that is shown."""
+    arena = planned.packing.arena_size
+    found = []
+    if planned.order == given.order:
+        found.append(LeverLine("order", best.packing.arena_size, arena - best.packing.arena_size, 0.0, "--order best"))
+    else:
+        saved = given.packing.arena_size - arena
+        found.append(LeverLine("order", arena, saved, 0.0, f"taken: {binary_size(arena + saved)} in the file's order"))
+    apart = live_peak(planning.problem_of(memory.graph, planned.order, sharing=False))
+    found.append(
+        LeverLine("results in place, slices", arena, apart - arena, 0.0, f"taken: {binary_size(apart)} without")
+    )
+    if not planned.recomputations:
+        for share in (0.75, 0.5):
+            tell(f"recomputing at {share:.0%}")
+            try:
+                less = planning.within(memory, int(best.packing.arena_size * share), seconds=LEVER_SECONDS)
+            except OptionError:
+                break
+            size = less.packing.arena_size
+            extra = extra_percent(less.time, given.time)
+            found.append(
+                LeverLine(
+                    f"recomputation at {share:.0%}", size, arena - size, extra, f"{less.recomputations} run again"
+                )
+            )
+    return tuple(found)
+
+
+def _curve(
+    memory: ModelMemory, best: Planned, given: Planned, points: int, tell: Callable[[str], None]
+) -> tuple[CurvePoint, ...]:
+    plans = planning.curve(memory, best, points=points, tell=tell)
+    return tuple(
+        CurvePoint(one.packing.arena_size, extra_percent(one.time, given.time), one.recomputations) for one in plans
+    )
+
+
+def _formula(symbolic: ir.Model, planned: Planned, memory: ModelMemory, sizes: Mapping[str, int]) -> str | None:
+    if not sizes or memory.notes:  # what a run has shown for one size says nothing of others
+        return None
+
+    def sizes_at(others: Mapping[str, int]) -> dict[str, int] | None:
+        try:
+            found = model_memory(_with_dims(symbolic, others))
+        except OptionError:
+            return None
+        return {value.name: value.size for value in found.graph.values if value.kind != "constant"}
+
+    return peak_formula(planned, sizes, sizes_at)
+
+
+def _what_if(
+    symbolic: ir.Model,
+    dims: Mapping[str, int],
+    changed: Mapping[str, Sequence[int]],
+    order: Order,
+    tell: Callable[[str], None],
+) -> tuple[WhatIfLine, ...]:
+    combinations = list(itertools.product(*changed.values())) if changed else []
+    if len(combinations) > MOST_WHAT_IFS:
+        raise OptionError(
+            f"{len(combinations)} combinations of dims are too many; at most {MOST_WHAT_IFS} are planned."
+        )
+    found = []
+    for sizes in combinations:
+        chosen = dict(zip(changed, sizes, strict=True))
+        tell(", ".join(f"{name}={size}" for name, size in chosen.items()))
+        memory = model_memory(_with_dims(symbolic, {**dims, **chosen}))
+        plan = planning.given(memory) if order == "given" else planning.best(memory, seconds=LEVER_SECONDS)
+        found.append(WhatIfLine(chosen, plan.peak, plan.packing.arena_size))
+    return tuple(found)
+
+
+def _tiers(
+    model: ir.Model, planned: Planned, machine: Machine, mode: TierMode, tell: Callable[[str], None]
+) -> tuple[TierReport, dict[str, str]]:
+    tell(f"placing on {machine.name}")
+    memory = model_memory(model, peak_flops=machine.peak_flops or PEAK_FLOPS, bandwidth=None)
+    report, plan = tier_report(memory, planned.order, machine, mode)
+    return report, tiers_of(plan)

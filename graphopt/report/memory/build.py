@@ -1,0 +1,119 @@
+"""From a plan to the record that is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from graphopt.planning.memory import Planned
+from graphopt.planning.tensors import ModelMemory
+from graphopt.report.memory.families import families
+from graphopt.report.memory.records import (
+    BufferLine,
+    CurvePoint,
+    LeverLine,
+    MemoryRecord,
+    StepLine,
+    TierReport,
+    WhatIfLine,
+)
+from memplan.bounds import live_bytes
+from memplan.problem import Buffer
+
+
+def memory_record(
+    memory: ModelMemory,
+    planned: Planned,
+    *,
+    model: str,
+    dims: Mapping[str, int],
+    order: str,
+    given_time: float,
+    levers: Sequence[LeverLine] = (),
+    curve: Sequence[CurvePoint] = (),
+    tiers: TierReport | None = None,
+    places: Mapping[str, str] | None = None,
+    what_if: Sequence[WhatIfLine] = (),
+    formula: str | None = None,
+    budget: int | None = None,
+    notes: Sequence[str] = (),
+) -> MemoryRecord:
+    """Everything that the terminal, the page and the JSON say."""
+    buffers = tuple(
+        _line(memory, planned, buffer, (places or {}).get(buffer.name)) for buffer in planned.problem.buffers
+    )
+    live = _live_by_step(planned)
+    peak_step = max(range(len(live)), key=lambda step: (live[step], -step), default=0)
+    operators = {operator.name: operator for operator in memory.graph.operators}
+    seen: set[str] = set()
+    steps = []
+    for step, name in enumerate(planned.order):
+        kind = memory.nodes[name].op_type
+        steps.append(StepLine(name, kind, live[step], operators[name].time, name in seen))
+        seen.add(name)
+    at_peak = [
+        msgspec.structs.replace(one.root, begin=one.begin, end=one.end)
+        for one in families(buffers)
+        if one.begin <= peak_step < one.end
+    ]
+    return MemoryRecord(
+        model=model,
+        dims=dict(dims),
+        order=order,
+        peak=planned.peak,
+        lower_bound=planned.packing.lower_bound,
+        arena=planned.packing.arena_size,
+        fragmentation=planned.packing.fragmentation,
+        proved_optimal=planned.packing.proved_optimal,
+        solver=planned.packing.solver,
+        weights=memory.weights_bytes,
+        inputs=memory.input_bytes,
+        peak_step=peak_step,
+        peak_operator=f"{steps[peak_step].operator} ({steps[peak_step].type})" if steps else "",
+        at_peak=tuple(sorted(at_peak, key=lambda line: (-line.bytes, line.name))),
+        levers=tuple(levers),
+        buffers=buffers,
+        steps=tuple(steps),
+        curve=tuple(curve),
+        tiers=tiers,
+        what_if=tuple(what_if),
+        formula=formula,
+        budget=budget,
+        extra_time_percent=extra_percent(planned.time, given_time),
+        notes=(*memory.notes, *notes),
+    )
+
+
+def extra_percent(time: float, given: float) -> float:
+    """How much longer, in percent."""
+    return 100 * (time - given) / given if given else 0.0
+
+
+def _line(memory: ModelMemory, planned: Planned, buffer: Buffer, tier: str | None) -> BufferLine:
+    value = buffer.name.partition("#")[0] if buffer.name not in memory.tensors else buffer.name
+    tensor = memory.tensors.get(value)
+    return BufferLine(
+        name=buffer.name,
+        bytes=buffer.size,
+        offset=planned.packing.offsets[buffer.name],
+        begin=buffer.begin,
+        end=buffer.end,
+        dtype="" if tensor is None else tensor.dtype,
+        shape=() if tensor is None else tensor.shape,
+        producer="workspace" if tensor is None else tensor.producer,
+        users=() if tensor is None else tensor.users,
+        inside=None if buffer.alias is None else buffer.alias.of,
+        tier=tier,
+    )
+
+
+def _live_by_step(planned: Planned) -> list[int]:
+    changes = live_bytes(planned.problem)
+    live, position, now = [], 0, 0
+    for step in range(len(planned.order)):
+        while position < len(changes) and changes[position][0] <= step:
+            now = changes[position][1]
+            position += 1
+        live.append(now)
+    return live

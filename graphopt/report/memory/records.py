@@ -1,0 +1,121 @@
+"""What a memory report says, as `--json` prints it. Sizes are bytes, times nanoseconds, ranges of steps half open."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class BufferLine(msgspec.Struct, frozen=True):
+    """One value's storage in the arena."""
+
+    name: str
+    bytes: int
+    offset: int
+    begin: int
+    end: int
+    dtype: str
+    shape: tuple[int, ...]
+    producer: str
+    users: tuple[str, ...]
+    inside: str | None  # the buffer whose bytes it shares: a view, a result in place, a slice
+    tier: str | None
+
+
+class StepLine(msgspec.Struct, frozen=True):
+    """One operator in the plan's order."""
+
+    operator: str
+    type: str
+    live: int  # bytes
+    time: float
+    again: bool  # computed before, and now again
+
+
+class LeverLine(msgspec.Struct, frozen=True):
+    """What one way of saving memory gives: the arena with it, how much less that is, and whether it is taken."""
+
+    name: str
+    arena: int
+    saved: int
+    extra_time_percent: float
+    note: str
+
+
+class CurvePoint(msgspec.Struct, frozen=True):
+    """One plan between memory and time."""
+
+    arena: int
+    extra_time_percent: float
+    recomputed: int  # operators that run again
+
+
+class TierLine(msgspec.Struct, frozen=True):
+    """What lies in one tier."""
+
+    name: str
+    capacity: int
+    arena: int
+    peak: int
+    occupancy: tuple[int, ...]  # bytes by step
+
+
+class MoveLine(msgspec.Struct, frozen=True):
+    """One copy between tiers."""
+
+    value: str
+    bytes: int
+    source: str
+    target: str
+    step: int
+    overlapped: bool
+
+
+class TierReport(msgspec.Struct, frozen=True):
+    """A placement over tiers; times are simulated with the machine's file."""
+
+    machine: str
+    mode: str
+    time: float
+    fast_time: float  # were everything in the fastest tier
+    bound: float
+    tiers: tuple[TierLine, ...]
+    moves: tuple[MoveLine, ...]
+    solver: str
+
+
+class WhatIfLine(msgspec.Struct, frozen=True):
+    """The plan's figures for other dims."""
+
+    dims: dict[str, int]
+    peak: int
+    arena: int
+
+
+class MemoryRecord(msgspec.Struct, frozen=True):
+    """A memory plan of one model and what can be said of it."""
+
+    model: str
+    dims: dict[str, int]
+    order: str  # "given", "best", or "recomputing"
+    peak: int
+    lower_bound: int  # of the arena for this order
+    arena: int
+    fragmentation: int
+    proved_optimal: bool
+    solver: str
+    weights: int
+    inputs: int
+    peak_step: int
+    peak_operator: str
+    at_peak: tuple[BufferLine, ...]  # live at the peak, largest first; steps are those of all that lies in it
+    levers: tuple[LeverLine, ...]
+    buffers: tuple[BufferLine, ...]
+    steps: tuple[StepLine, ...]
+    curve: tuple[CurvePoint, ...]
+    tiers: TierReport | None
+    what_if: tuple[WhatIfLine, ...]
+    formula: str | None  # of the peak in the model's dims
+    budget: int | None
+    extra_time_percent: float  # against the order of the file
+    notes: tuple[str, ...]
+    schema: str = "graphopt.memory/1"
