@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from memplan.packing.compiling import inner
 from memplan.packing.reduced import Ints, Reduced
 
 
@@ -20,10 +21,11 @@ def place(reduced: Reduced, order: Ints, *, best_fit: bool) -> Ints:
     return _place(
         np.concatenate([pinned, free]).astype(np.int64), best_fit, reduced.size, reduced.alignment, reduced.pinned,
         reduced.range_at, reduced.range_begin, reduced.range_end, reduced.sections,
+        int(reduced.size.min(initial=1 << 60)),
     )  # fmt: skip
 
 
-@njit(cache=True)
+@inner
 def _insert(
     which: int, low: int, high: int, least: int, at: Ints, count: Ints, room: Ints, pool: Ints, used: int
 ) -> tuple[Ints, int]:
@@ -68,7 +70,7 @@ def _insert(
     return pool, used
 
 
-@njit(cache=True)
+@inner
 def _join(one: Ints, length: int, pool: Ints, base: int, count: int, least: int, out: Ints) -> int:
     """The union of the first `length` intervals of `one` and of a list of the pool, into `out`; returns its length."""
     first = second = made = 0
@@ -87,7 +89,7 @@ def _join(one: Ints, length: int, pool: Ints, base: int, count: int, least: int,
     return made
 
 
-@njit(cache=True)
+@inner
 def _around(begin: int, end: int, height: int, lists: Ints) -> tuple[int, int]:
     """Nodes for the sections [begin, end), into `lists`: first those partly inside, then from the second number
     returned on those that make it up."""
@@ -116,7 +118,7 @@ def _around(begin: int, end: int, height: int, lists: Ints) -> tuple[int, int]:
     return found, partly
 
 
-@njit(cache=True)
+@inner
 def _hole(taken: Ints, length: int, need: int, step: int, best_fit: bool) -> int:
     """Where `need` fits between the first `length` intervals of `taken`: the tightest place, or the lowest."""
     offset, tightest, low = -1, -1, 0
@@ -134,7 +136,7 @@ def _hole(taken: Ints, length: int, need: int, step: int, best_fit: bool) -> int
 @njit(cache=True)
 def _place(
     order: Ints, best_fit: bool, size: Ints, alignment: Ints, pinned: Ints, range_at: Ints, range_begin: Ints,
-    range_end: Ints, sections: int,
+    range_end: Ints, sections: int, least: int,
 ) -> Ints:  # fmt: skip
     height = 0
     while (1 << height) < sections:
@@ -144,18 +146,16 @@ def _place(
     count = np.zeros(2 * nodes, dtype=np.int64)
     room = np.zeros(2 * nodes, dtype=np.int64)
     pool = np.empty(16 * len(size) + 64, dtype=np.int64)
-    used = 0
+    none = int(count[0])  # not a literal 0: numba would compile what it is passed to once more
+    used = none
     offsets = np.empty(len(size), dtype=np.int64)
     taken = np.empty(2 * len(size) + 4, dtype=np.int64)
     other = np.empty(2 * len(size) + 4, dtype=np.int64)
     lists = np.empty(4 * (height + 2), dtype=np.int64)
-    least = 1 << 62
-    for row in order:
-        least = min(least, int(size[row]))
     for row in order:
         offset, need = int(pinned[row]), int(size[row])
         if offset < 0:
-            length = 0
+            length = none
             for spot in range(range_at[row], range_at[row + 1]):
                 found, partly = _around(range_begin[spot], range_end[spot], height, lists)
                 for one in range(found):

@@ -23,6 +23,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from memplan.packing.compiling import inner
 from memplan.packing.reduced import Ints
 from memplan.packing.sections import Sections
 
@@ -53,7 +54,7 @@ _FIELDS = 16
 
 # How much of a stack is in use, by scalar of a state; then where the search is.
 _IN_LISTS, _IN_CANDIDATES, _IN_OFFSETS, _IN_FLOORS, _IN_POINTS, _DEPTH, _SIGNAL = range(7)
-_GO_ON, _SOLVED, _FAILED = range(3)  # what the frame above told
+_GO_ON, _SOLVED, _FAILED, _FRESH = range(4)  # what the frame above told; nothing is set up yet
 
 
 class _State(NamedTuple):
@@ -107,7 +108,8 @@ class Search:
             points=np.empty(2 * count + sections + 4, dtype=np.int64),
             scalars=np.zeros(7, dtype=np.int64),
         )
-        self.outcome: Outcome = "open" if _begin(capacity, rows, self._state) else "exhausted"
+        self._state.scalars[_SIGNAL] = _FRESH
+        self.outcome: Outcome = "open"
 
     @property
     def solution(self) -> Ints:
@@ -121,7 +123,7 @@ class Search:
         return self.outcome
 
 
-@njit(cache=True)
+@inner
 def _lifted(low: int, row: int, rows: Sections) -> int:
     """The lowest offset from `low` on that suits the row's alignment and runs into no pinned row."""
     step = rows.alignment[row]
@@ -138,9 +140,10 @@ def _lifted(low: int, row: int, rows: Sections) -> int:
     return low
 
 
-@njit(cache=True)
-def _count(row: int, rows: Sections, state: _State, sign: int) -> None:
-    """Count the row among the unplaced ones (1), or no longer (-1)."""
+@inner
+def _count(row: int, rows: Sections, state: _State) -> None:
+    """Count the row among the unplaced ones or no longer, whichever it has just become."""
+    sign = 1 if state.offset[row] < 0 else -1
     for spot in range(rows.range_at[row], rows.range_at[row + 1]):
         for section in range(rows.range_begin[spot], rows.range_end[spot]):
             state.total[section] += sign * rows.size[row]
@@ -148,7 +151,7 @@ def _count(row: int, rows: Sections, state: _State, sign: int) -> None:
         state.cuts[section] += sign
 
 
-@njit(cache=True)
+@inner
 def _begin(capacity: int, rows: Sections, state: _State) -> bool:
     """Set up frame 0 with the parts of the problem; False where a row by itself does not fit."""
     for row in range(len(rows.size)):
@@ -156,10 +159,10 @@ def _begin(capacity: int, rows: Sections, state: _State) -> bool:
             if rows.pinned[row] + rows.size[row] > capacity:
                 return False
             continue
-        state.least[row] = _lifted(0, row, rows)
+        state.least[row] = _lifted(int(state.least[row]), row, rows)
         if state.least[row] + rows.size[row] > capacity:
             return False
-        _count(row, rows, state, 1)
+        _count(row, rows, state)
         state.lists[state.scalars[_IN_LISTS]] = row
         state.scalars[_IN_LISTS] += 1
     sections, used = len(state.floor), 1
@@ -176,7 +179,7 @@ def _begin(capacity: int, rows: Sections, state: _State) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _sort(first: int, last: int, preorder: tuple[int, int, int], rows: Sections, state: _State) -> None:
     """Sort rows in `lists` by the preorder; they come nearly sorted mostly, so by insertion."""
     lists = state.lists
@@ -206,17 +209,17 @@ def _sort(first: int, last: int, preorder: tuple[int, int, int], rows: Sections,
         lists[to] = row
 
 
-@njit(cache=True)
-def _enter(depth: int, first: int, last: int, begin: int, end: int, lowest: int, beside: int, state: _State) -> None:
+@inner
+def _enter(depth: int, first: int, last: int, begin: int, end: int, frames: Ints, scalars: Ints) -> None:
     """A new frame, whose candidates are not chosen yet."""
-    frame = state.frames[depth]
+    frame = frames[depth]
     frame[_FIRST], frame[_LAST], frame[_BEGIN], frame[_END] = first, last, begin, end
-    frame[_LOWEST], frame[_BESIDE] = lowest, beside
-    frame[_CANDIDATES] = state.scalars[_IN_CANDIDATES]
+    frame[_LOWEST], frame[_BESIDE] = 0, 0
+    frame[_LISTS], frame[_CANDIDATES] = scalars[_IN_LISTS], scalars[_IN_CANDIDATES]
     frame[_STOP], frame[_ROW] = -1, -1
 
 
-@njit(cache=True)
+@inner
 def _next_part(depth: int, preorder: tuple[int, int, int], rows: Sections, state: _State) -> bool:
     """Enter the next part of a frame that has rows to be placed; False where there is none."""
     frame, scalars = state.frames[depth], state.scalars
@@ -232,14 +235,13 @@ def _next_part(depth: int, preorder: tuple[int, int, int], rows: Sections, state
                 last += 1
         if last > first:
             _sort(first, last, preorder, rows, state)
+            _enter(depth + 1, first, last, begin, end, state.frames, scalars)
             scalars[_IN_LISTS] = last
-            _enter(depth + 1, first, last, begin, end, 0, 0, state)
-            state.frames[depth + 1, _LISTS] = first
             return True
     return False
 
 
-@njit(cache=True)
+@inner
 def _choose(depth: int, capacity: int, rows: Sections, state: _State) -> bool:
     """Choose the candidates of a frame, by offset and then by preorder; False where every row is placed."""
     frame, used = state.frames[depth], state.scalars[_IN_CANDIDATES]
@@ -268,7 +270,7 @@ def _choose(depth: int, capacity: int, rows: Sections, state: _State) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _fits(capacity: int, begin: int, end: int, last: int, rows: Sections, state: _State) -> bool:
     """Whether every section has room above its floor, or the last offset, for what is unplaced."""
     for section in range(begin, end):
@@ -283,7 +285,7 @@ def _fits(capacity: int, begin: int, end: int, last: int, rows: Sections, state:
     return True
 
 
-@njit(cache=True)
+@inner
 def _leaves_room(row: int, capacity: int, rows: Sections, state: _State) -> bool:
     """Whether what is unplaced beside the row fits above it; asked before anything is changed."""
     top = state.least[row]
@@ -294,15 +296,15 @@ def _leaves_room(row: int, capacity: int, rows: Sections, state: _State) -> bool
     return True
 
 
-@njit(cache=True)
-def _set_floor(section: int, height: int, state: _State) -> None:
-    used = state.scalars[_IN_FLOORS]
-    state.floors[used], state.floors[used + 1] = section, state.floor[section]
-    state.scalars[_IN_FLOORS] = used + 2
-    state.floor[section] = height
+@inner
+def _set_floor(section: int, height: int, floor: Ints, floors: Ints, scalars: Ints) -> None:
+    used = scalars[_IN_FLOORS]
+    floors[used], floors[used + 1] = section, floor[section]
+    scalars[_IN_FLOORS] = used + 2
+    floor[section] = height
 
 
-@njit(cache=True)
+@inner
 def _place(depth: int, row: int, capacity: int, rows: Sections, state: _State) -> bool:
     """Place the row of a frame at its least offset; False where the state that follows is cut away."""
     frame, scalars = state.frames[depth], state.scalars
@@ -311,10 +313,10 @@ def _place(depth: int, row: int, capacity: int, rows: Sections, state: _State) -
     frame[_ROW], frame[_OFFSETS], frame[_FLOORS] = row, scalars[_IN_OFFSETS], scalars[_IN_FLOORS]
     frame[_POINTS], frame[_PART], frame[_PARTS] = scalars[_IN_POINTS], 0, 0
     state.offset[row] = state.solution[row] = low
-    _count(row, rows, state, -1)
+    _count(row, rows, state)
     for spot in range(rows.range_at[row], rows.range_at[row + 1]):
         for section in range(rows.range_begin[spot], rows.range_end[spot]):
-            _set_floor(section, top, state)
+            _set_floor(section, top, state.floor, state.floors, scalars)
     for spot in range(rows.clash_at[row], rows.clash_pins[row]):
         other = rows.clash_rows[spot]
         if state.offset[other] < 0 and state.least[other] < top:
@@ -329,7 +331,7 @@ def _place(depth: int, row: int, capacity: int, rows: Sections, state: _State) -
     )
 
 
-@njit(cache=True)
+@inner
 def _raise_floors(depth: int, low: int, capacity: int, rows: Sections, state: _State) -> bool:
     """Raise floors to the lowest offset of what is unplaced, where rows have just been raised; False: too high."""
     first, last = len(state.floor), 0
@@ -353,12 +355,12 @@ def _raise_floors(depth: int, low: int, capacity: int, rows: Sections, state: _S
                 if lowest <= floor:
                     break
         if floor < lowest <= capacity:
-            _set_floor(section, lowest, state)
+            _set_floor(section, lowest, state.floor, state.floors, state.scalars)
             fits = _fits(capacity, section, section + 1, low, rows, state)
     return fits
 
 
-@njit(cache=True)
+@inner
 def _cut(depth: int, row: int, rows: Sections, state: _State) -> int:
     """The parts into which the placed row cuts its partition; 0 where something crosses everywhere."""
     frame, used = state.frames[depth], state.scalars[_IN_POINTS]
@@ -377,7 +379,7 @@ def _cut(depth: int, row: int, rows: Sections, state: _State) -> int:
     return parts
 
 
-@njit(cache=True)
+@inner
 def _take_back(depth: int, rows: Sections, state: _State) -> bool:
     """Undo a frame's placement. Returns whether it had raised another row."""
     frame, scalars = state.frames[depth], state.scalars
@@ -391,8 +393,8 @@ def _take_back(depth: int, rows: Sections, state: _State) -> bool:
         used = scalars[_IN_OFFSETS] - 2
         state.least[state.offsets[used]] = state.offsets[used + 1]
         scalars[_IN_OFFSETS] = used
-    _count(row, rows, state, 1)
     state.offset[row] = -1
+    _count(row, rows, state)
     frame[_ROW] = -1
     scalars[_IN_POINTS] = frame[_POINTS]
     return raised
@@ -402,6 +404,8 @@ def _take_back(depth: int, rows: Sections, state: _State) -> bool:
 def _walk(nodes: int, capacity: int, preorder: tuple[int, int, int], rows: Sections, state: _State) -> int:
     """Search on from where it stands, through so many nodes at most."""
     frames, scalars = state.frames, state.scalars
+    if scalars[_SIGNAL] == _FRESH and not _begin(capacity, rows, state):
+        return _EXHAUSTED
     depth, signal = scalars[_DEPTH], scalars[_SIGNAL]
     outcome = _OPEN
     while True:
@@ -440,9 +444,9 @@ def _walk(nodes: int, capacity: int, preorder: tuple[int, int, int], rows: Secti
                 signal = _SOLVED  # what is left of it are its parts
             else:
                 frame = frames[depth]
-                _enter(depth + 1, frame[_FIRST], frame[_LAST], frame[_BEGIN], frame[_END], low, spot, state)
                 depth += 1
-                frames[depth, _LISTS] = scalars[_IN_LISTS]
+                _enter(depth, frame[_FIRST], frame[_LAST], frame[_BEGIN], frame[_END], frames, scalars)
+                frames[depth, _LOWEST], frames[depth, _BESIDE] = low, spot
             continue
         if signal == _GO_ON:
             signal = _FAILED  # no candidate is left
