@@ -31,6 +31,7 @@ class Budgeted:
     arena: int
     added_nodes: int  # that compute a value again
     extra_time_percent: float  # estimated from flops and bytes
+    compared: bool  # run beside the model that it was made of, and equal bit for bit
     measured: tuple[Growth, Growth] | None  # ONNX Runtime with the options that keep the plan: before and after
 
 
@@ -57,7 +58,7 @@ def keep_budget(model: ir.Model, budget: int, *, verify_seconds: float | None, m
             measured = (growths[0], growths[1])
     extra = 100 * (planned.time - start.time) / start.time if start.time else 0.0
     sizes = (start.packing.arena_size, ordered.packing.arena_size, planned.packing.arena_size)
-    return Budgeted(work, budget, *sizes, added, extra, measured)
+    return Budgeted(work, budget, *sizes, added, extra, verify_seconds is not None, measured)
 
 
 def _compare(model: ir.Model, changed: ir.Model, seconds: float) -> Verification:

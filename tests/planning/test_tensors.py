@@ -30,7 +30,8 @@ def test_inputs_and_weights_are_the_callers_and_the_rest_is_ours() -> None:
         w=np.ones((4, 3), np.float32),
     )
     assert sizes(memory) == {
-        "x": (32, "constant"), "w": (48, "constant"), "a": (24, "temporary"), "b": (24, "temporary"), "y": (24, "output"),
+        "x": (32, "constant"), "w": (48, "constant"), "a": (24, "temporary"), "b": (24, "temporary"),
+        "y": (24, "output"),
     }  # fmt: skip
     assert (memory.weights_bytes, memory.input_bytes) == (48, 32)
     assert [operator.inputs for operator in memory.graph.operators] == [("x", "w"), ("a",), ("b",)]

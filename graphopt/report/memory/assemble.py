@@ -29,6 +29,7 @@ from memplan.tiers.machine import Machine
 
 Order = Literal["given", "best"]
 LEVER_SECONDS = 4.0  # for what is not asked for, only told
+LEVER_SHARES = (0.9, 0.75, 0.5)  # of the best arena: budgets that are tried, until one cannot be kept
 MOST_WHAT_IFS = 64
 
 
@@ -83,10 +84,7 @@ def memory_report(
     memory against time are made besides. Raises OptionError for dims that are missing or that the model does not have,
     and for a budget that cannot be kept.
     """
-    for changed in what_if or {}:
-        if changed in dims:
-            raise OptionError(f"the dim '{changed}' has one value already; leave out one of the two.")
-    first = {changed: sizes[0] for changed, sizes in (what_if or {}).items()}
+    first = {changed: sizes[0] for changed, sizes in (what_if or {}).items() if changed not in dims}
     symbolic = _prepared(model, shapes)
     work = _with_dims(symbolic, {**first, **dims})
     tell("reading sizes")
@@ -159,19 +157,19 @@ def _levers(
         LeverLine("results in place, slices", arena, apart - arena, 0.0, f"taken: {binary_size(apart)} without")
     )
     if not planned.recomputations:
-        for share in (0.75, 0.5):
+        for share in LEVER_SHARES:
             tell(f"recomputing at {share:.0%}")
             try:
-                less = planning.within(memory, int(best.packing.arena_size * share), seconds=LEVER_SECONDS)
+                budget = int(best.packing.arena_size * share)
+                less = planning.within(memory, budget, start=best, seconds=LEVER_SECONDS)
             except OptionError:
                 break
             size = less.packing.arena_size
             extra = extra_percent(less.time, given.time)
-            found.append(
-                LeverLine(
-                    f"recomputation at {share:.0%}", size, arena - size, extra, f"{less.recomputations} run again"
-                )
-            )
+            note = f"--budget {-(-size // 1024)}KiB: {less.recomputations} operators run again"
+            found.append(LeverLine("recomputation", size, arena - size, extra, note))
+        if found[-1].name != "recomputation":
+            found.append(LeverLine("recomputation", arena, 0, 0.0, f"no plan at {LEVER_SHARES[0]:.0%} was found"))
     return tuple(found)
 
 

@@ -1,0 +1,112 @@
+"""`graphopt memory`: figures, files, and what is refused; budgets of `optimize` and `compile`."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests import support
+from tests.cli.shell import Shell
+
+TEXT = """g (float[batch,64] x) => (float[batch,64] y) {
+    a = MatMul(x, w) b = Relu(a) c = MatMul(b, v) y = Softmax(c)
+}"""
+
+
+@pytest.fixture
+def memory(shell: Shell) -> Shell:
+    draw = np.random.default_rng(0)
+    weights = {"w": (64, 256), "v": (256, 64)}
+    arrays = {name: draw.standard_normal(shape).astype(np.float32) for name, shape in weights.items()}
+    shell.write("m.onnx", support.model(TEXT, **arrays))
+    return shell
+
+
+def test_says_the_peak_what_causes_it_and_what_would_save(memory: Shell) -> None:
+    answer = memory.run("memory", "m.onnx", "--dim", "batch=2")
+    assert (answer.status, answer.err) == (0, "")
+    said = [" ".join(line.split()) for line in answer.out.splitlines()]
+    assert said[0] == "m.onnx (batch=2)"
+    assert said[1].startswith("peak 2.5 KiB at step 2 of 4:") and "(MatMul)" in said[1]
+    assert said[2].startswith("arena 2.5 KiB, the least there is")
+    assert "weights 128 KiB; inputs 512 B, the caller's" in said
+    assert "order as in the file" in said and "formula 1280*batch" in said
+    assert any(line.startswith("results in place, slices") for line in said)
+    assert memory.files() == {"in.onnx", "m.onnx"}
+
+
+def test_writes_a_record_a_page_a_trace_and_an_annotated_model(memory: Shell) -> None:
+    answer = memory.run(
+        "memory", "m.onnx", "--tiers", "sram+flash", "--json", "r.json", "--html", "r.html", "--trace", "r.trace",
+        "--annotate", "r.onnx", "--what-if", "batch=1,4",
+    )  # fmt: skip
+    assert (answer.status, answer.err) == (0, "")
+    record = json.loads((memory.folder / "r.json").read_text())
+    assert record["schema"] == "graphopt.memory/1" and record["dims"] == {"batch": 1}
+    assert [line["dims"] for line in record["what_if"]] == [{"batch": 1}, {"batch": 4}]
+    assert record["tiers"]["machine"] == "sram+flash"
+    assert {line["tier"] for line in record["buffers"]} <= {"sram", "flash"}
+    assert json.loads((memory.folder / "r.trace").read_text())["traceEvents"]
+    assert b"chart-arena" in (memory.folder / "r.html").read_bytes()
+    noted = memory.read("r.onnx").graph.node[0].metadata_props
+    assert [(entry.key, entry.value) for entry in noted] == [
+        ("memory.a", "offset 0, 1024 bytes, steps 0 to 1, tier sram")
+    ]
+
+
+def test_json_alone_on_stdout(memory: Shell) -> None:
+    answer = memory.run("memory", "m.onnx", "--dim", "batch=2", "--json", "-")
+    assert answer.json["peak"] == 2560 and "peak" in answer.err
+
+
+def test_a_budget_is_kept_or_refused_with_what_is_missing(memory: Shell) -> None:
+    answer = memory.run("memory", "m.onnx", "--dim", "batch=2", "--budget", "4KiB")
+    assert answer.status == 0 and "budget         4 KiB, kept with 1.5 KiB to spare" in answer.out
+    answer = memory.run("memory", "m.onnx", "--dim", "batch=2", "--budget", "1KiB")
+    assert answer.status == 1
+    assert answer.error == (
+        "a memory budget of 1,024 bytes cannot be kept: the least arena that was found takes 2,560 bytes, 1,536 more."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        ([], 1, "the size of 'x' depends on the dim 'batch': give it a value, --dim batch=1 for example."),
+        (["--dim", "seq=2"], 1, "there is no dynamic dim 'seq'"),
+        (["--dim", "batch=2", "--budget", "many"], 2, "--budget: 'many' is no number of bytes"),
+        (["--what-if", "batch=a"], 2, "--what-if: 'batch=a' is not of the form batch=1,2,4,8."),
+        (["--dim", "batch=2", "--tiers", "none"], 1, "none"),
+        (["--dim", "batch=2", "--html", "no/such/place.html"], 1, "'no/such/place.html' was not written"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(memory: Shell, options: list[str], status: int, said: str) -> None:
+    answer = memory.run("memory", "m.onnx", *options)
+    lines = answer.err.splitlines()
+    assert answer.status == status and len(lines) == 1 and said in lines[0], answer.err
+
+
+def test_tiers_that_cannot_hold_the_model_are_refused(memory: Shell) -> None:
+    (memory.folder / "tiny.toml").write_text(
+        'name = "tiny"\n'
+        '[[memory.tier]]\nname = "sram"\ncapacity = "1KiB"\nread_bandwidth = 1e9\nwrite_bandwidth = 1e9\n'
+        '[[memory.tier]]\nname = "flash"\ncapacity = "2KiB"\nread_bandwidth = 1e8\nwrite_bandwidth = 1e7\n'
+    )
+    answer = memory.run("memory", "m.onnx", "--dim", "batch=2", "--tiers", "tiny.toml")
+    assert answer.status == 1 and "bytes" in answer.error
+
+
+def test_optimize_keeps_a_budget_bit_for_bit(memory: Shell) -> None:
+    answer = memory.run("optimize", "m.onnx", "out.onnx", "--dim", "batch=2", "--memory-budget", "4KiB", "--json")
+    record = answer.json["memory"]
+    assert answer.status == 0 and record["arena"] <= record["budget"] == 4096 and record["bit_equal"]
+    assert "the budget holds in bundles" in answer.err
+    answer = memory.run("optimize", "m.onnx", "none.onnx", "--dim", "batch=2", "--memory-budget", "1KiB")
+    assert answer.status == 1 and "cannot be kept" in answer.error and "none.onnx" not in memory.files()
+
+
+def test_compile_keeps_a_budget_or_writes_nothing(memory: Shell) -> None:
+    answer = memory.run("compile", "m.onnx", "bundle", "--dim", "batch=2", "--memory-budget", "64")
+    assert answer.status == 1 and "temporaries need at least" in answer.error and "bundle" not in memory.files()
