@@ -49,12 +49,22 @@ class Annealing:
 
 @njit(cache=True)
 def _energy(
-    runs: Ints, length: int, budget: int, unit: float, price: float, needed: Ints, last: Ints, top: Ints, graph: Tables
+    runs: Ints,
+    length: int,
+    budget: int,
+    unit: float,
+    price: float,
+    needed: Ints,
+    ended: Ints,
+    last: Ints,
+    top: Ints,
+    graph: Tables,
 ) -> tuple[float, float]:
     """Bytes above the budget in `unit`s, summed; and time times `price`. `top` becomes a step of the peak."""
-    read_start, reads, make_start, makes, maker, size, kept, workspace, time, _, _ = graph
+    read_start, reads, make_start, makes, maker, size, kept, workspace, time, _, _, reused, unread = graph
     values = len(size)
     needed[: length + 1] = 0
+    ended[:length] = 0
     for value in range(values):
         last[value] = length - 1 if kept[value] else -1
     total = 0.0
@@ -70,16 +80,18 @@ def _energy(
             value = reads[at]
             if last[value] < 0:
                 last[value] = step
+                ended[step] += size[value]
     live = 0
     for value in range(values):
-        if maker[value] < 0:
+        if maker[value] < 0 and last[value] >= 0:
             live += size[value]
-            if last[value] >= 0:
-                needed[last[value] + 1] -= size[value]
+            needed[last[value] + 1] -= size[value]
     over, most = 0.0, -1
     for step in range(length):
         live += needed[step]
-        need = live + workspace[runs[step]]
+        need = live + workspace[runs[step]] - min(reused[runs[step]], ended[step])
+        if step == 0:
+            need += unread[0]
         if need > most:
             most, top[0] = need, step
         if need > budget:
@@ -157,7 +169,7 @@ def _addition(
     runs: Ints, length: int, top: int, reach: int, mark: Ints, stamp: int, graph: Tables, links: Tables
 ) -> tuple[int, int]:
     """An operator and the step at which it runs again, for a value that idles at `top`; -1 where none was found."""
-    read_start, reads, _, _, maker, _, _, _, _, again, _ = graph
+    read_start, reads, maker, again = graph[0], graph[1], graph[4], graph[9]
     user_start, users = links[4:]
     use = top + 1 + np.random.randint(reach)
     if use >= length:
@@ -190,11 +202,12 @@ def _anneal(
     runs = np.empty(room, np.int64)
     length = len(start)
     runs[:length] = start
-    needed, last, top = np.empty(room + 2, np.int64), np.empty(len(graph[5]), np.int64), np.zeros(1, np.int64)
+    needed, ended = np.empty(room + 2, np.int64), np.empty(room + 2, np.int64)
+    last, top = np.empty(len(graph[5]), np.int64), np.zeros(1, np.int64)
     mark, stamp, many = np.zeros(count, np.int64), 0, np.zeros(count, np.int64)
     for step in range(length):
         many[runs[step]] += 1
-    over, spent = _energy(runs, length, budget, unit, price, needed, last, top, graph)
+    over, spent = _energy(runs, length, budget, unit, price, needed, ended, last, top, graph)
     best, best_over, best_spent, best_length = runs.copy(), over, spent, length
     peak = top[0]
     extra = length - count
@@ -246,7 +259,7 @@ def _anneal(
             if goal == origin or not _can_move(runs, origin, goal, many, mark, stamp, links):
                 continue
             _move(runs, origin, goal)
-        new_over, new_spent = _energy(runs, length, budget, unit, price, needed, last, top, graph)
+        new_over, new_spent = _energy(runs, length, budget, unit, price, needed, ended, last, top, graph)
         worse = new_over + new_spent - over - spent
         if worse <= 0.0 or np.random.random() < np.exp(-worse / temperature):
             over, spent, peak = new_over, new_spent, top[0]

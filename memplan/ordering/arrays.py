@@ -1,6 +1,7 @@
 """A graph in numbers: operators and values by position, who reads and makes what, for loops that have to be fast.
 
-Constants take no bytes of the program's own and are left out. Positions of operators are those of the given order.
+Constants take no bytes of the program's own and are left out; so are inputs that nobody reads, but for their bytes.
+Positions of operators are those of the given order.
 """
 
 from __future__ import annotations
@@ -49,8 +50,10 @@ class Arrays:
     size: Ints  # bytes of each value
     kept: NDArray[np.bool_]  # value -> whether it stays to the end
     workspace: Ints  # bytes, of operators
+    reused: Ints  # bytes of results that take the place of operands which end with the operator
     time: NDArray[np.float64]  # nanoseconds
     again: NDArray[np.bool_]  # operator -> whether it may run more than once
+    unread: int  # bytes of inputs that nobody reads: there while the first operator runs
 
     @property
     def count(self) -> int:
@@ -59,12 +62,14 @@ class Arrays:
 
     def inputs_size(self) -> int:
         """Bytes that are there before anything runs."""
-        return int(self.size[self.maker < 0].sum())
+        return int(self.size[self.maker < 0].sum()) + self.unread
 
 
 def arrays_of(graph: Graph) -> Arrays:
     """The numbers of a graph."""
-    values = [value for value in graph.values if value.kind != "constant"]
+    wanted = {name for operator in graph.operators for name in operator.inputs}
+    unread = {value.name: value.size for value in graph.values if value.kind == "input" and value.name not in wanted}
+    values = [value for value in graph.values if value.kind != "constant" and value.name not in unread]
     number = {value.name: position for position, value in enumerate(values)}
     operators = {operator.name: position for position, operator in enumerate(graph.operators)}
     reads = [sorted({number[name] for name in one.inputs if name in number}) for one in graph.operators]
@@ -87,7 +92,9 @@ def arrays_of(graph: Graph) -> Arrays:
         Rows.of([sorted(one) for one in before]), Rows.of([sorted(one) for one in behind]), maker,
         np.array([value.size for value in values], np.int64),
         np.array([value.kind == "output" for value in values], np.bool_),
-        np.array([one.workspace - one.reused for one in graph.operators], np.int64),
+        np.array([one.workspace for one in graph.operators], np.int64),
+        np.array([one.reused for one in graph.operators], np.int64),
         np.array([one.time for one in graph.operators], np.float64),
         np.array([one.recomputable for one in graph.operators], np.bool_),
+        sum(unread.values()),
     )  # fmt: skip

@@ -24,6 +24,7 @@ class Part:
     live: int  # bytes before the part
     grows: Ints  # operator -> bytes it makes
     workspace: Ints
+    reused: Ints  # bytes of results that take the place of operands which end with the operator
     fades: Ints  # operator -> bytes of results that nobody reads
     before: Words  # operator x words: what has to come first
     behind: Rows  # operator -> operators of the part that wait for it
@@ -74,14 +75,16 @@ def part_of(arrays: Arrays, operators: Ints, ran: NDArray[np.bool_], live: int) 
         sum(int(arrays.size[v]) for v in arrays.reads[one] if int(v) in freeable or int(arrays.maker[v]) in local)
         for one in operators
     ]
+    spared = [min(int(arrays.reused[one]), int(arrays.size[arrays.reads[one]].sum())) for one in operators]
     masks = np.zeros((max(1, len(users)), words), np.uint64)
     for value, inside in enumerate(users):
         for user in inside:
             _set(masks[value], user)
+    workspace, reused = arrays.workspace[operators], arrays.reused[operators]
     return Part(
-        operators, live, grows, arrays.workspace[operators], fades, before, Rows.of(behind), masks,
+        operators, live, grows, workspace, reused, fades, before, Rows.of(behind), masks,
         arrays.size[list(freeable)] if freeable else np.zeros(0, np.int64), Rows.of(reads),
-        max(live, held + int((np.array(needs, np.int64) + grows + arrays.workspace[operators]).max(initial=0))),
+        max(live, held + int((np.array(needs) - np.array(spared) + grows + workspace).max(initial=0))),
     )  # fmt: skip
 
 

@@ -13,7 +13,8 @@ def profile(arrays: Arrays, order: Ints) -> tuple[Ints, Ints]:
     """For an order of all operators, by step: bytes needed while the operator runs, and bytes live before it."""
     return _profile(
         order, arrays.reads.start, arrays.reads.items, arrays.makes.start, arrays.makes.items,
-        np.diff(arrays.users.start), arrays.size, arrays.kept, arrays.workspace, arrays.inputs_size(),
+        np.diff(arrays.users.start), arrays.size, arrays.kept, arrays.workspace, arrays.reused,
+        arrays.inputs_size() - arrays.unread, arrays.unread,
     )  # fmt: skip
 
 
@@ -26,7 +27,7 @@ def peak(arrays: Arrays, order: Ints) -> int:
 @njit(cache=True)
 def _profile(
     order: Ints, read_start: Ints, reads: Ints, make_start: Ints, makes: Ints, waiting: Ints, size: Ints,
-    kept: NDArray[np.bool_], workspace: Ints, live: int,
+    kept: NDArray[np.bool_], workspace: Ints, reused: Ints, live: int, unread: int,
 ) -> tuple[Ints, Ints]:  # fmt: skip
     left = waiting.copy()
     needed, lives = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
@@ -35,7 +36,8 @@ def _profile(
         lives[step] = live
         for at in range(make_start[operator], make_start[operator + 1]):
             live += size[makes[at]]
-        needed[step] = live + workspace[operator]
+        needed[step] = live + workspace[operator] + (unread if step == 0 else 0)
+        ended = 0
         for at in range(make_start[operator], make_start[operator + 1]):
             if left[makes[at]] == 0 and not kept[makes[at]]:
                 live -= size[makes[at]]
@@ -44,4 +46,6 @@ def _profile(
             left[value] -= 1
             if left[value] == 0 and not kept[value]:
                 live -= size[value]
+                ended += size[value]
+        needed[step] -= min(reused[operator], ended)
     return needed, lives

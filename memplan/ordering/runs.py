@@ -27,7 +27,7 @@ def tables(arrays: Arrays) -> Tables:
                 waited_for[first] = True
     return (
         arrays.reads.start, arrays.reads.items, arrays.makes.start, arrays.makes.items, arrays.maker, arrays.size,
-        arrays.kept, arrays.workspace, arrays.time, arrays.again, waited_for,
+        arrays.kept, arrays.workspace, arrays.time, arrays.again, waited_for, arrays.reused, np.array([arrays.unread]),
     )  # fmt: skip
 
 
@@ -40,8 +40,10 @@ def needs(graph: Tables, runs: Ints) -> Ints:
 def needs_of(runs: Ints, graph: Tables) -> Ints:
     """The same for other loops."""
     read_start, reads, make_start, makes, maker, size, kept, workspace = graph[:8]
+    reused, unread_bytes = graph[11:]
     length, values = len(runs), len(size)
     needed = np.zeros(length + 1, np.int64)  # differences first
+    ended = np.zeros(length, np.int64)  # bytes of operands that a step is the last to read
     last = np.full(values, -1, np.int64)  # looking back from the end: the last step that wants the value
     for value in range(values):
         if kept[value]:
@@ -57,16 +59,15 @@ def needs_of(runs: Ints, graph: Tables) -> Ints:
             value = reads[at]
             if last[value] < 0:
                 last[value] = step
-    unread = 0
+                ended[step] += size[value]
+    live = 0
     for value in range(values):
-        if maker[value] < 0:
-            if last[value] < 0:
-                unread += size[value]  # what nobody reads stays where it was given
-            elif length:
-                needed[0] += size[value]
-                needed[last[value] + 1] -= size[value]
-    live = unread
+        if maker[value] < 0 and last[value] >= 0:
+            live += size[value]
+            needed[last[value] + 1] -= size[value]
     for step in range(length):
         live += needed[step]
-        needed[step] = live + workspace[runs[step]]
+        needed[step] = live + workspace[runs[step]] - min(reused[runs[step]], ended[step])
+    if length:
+        needed[0] += unread_bytes[0]  # inputs that nobody reads are dropped behind the first step
     return needed[:length]

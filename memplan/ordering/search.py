@@ -37,7 +37,7 @@ class Search:
         words = part.before.shape[1]
         self._tables = (
             part.grows, part.workspace, part.fades, part.before, part.behind.start, part.behind.items, part.users,
-            part.size, part.reads.start, part.reads.items,
+            part.size, part.reads.start, part.reads.items, part.reused,
         )  # fmt: skip
         slots = 1 << (2 * states - 1).bit_length()
         self._store = (
@@ -95,7 +95,7 @@ def _is_ready(words: Words, before: Words, one: int) -> bool:
 @njit(cache=True)
 def _live_after(words: Words, live: int, one: int, tables: tuple) -> int:  # type: ignore[type-arg]
     """Live bytes once `one` has run too; what it reads is dropped where nobody else waits for it."""
-    grows, _, fades, _, _, _, users, size, read_start, reads = tables
+    grows, _, fades, _, _, _, users, size, read_start, reads, _ = tables
     live += grows[one] - fades[one]
     mine = one >> 6
     for at in range(read_start[one], read_start[one + 1]):
@@ -114,17 +114,29 @@ def _live_after(words: Words, live: int, one: int, tables: tuple) -> int:  # typ
 
 
 @njit(cache=True)
+def _need(live: int, after: int, one: int, tables: tuple) -> int:  # type: ignore[type-arg]
+    """Bytes while `one` runs; what it drops may give its place to the results."""
+    grows, workspace, fades, reused = tables[0], tables[1], tables[2], tables[10]
+    dropped = live + grows[one] - fades[one] - after
+    return int(live + grows[one] + workspace[one] - min(reused[one], dropped))
+
+
+@njit(cache=True)
 def _at_once(words: Words, live: int, level: int, tables: tuple, ran: Ints, many: int) -> tuple[int, int]:  # type: ignore[type-arg]
     """Run what needs no alternative; `ran` notes what did. Returns the live bytes and how many have been noted."""
     grows, workspace, _, before, behind_start, behind = tables[:6]
+    reused = tables[10]
     chain, ahead = np.empty(LONGEST_CHAIN, np.int64), np.empty_like(words)
     changed = True
     while changed:
         changed = False
         for one in range(len(grows)):
-            if _is_in(words, one) or live + grows[one] + workspace[one] > level or not _is_ready(words, before, one):
+            least = live + grows[one] + workspace[one] - reused[one]
+            if _is_in(words, one) or least > level or not _is_ready(words, before, one):
                 continue
             after = _live_after(words, live, one, tables)
+            if _need(live, after, one, tables) > level:
+                continue
             length = 1
             chain[0] = one
             if after > live:
@@ -134,9 +146,9 @@ def _at_once(words: Words, live: int, level: int, tables: tuple, ran: Ints, many
                 last, best, least = int(chain[length - 1]), -1, 0
                 for at in range(behind_start[last], behind_start[last + 1]):
                     other = int(behind[at])
-                    if after + grows[other] + workspace[other] <= level and _is_ready(ahead, before, other):
+                    if _is_ready(ahead, before, other):
                         then = _live_after(ahead, after, other, tables)
-                        if best < 0 or then < least:
+                        if _need(after, then, other, tables) <= level and (best < 0 or then < least):
                             best, least = other, then
                 if best < 0:
                     break
@@ -243,7 +255,7 @@ def _pop(levels: Ints, states: Ints, many: int) -> int:
 @njit(cache=True)
 def _run(steps: int, tables: tuple, store: tuple, numbers: Ints) -> int:  # type: ignore[type-arg]
     """numbers: level, states, height of the stack, size of the heap, bound from above, whether to rise, result."""
-    grows, workspace, _, before = tables[:4]
+    grows, _, _, before = tables[:4]
     sets, lives, _, _, _, _, looked, stack, heap_levels, heap_states = store
     count = len(grows)
     words, ran = np.empty(sets.shape[1], np.uint64), np.empty(count, np.int64)
@@ -281,12 +293,12 @@ def _run(steps: int, tables: tuple, store: tuple, numbers: Ints) -> int:  # type
         for one in range(count):
             if _is_in(sets[state], one) or not _is_ready(sets[state], before, one):
                 continue
-            need = live + grows[one] + workspace[one]
-            if need > numbers[0]:
-                refused = min(refused, int(need))
-                continue
             words[:] = sets[state]
             after = _live_after(words, live, one, tables)
+            need = _need(live, after, one, tables)
+            if need > numbers[0]:
+                refused = min(refused, need)
+                continue
             _put(words, one)
             after, _ = _at_once(words, after, numbers[0], tables, ran, 0)
             made = _add(words, after, state, one, store, numbers)

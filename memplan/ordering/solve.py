@@ -2,28 +2,37 @@
 
 An operator that comes before or behind every other one, whatever the order, cuts the graph: the operators before it are
 ordered by themselves, and those behind it. The peak is the largest of the parts' peaks, so that only the part with the
-largest is worked on, until it is proved that it cannot be smaller. Parts that are too large for that are improved where
-the peak is: the steps around it are ordered again by the exact search.
+largest is worked on, until it is proved that it cannot be smaller. What resists is improved by random moves under a
+target that falls as long as it is met, and where the peak is: the steps around it are ordered again by exact search.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memplan.graph import Graph
+from memplan.ordering.anneal import Annealing
 from memplan.ordering.arrays import Arrays, Ints, arrays_of
 from memplan.ordering.greedy import greedy_orders
 from memplan.ordering.part import Part, part_of
-from memplan.ordering.profile import profile
+from memplan.ordering.profile import peak, profile
+from memplan.ordering.runs import needs, tables
 from memplan.ordering.search import EXHAUSTED, FOUND, FULL, PAUSED, Search
 
 MOST_OPERATORS = 1_536  # of a part that is searched as a whole: beyond, its sets take too long to compare
-ROOMS = (2_000, 60_000, 2_000_000)  # states of a search
+ROOMS = (2_000, 60_000)  # states of a first search
+LARGE_ROOM = 2_000_000
 MOST_BYTES = 400_000_000  # of a search's states
 SLICE = 500  # states between two looks at the clock
+MOST_ANNEALED = 20_000  # operators
+MOVES_EACH, LEAST_MOVES, MOST_MOVES = 300, 60_000, 400_000  # random moves of a round, by operators
+FIRST_STEP, LAST_STEP = 0.02, 0.001  # of the peak: how much less the target is
+COOL_SHARE = 0.5  # of the time that is left
 DIVES = 6  # targets between bound and peak that are tried
 DIVE_STATES = 30_000
 WINDOWS = (16, 32, 64, 128)  # operators around the peak that are ordered again
@@ -63,7 +72,7 @@ class _Share:
     peak: int
     bound: int
     solver: str
-    spent: bool = False  # nothing more is known to be tried
+    spent: int = 0  # 1: searched quickly, 2: nothing more is known to be tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +92,26 @@ def best_order(arrays: Arrays, *, time_limit: float) -> Best:
         return Best(np.zeros(0, np.int64), arrays.inputs_size(), arrays.inputs_size(), "given")
     shares = _parts(arrays)
     lives = profile(arrays, np.concatenate([share.order for share in shares]))[1]
-    while time.monotonic() < deadline:
-        bound = max(share.bound for share in shares)
-        worst = max(shares, key=lambda share: share.peak)
-        if worst.peak <= bound or worst.spent:
-            break
-        ran = np.zeros(arrays.count, np.bool_)
-        for share in shares:
-            if share.first < worst.first:
-                ran[share.order] = True
-        _improve(arrays, worst, ran, int(lives[worst.first]), bound, deadline)
+    for thorough in (False, True):
+        while time.monotonic() < deadline:
+            bound = max(share.bound for share in shares)
+            worst = max(shares, key=lambda share: share.peak)
+            if worst.peak <= bound or worst.spent > thorough:
+                break
+            ran = np.zeros(arrays.count, np.bool_)
+            for share in shares:
+                if share.first < worst.first:
+                    ran[share.order] = True
+            _improve(arrays, worst, ran, int(lives[worst.first]), bound, deadline, thorough)
+        if not thorough:
+            _cool(arrays, shares, deadline)
     found = np.concatenate([share.order for share in shares])
     worst = max(shares, key=lambda share: share.peak)
-    return Best(found, worst.peak, max(share.bound for share in shares), worst.solver)
+    solver, top = worst.solver, peak(arrays, found)
+    given = np.arange(arrays.count, dtype=np.int64)
+    if top > peak(arrays, given):  # inputs that nobody reads stand beside the first operator: no search knows that
+        found, solver, top = given, "given", peak(arrays, given)
+    return Best(found, top, min(top, max(share.bound for share in shares)), solver)
 
 
 def _parts(arrays: Arrays) -> list[_Share]:
@@ -130,17 +146,50 @@ def _cuts(arrays: Arrays) -> list[int]:
     return [0, *(one + 1 for one in range(count - 1) if farthest[one] <= one and nearest[one] >= one)]
 
 
-def _improve(arrays: Arrays, share: _Share, ran: np.ndarray, live: int, enough: int, deadline: float) -> None:
+def _improve(
+    arrays: Arrays, share: _Share, ran: NDArray[np.bool_], live: int, enough: int, deadline: float, thorough: bool
+) -> None:
     """Work on one part until its peak is `enough`, or proved, or everything has been tried."""
     part = part_of(arrays, share.order, ran, live)
-    if part.count <= MOST_OPERATORS:
-        _search(share, part, deadline)
-        if share.peak > max(share.bound, enough) and time.monotonic() < deadline:
-            _dive(share, part, enough, deadline)
+    share.spent = 2 if thorough else 1
+    if not thorough:
+        if part.count <= MOST_OPERATORS:
+            _search(share, part, ROOMS, deadline)
+        return
     while share.peak > max(share.bound, enough) and time.monotonic() < deadline:
         if not _reorder_around_peak(arrays, share, ran, live, deadline):
             break
-    share.spent = True
+    if part.count <= MOST_OPERATORS and share.peak > max(share.bound, enough):
+        _dive(share, part, enough, deadline)
+        if share.peak > max(share.bound, enough):
+            _search(share, part, (LARGE_ROOM,), deadline)
+
+
+def _cool(arrays: Arrays, shares: list[_Share], deadline: float) -> None:
+    """Random moves under a falling target; no run leaves its part, since what cuts the graph stays where it is."""
+    bound = max(share.bound for share in shares)
+    worst = max(share.peak for share in shares)
+    if worst <= bound or arrays.count > MOST_ANNEALED:
+        return
+    graph = tables(arrays)
+    moves = min(max(MOVES_EACH * arrays.count, LEAST_MOVES), MOST_MOVES)
+    end = time.monotonic() + COOL_SHARE * (deadline - time.monotonic())
+    runs = np.concatenate([share.order for share in shares])
+    step, seed = FIRST_STEP, 0
+    while worst > bound and step >= LAST_STEP and time.monotonic() < end:
+        target = max(bound, min(worst - 1, int(worst * (1 - step))))
+        seed += 1
+        moved = Annealing(arrays, graph, runs, target, adding=False, seed=seed).run(moves, 0.0)
+        top = int(needs(graph, moved).max())
+        if top < worst:
+            runs, worst = moved, top
+        if top > target:
+            step /= 2
+    needed = needs(graph, runs)
+    for share in shares:
+        part = slice(share.first, share.first + len(share.order))
+        if int(needed[part].max()) < share.peak:
+            share.order, share.peak, share.solver = runs[part].copy(), int(needed[part].max()), "annealing"
 
 
 def _capacity(part: Part, most: int) -> int:
@@ -154,9 +203,9 @@ def _go(search: Search, deadline: float) -> int:
     return outcome
 
 
-def _search(share: _Share, part: Part, deadline: float) -> None:
+def _search(share: _Share, part: Part, rooms: Sequence[int], deadline: float) -> None:
     """The exact search, level by level; with more room each time that it does not suffice."""
-    for states in ROOMS:
+    for states in rooms:
         search = Search(part, share.bound, share.peak, states=_capacity(part, states))
         outcome = _go(search, deadline)
         if outcome == FOUND:
@@ -187,7 +236,7 @@ def _dive(share: _Share, part: Part, enough: int, deadline: float) -> None:
                 share.bound = max(share.bound, low)
 
 
-def _reorder_around_peak(arrays: Arrays, share: _Share, ran: np.ndarray, live: int, deadline: float) -> bool:
+def _reorder_around_peak(arrays: Arrays, share: _Share, ran: NDArray[np.bool_], live: int, deadline: float) -> bool:
     """Order the steps around the peak again; whether that made the part's peak smaller or rarer."""
     needed, lives = _part_profile(arrays, share.order, ran, live)
     share.peak = int(needed.max())
@@ -212,7 +261,7 @@ def _reorder_around_peak(arrays: Arrays, share: _Share, ran: np.ndarray, live: i
     return False
 
 
-def _part_profile(arrays: Arrays, part: Ints, ran: np.ndarray, live: int) -> tuple[Ints, Ints]:
+def _part_profile(arrays: Arrays, part: Ints, ran: NDArray[np.bool_], live: int) -> tuple[Ints, Ints]:
     rest = np.ones(arrays.count, np.bool_)
     rest[part] = False
     before, behind = np.flatnonzero(ran), np.flatnonzero(rest & ~ran)

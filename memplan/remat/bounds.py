@@ -14,10 +14,9 @@ def least_need(arrays: Arrays) -> int:
     inputs = [value for value in range(len(arrays.size)) if arrays.maker[value] < 0]
     bit = {value: 1 << place for place, value in enumerate(inputs)}
     size = {bit[value]: int(arrays.size[value]) for value in inputs}
-    always = sum(int(arrays.size[value]) for value in inputs if not len(arrays.users[value]))
     awaited = [0] * arrays.count  # sets of inputs
     cost: dict[int, int] = {0: 0}
-    most = int(arrays.size[arrays.kept].sum()) + always
+    most = int(arrays.size[arrays.kept].sum())
     for one in range(arrays.count - 1, -1, -1):
         own = 0
         for value in map(int, arrays.reads[one]):
@@ -27,7 +26,8 @@ def least_need(arrays: Arrays) -> int:
         awaited[one] = own
         if own not in cost:
             cost[own] = sum(bytes_ for mask, bytes_ in size.items() if own & mask)
-        made = sum(int(arrays.size[value]) for value in arrays.makes[one])
         read = sum(int(arrays.size[value]) for value in arrays.reads[one] if arrays.maker[value] >= 0)
-        most = max(most, always + cost[own] + made + read + int(arrays.workspace[one]))
+        everything = cost[own] + sum(int(arrays.size[value]) for value in arrays.makes[one]) + read
+        spared = min(int(arrays.reused[one]), int(arrays.size[arrays.reads[one]].sum()))
+        most = max(most, everything + int(arrays.workspace[one]) - spared)
     return most if arrays.count else arrays.inputs_size()

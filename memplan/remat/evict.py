@@ -53,7 +53,7 @@ def _time_again(
     mark: Ints, stamp: int, stack: Ints, any_gone: bool, graph: Tables,
 ) -> float:  # fmt: skip
     """Nanoseconds to make a value again, with operands that are not there."""
-    read_start, reads, _, _, maker, _, kept, _, time, _, _ = graph
+    read_start, reads, _, _, maker, _, kept, _, time = graph[:9]
     total = float(time[maker[value]])
     stack[0] = maker[value]
     mark[maker[value]] = stamp
@@ -112,7 +112,7 @@ def _evict(
     order: Ints, use_start: Ints, uses: Ints, weight: NDArray[np.float64], budget: int, by_size: float,
     by_distance: float, shared: float, fitting: bool, graph: Tables,
 ) -> Ints:  # fmt: skip
-    read_start, reads, make_start, makes, maker, size, kept, workspace, _, again, _ = graph
+    read_start, reads, make_start, makes, maker, size, kept, workspace, _, again, _, reused, _ = graph
     count, values = len(order), len(size)
     most = LONGEST * count + 16
     runs = np.empty(most, np.int64)
@@ -175,6 +175,14 @@ def _evict(
                 for at in range(make_start[one], make_start[one + 1]):
                     if not there[makes[at]]:
                         room += size[makes[at]]
+                ending = 0  # operands that nobody wants behind this run may give their place to its results
+                for at in range(read_start[one], read_start[one + 1]):
+                    value = reads[at]
+                    own = 1 if height == 0 and step < count else 0
+                    last_use = used[value] + own == use_start[value + 1] and locks[value] == 1
+                    if last_use and not kept[value] and not always[value]:
+                        ending += size[value]
+                room -= min(reused[one], ending)
                 while live + room > budget:
                     best, best_score, place = -1, 0.0, 0
                     excess = float(live + room - budget)

@@ -61,11 +61,11 @@ class _Problem:
         self._before = [sum(1 << int(other) for other in arrays.before[one]) for one in range(arrays.count)]
         self._kept = sum(1 << int(value) for value in np.flatnonzero(arrays.kept))
         self._size = [int(size) for size in arrays.size]
+        self._reused = [int(size) for size in arrays.reused]
         self._workspace = [int(size) for size in arrays.workspace]
         self._time = [float(time) for time in arrays.time]
         self.given = sum(1 << int(value) for value in np.flatnonzero(arrays.maker < 0))
-        read = sum(1 << value for value in range(len(self._size)) if len(arrays.users[value]))
-        self._stays = self.given & ~read  # nobody reads it: it stays where it was given
+        self._unread = arrays.unread
         self._all = (1 << arrays.count) - 1
 
     def is_done(self, state: State) -> bool:
@@ -83,15 +83,28 @@ class _Problem:
             again = ran >> one & 1
             if again and (not self._arrays.again[one] or self._makes[one] & ~there == 0):
                 continue
-            if held + self._bytes(self._makes[one] & ~there) + self._workspace[one] > self._budget:
-                is_blocked = True
+            need = held + self._bytes(self._makes[one] & ~there) + self._workspace[one] + (0 if ran else self._unread)
+            cost = self._time[one] if again else 0.0
+            if need <= self._budget:
+                found.append((one, (ran | 1 << one, there | self._makes[one]), cost))
                 continue
-            found.append((one, (ran | 1 << one, there | self._makes[one]), self._time[one] if again else 0.0))
+            is_blocked = True
+            for ended in self._endings(one):
+                if need - min(self._reused[one], self._bytes(ended)) <= self._budget:
+                    found.append((one, (ran | 1 << one, (there | self._makes[one]) & ~ended), cost))
         if is_blocked:
             for value in range(len(self._size)):
-                if there >> value & 1 and not self._stays >> value & 1:
+                if there >> value & 1:
                     found.append((-1, (ran, there & ~(1 << value)), 0.0))
         return found
+
+    def _endings(self, one: int) -> list[int]:
+        """Sets of operands that may end with an operator and give their place to its results."""
+        sets = [0] if self._reused[one] else []
+        for value in range(len(self._size)):
+            if self._reused[one] and self._reads[one] >> value & 1:
+                sets += [other | 1 << value for other in sets]
+        return sets[1:]
 
     def _bytes(self, values: int) -> int:
         total = 0

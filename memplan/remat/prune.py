@@ -75,10 +75,10 @@ def _is_wanted(event: int, last: int, is_kept: bool, are_made: NDArray[np.bool_]
 
 @njit(cache=True)
 def _prune(runs: Ints, budget: int, by: int, graph: Tables) -> Ints:
-    _, _, make_start, makes, _, size, _, _, time, _, waited_for = graph
+    _, _, make_start, makes, _, size, _, _, time, _, waited_for, reused, _ = graph
     length = len(runs)
     start, steps, are_made = _events(runs, graph)
-    needed = needs_of(runs, graph)
+    needed = needs_of(runs, graph) + reused[runs]  # a place that is reused may be wanted when more is kept
     alive, there = np.ones(len(steps), np.bool_), np.ones(length, np.bool_)
     many, first_run = np.zeros(len(time), np.int64), np.full(len(time), -1, np.int64)
     for step in range(length):
@@ -107,7 +107,7 @@ def _prune(runs: Ints, budget: int, by: int, graph: Tables) -> Ints:
             one = runs[step]
             if not candidates[step] or not there[step] or many[one] < 2:
                 continue
-            if not _can_go(step, one, budget, start, steps, are_made, alive, there, needed, graph):
+            if not _can_go(runs, step, one, budget, start, steps, are_made, alive, there, needed, graph):
                 continue
             _take_out(step, one, start, steps, are_made, alive, there, needed, graph)
             many[one] -= 1
@@ -117,11 +117,12 @@ def _prune(runs: Ints, budget: int, by: int, graph: Tables) -> Ints:
 
 @njit(cache=True)
 def _can_go(
-    step: int, one: int, budget: int, start: Ints, steps: Ints, are_made: NDArray[np.bool_],
+    runs: Ints, step: int, one: int, budget: int, start: Ints, steps: Ints, are_made: NDArray[np.bool_],
     alive: NDArray[np.bool_], there: NDArray[np.bool_], needed: Ints, graph: Tables,
 ) -> bool:  # fmt: skip
     """Whether what the run makes can be kept from before, within the budget."""
     _, _, make_start, makes, _, size, kept = graph[:7]
+    reused = graph[11]
     more = 0
     from_steps = np.empty(make_start[one + 1] - make_start[one], np.int64)
     for place, at in enumerate(range(make_start[one], make_start[one + 1])):
@@ -137,14 +138,14 @@ def _can_go(
         more += size[value]
     if more == 0:
         return True
-    for other in range(from_steps.min() + 1, step):
+    for other in range(from_steps.min(), step):
         if not there[other]:
             continue
         extra = 0
         for place, at in enumerate(range(make_start[one], make_start[one + 1])):
-            if from_steps[place] < other:
+            if from_steps[place] < other or (from_steps[place] == other and reused[runs[other]] > 0):
                 extra += size[makes[at]]
-        if needed[other] + extra > budget:
+        if extra and needed[other] + extra > budget:
             return False
     return True
 

@@ -33,7 +33,7 @@ def replay(graph: Tables, order: Ints, uses: tuple[Ints, Ints], dropped: NDArray
 
 @njit(cache=True)
 def _replay(order: Ints, use_start: Ints, dropped: NDArray[np.bool_], graph: Tables) -> Ints:
-    read_start, reads, make_start, makes, maker, size, kept, _, _, again, _ = graph
+    read_start, reads, make_start, makes, maker, size, kept, _, _, again = graph[:10]
     count, values = len(order), len(size)
     most = LONGEST * count + 16
     runs = np.empty(most, np.int64)

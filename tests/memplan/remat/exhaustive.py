@@ -21,7 +21,7 @@ def tiny_graph(seed: int, operators: int) -> Graph:
         made.append(
             Operator(
                 f"o{number}", reads, makes, float(draw.randint(1, 9)), draw.choice([0, 0, 0, 3]), draw.random() < 0.9,
-                tuple(f"o{other}" for other in range(number) if draw.random() < 0.03),
+                tuple(f"o{other}" for other in range(number) if draw.random() < 0.03), draw.choice([0, 0, 0, 5]),
             )
         )  # fmt: skip
     return Graph(tuple(values), tuple(made))
@@ -44,7 +44,13 @@ def least_time(graph: Graph, budget: int) -> float | None:
     def weight(held: int) -> int:
         return sum(bytes_ for one, bytes_ in size.items() if held & one)
 
-    start = (0, sum(bit[name] for name in inputs))
+    def subsets(ones: list[int]) -> list[int]:
+        found = [0]
+        for one in ones:
+            found += [other | one for other in found]
+        return found
+
+    start = (0, sum(bit[name] for name in inputs) & ~unread)
     costs = {start: 0.0}
     ties = count()
     heap = [(0.0, next(ties), start)]
@@ -57,15 +63,18 @@ def least_time(graph: Graph, budget: int) -> float | None:
             return cost
         further = []
         for one in size:
-            if held & one and not one & unread:
+            if held & one:
                 further.append((cost, (ran, held & ~one)))
         for number, operator in enumerate(graph.operators):
             is_new = not ran & (1 << number)
             if held & reads[number] != reads[number] or after[number] & ~ran or not (is_new or operator.recomputable):
                 continue
             both = held | makes[number]
-            if weight(both) + operator.workspace <= budget:
-                further.append((cost + operator.time, (ran | (1 << number), both)))
+            beside = weight(unread) if ran == 0 else 0  # what nobody reads is there while the first operator runs
+            for ended in subsets([bit[name] for name in dict.fromkeys(operator.inputs)]):
+                spared = min(operator.reused, weight(ended))
+                if weight(both) + beside + operator.workspace - spared <= budget:
+                    further.append((cost + operator.time, (ran | (1 << number), both & ~ended)))
         for total, then in further:
             if total < costs.get(then, float("inf")):
                 costs[then] = total
