@@ -6,11 +6,13 @@ import sys
 
 import typer
 
-from memplan.cli import pack
+from memplan.cli import pack, remat, tiers
 from memplan.errors import MemplanError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 app.command("pack")(pack.command)
+app.command("remat")(remat.command)
+app.command("tiers")(tiers.command)
 
 
 @app.callback()
