@@ -19,6 +19,7 @@ class _Placed:
     offset: int
     end: int  # first byte behind it
     root: str  # the buffer that takes the bytes
+    root_offset: int | None  # where that one starts
 
 
 def verify(problem: MemoryProblem, packing: Packing) -> None:
@@ -66,7 +67,7 @@ def _checked(problem: MemoryProblem, packing: Packing, buffer: Buffer, by_name: 
                 f"starts at {packing.offsets.get(base.name)}."
             )
         root = base
-    return _Placed(buffer, offset, offset + buffer.size, root.name)
+    return _Placed(buffer, offset, offset + buffer.size, root.name, packing.offsets.get(root.name))
 
 
 def _compare(one: _Placed, other: _Placed, by_name: dict[str, Buffer]) -> None:
@@ -74,7 +75,7 @@ def _compare(one: _Placed, other: _Placed, by_name: dict[str, Buffer]) -> None:
     first, second = by_name[one.root], by_name[other.root]
     if first.layout is not None or second.layout is not None:
         alike = first.layout == second.layout and first.size == second.size
-        if first is not second and not (alike and one.offset == other.offset):
+        if first is not second and not (alike and one.root_offset == other.root_offset):
             raise WrongPlan(
                 f"buffers '{one.buffer.name}' (layout {first.layout!r}) and '{other.buffer.name}' (layout "
                 f"{second.layout!r}) share bytes, which only one place of one layout may."

@@ -19,7 +19,7 @@ from memplan.verify.packing import WrongPlan, verify
 from tests.memplan.packing.drawn import least_arena, problems
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=2000, deadline=None)
 @given(problems())
 def test_the_least_arena_is_found_and_proved(problem: MemoryProblem) -> None:
     plan = solve(problem)
@@ -28,7 +28,7 @@ def test_the_least_arena_is_found_and_proved(problem: MemoryProblem) -> None:
     assert plan.proved_optimal
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(problems(most=14, free_pins=True))
 def test_every_packing_is_verified(problem: MemoryProblem) -> None:
     try:
@@ -210,3 +210,19 @@ def test_the_same_problem_is_packed_the_same_way() -> None:
     problem = structured(1000, 5)
     assert pack(problem) == pack(problem)
     assert solve(cut(80, 2), time_limit=30) == solve(cut(80, 2), time_limit=30)
+
+
+def test_a_view_lies_in_a_place_that_its_layout_shares() -> None:
+    problem = MemoryProblem(
+        (
+            Buffer("a", 64, 0, 3, layout="x"),
+            Buffer("view", 16, 1, 3, alias=Alias("a", 16)),
+            Buffer("b", 64, 4, 6, layout="x"),
+        ),
+        alignment=16,
+    )
+    plan = solve(problem)
+    verify(problem, plan)
+    assert plan.arena_size == 64 and plan.offsets["view"] == 16
+    with pytest.raises(WrongPlan, match=r"'a' .* and 'b' .* share bytes, which only one place"):
+        verify(problem, replace(plan, offsets={"a": 0, "view": 16, "b": 16}, arena_size=80))
