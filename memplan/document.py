@@ -1,7 +1,7 @@
 """JSON of problems, graphs, packings and plans: each a document that carries its schema's name and version.
 
-`read(write(record)) == record`. A document of another kind or version, and a field that is missing or of the wrong type,
-are refused by name.
+`read(write(record)) == record`. A document of another kind or version, and a field that is missing or of the wrong
+type, are refused by name.
 """
 
 from __future__ import annotations

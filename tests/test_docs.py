@@ -13,11 +13,15 @@ import graphopt
 from graphopt.cli import app
 from graphopt.passes import pipeline
 from graphopt.report import rules_page
+from memplan.__main__ import app as problems
 from tests import support
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-COMMANDS = ("optimize", "compile", "run", "bench", "verify", "diff", "inspect", "explain")
+COMMANDS = ("optimize", "compile", "memory", "run", "bench", "verify", "diff", "inspect", "explain")
+
+
+PROBLEMS = ("pack", "remat", "tiers")
 
 
 def _help(command: str) -> str:
@@ -26,9 +30,15 @@ def _help(command: str) -> str:
     return result.output
 
 
+def _problem_help(command: str) -> str:
+    result = CliRunner().invoke(problems, [command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert result.exit_code == 0
+    return result.output
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_that_are_named_exist(page: Path) -> None:
-    offered = " ".join(_help(command) for command in COMMANDS)
+    offered = " ".join([*(_help(command) for command in COMMANDS), *(_problem_help(name) for name in PROBLEMS)])
     for option in set(re.findall(r"`[^`]*?(--[a-z][a-z-]+)", page.read_text())):
         assert option in offered, f"{page.name} names {option}"
 
@@ -80,6 +90,7 @@ def test_exported_names() -> None:
         "Census",
         "Compiled",
         "GraphoptError",
+        "MemoryReport",
         "ModelError",
         "OptimizeResult",
         "OptionError",
@@ -87,6 +98,7 @@ def test_exported_names() -> None:
         "VerificationError",
         "compile",
         "load",
+        "memory",
         "optimize",
         "simplify",
         "verify",
