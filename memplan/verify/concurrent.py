@@ -7,26 +7,13 @@ program itself enforces; that one stands before the other in some list is not en
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import networkx
 
+from memplan.accesses import Accesses
 from memplan.plan import Packing
 from memplan.problem import InvalidProblem
 from memplan.verify.packing import WrongPlan
-
-
-@dataclass(frozen=True, slots=True)
-class Accesses:
-    """Who reads and writes what, and what is known to happen before what.
-
-    `reads` and `writes`: item of the program -> names of buffers. `before`: pairs (earlier, later) of items.
-    """
-
-    items: tuple[str, ...]
-    before: tuple[tuple[str, str], ...]
-    reads: Mapping[str, tuple[str, ...]]
-    writes: Mapping[str, tuple[str, ...]]
 
 
 def verify_concurrent(sizes: Mapping[str, int], packing: Packing, accesses: Accesses) -> None:

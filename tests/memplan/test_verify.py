@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memplan.accesses import Accesses
 from memplan.graph import Graph, Operator, Value
 from memplan.lifetimes import memory_problem
 from memplan.plan import Packing
 from memplan.problem import Alias, Buffer, InvalidProblem, MemoryProblem
-from memplan.verify.concurrent import Accesses, verify_concurrent
+from memplan.verify.concurrent import verify_concurrent
 from memplan.verify.packing import WrongPlan, verify
 from memplan.verify.sequence import verify_sequence
 from tests.memplan.apart import apart
