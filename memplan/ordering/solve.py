@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memplan.graph import Graph
-from memplan.ordering.anneal import Annealing
+from memplan.ordering.anneal import LARGEST, Annealing, moves_for
 from memplan.ordering.arrays import Arrays, Ints, arrays_of
 from memplan.ordering.greedy import greedy_orders
 from memplan.ordering.part import Part, part_of
@@ -29,8 +29,6 @@ ROOMS = (2_000, 60_000)  # states of a first search
 LARGE_ROOM = 2_000_000
 MOST_BYTES = 400_000_000  # of a search's states
 SLICE = 500  # states between two looks at the clock
-MOST_ANNEALED = 20_000  # operators
-MOVES_EACH, LEAST_MOVES, MOST_MOVES = 300, 60_000, 400_000  # random moves of a round, by operators
 FIRST_STEP, LAST_STEP = 0.02, 0.001  # of the peak: how much less the target is
 COOL_SHARE = 0.5  # of the time that is left
 DIVES = 6  # targets between bound and peak that are tried
@@ -169,10 +167,10 @@ def _cool(arrays: Arrays, shares: list[_Share], deadline: float) -> None:
     """Random moves under a falling target; no run leaves its part, since what cuts the graph stays where it is."""
     bound = max(share.bound for share in shares)
     worst = max(share.peak for share in shares)
-    if worst <= bound or arrays.count > MOST_ANNEALED:
+    if worst <= bound or arrays.count > LARGEST:
         return
     graph = tables(arrays)
-    moves = min(max(MOVES_EACH * arrays.count, LEAST_MOVES), MOST_MOVES)
+    moves = moves_for(arrays)
     end = time.monotonic() + COOL_SHARE * (deadline - time.monotonic())
     runs = np.concatenate([share.order for share in shares])
     step, seed = FIRST_STEP, 0

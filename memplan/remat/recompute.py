@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memplan.graph import Graph
-from memplan.ordering.anneal import Annealing
+from memplan.ordering.anneal import LARGEST, Annealing, moves_for
 from memplan.ordering.arrays import Arrays, Ints, arrays_of
 from memplan.ordering.greedy import greedy_orders
 from memplan.ordering.runs import Tables, needs, tables
@@ -37,10 +37,7 @@ RULES = tuple(
     for fitting in (False, True)
 )
 PRICES = (1.0, 3.0, 10.0)  # of a run against bytes above the budget
-MOVES_EACH = 300  # random changes per operator and round
-LEAST_MOVES, MOST_MOVES = 60_000, 400_000
 PATIENCE = 12  # rounds without success
-LARGEST_ANNEALED = 20_000  # operators
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +191,9 @@ class _Planner:
 
     def _annealed(self, best: _Plan | None, budget: int, deadline: float, lowest: int) -> tuple[_Plan | None, int]:
         """Random changes, from the cheapest plan and from the best order by turns."""
-        if self.arrays.count > LARGEST_ANNEALED:
+        if self.arrays.count > LARGEST:
             return best, lowest
-        moves = min(max(MOVES_EACH * self.arrays.count, LEAST_MOVES), MOST_MOVES)
+        moves = moves_for(self.arrays)
         order = self.least_order(deadline).runs
         searches = [
             (price, Annealing(self.arrays, self.graph, order, budget, adding=True, seed=int(price))) for price in PRICES

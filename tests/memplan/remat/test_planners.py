@@ -1,0 +1,103 @@
+"""The planners one by one: whatever they propose can be executed, and what promises a budget keeps it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memplan.graph import Graph
+from memplan.ordering.anneal import Annealing
+from memplan.ordering.arrays import arrays_of
+from memplan.ordering.greedy import greedy_orders
+from memplan.ordering.profile import peak
+from memplan.ordering.runs import needs, tables
+from memplan.remat.bounds import least_need
+from memplan.remat.evict import Rule, evict
+from memplan.remat.prune import prune
+from memplan.remat.replay import replay, uses_in
+from memplan.remat.segments import segment_plans
+from memplan.verify.sequence import verify_sequence
+from models.training import resnet
+from tests.memplan.ordering.test_order import random_graph
+
+graphs = st.builds(
+    lambda seed, count, density: random_graph(seed, count, density=density),
+    st.integers(0, 10**9), st.integers(3, 30), st.sampled_from([0.1, 0.25]),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs, st.integers(0, 10**9))
+def test_dropped_gaps_are_made_again_and_pruning_keeps_the_peak(graph: Graph, seed: int) -> None:
+    arrays = arrays_of(graph)
+    numbers = tables(arrays)
+    for order in greedy_orders(arrays):
+        assert verify_sequence(graph, [arrays.names[one] for one in order]) == peak(arrays, order)
+        uses = uses_in(arrays, order)
+        assert np.array_equal(replay(numbers, order, uses, np.zeros(len(uses[1]), np.bool_)), order)
+        dropped = np.random.default_rng(seed).random(len(uses[1])) < 0.5
+        runs = replay(numbers, order, uses, dropped)
+        most = int(needs(numbers, runs).max())
+        assert verify_sequence(graph, [arrays.names[one] for one in runs]) == most >= least_need(arrays)
+        for by in range(3):
+            kept = prune(numbers, runs, most, by=by)
+            assert verify_sequence(graph, [arrays.names[one] for one in kept], most) <= most
+            assert len(kept) <= len(runs)
+        assert len(prune(numbers, runs, 10**9)) == len(order), "with room for everything nothing runs twice"
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs, st.sampled_from([0.7, 0.85, 1.0]), st.sampled_from([0.0, 0.3, 1.0]), st.booleans())
+def test_eviction_keeps_its_budget_or_gives_up(graph: Graph, share: float, shared: float, fitting: bool) -> None:
+    arrays = arrays_of(graph)
+    numbers = tables(arrays)
+    order = np.arange(arrays.count, dtype=np.int64)
+    budget = int(peak(arrays, order) * share)
+    rule = Rule(shared=shared, fitting=fitting)
+    runs = evict(numbers, order, uses_in(arrays, order), np.ones(len(arrays.size)), budget, rule)
+    if len(runs):
+        verify_sequence(graph, [arrays.names[one] for one in runs], max(budget, int(needs(numbers, runs)[0])))
+
+
+@settings(max_examples=30, deadline=None)
+@given(graphs, st.sampled_from([0.6, 0.8, 1.0]), st.booleans())
+def test_annealing_never_breaks_a_sequence(graph: Graph, share: float, adding: bool) -> None:
+    arrays = arrays_of(graph)
+    numbers = tables(arrays)
+    order = np.arange(arrays.count, dtype=np.int64)
+    search = Annealing(arrays, numbers, order, int(peak(arrays, order) * share), adding=adding)
+    for _ in range(2):
+        runs = search.run(3_000, 1.0)
+        assert verify_sequence(graph, [arrays.names[one] for one in runs]) == needs(numbers, runs).max()
+        assert adding or len(runs) == arrays.count
+
+
+def test_segments_of_a_training_graph() -> None:
+    graph = resnet([4, 4, 4, 4], 8, 64).training()
+    arrays = arrays_of(graph)
+    numbers = tables(arrays)
+    order = np.arange(arrays.count, dtype=np.int64)
+    needed = needs(numbers, order)
+    found = []
+    for dropped in segment_plans(arrays, order, needed):
+        runs = replay(numbers, order, uses_in(arrays, order), dropped)
+        most = verify_sequence(graph, [arrays.names[one] for one in runs])
+        found.append((most, float(arrays.time[runs].sum() / arrays.time.sum() - 1)))
+    least, extra = min(found)
+    assert least < 0.6 * needed.max()
+    assert extra < 0.4, "each forward operator runs at most once more"
+    assert all(extra < 0.4 for _, extra in found)
+
+
+@pytest.mark.parametrize("adding", [False, True])
+def test_the_same_search_every_time(adding: bool) -> None:
+    graph = random_graph(5, 25)
+    arrays = arrays_of(graph)
+    order = np.arange(arrays.count, dtype=np.int64)
+    budget = int(0.8 * peak(arrays, order))
+    first, second = (
+        Annealing(arrays, tables(arrays), order, budget, adding=adding, seed=3).run(5_000, 1.0) for _ in range(2)
+    )
+    assert np.array_equal(first, second)
