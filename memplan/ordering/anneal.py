@@ -16,15 +16,24 @@ from memplan.ordering.runs import Tables
 NEAR = 24  # steps that most moves stay within
 FAR = 200  # steps that some moves reach
 MOVES_EACH, LEAST_MOVES, MOST_MOVES = 300, 60_000, 400_000  # random moves of a round, by operators
-MOST_LOOKS = 3_000_000_000  # values looked at in a round: a move looks at all of them, a round should take seconds
+MOST_LOOKS = 2_500_000_000  # values looked at in a round: a move looks at all of them, a round should take seconds
+SECONDS_PER_LOOK = 3e-9  # on a busy machine
 LARGEST = 20_000  # operators of a graph for which this is of use
 WARM, COLD = 1.0, 0.02  # temperatures, in mean values above the budget at one step
 
 
 def moves_for(arrays: Arrays) -> int:
     """How many moves a round should have."""
-    looks = len(arrays.size) + len(arrays.reads.items) + len(arrays.makes.items) + 1
-    return min(max(MOVES_EACH * arrays.count, LEAST_MOVES), MOST_MOVES, MOST_LOOKS // looks)
+    return min(max(MOVES_EACH * arrays.count, LEAST_MOVES), MOST_MOVES, MOST_LOOKS // _looks(arrays))
+
+
+def seconds_for(arrays: Arrays) -> float:
+    """About how long a round takes; one that does not fit into the time that is left is not begun."""
+    return moves_for(arrays) * _looks(arrays) * SECONDS_PER_LOOK
+
+
+def _looks(arrays: Arrays) -> int:
+    return len(arrays.size) + len(arrays.reads.items) + len(arrays.makes.items) + 1
 
 
 class Annealing:

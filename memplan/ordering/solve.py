@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memplan.graph import Graph
-from memplan.ordering.anneal import LARGEST, Annealing, moves_for
+from memplan.ordering.anneal import LARGEST, Annealing, moves_for, seconds_for
 from memplan.ordering.arrays import Arrays, Ints, arrays_of
 from memplan.ordering.greedy import greedy_orders
 from memplan.ordering.part import Part, part_of
@@ -174,7 +174,7 @@ def _cool(arrays: Arrays, shares: list[_Share], deadline: float) -> None:
     end = time.monotonic() + COOL_SHARE * (deadline - time.monotonic())
     runs = np.concatenate([share.order for share in shares])
     step, seed = FIRST_STEP, 0
-    while worst > bound and step >= LAST_STEP and time.monotonic() < end:
+    while worst > bound and step >= LAST_STEP and time.monotonic() + seconds_for(arrays) < end:
         target = max(bound, min(worst - 1, int(worst * (1 - step))))
         seed += 1
         moved = Annealing(arrays, graph, runs, target, adding=False, seed=seed).run(moves, 0.0)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memplan.graph import Graph
-from memplan.ordering.anneal import LARGEST, Annealing, moves_for
+from memplan.ordering.anneal import LARGEST, Annealing, moves_for, seconds_for
 from memplan.ordering.arrays import Arrays, Ints, arrays_of
 from memplan.ordering.greedy import greedy_orders
 from memplan.ordering.runs import Tables, needs, tables
@@ -199,7 +199,8 @@ class _Planner:
             (price, Annealing(self.arrays, self.graph, order, budget, adding=True, seed=int(price))) for price in PRICES
         ]
         idle = number = 0
-        while time.monotonic() < deadline and idle < PATIENCE and (best is None or best.time > self._once):
+        latest = deadline - seconds_for(self.arrays)
+        while time.monotonic() < latest and idle < PATIENCE and (best is None or best.time > self._once):
             if best is not None and number % (len(PRICES) + 1) == len(PRICES):
                 search = Annealing(self.arrays, self.graph, best.runs, budget, adding=True, seed=1000 + number)
                 runs = search.run(moves, 3.0, warm=0.2)
