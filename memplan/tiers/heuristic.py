@@ -37,10 +37,11 @@ from memplan.tiers.search import (
 
 MODES = {"static": STATIC, "sync": SYNC, "async": ASYNC}
 ROUNDS = 40  # of prices
-TRIALS = 4  # of the last rounds' prices, from which plans are made
+TRIED = range(19, ROUNDS, 5)  # the rounds from whose prices plans are made: they differ more than one would think
 SWEEPS = 6  # at most, over all units of a plan
 GROUP = 20  # units that are placed anew together, at most
-CHUNKS, TRIALS_PER_CHUNK = 60, 1000
+CHUNKS, FEW_CHUNKS, TRIALS_PER_CHUNK = 60, 6, 1000
+MANY_UNITS = 5_000
 PATIENCE, ENOUGH = 5, 1e-4  # it ends when so many chunks have saved less than this fraction
 
 
@@ -107,11 +108,6 @@ class Search:
         now = self.courses
         return Courses(now.mask.copy(), now.source.copy(), now.target.copy(), now.step.copy(), now.overlapped.copy())
 
-    def restore(self, courses: Courses) -> None:
-        """Set the courses back, where what the steps have is that of them."""
-        for ours, theirs in zip(self.courses, courses, strict=True):
-            ours[:] = theirs
-
     def price(self, each: Floats) -> None:
         """Set the prices of a byte, by tier and step."""
         self.state.price[:, 1:] = np.cumsum(each, axis=1)
@@ -123,7 +119,7 @@ class Search:
             if not sweep(self.table, self.state, self.courses, order, mode, hard, saved):
                 return
 
-    def shake(self, mode: int) -> None:
+    def shake(self, mode: int, chunks: int) -> None:
         """Small groups of units that live together are placed anew, as long as that helps."""
         held, saved = self.table.held, _courses(len(self.table.kind))
         by_size = np.argsort(-held, kind="stable")
@@ -131,7 +127,7 @@ class Search:
         count = int(np.searchsorted(np.cumsum(held[by_size]), 0.999 * held.sum())) + 1
         candidates = by_size[:count].astype(np.int64)
         times = [self.time()]
-        for number in range(CHUNKS):
+        for number in range(chunks):
             shake(self.table, self.state, self.courses, candidates, GROUP, TRIALS_PER_CHUNK, mode, number, saved)
             times.append(self.time())
             if number >= PATIENCE and times[-1 - PATIENCE] - times[-1] < ENOUGH * times[-1]:
@@ -150,27 +146,37 @@ def static_courses(table: Table, tiers: Sequence[int]) -> Courses:
     return courses
 
 
-def plan(problem: Placement, capacity: Sequence[Sequence[int]], mode: str, start: Sequence[int]) -> list[Course]:
-    """The course of every unit. `capacity`: bytes by tier and step; `start`: a static placement that fits."""
+def plan(
+    problem: Placement, capacity: Sequence[Sequence[int]], mode: str, start: Sequence[int], *, chunks: int = CHUNKS
+) -> list[Course]:
+    """The course of every unit. `capacity`: bytes by tier and step; `start`: a static placement that fits.
+
+    `chunks`: how much time exchanges of groups may take, in thousands of trials.
+    """
     if not problem.units:
         return []
     search = Search.of(problem, capacity)
     slow = static_courses(search.table, start)
     prices = _prices(search, MODES[mode], slow)
     best: tuple[float, Courses] | None = None
-    for each in prices:
+    for each in prices if chunks > FEW_CHUNKS else prices[-1:]:
         search.place(slow)
         search.sweep(_order(search, each, MODES[mode]), MODES[mode], hard=True)
         if best is None or search.time() < best[0]:
             best = (search.time(), search.copy())
     assert best is not None, "there is at least one set of prices"
     search.place(best[1])
-    search.shake(MODES[mode])
+    search.shake(MODES[mode], chunks)
     return courses_of(problem, search.table, search.courses)
 
 
+def chunks_beside(problem: Placement) -> int:
+    """How long exchanges may take beside an integer program, which needs the time more where there are many units."""
+    return CHUNKS if len(problem.units) <= MANY_UNITS else FEW_CHUNKS
+
+
 def repaired(
-    problem: Placement, capacity: Sequence[Sequence[int]], mode: str, found: Sequence[Course]
+    problem: Placement, capacity: Sequence[Sequence[int]], mode: str, found: Sequence[Course], *, chunks: int
 ) -> list[Course] | None:
     """Courses that keep the capacity (bytes by tier and step), made from such as perhaps do not; None: not found.
 
@@ -183,7 +189,7 @@ def repaired(
     if not _squeeze(search, MODES[mode]):
         return None
     search.sweep(np.arange(len(problem.units), dtype=np.int64), MODES[mode], hard=True)
-    search.shake(MODES[mode])
+    search.shake(MODES[mode], chunks)
     return courses_of(problem, search.table, search.courses)
 
 
@@ -191,6 +197,9 @@ def _squeeze(search: Search, mode: int) -> bool:
     table, state, courses = search.table, search.state, search.courses
     owner = np.repeat(np.arange(len(table.held)), np.diff(table.first))
     stuck: set[int] = set()
+    tiers = len(state.room)
+    slower = [table.access[:, min(tier + 1, tiers - 1)] - table.access[:, tier] for tier in range(tiers)]
+    losses = [np.add.reduceat(each, table.first[:-1]) for each in slower]
     while state.room.size and state.room.min() < 0:
         tier, step = (int(one) for one in np.unravel_index(np.argmin(state.room), state.room.shape))
         here = (table.begin <= step) & (step < table.end) & (courses.mask >> tier & 1 == 1)
@@ -200,21 +209,16 @@ def _squeeze(search: Search, mode: int) -> bool:
         if not units:
             return False
         missing = -int(state.room[tier, step])
-        following = min(tier + 1, len(state.room) - 1)
-        loss = np.add.reduceat(table.access[:, following] - table.access[:, tier], table.first[:-1])
-        unit = min(units, key=lambda one: (loss[one] / min(table.held[one] / missing, 1.0), one))
+        unit = min(units, key=lambda one: (losses[tier][one] / min(table.held[one] / missing, 1.0), one))
         apply(table, state, courses, unit, -1)
-        before = search.copy()
-        if improve(table, state, courses, unit, mode, True) == np.inf:
-            stuck.add(unit)
-            search.restore(before)
+        improve(table, state, courses, unit, mode, True)  # without a better course, the old one stays
         apply(table, state, courses, unit, 1)
         stuck.add(unit)
     return True
 
 
 def _prices(search: Search, mode: int, slow: Courses) -> list[Floats]:
-    """Prices by tier and step, those of the last rounds; the last tier's room costs nothing unless it overflows."""
+    """Prices by tier and step of the rounds that are tried; the last tier's room costs nothing unless it overflows."""
     table = search.table
     search.place(slow)
     everything = np.arange(len(table.held))
@@ -232,7 +236,7 @@ def _prices(search: Search, mode: int, slow: Courses) -> list[Floats]:
         search.sweep(everything, mode, hard=False, sweeps=1)
         over = -search.state.room / np.maximum(search.capacity, 1)
         each = np.maximum(each + base * over * 2.0 / (1.0 + number / 4), 0.0)
-        if number >= ROUNDS - TRIALS:
+        if number in TRIED:
             kept.append(each.copy())
     return kept
 

@@ -32,6 +32,10 @@ SHRINK = 0.95  # of a tier's capacity in each later repair
 # where much is missing.
 FEW_BUFFERS, MUCH_MISSING, PACKING_SECONDS = 300, 0.01, 3.0
 
+CHUNKS_AGAIN = 5
+GAP, GAP_OF_MANY = 0.002, 0.0075  # at which the program ends; the last percents of many units take minutes
+PROGRAM_SHARE = 0.7  # of the time limit: the heuristic before it counts, exchanges and offsets take the rest
+
 
 @dataclass(frozen=True, slots=True)
 class TierPlan:
@@ -66,23 +70,25 @@ def plan_tiers(
     mode: Mode = "static",
     method: Method = "ilp",
     time_limit: float = 60.0,
-    gap: float = 0.002,
+    gap: float | None = None,
     alignment: int = 64,
 ) -> TierPlan:
     """Place all values of `graph`, constants and workspaces included, in the tiers of `machine`.
 
     `mode`: every value in one tier for its whole life, or copied between tiers while operators wait, or beside them.
     `method`: an integer program started from the heuristic; the heuristic alone; first touch; all in the slowest tier
-    (the last two never move anything, whatever the mode). `time_limit` in seconds and the relative `gap` end the
-    integer program. The bound is the program's (of plans in its form: copies next to uses, overlapped within 15
-    operators), and elsewhere the time with everything in the fastest tier.
+    (the last two never move anything, whatever the mode). `time_limit` (seconds) and the relative `gap` end the integer
+    program; a part of the time is kept for what follows it. The bound is the program's (of plans in its form: copies
+    next to uses, overlapped within 15 operators), and elsewhere the time with everything in the fastest tier.
 
     Raises TiersTooSmall where the tiers cannot hold the model.
     """
-    deadline = time.monotonic() + time_limit
+    deadline = time.monotonic() + PROGRAM_SHARE * time_limit
     problem = placement(graph, machine, alignment)
     problem.check_room()
     capacity = [[tier.capacity] * len(problem.compute) for tier in machine.tiers]
+    if gap is None:
+        gap = GAP if len(problem.units) <= heuristic.MANY_UNITS else GAP_OF_MANY
     courses, bound, solver = _placed(problem, capacity, mode, method, deadline, gap)
     for number in range(REPAIRS + 1):
         stays, moves = written(problem, courses)
@@ -122,15 +128,16 @@ def _placed(
     floor = _all_fast(problem)
     if method in ("first-touch", "all-slow"):
         return _online(problem, capacity, method), floor, method.replace("-", " ")
-    start = heuristic.plan(problem, capacity, mode, _somewhere(problem, capacity))
+    somewhere = _somewhere(problem, capacity)
     if method == "heuristic":
-        return start, floor, "heuristic"
+        return heuristic.plan(problem, capacity, mode, somewhere), floor, "heuristic"
+    start = heuristic.plan(problem, capacity, mode, somewhere, chunks=heuristic.chunks_beside(problem))
     try:
         found, solved = _program(problem, capacity, mode, deadline, gap, start)
     except NoPlan:
         return start, floor, "heuristic; the integer program found nothing in its time"
     # The solver keeps capacities up to a tolerance, and stops at its gap: what is left is a matter of small exchanges.
-    whole = heuristic.repaired(problem, capacity, mode, found)
+    whole = heuristic.repaired(problem, capacity, mode, found, chunks=heuristic.chunks_beside(problem))
     plans = [(simulate(problem, *written(problem, one)).time, one) for one in (start, whole) if one is not None]
     return min(plans, key=lambda pair: pair[0])[1], max(solved.bound, floor), solved.solver
 
@@ -209,7 +216,8 @@ def _again(
 ) -> list[Course]:
     if method in ("first-touch", "all-slow"):
         return _online(problem, capacity, method)
-    found = heuristic.repaired(problem, capacity, mode, courses)
+    # Little has changed: a few exchanges fill the room that is left.
+    found = heuristic.repaired(problem, capacity, mode, courses, chunks=CHUNKS_AGAIN)
     return found if found is not None else heuristic.plan(problem, capacity, mode, _somewhere(problem, capacity))
 
 
