@@ -97,6 +97,8 @@ def best(memory: ModelMemory, *, seconds: float = ORDER_SECONDS) -> Planned:
         found = least_order(small.graph, time_limit=seconds / 2)
         expanded = small.expand(found.order)
         candidates.append((live_peak(problem_of(graph, expanded)), expanded))
+        if not sums:  # what is joined then loses no order, and sharing is counted as if it always held
+            bound = found.lower_bound
     peak, order = min(candidates, key=lambda one: one[0])
     return plan(graph, order, lower_bound=min(bound, peak))
 
