@@ -62,7 +62,7 @@ def many(count: int) -> MemoryRecord:
     )
     plan = tuple(StepLine(f"node_{n}", "Add", 7 * 4096, 1000.0, False) for n in range(count))
     return MemoryRecord(
-        "large.onnx", {}, "given", 7 * 4096, 7 * 4096, 7 * 4096, 0, True, "greedy", 0, 0, 6, "node_6 (Add)",
+        "large.onnx", {}, "given", 7 * 4096, 7 * 4096, 0, 7 * 4096, 0, True, "greedy", 0, 0, 6, "node_6 (Add)",
         buffers[:7], (), buffers, plan, (), None, (), None, None, 0.0, (),
     )  # fmt: skip
 

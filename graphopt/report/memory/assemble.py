@@ -108,6 +108,7 @@ def memory_report(
         dims={**first, **dims},
         order=said,
         given_time=given.time,
+        order_bound=best.lower_bound,
         levers=_levers(memory, planned, given, best, tell) if levers else (),
         curve=curve,
         tiers=tiers,

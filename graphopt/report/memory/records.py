@@ -99,6 +99,7 @@ class MemoryRecord(msgspec.Struct, frozen=True):
     order: str  # "given", "best", or "recomputing"
     peak: int
     lower_bound: int  # of the arena for this order
+    order_bound: int  # no order without recomputation needs less; 0: not known
     arena: int
     fragmentation: int
     proved_optimal: bool
