@@ -21,7 +21,7 @@ class Tasks:
 
     The predecessors of task i are `before[before_start[i]:before_start[i + 1]]`, ascending and each once; its
     successors are told by `behind` in the same way. `delays[e]` is how much later than its end the task `before[e]` is
-    seen to have ended by workers other than its own. `order` is an order in which every task comes after its predecessors.
+    seen to have ended by workers other than its own. `order` has every task after its predecessors.
     """
 
     times: Floats  # of any one unit
