@@ -50,7 +50,7 @@ def live_chart(record: MemoryRecord) -> Markup:
     figure.add_hline(y=record.arena / MIB, line={"dash": "dot", "width": 1, "color": INK}, annotation_text="arena")
     if record.budget is not None:
         figure.add_hline(y=record.budget / MIB, line={"dash": "dash", "color": COLOURS[3]}, annotation_text="budget")
-    return _drawn(figure, "live", "step (operator)", "MiB", max(record.arena, record.budget or 0) / MIB)
+    return drawn(figure, "live", "step (operator)", "MiB", max(record.arena, record.budget or 0) / MIB)
 
 
 def arena_chart(record: MemoryRecord) -> Markup:
@@ -69,7 +69,7 @@ def arena_chart(record: MemoryRecord) -> Markup:
         )
     )  # fmt: skip
     figure.update_layout(bargap=0, hovermode="closest")
-    return _drawn(figure, "arena", "step (operator)", "offset, MiB", record.arena / MIB)
+    return drawn(figure, "arena", "step (operator)", "offset, MiB", record.arena / MIB)
 
 
 def curve_chart(record: MemoryRecord) -> Markup:
@@ -83,7 +83,7 @@ def curve_chart(record: MemoryRecord) -> Markup:
             hovertemplate="%{customdata[0]}: %{y:.1f}% more time, %{customdata[1]} operators again<extra></extra>",
         )
     )  # fmt: skip
-    return _drawn(figure, "curve", "arena, MiB", "extra time, %", None)
+    return drawn(figure, "curve", "arena, MiB", "extra time, %", None)
 
 
 def tier_chart(report: TierReport) -> Markup:
@@ -99,7 +99,7 @@ def tier_chart(report: TierReport) -> Markup:
             )
         )  # fmt: skip
     figure.update_layout(showlegend=True)
-    return _drawn(figure, "tiers", "step (operator)", "MiB", None)
+    return drawn(figure, "tiers", "step (operator)", "MiB", None)
 
 
 def _card(family: Family) -> str:
@@ -123,10 +123,11 @@ def _text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _drawn(figure: go.Figure, name: str, across: str, up: str, top: float | None) -> Markup:
+def drawn(figure: go.Figure, name: str, across: str, up: str, top: float | None, *, height: int = 420) -> Markup:
+    """The chart as HTML, in the page's own colours; `top`: where the upward axis ends, a little above it."""
     axis = {"gridcolor": LINE, "zerolinecolor": LINE, "linecolor": LINE}
     figure.update_layout(
-        height=420, margin={"l": 64, "r": 24, "t": 16, "b": 48}, paper_bgcolor="rgba(0,0,0,0)",
+        height=height, margin={"l": 64, "r": 24, "t": 16, "b": 48}, paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)", font={"color": INK, "size": 12}, dragmode="zoom",
         xaxis={**axis, "title": across}, yaxis={**axis, "title": up, "rangemode": "tozero"},
         legend={"orientation": "h", "y": 1.08}, hoverlabel={"align": "left"},

@@ -39,7 +39,7 @@ def _order(console: Console, record: MemoryRecord) -> None:
     words = {"given": "as in the file", "best": "the best that was found"}.get(record.order, record.order)
     if again:
         words += f"; {again} operators run again, {record.extra_time_percent:.1f}% more time (estimated)"
-    if 0 < record.order_bound and not again:
+    if record.order_bound > 0 and not again:
         least = "no order needs less" if record.peak <= record.order_bound else "no order needs less than "
         words += f"; {least}{'' if record.peak <= record.order_bound else binary_size(record.order_bound)}"
     line(console, f"order          {words}")

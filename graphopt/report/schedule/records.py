@@ -1,0 +1,72 @@
+"""What a schedule report says, as `--json` prints it. Times in nanoseconds, all of them simulated; sizes in bytes."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class PolicyLine(msgspec.Struct, frozen=True):
+    """One policy's makespan."""
+
+    policy: str
+    makespan: float
+    ratio: float  # of one launch per region to this one: above 1 it is faster
+
+
+class BoundLine(msgspec.Struct, frozen=True):
+    """A lower bound of the makespan, and how far the schedule is above it."""
+
+    name: str
+    time: float
+    gap_percent: float
+
+
+class StallLine(msgspec.Struct, frozen=True):
+    """Time that workers spent without running a block, of all workers together."""
+
+    cause: str
+    time: float
+    share_percent: float  # of workers times makespan
+
+
+class SpanLine(msgspec.Struct, frozen=True):
+    """Blocks of one region that a worker runs one after the other."""
+
+    multiprocessor: int
+    worker: int
+    region: str
+    blocks: int
+    start: float
+    end: float
+
+
+class WayLine(msgspec.Struct, frozen=True):
+    """One way to plan schedule and memory together."""
+
+    way: str  # "forbid" reuse that needs waits, or "wait" for it
+    makespan: float
+    arena: int
+    added_waits: int
+    taken: bool
+
+
+class ScheduleRecord(msgspec.Struct, frozen=True):
+    """A schedule of one model on one device."""
+
+    model: str
+    device: str
+    regions: int
+    lowered: bool  # regions are those of lowering; else nodes, joined where they work in place
+    policy: str  # the one taken
+    makespan: float
+    policies: tuple[PolicyLine, ...]
+    bounds: tuple[BoundLine, ...]
+    launches: int
+    waits: int
+    utilisation: tuple[float, ...]  # by multiprocessor, 0 to 1
+    stalls: tuple[StallLine, ...]
+    ways: tuple[WayLine, ...]
+    spans: tuple[SpanLine, ...]
+    program: str  # as text
+    notes: tuple[str, ...]
+    schema: str = "graphopt.schedule/1"
