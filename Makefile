@@ -7,6 +7,7 @@
 #   make bench   the slow sweeps, each with its full tables; DATA=folder as above
 #   make bench-ort   latency of what --target ort writes in ONNX Runtime, on one core
 #   make bench-kernels   kernels beside ONNX Runtime and the machine's peak, on one core
+#   make bench-memory    memory plans beside their bounds and ONNX Runtime; DATA=folder of packing problems
 #   make qemu    fetch an emulator of 64-bit ARM, with which the tests then run kernels for it (Debian, Ubuntu)
 #   make clean   remove what the other targets made
 
@@ -18,7 +19,7 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(BENCH_VENV)/.installed
 DATA_OPTION = $(if $(DATA),--data $(DATA))
 
-.PHONY: demo test lint bench bench-ort bench-kernels bars qemu clean
+.PHONY: demo test lint bench bench-ort bench-kernels bench-memory bars qemu clean
 
 # No recipe runs beside another: ruff, mypy and pytest each use every core, and the tests' summary shall come last.
 .NOTPARALLEL:
@@ -68,6 +69,10 @@ bench-ort: $(BENCH_STAMP)
 bench-kernels: $(BENCH_STAMP)
 	mkdir -p build/bench
 	$(BENCH_VENV)/bin/python -m bench.kernels.all --json build/bench/kernels.json
+
+bench-memory: $(BENCH_STAMP)
+	mkdir -p build/bench
+	$(BENCH_VENV)/bin/python -m bench.memory.all $(DATA_OPTION) --json build/bench/memory.json
 
 build/qemu:
 	mkdir -p build/qemu.part

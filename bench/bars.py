@@ -28,6 +28,7 @@ from bench import (
 )
 from bench.bar import Bar, Sheet, console
 from bench.kernels import all as kernels
+from bench.memory import all as memory
 from bench.script import Measure
 
 MEASURES: dict[str, Measure] = {
@@ -47,6 +48,7 @@ MEASURES: dict[str, Measure] = {
     "14": ort_target.measure,
     **kernels.MEASURES,
     "p": programs.measure,
+    **memory.MEASURES,
 }
 
 

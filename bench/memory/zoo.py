@@ -50,8 +50,8 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         if grown is not None and given.packing.arena_size > MIB:  # below, a process grows by its own housekeeping
             beside.append(grown)
         rows.append((
-            name, len(memory.graph.operators), given.peak / MIB, ratio, seconds, best.peak / MIB, best.lower_bound / MIB,
-            None if growth is None else growth.all_runs / MIB, grown,
+            name, len(memory.graph.operators), given.peak / MIB, ratio, seconds, best.peak / MIB,
+            best.lower_bound / MIB, None if growth is None else growth.all_runs / MIB, grown,
         ))  # fmt: skip
     columns = (
         "model",
