@@ -1,0 +1,1 @@
+"""The loops of the simulator, one launch at a time, over arrays."""
