@@ -1,0 +1,1 @@
+"""Measurements on a GPU, where one is at hand."""
