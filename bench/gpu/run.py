@@ -1,7 +1,7 @@
 """The scheduler's theory on a real GPU: `python -m bench.gpu.run`. Needs an NVIDIA driver; nothing else of CUDA.
 
-- random programs that the verifier allows, pinned (launched cooperatively) and ticketed: none hangs, none reads what is not
-  written yet, each run several times over the same counters;
+- random programs that the verifier allows, pinned (launched cooperatively) and ticketed: none hangs, none reads what is
+  not written yet, each run several times over the same counters;
 - a program with one worker too many, which the verifier refuses, is refused by the cooperative launch too;
 - what a launch, a signal and a barrier of the whole grid cost, written as a machine file.
 
@@ -220,7 +220,7 @@ def _costs(gpu: Gpu, kernels: dict, resident: int) -> dict[str, float]:
 
 def _machine_file(gpu: Gpu, costs: dict[str, float]) -> str:
     lines = [
-        f"# Measured on {gpu.name} by `python -m bench.gpu.run`; limits as NVIDIA gives them for compute capability 9.0.",
+        f"# Measured on {gpu.name} by `python -m bench.gpu.run`; limits as NVIDIA gives them for 9.0.",
         f'name = "{gpu.name}"', "", "[target]", f'compute_capability = "{gpu.capability[0]}.{gpu.capability[1]}"', "",
         "[device]", f"multiprocessors = {gpu.multiprocessors}", "max_threads = 2048", "max_warps = 64",
         "max_blocks = 32", "registers = 65536", "shared_memory = 233472", "shared_memory_per_block = 232448",
