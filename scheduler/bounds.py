@@ -13,7 +13,9 @@ from numpy.typing import ArrayLike
 
 from scheduler.lists.priority import heads, tails
 from scheduler.lists.tasks import Floats, Ints, Tasks, check_workers
+from scheduler.lists.windows import MOST_TASKS, tight_heads, tight_tails
 
+MOST_ROUNDS = 20  # of longer and longer schedules refuted; most need one or two
 MOST_STEPS = 20_000_000  # of a sweep; with more intervals than that, evenly chosen ones are taken: still a bound
 ROUNDING = 1e-9  # relative: sums in different orders differ by less
 
@@ -32,9 +34,10 @@ def lower_bound(tasks: Tasks, workers: int) -> Bound:
 
 
 def all_bounds(tasks: Tasks, workers: int) -> tuple[Bound, ...]:
-    """Critical path, work and Fernandez-Bussell. Raises InvalidTaskGraph without a worker."""
+    """Critical path, work, Fernandez-Bussell and tightened windows. Raises InvalidTaskGraph without a worker."""
     check_workers(workers)
-    return critical_path(tasks), work(tasks, workers), fernandez_bussell(tasks, workers)
+    plain = (critical_path(tasks), work(tasks, workers), fernandez_bussell(tasks, workers))
+    return (*plain, tightened(tasks, workers)) if tasks.count <= MOST_TASKS else plain
 
 
 def critical_path(tasks: Tasks) -> Bound:
@@ -68,6 +71,19 @@ def fernandez_bussell(tasks: Tasks, workers: int) -> Bound:
     path = critical_path(tasks).value
     return Bound("Fernandez-Bussell", _rounded(path + excess(heads(tasks), tails(tasks), tasks.times, workers, path),
                                                tasks.whole))  # fmt: skip
+
+
+def tightened(tasks: Tasks, workers: int) -> Bound:
+    """Fernandez and Bussell's bound with windows that count the workers; again for each longer schedule it asks for."""
+    check_workers(workers)
+    head, tail = tight_heads(tasks, workers), tight_tails(tasks, workers)
+    length = max(float((head + tail).max(initial=0.0)), work(tasks, workers).value)
+    for _ in range(MOST_ROUNDS):
+        longer = _rounded(length + excess(head, tail, tasks.times, workers, length), tasks.whole)
+        if longer <= length * (1 + ROUNDING):
+            break
+        length = longer
+    return Bound("tightened windows", length)
 
 
 def excess(head: ArrayLike, tail: ArrayLike, times: ArrayLike, workers: int, length: float) -> float:
