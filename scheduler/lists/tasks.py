@@ -65,17 +65,24 @@ def tasks_of(times: ArrayLike, predecessors: Sequence[Sequence[int]], delay: flo
     return tasks_of_edges(given, sources, np.repeat(np.arange(len(given)), counts), delay)
 
 
-def tasks_of_edges(times: ArrayLike, sources: ArrayLike, targets: ArrayLike, delay: ArrayLike = 0.0) -> Tasks:
+def tasks_of_edges(
+    times: ArrayLike,
+    sources: ArrayLike,
+    targets: ArrayLike,
+    delay: ArrayLike = 0.0,
+    names: Sequence[object] | None = None,
+) -> Tasks:
     """Tasks from edges: `targets[e]` waits for `sources[e]`, and sees its end `delay` (one for all, or of each) later.
 
     Raises InvalidTaskGraph for a time or delay that is negative or not finite, an edge to a task that is not there, and
-    tasks that wait for each other in a circle.
+    tasks that wait for each other in a circle; it calls the tasks by their `names`, or by their numbers.
     """
     given = np.ascontiguousarray(times, np.float64)
     source, target = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
     delays = np.ascontiguousarray(np.broadcast_to(np.asarray(delay, np.float64), source.shape))
     count = len(given)
-    _check_numbers(given, source, target, delays)
+    called = range(count) if names is None else names
+    _check_numbers(given, source, target, delays, called)
     # Of an edge that is given twice the longest delay counts.
     by_edge = np.lexsort((-delays, source, target))
     source, target, delays = source[by_edge], target[by_edge], delays[by_edge]
@@ -88,7 +95,7 @@ def tasks_of_edges(times: ArrayLike, sources: ArrayLike, targets: ArrayLike, del
     order, done = _topological(before_start, behind_start, behind)
     if done < count:
         circle = _circle(before_start, source, order[:done])
-        shown = " -> ".join(str(one) for one in circle)
+        shown = " -> ".join(str(called[one]) for one in circle)
         raise InvalidTaskGraph(f"the tasks wait for each other in a circle: {shown}; drop one of these edges.")
     return Tasks(given, before_start, source, delays, behind_start, behind, order)
 
@@ -99,11 +106,11 @@ def check_workers(workers: int) -> None:
         raise InvalidTaskGraph(f"{workers} workers cannot run anything: give at least 1.")
 
 
-def _check_numbers(times: Floats, source: Ints, target: Ints, delays: Floats) -> None:
+def _check_numbers(times: Floats, source: Ints, target: Ints, delays: Floats, called: Sequence[object]) -> None:
     wrong = np.flatnonzero(~(np.isfinite(times) & (times >= 0)))
     if len(wrong):
         one = int(wrong[0])
-        raise InvalidTaskGraph(f"task {one} takes a time of {times[one]:g}: a time is finite and at least 0.")
+        raise InvalidTaskGraph(f"task {called[one]} takes a time of {times[one]:g}: a time is finite and at least 0.")
     for ends in (source, target):
         away = np.flatnonzero((ends < 0) | (ends >= len(times)))
         if len(away):

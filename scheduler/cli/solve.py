@@ -1,0 +1,46 @@
+"""`python -m scheduler solve`: the best schedule of a Standard Task Graph file on so many workers, as JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scheduler.lists.solve import solve, warm_up
+from scheduler.lists.tasks import check_workers
+from scheduler.stg import read_stg
+
+
+def command(
+    file: Annotated[Path, typer.Argument(help="A Standard Task Graph file.")],
+    workers: Annotated[int, typer.Option(help="How many identical workers there are.")],
+    time_limit: Annotated[float, typer.Option(min=0.0, help="Seconds of solving at most.")] = 1.0,
+) -> None:
+    """The shortest schedule found, the best lower bound, and when and where each task runs, as JSON."""
+    graph = read_stg(file)
+    check_workers(workers)
+    warm_up()
+    begun = time.perf_counter()
+    solved = solve(graph.tasks, workers, time_limit=time_limit)
+    seconds = time.perf_counter() - begun
+    result = {
+        "makespan": _plain(solved.makespan),
+        "lower_bound": _plain(solved.lower_bound),
+        "bound": solved.bound_name,
+        "proved_optimal": solved.proved_optimal,
+        "solver": solved.solver,
+        "seconds": round(seconds, 3),
+        "assignment": [
+            {"task": number, "worker": worker, "start": _plain(start)}
+            for number, worker, start in zip(graph.numbers, solved.worker.tolist(), solved.start.tolist(), strict=True)
+        ],
+    }
+    typer.echo(json.dumps(result))
+
+
+def _plain(value: float) -> int | float:
+    """A whole number without a decimal point."""
+    return int(value) if value.is_integer() else value
