@@ -81,7 +81,7 @@ def _row(name: str, line: int, words: list[str]) -> _Row:
     where = f"'{name}', line {line}"
     if len(words) < 3:
         raise InvalidTaskGraph(
-            f"{where}: a row is a number, a time, a count and as many predecessors; here are {len(words)}."
+            f"{where}: a row is a number, a time, a count and as many predecessors; here are {len(words)} fields."
         )
     number, count, *before = (_whole(where, word) for word in (words[0], *words[2:]))
     try:
@@ -112,4 +112,4 @@ def _check(name: str, rows: list[_Row], place: dict[int, int]) -> None:
                     f"'{name}', line {row.line}: task {row.number} waits for {other}, which is not there."
                 )
     if sum(row.time for row in rows) > EXACT:
-        raise InvalidTaskGraph(f"'{name}': the times add up to more than {EXACT}, which cannot be counted exactly.")
+        raise InvalidTaskGraph(f"'{name}': the times add up to more than {EXACT}: too much to count.")
