@@ -103,7 +103,7 @@ def read(data: bytes) -> Program:
     """Raises InvalidProgram."""
     try:
         return msgspec.json.decode(data, type=Program)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidProgram(f"this is no program: {error}.") from error
 
 
@@ -111,7 +111,7 @@ def read_graph(data: bytes) -> TaskGraph:
     """A task graph from JSON; raises InvalidProgram for what is none, InvalidTaskGraph for one that means nothing."""
     try:
         graph = msgspec.json.decode(data, type=TaskGraph)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidProgram(f"this is no task graph: {error}.") from error
     graph.check()
     return graph

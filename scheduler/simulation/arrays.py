@@ -16,6 +16,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 NO_RUN = -1
+NEVER = 1 << 40  # runs: no worker has as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def lists(launch: Pinned, kernels: Kernels) -> Lists:
                 blocks.append(instruction.block)
             else:
                 target.append(_known(instruction.worker, len(launch.workers), "worker"))
-                value.append(instruction.runs)
+                value.append(max(0, min(instruction.runs, NEVER)))
         instructions.append(len(target))
         runs.append(len(blocks))
     numbers = kernels.numbered(regions)

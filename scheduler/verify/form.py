@@ -17,6 +17,7 @@ from scheduler.tasks import Kernel, TaskGraph
 
 Ints = npt.NDArray[np.int64]
 UNPLACED = -1
+MOST_RUNS = (1 << 31) - 1  # a counter has 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,11 @@ def _workers(number: int, launch: Pinned, numbers: dict[str, int], blocks: Block
                         f"worker {worker} of launch {number} waits for {instruction.runs} runs of worker "
                         f"{instruction.worker}; the launch has workers 0 to {len(launch.workers) - 1}, and runs are "
                         "counted from its own start."
+                    )
+                if instruction.runs > MOST_RUNS:
+                    raise InvalidProgram(
+                        f"worker {worker} of launch {number} waits for {instruction.runs} runs; a counter holds at "
+                        f"most {MOST_RUNS}."
                     )
                 block.append(-1)
                 other.append(instruction.worker)
