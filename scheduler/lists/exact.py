@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scheduler.lists.tasks import Floats, Ints, Tasks
 from scheduler.lists.windows import tight_tails
 
-TABLE = 1 << 19  # states remembered; a power of two
+TABLE = 1 << 20  # states remembered; a power of two
 TRIES = 4  # places of the table where a state may stand
 CLOSER = 1e-9  # relative: a schedule is only looked for if it is shorter by more than this
 Words = NDArray[np.uint64]
