@@ -19,6 +19,7 @@ from scheduler.simulation.pinned import BLOCKED, ENDED, OUTSIDE, pinned_loop
 from scheduler.simulation.ticketed import ticketed_loop
 from scheduler.tasks import Kernel, TaskGraph, chosen
 
+SHOWN = 8  # workers, in an error
 Dispatch = Literal["in-order", "reversed", "random", "adversarial"]
 
 
@@ -194,6 +195,8 @@ def _who_waits(flat: Lists, state: Ints, at: Ints, done: Ints) -> str:
         said.append(f"worker {worker} has no slot")
     elif state[worker] == ENDED:
         said.append(f"worker {worker} has ended")
+    if len(said) > SHOWN:
+        said[SHOWN - 1 : -1] = [f"and so on through {len(said) - SHOWN} more"]
     return ", ".join(said)
 
 

@@ -16,6 +16,7 @@ from scheduler.verify.form import Blocks, Ints, Workers
 from scheduler.verify.needs import Needs
 
 COVERED = -1
+SHOWN = 8  # of a circle, in an error
 
 
 def check_pinned(number: int, flat: Workers, blocks: Blocks, needs: Needs) -> None:
@@ -69,7 +70,10 @@ def _circle(flat: Workers, at: Ints) -> str:
         seen.append(worker)
         worker = int(flat.other[at[worker]])
     circle = [f"worker {flat.other[at[one]]} run {flat.runs[at[one]]}" for one in seen[seen.index(worker) :]]
-    return " -> ".join((circle[-1], *circle))
+    middle = circle[:-1]
+    if len(circle) > SHOWN:
+        middle = [*circle[: SHOWN - 2], f"({len(circle) - SHOWN + 1} more)"]
+    return " -> ".join((circle[-1], *middle, circle[-1]))
 
 
 @njit(cache=True)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scheduler.device import Device, cpu, device
 from scheduler.errors import InvalidProgram, InvalidTaskGraph, SchedulerError, UnsafeProgram
 from scheduler.program import Instruction, Item, Launch, Pinned, Plain, Program, Run, Ticketed, Wait
+from scheduler.simulate import Hung, simulate
 from scheduler.tasks import Kernel, Need, Region, TaskGraph, needed_blocks
 from scheduler.verify.program import verify
 
@@ -121,6 +122,18 @@ UNSAFE: Sequence[tuple[str, tuple[Launch, ...]]] = (
 def test_what_may_hang_or_read_too_early_is_refused(said: str, launches: tuple[Launch, ...]) -> None:
     with pytest.raises(UnsafeProgram, match=said):
         verify(NET, program_of(NET, *launches), TWO)
+
+
+def test_a_long_circle_is_cut_short() -> None:
+    on = cpu(40)
+    graph = TaskGraph("g", (region("a", 40),))
+    lists = tuple((Wait((worker + 1) % 40, 1), Run("a", worker)) for worker in range(40))
+    program = program_of(graph, Pinned(lists), on=on)
+    with pytest.raises(UnsafeProgram) as refused:
+        verify(graph, program, on)
+    assert str(refused.value).endswith("worker 5 run 1 -> worker 6 run 1 -> (33 more) -> worker 0 run 1.")
+    with pytest.raises(Hung, match=r"worker 6 waits .*, and so on through 32 more, worker 39 waits until worker 0 has"):
+        simulate(graph, program, on)
 
 
 INVALID: Sequence[tuple[str, tuple[Launch, ...]]] = (
