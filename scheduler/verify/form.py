@@ -107,8 +107,11 @@ def _kernels(graph: TaskGraph, program: Program) -> tuple[Kernel, ...]:
 def _launch(number: int, launch: Pinned | Ticketed | Plain, numbers: dict[str, int], blocks: Blocks) -> Flat:
     if isinstance(launch, Plain):
         region = _region(number, launch.region, numbers)
-        for block in range(blocks.kernels[region].blocks):
-            _place(number, region, block, 0, 0, blocks)
+        every = slice(int(blocks.first[region]), int(blocks.first[region + 1]))
+        again = np.flatnonzero(blocks.launch[every] != UNPLACED)
+        if len(again):
+            _place(number, region, int(again[0]), 0, 0, blocks)
+        blocks.launch[every], blocks.worker[every], blocks.position[every] = number, 0, 0
         return None
     count = len(launch.workers) if isinstance(launch, Pinned) else launch.workers
     if count < 1:

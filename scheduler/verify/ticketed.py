@@ -50,7 +50,7 @@ def _cover(
 ) -> None:  # fmt: skip
     """Fill in the first need that is not covered, if there is one: a source and a target block."""
     count = len(block_of)
-    words = min(WORDS, (count + 63) // 64)
+    words = min(WORDS, count // 64 + 1)
     before = np.zeros((count, words), np.uint64)  # bits of the tickets that come before, of those from `begin` on
     here = np.zeros((len(first) - 1, words), np.uint64)  # by region the bits of its tickets
     nothing = np.zeros(words, np.uint64)

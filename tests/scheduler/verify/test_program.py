@@ -76,6 +76,13 @@ def test_one_worker_runs_its_tickets_in_order() -> None:
         verify(graph, program_of(graph, Ticketed((Item(Run("b", 0)), Item(Run("a", 0))), 1)), TWO)
 
 
+def test_nothing_is_a_program_too() -> None:
+    empty = TaskGraph("g", ())
+    for launches in ((), (Pinned(((), ())),), (Ticketed((), 3),)):
+        verify(empty, program_of(empty, *launches), TWO)
+        assert simulate(empty, program_of(empty, *launches), TWO).makespan == 0
+
+
 UNSAFE: Sequence[tuple[str, tuple[Launch, ...]]] = (
     (
         r"launch 0: nothing makes dense\[0\] on worker 0 come after pool\[1\] on worker 1, which it needs: the edge "
