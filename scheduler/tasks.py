@@ -84,6 +84,11 @@ class TaskGraph(msgspec.Struct, frozen=True):
             for kernel in region.kernels:
                 if kernel.blocks < 1:
                     raise InvalidTaskGraph(f"kernel '{kernel.name}' of '{region.name}' has {kernel.blocks} blocks.")
+                if kernel.threads < 1 or kernel.registers < 0 or kernel.shared_memory < 0:
+                    raise InvalidTaskGraph(
+                        f"kernel '{kernel.name}' of '{region.name}' has {kernel.threads} threads, {kernel.registers} "
+                        f"registers and {kernel.shared_memory} bytes of shared memory: no block is like that."
+                    )
                 if not kernel.times or not all(0 <= time < float("inf") for time in kernel.times):
                     raise InvalidTaskGraph(f"kernel '{kernel.name}' of '{region.name}' has no time, or a negative one.")
         for need in self.needs:

@@ -44,6 +44,7 @@ def test_every_source_block_is_waited_for_and_more_halo_never_less(source: int, 
         (TaskGraph("g", (Region("a", ()),)), "region 'a' has no kernel"),
         (TaskGraph("g", (region("a", 0),)), "kernel 'k' of 'a' has 0 blocks"),
         (TaskGraph("g", (Region("a", (Kernel("k", 1, (-1.0,)),)),)), "has no time, or a negative one"),
+        (TaskGraph("g", (Region("a", (Kernel("k", 1, (1.0,), 0),)),)), "has 0 threads"),
         (TaskGraph("g", (region("a"),), (Need("a", "b"),)), "names the region 'b', which is not there"),
         (
             TaskGraph("g", (region("a"), region("b")), (Need("a", "b"), Need("b", "a"))),
