@@ -12,6 +12,7 @@ from numba import njit
 from numpy.typing import ArrayLike
 
 from scheduler.lists.priority import heads, tails
+from scheduler.lists.sorting import ascending
 from scheduler.lists.tasks import Floats, Ints, Tasks, check_workers
 from scheduler.lists.windows import MOST_TASKS, tight_heads, tight_tails
 
@@ -130,7 +131,7 @@ def _excess(early: Floats, late: Floats, times: Floats, many: Ints, begins: Floa
             ends[made], slope[made] = first, many[one]
             ends[made + 1], slope[made + 1] = first + inside, -many[one]
             made += 2
-        by = np.argsort(ends[:made])
+        by = ascending(ends[:made])
         amount, rate, last = 0.0, 0, begin
         for at in by:
             amount += rate * (ends[at] - last)

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from scheduler.lists.sorting import ascending
 from scheduler.lists.tasks import Floats, Ints, Tasks
 from scheduler.lists.windows import tight_tails
 
@@ -83,7 +84,7 @@ def _search(
     found = False
     # A schedule must end by `goal` to be worth anything.
     goal = shorter_than - 1.0 if whole else shorter_than * (1.0 - CLOSER)
-    by_rest = np.argsort(-(tail - times))  # the longest time behind first
+    by_rest = ascending(times - tail)  # the longest time behind first
     start, ready_at = np.zeros(count), np.zeros(count)
     missing = before_start[1:] - before_start[:-1]
     started = np.zeros(count, np.bool_)

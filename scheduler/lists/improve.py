@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from scheduler.lists.list_schedule import drop, fill, push
+from scheduler.lists.sorting import ascending
 from scheduler.lists.tasks import Floats, Ints, Tasks
 
 CLOSE = 1e-9  # relative: lengths no further apart are equal
@@ -98,7 +99,7 @@ def _listed(
     workers: int,
 ) -> tuple[Floats, float]:  # fmt: skip
     """Starts and length by either way; the smallest key goes first."""
-    sequence = np.argsort(keys)
+    sequence = ascending(keys)
     if by_order:
         start, _ = append(times, before_start, before, behind_start, behind, sequence, workers)
     else:

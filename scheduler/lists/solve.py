@@ -23,6 +23,7 @@ EXACT_STEPS = 200_000_000
 EXACT_PARTS = (1 / 32, 15 / 32)  # for each direction: a short try at both before a long one at either
 DELAYED_STEPS = 4_000_000
 MOST_OF_LIMIT = 0.85  # of the limit may pass before the last piece of work is begun
+MOST_BEFORE_EXACT = 0.6  # and before branch and bound, which cannot be cut short
 PIECE_STEPS = 200_000  # between two looks at the clock
 NODES_SMALL = 2_000_000  # starts that a graph of at most `SMALL` tasks may take: enough to search it whole
 SMALL = 14
@@ -110,7 +111,7 @@ def _solve(tasks: Tasks, workers: int, until: float, share: float, seed: int) ->
         for part in EXACT_PARTS:
             nodes = NODES_SMALL if tasks.count <= SMALL else max(1, int(share * EXACT_STEPS * part / size))
             for backwards in (False, True):
-                if not best.proved and time.perf_counter() < until:
+                if not best.proved and time.perf_counter() < until - (MOST_OF_LIMIT - MOST_BEFORE_EXACT) * share:
                     _exact(best, nodes, backwards=backwards)
     if not best.proved:
         _search(best, until, share * 0.75, seed + 1)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from scheduler.lists.sorting import ascending
 from scheduler.lists.tasks import Floats, Ints, Tasks
 
 MOST_TASKS = 2048  # beyond, sets of descendants take too much memory and time
@@ -72,7 +73,7 @@ def _tight(
                     inside[made] = other
                     rest[made] = times[other] - tail[other]  # the largest time behind first
                     made += 1
-            by = np.argsort(rest)
+            by = ascending(rest)
             longest = max(longest, _shared(inside, rest, by, times, workers, path, -1.0, whole))
             if pairs:
                 for one in inside:
@@ -81,9 +82,12 @@ def _tight(
                     for edge in range(behind_start[one], behind_start[one + 1]):
                         other = behind[edge]
                         path[other] = max(path[other], path[one] + times[one])
-                for away in np.unique(path[inside]):
-                    if away > 0:
-                        longest = max(longest, _shared(inside, rest, by, times, workers, path, away, whole))
+                paths = path[inside]
+                last = 0.0
+                for place in ascending(paths):
+                    if paths[place] > last:
+                        last = paths[place]
+                        longest = max(longest, _shared(inside, rest, by, times, workers, path, last, whole))
                 for one in inside:
                     path[one] = -1.0
         tail[task] = longest + times[task]
