@@ -1,7 +1,8 @@
 """Sorting inside compiled code.
 
-Not numpy's: numba's quicksort does not keep equal keys in their order. Also, with it a search that was read from numba's
-cache, among files cached by older versions, has crashed; the cause was not found, and clean caches do not show it.
+Not numpy's: numba's quicksort does not keep equal keys in their order. Also, a search that used it and was read from
+numba's cache, among files cached by older versions, has crashed; the cause was not found, and clean caches do not show
+it.
 """
 
 from __future__ import annotations
