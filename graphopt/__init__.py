@@ -1,6 +1,18 @@
 """graphopt: a better ONNX model, checked equal to the first."""
 
-from graphopt.api import Census, MemoryReport, OptimizeResult, compile, load, memory, optimize, simplify, verify
+from graphopt.api import (
+    Census,
+    MemoryReport,
+    OptimizeResult,
+    ScheduleReport,
+    compile,
+    load,
+    memory,
+    optimize,
+    schedule,
+    simplify,
+    verify,
+)
 from graphopt.deploy.compiled import Compiled
 from graphopt.errors import BundleError, GraphoptError, ModelError, OptionError, SaveError, VerificationError
 
@@ -16,11 +28,13 @@ __all__ = [
     "OptimizeResult",
     "OptionError",
     "SaveError",
+    "ScheduleReport",
     "VerificationError",
     "compile",
     "load",
     "memory",
     "optimize",
+    "schedule",
     "simplify",
     "verify",
 ]

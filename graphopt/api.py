@@ -1,4 +1,4 @@
-"""The Python interface: optimize, compile, memory, verify, load, simplify."""
+"""The Python interface: optimize, compile, memory, schedule, verify, load, simplify."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from graphopt.planning.budget import Budgeted, keep_budget
 from graphopt.report.inspection import count_flops
 from graphopt.report.memory.assemble import MemoryReport, Order, memory_report
 from graphopt.report.memory.tiers import TierMode
+from graphopt.report.schedule.assemble import ScheduleReport, schedule_report
 from graphopt.rewrite import divergence, equivalence
 from graphopt.rewrite.divergence import Divergence
 from graphopt.rewrite.equivalence import Verification
@@ -37,8 +38,11 @@ from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 from graphopt.rewrite.relaid import relaid_fault
 from graphopt.rewrite.runner import CannotRun
 from graphopt.rewrite.samples import freed_fault
+from kernels.target import named
 from memplan.errors import MemplanError
 from memplan.tiers.machine import machine
+from scheduler.device import device as find_device
+from scheduler.errors import SchedulerError
 
 DEFAULT_LEVEL = 2
 DEFAULT_VERIFY_SECONDS = 300.0
@@ -172,10 +176,10 @@ def optimize(
 
 @contextlib.contextmanager
 def _as_ours() -> Iterator[None]:
-    """What the planning library refuses, as this package's error: the sentence is made for the user already."""
+    """What the planning libraries refuse, as this package's error: the sentence is made for the user already."""
     try:
         yield
-    except MemplanError as error:
+    except (MemplanError, SchedulerError) as error:
         raise OptionError(str(error)) from error
 
 
@@ -327,6 +331,40 @@ def memory(
         )
 
 
+def schedule(
+    source: Source,
+    *,
+    device: str | os.PathLike[str],
+    policy: str = "best",
+    target: str = "host",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    seconds: float = 10.0,
+    progress: Callable[[str], None] | None = None,
+) -> ScheduleReport:
+    """A model's regions on the workers of a device: simulated makespans by policy, bounds, and a verified program.
+
+    `device`: "h200", "v100", "cpu:2" or a machine file. `target` is the processor that regions are lowered for.
+    `seconds` is for each schedule. Schedule and memory are planned together.
+
+    Raises ModelError for a model that cannot be worked on, OptionError for dims without a value, an unknown device, and
+    work that does not fit it.
+    """
+    name = Path(source).name if isinstance(source, (str, os.PathLike)) else "model"
+    with _as_ours():
+        return schedule_report(
+            load(source),
+            name,
+            find_device(os.fspath(device)),
+            named(target),
+            shapes=shapes or {},
+            dims=dims or {},
+            policy=policy,
+            seconds=seconds,
+            tell=progress or (lambda text: None),
+        )
+
+
 def simplify(model: Source, **options: object) -> tuple[onnx.ModelProto, bool]:
     """What `onnxsim.simplify` gives: the optimized ModelProto and whether it was checked equal.
 
@@ -349,11 +387,13 @@ __all__ = [
     "GraphoptError",
     "MemoryReport",
     "OptimizeResult",
+    "ScheduleReport",
     "VerificationError",
     "census",
     "load",
     "memory",
     "optimize",
+    "schedule",
     "simplify",
     "verify",
 ]

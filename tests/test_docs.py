@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import graphopt
@@ -14,14 +15,15 @@ from graphopt.cli import app
 from graphopt.passes import pipeline
 from graphopt.report import rules_page
 from memplan.__main__ import app as problems
+from scheduler.__main__ import app as schedules
 from tests import support
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-COMMANDS = ("optimize", "compile", "memory", "run", "bench", "verify", "diff", "inspect", "explain")
+COMMANDS = ("optimize", "compile", "memory", "schedule", "run", "bench", "verify", "diff", "inspect", "explain")
 
 
-PROBLEMS = ("pack", "remat", "tiers")
+PROBLEMS = ((problems, "pack"), (problems, "remat"), (problems, "tiers"), (schedules, "solve"), (schedules, "check"))
 
 
 def _help(command: str) -> str:
@@ -30,15 +32,15 @@ def _help(command: str) -> str:
     return result.output
 
 
-def _problem_help(command: str) -> str:
-    result = CliRunner().invoke(problems, [command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+def _problem_help(library: typer.Typer, command: str) -> str:
+    result = CliRunner().invoke(library, [command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
     assert result.exit_code == 0
     return result.output
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_that_are_named_exist(page: Path) -> None:
-    offered = " ".join([*(_help(command) for command in COMMANDS), *(_problem_help(name) for name in PROBLEMS)])
+    offered = " ".join([*(_help(command) for command in COMMANDS), *(_problem_help(*one) for one in PROBLEMS)])
     for option in set(re.findall(r"`[^`]*?(--[a-z][a-z-]+)", page.read_text())):
         assert option in offered, f"{page.name} names {option}"
 
@@ -95,11 +97,13 @@ def test_exported_names() -> None:
         "OptimizeResult",
         "OptionError",
         "SaveError",
+        "ScheduleReport",
         "VerificationError",
         "compile",
         "load",
         "memory",
         "optimize",
+        "schedule",
         "simplify",
         "verify",
     ]

@@ -12,6 +12,7 @@ import typer
 from graphopt.cli import bench, diff, explain, inspect, optimize, verify
 from graphopt.cli import compile as compile_
 from graphopt.cli import memory as memory_
+from graphopt.cli import schedule as schedule_
 from graphopt.cli import run as run_
 from graphopt.cli.options import UsageError, print_json
 from graphopt.errors import GraphoptError
@@ -29,6 +30,7 @@ app.command("diff")(diff.command)
 app.command("inspect")(inspect.command)
 app.command("explain")(explain.command)
 app.command("memory")(memory_.command)
+app.command("schedule")(schedule_.command)
 app.command("compile")(compile_.command)
 app.command("run")(run_.command)
 app.command("bench")(bench.command)

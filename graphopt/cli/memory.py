@@ -9,8 +9,16 @@ from typing import Annotated, Literal
 import typer
 
 from graphopt import api
-from graphopt.cli.options import UsageError, console, parse_budget, parse_shapes, parse_sizes, print_json, progress
-from graphopt.errors import SaveError
+from graphopt.cli.options import (
+    UsageError,
+    console,
+    parse_budget,
+    parse_shapes,
+    parse_sizes,
+    print_json,
+    progress,
+    write_file,
+)
 from graphopt.report.json_report import encode
 from graphopt.report.memory.page import memory_page
 from graphopt.report.memory.terminal import print_memory
@@ -77,7 +85,7 @@ def command(
         (trace, "trace", memory_trace),
     ):
         if path is not None:
-            _write(path, make(record))
+            write_file(path, make(record))
             line(screen, f"{what:<14} written to {path}")
     if annotate is not None:
         report.annotate(annotate)
@@ -93,10 +101,3 @@ def _what_ifs(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
             raise UsageError("--what-if", f"'{text}' is not of the form batch=1,2,4,8.")
         found[name] = tuple(int(size) for size in sizes)
     return found
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise SaveError(f"'{path}' was not written: {error.strerror or error}; choose another place.") from error

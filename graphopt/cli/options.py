@@ -13,6 +13,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from graphopt.errors import SaveError
 from graphopt.passes import pipeline
 from graphopt.report.json_report import encode
 from memplan.tiers.machine import InvalidMachine, parse_bytes
@@ -101,6 +102,14 @@ def parse_budget(text: str | None, option: str) -> int | None:
         return parse_bytes(text)
     except InvalidMachine as error:
         raise UsageError(option, str(error)) from error
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a report; raises SaveError."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise SaveError(f"'{path}' was not written: {error.strerror or error}; choose another place.") from error
 
 
 def parse_skips(names: Sequence[str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from typing import Literal
 
 import msgspec
 import networkx
+import numpy as np
 
 from graphopt.planning.tasks import Tasks
 from memplan.accesses import Accesses
@@ -88,9 +89,10 @@ def plan_together(
 
 def _order(tasks: Tasks, scheduled: Scheduled) -> tuple[str, ...]:
     """The regions by when their first block starts, none before what it needs."""
-    start: dict[str, float] = {}
-    for run in scheduled.simulation.runs:
-        start[run.region] = min(start.get(run.region, run.start), run.start)
+    simulation = scheduled.simulation
+    first = np.full(len(simulation.regions), np.inf)
+    np.minimum.at(first, simulation.region, simulation.start)
+    start = dict(zip(simulation.regions, first.tolist(), strict=True))
     graph: networkx.DiGraph = networkx.DiGraph((need.source, need.target) for need in tasks.graph.needs)
     graph.add_nodes_from(region.name for region in tasks.graph.regions)
     position = {region.name: number for number, region in enumerate(tasks.graph.regions)}
