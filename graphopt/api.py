@@ -339,7 +339,7 @@ def schedule(
     target: str = "host",
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
-    seconds: float = 10.0,
+    seconds: float = 5.0,
     progress: Callable[[str], None] | None = None,
 ) -> ScheduleReport:
     """A model's regions on the workers of a device: simulated makespans by policy, bounds, and a verified program.

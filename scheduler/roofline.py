@@ -74,8 +74,8 @@ _TILES = (
 def candidates(device: Device, work: Work) -> tuple[Kernel, ...]:
     """Kernels for the work, none worse than another in both: from the fastest alone to the least work in all.
 
-    Raises InvalidTaskGraph for work without outputs or with negative figures, InvalidDevice for a GPU whose machine file
-    tells neither flops nor bandwidth.
+    Raises InvalidTaskGraph for work without outputs or with negative figures, InvalidDevice for a GPU whose
+    machine file does not tell flops and bandwidth.
     """
     if work.outputs < 1 or work.depth < 1 or min(work.flops, work.read_bytes, work.written_bytes) < 0:
         raise InvalidTaskGraph(
@@ -121,8 +121,8 @@ def _products(device: Device, work: Work) -> list[Kernel]:
             once = (work.read_bytes + work.written_bytes) / blocks
             again = max(0.0, operands - work.read_bytes / blocks)
             if pieces > 1:
-                # Each block lays its sums down, and the one that comes last adds up all pieces in a fixed order, so that
-                # results repeat. Any may be the last, and what follows waits for it: every block is charged for it.
+                # Each block lays its sums down, and the one that comes last adds up all pieces in a fixed order, so
+                # that results repeat. Any may be the last, and what follows waits for it: each is charged for it.
                 again += (1 + pieces) * min(tile.side**2, work.outputs) * NUMBER * together
             steps = work.depth / pieces + FILLING
             flops = max(work.flops / blocks * steps * pieces / work.depth,
@@ -149,7 +149,7 @@ def _elementwise(device: Device, work: Work) -> list[Kernel]:
 def _times(
     device: Device, flops: float, once: float, again: float, threads: int, registers: int, shared_memory: int
 ) -> tuple[float, ...]:
-    """A block's nanoseconds, whole ones, by the number of residents. `once` are bytes of memory, `again` such of the cache."""
+    """A block's nanoseconds, whole ones, by the number of residents; `once` are bytes of memory, `again` of cache."""
     kernel = Kernel("", 1, (0.0,), threads, registers, shared_memory)
     rate = 1e9 * _count(device)
     compute = flops / device.peak_flops * rate

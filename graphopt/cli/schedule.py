@@ -28,7 +28,7 @@ def command(
         list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix the shape of an input; repeatable.")
     ] = None,
     dim: Annotated[list[str] | None, typer.Option(metavar="NAME=SIZE", help="Fix a dynamic dim; repeatable.")] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, metavar="S", help="Time for each schedule.")] = 10.0,
+    seconds: Annotated[float, typer.Option(min=0.1, metavar="S", help="Time for each schedule.")] = 5.0,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with a Gantt chart.")] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a trace for Perfetto.")] = None,
     json_file: Annotated[

@@ -9,9 +9,10 @@ from __future__ import annotations
 from scheduler.policies.blocks import search
 from scheduler.policies.emit import Plan
 from scheduler.policies.parts import parts
+from scheduler.policies.placing import place
 from scheduler.policies.problem import Problem
-from scheduler.policies.search import Found, as_good, first_tries, improved
-from scheduler.policies.selection import MOST_PER_MULTIPROCESSOR, upward_ranks
+from scheduler.policies.search import Found, improved
+from scheduler.policies.selection import allowed_for, upward_ranks
 from scheduler.policies.waves import levels
 
 MOST_PARTS = 24
@@ -72,11 +73,14 @@ def _joined(problem: Problem, some: list[Found]) -> Found | None:
     wanted = {region: one.choice[region] for one in some for region in one.placed.regions}
     best: Found | None = None
     for per in sorted({one.placed.per_multiprocessor for one in some}):
-        start = first_tries(problem, regions, min(per, MOST_PER_MULTIPROCESSOR), (0.5, 2.0))
-        if start is None:
+        allowed = allowed_for(problem, per, regions)
+        if allowed is None:
             continue
-        choice = [wanted.get(region, number) for region, number in enumerate(start.choice)]
-        mixed = as_good(problem, start, choice, (upward_ranks(problem, tuple(choice), per, alone=False),))
-        if best is None or mixed.makespan < best.makespan:
-            best = mixed
+        choice = [numbers[0] for numbers in allowed]
+        for region, number in wanted.items():
+            choice[region] = min(allowed[region], key=lambda one, number=number: abs(one - number))  # type: ignore[misc]
+        ranks = upward_ranks(problem, tuple(choice), per, alone=False)
+        placed = place(problem, tuple(choice), regions, per, ranks)
+        if best is None or placed.makespan < best.makespan:
+            best = Found(tuple(choice), ranks, placed)
     return best

@@ -23,6 +23,14 @@ class Plan:
     launches: tuple[Placed | int, ...]
 
 
+def planned_ns(problem: Problem, plan: Plan) -> float | None:
+    """The makespan of a plan whose launches are all placed, when they are pinned; None where the device decides."""
+    spans = [one.makespan for one in plan.launches if not isinstance(one, int)]
+    if len(spans) < len(plan.launches):
+        return None
+    return sum(spans) + problem.device.launch_ns * len(spans)
+
+
 def program_of(problem: Problem, plan: Plan, form: Form) -> Program:
     """The plan as a program."""
     names = [region.name for region in problem.graph.regions]

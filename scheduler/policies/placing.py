@@ -138,7 +138,7 @@ def _place(
     per = workers // multiprocessors
     starters = np.empty(workers, np.int64)
     running = np.empty(workers, np.int64)
-    idle = workers
+    idle = np.int64(workers)
     # Events: a block ends (its number), is ready for all (+ blocks), is ready for one worker (+ 2 blocks).
     events = [(0.0, np.int64(0))]
     events.clear()
@@ -176,7 +176,7 @@ def _place(
             for one in range(1, multiprocessors):
                 if active[one] < active[spot]:
                     spot = one
-            worker = spot
+            worker = np.int64(spot)
             while busy[worker]:
                 worker += multiprocessors
             busy[worker] = True

@@ -76,8 +76,8 @@ def problem_of(graph: TaskGraph, device: Device) -> Problem:
         before[other].append(one)
         behind[one].append(other)
     level = [0] * len(graph.regions)
-    for region in order:
-        level[region] = max((level[other] + 1 for other in before[region]), default=0)
+    for number in order:
+        level[number] = max((level[other] + 1 for other in before[number]), default=0)
     return Problem(
         graph, device, fitting,
         np.array([pair[0] for pair in needs], np.int64), np.array([pair[1] for pair in needs], np.int64),

@@ -48,12 +48,13 @@ def first_tries(
         if key in tried or room(problem, choice, regions) < per_multiprocessor:
             continue
         tried.add(key)
-        for alone in (True, False):
-            ranks = upward_ranks(problem, choice, per_multiprocessor, alone)
-            placed = place(problem, choice, regions, per_multiprocessor, ranks)
-            if best is None or placed.makespan < best.makespan:
-                best = Found(choice, ranks, placed)
-    return best
+        ranks = upward_ranks(problem, choice, per_multiprocessor, alone=False)
+        placed = place(problem, choice, regions, per_multiprocessor, ranks)
+        if best is None or placed.makespan < best.makespan:
+            best = Found(choice, ranks, placed)
+    if best is None:
+        return None
+    return as_good(problem, best, best.choice, (upward_ranks(problem, best.choice, per_multiprocessor),))
 
 
 def improved(problem: Problem, start: Found, blocks: int, seed: int = 0) -> Found:
