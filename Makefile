@@ -8,6 +8,7 @@
 #   make bench-ort   latency of what --target ort writes in ONNX Runtime, on one core
 #   make bench-kernels   kernels beside ONNX Runtime and the machine's peak, on one core
 #   make bench-memory    memory plans beside their bounds and ONNX Runtime; DATA=folder of packing problems
+#   make bench-scheduling    schedules beside their bounds, the verifier beside brute force; DATA=folder as above
 #   make qemu    fetch an emulator of 64-bit ARM, with which the tests then run kernels for it (Debian, Ubuntu)
 #   make clean   remove what the other targets made
 
@@ -19,7 +20,7 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(BENCH_VENV)/.installed
 DATA_OPTION = $(if $(DATA),--data $(DATA))
 
-.PHONY: demo test lint bench bench-ort bench-kernels bench-memory bars qemu clean
+.PHONY: demo test lint bench bench-ort bench-kernels bench-memory bench-scheduling bars qemu clean
 
 # No recipe runs beside another: ruff, mypy and pytest each use every core, and the tests' summary shall come last.
 .NOTPARALLEL:
@@ -73,6 +74,10 @@ bench-kernels: $(BENCH_STAMP)
 bench-memory: $(BENCH_STAMP)
 	mkdir -p build/bench
 	$(BENCH_VENV)/bin/python -m bench.memory.all $(DATA_OPTION) --json build/bench/memory.json
+
+bench-scheduling: $(BENCH_STAMP)
+	mkdir -p build/bench
+	$(BENCH_VENV)/bin/python -m bench.scheduling.all $(DATA_OPTION) --json build/bench/scheduling.json
 
 build/qemu:
 	mkdir -p build/qemu.part

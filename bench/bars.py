@@ -29,6 +29,7 @@ from bench import (
 from bench.bar import Bar, Sheet, console
 from bench.kernels import all as kernels
 from bench.memory import all as memory
+from bench.scheduling import all as scheduling
 from bench.script import Measure
 
 MEASURES: dict[str, Measure] = {
@@ -49,6 +50,7 @@ MEASURES: dict[str, Measure] = {
     **kernels.MEASURES,
     "p": programs.measure,
     **memory.MEASURES,
+    **scheduling.MEASURES,
 }
 
 

@@ -45,7 +45,8 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
             if found.makespan > baseline * (1 + 1e-9):
                 slower.append(f"{name} on {where}")
             rows.append((
-                name, where, len(tasks.graph.regions), found.makespan / 1000, found.figures[BASELINES[0]] / found.makespan,
+                name, where, len(tasks.graph.regions), found.makespan / 1000,
+                found.figures[BASELINES[0]] / found.makespan,
                 found.figures[BASELINES[1]] / found.makespan, found.policy,
             ))  # fmt: skip
     columns = ("model", "device", "regions", "makespan us", "launches / ours", "waves / ours", "policy")
