@@ -42,8 +42,8 @@ def command(
 
     Schedule and memory are planned together: buffers share bytes only where one use happens before the other.
     """
-    if policy != "best" and policy not in POLICIES:
-        raise UsageError("--policy", f"there is no policy '{policy}'; there are best, {', '.join(POLICIES)}.")
+    if policy not in POLICIES:
+        raise UsageError("--policy", f"there is no policy '{policy}'; there are {', '.join(POLICIES)}.")
     shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
     with progress(f"scheduling {source.name}") as tell:
         report = api.schedule(
