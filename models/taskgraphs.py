@@ -289,9 +289,10 @@ def _reduction(net: Net, name: str, now: Value, before: Value, channels: int) ->
 def randwire(device: Device, wirings: Sequence[networkx.Graph] | None = None, channels: int = 78) -> TaskGraph:
     """Randomly wired networks (Xie et al., 2019), the small regime: WS(32, 4, 0.75), 224 x 224.
 
-    Stages of 28, 14 and 7 rows with `channels`, 2 and 4 times that; a node sums what comes in, then ReLU and a separable
-    convolution of 3 x 3; those that nothing in the stage comes into read the stage's input with stride 2; those that
-    nothing reads are averaged into the stage's output. `wirings` are three graphs; without, they are drawn here.
+    Stages of 28, 14 and 7 rows with `channels`, 2 and 4 times that; a node sums what comes in, then ReLU and a
+    separable convolution of 3 x 3; those that nothing in the stage comes into read the stage's input with
+    stride 2; those that nothing reads are averaged into the stage's output. `wirings` are three graphs; without, they
+    are drawn here.
     """
     drawn = wirings or [networkx.connected_watts_strogatz_graph(32, 4, 0.75, seed=seed) for seed in (1, 2, 3)]
     net = Net("randwire", device)

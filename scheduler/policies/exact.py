@@ -1,4 +1,4 @@
-"""The best schedule of a small graph with one worker for each multiprocessor: depth first over all of them, with bounds.
+"""The best schedule of a small graph with one worker on each multiprocessor: depth first over all, with bounds.
 
 Blocks are appended in the order of their starts, each to a worker, as early as what it needs allows; some best schedule
 comes of that. Of workers that have done nothing one is tried, of a region's blocks that need the same the first.
@@ -14,11 +14,12 @@ import numpy as np
 from scheduler.policies.emit import Plan
 from scheduler.policies.placing import Placed
 from scheduler.policies.problem import Choice, Problem
+from scheduler.policies.selection import room
 from scheduler.tasks import Need, needed_blocks
 
 MOST_BLOCKS = 10
 MOST_CHOICES = 256
-MOST_NODES = 400_000  # of all searches together; beyond, the best so far is no proven optimum and none is given
+MOST_NODES = 30_000  # of all searches together; beyond, the best so far is no proven optimum and none is given
 
 
 class TooManyNodes(Exception):
@@ -37,6 +38,8 @@ def exact(problem: Problem, nodes: int = MOST_NODES) -> Plan | None:
     for choice in product(*problem.fitting):
         if sum(kernel.blocks for kernel in problem.kernels(choice)) > MOST_BLOCKS:
             return None
+        if not room(problem, choice, range(problem.count)):
+            continue
         try:
             found = _search(problem, choice, best[0] if best else float("inf"), left)
         except TooManyNodes:

@@ -135,10 +135,9 @@ def _place(
     early.clear()
     active = np.zeros(multiprocessors, np.int64)
     busy = np.zeros(workers, np.bool_)
-    per = workers // multiprocessors
     starters = np.empty(workers, np.int64)
     running = np.empty(workers, np.int64)
-    idle = np.int64(workers)
+    idle = workers
     # Events: a block ends (its number), is ready for all (+ blocks), is ready for one worker (+ 2 blocks).
     events = [(0.0, np.int64(0))]
     events.clear()
@@ -153,7 +152,7 @@ def _place(
         starting = 0
         kept = 0
         for one in range(len(early)):
-            block, worker = early[one]
+            block, worker = int(early[one][0]), int(early[one][1])
             if worker_of[block] >= 0:
                 continue
             if busy[worker] or (len(ready) > 0 and ready[0] < rank[region_of[block]] * blocks + block):
@@ -176,7 +175,7 @@ def _place(
             for one in range(1, multiprocessors):
                 if active[one] < active[spot]:
                     spot = one
-            worker = np.int64(spot)
+            worker = int(spot)
             while busy[worker]:
                 worker += multiprocessors
             busy[worker] = True
@@ -187,7 +186,7 @@ def _place(
             active[spot] += 1
         for one in range(starting):
             block = starters[one]
-            worker = worker_of[block]
+            worker = int(worker_of[block])
             takes = times[region_of[block], min(active[worker % multiprocessors], times.shape[1]) - 1]
             start[block], end[block] = now, now + takes
             order[placed] = block
@@ -211,7 +210,7 @@ def _place(
                 if worker_of[block] < 0:
                     heappush(ready, rank[region_of[block]] * blocks + block)
                 continue
-            worker = worker_of[code]
+            worker = int(worker_of[code])
             busy[worker] = False
             idle += 1
             active[worker % multiprocessors] -= 1

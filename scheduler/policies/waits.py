@@ -18,7 +18,7 @@ MOST_KNOWN = 100_000_000  # numbers; beyond, what other workers have seen is not
 
 
 def pinned_waits(problem: Problem, placed: Placed) -> tuple[Ints, Ints, Ints]:
-    """By block, from `begin[block]` to `begin[block + 1]`, the workers waited for, and the runs they must have finished."""
+    """By block, from `begin[block]` to `begin[block + 1]`, the workers waited for, and how many runs of each."""
     needs = _needs(problem, placed)
     runs = np.zeros(len(placed.order), np.int64)
     counted = np.zeros(placed.workers, np.int64)
@@ -34,7 +34,9 @@ def pinned_waits(problem: Problem, placed: Placed) -> tuple[Ints, Ints, Ints]:
 
 
 def ticket_waits(problem: Problem, placed: Placed) -> list[tuple[int, ...]]:
-    """By ticket, in the order of `placed`, the earlier tickets that it waits for, ascending."""
+    """By ticket, in the order of `placed`, the earlier tickets that it waits for, ascending; none with one worker."""
+    if not placed.worker.any():
+        return [()] * len(placed.order)
     first, source, target, near, halo, _ = (placed.first, *_needs(problem, placed))
     ticket = np.empty(len(placed.order), np.int64)
     ticket[placed.order] = np.arange(len(placed.order))
