@@ -17,7 +17,8 @@ def bounds_of(problem: Problem, graph: TaskGraph, program: Program, simulation: 
     """Bounds by name: of any schedule of the same block times on as many workers, and of any kernels at all.
 
     "critical path" counts, where a region has several blocks, that the next one hears of them by a signal or follows
-    all of them on one worker. "any kernels" is the longest path with the shortest blocks, or the least work if more.
+    all of them on one worker. "any kernels" is the longest path with the shortest blocks, and of a CPU the least work if
+    that is more.
     """
     device = problem.device
     if not len(simulation.region):
@@ -38,10 +39,12 @@ def bounds_of(problem: Problem, graph: TaskGraph, program: Program, simulation: 
     for region in problem.order:
         before = max((longest[other] for other in problem.before[region]), default=0.0)
         longest[region] = before + shortest[problem.graph.regions[region].name]
-    least = sum(
-        min(least_work_ns(device, problem.kernel(region, one)) for one in problem.fitting[region])
-        for region in range(problem.count)
-    )
+    least = 0.0
+    if not device.is_gpu:  # with blocks beside each other, what they take depends on who starts when
+        least = sum(
+            min(least_work_ns(device, problem.kernel(region, one)) for one in problem.fitting[region])
+            for region in range(problem.count)
+        )
     return {
         "critical path": device.launch_ns + path,
         "work": device.launch_ns + work,
