@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from scheduler.policies.emit import Plan
 from scheduler.policies.parts import parts
 from scheduler.policies.problem import Problem
-from scheduler.policies.search import Found, as_good, first_tries, improved
+from scheduler.policies.search import WEIGHTS, Found, as_good, first_tries, improved
 from scheduler.policies.selection import MOST_PER_MULTIPROCESSOR, upward_ranks
 
-KEPT = 2  # numbers of workers that are searched on after the first tries
+KEPT = 3  # of all numbers of workers and ways to place that are searched on after the first tries
 IN_PARTS = 0.3  # of all tries, on single parts of the graph
 
 
@@ -30,13 +30,10 @@ def search(
     """The best placement of some regions, for any number of workers."""
     first = []
     for per_multiprocessor in range(1, MOST_PER_MULTIPROCESSOR + 1):
-        found = (
-            first_tries(problem, regions, per_multiprocessor)
-            if weights is None
-            else first_tries(problem, regions, per_multiprocessor, weights)
-        )
-        if found is not None:
-            first.append(found)
+        for packed in (False, True)[:per_multiprocessor]:
+            found = first_tries(problem, regions, per_multiprocessor, weights or WEIGHTS, packed)
+            if found is not None:
+                first.append(found)
     if not first:
         return None
     first.sort(key=lambda found: found.makespan)
@@ -59,7 +56,7 @@ def _by_parts(problem: Problem, found: Found, narrow: list[list[int]], tries: in
     per = found.placed.per_multiprocessor
     choice, single = list(found.choice), found.ranks.copy()
     for part in narrow:
-        start = first_tries(problem, part, per)
+        start = first_tries(problem, part, per, packed=found.placed.packed)
         if start is None:
             continue
         better = improved(problem, start, tries // len(narrow))

@@ -17,8 +17,8 @@ def bounds_of(problem: Problem, graph: TaskGraph, program: Program, simulation: 
     """Bounds by name: of any schedule of the same block times on as many workers, and of any kernels at all.
 
     "critical path" counts, where a region has several blocks, that the next one hears of them by a signal or follows
-    all of them on one worker. "any kernels" is the longest path with the shortest blocks, and of a CPU the least work if
-    that is more.
+    all of them on one worker. "any kernels" is the longest path with the shortest blocks, and of a CPU the least work
+    if that is more.
     """
     device = problem.device
     if not len(simulation.region):

@@ -147,6 +147,6 @@ def _placed(problem: Problem, choice: Choice, sequence: list[tuple[int, int, flo
         worker[block], start[block] = one, begin
     end = start + takes[region_of]
     return Placed(
-        tuple(range(problem.count)), first, 1, problem.device.multiprocessors, order, worker, start, end,
+        tuple(range(problem.count)), first, 1, False, problem.device.multiprocessors, order, worker, start, end,
         float(end.max(initial=0.0)),
     )  # fmt: skip

@@ -27,6 +27,7 @@ class Placed:
     regions: tuple[int, ...]  # in the order in which their blocks stand
     first: Ints  # by region of these the number of its first block; one more entry for the end
     per_multiprocessor: int
+    packed: bool
     workers: int
     order: Ints  # blocks as they start
     worker: Ints
@@ -36,9 +37,18 @@ class Placed:
 
 
 def place(
-    problem: Problem, choice: Choice, regions: Sequence[int], per_multiprocessor: int, ranks: Floats
-) -> Placed:  # fmt: skip
-    """Schedule the blocks of `regions`; of ready blocks the one whose region has the largest rank goes first."""
+    problem: Problem,
+    choice: Choice,
+    regions: Sequence[int],
+    per_multiprocessor: int,
+    ranks: Floats,
+    packed: bool = False,
+) -> Placed:
+    """Schedule the blocks of `regions`; of ready blocks the one whose region has the largest rank goes first.
+
+    A block goes where fewest are; or, `packed`, of the places where it takes least to the fullest, so that room is left
+    for those that suffer from others.
+    """
     device = problem.device
     inside = np.full(problem.count, -1)
     inside[list(regions)] = np.arange(len(regions))
@@ -56,10 +66,19 @@ def place(
     workers = per_multiprocessor * device.multiprocessors
     order, worker, start, end = _place(
         first, times, source[by], target[by], problem.near[kept][by], problem.halo[kept][by], needs_of, rank, workers,
-        device.multiprocessors, device.signal_ns,
+        device.multiprocessors, device.signal_ns, packed,
     )  # fmt: skip
     return Placed(
-        tuple(regions), first, per_multiprocessor, workers, order, worker, start, end, float(end.max(initial=0.0))
+        tuple(regions),
+        first,
+        per_multiprocessor,
+        packed,
+        workers,
+        order,
+        worker,
+        start,
+        end,
+        float(end.max(initial=0.0)),
     )
 
 
@@ -106,7 +125,7 @@ def _later(latest: Floats, other: Floats, who: Ints, at: int, end: float, worker
 @njit(cache=True)
 def _place(
     first: Ints, times: Floats, source: Ints, target: Ints, near: NDArray[np.bool_], halo: Floats, needs_of: Ints,
-    rank: Ints, workers: int, multiprocessors: int, signal: float,
+    rank: Ints, workers: int, multiprocessors: int, signal: float, packed: bool,
 ) -> tuple[Ints, Ints, Floats, Floats]:  # fmt: skip
     regions, blocks = len(first) - 1, first[-1]
     region_of = np.empty(blocks, np.int64)
@@ -135,6 +154,7 @@ def _place(
     early.clear()
     active = np.zeros(multiprocessors, np.int64)
     busy = np.zeros(workers, np.bool_)
+    per = workers // multiprocessors
     starters = np.empty(workers, np.int64)
     running = np.empty(workers, np.int64)
     idle = workers
@@ -171,10 +191,15 @@ def _place(
             block = heappop(ready) % blocks
             if worker_of[block] >= 0:
                 continue
-            spot = 0
-            for one in range(1, multiprocessors):
-                if active[one] < active[spot]:
-                    spot = one
+            spot, least = 0, np.inf
+            for one in range(multiprocessors):
+                if active[one] < per:
+                    if packed:
+                        takes = times[region_of[block], min(active[one], times.shape[1] - 1)]
+                    else:
+                        takes = float(active[one])
+                    if takes < least or (takes == least and active[one] > active[spot]):
+                        spot, least = one, takes
             worker = int(spot)
             while busy[worker]:
                 worker += multiprocessors

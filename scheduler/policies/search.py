@@ -16,7 +16,7 @@ WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0, 16.0)  # of work beside time alone, for the 
 BLOCKS_A_SECOND = 1_000_000  # placed, about: a limit of time is counted in blocks, so that results repeat
 SHAKE = 0.1  # of a region's rank
 LEAST_TRY = 256  # blocks that a try counts for at least: something is done besides placing them
-WORSE = 1.002  # a try this much longer is gone on from as well, now and then
+HOT, COLD = 0.004, 0.0002  # of the makespan: what a try may be longer by, at the start and at the end
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +34,11 @@ class Found:
 
 
 def first_tries(
-    problem: Problem, regions: Sequence[int], per_multiprocessor: int, weights: Sequence[float] = WEIGHTS
+    problem: Problem,
+    regions: Sequence[int],
+    per_multiprocessor: int,
+    weights: Sequence[float] = WEIGHTS,
+    packed: bool = False,
 ) -> Found | None:
     """The best of a few weights of work, all kernels chosen by the same; None where the workers have no room."""
     allowed = allowed_for(problem, per_multiprocessor, regions)
@@ -49,7 +53,7 @@ def first_tries(
             continue
         tried.add(key)
         ranks = upward_ranks(problem, choice, per_multiprocessor, alone=False)
-        placed = place(problem, choice, regions, per_multiprocessor, ranks)
+        placed = place(problem, choice, regions, per_multiprocessor, ranks, packed)
         if best is None or placed.makespan < best.makespan:
             best = Found(choice, ranks, placed)
     if best is None:
@@ -61,7 +65,7 @@ def improved(problem: Problem, start: Found, blocks: int, seed: int = 0) -> Foun
     """Better kernels and ranks, found by tries that place `blocks` blocks in all.
 
     Tries change the kernel of all regions of one kind, then of single ones; or a rank. Regions that the makespan hangs
-    on come up more often. The best is kept; a try that is hardly worse is gone on from.
+    on come up more often. Simulated annealing; the best is kept.
     """
     regions, per = start.placed.regions, start.placed.per_multiprocessor
     allowed = allowed_for(problem, per, regions)
@@ -99,17 +103,15 @@ def improved(problem: Problem, start: Found, blocks: int, seed: int = 0) -> Foun
             # Neighbours in the order from fastest to most efficient, mostly.
             some.sort(key=lambda number: (abs(number - choice[region]), number))
             choice[region] = some[min(len(some) - 1, int(random_numbers.expovariate(0.8)))]
-        placed = place(problem, tuple(choice), regions, per, ranks)
+        placed = place(problem, tuple(choice), regions, per, ranks, start.placed.packed)
         left -= max(LEAST_TRY, len(placed.order))
-        if placed.makespan < now.makespan * (WORSE if random_numbers.random() < 0.2 else 1.0) or (
-            placed.makespan == now.makespan
-        ):
+        # Annealing: what is longer is gone on from with odds that fall with the length and with time.
+        heat = start.makespan * HOT * (COLD / HOT) ** (1 - max(left, 0) / blocks)
+        if placed.makespan <= now.makespan + heat * random_numbers.expovariate(1.0):
             now = Found(tuple(choice), ranks, placed)
             hanging = _hanging(problem, now)
         if now.makespan < best.makespan:
             best = now
-        elif now.makespan > best.makespan * 1.01:
-            now = best
     return best
 
 
@@ -124,7 +126,7 @@ def as_good(problem: Problem, found: Found, choice: Sequence[int], ranks: Sequen
     )  # fmt: skip
     best = found
     for some in ranks:
-        other = place(problem, mixed, placed.regions, placed.per_multiprocessor, some)
+        other = place(problem, mixed, placed.regions, placed.per_multiprocessor, some, placed.packed)
         if other.makespan < best.makespan:
             best = Found(mixed, some, other)
     return best
