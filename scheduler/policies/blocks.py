@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from scheduler.policies.emit import Plan
 from scheduler.policies.parts import parts
 from scheduler.policies.problem import Problem
-from scheduler.policies.search import WEIGHTS, Found, as_good, first_tries, improved
+from scheduler.policies.search import LEAST_TRY, WEIGHTS, Found, as_good, first_tries, improved
 from scheduler.policies.selection import MOST_PER_MULTIPROCESSOR, upward_ranks
 
+MOST_SEARCHES, TRIES_EACH = 6, 150  # at most so many from one start, and of so many tries at least
 KEPT = 3  # of all numbers of workers and ways to place that are searched on after the first tries
 IN_PARTS = 0.3  # of all tries, on single parts of the graph
 
@@ -47,7 +48,10 @@ def search(
         if len(narrow) > 1:
             better = _by_parts(problem, found, narrow, int(IN_PARTS * tries / KEPT))
         share = tries * (1 - IN_PARTS) if len(narrow) > 1 else tries
-        made.append(improved(problem, better, int(share / KEPT)))
+        # Of small problems several searches are made, each of which may get stuck elsewhere.
+        each = int(share / KEPT)
+        times = max(1, min(MOST_SEARCHES, each // (TRIES_EACH * max(LEAST_TRY, len(found.placed.order)))))
+        made.extend(improved(problem, better, each // times, seed) for seed in range(times))
     return min(made, key=lambda found: found.makespan)
 
 

@@ -17,7 +17,7 @@ from scheduler.policies.waves import levels
 
 MOST_PARTS = 24
 LONGEST = 8  # parts in one launch that are tried, and all
-FOR_PARTS, FOR_LAUNCHES = 0.4, 0.6  # of all tries
+FOR_PARTS, FOR_LAUNCHES = 0.7, 0.3  # of all tries
 
 
 def cutting(problem: Problem, tries: int) -> Plan | None:
