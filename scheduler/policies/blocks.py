@@ -42,7 +42,7 @@ def search(
         return first[0]
     own = set(regions)
     narrow = [kept for part in parts(problem) if len(kept := [region for region in part if region in own]) > 1]
-    made = []
+    made: list[Found] = []
     for found in first[:KEPT]:
         better = found
         if len(narrow) > 1:
@@ -58,7 +58,7 @@ def search(
 def _by_parts(problem: Problem, found: Found, narrow: list[list[int]], tries: int) -> Found:
     """Kernels as they are best for each narrow part of the graph by itself, if that is better for the whole."""
     per = found.placed.per_multiprocessor
-    choice, single = list(found.choice), found.ranks.copy()
+    choice = list(found.choice)
     for part in narrow:
         start = first_tries(problem, part, per, packed=found.placed.packed)
         if start is None:
