@@ -12,8 +12,8 @@ import typer
 from graphopt.cli import bench, diff, explain, inspect, optimize, verify
 from graphopt.cli import compile as compile_
 from graphopt.cli import memory as memory_
-from graphopt.cli import schedule as schedule_
 from graphopt.cli import run as run_
+from graphopt.cli import schedule as schedule_
 from graphopt.cli.options import UsageError, print_json
 from graphopt.errors import GraphoptError
 from graphopt.report.records import Failure
