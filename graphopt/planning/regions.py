@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from memplan.remat.errors import BudgetTooSmall
-from memplan.remat.recompute import recompute
-
 from graphopt.errors import OptionError
 from graphopt.lowering.region import Lowered, Region
 from kernels.listing import ALIGNMENT
@@ -19,6 +16,8 @@ from memplan.bounds import live_peak
 from memplan.graph import Graph, Operator, Share, Value
 from memplan.lifetimes import memory_problem
 from memplan.ordering.solve import order as least_order
+from memplan.remat.errors import BudgetTooSmall
+from memplan.remat.recompute import recompute
 from memplan.verify.sequence import verify_sequence
 
 PEAK_FLOPS = 1.0e11  # per second; only the ratio to the bandwidth matters
