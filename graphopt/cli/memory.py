@@ -11,13 +11,12 @@ import typer
 from graphopt import api
 from graphopt.cli.options import (
     UsageError,
-    console,
+    json_or_console,
     parse_budget,
     parse_shapes,
     parse_sizes,
-    print_json,
     progress,
-    write_file,
+    write_reports,
 )
 from graphopt.report.json_report import encode
 from graphopt.report.memory.page import memory_page
@@ -74,19 +73,11 @@ def command(
             tier_mode=tier_mode, what_if=_what_ifs(what_if or ()), points=points, progress=tell,
         )  # fmt: skip
     record = report.record
-    printed = json_file is not None and str(json_file) == "-"
-    screen = console(printed)
-    if printed:
-        print_json(record)
+    screen = json_or_console(record, json_file)
     print_memory(screen, record)
-    for path, what, make in (
-        (None if printed else json_file, "record", encode),
-        (html, "page", memory_page),
-        (trace, "trace", memory_trace),
-    ):
-        if path is not None:
-            write_file(path, make(record))
-            line(screen, f"{what:<14} written to {path}")
+    write_reports(
+        screen, record, ((json_file, "record", encode), (html, "page", memory_page), (trace, "trace", memory_trace))
+    )
     if annotate is not None:
         report.annotate(annotate)
         line(screen, f"model          written to {annotate}")

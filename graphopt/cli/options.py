@@ -7,7 +7,7 @@ import difflib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 import typer
@@ -16,6 +16,7 @@ from rich.console import Console
 from graphopt.errors import SaveError
 from graphopt.passes import pipeline
 from graphopt.report.json_report import encode
+from graphopt.report.terminal import line
 from memplan.tiers.machine import InvalidMachine, parse_bytes
 
 Progress = Callable[[str], None]
@@ -110,6 +111,27 @@ def write_file(path: Path, data: bytes) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise SaveError(f"'{path}' was not written: {error.strerror or error}; choose another place.") from error
+
+
+STDOUT = Path("-")
+Record = TypeVar("Record", bound=msgspec.Struct)
+# A file that may be asked for, what a line calls it, and what makes its bytes of the record.
+Written = tuple[Path | None, str, Callable[[Record], bytes]]
+
+
+def json_or_console(record: msgspec.Struct, json_file: Path | None) -> Console:
+    """Where tables go; with the file `-` the record is printed alone on stdout first."""
+    if json_file == STDOUT:
+        print_json(record)
+    return console(json_file == STDOUT)
+
+
+def write_reports(screen: Console, record: Record, files: Sequence[Written[Record]]) -> None:
+    """Write what was asked for, and say so; raises SaveError."""
+    for path, what, make in files:
+        if path is not None and path != STDOUT:
+            write_file(path, make(record))
+            line(screen, f"{what:<14} written to {path}")
 
 
 def parse_skips(names: Sequence[str]) -> tuple[str, ...]:

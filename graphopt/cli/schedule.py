@@ -8,12 +8,11 @@ from typing import Annotated
 import typer
 
 from graphopt import api
-from graphopt.cli.options import UsageError, console, parse_shapes, parse_sizes, print_json, progress, write_file
+from graphopt.cli.options import UsageError, json_or_console, parse_shapes, parse_sizes, progress, write_reports
 from graphopt.report.json_report import encode
 from graphopt.report.schedule.page import schedule_page
 from graphopt.report.schedule.terminal import print_schedule
 from graphopt.report.schedule.trace import schedule_trace
-from graphopt.report.terminal import line
 from scheduler.policies.choose import POLICIES
 from scheduler.program import write
 
@@ -50,19 +49,15 @@ def command(
             source, device=device, policy=policy, shapes=shapes, dims=dims, seconds=seconds, progress=tell
         )
     record = report.record
-    printed = json_file is not None and str(json_file) == "-"
-    screen = console(printed)
-    if printed:
-        print_json(record)
+    screen = json_or_console(record, json_file)
     print_schedule(screen, record)
-    for path, what, make in (
-        (None if printed else json_file, "record", encode),
-        (html, "page", schedule_page),
-        (trace, "trace", schedule_trace),
-    ):
-        if path is not None:
-            write_file(path, make(record))
-            line(screen, f"{what:<13} written to {path}")
-    if program is not None:
-        write_file(program, write(report.together.scheduled.program))
-        line(screen, f"program       written to {program}")
+    write_reports(
+        screen,
+        record,
+        (
+            (json_file, "record", encode),
+            (html, "page", schedule_page),
+            (trace, "trace", schedule_trace),
+            (program, "program", lambda _: write(report.together.scheduled.program)),
+        ),
+    )
