@@ -53,7 +53,8 @@ class _Condenser:
             self._into.setdefault(share.of, []).append(share)
         self._stands_for: dict[str, str] = {}  # value of the large graph -> value that has its bytes
         self._uses: dict[str, int] = {}  # by value, views followed
-        self._made_by: dict[str, str] = {}  # value -> group
+        self._made_by: dict[str, str] = {}  # value that is left -> group
+        self._maker: dict[str, str] = {}  # value -> group, overwritten ones too
         self._groups: dict[str, list[str]] = {}
         self._merged: dict[str, Operator] = {}
         self._group_of: dict[str, str] = {}
@@ -115,7 +116,8 @@ class _Condenser:
         return False
 
     def _append_view(self, operator: Operator) -> None:
-        group = self._made_by.get(self._base(operator.outputs[0]))
+        # Also of a value that was overwritten since: a view that nobody reads does not keep it.
+        group = self._maker.get(self._base(operator.outputs[0]))
         if group is None:
             self._first.append(operator.name)
             return
@@ -133,13 +135,14 @@ class _Condenser:
             reused = self._reused(operator, inputs, kept)
             self._merged[operator.name] = replace(operator, inputs=inputs, after=after, reused=reused)
             self._made_by.update((name, operator.name) for name in operator.outputs)
+            self._maker.update((name, operator.name) for name in operator.outputs)
             return
         group = self._made_by.pop(joined)
         self._groups[group].append(operator.name)
         self._group_of[operator.name] = group
         (made,) = operator.outputs
         before = self._merged[group]
-        self._made_by[made] = group
+        self._made_by[made] = self._maker[made] = group
         self._merged[group] = replace(
             before,
             inputs=tuple(dict.fromkeys((*before.inputs, *(name for name in inputs if name != joined)))),

@@ -149,6 +149,8 @@ class _Families:
             return False
         if any(self.lives[one].kind in ("input", "constant") for one in self._members[root]):
             return False
+        if self._is_slice(held):
+            return False
         if not self._fits(root, result, self._place[result][1] + start):
             return False
         self._join(root, result, start, False)
@@ -173,6 +175,15 @@ class _Families:
                 if not apart and not beside and (not alike or destroys):
                     return False
         return True
+
+    def _is_slice(self, name: str) -> bool:
+        """Whether the buffer lies in what is made later than it: a concatenation has it already."""
+        while name in self.aliases:
+            base = self.aliases[name].of
+            if self.lives[base].begin > self.lives[name].begin:
+                return True
+            name = base
+        return False
 
     def _views(self, member: str, result: str) -> bool:
         while member != result:

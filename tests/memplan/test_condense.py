@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memplan.bounds import live_peak
@@ -47,6 +47,18 @@ def test_sums_join_when_asked_for() -> None:
     assert small.graph.operators[1].inputs == ("i", "s")
 
 
+def test_a_view_that_nobody_reads_stays_behind_what_it_views() -> None:
+    graph = Graph(
+        (Value("i", 8, "input"), Value("x", 8), Value("y", 8, "output"), Value("v", 8)),
+        (Operator("X", ("i",), ("x",)), Operator("relu", ("x",), ("y",)), Operator("view", ("x",), ("v",))),
+        (Share("y", "x", overwrites=True), Share("v", "x")),
+    )
+    small = condense(graph)
+    assert small.first == () and small.expand(["X"]) == ("X", "relu", "view")
+    verify_sequence(graph, small.expand(["X"]))
+
+
+@settings(max_examples=400)
 @given(graphs(), st.booleans())
 def test_the_given_order_survives_and_needs_no_more_than_before(graph: Graph, sums: bool) -> None:
     small = condense(graph, sums=sums)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from memplan.bounds import live_peak
 from memplan.graph import Graph, Operator, Share, Value
@@ -100,6 +100,26 @@ def test_operands_are_made_inside_their_concatenation_where_that_does_not_raise_
     assert live_peak(memory_problem(joined(late=True), alignment=1)) == 55
 
 
+def test_an_operand_lies_in_one_concatenation_only() -> None:
+    """a is joined to c, and then once more to d; what holds it already is not moved into the next."""
+    graph = Graph(
+        (Value("a", 4), Value("b", 4), Value("c", 8, "output"), Value("d", 4), Value("e", 4, "output")),
+        (
+            Operator("A", (), ("a",)),
+            Operator("B", (), ("b",)),
+            Operator("C", ("a", "b"), ("c",)),
+            Operator("D", ("a",), ("d",)),
+            Operator("E", ("a",), ("e",)),
+        ),
+        (Share("a", "c", 0), Share("b", "c", 4), Share("a", "d", 0), Share("a", "e", 0)),
+    )
+    problem = memory_problem(graph, alignment=1)
+    verify(problem, apart(problem))
+    by_name = {buffer.name: buffer for buffer in problem.buffers}
+    assert all(by_name[name].alias is None for name in "cde"), "results of concatenations stay where they are"
+
+
+@settings(max_examples=400)
 @given(graphs())
 def test_whatever_shares_bytes_may(graph: Graph) -> None:
     problem = memory_problem(graph, alignment=1)
