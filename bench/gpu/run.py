@@ -10,9 +10,11 @@ A kernel counts a wait that takes too long as a hang and goes on; the whole meas
 
 from __future__ import annotations
 
+import ctypes
 import random
 import signal
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -102,7 +104,9 @@ def _drawn(draw: random.Random, workers: int, kind: str) -> tuple[TaskGraph, Pro
     return graph, Program("random", "", choice, (Pinned(tuple(map(tuple, lists)), THREADS),))
 
 
-def _try(gpu: Gpu, kernel: object, device: Device, draw: random.Random, kind: str, resident: int) -> tuple[int, int]:
+def _try(
+    gpu: Gpu, kernel: ctypes.c_void_p, device: Device, draw: random.Random, kind: str, resident: int
+) -> tuple[int, int]:
     """Early reads and hangs of one program."""
     workers = draw.choice((1, 2, 3, 8, 32, min(resident, 132), resident))
     graph, drawn = _drawn(draw, workers, kind)
@@ -131,9 +135,10 @@ def _try(gpu: Gpu, kernel: object, device: Device, draw: random.Random, kind: st
         }  # fmt: skip
         names = ("code", "lists", "counters", "totals", "marks", "starts", "needs", "errors")
         for epoch in range(1, EPOCHS + 1):
-            gpu.launch(kernel, workers, THREADS, [*(arrays[name] for name in names), epoch], cooperative=True)  # type: ignore[arg-type]
+            gpu.launch(kernel, workers, THREADS, [*(arrays[name] for name in names), epoch], cooperative=True)
     elif isinstance(launch, Ticketed):
-        waits, items = [], []
+        waits: list[int] = []
+        items: list[int] = []
         for item in launch.items:
             items += [number[item.run.region], len(waits), len(waits) + len(item.waits)]
             waits += list(item.waits)
@@ -145,7 +150,7 @@ def _try(gpu: Gpu, kernel: object, device: Device, draw: random.Random, kind: st
         for epoch in range(1, EPOCHS + 1):
             base = (epoch - 1) * (count + workers)  # each worker draws one ticket that is not there
             gpu.launch(
-                kernel, workers, THREADS,  # type: ignore[arg-type]
+                kernel, workers, THREADS,
                 [arrays["items"], count, arrays["waits"], arrays["flags"], arrays["claimed"], base, arrays["marks"],
                  arrays["starts"], arrays["needs"], arrays["errors"], epoch],
             )  # fmt: skip
@@ -164,7 +169,7 @@ def _rows(lists: list[list[int]]) -> tuple[list[int], list[int]]:
     return starts, items
 
 
-def _too_many(gpu: Gpu, kernel: object, device: Device, resident: int) -> None:
+def _too_many(gpu: Gpu, kernel: ctypes.c_void_p, device: Device, resident: int) -> None:
     """One worker more than are resident: refused here, and refused by the driver."""
     region = Region("t", (Kernel("k", 1, (1.0,), THREADS),))
     graph = TaskGraph("one", (region,))
@@ -177,7 +182,7 @@ def _too_many(gpu: Gpu, kernel: object, device: Device, resident: int) -> None:
     zero = gpu.array(resident + 2)
     arguments: list[Array | int] = [gpu.array(3), zero, zero, zero, gpu.array(THREADS), zero, zero, gpu.array(2), 1]
     try:
-        gpu.launch(kernel, resident + 1, THREADS, arguments, cooperative=True)  # type: ignore[arg-type]
+        gpu.launch(kernel, resident + 1, THREADS, arguments, cooperative=True)
         gpu.wait()
         print("one worker too many: NOT refused by the cooperative launch")
     except CudaError as error:
@@ -185,18 +190,18 @@ def _too_many(gpu: Gpu, kernel: object, device: Device, resident: int) -> None:
         print(f"one worker too many: the cooperative launch {said} ({error})")
 
 
-def _costs(gpu: Gpu, kernels: dict, resident: int) -> dict[str, float]:
+def _costs(gpu: Gpu, kernels: Mapping[str, ctypes.c_void_p], resident: int) -> dict[str, float]:
     """Nanoseconds of a launch, of a signal until its waiter goes on, and of a barrier of one block a multiprocessor."""
     errors = gpu.array(2)
     words, counter = gpu.array(2), gpu.array(1)
     blocks = min(gpu.multiprocessors, resident)
 
-    def timed(action: object, times: int) -> float:
-        action(0)  # type: ignore[operator]
+    def timed(action: Callable[[int], None], times: int) -> float:
+        action(0)
         gpu.wait()
         begun = time.perf_counter()
         for turn in range(1, times + 1):
-            action(turn)  # type: ignore[operator]
+            action(turn)
         gpu.wait()
         return (time.perf_counter() - begun) / times * 1e9
 

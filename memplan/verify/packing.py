@@ -43,8 +43,6 @@ def verify(problem: MemoryProblem, packing: Packing) -> None:
             f"the bound {packing.lower_bound} lies not between the {needed} bytes live at once and the arena of "
             f"{packing.arena_size}."
         )
-    if packing.proved_optimal and problem.capacity is None and packing.arena_size < needed:
-        raise WrongPlan("an arena below the live bytes is called optimal.")
 
 
 def _checked(problem: MemoryProblem, packing: Packing, buffer: Buffer, by_name: dict[str, Buffer]) -> _Placed:
