@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 from onnx import TensorProto, helper
 
 Feed = dict[str, Any]
@@ -29,6 +30,15 @@ def required_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     initialized = {tensor.name for tensor in graph.initializer}
     initialized.update(tensor.values.name for tensor in graph.sparse_initializer)
     return [value for value in graph.input if value.name not in initialized]
+
+
+def taken(session: ort.InferenceSession, feed: Feed) -> bool:
+    """Whether the model runs with the feed."""
+    try:
+        session.run(None, feed)
+    except Exception:  # ONNX Runtime's errors share no base class
+        return False
+    return True
 
 
 def working_feeds(model: onnx.ModelProto, runs: Callable[[Feed], bool]) -> list[Feed]:

@@ -26,7 +26,7 @@ from onnx import TensorProto
 import graphopt
 import models
 from bench.bar import ISSUE, Bar, Sheet, console
-from bench.feeds import Feed, working_feeds
+from bench.feeds import Feed, taken, working_feeds
 from bench.peers import OURS
 from graphopt.passes.pipeline import Target
 
@@ -156,14 +156,6 @@ def _session(file: bytes) -> Session:
     return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
 
-def _runs(session: Session, feed: Feed) -> bool:
-    try:
-        session.run(None, feed)
-    except Exception:  # ONNX Runtime's errors share no base class; another feed is tried
-        return False
-    return True
-
-
 def ratio(
     described: onnx.ModelProto, base: onnx.ModelProto, optimized: onnx.ModelProto, seconds: float
 ) -> tuple[Ratio, int, float]:
@@ -186,7 +178,7 @@ def ratio(
 
 
 def _feed(described: onnx.ModelProto, session: Session) -> Feed:
-    return working_feeds(described, lambda feed: _runs(session, feed))[0]
+    return working_feeds(described, lambda feed: taken(session, feed))[0]
 
 
 def _pairs(first: Session, second: Session, feed: Feed, seconds: float) -> list[tuple[float, float]]:
