@@ -12,7 +12,7 @@ three bits otherwise), and the variance is taken again around the mean, from the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,27 +24,32 @@ from kernels.llvm.function import Function, Value, joined
 from kernels.llvm.module import Module
 from kernels.math.rounding import sqrt
 from kernels.target import Target
-from kernels.templates.axes import Axis, count, fused, indices_of, place
+from kernels.templates.axes import Axis, count, distinct, fused, indices_of, place
 from kernels.templates.elementwise import Output
 from kernels.templates.row_problem import RowProblem, check_rows, filled
 from kernels.templates.rows import (
     RowCandidate,
     Step,
+    Visit,
     next_row,
+    over_row,
     places_of,
+    reading,
     reduced_axes,
     row_candidates,
     rows_of,
     side_by_side,
-    sweep,
-    write_row,
+    together,
+    writing,
 )
 from kernels.templates.streams import Stream, inputs_of, where_valid
-from kernels.tensor.expression import Buffer, Cast, Expression, Variable
+from kernels.tensor.expression import Binary, Buffer, Cast, Expression, Unary, Variable
 from kernels.tensor.storage import extent
 
 NORMALIZED = Buffer("normalized", DType.F32, ())
 _FAR = 6.25  # squared standard deviations between the mean and the first element
+_QUICK = ("add", "sub", "mul", "min", "max")
+_LONG_ROW = 1536  # bytes; the chain of a shorter one costs more than reading and writing at once saves
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,12 @@ class _Writer:
         self.rows = fused(problem.rows, places)
         self.inner = reduced_axes(problem.columns, (problem.x,))
         self.outer = reduced_axes(problem.columns, (problem.x, *problem.values), problem.stores)
+        self.at_once = (
+            self.inner == self.outer
+            and target.vector_registers >= 32  # 16 do not hold the sums and what is written
+            and count(self.inner) * DType.F32.bytes >= _LONG_ROW
+            and _waits_for_memory((self.x, *problem.values))
+        )
 
     def write(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         """The entry's body."""
@@ -107,32 +118,38 @@ class _Writer:
         rows, size = count(self.rows), self.candidate.rows
         first = f.mul(block, size)
         last = f.minimum(f.add(first, size), f.integer(rows)) if rows > size else f.integer(rows)
-        # A row is written while the statistics of the next one come to an end: their chain of reductions, root and
-        # division would otherwise stand between the two passes over every row.
         held = self._scaling(f, pointers, first)
 
-        def step(row: Value, carried: tuple[Value, ...]) -> list[Value]:
-            following = self._scaling(f, pointers, f.add(row, 1))
-            self._write_row(f, pointers, row, carried)
-            return list(following)
+        def step(row: Value, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+            written, following = self._writing(f, pointers, row, carried), f.add(row, 1)
+            if self.at_once:
+                return self._scaling(f, pointers, following, written)
+            found = self._scaling(f, pointers, following)
+            self._visit(f, self.outer, written)
+            return found
 
         end = f.sub(last, 1)
         if rows > 1 and size > 1:
             held = f.loop(first, end, 1, step, held)
-        self._write_row(f, pointers, end if rows > 1 and size > 1 else first, held)
+        self._visit(f, self.outer, self._writing(f, pointers, end if rows > 1 and size > 1 else first, held))
 
-    def _scaling(self, f: Function, pointers: dict[str, Value], row: Value) -> tuple[Value, ...]:
-        """The inverse of a row's deviation in every lane, and its mean where it is taken away."""
+    def _scaling(
+        self, f: Function, pointers: dict[str, Value], row: Value, beside: Visit | None = None
+    ) -> tuple[Value, ...]:
+        """The inverse of a row's deviation in every lane, and its mean where it is taken away.
+
+        `beside` is done on the way, in the first sweep over the row.
+        """
         fixed = places_of(f, row, self.rows)
         if self.problem.center == "none":
-            mean, variance = None, self._squares(f, pointers, fixed, None)
+            mean, variance = None, self._squares(f, pointers, fixed, None, beside)
         else:
-            mean, variance = self._statistics(f, pointers, fixed)
+            mean, variance = self._statistics(f, pointers, fixed, beside)
         variance = f.add(variance, f.number("float", self.problem.epsilon))
         scale = f.splat(f.div(f.number("float", 1.0), sqrt(f, variance)), self.lanes)
         return (scale,) if mean is None else (scale, f.splat(mean, self.lanes))
 
-    def _write_row(self, f: Function, pointers: dict[str, Value], row: Value, held: tuple[Value, ...]) -> None:
+    def _writing(self, f: Function, pointers: dict[str, Value], row: Value, held: tuple[Value, ...]) -> Visit:
         fixed, scale = places_of(f, row, self.rows), held[0]
         mean = held[1] if len(held) > 1 else None
 
@@ -140,13 +157,13 @@ class _Writer:
             x = emit(f, self.x, self.lanes, leaves)
             return {NORMALIZED.name: f.mul(x if mean is None else f.sub(x, mean), scale)}
 
-        write_row(
-            f, pointers, fixed, self.outer, self.lanes, self.candidate.vectors, self.problem.values,
-            self.problem.stores, normalized, also_read=(self.x,),
+        return writing(
+            f, pointers, fixed, self.outer, self.lanes, self.problem.values, self.problem.stores, normalized,
+            also_read=(self.x,),
         )  # fmt: skip
 
     def _statistics(
-        self, f: Function, pointers: Mapping[str, Value], fixed: Mapping[Axis, Value]
+        self, f: Function, pointers: Mapping[str, Value], fixed: Mapping[Axis, Value], beside: Visit | None
     ) -> tuple[Value, Value]:
         """Mean and variance of a row."""
         start = {**fixed, **{axis: f.integer(0) for axis in self.inner}}
@@ -158,7 +175,7 @@ class _Writer:
             difference = where_valid(f, f.sub(x[0], shift), zero, valid)
             return [f.add(held[0], difference), f.fma(difference, difference, held[1])]
 
-        sums, squares = self._sweep(f, pointers, fixed, step, 2)
+        sums, squares = self._sweep(f, pointers, fixed, step, 2, beside)
         moved, around = self._share(f, sums), self._share(f, squares)
         mean, square = f.add(first, moved), f.mul(moved, moved)
         variance = f.sub(around, square)
@@ -170,7 +187,12 @@ class _Writer:
         return mean, variance
 
     def _squares(
-        self, f: Function, pointers: Mapping[str, Value], fixed: Mapping[Axis, Value], mean: Value | None
+        self,
+        f: Function,
+        pointers: Mapping[str, Value],
+        fixed: Mapping[Axis, Value],
+        mean: Value | None,
+        beside: Visit | None = None,
     ) -> Value:
         """The mean of the squares of differences to the mean (none: to 0)."""
         zero = self._zero(f)
@@ -179,18 +201,38 @@ class _Writer:
             difference = where_valid(f, x[0] if mean is None else f.sub(x[0], mean), zero, valid)
             return [f.fma(difference, difference, held[0])]
 
-        return self._share(f, *self._sweep(f, pointers, fixed, step, 1))
+        return self._share(f, *self._sweep(f, pointers, fixed, step, 1, beside))
 
     def _sweep(
-        self, f: Function, pointers: Mapping[str, Value], fixed: Mapping[Axis, Value], step: Step, sums: int
+        self,
+        f: Function,
+        pointers: Mapping[str, Value],
+        fixed: Mapping[Axis, Value],
+        step: Step,
+        sums: int,
+        beside: Visit | None,
     ) -> tuple[Value, ...]:
-        vectors = self.candidate.vectors
-        parts = joined([self._zero(f)] * side_by_side(self.inner, self.lanes, vectors))
+        parts = joined([self._zero(f)] * side_by_side(self.inner, self.lanes, self.candidate.vectors))
         ahead = next_row(self.rows, self.inner, self.x)
-        return sweep(f, pointers, fixed, self.inner, self.lanes, vectors, (self.x,), step, (parts,) * sums, ahead)
+        read = reading(f, pointers, fixed, self.inner, self.lanes, (self.x,), step, ahead)
+        return self._visit(f, self.inner, together(read, beside) if beside else read, (parts,) * sums)
+
+    def _visit(
+        self, f: Function, axes: tuple[Axis, ...], visit: Visit, carried: Sequence[Value] = ()
+    ) -> tuple[Value, ...]:
+        return over_row(f, axes, self.lanes, self.candidate.vectors, visit, carried)
 
     def _share(self, f: Function, total: Value) -> Value:
         return f.mul(f.reduce("fadd", total), f.number("float", 1 / count(self.inner)))
 
     def _zero(self, f: Function) -> Value:
         return f.number(types.vector("float", self.lanes), 0.0)
+
+
+def _waits_for_memory(values: Sequence[Expression]) -> bool:
+    """Whether values are sums and products of f32 alone: functions and conversions keep the core busy without waiting,
+    and need the registers."""
+    for node in distinct(values):
+        if isinstance(node, Unary | Cast) or (isinstance(node, Binary) and node.op not in _QUICK):
+            return False
+    return True

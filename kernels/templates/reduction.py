@@ -148,8 +148,6 @@ class _Writer:
                 return tuple(Value(one.parts[:1], one.type) for one in start)
 
             def step(found: tuple[Value, ...], held: tuple[Value, ...], valid: int) -> Sequence[Value]:
-                several = max(len(one.parts) for one in held)
-                found = tuple(Value(v.parts * (several // len(v.parts)), v.type) for v in found)
                 return self._step(f, op, found, held, valid, shift)
 
             return sweep(f, pointers, fixed, self.columns, self.lanes, self.vectors, self.read, step, start)

@@ -13,13 +13,17 @@ from math import prod
 from kernels.llvm.emission import emit_all
 from kernels.llvm.function import Function, Value
 from kernels.templates.axes import Axis, count, distinct_loads, fused, indices_of, place, spread
-from kernels.templates.streams import Stream, first, stretch, unrolled, with_first
+from kernels.templates.streams import Piece, Stream, first, stretch, unrolled, with_first
 from kernels.tensor.expression import Expression, Index, Load, Variable
 
 BLOCK_BYTES = 64 << 10  # of traffic
+AHEAD_BYTES = 3 << 10  # of 1 to 5 KiB the fastest, for rows of 1 to 8 KiB
 
 # step(values of the expressions, carried, valid lanes of the last vector) -> carried
 Step = Callable[[tuple[Value, ...], tuple[Value, ...], int], Sequence[Value]]
+
+# visit(a row's places on all axes but the last) -> what is done with a group of vectors along the last one
+Visit = Callable[[Mapping[Axis, Value]], Piece]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,75 +101,121 @@ def sweep(
     carried: Sequence[Value] = (),
     ahead: Sequence[tuple[Load, int]] = (),
 ) -> tuple[Value, ...]:
-    """step over all elements of a row, vectors running along its last axis.
+    """step over all elements of a row; see `reading`."""
+    return over_row(f, axes, lanes, vectors, reading(f, pointers, fixed, axes, lanes, values, step, ahead), carried)
 
-    `carried` values have one part per vector side by side (see `side_by_side`). `ahead` are loads to ask for early,
-    each at a distance in elements.
+
+def over_row(
+    f: Function, axes: Sequence[Axis], lanes: int, vectors: int, visit: Visit, carried: Sequence[Value] = ()
+) -> tuple[Value, ...]:
+    """Visit all elements of a row, vectors running along its last axis.
+
+    `carried` values have one part per vector side by side (see `side_by_side`).
     """
     *outer, along = axes
     wide = side_by_side(axes, lanes, vectors)
 
     def body(at: Mapping[Axis, Value], kept: tuple[Value, ...]) -> tuple[Value, ...]:
-        stream = Stream(f, pointers, at, along, lanes).prepare(values)
+        return stretch(f, along.extent, lanes, wide, visit(at), kept)
 
-        def piece(where: Value, several: int, valid: int, held: tuple[Value, ...]) -> list[Value]:
-            for load, distance in ahead:
-                stream.ask(load, where, distance, several)
-            found = emit_all(f, values, lanes, stream.at(where, several, valid))
-            made = step(found, tuple(first(one, several) for one in held), valid)
-            return [with_first(one, new) for one, new in zip(held, made, strict=True)]
-
-        return stretch(f, along.extent, lanes, wide, piece, kept)
-
-    return nested(f, outer, fixed, body, carried)
+    return nested(f, outer, {}, body, carried)
 
 
-def next_row(rows: Sequence[Axis], axes: Sequence[Axis], x: Expression) -> list[tuple[Load, int]]:
-    """The loads of the following row, to be asked for while a row is read for the first time: its last passes are long
-    enough for the memory to answer, and the processor's own prefetching stops at the end of a row."""
-    if not rows:
-        return []
-    found = [(load, rows[-1].factor(place(load))) for load in distinct_loads((x,)) if axes[-1].factor(place(load)) == 1]
-    return [(load, distance) for load, distance in found if distance > 0]
-
-
-def side_by_side(axes: Sequence[Axis], lanes: int, vectors: int) -> int:
-    """How many vectors of a row are computed side by side; a rest that is wider never happens."""
-    return unrolled(axes[-1].extent, lanes, vectors)
-
-
-def write_row(
+def reading(
     f: Function,
     pointers: Mapping[str, Value],
     fixed: Mapping[Axis, Value],
     axes: Sequence[Axis],
     lanes: int,
-    vectors: int,
+    values: Sequence[Expression],
+    step: Step,
+    ahead: Sequence[tuple[Load, int]] = (),
+) -> Visit:
+    """step over the values of a row's elements. `ahead` are loads to ask for early, each at a distance in elements."""
+
+    def visit(at: Mapping[Axis, Value]) -> Piece:
+        stream = Stream(f, pointers, {**fixed, **at}, axes[-1], lanes).prepare(values)
+
+        def piece(where: Value, several: int, valid: int, held: tuple[Value, ...]) -> list[Value]:
+            for load, distance in ahead:
+                stream.ask(load, where, distance, several)
+            found = emit_all(f, values, lanes, stream.at(where, several, valid))
+            # A value that all elements share has one part: the last of several is not the only one.
+            found = tuple(Value(one.parts * (several // len(one.parts)), one.type) for one in found)
+            made = step(found, tuple(first(one, several) for one in held), valid)
+            return [with_first(one, new) for one, new in zip(held, made, strict=True)]
+
+        return piece
+
+    return visit
+
+
+def writing(
+    f: Function,
+    pointers: Mapping[str, Value],
+    fixed: Mapping[Axis, Value],
+    axes: Sequence[Axis],
+    lanes: int,
     values: Sequence[Expression],
     outputs: Sequence[Load],
     stand_ins: Callable[[Stream], Mapping[str, Value]],
     also_read: Sequence[Expression] = (),
-) -> None:
-    """Every output's value for all elements of a row; `stand_ins` gives what the template computed for a piece.
+) -> Visit:
+    """Every output's value for a row's elements; `stand_ins` gives what the template computed for a piece.
 
-    `also_read` are the expressions that `stand_ins` emits.
+    `also_read` are the expressions that `stand_ins` emits. What is carried stays as it is.
     """
-    *outer, along = axes
-    wide = side_by_side(axes, lanes, vectors)
 
-    def body(at: Mapping[Axis, Value], _: tuple[Value, ...]) -> tuple[Value, ...]:
-        stream = Stream(f, pointers, at, along, lanes).prepare((*also_read, *values), outputs)
+    def visit(at: Mapping[Axis, Value]) -> Piece:
+        stream = Stream(f, pointers, {**fixed, **at}, axes[-1], lanes).prepare((*also_read, *values), outputs)
 
-        def piece(where: Value, several: int, valid: int, _: tuple[Value, ...]) -> tuple[Value, ...]:
+        def piece(where: Value, several: int, valid: int, held: tuple[Value, ...]) -> tuple[Value, ...]:
             leaves = stream.at(where, several, valid)
             bound = stream.at(where, several, valid, stand_ins(leaves))
             for value, output in zip(emit_all(f, values, lanes, bound), outputs, strict=True):
                 bound.store(value, output)
-            return ()
+            return held
 
-        return stretch(f, along.extent, lanes, wide, piece)
+        return piece
 
-    nested(f, outer, fixed, body)
+    return visit
+
+
+def together(one: Visit, other: Visit) -> Visit:
+    """Two visits piece by piece, of two rows or of one: while the memory answers one, the core computes the other."""
+
+    def visit(at: Mapping[Axis, Value]) -> Piece:
+        first_piece, second_piece = one(at), other(at)
+
+        def piece(where: Value, several: int, valid: int, held: tuple[Value, ...]) -> Sequence[Value]:
+            return second_piece(where, several, valid, tuple(first_piece(where, several, valid, held)))
+
+        return piece
+
+    return visit
+
+
+def next_row(rows: Sequence[Axis], axes: Sequence[Axis], x: Expression) -> list[tuple[Load, int]]:
+    """The loads of the following row, each with its distance in elements, to be asked for while a row is read for the
+    first time: the processor's own prefetching stops at the end of a page, and a row is often one.
+
+    Rows that follow one another without a gap are asked for `AHEAD_BYTES` early and no further. Much earlier, and a
+    long row pushes out of the first cache what is still needed there.
+    """
+    if not rows:
+        return []
+    found = []
+    for load in distinct_loads((x,)):
+        distance = rows[-1].factor(place(load))
+        if distance > 0 and axes[-1].factor(place(load)) == 1:
+            dense = len(axes) == 1 and distance == axes[-1].extent
+            found.append((load, min(distance, AHEAD_BYTES // load.buffer.dtype.bytes) if dense else distance))
+    return found
+
+
+def side_by_side(axes: Sequence[Axis], lanes: int, vectors: int) -> int:
+    """How many vectors of a row are computed side by side; a rest that is wider never happens."""
+    return unrolled(axes[-1].extent, lanes, vectors)
 
 
 def rows_of(variables: Sequence[Variable]) -> int:

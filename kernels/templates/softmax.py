@@ -149,7 +149,7 @@ class _Writer:
         wide = side_by_side(self.columns, self.lanes, self.vectors)
 
         def larger(x: tuple[Value, ...], held: tuple[Value, ...], valid: int) -> list[Value]:
-            return [_larger(f, held[0], where_valid(f, _spread(x[0], len(held[0].parts)), lowest, valid))]
+            return [_larger(f, held[0], where_valid(f, x[0], lowest, valid))]
 
         (found,) = sweep(
             f, pointers, fixed, self.columns, self.lanes, self.vectors, (self.x,), larger, (joined([lowest] * wide),),

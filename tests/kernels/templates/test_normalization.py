@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from kernels.dtype import DType
 from kernels.llvm.compile import assembly, spills
+from kernels.run import Executable, aligned
 from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
 from kernels.templates.elementwise import Output
 from kernels.templates.normalization import NORMALIZED, Normalization, build, candidates
@@ -42,6 +45,62 @@ def test_layer_and_root_mean_square_normalization(data: st.DataObject, target: T
     found = run(build(problem, candidates(problem, target)[which], target), arrays, y)
     want = reference(wide(arrays[x], dtype), (1,), 1e-3, center) * wide(arrays[scale], dtype) + arrays[bias]
     close(found, want, dtype, 10 * TOLERANCE)  # scales reach 10
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data(), st.sampled_from(TARGETS), st.sampled_from(("mean", "none")), st.integers(0, 1))
+def test_long_rows_are_read_and_written_at_once(data: st.DataObject, target: Target, center: str, which: int) -> None:
+    # Several blocks, the last one shorter; a residual sum, a second output and elements that lie anywhere.
+    shape = (data.draw(st.sampled_from((1, 2, 5, 23, 64))), data.draw(st.sampled_from((383, 384, 517, 640, 1025))))
+    a, b, y, total = (data.draw(layouts(name, DType.F32, shape)) for name in ("a", "b", "y", "total"))
+    scale, bias = (Buffer(name, DType.F32, shape[1:]) for name in ("scale", "bias"))
+    i, j = Variable("i", shape[0]), Variable("j", shape[1])
+    added = a[i, j] + b[i, j]
+    outputs = (Output(y, relu(NORMALIZED[()] * scale[j] + bias[j])), Output(total, added))
+    problem = Normalization((i,), (j,), added, outputs, 1e-3, center)  # type: ignore[arg-type]
+    special = (np.nan, np.inf) if data.draw(st.booleans()) else ()
+    arrays = {a: floats(shape, DType.F32, 1, special), b: floats(shape, DType.F32, 2)}
+    arrays |= {scale: floats(shape[1:], DType.F32, 3), bias: floats(shape[1:], DType.F32, 4)}
+    arrays[a][0] += 1_000  # a row that is read twice for its variance
+    arrays[a][0, 0] = 0
+    kernel = build(problem, candidates(problem, target)[which], target)
+    given_out = {total: np.zeros(shape, np.float32)}
+    found = run(kernel, {**arrays, **given_out}, y)
+    both = (arrays[a] + arrays[b]).astype(np.float64)
+    with np.errstate(all="ignore"):
+        want = reference(both, (1,), 1e-3, center) * arrays[scale] + arrays[bias]
+        want = np.where(want > 0, want, np.where(np.isnan(want), np.nan, 0))
+    # The mean of the moved row is rounded to f32: half a step at 1,000 is 3e-5, and scales reach 10.
+    close(found[1:], want[1:], DType.F32, 10 * TOLERANCE)
+    close(found[:1], want[:1], DType.F32, 3e-4)
+    found = run(kernel, {**arrays, y: np.zeros(shape, np.float32)}, total)
+    np.testing.assert_array_equal(found, arrays[a] + arrays[b])
+
+
+def test_an_output_may_take_the_place_of_its_input() -> None:
+    # A row is written while the next one is read: no element is written that is still to be read.
+    rows, columns = 24, 520
+    i, j = Variable("i", rows), Variable("j", columns)
+    x, y = (Buffer(name, DType.F32, (rows, columns)) for name in "xy")
+    problem = Normalization((i,), (j,), x[i, j], (Output(y, NORMALIZED[()]),))
+    kernel = build(problem, candidates(problem, host())[0], host())
+    array = aligned(rows * columns)
+    array[:] = floats((rows * columns,), DType.F32, 1)
+    want = reference(array.astype(np.float64).reshape(rows, columns), (1,), 1e-5)
+    Executable([kernel])({"x": array, "y": array})
+    np.testing.assert_allclose(array.astype(np.float64).reshape(rows, columns), want, atol=TOLERANCE)
+
+
+def test_a_value_that_all_columns_share() -> None:
+    i, j = Variable("i", 3), Variable("j", 300)
+    x, y = Buffer("x", DType.F32, (3,)), Buffer("y", DType.F32, (3, 300))
+    centers: tuple[Literal["mean", "none"], ...] = ("mean", "none")
+    for center in centers:
+        problem = Normalization((i,), (j,), x[i], (Output(y, NORMALIZED[()]),), center=center)
+        arrays = {x: np.array([0.5, -2, 3], np.float32)}
+        found = run(build(problem, candidates(problem, host())[0], host()), arrays, y)
+        want = reference(np.repeat(arrays[x].astype(np.float64)[:, None], 300, 1), (1,), 1e-5, center)
+        np.testing.assert_allclose(found, want, atol=TOLERANCE)
 
 
 def test_a_large_mean_does_not_cancel_the_variance() -> None:
