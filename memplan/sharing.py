@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from memplan.graph import Kind, Share
 from memplan.problem import Alias
 
@@ -110,22 +112,32 @@ def _improved(family: _Families, sites: Sequence[tuple[str, Sequence[tuple[str, 
 
 
 class _Families:
-    """Buffers that share bytes: each family has a root, every member a place in it."""
+    """Buffers that share bytes: each family has a root, every member a place in it.
+
+    A family is needed from its first member's beginning to its last one's end.
+    """
 
     def __init__(self, lives: Mapping[str, Life]) -> None:
         self.lives = lives
         self.aliases: dict[str, Alias] = {}
         self._place = {name: (name, 0) for name in lives}
         self._members: dict[str, tuple[str, ...]] = {name: (name,) for name in lives}
+        self._spans = {name: (life.begin, life.end) for name, life in lives.items()}  # of roots
+        self._live = np.zeros(max((life.end for life in lives.values()), default=1), np.int64)  # bytes at each step
+        self._area = 0  # bytes times steps
+        for name in lives:
+            self._count(name, 1)
 
     def copy(self) -> _Families:
         other = _Families.__new__(_Families)
         other.lives, other.aliases = self.lives, dict(self.aliases)
         other._place, other._members = dict(self._place), dict(self._members)
+        other._spans, other._live, other._area = dict(self._spans), self._live.copy(), self._area
         return other
 
     def adopt(self, other: _Families) -> None:
         self.aliases, self._place, self._members = other.aliases, other._place, other._members
+        self._spans, self._live, self._area = other._spans, other._live, other._area
 
     def take(self, held: str, base: str, at: int, overwritten_at: int | None) -> bool:
         """Put a new buffer into an operand; `overwritten_at`: the step that destroys what stood there."""
@@ -196,9 +208,19 @@ class _Families:
     def _join(self, held: str, base: str, at: int, overwrites: bool) -> None:
         root, start = self._place[base]
         self.aliases[held] = Alias(base, at, overwrites)
+        self._count(held, -1)
+        self._count(root, -1)
+        (begin, end), (other_begin, other_end) = self._spans.pop(held), self._spans[root]
+        self._spans[root] = min(begin, other_begin), max(end, other_end)
+        self._count(root, 1)
         for member in self._members.pop(held):
             self._place[member] = (root, self._place[member][1] + start + at)
             self._members[root] += (member,)
+
+    def _count(self, root: str, sign: int) -> None:
+        begin, end = self._spans[root]
+        self._live[begin:end] += sign * self.lives[root].size
+        self._area += sign * self.lives[root].size * (end - begin)
 
     def _is_free(self, root: str, start: int, size: int, step: int) -> bool:
         for member in self._members[root]:
@@ -210,17 +232,4 @@ class _Families:
 
     def cost(self) -> tuple[int, int]:
         """The largest sum of live roots over all steps, in bytes; and bytes times steps."""
-        changes: dict[int, int] = {}
-        area = 0
-        for root, members in self._members.items():
-            size = self.lives[root].size
-            begin = min(self.lives[one].begin for one in members)
-            end = max(self.lives[one].end for one in members)
-            area += size * (end - begin)
-            changes[begin] = changes.get(begin, 0) + size
-            changes[end] = changes.get(end, 0) - size
-        live = peak = 0
-        for step in sorted(changes):
-            live += changes[step]
-            peak = max(peak, live)
-        return peak, area
+        return int(self._live.max(initial=0)), self._area
