@@ -15,6 +15,17 @@ class OptionError(GraphoptError):
     """A request does not fit the model: an unknown input name, a shape of the wrong rank, an unknown pass."""
 
 
+class BudgetNotKept(OptionError):
+    """No plan was found that keeps a memory budget; `least` is the smallest arena that was found, in bytes."""
+
+    def __init__(self, budget: int, least: int) -> None:
+        super().__init__(
+            f"a memory budget of {budget:,} bytes cannot be kept: the least arena that was found takes "
+            f"{least:,} bytes, {least - budget:,} more."
+        )
+        self.least = least
+
+
 class SaveError(GraphoptError):
     """The output could not be written; nothing was left behind."""
 

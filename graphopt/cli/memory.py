@@ -39,7 +39,7 @@ def command(
         Literal["given", "best"], typer.Option(help="The order of the file, or the one that needs least.")
     ] = "given",
     budget: Annotated[
-        str | None, typer.Option(metavar="40MiB", help="Keep the arena below this by order and recomputation.")
+        str | None, typer.Option(metavar="40MiB", help="Keep the arena below this by order, recomputation, tiles.")
     ] = None,
     tiers: Annotated[
         str | None, typer.Option(metavar="FILE|PRESET", help="Place tensors over the tiers of a machine.")

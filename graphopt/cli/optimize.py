@@ -71,7 +71,9 @@ def command(
     ] = "on",
     memory_budget: Annotated[
         str | None,
-        typer.Option(metavar="40MiB", help="Order nodes, and compute values again, so that tensors fit this arena."),
+        typer.Option(
+            metavar="40MiB", help="Order nodes, compute values again or in tiles, so that tensors fit this arena."
+        ),
     ] = None,
     skip: Annotated[
         list[str] | None, typer.Option(metavar="PASS", help="Leave out a pass or rule; repeatable.")

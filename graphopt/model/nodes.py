@@ -71,6 +71,8 @@ def is_used(value: ir.Value) -> bool:
 
 # Metadata key of a node that computes a value again to save memory; it holds the name of the node that did so first.
 RECOMPUTED = "graphopt.recomputed"
+# Metadata key of a node that computes a tile of what one node computed; it holds the name of that node.
+TILED = "graphopt.tiled"
 # The operators of the standard that hold graphs.
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 

@@ -1,4 +1,4 @@
-"""A model that keeps a memory budget: nodes in another order, some computed again, outputs the same bit for bit.
+"""A model that keeps a memory budget: nodes in another order, again or in tiles, outputs the same bit for bit.
 
 The budget is that of the arena for temporaries and outputs in file order. It holds in our bundles and in runtimes that
 keep the order of the file and do not merge equal nodes. ONNX Runtime merges them at ORT_ENABLE_BASIC and above, and its
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphopt.errors import OptionError, VerificationError
+from graphopt.planning.fitting import Fitted, fit
 from graphopt.planning.measured import Growth, growth_in_onnxruntime
-from graphopt.planning.memory import best, given, within
+from graphopt.planning.memory import best, given
 from graphopt.planning.sequence import write_order
 from graphopt.planning.tensors import model_memory
 from graphopt.rewrite.equivalence import Reference, Verification
@@ -29,7 +30,8 @@ class Budgeted:
     arena_given: int  # of the order of the file
     arena_best: int  # of the best order without computing anything again
     arena: int
-    added_nodes: int  # that compute a value again
+    added_nodes: int  # that compute a value again, or a tile
+    tiled_regions: int
     extra_time_percent: float  # estimated from flops and bytes
     compared: bool  # run beside the model that it was made of, and equal bit for bit
     measured: tuple[Growth, Growth] | None  # ONNX Runtime with the options that keep the plan: before and after
@@ -47,18 +49,34 @@ def keep_budget(model: ir.Model, budget: int, *, verify_seconds: float | None, m
     memory = model_memory(work)
     start = given(memory)
     ordered = best(memory)
-    planned = ordered if ordered.packing.arena_size <= budget else within(memory, budget, start=ordered)
-    added = write_order(work, planned.order, memory.nodes)
-    if verify_seconds is not None:
-        _compare(model, work, verify_seconds)
+    fitted = fit(work, memory, budget, start=ordered)
+    try:
+        kept, added = _written(model, fitted, verify_seconds)
+    except VerificationError:
+        if not fitted.regions:
+            raise
+        # Libraries may sum a tile in another order than the whole. Then only what computes the same nodes is left.
+        fitted = fit(work, memory, budget, start=ordered, tile_seconds=0.0)
+        kept, added = _written(model, fitted, verify_seconds)
+    planned = fitted.planned
     measured = None
     if measure:
-        growths = [growth_in_onnxruntime(one, keeping=True) for one in (model, work)]
+        growths = [growth_in_onnxruntime(one, keeping=True) for one in (model, kept)]
         if growths[0] is not None and growths[1] is not None:
             measured = (growths[0], growths[1])
     extra = 100 * (planned.time - start.time) / start.time if start.time else 0.0
     sizes = (start.packing.arena_size, ordered.packing.arena_size, planned.packing.arena_size)
-    return Budgeted(work, budget, *sizes, added, extra, verify_seconds is not None, measured)
+    return Budgeted(kept, budget, *sizes, added, fitted.regions, extra, verify_seconds is not None, measured)
+
+
+def _written(model: ir.Model, fitted: Fitted, verify_seconds: float | None) -> tuple[ir.Model, int]:
+    """The fitted model in the plan's order, and how many nodes it has more than `model`; compared with that."""
+    kept = fitted.model.clone()
+    there = dict(zip(fitted.model.graph, kept.graph, strict=True))
+    write_order(kept, fitted.planned.order, {name: there[node] for name, node in fitted.memory.nodes.items()})
+    if verify_seconds is not None:
+        _compare(model, kept, verify_seconds)
+    return kept, len(kept.graph) - len(model.graph)
 
 
 def _compare(model: ir.Model, changed: ir.Model, seconds: float) -> Verification:

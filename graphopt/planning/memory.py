@@ -7,10 +7,10 @@ from runtime to runtime.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphopt.errors import OptionError
+from graphopt.errors import BudgetNotKept
 from graphopt.planning.tensors import ModelMemory
 from memplan.bounds import live_peak
 from memplan.condense import condense
@@ -112,7 +112,7 @@ def within(
     condensed graph, and slices not at all, so what they are told to keep may be looser than the budget: the loosest
     that keeps it costs least.
 
-    Raises OptionError naming the least arena that was found, where the budget is below it.
+    Raises BudgetNotKept naming the least arena that was found, where the budget is below it.
     """
     start = start or best(memory, seconds=min(seconds, ORDER_SECONDS))
     if start.packing.arena_size <= budget:
@@ -138,24 +138,5 @@ def within(
                 found.append(candidate)
                 break
     if not found:
-        raise OptionError(
-            f"a memory budget of {budget:,} bytes cannot be kept: the least arena that was found takes "
-            f"{min(arenas):,} bytes, {min(arenas) - budget:,} more."
-        )
+        raise BudgetNotKept(budget, min(arenas))
     return min(found, key=lambda one: (one.time, one.packing.arena_size))
-
-
-def curve(
-    memory: ModelMemory, start: Planned, *, points: int = 6, tell: Callable[[str], None] | None = None
-) -> tuple[Planned, ...]:
-    """Plans for budgets below the peak of `start`, from the loosest: peak against time, until no plan is found."""
-    found = [start]
-    for step in range(1, points):
-        budget = int(start.packing.arena_size * (1 - step / (points + 1)))
-        if tell is not None:
-            tell(f"budget {step} of {points - 1}")
-        try:
-            found.append(within(memory, budget, start=start))
-        except OptionError:
-            break
-    return tuple(found)

@@ -69,6 +69,7 @@ class BudgetRecord(msgspec.Struct, frozen=True):
     arena_best: int  # in the best order that computes nothing again
     arena: int
     added_nodes: int
+    tiled_regions: int
     extra_time_percent: float  # estimated
     bit_equal: bool  # compared with the model before the budget; false: nothing was compared
     keeping: str  # ONNX Runtime's options under which the plan survives

@@ -75,11 +75,12 @@ def print_optimize(console: Console, record: OptimizeRecord) -> None:
 
 
 def _print_budget(console: Console, memory: BudgetRecord) -> None:
+    tiles = f" ({memory.tiled_regions} regions in tiles)" if memory.tiled_regions else ""
     line(
         console,
         f"memory        {binary_size(memory.arena)} of a budget of {binary_size(memory.budget)}: "
         f"{binary_size(memory.arena_given)} before, {binary_size(memory.arena_best)} by order alone; "
-        f"{memory.added_nodes} nodes added, {memory.extra_time_percent:.1f}% more time (estimated)"
+        f"{memory.added_nodes} nodes added{tiles}, {memory.extra_time_percent:.1f}% more time (estimated)"
         f"{', outputs the same bit for bit' if memory.bit_equal else ''}",
     )
     if memory.measured_before is not None and memory.measured_after is not None:

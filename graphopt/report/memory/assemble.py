@@ -11,12 +11,13 @@ from typing import Literal
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from graphopt.errors import OptionError
+from graphopt.errors import BudgetNotKept, OptionError
 from graphopt.model.dimensions import change_dims
 from graphopt.model.save import save
 from graphopt.planning import memory as planning
+from graphopt.planning.fitting import Fitted, fit
 from graphopt.planning.formula import peak_formula
-from graphopt.planning.memory import Planned
+from graphopt.planning.memory import ORDER_SECONDS, Planned
 from graphopt.planning.sequence import write_order
 from graphopt.planning.tensors import PEAK_FLOPS, ModelMemory, model_memory
 from graphopt.report.inspection import name_dims
@@ -29,6 +30,7 @@ from memplan.tiers.machine import Machine
 
 Order = Literal["given", "best"]
 LEVER_SECONDS = 4.0  # for what is not asked for, only told
+CURVE_SECONDS = 8.0  # for each budget of the curve, with recomputation and with tiles
 LEVER_SHARES = (0.9, 0.75, 0.5)  # of the best arena: budgets that are tried, until one cannot be kept
 MOST_WHAT_IFS = 64
 
@@ -80,9 +82,9 @@ def memory_report(
 ) -> MemoryReport:
     """The plan of `model` (which is left as it is) and all that is said of it.
 
-    `budget` in bytes asks for recomputation where an order alone does not keep it. `points` plans of the curve of
-    memory against time are made besides. Raises OptionError for dims that are missing or that the model does not have,
-    and for a budget that cannot be kept.
+    `budget` in bytes asks for recomputation and tiles where an order alone does not keep it. `points` plans of the
+    curve of memory against time are made besides. Raises OptionError for dims that are missing or that the model does
+    not have, and for a budget that cannot be kept.
     """
     first = {changed: sizes[0] for changed, sizes in (what_if or {}).items() if changed not in dims}
     symbolic = _prepared(model, shapes)
@@ -91,16 +93,17 @@ def memory_report(
     memory = model_memory(work)
     given = planning.given(memory)
     tell("ordering")
-    best = planning.best(memory, seconds=planning.ORDER_SECONDS if order == "best" else LEVER_SECONDS)
-    planned, said = given, "given"
+    best = planning.best(memory, seconds=LEVER_SECONDS if order == "given" and budget is None else ORDER_SECONDS)
+    planned, said, regions = given, "given", 0
     if budget is not None:
-        tell("looking for what to compute again")
-        planned = planning.within(memory, budget)
-        said = "recomputing" if planned.recomputations else "best"
+        fitted = fit(work, memory, budget, start=best, tell=tell)
+        work, memory, planned, regions = fitted.model, fitted.memory, fitted.planned, fitted.regions
+        means = [*(["recomputing"] if planned.recomputations else []), *(["in tiles"] if regions else [])]
+        said = " and ".join(means) or "best"
     elif order == "best":
         planned, said = best, "best"
     tiers, places = (None, {}) if machine is None else _tiers(work, planned, machine, tier_mode, tell)
-    curve = _curve(memory, best, given, points, tell) if points else ()
+    curve = _curve(work, best, given, points, tell) if points and not regions else ()
     record = memory_record(
         memory,
         planned,
@@ -109,12 +112,12 @@ def memory_report(
         order=said,
         given_time=given.time,
         order_bound=best.lower_bound,
-        levers=_levers(memory, planned, given, best, tell) if levers else (),
+        levers=_levers(work, memory, planned, given, best, regions, tell) if levers else (),
         curve=curve,
         tiers=tiers,
         places=places,
         what_if=_what_if(symbolic, dims, what_if or {}, order, tell),
-        formula=_formula(symbolic, planned, memory, {**first, **dims}),
+        formula=None if regions else _formula(symbolic, planned, memory, {**first, **dims}),
         budget=budget,
     )
     return MemoryReport(record, work, memory, planned)
@@ -143,43 +146,75 @@ def _with_dims(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
 
 
 def _levers(
-    memory: ModelMemory, planned: Planned, given: Planned, best: Planned, tell: Callable[[str], None]
+    model: ir.Model,
+    memory: ModelMemory,
+    planned: Planned,
+    given: Planned,
+    best: Planned,
+    regions: int,
+    tell: Callable[[str], None],
 ) -> tuple[LeverLine, ...]:
     """What each way of saving gives, beside the plan that is shown."""
-    arena = planned.packing.arena_size
-    found = []
-    if planned.order == given.order:
-        found.append(LeverLine("order", best.packing.arena_size, arena - best.packing.arena_size, 0.0, "--order best"))
-    else:
-        saved = given.packing.arena_size - arena
-        found.append(LeverLine("order", arena, saved, 0.0, f"taken: {binary_size(arena + saved)} in the file's order"))
+    arena, ordered = planned.packing.arena_size, best.packing.arena_size
+    saved = given.packing.arena_size - ordered
+    taken = planned.order != given.order
+    file_order = f"taken: {binary_size(given.packing.arena_size)} in the file's order"
+    found = [LeverLine("order", ordered, saved, 0.0, file_order if taken else "--order best")]
     apart = live_peak(planning.problem_of(memory.graph, planned.order, sharing=False))
     found.append(
         LeverLine("results in place, slices", arena, apart - arena, 0.0, f"taken: {binary_size(apart)} without")
     )
-    if not planned.recomputations:
+    if planned.recomputations or regions:
+        means = [f"{planned.recomputations} operators run again"] if planned.recomputations else []
+        means += [f"{regions} regions in tiles"] if regions else []
+        name = " and ".join([*(["recomputation"] if planned.recomputations else []), *(["tiles"] if regions else [])])
+        extra = extra_percent(planned.time, given.time)
+        found.append(LeverLine(name, arena, ordered - arena, extra, "taken: " + ", ".join(means)))
+        return tuple(found)
+    for name, seconds in _MEANS.items():
+        start = len(found)
         for share in LEVER_SHARES:
-            tell(f"recomputing at {share:.0%}")
+            tell(f"{name} at {share:.0%}")
             try:
-                budget = int(best.packing.arena_size * share)
-                less = planning.within(memory, budget, start=best, seconds=LEVER_SECONDS)
-            except OptionError:
+                less = fit(model, memory, int(ordered * share), start=best, recompute_seconds=seconds[0],
+                           tile_seconds=seconds[1])  # fmt: skip
+            except BudgetNotKept:
                 break
-            size = less.packing.arena_size
-            extra = extra_percent(less.time, given.time)
-            note = f"--budget {-(-size // 1024)}KiB: {less.recomputations} operators run again"
-            found.append(LeverLine("recomputation", size, arena - size, extra, note))
-        if found[-1].name != "recomputation":
-            found.append(LeverLine("recomputation", arena, 0, 0.0, f"no plan at {LEVER_SHARES[0]:.0%} was found"))
+            size = less.planned.packing.arena_size
+            what = f"{less.regions} regions" if less.regions else f"{less.planned.recomputations} operators run again"
+            note = f"--budget {-(-size // 1024)}KiB: {what}"
+            found.append(LeverLine(name, size, arena - size, extra_percent(less.planned.time, given.time), note))
+        if len(found) == start:
+            found.append(LeverLine(name, arena, 0, 0.0, f"no plan at {LEVER_SHARES[0]:.0%} was found"))
     return tuple(found)
 
 
+# Seconds for recomputation and for tiles, where each is looked at alone.
+_MEANS = {"recomputation": (LEVER_SECONDS, 0.0), "tiles": (0.0, LEVER_SECONDS)}
+
+
 def _curve(
-    memory: ModelMemory, best: Planned, given: Planned, points: int, tell: Callable[[str], None]
+    model: ir.Model, best: Planned, given: Planned, points: int, tell: Callable[[str], None]
 ) -> tuple[CurvePoint, ...]:
-    plans = planning.curve(memory, best, points=points, tell=tell)
+    """Plans for budgets below that of the best order, from the loosest, until none is found."""
+    memory = model_memory(model)
+    found = [Fitted(model, memory, best, 0)]
+    for step in range(1, points):
+        tell(f"budget {step} of {points - 1}")
+        budget = int(best.packing.arena_size * (1 - step / (points + 1)))
+        try:
+            found.append(fit(model, memory, budget, start=best, recompute_seconds=CURVE_SECONDS,
+                             tile_seconds=CURVE_SECONDS))  # fmt: skip
+        except BudgetNotKept:
+            break
     return tuple(
-        CurvePoint(one.packing.arena_size, extra_percent(one.time, given.time), one.recomputations) for one in plans
+        CurvePoint(
+            one.planned.packing.arena_size,
+            extra_percent(one.planned.time, given.time),
+            one.planned.recomputations,
+            one.regions,
+        )
+        for one in found
     )
 
 

@@ -79,8 +79,9 @@ def curve_chart(record: MemoryRecord) -> Markup:
         go.Scatter(
             x=[point.arena / MIB for point in points], y=[point.extra_time_percent for point in points],
             mode="lines+markers", line={"shape": "hv", "color": COLOURS[0]},
-            customdata=[(binary_size(point.arena), point.recomputed) for point in points],
-            hovertemplate="%{customdata[0]}: %{y:.1f}% more time, %{customdata[1]} operators again<extra></extra>",
+            customdata=[(binary_size(point.arena), point.recomputed, point.tiled) for point in points],
+            hovertemplate="%{customdata[0]}: %{y:.1f}% more time, %{customdata[1]} operators again, "
+            "%{customdata[2]} regions in tiles<extra></extra>",
         )
     )  # fmt: skip
     return drawn(figure, "curve", "arena, MiB", "extra time, %", None)

@@ -47,6 +47,7 @@ class CurvePoint(msgspec.Struct, frozen=True):
     arena: int
     extra_time_percent: float
     recomputed: int  # operators that run again
+    tiled: int  # regions that run in tiles
 
 
 class TierLine(msgspec.Struct, frozen=True):
@@ -96,7 +97,7 @@ class MemoryRecord(msgspec.Struct, frozen=True):
 
     model: str
     dims: dict[str, int]
-    order: str  # "given", "best", or "recomputing"
+    order: str  # "given", "best", "recomputing", "in tiles", or both
     peak: int
     lower_bound: int  # of the arena for this order
     order_bound: int  # no order without recomputation needs less; 0: not known

@@ -37,9 +37,12 @@ def print_memory(console: Console, record: MemoryRecord) -> None:
 def _order(console: Console, record: MemoryRecord) -> None:
     again = sum(step.again for step in record.steps)
     words = {"given": "as in the file", "best": "the best that was found"}.get(record.order, record.order)
+    changed = record.order not in ("given", "best")
     if again:
-        words += f"; {again} operators run again, {record.extra_time_percent:.1f}% more time (estimated)"
-    if record.order_bound > 0 and not again:
+        words += f"; {again} operators run again"
+    if changed:
+        words += f"; {record.extra_time_percent:.1f}% more time (estimated)"
+    if record.order_bound > 0 and not changed:
         least = "no order needs less" if record.peak <= record.order_bound else "no order needs less than "
         words += f"; {least}{'' if record.peak <= record.order_bound else binary_size(record.order_bound)}"
     line(console, f"order          {words}")

@@ -1,0 +1,93 @@
+"""A model under a memory budget by every means there is: another order, values computed again, regions in tiles.
+
+Means are tried from the one that changes least. Where several keep the budget, the one that takes least time is taken:
+computing again repeats whole operators, tiling repeats halos and copies what it cuts and joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from graphopt.errors import BudgetNotKept
+from graphopt.planning.memory import RECOMPUTE_SECONDS, Planned, best, given, within
+from graphopt.planning.sequence import write_order
+from graphopt.planning.tensors import ModelMemory, model_memory
+from graphopt.planning.tiling.search import tile_within
+
+TILE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A plan, and the model it is for: the one that was given, or a copy with tiles. The order is not written yet."""
+
+    model: ir.Model
+    memory: ModelMemory
+    planned: Planned
+    regions: int  # that run in tiles
+
+
+def fit(
+    model: ir.Model,
+    memory: ModelMemory,
+    budget: int,
+    *,
+    start: Planned,
+    recompute_seconds: float = RECOMPUTE_SECONDS,
+    tile_seconds: float = TILE_SECONDS,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Fitted:
+    """The plan of least time whose arena takes at most `budget` bytes; `start` is the best order of `model`.
+
+    No seconds for a means rules it out. Raises BudgetNotKept naming the least arena that was found.
+    """
+    if start.packing.arena_size <= budget:
+        return Fitted(model, memory, start, 0)
+    found: list[Fitted] = []
+    least = start.packing.arena_size
+    if recompute_seconds > 0:
+        tell("looking for what to compute again")
+        try:
+            found.append(Fitted(model, memory, within(memory, budget, start=start, seconds=recompute_seconds), 0))
+        except BudgetNotKept as error:
+            least = min(least, error.least)
+    if tile_seconds > 0:
+        tell("looking for what to compute in tiles")
+        try:
+            tiled = _tiled(model, memory, budget, start, (recompute_seconds, tile_seconds), tell)
+            found += [] if tiled is None else [tiled]
+        except BudgetNotKept as error:
+            least = min(least, error.least)
+    if not found:
+        raise BudgetNotKept(budget, least)
+    return min(found, key=lambda one: (one.planned.time, one.planned.packing.arena_size))
+
+
+def _tiled(
+    model: ir.Model,
+    memory: ModelMemory,
+    budget: int,
+    start: Planned,
+    seconds: tuple[float, float],
+    tell: Callable[[str], None],
+) -> Fitted | None:
+    """With tiles, and with values computed again where these are not enough; None where nothing can be tiled."""
+    ordered = model.clone()
+    there = dict(zip(model.graph, ordered.graph, strict=True))
+    write_order(ordered, start.order, {name: there[node] for name, node in memory.nodes.items()})
+    work, regions = tile_within(ordered, budget, seconds=seconds[1], tell=tell)
+    if not regions:
+        return None
+    after = model_memory(work)
+    planned = given(after)
+    if planned.packing.arena_size > budget:
+        planned = min(planned, best(after), key=lambda one: one.packing.arena_size)
+    if planned.packing.arena_size > budget:
+        if not seconds[0]:
+            raise BudgetNotKept(budget, planned.packing.arena_size)
+        tell("looking for what to compute again beside tiles")
+        planned = within(after, budget, start=planned, seconds=seconds[0])
+    return Fitted(work, after, planned, regions)
