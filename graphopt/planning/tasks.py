@@ -50,6 +50,10 @@ def tasks_of(model: ir.Model, device: Device, target: Target, name: str) -> Task
 
 def _of_regions(lowered: Lowered, device: Device, name: str) -> Tasks:
     regions, names = [], {}
+    written = {
+        buffer for region in lowered.regions
+        for buffer, one in zip(region.buffers, region.kernel.operands, strict=True) if one.role == "output"
+    }  # fmt: skip
     for position, region in enumerate(lowered.regions):
         kernel = region.kernel
         names[str(position)] = f"{position}:{region.nodes[0] if region.nodes else kernel.name}"
@@ -57,7 +61,12 @@ def _of_regions(lowered: Lowered, device: Device, name: str) -> Tasks:
         work = Work(
             names[str(position)], kernel.flops, sum(one.bytes for one in kernel.operands if one.role != "output"),
             sum(one.bytes for one in kernel.operands if one.role == "output"), outputs, _depth(kernel.flops, outputs),
-            kernel.blocks,
+            convolution=any(node.startswith("Conv ") for node in region.nodes),
+            recent_bytes=sum(
+                one.bytes for buffer, one in zip(region.buffers, kernel.operands, strict=True)
+                if one.role == "input" and buffer in written
+            ),
+            blocks=kernel.blocks,
         )  # fmt: skip
         regions.append(Region(names[str(position)], candidates(device, work), kernel.name))
     return _tasks(region_graph(lowered), regions, names, name, lowered=True)
@@ -68,13 +77,16 @@ def _of_nodes(model: ir.Model, device: Device, name: str) -> Tasks:
     graph = condense(memory.graph, sums=True).graph
     size = {value.name: value.size for value in graph.values}
     regions = []
+    ours = {value.name for value in graph.values if value.kind not in ("input", "constant")}
     for operator in graph.operators:
         read, written = (sum(size[one] for one in values) for values in (operator.inputs, operator.outputs))
         outputs = max(written // 4, 1)
         flops = int(operator.time)
-        work = Work(operator.name, flops, read, written, outputs, _depth(flops, outputs))
+        recent = sum(size[one] for one in operator.inputs if one in ours)
+        work = Work(
+            operator.name, flops, read, written, outputs, _depth(flops, outputs), recent_bytes=min(recent, read)
+        )  # fmt: skip
         regions.append(Region(operator.name, candidates(device, work)))
-    ours = {value.name for value in graph.values if value.kind not in ("input", "constant")}
     operators = tuple(
         replace(one, inputs=tuple(value for value in one.inputs if value in ours)) for one in graph.operators
     )

@@ -6,18 +6,21 @@ import numpy as np
 
 from scheduler.bounds import excess
 from scheduler.device import Device
-from scheduler.policies.problem import Floats, Problem
+from scheduler.policies.problem import Floats, Ints, Problem
 from scheduler.program import Pinned, Program, Ticketed
 from scheduler.roofline import least_work_ns
 from scheduler.simulate import Simulation
 from scheduler.tasks import TaskGraph, chosen, needed_blocks
 
+LOOKED_AT = 32  # blocks that end last of those that one needs: the others only could make a bound longer
+NONE = np.zeros(0, np.int64)
+
 
 def bounds_of(problem: Problem, graph: TaskGraph, program: Program, simulation: Simulation) -> dict[str, float]:
     """Bounds by name: of any schedule of the same block times on as many workers, and of any kernels at all.
 
-    "critical path" counts, where a region has several blocks, that the next one hears of them by a signal or follows
-    all of them on one worker. "any kernels" is the longest path with the shortest blocks, and of a CPU the least work
+    "critical path" counts that a block hears of what it needs by a signal, but of what ran on its own worker, one after
+    the other. "any kernels" is the longest path with the shortest blocks, and of a CPU the least work
     if that is more.
     """
     device = problem.device
@@ -92,37 +95,59 @@ def _heads_and_tails(
 
     order = graph.order()
     for name in order:
-        for number in into[name]:
-            need = graph.needs[number]
-            ends = head[span(need.source)] + by_block[span(need.source)]
-            alone = _followed(head[span(need.source)], by_block[span(need.source)], signal)
-            if need.pattern == "all":
-                head[span(name)] = np.maximum(head[span(name)], alone)
-                continue
-            for block in range(kernels[name].blocks):
-                some = needed_blocks(need, kernels[need.source].blocks, kernels[name].blocks, block)
-                at = first[name] + block
-                head[at] = max(head[at], ends[some.start : some.stop].max())
+        all_of = [span(graph.needs[number].source) for number in into[name] if graph.needs[number].pattern == "all"]
+        single = [graph.needs[number] for number in into[name] if graph.needs[number].pattern != "all"]
+        whole = _latest(np.concatenate([np.arange(one.start, one.stop) for one in all_of] or [NONE]), head + by_block)
+        if not single:
+            head[span(name)] = _followed(head[whole], by_block[whole], signal)
+            continue
+        for block in range(kernels[name].blocks):
+            some = [whole]
+            for need in single:
+                reach = needed_blocks(need, kernels[need.source].blocks, kernels[name].blocks, block)
+                some.append(first[need.source] + np.arange(reach.start, reach.stop))
+            latest = _latest(np.concatenate(some), head + by_block) if len(some) > 1 else whole
+            head[first[name] + block] = _followed(head[latest], by_block[latest], signal)
     for name in reversed(order):
         mine = tail[span(name)]
         for number in out[name]:
             need = graph.needs[number]
             behind = tail[span(need.target)]
             if need.pattern == "all":
-                np.maximum(mine, behind.max(), out=mine)
+                # Seen from the end of time it is the same: of the blocks behind, some follow on the worker.
+                latest = _latest(np.arange(len(behind)), behind)
+                takes = by_block[span(need.target)][latest]
+                np.maximum(mine, _followed(behind[latest] - takes, takes, signal), out=mine)
                 continue
             for block in range(kernels[need.target].blocks):
-                some = needed_blocks(need, kernels[name].blocks, kernels[need.target].blocks, block)
-                mine[some.start : some.stop] = np.maximum(mine[some.start : some.stop], behind[block])
+                reach = needed_blocks(need, kernels[name].blocks, kernels[need.target].blocks, block)
+                mine[reach.start : reach.stop] = np.maximum(mine[reach.start : reach.stop], behind[block])
         tail[span(name)] = mine + by_block[span(name)]
     return head, tail, by_block
 
 
-def _followed(head: Floats, takes: Floats, signal: float) -> float:
-    """When a block that needs all of these can begin at the earliest: behind them on one worker, or a signal later.
+def _latest(blocks: Ints, ends: Floats) -> Ints:
+    """Those of the blocks that end last, latest first: as many as may follow each other within a signal."""
+    if len(blocks) > LOOKED_AT:
+        blocks = blocks[np.argpartition(ends[blocks], -LOOKED_AT)[-LOOKED_AT:]]
+    return blocks[np.argsort(-ends[blocks], kind="stable")]
 
-    If it does not follow all of them on its worker, one of them ran elsewhere, and its end was heard of by a signal.
+
+def _followed(head: Floats, takes: Floats, signal: float) -> float:
+    """When a block that needs all of these can begin at the earliest; they come latest end first.
+
+    Those that ran on its own worker ran one after the other there, and of all others it heard by a signal. Whichever
+    number were its own, it is best if they are those that end last.
     """
+    if not len(head):
+        return 0.0
     ends = head + takes
-    on_one = max(float(ends.max()), float(head.min() + takes.sum()))
-    return min(on_one, max(float(ends.max()), float((ends).min()) + signal))
+    best = float(ends[0]) + signal
+    began, ran = float("inf"), 0.0
+    for own in range(len(ends)):
+        began, ran = min(began, float(head[own])), ran + float(takes[own])
+        heard = float(ends[own + 1]) + signal if own + 1 < len(ends) else 0.0
+        best = min(best, max(float(ends[0]), began + ran, heard))
+        if began + ran >= best:
+            break
+    return best

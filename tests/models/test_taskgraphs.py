@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from models.taskgraphs import GRAPHS, Net, Value, concatenated, read_operators, read_wiring
 from scheduler.device import device
 from scheduler.errors import InvalidTaskGraph
-from scheduler.tasks import needed_blocks
+from scheduler.tasks import Kernel, needed_blocks
 
 V100 = device("v100")
 
@@ -35,27 +36,54 @@ def test_regions_of_one_shape_share_kernels_and_key() -> None:
     assert a.batch == b.batch != c.batch
 
 
-def test_a_convolution_waits_for_the_rows_near_its_own() -> None:
+def positions_of(kernel: Kernel, positions: int, channels: int) -> list[set[int]]:
+    """By block the positions whose outputs it makes: tile after tile, those of the same positions beside each other."""
+    sides = re.fullmatch(r"tile(\d+)x(\d+)(?:s\d)?", kernel.name)
+    if sides is None:
+        every = positions * channels
+        return [
+            set(range(block * every // kernel.blocks // channels,
+                      -(-(block + 1) * every // kernel.blocks // channels)))
+            for block in range(kernel.blocks)
+        ]  # fmt: skip
+    rows, columns = int(sides[1]), int(sides[2])
+    tiles = [
+        set(range(begin, min(begin + rows, positions)))
+        for begin in range(0, positions, rows) for _ in range(0, channels, columns)
+    ]  # fmt: skip
+    together = -(-len(tiles) // kernel.blocks)
+    return [set().union(*tiles[at : at + together]) for at in range(0, len(tiles), together)]
+
+
+@pytest.mark.parametrize("side", [112, 57, 40])
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_window_waits_for_all_blocks_that_write_what_it_reads(side: int, pooled: bool) -> None:
     net = Net("rows", V100)
-    a = net.conv("a", [Value((16, 112, 112))], 64, (3, 3))
-    net.conv("b", [a], 64, (3, 3))
+    a = net.conv("a", [Value((16, side, side))], 96, (3, 3))
+    if pooled:
+        net.pool("b", [a], (3, 3), (1, 1))
+    else:
+        net.conv("b", [a], 96, (3, 3))
     (need,) = net.graph().needs
     assert need.pattern == "near"
-    positions = 112 * 112
     for source in net.graph().regions[0].kernels:
+        written = positions_of(source, side * side, 96)
         for target in net.graph().regions[1].kernels:
-            for block in range(target.blocks):
-                # A block's outputs lie in tiles of at most 128 positions that begin in the block's share of the map.
-                begin = block * positions // target.blocks - 128 - 112 - 1
-                end = -(-(block + 1) * positions // target.blocks) + 128 + 112 + 1
-                wanted = [
-                    one
-                    for one in range(source.blocks)
-                    if (one + 1) * positions / source.blocks > max(0, begin) and one * positions / source.blocks < end
-                ]
-                some = needed_blocks(need, source.blocks, target.blocks, block)
-                assert some.start <= wanted[0]
-                assert wanted[-1] < some.stop
+            for block, made in enumerate(positions_of(target, side * side, 96)):
+                window = {one + side * down + right for one in made for down in (-1, 0, 1) for right in (-1, 0, 1)}
+                wanted = {number for number, some in enumerate(written) if some & window}
+                assert wanted <= set(needed_blocks(need, source.blocks, target.blocks, block))
+
+
+def test_a_pointwise_convolution_waits_for_less_than_a_window() -> None:
+    halos = []
+    for kernel in ((1, 1), (3, 3), (7, 7)):
+        net = Net("rows", V100)
+        net.conv("b", [net.conv("a", [Value((64, 64, 64))], 64)], 64, kernel)
+        halos.append(net.graph().needs[0].halo)
+    assert halos[0] < 1 / 8
+    assert halos[1] - halos[0] <= 2 / 64
+    assert halos == sorted(halos)
 
 
 def test_small_maps_and_concatenations_need_all() -> None:

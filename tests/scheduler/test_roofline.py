@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler.device import cpu, device
 from scheduler.errors import InvalidDevice, InvalidTaskGraph
-from scheduler.roofline import Work, alone_ns, candidates, least_work_ns
+from scheduler.roofline import Work, _products, alone_ns, block_rows, candidates, least_work_ns
 
 V100, H200 = device("v100"), device("h200")
 PRODUCT = Work("product", 2 * 64 * 128 * 512, 4 * (64 * 512 + 512 * 128), 4 * 64 * 128, 64 * 128, 512)
@@ -20,9 +20,9 @@ PRODUCT = Work("product", 2 * 64 * 128 * 512, 4 * (64 * 512 + 512 * 128), 4 * 64
 @given(st.sampled_from([V100, H200]), st.integers(1, 3000), st.integers(1, 2000), st.integers(1, 5000))
 def test_no_kernel_beats_the_device(gpu, rows: int, columns: int, depth: int) -> None:  # type: ignore[no-untyped-def]
     flops, read, written = 2 * rows * columns * depth, 4 * (rows + columns) * depth, 4 * rows * columns
-    made = candidates(gpu, Work("x", flops, read, written, rows * columns, depth))
+    made = candidates(gpu, Work("x", flops, read, written, rows * columns, depth, rows, columns))
     least = max(flops / gpu.peak_flops, (read + written) / gpu.bandwidth) * 1e9
-    assert 1 <= len(made) <= 8
+    assert 1 <= len(made) <= 12
     for kernel in made:
         assert gpu.occupancy(kernel.resources) >= 1
         assert alone_ns(gpu, kernel) >= least
@@ -45,12 +45,55 @@ def test_depth_is_not_cut_where_blocks_fill_the_device() -> None:
     assert all("/" not in kernel.name for kernel in made)
 
 
-def test_two_small_blocks_share_a_multiprocessor_and_two_large_ones_take_turns() -> None:
-    kernels = {kernel.name.partition("/")[0]: kernel for kernel in candidates(V100, PRODUCT)}
-    small = next(kernel for kernel in kernels.values() if kernel.threads < 256)
-    assert small.time(2) < 2 * small.time(1)  # four warps alone leave half of the multiprocessor
-    large = candidates(V100, Work("x", 2.0e12, 1 << 20, 1 << 20, 1 << 18, 4096))[-1]
-    assert (large.threads, large.time(2)) == (256, 2 * large.time(1))
+def test_a_convolutions_depth_is_not_cut() -> None:
+    deep = replace(PRODUCT, depth=4096, flops=8 * PRODUCT.flops)
+    assert any("/" in kernel.name for kernel in candidates(V100, deep))
+    assert all("/" not in kernel.name for kernel in candidates(V100, replace(deep, convolution=True)))
+
+
+def test_tiles_cover_rows_and_columns() -> None:
+    # 289 positions and 192 channels, as in Inception-V3: 3 x 2 tiles of 128 x 128, where 4 would hold as many numbers.
+    work = Work("x", 2 * 289 * 192 * 1344, 4 * 1344 * 481, 4 * 289 * 192, 289 * 192, 1344, 289, 192, convolution=True)
+    blocks = {kernel.name: kernel.blocks for kernel in _products(V100, work)}
+    assert (blocks["tile128x128"], blocks["tile32x64s4"], blocks["tile32x32s4"]) == (6, 30, 60)
+    made = {kernel.name: kernel for kernel in _products(V100, work)}
+    begins, ends = block_rows(work, made["tile128x128"])
+    assert list(begins * 289) == pytest.approx([0, 0, 128, 128, 256, 256])
+    assert list(ends * 289) == pytest.approx([128, 128, 256, 256, 289, 289])
+
+
+def test_pieces_of_a_tile_lie_in_its_rows() -> None:
+    made = {kernel.name: kernel for kernel in _products(V100, PRODUCT)}  # 91 x 91: three tiles of 32 rows and columns
+    begins, ends = block_rows(PRODUCT, made["tile32x32s4/2"])
+    assert len(begins) == 3 * 3 * 2
+    assert list(begins[4:8] * 91) == pytest.approx([0, 0, 32, 32])
+    assert list(ends[4:8] * 91) == pytest.approx([32, 32, 64, 64])
+
+
+def test_four_warps_with_tiles_wait_at_barriers_alone_and_hide_it_together() -> None:
+    made = {kernel.name: kernel for kernel in _products(V100, replace(PRODUCT, depth=4096, flops=8 * PRODUCT.flops))}
+    four, eight, two = made["tile32x32s4"], made["tile128x128"], made["tile64x64"]
+    assert four.time(2) == pytest.approx(1.8 * four.time(1), abs=2)
+    assert eight.time(2) == pytest.approx(2 * eight.time(1), abs=2)
+    assert two.time(2) == two.time(1)  # two warps keep half of the multiprocessor's sub-partitions busy
+
+
+def test_what_was_just_written_is_read_from_the_cache() -> None:
+    copied = Work("copy", 0, 4 << 18, 4 << 18, 1 << 18)
+    again = replace(copied, recent_bytes=4 << 18)
+    memory, cache = (least_work_ns(V100, candidates(V100, one)[0]) for one in (copied, again))
+    # 2 MiB by 765 GB/s; or half of it, which is more than all of it by 2155 GB/s; and what blocks take besides.
+    assert memory - cache == pytest.approx((1 << 20) / 765e9 * 1e9 * 80, rel=0.02)
+    large = replace(copied, read_bytes=4 << 20, recent_bytes=4 << 20, outputs=1 << 20)
+    assert candidates(V100, large) == candidates(V100, replace(large, recent_bytes=0))
+
+
+def test_adding_up_pieces_takes_a_signal_and_the_cache() -> None:
+    deep = Work("x", 2 * 256 * 256 * 8192, 1 << 20, 1 << 18, 256 * 256, 8192)
+    made = {kernel.name: kernel for kernel in _products(H200, deep)}
+    whole, half = made["tile128x128"], made["tile128x128/2"]
+    assert half.blocks == 2 * whole.blocks
+    assert half.time(1) > whole.time(1) / 2 + H200.signal_ns
 
 
 def test_a_cpu_has_the_blocks_that_are_given() -> None:

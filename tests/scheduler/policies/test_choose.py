@@ -110,3 +110,21 @@ def test_an_unknown_policy_is_refused() -> None:
 def test_a_negative_time_limit_is_refused() -> None:
     with pytest.raises(InvalidProgram, match="a time limit of -1 s is none"):
         schedule(CHAIN, small_gpu(), time_limit=-1.0)
+
+
+def test_the_bound_counts_a_signal_from_all_but_one_of_two_blocks() -> None:
+    # Both blocks of a end at once; b runs where one of them ran, or elsewhere, and hears of the other by a signal.
+    halves, one = (Kernel("k", 2, (5000.0,)),), (Kernel("k", 1, (4000.0,)),)
+    graph = TaskGraph("two", (Region("a", halves), Region("b", one)), (Need("a", "b"),))
+    device = small_gpu(4, launch_ns=2000.0, signal_ns=1000.0, block_fixed_ns=0.0)
+    made = schedule(graph, device, policy="blocks", time_limit=0.0)
+    assert made.bounds["critical path"] == made.makespan == 2000 + 5000 + 1000 + 4000
+
+
+def test_the_bound_counts_no_signal_where_one_worker_may_do_both() -> None:
+    # 600 ns after one another on one worker is sooner than a signal of 1000 ns.
+    halves, one = (Kernel("k", 2, (600.0,)),), (Kernel("k", 1, (4000.0,)),)
+    graph = TaskGraph("short", (Region("a", halves), Region("b", one)), (Need("a", "b"),))
+    device = small_gpu(4, launch_ns=2000.0, signal_ns=1000.0, block_fixed_ns=0.0)
+    made = schedule(graph, device, policy="blocks", time_limit=0.0)
+    assert made.bounds["critical path"] == 2000 + 600 + 600 + 4000
