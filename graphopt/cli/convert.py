@@ -91,7 +91,7 @@ def optimize_record(result: OptimizeResult, source: str, target: str, level: int
 def _budget_record(done: Budgeted) -> BudgetRecord:
     before, after = (None, None) if done.measured is None else (one.all_runs for one in done.measured)
     return BudgetRecord(
-        done.budget, done.arena_given, done.arena_best, done.arena, done.added_nodes, done.tiled_regions,
+        done.budget, done.sharing, done.arena_given, done.arena_best, done.arena, done.added_nodes, done.tiled_regions,
         done.extra_time_percent, done.compared, KEEPING, before, after,
     )  # fmt: skip
 

@@ -1,17 +1,18 @@
 """A model that keeps a memory budget: nodes in another order, again or in tiles, outputs the same bit for bit.
 
-The budget is that of the arena for temporaries and outputs in file order. It holds in our bundles and in runtimes that
-keep the order of the file and do not merge equal nodes. ONNX Runtime merges them at ORT_ENABLE_BASIC and above, and its
+The budget is that of the arena for temporaries and outputs in file order, every result in bytes of its own where that
+can be kept, and else with results in place and slices, as our bundles have them. It holds in runtimes that keep the
+order of the file and do not merge equal nodes. ONNX Runtime merges them at ORT_ENABLE_BASIC and above, and its
 arena packs worse than the plan; so what it really takes is measured too, with the options that keep the plan.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from graphopt.errors import OptionError, VerificationError
+from graphopt.errors import BudgetNotKept, OptionError, VerificationError
 from graphopt.planning.fitting import Fitted, fit
 from graphopt.planning.measured import Growth, growth_in_onnxruntime
 from graphopt.planning.memory import best, given
@@ -27,6 +28,7 @@ class Budgeted:
 
     model: ir.Model
     budget: int
+    sharing: bool  # whether it takes results in place and slices to keep it; without, only views share bytes
     arena_given: int  # of the order of the file
     arena_best: int  # of the best order without computing anything again
     arena: int
@@ -45,38 +47,55 @@ def keep_budget(model: ir.Model, budget: int, *, verify_seconds: float | None, m
     """
     if model.functions:
         raise OptionError("a memory budget counts the tensors inside model-local functions too: pass --inline with it.")
+    try:
+        found = _kept(model, budget, verify_seconds, sharing=False)
+    except BudgetNotKept:
+        found = _kept(model, budget, verify_seconds, sharing=True)
+    measured = None
+    if measure:
+        growths = [growth_in_onnxruntime(one, keeping=True) for one in (model, found.model)]
+        if growths[0] is not None and growths[1] is not None:
+            measured = (growths[0], growths[1])
+    return replace(found, measured=measured)
+
+
+def _kept(model: ir.Model, budget: int, verify_seconds: float | None, *, sharing: bool) -> Budgeted:
     work = model.clone()
-    memory = model_memory(work)
+    memory = model_memory(work, sharing=sharing)
     start = given(memory)
     ordered = best(memory)
     fitted = fit(work, memory, budget, start=ordered)
     try:
-        kept, added = _written(model, fitted, verify_seconds)
+        kept = _written(model, fitted, verify_seconds)
     except VerificationError:
         if not fitted.regions:
             raise
         # Libraries may sum a tile in another order than the whole. Then only what computes the same nodes is left.
         fitted = fit(work, memory, budget, start=ordered, tile_seconds=0.0)
-        kept, added = _written(model, fitted, verify_seconds)
-    planned = fitted.planned
-    measured = None
-    if measure:
-        growths = [growth_in_onnxruntime(one, keeping=True) for one in (model, kept)]
-        if growths[0] is not None and growths[1] is not None:
-            measured = (growths[0], growths[1])
-    extra = 100 * (planned.time - start.time) / start.time if start.time else 0.0
-    sizes = (start.packing.arena_size, ordered.packing.arena_size, planned.packing.arena_size)
-    return Budgeted(kept, budget, *sizes, added, fitted.regions, extra, verify_seconds is not None, measured)
+        kept = _written(model, fitted, verify_seconds)
+    return Budgeted(
+        kept,
+        budget,
+        sharing,
+        start.packing.arena_size,
+        ordered.packing.arena_size,
+        fitted.planned.packing.arena_size,
+        len(kept.graph) - len(model.graph),
+        fitted.regions,
+        100 * (fitted.planned.time - start.time) / start.time if start.time else 0.0,
+        verify_seconds is not None,
+        None,
+    )
 
 
-def _written(model: ir.Model, fitted: Fitted, verify_seconds: float | None) -> tuple[ir.Model, int]:
-    """The fitted model in the plan's order, and how many nodes it has more than `model`; compared with that."""
+def _written(model: ir.Model, fitted: Fitted, verify_seconds: float | None) -> ir.Model:
+    """The fitted model in the plan's order; compared with `model`."""
     kept = fitted.model.clone()
     there = dict(zip(fitted.model.graph, kept.graph, strict=True))
     write_order(kept, fitted.planned.order, {name: there[node] for name, node in fitted.memory.nodes.items()})
     if verify_seconds is not None:
         _compare(model, kept, verify_seconds)
-    return kept, len(kept.graph) - len(model.graph)
+    return kept
 
 
 def _compare(model: ir.Model, changed: ir.Model, seconds: float) -> Verification:

@@ -42,6 +42,7 @@ def fit(
 ) -> Fitted:
     """The plan of least time whose arena takes at most `budget` bytes; `start` is the best order of `model`.
 
+    What shares bytes is what `memory` says.
     No seconds for a means rules it out. Raises BudgetNotKept naming the least arena that was found.
     """
     if start.packing.arena_size <= budget:
@@ -78,10 +79,10 @@ def _tiled(
     ordered = model.clone()
     there = dict(zip(model.graph, ordered.graph, strict=True))
     write_order(ordered, start.order, {name: there[node] for name, node in memory.nodes.items()})
-    work, regions = tile_within(ordered, budget, seconds=seconds[1], tell=tell)
+    work, regions = tile_within(ordered, budget, sharing=memory.sharing, seconds=seconds[1], tell=tell)
     if not regions:
         return None
-    after = model_memory(work)
+    after = model_memory(work, sharing=memory.sharing)
     planned = given(after)
     if planned.packing.arena_size > budget:
         planned = min(planned, best(after), key=lambda one: one.packing.arena_size)

@@ -51,26 +51,32 @@ class ModelMemory:
     weights_bytes: int
     input_bytes: int
     notes: tuple[str, ...]  # what had to be left out or assumed
+    sharing: bool = True  # whether results in place and slices are among the graph's shares
 
 
 def model_memory(
-    model: ir.Model, *, peak_flops: float = PEAK_FLOPS, bandwidth: float | None = BANDWIDTH
+    model: ir.Model,
+    *,
+    peak_flops: float = PEAK_FLOPS,
+    bandwidth: float | None = BANDWIDTH,
+    sharing: bool = True,
 ) -> ModelMemory:
     """The main graph of a model whose dims are all numbers; nodes of a subgraph count as their node's workspace.
 
     An operator's time is the larger of flops / `peak_flops` and bytes / `bandwidth` (None: flops alone, for planners
-    that count the bytes themselves). Raises OptionError naming a dim without a number, or a tensor whose size only a
+    that count the bytes themselves). Without `sharing` only views share bytes, as in a runtime that gives every other
+    result bytes of its own. Raises OptionError naming a dim without a number, or a tensor whose size only a
     run can tell.
     """
-    return _Reader(model, peak_flops, bandwidth).read()
+    return _Reader(model, peak_flops, bandwidth, sharing).read()
 
 
 class _Reader:
-    def __init__(self, model: ir.Model, peak_flops: float, bandwidth: float | None) -> None:
+    def __init__(self, model: ir.Model, peak_flops: float, bandwidth: float | None, sharing: bool) -> None:
         self._model = model
         self._facts = Facts(model)
         self._sizes = Sizes(self._facts, {})
-        self._peak_flops, self._bandwidth = peak_flops, bandwidth
+        self._peak_flops, self._bandwidth, self._sharing = peak_flops, bandwidth, sharing
         self._notes: dict[str, None] = {}
         self._observed: dict[str, tuple[str, tuple[int, ...], int]] = {}
 
@@ -111,7 +117,7 @@ class _Reader:
         inputs = sum(self._bytes(value, None) for value in graph.inputs if value.name not in graph.initializers)
         found = Graph(tuple(values), tuple(operators), tuple(shares))
         tensors = {names[value]: self._tensor(value, names) for value in names}
-        return ModelMemory(found, by_operator, tensors, weights, inputs, tuple(self._notes))
+        return ModelMemory(found, by_operator, tensors, weights, inputs, tuple(self._notes), self._sharing)
 
     def _is_constant(self, node: ir.Node, read: list[ir.Value], fixed: set[ir.Value]) -> bool:
         """Whether the node computes from weights alone: what every runtime does once, when it loads the model."""
@@ -217,6 +223,8 @@ class _Reader:
         first = node.inputs[0] if node.inputs else None
         if node.op_type in VIEWS and first is not None and first in names and made and size(first) == size(made[0]):
             yield Share(names[made[0]], names[first])
+        elif not self._sharing:
+            return
         elif node.op_type == "Concat":
             yield from self._parts(node, [v for v in node.inputs if v is not None], node.outputs[0], names, into=True)
         elif node.op_type == "Split" and first is not None and first in names:

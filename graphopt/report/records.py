@@ -65,6 +65,7 @@ class BudgetRecord(msgspec.Struct, frozen=True):
     """What `--memory-budget` took; sizes in bytes, of an arena for temporaries and outputs in file order."""
 
     budget: int
+    sharing: bool  # results in place and slices are counted as such; without, every result has bytes of its own
     arena_given: int  # in the order that the passes left
     arena_best: int  # in the best order that computes nothing again
     arena: int

@@ -89,9 +89,10 @@ def _print_budget(console: Console, memory: BudgetRecord) -> None:
             f"measured      ONNX Runtime grew by {binary_size(memory.measured_after)} in its runs, before by "
             f"{binary_size(memory.measured_before)}",
         )
+    counted = "with results in place and slices" if memory.sharing else "even where every result has bytes of its own"
     dim_line(
         console,
-        "the budget holds in bundles and in runtimes that keep the order of the file and merge no nodes; ONNX Runtime "
+        f"the budget holds, {counted}, in runtimes that keep the order of the file and merge no nodes; ONNX Runtime "
         f"does with {memory.keeping}",
     )
 

@@ -39,7 +39,8 @@ class Stretch:
         self._begin = tuple(sorted(made & (read | later)))
         self._end = tuple(sorted((made | here) & later))
         self._shares = [one for one in graph.shares if one.value in here or one.of in here]
-        self._sharing = {(one.value, one.of): one for one in self._shares}
+        self._offered = {(one.value, one.of): one for one in self._shares}
+        self._sharing = memory.sharing
         self._names = {value: name for name, value in _ir_values(memory).items()}
 
     def tiled(self, before: Sequence[Operator], steps: Iterable[Step], after: Sequence[Operator]) -> Estimate:
@@ -59,7 +60,7 @@ class Stretch:
             else:
                 read, made = list(step.pieces), (step.whole,)
                 time = 2e9 * self._size(step.whole) / BANDWIDTH
-                shares += self._side_by_side(step.pieces, step.whole)
+                shares += self._side_by_side(step.pieces, step.whole) if self._sharing else []
             for piece in made:
                 pieces[piece] = replace(self._values[self._names[piece.value]], name=self._name(piece),
                                         size=self._size(piece), kind="temporary")  # fmt: skip
@@ -106,7 +107,7 @@ class Stretch:
         for result in made:
             for operand in read:
                 for value, of in ((result, operand), (operand, result)):
-                    share = self._sharing.get((self._names[value.value], self._names[of.value]))
+                    share = self._offered.get((self._names[value.value], self._names[of.value]))
                     if share is not None and self._size(value) <= self._size(of):
                         whole = self._values[share.of].size or 1
                         yield Share(self._name(value), self._name(of), share.at * self._size(of) // whole,

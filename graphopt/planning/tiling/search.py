@@ -44,23 +44,28 @@ class _Candidate:
 
 
 def tile_within(
-    model: ir.Model, budget: int, *, seconds: float = SECONDS, tell: Callable[[str], None] = lambda text: None
+    model: ir.Model,
+    budget: int,
+    *,
+    sharing: bool = True,
+    seconds: float = SECONDS,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[ir.Model, int]:
     """A copy of `model` in which regions are tiled until its live peak in file order is at most `budget` bytes.
 
     Where that is not reached in about so many seconds, the copy with the least peak that was found. Also tells how many
-    regions were tiled.
+    regions were tiled. `sharing` as in `model_memory`.
     """
     until = time.monotonic() + seconds
     work, regions = model.clone(), 0
     if Facts(work).opset(next(iter(work.graph))) < LEAST_OPSET:
         return work, regions
-    memory = model_memory(work)
+    memory = model_memory(work, sharing=sharing)
     live = _live(memory)
     while live and max(live) > budget and time.monotonic() < until:
         for found in _candidates(work, memory, live, budget):
             trial = _applied(work, found)
-            tiled = model_memory(trial)
+            tiled = model_memory(trial, sharing=sharing)
             its = _live(tiled)
             if _worse(its) < _worse(live):
                 work, memory, live, regions = trial, tiled, its, regions + 1
