@@ -15,7 +15,7 @@ from graphopt.deploy.bundle import write_bundle
 from graphopt.deploy.hybrid import Hybrid, make_hybrid, without_kernels
 from graphopt.deploy.manifest import PlannedBuffer
 from graphopt.deploy.session import Program
-from graphopt.errors import BundleError, OptionError, VerificationError
+from graphopt.errors import BudgetNotKept, BundleError, OptionError, VerificationError
 from graphopt.lowering.elementwise import NotLowered
 from graphopt.lowering.lower import lower
 from graphopt.lowering.region import Lowered
@@ -24,6 +24,7 @@ from graphopt.model.load import Source, load
 from graphopt.passes import pipeline
 from graphopt.planning.link import Linked, link
 from graphopt.planning.regions import in_best_order, within_budget
+from graphopt.planning.tiling.search import tile_within
 from graphopt.rewrite.equivalence import feed_inputs
 from graphopt.rewrite.feeds import make_feed
 from graphopt.rewrite.optimizer import optimize_verified
@@ -32,6 +33,8 @@ from graphopt.rewrite.tolerance import compare
 from kernels.target import Target, named
 
 OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
+TILED_SHARES = (1.0, 0.85, 0.7, 0.55)  # of a budget: what tiles of the model are planned for
+TILE_SECONDS = 30.0
 FEEDS = 2  # seeded ones, on which the program must agree with ONNX Runtime
 Array = np.ndarray
 
@@ -120,7 +123,8 @@ def compile_model(
 ) -> Compiled:
     """A program for one size of every dim; `exact` leaves out kernels that round otherwise than a sum (Winograd).
 
-    Its regions run in the order of the least arena; with `memory_budget` (bytes of the arena) some run again.
+    Its regions run in the order of the least arena; with `memory_budget` (bytes of the arena) some run again, or
+    in tiles.
 
     Operators without a kernel run in ONNX Runtime and are listed in `fallback`.
 
@@ -145,9 +149,30 @@ def _made(model: ir.Model, target: Target, name: str, exact: bool, memory_budget
         if memory_budget is not None:
             raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
         return make_hybrid(model, target, name, exact=exact)
-    lowered = in_best_order(lowered) if memory_budget is None else within_budget(lowered, memory_budget)
+    lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
     linked = link(lowered, name)
     return Whole(Program(linked.listing, linked.weights, target), lowered, linked)
+
+
+def _within(model: ir.Model, lowered: Lowered, budget: int, target: Target, exact: bool) -> Lowered:
+    """A program under a memory budget; of a model in tiles, where order and running kernels again are not enough.
+
+    Tiles are planned before kernels are: a program may need more than the model then says, so they are made smaller
+    until it fits.
+    """
+    try:
+        return within_budget(lowered, budget)
+    except BudgetNotKept as error:
+        least = error.least
+    for share in TILED_SHARES:
+        tiled, regions = tile_within(model, int(budget * share), seconds=TILE_SECONDS)
+        if not regions:
+            break
+        try:
+            return within_budget(lower(tiled, target, exact=exact), budget)
+        except BudgetNotKept as error:
+            least = min(least, error.least)
+    raise BudgetNotKept(budget, least)
 
 
 def _optimized(original: ir.Model) -> ir.Model:

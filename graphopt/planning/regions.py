@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from graphopt.errors import OptionError
+from graphopt.errors import BudgetNotKept
 from graphopt.lowering.region import Lowered, Region
 from kernels.listing import ALIGNMENT
 from memplan.bounds import live_peak
@@ -34,7 +34,7 @@ def in_best_order(lowered: Lowered) -> Lowered:
 
 
 def within_budget(lowered: Lowered, budget: int) -> Lowered:
-    """Regions whose temporaries fit `budget` bytes; raises OptionError naming the least where none do."""
+    """Regions whose temporaries fit `budget` bytes; raises BudgetNotKept naming the least found."""
     graph = region_graph(lowered)
     better = _best(graph)
     graph = graph if better is None else graph.in_order(better)
@@ -43,10 +43,7 @@ def within_budget(lowered: Lowered, budget: int) -> Lowered:
         try:
             order = recompute(graph, budget, time_limit=RECOMPUTE_SECONDS).order
         except BudgetTooSmall as error:
-            raise OptionError(
-                f"a memory budget of {budget:,} bytes cannot be kept: the program's temporaries need at least "
-                f"{error.least:,} bytes, {error.least - budget:,} more."
-            ) from error
+            raise BudgetNotKept(budget, min(error.least, _peak(graph, order))) from error
         verify_sequence(graph, order, budget)
     return run_in_order(lowered, order)
 
