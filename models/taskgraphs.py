@@ -43,6 +43,7 @@ class Net:
 
     name: str
     device: Device
+    cut: bool = False  # whether the depth of convolutions is cut among blocks, as that of products
     regions: list[Region] = field(default_factory=list)
     needs: dict[tuple[str, str], Need] = field(default_factory=dict)
     keys: dict[str, tuple[object, ...]] = field(default_factory=dict)  # by region what its kernels depend on
@@ -67,7 +68,7 @@ class Net:
         tiled = groups == 1  # a sum over few channels is no product of matrices
         work = Work(
             name, 2 * outputs * depth, NUMBER * read, NUMBER * outputs, outputs, depth if tiled else 1,
-            rows=shape[1] * shape[2], columns=channels, convolution=shape[1] * shape[2] > 1,
+            rows=shape[1] * shape[2], columns=channels, convolution=shape[1] * shape[2] > 1 and not self.cut,
             recent_bytes=NUMBER * _written(inputs),
         )  # fmt: skip
         return self._add(work, inputs, shape, kernel[0], ("conv", deep, channels, kernel, stride, groups, shape))
@@ -172,17 +173,17 @@ def concatenated(values: Sequence[Value]) -> Value:
     return Value((channels, *values[0].shape[1:]), tuple(regions))
 
 
-def read_operators(path: Path, device: Device) -> TaskGraph:
+def read_operators(path: Path, device: Device, *, cut: bool = False) -> TaskGraph:
     """A network in the JSON of the inter-operator scheduler (IOS, MLSys 2021): blocks of nodes with their shapes.
 
     A node's inputs are terms: values or ranges of their channels, joined channel by channel; terms in one list are
-    summed. Raises InvalidTaskGraph for what is no such file.
+    summed. `cut` is that of `Net`. Raises InvalidTaskGraph for what is no such file.
     """
     try:
         content = json.loads(path.read_text())
         nodes = [node for block in content["blocks"] for node in (*block["inner_nodes"], block["exit_node"])]
         start = content["input"]
-        net = Net(content["name"], device)
+        net = Net(content["name"], device, cut)
         values = {start["name"]: Value(_shape(start["output_shape"]))}
         for node in nodes:
             values[node["name"]] = _node(net, node, values)
@@ -221,9 +222,9 @@ def _part(value: Value, begin: int, end: int) -> Value:
     return Value((end - begin, *value.shape[1:]), value.regions)
 
 
-def inception_v3(device: Device) -> TaskGraph:
+def inception_v3(device: Device, *, cut: bool = False) -> TaskGraph:
     """Szegedy et al., "Rethinking the Inception architecture for computer vision", 2015; 299 x 299, batch 1."""
-    net = Net("inception_v3", device)
+    net = Net("inception_v3", device, cut)
     count = iter(range(1000))
 
     def conv(

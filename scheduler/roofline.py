@@ -1,8 +1,17 @@
 """Kernels to choose from for a piece of work, with times from the device's peak and bandwidth.
 
-One cost model for all policies. What is computed with it is simulated: the constants are round figures for float32
-kernels of the usual kind (tiles in registers, operands through shared memory), none was measured on the device at hand.
-Times of blocks scale with the shares of the multiprocessor that blocks beside each other take from each other.
+One cost model for all policies. What is computed with it is simulated: kernels are those that libraries have for
+float32 (tiles in registers, operands through shared memory), figures are published ones, and none was measured on the
+device at hand. Times of blocks scale with the shares of the multiprocessor that blocks beside each other take from each
+other. What a block takes does not depend on what runs on other multiprocessors: each has an even share of the caches'
+and the memory's bandwidth.
+
+Depth is cut among blocks in products of matrices (cuBLAS does: splitKreduce_kernel in profiles), not in convolutions.
+CUTLASS could, but cuDNN's float32 forward kernels in profiles of Volta do not (volta_scudnn_128x128_relu_small_nn_v1 and
+its like; splitK is in names of weight gradients' only), nor do TVM's schedules, on which Rammer's baseline stands. With
+it the convolutions of one image would fill the device by themselves, against what was measured: Inception-V3 on V100
+takes 5.2 ms in TensorRT, 14 % of the peak, and its branches beside each other take 1.6 times less than one after the
+other (Ding et al., "IOS: inter-operator scheduler for CNN acceleration", MLSys 2021).
 """
 
 from __future__ import annotations
@@ -60,7 +69,7 @@ class Work:
     depth: int = 1  # length of the sum behind each output; 1 for elementwise
     rows: int | None = None  # of a product's outputs, with `columns`; None: about as many as columns
     columns: int | None = None
-    convolution: bool = False  # a product whose operand is gathered: no library cuts the depth of these among blocks
+    convolution: bool = False  # a product whose operand is gathered, and whose depth is not cut among blocks
     recent_bytes: int = 0  # of those read: what regions shortly before wrote, so that it may lie in the cache
     blocks: int | None = None  # of the only kernel there is, for devices that are CPUs
 

@@ -61,7 +61,22 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         "one launch: makespan without one part of it, us, simulated",
         ("device", "network", "what", "us", "over all of it"), ablation,
     )  # fmt: skip
+    sheet.table(
+        "Inception-V3 over one launch per region, by which kernels convolutions have, us, simulated",
+        ("device", "depth of convolutions", "launches", "best", "launches / best"),
+        [row for name in DEVICES for row in _cut(name, made[name, "inception_v3"], data, seconds)],
+    )  # fmt: skip
     return _bars(made)
+
+
+def _cut(name: str, whole: Scheduled, data: Path | None, seconds: float) -> list[tuple[object, ...]]:
+    """The bar's figure as it is, and with depth cut among blocks in convolutions too."""
+    at = device(name)
+    pieces = schedule(_inception(at, data, cut=True), at, time_limit=seconds)
+    return [
+        (name, what, _us(one.figures["launches"]), _us(one.makespan), one.figures["launches"] / one.makespan)
+        for what, one in (("whole, as the bars have it", whole), ("cut among blocks", pieces))
+    ]
 
 
 _COLUMNS = (*BASELINES, "wavefront", "blocks", "cutting", "batching")
@@ -69,11 +84,14 @@ _COLUMNS = (*BASELINES, "wavefront", "blocks", "cutting", "batching")
 
 def graphs(at: Device, data: Path | None) -> Mapping[str, TaskGraph]:
     """The networks; from files where the folder has them."""
-    file = data / "inception_v3_batch1.json" if data else None
-    inception = read_operators(file, at) if file is not None and file.exists() else inception_v3(at)
     wirings = sorted(data.glob("ws-32-*.txt")) if data else []
     drawn = [read_wiring(wirings[stage % len(wirings)]) for stage in range(3)] if wirings else None
-    return {"inception_v3": inception, "nasnet_like": nasnet_like(at), "randwire": randwire(at, drawn)}
+    return {"inception_v3": _inception(at, data), "nasnet_like": nasnet_like(at), "randwire": randwire(at, drawn)}
+
+
+def _inception(at: Device, data: Path | None, *, cut: bool = False) -> TaskGraph:
+    file = data / "inception_v3_batch1.json" if data else None
+    return read_operators(file, at, cut=cut) if file is not None and file.exists() else inception_v3(at, cut=cut)
 
 
 def gap(one: Scheduled) -> float:
