@@ -73,6 +73,13 @@ def is_used(value: ir.Value) -> bool:
 RECOMPUTED = "graphopt.recomputed"
 # Metadata key of a node that computes a tile of what one node computed; it holds the name of that node.
 TILED = "graphopt.tiled"
+
+
+def is_kept_apart(node: ir.Node) -> bool:
+    """Whether the node computes on purpose what another one may compute too, to save memory."""
+    return RECOMPUTED in node.metadata_props or TILED in node.metadata_props
+
+
 # The operators of the standard that hold graphs.
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 

@@ -64,8 +64,8 @@ def why_not_merged(editor: Editor, listed: Sequence[ir.Node]) -> Mapping[ir.Node
                 found[node] = LeftAlone("it holds a graph", False)
             elif not editor.facts.is_pure(node):
                 found[node] = LeftAlone("it may give another result in each run", False)
-            elif nodes.RECOMPUTED in node.metadata_props:
-                found[node] = LeftAlone("it computes a value again on purpose, to save memory", False)
+            elif nodes.is_kept_apart(node):
+                found[node] = LeftAlone("it computes a value again or in tiles on purpose, to save memory", False)
             elif alike is not None:
                 reason = f"{nodes.describe(alike)} reads the same, but the attributes differ"
                 found[node] = LeftAlone(reason, False)
@@ -95,7 +95,7 @@ def _twins(
 
 def _key(editor: Editor, node: ir.Node) -> Hashable | None:
     """Equal for nodes that compute the same; None for nodes that must not be merged."""
-    if nodes.has_subgraphs(node) or not editor.facts.is_pure(node) or nodes.RECOMPUTED in node.metadata_props:
+    if nodes.has_subgraphs(node) or not editor.facts.is_pure(node) or nodes.is_kept_apart(node):
         return None
     inputs: list[int | None] = [None if value is None else id(value) for value in node.inputs]
     while inputs and inputs[-1] is None:

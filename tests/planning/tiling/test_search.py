@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+import graphopt
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.load import load
@@ -157,3 +158,16 @@ def test_a_region_with_a_way_out_and_back_is_not_taken() -> None:
     model = load(support.model(text))
     tiled, _ = tile_within(model, 1)
     support.assert_equal(to_proto(model), to_proto(tiled), rtol=0, atol=0)
+
+
+def test_the_optimizer_leaves_tiles_alone() -> None:
+    # Two readers of the same rows in two regions: their Slices are equal, and merging them would keep rows longer.
+    text = """g (float[1,4,16,16] x) => (float[1,4,16,16] y) {
+        a = Conv<pads = [1, 1, 1, 1]>(x, up) b = Sigmoid(a) c = Conv(b, down) s = Softmax<axis = 2>(c)
+        d = Add(s, x) e = Conv<pads = [1, 1, 1, 1]>(d, up) f = Sigmoid(e) y = Conv(f, down)
+    }"""
+    model = load(support.model(text, **WIDE_WEIGHTS))
+    tiled, regions = tile_within(model, 50 << 10)
+    assert regions == 2 and peak(tiled) <= 50 << 10
+    again = graphopt.optimize(to_proto(tiled)).model
+    assert peak(again) <= 50 << 10
