@@ -1,8 +1,9 @@
 """How fast a core does what kernels are made of: the numbers behind every estimate, in cycles.
 
 An estimate chooses between candidates of one kernel, so that only ratios between its terms matter. The constants were
-fitted to 370 matrix products drawn at random (up to 8 candidates each) on a core with one 64-byte fused multiply-add
-per cycle; they stand for what each term means, and so carry over to other cores.
+fitted to 767 matrix products drawn at random (up to 8 candidates each) on a core with one 64-byte fused multiply-add
+per cycle, half of them checked with what the other half gave; they stand for what each term means, and so carry over to
+other cores.
 """
 
 from __future__ import annotations
@@ -16,10 +17,17 @@ from kernels.templates.grid import Group
 GIGAHERTZ = 3.6  # of the core, where nothing better is known: estimates are in nanoseconds
 TILE = 4.0  # cycles to call a tile, set its sums to zero and return
 STORE = 2.0  # cycles to store one vector of sums
+HIDDEN_SUMS = (
+    16  # of a tile, whose stores pass while the next tile begins: more do not fit into what a core looks ahead
+)
+STORE_MORE = 0.6  # more cycles for each further one
 CUT = 2.0  # more cycles for the last vector of a row when it is stored with a mask
 LATENCY = 4.0  # cycles from one fused multiply-add to the next one on the same sum
-CONSTANT_BYTE = 0.017  # cycles for each byte of packed weights, which come from the last cache or from memory
-REREAD_BYTE = 0.027  # cycles for each byte of A that is read again for a further panel
+FEW_SUMS = 6.0  # cycles of a step with fewer sums than this: the latency, and loads that come late with nothing to fill
+CONSTANT_BYTE = 0.013  # cycles for each byte of packed weights, which come from the last cache or from memory
+CONSTANT_STREAM = 0.001  # more for each vector of a panel: every one is a stream of its own to the core's prefetching
+REREAD_NEAR_BYTE = 0.02  # cycles for each byte of A that is read again for a further panel, from the first cache
+REREAD_BYTE = 0.05  # from the second one
 REREAD_PANEL_BYTE = 0.003  # cycles for each byte of a panel that is read again for further rows, from the second cache
 
 
@@ -41,13 +49,14 @@ def core(target: Target) -> Core:
 
 def tile_cycles(rows: int, vectors: int, depth: float, cut: bool, target: Target) -> float:
     """Cycles of one register tile: its products or its loads, whichever takes longer, and what surrounds them."""
-    speed = core(target)
+    speed, sums = core(target), rows * vectors
     step = max(
-        rows * vectors / speed.products,
+        sums / speed.products,
         rows / speed.broadcasts + vectors / speed.loads,
-        LATENCY if rows * vectors < LATENCY * speed.products else 0.0,
+        FEW_SUMS if sums < FEW_SUMS * speed.products else 0.0,
     )
-    return depth * step + TILE + STORE * rows * vectors + (CUT * rows if cut else 0.0)
+    stores = STORE * sums + STORE_MORE * max(0, sums - HIDDEN_SUMS)
+    return depth * step + TILE + stores + (CUT * rows if cut else 0.0)
 
 
 def product_cycles(
@@ -63,9 +72,12 @@ def product_cycles(
     height = sum(tall.size * tall.count for tall in rows)
     vectors = sum(wide.size * wide.count for wide in panels)
     reads = sum(wide.count for wide in panels)
-    total += CONSTANT_BYTE * vectors * target.vector_bytes * depth
+    for wide in panels:
+        each = CONSTANT_BYTE + CONSTANT_STREAM * wide.size
+        total += each * wide.count * wide.size * target.vector_bytes * depth
     widest = max((wide.size for wide in panels), default=0) * target.vector_bytes * depth
     if widest > 2 * target.l1:
         again = sum(tall.count for tall in rows) - 1
         total += REREAD_PANEL_BYTE * again * vectors * target.vector_bytes * depth
-    return total + REREAD_BYTE * height * depth * bytes_of_group * reads
+    bytes_of_a = height * depth * bytes_of_group
+    return total + (REREAD_NEAR_BYTE if bytes_of_a <= target.l1 // 2 else REREAD_BYTE) * bytes_of_a * reads

@@ -1,0 +1,57 @@
+"""The estimate's terms, each by what it must prefer; constants may be fitted anew as long as these hold."""
+
+from __future__ import annotations
+
+from kernels.target import Target, x86_64_v3, x86_64_v4
+from kernels.templates import cost
+from kernels.templates.gemm import Gemm, GemmCandidate, candidates
+from kernels.templates.grid import balanced
+
+
+def chosen(rows: int, columns: int, depth: int, target: Target | None = None) -> GemmCandidate:
+    return candidates(Gemm(rows, columns, depth), target or x86_64_v4())[0]
+
+
+def per_product(rows: int, vectors: int, depth: int) -> float:
+    """Cycles of a tile for each of its multiply-adds."""
+    return cost.tile_cycles(rows, vectors, depth, False, x86_64_v4()) / (rows * vectors * depth)
+
+
+def test_deep_tiles_reach_the_peak_and_shallow_ones_do_not() -> None:
+    assert per_product(4, 6, 2000) < 1.01
+    assert per_product(4, 6, 5) > 1.3
+
+
+def test_shallow_tiles_of_many_sums_wait_for_their_stores() -> None:
+    # Sixteen sums are stored while the next tile begins; 24 cost more for each.
+    assert per_product(4, 4, 5) < per_product(4, 6, 5)
+    assert per_product(2, 8, 5) == per_product(4, 4, 5)
+
+
+def test_few_sums_wait_for_one_another() -> None:
+    assert per_product(1, 4, 500) > per_product(1, 6, 500)
+    assert chosen(1, 1000, 2048).vectors >= 6
+
+
+def test_wide_panels_of_cold_weights_cost_more_for_each_byte() -> None:
+    def cycles(vectors: int) -> float:
+        return cost.product_cycles(balanced(2, 2), balanced(36, vectors), 500, 4, False, x86_64_v4())
+
+    assert cycles(4) < cycles(9)
+
+
+def test_rows_that_leave_the_first_cache_are_read_by_few_panels() -> None:
+    def reread(rows: int) -> float:
+        """Cycles for each row that six panels cost more than three."""
+        narrow, wide = (
+            cost.product_cycles(balanced(rows, 4), balanced(12, vectors), 100, 4, False, x86_64_v4())
+            for vectors in (2, 4)
+        )
+        return (narrow - wide) / rows
+
+    assert reread(400) > reread(40) + 30  # 400 rows of 400 bytes are 160 KB
+
+
+def test_sixteen_registers_keep_their_tile() -> None:
+    found = chosen(128, 768, 768, x86_64_v3())
+    assert found.rows * found.vectors in (12, 10)
