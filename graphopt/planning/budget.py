@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from graphopt.errors import BudgetNotKept, OptionError, VerificationError
-from graphopt.planning.fitting import Fitted, fit
+from graphopt.planning.fitting import TILE_SECONDS, Fitted, fit
 from graphopt.planning.measured import Growth, growth_in_onnxruntime
 from graphopt.planning.memory import best, given
 from graphopt.planning.sequence import write_order
 from graphopt.planning.tensors import model_memory
+from graphopt.planning.tiling.search import LEAST_COLUMNS, MANY_COLUMNS
 from graphopt.rewrite.equivalence import Reference, Verification
 from graphopt.rewrite.runner import Workplace
 
@@ -64,15 +65,17 @@ def _kept(model: ir.Model, budget: int, verify_seconds: float | None, *, sharing
     memory = model_memory(work, sharing=sharing)
     start = given(memory)
     ordered = best(memory)
-    fitted = fit(work, memory, budget, start=ordered)
-    try:
-        kept = _written(model, fitted, verify_seconds)
-    except VerificationError:
-        if not fitted.regions:
-            raise
-        # Libraries may sum a tile in another order than the whole. Then only what computes the same nodes is left.
-        fitted = fit(work, memory, budget, start=ordered, tile_seconds=0.0)
-        kept = _written(model, fitted, verify_seconds)
+    # Libraries may sum a tile in another order than the whole: then larger tiles are tried, and in the end none.
+    for columns in (LEAST_COLUMNS, MANY_COLUMNS, 0):
+        fitted = fit(
+            work, memory, budget, start=ordered, columns=columns, tile_seconds=TILE_SECONDS if columns else 0.0
+        )
+        try:
+            kept = _written(model, fitted, verify_seconds)
+            break
+        except VerificationError:
+            if not fitted.regions:
+                raise
     return Budgeted(
         kept,
         budget,

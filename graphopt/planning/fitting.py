@@ -15,7 +15,7 @@ from graphopt.errors import BudgetNotKept
 from graphopt.planning.memory import RECOMPUTE_SECONDS, Planned, best, given, within
 from graphopt.planning.sequence import write_order
 from graphopt.planning.tensors import ModelMemory, model_memory
-from graphopt.planning.tiling.search import tile_within
+from graphopt.planning.tiling.search import LEAST_COLUMNS, tile_within
 
 TILE_SECONDS = 60.0
 
@@ -38,12 +38,14 @@ def fit(
     start: Planned,
     recompute_seconds: float = RECOMPUTE_SECONDS,
     tile_seconds: float = TILE_SECONDS,
+    columns: int = LEAST_COLUMNS,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Fitted:
     """The plan of least time whose arena takes at most `budget` bytes; `start` is the best order of `model`.
 
     What shares bytes is what `memory` says.
-    No seconds for a means rules it out. Raises BudgetNotKept naming the least arena that was found.
+    No seconds for a means rules it out; tiles of convolutions have at least so many `columns`. Raises BudgetNotKept
+    naming the least arena that was found.
     """
     if start.packing.arena_size <= budget:
         return Fitted(model, memory, start, 0)
@@ -58,7 +60,7 @@ def fit(
     if tile_seconds > 0:
         tell("looking for what to compute in tiles")
         try:
-            tiled = _tiled(model, memory, budget, start, (recompute_seconds, tile_seconds), tell)
+            tiled = _tiled(model, memory, budget, start, (recompute_seconds, tile_seconds), columns, tell)
             found += [] if tiled is None else [tiled]
         except BudgetNotKept as error:
             least = min(least, error.least)
@@ -73,13 +75,14 @@ def _tiled(
     budget: int,
     start: Planned,
     seconds: tuple[float, float],
+    columns: int,
     tell: Callable[[str], None],
 ) -> Fitted | None:
     """With tiles, and with values computed again where these are not enough; None where nothing can be tiled."""
     ordered = model.clone()
     there = dict(zip(model.graph, ordered.graph, strict=True))
     write_order(ordered, start.order, {name: there[node] for name, node in memory.nodes.items()})
-    work, regions = tile_within(ordered, budget, sharing=memory.sharing, seconds=seconds[1], tell=tell)
+    work, regions = tile_within(ordered, budget, sharing=memory.sharing, columns=columns, seconds=seconds[1], tell=tell)
     if not regions:
         return None
     after = model_memory(work, sharing=memory.sharing)

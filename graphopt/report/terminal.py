@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from graphopt.report.memory.wording import binary_size
+from graphopt.report.memory.wording import binary_size, several
 from graphopt.report.records import BudgetRecord, OptimizeRecord, VerificationRecord, VerifyRecord
 from graphopt.report.wording import change, quantity, remarks, size, verdict
 
@@ -75,7 +75,7 @@ def print_optimize(console: Console, record: OptimizeRecord) -> None:
 
 
 def _print_budget(console: Console, memory: BudgetRecord) -> None:
-    tiles = f" ({memory.tiled_regions} regions in tiles)" if memory.tiled_regions else ""
+    tiles = f" ({several(memory.tiled_regions, 'region')} in tiles)" if memory.tiled_regions else ""
     line(
         console,
         f"memory        {binary_size(memory.arena)} of a budget of {binary_size(memory.budget)}: "

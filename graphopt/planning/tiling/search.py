@@ -19,6 +19,7 @@ from graphopt.model.facts import Facts
 from graphopt.planning.memory import problem_of
 from graphopt.planning.tensors import ModelMemory, model_memory
 from graphopt.planning.tiling.estimate import Estimate, Stretch
+from graphopt.planning.tiling.locality import Range
 from graphopt.planning.tiling.region import Region, Run, Step, axes_from, region_of, steps_of
 from graphopt.planning.tiling.write import split_around, write_tiles
 from memplan.bounds import live_bytes
@@ -27,11 +28,13 @@ COUNTS = (2, 3, 4, 6, 8, 12, 16)
 REACH = 40  # operators before and behind the worst step
 ENDS = 7  # of a stretch, to each side
 SECONDS = 60.0
+AIMS = (1.0, 0.85, 0.7)  # what to keep around each step, of the budget: cheap choices may leave no way on
 EXACT = 3  # candidates that are written to see what they really take
 LEAST_OPSET = 10  # Slice with ends as operands
-# Results of a product below which libraries sum in another order, so that bits differ: MLAS takes blocks of the sum by
-# the number of columns below 64, and kernels of their own for single rows.
-LEAST_COLUMNS = 128
+# Results of a product below which libraries sum in another order, so that bits differ. MLAS sums in other blocks where
+# a thread has at most 64 columns; 192 columns are more for each of two threads, 1,024 for each of six. It also has
+# kernels of its own for single rows.
+LEAST_COLUMNS, MANY_COLUMNS = 192, 1024
 LEAST_ROWS = 16
 
 
@@ -48,32 +51,51 @@ def tile_within(
     budget: int,
     *,
     sharing: bool = True,
+    columns: int = LEAST_COLUMNS,
     seconds: float = SECONDS,
     tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[ir.Model, int]:
     """A copy of `model` in which regions are tiled until its live peak in file order is at most `budget` bytes.
 
     Where that is not reached in about so many seconds, the copy with the least peak that was found. Also tells how many
-    regions were tiled. `sharing` as in `model_memory`.
+    regions were tiled. `sharing` as in `model_memory`; a tile of a convolution has at least so many `columns`.
     """
     until = time.monotonic() + seconds
-    work, regions = model.clone(), 0
+    work = model.clone()
+    best = _Tiled(work, model_memory(work, sharing=sharing), 0)
     if Facts(work).opset(next(iter(work.graph))) < LEAST_OPSET:
-        return work, regions
-    memory = model_memory(work, sharing=sharing)
-    live = _live(memory)
+        return work, 0
+    start = best
+    for aim in AIMS:
+        found = _greedy(start, budget, aim, columns, until, tell)
+        best = min(best, found, key=lambda one: max(_live(one.memory), default=0))
+        if max(_live(best.memory), default=0) <= budget:
+            break
+    return best.model, best.regions
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiled:
+    model: ir.Model
+    memory: ModelMemory
+    regions: int
+
+
+def _greedy(now: _Tiled, budget: int, aim: float, columns: int, until: float, tell: Callable[[str], None]) -> _Tiled:
+    """Tile around the worst step while that helps, each time as cheaply as `aim` of the budget is kept there."""
+    live = _live(now.memory)
     while live and max(live) > budget and time.monotonic() < until:
-        for found in _candidates(work, memory, live, budget):
-            trial = _applied(work, found)
-            tiled = model_memory(trial, sharing=sharing)
-            its = _live(tiled)
+        for found in _candidates(now, live, int(aim * budget), columns):
+            trial = _applied(now.model, found)
+            memory = model_memory(trial, sharing=now.memory.sharing)
+            its = _live(memory)
             if _worse(its) < _worse(live):
-                work, memory, live, regions = trial, tiled, its, regions + 1
-                tell(f"{regions} regions in tiles")
+                now, live = _Tiled(trial, memory, now.regions + 1), its
+                tell(f"{now.regions} regions in tiles")
                 break
         else:
             break
-    return work, regions
+    return now
 
 
 def _live(memory: ModelMemory) -> list[int]:
@@ -92,14 +114,14 @@ def _worse(live: Sequence[int]) -> tuple[int, int]:
     return peak, sum(one == peak for one in live)
 
 
-def _candidates(model: ir.Model, memory: ModelMemory, live: Sequence[int], budget: int) -> list[_Candidate]:
+def _candidates(now: _Tiled, live: Sequence[int], budget: int, columns: int) -> list[_Candidate]:
     """The most promising ways to tile around the worst step."""
     worst = max(range(len(live)), key=live.__getitem__)
-    facts = Facts(model)
+    facts, memory = Facts(now.model), now.memory
     found: list[_Candidate] = []
     for axes in _axes(facts, memory, worst):
         for first, last in _stretches(memory, axes, worst):
-            found += _tilings(facts, memory, live, axes, (first, last), budget)
+            found += _tilings(facts, memory, live, axes, (first, last), budget, columns)
         if any(one.estimate.peak <= budget for one in found):
             break
     found.sort(key=lambda one: (max(one.estimate.peak, budget), one.added))
@@ -158,6 +180,7 @@ def _tilings(
     axes: Mapping[ir.Value, int],
     stretch_of: tuple[int, int],
     budget: int,
+    columns: int,
 ) -> Iterator[_Candidate]:
     first, last = stretch_of
     operators = memory.graph.operators[first : last + 1]
@@ -178,7 +201,7 @@ def _tilings(
     least = max(live[first : last + 1])
     for count in COUNTS:
         steps = steps_of(facts, region, count)
-        if steps is None or not all(_keeps_bits(facts, step) for step in steps):
+        if steps is None or not all(_keeps_bits(facts, step, columns) for step in steps):
             return
         estimate = stretch.tiled(before, steps, after)
         if estimate.peak >= least:
@@ -189,17 +212,26 @@ def _tilings(
             return
 
 
-def _keeps_bits(facts: Facts, step: Step) -> bool:
+def _keeps_bits(facts: Facts, step: Step, columns: int) -> bool:
     """Whether libraries compute the tile as they compute the whole, as far as its size tells."""
     if not isinstance(step, Run) or step.node.op_type not in ("Conv", "ConvTranspose", "MatMul", "Gemm"):
         return True
-    piece = step.outputs[0]
-    shape = list(facts.static_shape(piece.value) or ())
-    assert piece.axis is not None, "a run makes pieces"
-    shape[piece.axis] = piece.high - piece.low
+    piece, operand = step.outputs[0], step.node.inputs[0]
+    assert piece.axis is not None and operand is not None, "products have an operand, a run makes pieces"
+    if step.node.op_type == "ConvTranspose":  # a product of the weights and the operand, whose windows are added up
+        shape = _shape(facts, operand, step.how.inputs[0])
+    else:
+        shape = _shape(facts, piece.value, Range(piece.axis, piece.low, piece.high))
     if step.node.op_type in ("Conv", "ConvTranspose"):
-        return piece.axis == 0 or prod(shape[2:]) >= LEAST_COLUMNS
+        return piece.axis == 0 or prod(shape[2:]) >= columns
     return piece.axis < len(shape) - 2 or shape[-2] >= LEAST_ROWS
+
+
+def _shape(facts: Facts, value: ir.Value, of: Range | None) -> list[int]:
+    shape = list(facts.static_shape(value) or ())
+    if of is not None:
+        shape[of.axis] = of.high - of.low
+    return shape
 
 
 def _applied(model: ir.Model, candidate: _Candidate) -> ir.Model:

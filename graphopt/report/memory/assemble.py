@@ -24,7 +24,7 @@ from graphopt.report.inspection import name_dims
 from graphopt.report.memory.build import extra_percent, memory_record
 from graphopt.report.memory.records import CurvePoint, LeverLine, MemoryRecord, TierReport, WhatIfLine
 from graphopt.report.memory.tiers import TierMode, tier_report, tiers_of
-from graphopt.report.memory.wording import binary_size, steps
+from graphopt.report.memory.wording import binary_size, several, steps
 from memplan.bounds import live_peak
 from memplan.tiers.machine import Machine
 
@@ -165,8 +165,8 @@ def _levers(
         LeverLine("results in place, slices", arena, apart - arena, 0.0, f"taken: {binary_size(apart)} without")
     )
     if planned.recomputations or regions:
-        means = [f"{planned.recomputations} operators run again"] if planned.recomputations else []
-        means += [f"{regions} regions in tiles"] if regions else []
+        means = [several(planned.recomputations, "operator") + " again"] if planned.recomputations else []
+        means += [several(regions, "region") + " in tiles"] if regions else []
         name = " and ".join([*(["recomputation"] if planned.recomputations else []), *(["tiles"] if regions else [])])
         extra = extra_percent(planned.time, given.time)
         found.append(LeverLine(name, arena, ordered - arena, extra, "taken: " + ", ".join(means)))
@@ -181,7 +181,8 @@ def _levers(
             except BudgetNotKept:
                 break
             size = less.planned.packing.arena_size
-            what = f"{less.regions} regions" if less.regions else f"{less.planned.recomputations} operators run again"
+            again = several(less.planned.recomputations, "operator") + " again"
+            what = several(less.regions, "region") + " in tiles" if less.regions else again
             note = f"--budget {-(-size // 1024)}KiB: {what}"
             found.append(LeverLine(name, size, arena - size, extra_percent(less.planned.time, given.time), note))
         if len(found) == start:

@@ -40,7 +40,7 @@ def memory_page(record: MemoryRecord) -> bytes:
     if len(record.curve) > 1:
         charts.append(
             Chart(
-                "curve", "Memory against time", "Plans that compute values again: what they take and what they cost.",
+                "curve", "Memory against time", "Plans that compute values again or in tiles: what they take.",
                 curve_chart(record),
             )
         )  # fmt: skip

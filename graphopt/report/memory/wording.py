@@ -24,3 +24,8 @@ def binary_size(count: float) -> str:
             )
         number /= 1024
     raise AssertionError("the last unit returns")
+
+
+def several(number: int, what: str) -> str:
+    """A number of things, of one in the singular."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -15,7 +15,7 @@ from graphopt.planning.memory import problem_of
 from graphopt.planning.tensors import model_memory
 from graphopt.planning.tiling.estimate import Stretch
 from graphopt.planning.tiling.region import Region, axes_from, region_of, steps_of
-from graphopt.planning.tiling.search import tile_within
+from graphopt.planning.tiling.search import LEAST_COLUMNS, tile_within
 from graphopt.planning.tiling.write import split_around, write_tiles
 from memplan.bounds import live_peak
 from tests import support
@@ -27,8 +27,8 @@ def weights(*shape: int) -> np.ndarray:
     return DRAW.standard_normal(shape).astype(np.float32)
 
 
-# Many channels between two convolutions: 4 KiB, 64 KiB, 4 KiB.
-WIDE = """g (float[1,4,16,16] x) => (float[1,4,16,16] y) {
+# Many channels between two convolutions: 9 KiB, 144 KiB, 9 KiB.
+WIDE = """g (float[1,4,24,24] x) => (float[1,4,24,24] y) {
     a = Conv<pads = [1, 1, 1, 1]>(x, up) b = Sigmoid(a) y = Conv(b, down)
 }"""
 WIDE_WEIGHTS = {"up": weights(64, 4, 3, 3), "down": weights(4, 64, 1, 1)}
@@ -44,10 +44,10 @@ def peak(model: ir.Model) -> int:
 
 def test_a_wide_middle_runs_in_tiles() -> None:
     model = wide()
-    assert peak(model) == 68 << 10
-    tiled, regions = tile_within(model, 45 << 10)
-    assert regions == 1 and peak(tiled) <= 45 << 10
-    assert peak(model) == 68 << 10, "the model itself is left as it is"
+    assert peak(model) == 153 << 10
+    tiled, regions = tile_within(model, 100 << 10)
+    assert regions == 1 and peak(tiled) <= 100 << 10
+    assert peak(model) == 153 << 10, "the model itself is left as it is"
     support.assert_equal(to_proto(model), to_proto(tiled), rtol=0, atol=0)
     origins = {node.metadata_props.get(nodes.TILED) for node in tiled.graph}
     assert None not in origins and len(origins) >= 3
@@ -58,7 +58,7 @@ def test_tiles_are_not_made_so_small_that_sums_change_their_order() -> None:
     assert tiled.graph.outputs[0].name == "y"
     facts = Facts(tiled)
     shapes = [facts.static_shape(node.outputs[0]) for node in tiled.graph if node.op_type == "Conv"]
-    assert len(shapes) > 2 and all(shape is not None and shape[2] * shape[3] >= 128 for shape in shapes)
+    assert len(shapes) > 2 and all(shape is not None and shape[2] * shape[3] >= LEAST_COLUMNS for shape in shapes)
 
 
 def test_layers_of_equal_peaks_are_tiled_one_after_the_other() -> None:
@@ -67,10 +67,10 @@ def test_layers_of_equal_peaks_are_tiled_one_after_the_other() -> None:
         lines.append(f"a{layer} = Conv<pads = [1, 1, 1, 1]>({value}, up) b{layer} = Sigmoid(a{layer})")
         lines.append(f"c{layer} = Conv(b{layer}, down) s{layer} = Softmax<axis = 2>(c{layer})")
         value = f"s{layer}"
-    text = f"g (float[1,4,16,16] x) => (float[1,4,16,16] {value}) {{ {' '.join(lines)} }}"
+    text = f"g (float[1,4,24,24] x) => (float[1,4,24,24] {value}) {{ {' '.join(lines)} }}"
     model = load(support.model(text, **WIDE_WEIGHTS))
-    tiled, regions = tile_within(model, 45 << 10)
-    assert regions == 3 and peak(tiled) <= 45 << 10 < peak(model)
+    tiled, regions = tile_within(model, 100 << 10)
+    assert regions == 3 and peak(tiled) <= 100 << 10 < peak(model)
     support.assert_equal(to_proto(model), to_proto(tiled), rtol=0, atol=0)
 
 
@@ -86,7 +86,7 @@ def test_scores_of_attention_run_in_tiles_of_queries() -> None:
 
 
 def test_a_batch_runs_one_sample_after_the_other() -> None:
-    text = WIDE.replace("[1,4,16,16]", "[8,4,16,16]")
+    text = WIDE.replace("[1,4,24,24]", "[8,4,24,24]")
     model = load(support.model(text, **WIDE_WEIGHTS))
     tiled, regions = tile_within(model, peak(model) // 4)
     assert regions == 1 and peak(tiled) <= peak(model) // 4
@@ -134,7 +134,7 @@ def test_estimates_are_what_the_written_model_takes(axis: int, count: int) -> No
     assert estimate.time == pytest.approx(sum(one.time for one in memory.graph.operators), rel=0.25)
 
 
-BETWEEN = """g (float[1,4,16,16] x) => (float[1,4,16,16] y, float[1,4,16,16] z) {
+BETWEEN = """g (float[1,4,24,24] x) => (float[1,4,24,24] y, float[1,4,24,24] z) {
     a = Relu(x) n = Neg(x) m = Exp(a) b = Sigmoid(a) z = Add(m, n) y = Tanh(b)
 }"""
 
@@ -162,12 +162,12 @@ def test_a_region_with_a_way_out_and_back_is_not_taken() -> None:
 
 def test_the_optimizer_leaves_tiles_alone() -> None:
     # Two readers of the same rows in two regions: their Slices are equal, and merging them would keep rows longer.
-    text = """g (float[1,4,16,16] x) => (float[1,4,16,16] y) {
+    text = """g (float[1,4,24,24] x) => (float[1,4,24,24] y) {
         a = Conv<pads = [1, 1, 1, 1]>(x, up) b = Sigmoid(a) c = Conv(b, down) s = Softmax<axis = 2>(c)
         d = Add(s, x) e = Conv<pads = [1, 1, 1, 1]>(d, up) f = Sigmoid(e) y = Conv(f, down)
     }"""
     model = load(support.model(text, **WIDE_WEIGHTS))
-    tiled, regions = tile_within(model, 50 << 10)
-    assert regions == 2 and peak(tiled) <= 50 << 10
+    tiled, regions = tile_within(model, 110 << 10)
+    assert regions == 2 and peak(tiled) <= 110 << 10
     again = graphopt.optimize(to_proto(tiled)).model
-    assert peak(again) <= 50 << 10
+    assert peak(again) <= 110 << 10
