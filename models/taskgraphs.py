@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import networkx
 import numpy as np
@@ -26,6 +26,8 @@ NUMBER = 4  # bytes: float32
 WIDEST_HALO = 0.5
 APART = 1e-6  # added to a halo: more than what ends of blocks that are one place differ by
 Shape = tuple[int, int, int]  # channels, rows, columns
+# Which convolutions have only the kernels of convolutions: those with windows; or all of them, or none.
+Gathered = Literal["windows", "all", "none"]
 Spans = tuple[Floats, Floats]  # where the rows of each block begin and end, as fractions of the map
 
 
@@ -43,7 +45,7 @@ class Net:
 
     name: str
     device: Device
-    cut: bool = False  # whether the depth of convolutions is cut among blocks, as that of products
+    gathered: Gathered = "windows"
     regions: list[Region] = field(default_factory=list)
     needs: dict[tuple[str, str], Need] = field(default_factory=dict)
     keys: dict[str, tuple[object, ...]] = field(default_factory=dict)  # by region what its kernels depend on
@@ -68,10 +70,15 @@ class Net:
         tiled = groups == 1  # a sum over few channels is no product of matrices
         work = Work(
             name, 2 * outputs * depth, NUMBER * read, NUMBER * outputs, outputs, depth if tiled else 1,
-            rows=shape[1] * shape[2], columns=channels, convolution=shape[1] * shape[2] > 1 and not self.cut,
+            rows=shape[1] * shape[2], columns=channels, convolution=self._gathers(kernel, stride),
             recent_bytes=NUMBER * _written(inputs),
         )  # fmt: skip
         return self._add(work, inputs, shape, kernel[0], ("conv", deep, channels, kernel, stride, groups, shape))
+
+    def _gathers(self, kernel: tuple[int, int], stride: tuple[int, int]) -> bool:
+        if self.gathered == "windows":
+            return kernel != (1, 1) or stride != (1, 1)
+        return self.gathered == "all"
 
     def pool(
         self, name: str, inputs: Sequence[Value], kernel: tuple[int, int], stride: tuple[int, int],
@@ -173,17 +180,17 @@ def concatenated(values: Sequence[Value]) -> Value:
     return Value((channels, *values[0].shape[1:]), tuple(regions))
 
 
-def read_operators(path: Path, device: Device, *, cut: bool = False) -> TaskGraph:
+def read_operators(path: Path, device: Device, gathered: Gathered = "windows") -> TaskGraph:
     """A network in the JSON of the inter-operator scheduler (IOS, MLSys 2021): blocks of nodes with their shapes.
 
     A node's inputs are terms: values or ranges of their channels, joined channel by channel; terms in one list are
-    summed. `cut` is that of `Net`. Raises InvalidTaskGraph for what is no such file.
+    summed. `gathered` is as in `Net`. Raises InvalidTaskGraph for what is no such file.
     """
     try:
         content = json.loads(path.read_text())
         nodes = [node for block in content["blocks"] for node in (*block["inner_nodes"], block["exit_node"])]
         start = content["input"]
-        net = Net(content["name"], device, cut)
+        net = Net(content["name"], device, gathered)
         values = {start["name"]: Value(_shape(start["output_shape"]))}
         for node in nodes:
             values[node["name"]] = _node(net, node, values)
@@ -222,9 +229,9 @@ def _part(value: Value, begin: int, end: int) -> Value:
     return Value((end - begin, *value.shape[1:]), value.regions)
 
 
-def inception_v3(device: Device, *, cut: bool = False) -> TaskGraph:
+def inception_v3(device: Device, gathered: Gathered = "windows") -> TaskGraph:
     """Szegedy et al., "Rethinking the Inception architecture for computer vision", 2015; 299 x 299, batch 1."""
-    net = Net("inception_v3", device, cut)
+    net = Net("inception_v3", device, gathered)
     count = iter(range(1000))
 
     def conv(

@@ -6,12 +6,13 @@ device at hand. Times of blocks scale with the shares of the multiprocessor that
 other. What a block takes does not depend on what runs on other multiprocessors: each has an even share of the caches'
 and the memory's bandwidth.
 
-Depth is cut among blocks in products of matrices (cuBLAS does: splitKreduce_kernel in profiles), not in convolutions.
-CUTLASS could, but cuDNN's float32 forward kernels in profiles of Volta do not (volta_scudnn_128x128_relu_small_nn_v1 and
-its like; splitK is in names of weight gradients' only), nor do TVM's schedules, on which Rammer's baseline stands. With
-it the convolutions of one image would fill the device by themselves, against what was measured: Inception-V3 on V100
-takes 5.2 ms in TensorRT, 14 % of the peak, and its branches beside each other take 1.6 times less than one after the
-other (Ding et al., "IOS: inter-operator scheduler for CNN acceleration", MLSys 2021).
+Products of matrices have all kernels, and their depth is cut among blocks where there are few (cuBLAS does:
+splitKreduce_kernel in profiles). Convolutions that gather their operand from windows have those of convolutions:
+CUTLASS's tiles and cuDNN's, which are the same and larger than cuBLAS's smallest, and their depth is not cut. CUTLASS
+could, but cuDNN's float32 forward kernels in profiles of Volta do not (volta_scudnn_128x128_relu_small_nn_v1 and its
+like; splitK is in names of weight gradients' only). So Inception-V3 of one image, a launch for each region, takes 4 ms
+on V100, and would take 1.6 with all kernels for all convolutions, where TensorRT was measured to take 5.2 and cuDNN 6.5
+(Ding et al., "IOS: inter-operator scheduler for CNN acceleration", MLSys 2021).
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Work:
     depth: int = 1  # length of the sum behind each output; 1 for elementwise
     rows: int | None = None  # of a product's outputs, with `columns`; None: about as many as columns
     columns: int | None = None
-    convolution: bool = False  # a product whose operand is gathered, and whose depth is not cut among blocks
+    convolution: bool = False  # a product with an operand that is gathered from windows
     recent_bytes: int = 0  # of those read: what regions shortly before wrote, so that it may lie in the cache
     blocks: int | None = None  # of the only kernel there is, for devices that are CPUs
 
@@ -83,6 +84,7 @@ class _Tile:
     or fourth stage of the depth, and their sums are added up through shared memory in the end: cuDNN's
     volta_scudnn_128x64_sliced1x2, cuBLAS's volta_sgemm_64x32_sliced1x4 and _32x32_sliced1x4, the latter two with 4 x 8
     sums a thread (82 registers in profiles), and the other tiles with as many slices as make a block of 256 threads.
+    cuBLAS's are for products only.
     """
 
     rows: int
@@ -91,6 +93,7 @@ class _Tile:
     registers: int
     sums: tuple[int, int]  # of a thread
     slices: int = 1
+    products_only: bool = False
 
     @property
     def name(self) -> str:
@@ -128,9 +131,9 @@ _TILES = (
     _Tile(128, 32, 256, 128, (8, 8), 4),
     _Tile(32, 128, 64, 128, (8, 8)),
     _Tile(32, 128, 256, 128, (8, 8), 4),
-    _Tile(64, 32, 256, 82, (4, 8), 4),
-    _Tile(32, 64, 256, 82, (4, 8), 4),
-    _Tile(32, 32, 128, 86, (4, 8), 4),
+    _Tile(64, 32, 256, 82, (4, 8), 4, products_only=True),
+    _Tile(32, 64, 256, 82, (4, 8), 4, products_only=True),
+    _Tile(32, 32, 128, 86, (4, 8), 4, products_only=True),
 )
 _NAMED = {tile.name: tile for tile in _TILES}
 
@@ -221,6 +224,8 @@ def _products(device: Device, work: Work) -> list[Kernel]:
         tiles = ceil(rows / tile.rows) * ceil(columns / tile.columns)
         size = tile.rows * tile.columns * NUMBER
         stage = STAGE * tile.slices
+        if work.convolution and tile.products_only:
+            continue
         for pieces in PIECES:
             # Depth is cut until every multiprocessor has a block where tiles are too few for that, and not further, as
             # in the heuristics of libraries (stream-K, Osama et al. 2023: as many blocks as multiprocessors).

@@ -89,7 +89,7 @@ def test_a_pointwise_convolution_waits_for_less_than_a_window() -> None:
 def test_small_maps_and_concatenations_need_all() -> None:
     net = Net("small", V100)
     x = Value((64, 8, 8))
-    net.conv("c", [concatenated([net.conv("a", [x], 64), net.conv("b", [x], 64)])], 64, (3, 3))
+    net.conv("c", [concatenated([net.conv("a", [x], 256), net.conv("b", [x], 256)])], 256, (3, 3))
     assert [(need.source, need.target, need.pattern) for need in net.graph().needs] == [
         ("a", "c", "all"), ("b", "c", "all"),
     ]  # fmt: skip

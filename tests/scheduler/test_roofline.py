@@ -45,15 +45,17 @@ def test_depth_is_not_cut_where_blocks_fill_the_device() -> None:
     assert all("/" not in kernel.name for kernel in made)
 
 
-def test_a_convolutions_depth_is_not_cut() -> None:
+def test_a_convolution_has_no_small_tiles_and_its_depth_is_not_cut() -> None:
     deep = replace(PRODUCT, depth=4096, flops=8 * PRODUCT.flops)
     assert any("/" in kernel.name for kernel in candidates(V100, deep))
-    assert all("/" not in kernel.name for kernel in candidates(V100, replace(deep, convolution=True)))
+    made = candidates(V100, replace(deep, convolution=True))
+    assert all("/" not in kernel.name for kernel in made)
+    assert not {kernel.name for kernel in made} & {"tile32x32s4", "tile64x32s4", "tile32x64s4"}
 
 
 def test_tiles_cover_rows_and_columns() -> None:
     # 289 positions and 192 channels, as in Inception-V3: 3 x 2 tiles of 128 x 128, where 4 would hold as many numbers.
-    work = Work("x", 2 * 289 * 192 * 1344, 4 * 1344 * 481, 4 * 289 * 192, 289 * 192, 1344, 289, 192, convolution=True)
+    work = Work("x", 2 * 289 * 192 * 1344, 4 * 1344 * 481, 4 * 289 * 192, 289 * 192, 1344, 289, 192)
     blocks = {kernel.name: kernel.blocks for kernel in _products(V100, work)}
     assert (blocks["tile128x128"], blocks["tile32x64s4"], blocks["tile32x32s4"]) == (6, 30, 60)
     made = {kernel.name: kernel for kernel in _products(V100, work)}
