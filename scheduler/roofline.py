@@ -83,7 +83,7 @@ class _Tile:
     8 x 8 sums. In sliced ones (CUTLASS, efficient_gemm.md: sliced-K) two or four groups of threads have every second
     or fourth stage of the depth, and their sums are added up through shared memory in the end: cuDNN's
     volta_scudnn_128x64_sliced1x2, cuBLAS's volta_sgemm_64x32_sliced1x4 and _32x32_sliced1x4, the latter two with 4 x 8
-    sums a thread (82 registers in profiles), and the other tiles with as many slices as make a block of 256 threads.
+    sums a thread (82 registers of the first in a profile), and the other tiles with as many slices as make 256 threads.
     cuBLAS's are for products only.
     """
 
@@ -133,7 +133,7 @@ _TILES = (
     _Tile(32, 128, 256, 128, (8, 8), 4),
     _Tile(64, 32, 256, 82, (4, 8), 4, products_only=True),
     _Tile(32, 64, 256, 82, (4, 8), 4, products_only=True),
-    _Tile(32, 32, 128, 86, (4, 8), 4, products_only=True),
+    _Tile(32, 32, 128, 82, (4, 8), 4, products_only=True),
 )
 _NAMED = {tile.name: tile for tile in _TILES}
 
@@ -162,7 +162,7 @@ IN_CACHE = 0.5  # of the cache is what a region may touch to find what was just 
 
 
 def candidates(device: Device, work: Work) -> tuple[Kernel, ...]:
-    """Kernels for the work, none worse than another in both: from the fastest alone to the least work in all.
+    """Kernels for the work, from the fastest alone on; none is worse than another in all that `_useful` looks at.
 
     Raises InvalidTaskGraph for work without outputs or with negative figures, InvalidDevice for a GPU whose
     machine file does not tell flops and bandwidth.
