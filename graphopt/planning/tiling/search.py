@@ -39,6 +39,14 @@ LEAST_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
+class _Goal:
+    """Bytes to keep around a step, and the fewest columns of a convolution's tile."""
+
+    budget: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Candidate:
     region: Region
     count: int
@@ -63,11 +71,11 @@ def tile_within(
     until = time.monotonic() + seconds
     work = model.clone()
     best = _Tiled(work, model_memory(work, sharing=sharing), 0)
-    if Facts(work).opset(next(iter(work.graph))) < LEAST_OPSET:
+    if work.graph.opset_imports.get("", 1) < LEAST_OPSET:
         return work, 0
     start = best
     for aim in AIMS:
-        found = _greedy(start, budget, aim, columns, until, tell)
+        found = _greedy(start, budget, _Goal(int(aim * budget), columns), until, tell)
         best = min(best, found, key=lambda one: max(_live(one.memory), default=0))
         if max(_live(best.memory), default=0) <= budget:
             break
@@ -81,11 +89,11 @@ class _Tiled:
     regions: int
 
 
-def _greedy(now: _Tiled, budget: int, aim: float, columns: int, until: float, tell: Callable[[str], None]) -> _Tiled:
-    """Tile around the worst step while that helps, each time as cheaply as `aim` of the budget is kept there."""
+def _greedy(now: _Tiled, budget: int, goal: _Goal, until: float, tell: Callable[[str], None]) -> _Tiled:
+    """Tile around the worst step while that helps, each time as cheaply as the goal is kept there."""
     live = _live(now.memory)
     while live and max(live) > budget and time.monotonic() < until:
-        for found in _candidates(now, live, int(aim * budget), columns):
+        for found in _candidates(now, live, goal):
             trial = _applied(now.model, found)
             memory = model_memory(trial, sharing=now.memory.sharing)
             its = _live(memory)
@@ -114,17 +122,17 @@ def _worse(live: Sequence[int]) -> tuple[int, int]:
     return peak, sum(one == peak for one in live)
 
 
-def _candidates(now: _Tiled, live: Sequence[int], budget: int, columns: int) -> list[_Candidate]:
+def _candidates(now: _Tiled, live: Sequence[int], goal: _Goal) -> list[_Candidate]:
     """The most promising ways to tile around the worst step."""
     worst = max(range(len(live)), key=live.__getitem__)
     facts, memory = Facts(now.model), now.memory
     found: list[_Candidate] = []
     for axes in _axes(facts, memory, worst):
         for first, last in _stretches(memory, axes, worst):
-            found += _tilings(facts, memory, live, axes, (first, last), budget, columns)
-        if any(one.estimate.peak <= budget for one in found):
+            found += _tilings(facts, memory, live, axes, (first, last), goal)
+        if any(one.estimate.peak <= goal.budget for one in found):
             break
-    found.sort(key=lambda one: (max(one.estimate.peak, budget), one.added))
+    found.sort(key=lambda one: (max(one.estimate.peak, goal.budget), one.added))
     return found[:EXACT]
 
 
@@ -178,11 +186,10 @@ def _tilings(
     memory: ModelMemory,
     live: Sequence[int],
     axes: Mapping[ir.Value, int],
-    stretch_of: tuple[int, int],
-    budget: int,
-    columns: int,
+    ends: tuple[int, int],
+    goal: _Goal,
 ) -> Iterator[_Candidate]:
-    first, last = stretch_of
+    first, last = ends
     operators = memory.graph.operators[first : last + 1]
     order = [memory.nodes[one.name] for one in operators]
     by_node = dict(zip(order, operators, strict=True))
@@ -201,14 +208,14 @@ def _tilings(
     least = max(live[first : last + 1])
     for count in COUNTS:
         steps = steps_of(facts, region, count)
-        if steps is None or not all(_keeps_bits(facts, step, columns) for step in steps):
+        if steps is None or not all(_keeps_bits(facts, step, goal.columns) for step in steps):
             return
         estimate = stretch.tiled(before, steps, after)
         if estimate.peak >= least:
             continue
         least = estimate.peak
         yield _Candidate(region, count, estimate, estimate.time - untiled)
-        if least <= budget:
+        if least <= goal.budget:
             return
 
 
