@@ -26,7 +26,7 @@ NUMBER = 4  # bytes: float32
 WIDEST_HALO = 0.5
 APART = 1e-6  # added to a halo: more than what ends of blocks that are one place differ by
 Shape = tuple[int, int, int]  # channels, rows, columns
-# Which convolutions have only the kernels of convolutions: those with windows; or all of them, or none.
+# Which convolutions have only the kernels of convolutions: all of them, those with windows, or none.
 Gathered = Literal["windows", "all", "none"]
 Spans = tuple[Floats, Floats]  # where the rows of each block begin and end, as fractions of the map
 
@@ -45,7 +45,7 @@ class Net:
 
     name: str
     device: Device
-    gathered: Gathered = "windows"
+    gathered: Gathered = "all"
     regions: list[Region] = field(default_factory=list)
     needs: dict[tuple[str, str], Need] = field(default_factory=dict)
     keys: dict[str, tuple[object, ...]] = field(default_factory=dict)  # by region what its kernels depend on
@@ -180,7 +180,7 @@ def concatenated(values: Sequence[Value]) -> Value:
     return Value((channels, *values[0].shape[1:]), tuple(regions))
 
 
-def read_operators(path: Path, device: Device, gathered: Gathered = "windows") -> TaskGraph:
+def read_operators(path: Path, device: Device, gathered: Gathered = "all") -> TaskGraph:
     """A network in the JSON of the inter-operator scheduler (IOS, MLSys 2021): blocks of nodes with their shapes.
 
     A node's inputs are terms: values or ranges of their channels, joined channel by channel; terms in one list are
@@ -229,7 +229,7 @@ def _part(value: Value, begin: int, end: int) -> Value:
     return Value((end - begin, *value.shape[1:]), value.regions)
 
 
-def inception_v3(device: Device, gathered: Gathered = "windows") -> TaskGraph:
+def inception_v3(device: Device, gathered: Gathered = "all") -> TaskGraph:
     """Szegedy et al., "Rethinking the Inception architecture for computer vision", 2015; 299 x 299, batch 1."""
     net = Net("inception_v3", device, gathered)
     count = iter(range(1000))

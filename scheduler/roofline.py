@@ -7,12 +7,12 @@ other. What a block takes does not depend on what runs on other multiprocessors:
 and the memory's bandwidth.
 
 Products of matrices have all kernels, and their depth is cut among blocks where there are few (cuBLAS does:
-splitKreduce_kernel in profiles). Convolutions that gather their operand from windows have those of convolutions:
-CUTLASS's tiles and cuDNN's, which are the same and larger than cuBLAS's smallest, and their depth is not cut. CUTLASS
-could, but cuDNN's float32 forward kernels in profiles of Volta do not (volta_scudnn_128x128_relu_small_nn_v1 and its
-like; splitK is in names of weight gradients' only). So Inception-V3 of one image, a launch for each region, takes 4 ms
-on V100, and would take 1.6 with all kernels for all convolutions, where TensorRT was measured to take 5.2 and cuDNN 6.5
-(Ding et al., "IOS: inter-operator scheduler for CNN acceleration", MLSys 2021).
+splitKreduce_kernel in profiles). Convolutions have those of convolutions: CUTLASS's tiles and cuDNN's, which are the
+same and larger than cuBLAS's smallest, and their depth is not cut. CUTLASS could, but cuDNN's float32 forward kernels
+in profiles of Volta do not (volta_scudnn_128x64_relu_interior_nn_v1 and its like; splitK is in names of weight
+gradients' only). Published times decide: Inception-V3 of one image on V100 takes 5.2 ms with TensorRT and 6.5 with
+cuDNN (Ding et al., "IOS: inter-operator scheduler for CNN acceleration", MLSys 2021); one launch for each region takes
+4.7 ms with these kernels, 4.0 if convolutions of 1 x 1 had cuBLAS's, and 1.6 if all had.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Work:
     depth: int = 1  # length of the sum behind each output; 1 for elementwise
     rows: int | None = None  # of a product's outputs, with `columns`; None: about as many as columns
     columns: int | None = None
-    convolution: bool = False  # a product with an operand that is gathered from windows
+    convolution: bool = False  # a product that libraries have kernels of their own for
     recent_bytes: int = 0  # of those read: what regions shortly before wrote, so that it may lie in the cache
     blocks: int | None = None  # of the only kernel there is, for devices that are CPUs
 
