@@ -32,9 +32,10 @@ AIMS = (1.0, 0.85, 0.7)  # what to keep around each step, of the budget: cheap c
 EXACT = 3  # candidates that are written to see what they really take
 LEAST_OPSET = 10  # Slice with ends as operands
 # Results of a product below which libraries sum in another order, so that bits differ. MLAS sums in other blocks where
-# a thread has at most 64 columns; 192 columns are more for each of two threads, 1,024 for each of six. It also has
-# kernels of its own for single rows.
+# a thread has at most 64 columns, but sums of 128 products or fewer always in one; 192 columns are more for each of two
+# threads, 1,024 for each of six. It also has kernels of its own for single rows.
 LEAST_COLUMNS, MANY_COLUMNS = 192, 1024
+ONE_BLOCK = 128
 LEAST_ROWS = 16
 
 
@@ -230,12 +231,14 @@ def _keeps_bits(facts: Facts, step: Step, columns: int) -> bool:
     else:
         shape = _shape(facts, piece.value, Range(piece.axis, piece.low, piece.high))
     if step.node.op_type in ("Conv", "ConvTranspose"):
-        return piece.axis == 0 or prod(shape[2:]) >= columns
+        weights = _shape(facts, step.node.inputs[1], None)
+        depth = weights[0] if step.node.op_type == "ConvTranspose" else prod(weights[1:])
+        return piece.axis == 0 or depth <= ONE_BLOCK or prod(shape[2:]) >= columns
     return piece.axis < len(shape) - 2 or shape[-2] >= LEAST_ROWS
 
 
-def _shape(facts: Facts, value: ir.Value, of: Range | None) -> list[int]:
-    shape = list(facts.static_shape(value) or ())
+def _shape(facts: Facts, value: ir.Value | None, of: Range | None) -> list[int]:
+    shape = [] if value is None else list(facts.static_shape(value) or ())
     if of is not None:
         shape[of.axis] = of.high - of.low
     return shape

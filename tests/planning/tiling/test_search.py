@@ -54,11 +54,19 @@ def test_a_wide_middle_runs_in_tiles() -> None:
 
 
 def test_tiles_are_not_made_so_small_that_sums_change_their_order() -> None:
-    tiled, _ = tile_within(wide(), 1)
-    assert tiled.graph.outputs[0].name == "y"
-    facts = Facts(tiled)
-    shapes = [facts.static_shape(node.outputs[0]) for node in tiled.graph if node.op_type == "Conv"]
-    assert len(shapes) > 2 and all(shape is not None and shape[2] * shape[3] >= LEAST_COLUMNS for shape in shapes)
+    # Sums of 36 products stay in one block however few columns there are; those of 64 x 9 do not.
+    deep = load(support.model(WIDE.replace("y = Conv(b, down)", "y = Conv<pads = [1, 1, 1, 1]>(b, deep)"),
+                              up=WIDE_WEIGHTS["up"], deep=weights(4, 64, 3, 3)))  # fmt: skip
+    for model, kept in ((wide(), False), (deep, True)):
+        tiled, regions = tile_within(model, 1)
+        facts = Facts(tiled)
+        last = [
+            facts.static_shape(node.outputs[0]) or (0, 0, 0, 0)
+            for node in tiled.graph
+            if node.op_type == "Conv" and node.inputs[1] is not None and node.inputs[1].name in ("down", "deep")
+        ]
+        fewest = min(shape[2] * shape[3] for shape in last)
+        assert regions and fewest < 24 * 24 and (fewest >= LEAST_COLUMNS) == kept
 
 
 def test_layers_of_equal_peaks_are_tiled_one_after_the_other() -> None:
