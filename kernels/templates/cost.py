@@ -17,9 +17,7 @@ from kernels.templates.grid import Group
 GIGAHERTZ = 3.6  # of the core, where nothing better is known: estimates are in nanoseconds
 TILE = 4.0  # cycles to call a tile, set its sums to zero and return
 STORE = 2.0  # cycles to store one vector of sums
-HIDDEN_SUMS = (
-    16  # of a tile, whose stores pass while the next tile begins: more do not fit into what a core looks ahead
-)
+HIDDEN_SUMS = 16  # of a tile whose stores pass while the next one begins: a core looks no further ahead
 STORE_MORE = 0.6  # more cycles for each further one
 CUT = 2.0  # more cycles for the last vector of a row when it is stored with a mask
 LATENCY = 4.0  # cycles from one fused multiply-add to the next one on the same sum
