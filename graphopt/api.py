@@ -149,10 +149,11 @@ def optimize(
     seconds = sum(record.seconds for record in outcome.passes)
     budgeted = None
     if memory_budget is not None:
-        if progress is not None:
-            progress("keeping the memory budget")
         with _as_ours():
-            budgeted = keep_budget(outcome.model, memory_budget, verify_seconds=verify_seconds if verify else None)
+            budgeted = keep_budget(
+                outcome.model, memory_budget, verify_seconds=verify_seconds if verify else None,
+                tell=progress or (lambda text: None),
+            )  # fmt: skip
     model = outcome.model if budgeted is None else budgeted.model
     return OptimizeResult(
         model=model,

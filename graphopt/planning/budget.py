@@ -8,6 +8,7 @@ arena packs worse than the plan; so what it really takes is measured too, with t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -40,7 +41,14 @@ class Budgeted:
     measured: tuple[Growth, Growth] | None  # ONNX Runtime with the options that keep the plan: before and after
 
 
-def keep_budget(model: ir.Model, budget: int, *, verify_seconds: float | None, measure: bool = True) -> Budgeted:
+def keep_budget(
+    model: ir.Model,
+    budget: int,
+    *,
+    verify_seconds: float | None,
+    measure: bool = True,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Budgeted:
     """A copy of `model` whose plan fits `budget`; with `verify_seconds`, run beside the model and compared bit for bit.
 
     Raises OptionError for a budget that no plan keeps and for dims without a value, VerificationError where a bit
@@ -49,27 +57,31 @@ def keep_budget(model: ir.Model, budget: int, *, verify_seconds: float | None, m
     if model.functions:
         raise OptionError("a memory budget counts the tensors inside model-local functions too: pass --inline with it.")
     try:
-        found = _kept(model, budget, verify_seconds, sharing=False)
+        found = _kept(model, budget, verify_seconds, tell, sharing=False)
     except BudgetNotKept:
-        found = _kept(model, budget, verify_seconds, sharing=True)
+        found = _kept(model, budget, verify_seconds, tell, sharing=True)
     measured = None
     if measure:
+        tell("measuring what ONNX Runtime takes")
         growths = [growth_in_onnxruntime(one, keeping=True) for one in (model, found.model)]
         if growths[0] is not None and growths[1] is not None:
             measured = (growths[0], growths[1])
     return replace(found, measured=measured)
 
 
-def _kept(model: ir.Model, budget: int, verify_seconds: float | None, *, sharing: bool) -> Budgeted:
+def _kept(
+    model: ir.Model, budget: int, verify_seconds: float | None, tell: Callable[[str], None], *, sharing: bool
+) -> Budgeted:
     work = model.clone()
     memory = model_memory(work, sharing=sharing)
     start = given(memory)
+    tell("ordering under the memory budget")
     ordered = best(memory)
     # Libraries may sum a tile in another order than the whole: then larger tiles are tried, and in the end none.
     for columns in (LEAST_COLUMNS, MANY_COLUMNS, 0):
-        fitted = fit(
-            work, memory, budget, start=ordered, columns=columns, tile_seconds=TILE_SECONDS if columns else 0.0
-        )
+        seconds = TILE_SECONDS if columns else 0.0
+        fitted = fit(work, memory, budget, start=ordered, columns=columns, tile_seconds=seconds, tell=tell)
+        tell("comparing bits")
         try:
             kept = _written(model, fitted, verify_seconds)
             break

@@ -52,13 +52,13 @@ def fit(
     found: list[Fitted] = []
     least = start.packing.arena_size
     if recompute_seconds > 0:
-        tell("looking for what to compute again")
+        tell("looking for what to compute again under the budget")
         try:
             found.append(Fitted(model, memory, within(memory, budget, start=start, seconds=recompute_seconds), 0))
         except BudgetNotKept as error:
             least = min(least, error.least)
     if tile_seconds > 0:
-        tell("looking for what to compute in tiles")
+        tell("looking for what to compute in tiles under the budget")
         try:
             tiled = _tiled(model, memory, budget, start, (recompute_seconds, tile_seconds), columns, tell)
             found += [] if tiled is None else [tiled]
