@@ -256,3 +256,50 @@ WHOLE: Sequence[tuple[str, int, dict[str, np.ndarray]]] = [
 def test_what_needs_the_whole_axis_has_no_part(text: str, axis: int, initializers: dict[str, np.ndarray]) -> None:
     model = load(support.model(text, **initializers))
     assert part(Facts(model), next(iter(model.graph)), Range(axis, 0, 1)) is None
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> onnx.ModelProto:
+    """Chains with side branches: convolutions, pools, enlarging, sums and concatenations of what has one size."""
+    size, channels = draw(st.integers(12, 24)), 4
+    values = [("x", size)]  # all have 4 channels
+    lines: list[str] = []
+    for number in range(draw(st.integers(2, 7))):
+        source, rows = values[draw(st.integers(max(0, len(values) - 3), len(values) - 1))]
+        kind = draw(st.sampled_from(["conv", "stride", "pool", "up", "relu", "add", "concat"]))
+        made = f"v{number}"
+        twin = next((name for name, other in values if other == rows and name != source), None)
+        if kind == "stride" and rows >= 6:
+            lines.append(f"{made} = Conv<pads = [1, 1, 1, 1], strides = [2, 1]>({source}, w)")
+            rows = (rows - 1) // 2 + 1
+        elif kind == "pool" and rows >= 6:
+            lines.append(f"{made} = MaxPool<kernel_shape = [2, 1], strides = [2, 1]>({source})")
+            rows //= 2
+        elif kind == "up" and rows <= 24:
+            lines.append(f"{made} = ConvTranspose<strides = [2, 1]>({source}, u)")
+            rows *= 2
+        elif kind == "add" and twin is not None:
+            lines.append(f"{made} = Add({source}, {twin})")
+        elif kind == "concat" and twin is not None:
+            lines.append(f"{made}c = Concat<axis = 1>({source}, {twin}) {made} = Conv({made}c, j)")
+        elif kind == "relu":
+            lines.append(f"{made} = Clip({source}, low, high)")
+        else:
+            lines.append(f"{made}s = Conv<pads = [1, 1, 1, 1]>({source}, w) {made} = Clip({made}s, low, high)")
+        values.append((made, rows))
+    last = values[-1]
+    text = (
+        f"""g (float[1,{channels},{size},3] x) => (float[1,{channels},{last[1]},3] {last[0]}) {{ {" ".join(lines)} }}"""
+    )
+    signs = np.sign(weights(channels, 2 * channels, 3, 3))
+    return support.model(
+        text, w=signs[:, :channels], u=signs[:, :channels, :2, :1], j=signs[:, :, :1, :1], low=np.float32(-50),
+        high=np.float32(50),
+    )  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(networks(), st.integers(2, 3))
+def test_networks_with_branches_give_the_same_bits(proto: onnx.ModelProto, count: int) -> None:
+    assume(tiled(load(proto), 2, count) is not None)
+    assert_tiles_equal(proto, 2, count)
