@@ -116,7 +116,7 @@ def optimize(
     model-local functions. `layout` turns images at inputs and outputs, and everything between, to "nhwc" or "nchw";
     with `layout_functions` operators of that layout are model-local functions. `skip` names passes or rules.
     `details` adds what a report shows: sketches of the first rewrites of each rule, and flops.
-    `memory_budget` in bytes: nodes are then ordered, and values computed again, so that temporaries and outputs fit
+    `memory_budget` in bytes: nodes are ordered, values computed again or in tiles, so that temporaries and outputs fit
     an arena of that size in file order; the outputs are the same bit for bit.
     `stop_after` cuts the run after that many rewrites. A rewrite that the check objects to is rolled back and listed;
     the result is correct all the same.
@@ -282,7 +282,7 @@ def compile(  # the builtin of this name is not used here
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
     and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4".
     `exact` leaves out kernels that round otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in
-    bytes is what the arena of temporaries may take; some kernels then run again.
+    bytes is what the arena of temporaries may take; some kernels then run again, or in tiles.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.
@@ -308,7 +308,7 @@ def memory(
 ) -> MemoryReport:
     """How much memory a model's tensors need, where they live in one arena, and what would save some.
 
-    `order`: "given" as in the file, or "best". `budget` in bytes: by order, and by recomputing where that is not
+    `order`: "given" as in the file, or "best". `budget` in bytes: by order, and recomputing or tiles where that is not
     enough. `tiers`: a machine file or the name of a preset. `what_if`: values of dims to plan besides. `points` plans
     of memory against time are added to the record. Sizes count temporaries and outputs, not weights and inputs.
 

@@ -26,7 +26,7 @@ def command(
         bool, typer.Option("--exact", help="Leave out kernels that round otherwise than a plain sum (Winograd).")
     ] = False,
     memory_budget: Annotated[
-        str | None, typer.Option(metavar="40MiB", help="What the arena may take; some kernels then run again.")
+        str | None, typer.Option(metavar="40MiB", help="What the arena may take; kernels then run again or in tiles.")
     ] = None,
     json: Json = False,
 ) -> None:
