@@ -13,7 +13,8 @@ from statistics import mean
 from bench.bar import Bar, Sheet
 from bench.peers import OURS
 from bench.script import main
-from models.taskgraphs import Gathered, inception_v3, nasnet_like, randwire, read_operators, read_wiring
+from models.regions import Gathered
+from models.taskgraphs import inception_v3, nasnet_like, randwire, read_operators, read_wiring
 from scheduler.device import Device, device
 from scheduler.policies.blocks import blocks
 from scheduler.policies.choose import BASELINES, Scheduled, schedule

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from graphopt.errors import BudgetNotKept, OptionError, VerificationError
-from graphopt.planning.fitting import TILE_SECONDS, Fitted, fit
+from graphopt.planning.fitting import Fitted, fit
 from graphopt.planning.measured import Growth, growth_in_onnxruntime
 from graphopt.planning.memory import best, given
 from graphopt.planning.sequence import write_order
 from graphopt.planning.tensors import model_memory
-from graphopt.planning.tiling.search import LEAST_COLUMNS, MANY_COLUMNS
+from graphopt.planning.tiling.search import LEAST_COLUMNS, MANY_COLUMNS, TILE_SECONDS
 from graphopt.rewrite.equivalence import Reference, Verification
 from graphopt.rewrite.runner import Workplace
 

@@ -15,9 +15,7 @@ from graphopt.errors import BudgetNotKept
 from graphopt.planning.memory import RECOMPUTE_SECONDS, Planned, best, given, within
 from graphopt.planning.sequence import write_order
 from graphopt.planning.tensors import ModelMemory, model_memory
-from graphopt.planning.tiling.search import LEAST_COLUMNS, tile_within
-
-TILE_SECONDS = 60.0
+from graphopt.planning.tiling.search import LEAST_COLUMNS, TILE_SECONDS, tile_within
 
 
 @dataclass(frozen=True, slots=True)

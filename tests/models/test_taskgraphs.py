@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from models.taskgraphs import GRAPHS, Net, Value, concatenated, read_operators, read_wiring
+from models.regions import Net, Value, concatenated
+from models.taskgraphs import GRAPHS, read_operators, read_wiring
 from scheduler.device import device
 from scheduler.errors import InvalidTaskGraph
 from scheduler.tasks import Kernel, needed_blocks

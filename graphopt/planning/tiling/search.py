@@ -27,7 +27,7 @@ from memplan.bounds import live_bytes
 COUNTS = (2, 3, 4, 6, 8, 12, 16)
 REACH = 40  # operators before and behind the worst step
 ENDS = 7  # of a stretch, to each side
-SECONDS = 60.0
+TILE_SECONDS = 60.0
 AIMS = (1.0, 0.85, 0.7)  # what to keep around each step, of the budget: cheap choices may leave no way on
 EXACT = 3  # candidates that are written to see what they really take
 LEAST_OPSET = 10  # Slice with ends as operands
@@ -61,7 +61,7 @@ def tile_within(
     *,
     sharing: bool = True,
     columns: int = LEAST_COLUMNS,
-    seconds: float = SECONDS,
+    seconds: float = TILE_SECONDS,
     tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[ir.Model, int]:
     """A copy of `model` in which regions are tiled until its live peak in file order is at most `budget` bytes.
