@@ -12,6 +12,7 @@ from rich.console import Console
 from bench import (
     attention,
     capabilities,
+    external_data,
     layout,
     light,
     node_tests,
@@ -51,6 +52,7 @@ MEASURES: dict[str, Measure] = {
     "p": programs.measure,
     **memory.MEASURES,
     **scheduling.MEASURES,
+    "e1": external_data.measure,
 }
 
 

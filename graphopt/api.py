@@ -19,7 +19,8 @@ from graphopt.model.census import Census, census
 from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.load import Source, load
 from graphopt.model.relayout import relayout
-from graphopt.model.save import data_files, save, to_proto
+from graphopt.model.save import data_files, save
+from graphopt.model.self_contained import self_contained
 from graphopt.model.signature import Signature, signature_of
 from graphopt.model.tensors import tensors_of
 from graphopt.passes import pipeline
@@ -84,8 +85,8 @@ class OptimizeResult:
         save(self.model, path, source=self.source, source_data=self.source_data, in_place=in_place)
 
     def to_proto(self) -> onnx.ModelProto:
-        """The model as a ModelProto (external data stays a reference to the input's files)."""
-        return to_proto(self.model)
+        """The model as a ModelProto that holds all of its data, external data included."""
+        return self_contained(self.model).proto
 
 
 def optimize(

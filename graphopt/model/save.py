@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from graphopt.errors import SaveError
 from graphopt.model import nodes
+from graphopt.model.inside import bring_inside
 from graphopt.model.tensors import tensors_of
 
 # A protobuf message cannot pass 2 GB; data above this goes into a file of its own even when the input was one file.
@@ -126,33 +127,14 @@ def _data_name(target: Path, files: frozenset[Path]) -> str:
 
 
 def _write(model: ir.Model, path: Path, data_name: str | None) -> None:
+    copy = model.clone()
     if data_name is None:
-        with _loaded_attributes(model):
-            path.write_bytes(to_proto(model).SerializeToString(deterministic=True))
+        bring_inside(copy)
+        path.write_bytes(to_proto(copy).SerializeToString(deterministic=True))
         return
-    with _undescribed_initializers(model), _loaded_attributes(model):
-        ir.save(model, path, external_data=data_name, size_threshold_bytes=EXTERNAL_MINIMUM)
-
-
-@contextlib.contextmanager
-def _loaded_attributes(model: ir.Model) -> Iterator[None]:
-    """Tensors of Constant nodes in functions move into the file: onnx_ir writes only initializers' data beside it."""
-    moved: list[tuple[ir.Node, ir.Attr]] = []
-    for graph in nodes.graphs_of(model):
-        for node in graph:
-            for attribute in list(node.attributes.values()):
-                if attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
-                    continue
-                tensor = attribute.as_tensor()
-                if isinstance(tensor, ir.ExternalTensor):
-                    moved.append((node, attribute))
-                    inside = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
-                    node.attributes[attribute.name] = ir.AttrTensor(attribute.name, inside)
-    try:
-        yield
-    finally:
-        for node, attribute in moved:
-            node.attributes[attribute.name] = attribute
+    bring_inside(copy, EXTERNAL_MINIMUM)
+    with _undescribed_initializers(copy):
+        ir.save(copy, path, external_data=data_name, size_threshold_bytes=EXTERNAL_MINIMUM)
 
 
 def _reason(target: Path, error: OSError) -> str:
