@@ -34,8 +34,8 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     has_torch = importlib.util.find_spec("torch") is not None
     cases += [(f"torch {name}", -1) for name in EXPORTS] if has_torch else []
     rows = []
-    with Worker() as worker:
-        for name, threshold in cases:
+    for name, threshold in cases:
+        with Worker() as worker:
             folder = Path(tempfile.mkdtemp(prefix="external-", dir=BUILD))
             try:
                 made = worker.call("bench.external_data:make", name, threshold, str(folder), limit=LIMIT)
