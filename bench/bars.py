@@ -15,6 +15,7 @@ from bench import (
     external_data,
     layout,
     light,
+    mutations,
     node_tests,
     ort_latency,
     ort_models,
@@ -53,6 +54,7 @@ MEASURES: dict[str, Measure] = {
     **memory.MEASURES,
     **scheduling.MEASURES,
     "e1": external_data.measure,
+    "e3": mutations.measure,
 }
 
 

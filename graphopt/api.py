@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +26,7 @@ from graphopt.passes import pipeline
 from graphopt.passes.layout.images import images
 from graphopt.passes.layout.kept import kept_transposes
 from graphopt.planning.budget import Budgeted, keep_budget
+from graphopt.refusals import with_our_errors
 from graphopt.report.inspection import count_flops
 from graphopt.report.memory.assemble import MemoryReport, Order, memory_report
 from graphopt.report.memory.tiers import TierMode
@@ -40,10 +40,8 @@ from graphopt.rewrite.relaid import relaid_fault
 from graphopt.rewrite.runner import CannotRun
 from graphopt.rewrite.samples import freed_fault
 from kernels.target import named
-from memplan.errors import MemplanError
 from memplan.tiers.machine import machine
 from scheduler.device import device as find_device
-from scheduler.errors import SchedulerError
 
 DEFAULT_LEVEL = 2
 DEFAULT_VERIFY_SECONDS = 300.0
@@ -89,6 +87,7 @@ class OptimizeResult:
         return self_contained(self.model).proto
 
 
+@with_our_errors
 def optimize(
     source: Source,
     *,
@@ -150,11 +149,10 @@ def optimize(
     seconds = sum(record.seconds for record in outcome.passes)
     budgeted = None
     if memory_budget is not None:
-        with _as_ours():
-            budgeted = keep_budget(
-                outcome.model, memory_budget, verify_seconds=verify_seconds if verify else None,
-                tell=progress or (lambda text: None),
-            )  # fmt: skip
+        budgeted = keep_budget(
+            outcome.model, memory_budget, verify_seconds=verify_seconds if verify else None,
+            tell=progress or (lambda text: None),
+        )  # fmt: skip
     model = outcome.model if budgeted is None else budgeted.model
     return OptimizeResult(
         model=model,
@@ -174,15 +172,6 @@ def optimize(
         source_data=data_files(original),
         budgeted=budgeted,
     )
-
-
-@contextlib.contextmanager
-def _as_ours() -> Iterator[None]:
-    """What the planning libraries refuse, as this package's error: the sentence is made for the user already."""
-    try:
-        yield
-    except (MemplanError, SchedulerError) as error:
-        raise OptionError(str(error)) from error
 
 
 def _relay(model: ir.Model, layout: pipeline.Layout, verify: bool) -> tuple[str, ...]:
@@ -235,11 +224,13 @@ def _check_options(level: int, skip: Sequence[str], target: str, layout: str | N
             raise OptionError(f"there is no pass or rule '{name}' to skip; passes are {', '.join(pipeline.names())}.")
 
 
+@with_our_errors
 def verify(first: Source, second: Source, *, seconds: float = DEFAULT_VERIFY_SECONDS) -> Verification:
     """Compare two models with the same inputs and outputs on seeded feeds."""
     return equivalence.verify(*_comparable(first, second), seconds)
 
 
+@with_our_errors
 def first_divergence(
     first: Source,
     second: Source,
@@ -269,6 +260,7 @@ def _comparable(first: Source, second: Source) -> tuple[ir.Model, ir.Model]:
     return one, other
 
 
+@with_our_errors
 def compile(  # the builtin of this name is not used here
     source: Source,
     *,
@@ -294,6 +286,7 @@ def compile(  # the builtin of this name is not used here
     return compile_model(source, target=target, shapes=shapes, dims=dims, exact=exact, memory_budget=memory_budget)
 
 
+@with_our_errors
 def memory(
     source: Source,
     *,
@@ -317,22 +310,22 @@ def memory(
     keeps (saying the least that was found), and tiers that cannot hold the model.
     """
     name = Path(source).name if isinstance(source, (str, os.PathLike)) else "model"
-    with _as_ours():
-        return memory_report(
-            load(source),
-            name,
-            shapes=shapes or {},
-            dims=dims or {},
-            order=order,
-            budget=budget,
-            machine=None if tiers is None else machine(os.fspath(tiers)),
-            tier_mode=tier_mode,
-            what_if=what_if,
-            points=points,
-            tell=progress or (lambda text: None),
-        )
+    return memory_report(
+        load(source),
+        name,
+        shapes=shapes or {},
+        dims=dims or {},
+        order=order,
+        budget=budget,
+        machine=None if tiers is None else machine(os.fspath(tiers)),
+        tier_mode=tier_mode,
+        what_if=what_if,
+        points=points,
+        tell=progress or (lambda text: None),
+    )
 
 
+@with_our_errors
 def schedule(
     source: Source,
     *,
@@ -353,18 +346,17 @@ def schedule(
     work that does not fit it.
     """
     name = Path(source).name if isinstance(source, (str, os.PathLike)) else "model"
-    with _as_ours():
-        return schedule_report(
-            load(source),
-            name,
-            find_device(os.fspath(device)),
-            named(target),
-            shapes=shapes or {},
-            dims=dims or {},
-            policy=policy,
-            seconds=seconds,
-            tell=progress or (lambda text: None),
-        )
+    return schedule_report(
+        load(source),
+        name,
+        find_device(os.fspath(device)),
+        named(target),
+        shapes=shapes or {},
+        dims=dims or {},
+        policy=policy,
+        seconds=seconds,
+        tell=progress or (lambda text: None),
+    )
 
 
 def simplify(model: Source, **options: object) -> tuple[onnx.ModelProto, bool]:

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LIBRARIES = ("memplan", "scheduler", "kernels")
 # From the ground up; a module may import its own room and those before it.
-ROOMS = ("errors", "machine", "model", "rewrite", "passes", "lowering", "planning", "deploy", "report", "api", "cli")
+ROOMS = ("errors", "machine", "model", "rewrite", "passes", "lowering", "planning", "deploy", "report", "refusals", "api", "cli")
 
 
 def _imports(path: Path) -> set[str]:

@@ -18,6 +18,7 @@ from graphopt.model import nodes
 from graphopt.model.mapped import DataFile, MappedTensor
 from graphopt.model.sparse import without_sparse_tensors
 from graphopt.model.tensors import replace_external
+from graphopt.model.validate import validate
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
@@ -65,6 +66,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
 
 def _from_proto(proto: onnx.ModelProto, folder: Path | None, what: str) -> ir.Model:
     _check_opsets(proto, what)
+    validate(proto, what)
     _check_names(proto, what)
     proto = without_sparse_tensors(proto)
     try:
