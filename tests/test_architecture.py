@@ -12,7 +12,8 @@ ROOT = Path(__file__).parent.parent
 LIBRARIES = ("memplan", "scheduler", "kernels")
 # From the ground up; a module may import its own room and those before it.
 ROOMS = (
-    "errors", "files", "machine", "model", "rewrite", "passes", "lowering", "planning", "deploy", "report", "api", "cli",
+    "errors", "files", "machine", "model", "rewrite", "passes", "lowering", "planning", "deploy", "report", "api",
+    "cli",
 )  # fmt: skip
 
 

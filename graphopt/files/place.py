@@ -42,7 +42,8 @@ def find_place(path: str | os.PathLike[str]) -> Place:
         raise SaveError(f"'{given}' is a folder; give the name of the file to write.")
     if stat.S_ISREG(found.st_mode):
         # What /dev/stdout leads to may have no name any more; such a file can only be written through.
-        return Place(given, real, stream=not (real.exists() and real.samefile(given)))
+        named = real.exists() and real.samefile(given)
+        return Place(given, real if named else given, stream=not named)
     if stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode):
         return Place(given, given, stream=True)
     kind = "a block device" if stat.S_ISBLK(found.st_mode) else "a socket"

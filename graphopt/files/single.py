@@ -54,7 +54,7 @@ def publish(draft: Path, place: Place) -> None:
 def write_through(place: Place, data: bytes | memoryview) -> None:
     """Write to a device or pipe as it stands; raises SaveError."""
     with told(place.given):
-        descriptor = os.open(place.path, os.O_WRONLY)
+        descriptor = os.open(place.path, os.O_WRONLY | os.O_TRUNC)
         try:
             write_all(descriptor, data)
         finally:
