@@ -78,12 +78,21 @@ class OptimizeResult:
         """Nodes, bytes, parameters and operators of the optimized model."""
         return census(self.model)
 
-    def save(self, path: str | os.PathLike[str], *, in_place: bool = False) -> None:
-        """Write the model, its external data beside it; raises SaveError and leaves nothing behind when it cannot."""
+    def save(self, path: str | os.PathLike[str], *, in_place: bool = False, unchecked: bool = False) -> None:
+        """Write the model, its external data beside it, and leave what was there when that fails, or dies on the way.
+
+        Raises SaveError where nothing can be written, and VerificationError for a result that was to be checked but
+        could not be, or was found different, unless it is `unchecked` that is wanted.
+        """
+        if self.verification.status not in ("verified", "off") and not unchecked:
+            raise VerificationError(
+                f"the result could not be verified, so it is not saved: {self.verification.reason}; pass "
+                "unchecked=True to save it all the same."
+            )
         save(self.model, path, source=self.source, source_data=self.source_data, in_place=in_place)
 
     def to_proto(self) -> onnx.ModelProto:
-        """The model as a ModelProto that holds all of its data, external data included."""
+        """The model as a ModelProto that holds all of its data, external data included, checked or not."""
         return self_contained(self.model).proto
 
 

@@ -9,6 +9,7 @@ import typer
 
 from graphopt import api
 from graphopt.cli.options import Json, console, parse_budget, parse_shapes, parse_sizes, print_json, progress
+from graphopt.deploy.bundle import replaced_files
 from graphopt.report.compilation import CompileRecord, print_compile
 
 
@@ -39,6 +40,7 @@ def command(
     with progress("compiling"):
         shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
         budget = parse_budget(memory_budget, "--memory-budget")
+        replaced_files(output)  # refuses before the work is done what could not be written after it
         compiled = api.compile(source, target=target, shapes=shapes, dims=dims, exact=exact, memory_budget=budget)
         compiled.save(output)
     listing, plan = compiled.linked.listing, compiled.linked.plan
