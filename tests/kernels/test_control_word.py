@@ -131,8 +131,9 @@ def test_every_kind_of_return_of_a_program(caller: Caller) -> None:
     inputs = (type(tensor("x", held["x"])) * 1)(tensor("x", held["x"]))
     outputs = (type(inputs[0]) * 2)(tensor("words", held["words"]), tensor("twice", held["twice"]))
     unknown = (type(inputs[0]) * 1)(tensor("z", held["x"]))
-    raw = (ctypes.c_void_p * 1)(held["x"].ctypes.data), (ctypes.c_void_p * 2)(
-        held["words"].ctypes.data, held["twice"].ctypes.data
+    raw = (
+        (ctypes.c_void_p * 1)(held["x"].ctypes.data),
+        (ctypes.c_void_p * 2)(held["words"].ctypes.data, held["twice"].ctypes.data),
     )
     busy = ctypes.c_int32.from_address(address + BUSY)
     calls: list[tuple[Callable[[], int], int]] = [
