@@ -234,22 +234,14 @@ def load(folder: str | Path | None = None, *, mapped: bool = False) -> Program:
 
 def opened(folder: Path, refusal: type[Exception] = ProgramError) -> tuple[Interface, Path]:
     """The functions of a bundle and the path of its weights; raises `refusal` for one that is not whole."""
-    try:
-        manifest = json.loads((folder / "manifest.json").read_bytes())
-        schema, name, files = (manifest[key] for key in ("schema", "name", "files"))
-    except FileNotFoundError:
-        raise refusal(f"'{folder}' is no compiled program: it has no manifest.json.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise refusal(f"'{folder / 'manifest.json'}' cannot be read: {error}") from error
-    if schema != SCHEMA:
-        raise refusal(f"'{folder}' has the schema '{schema}'; this code reads '{SCHEMA}'.")
+    name, digest = _listed(folder, refusal)
     path = (folder / f"lib{name}.so").resolve()
     # Loading a library that was cut off ends the process, so it is looked at before.
     try:
         code = path.read_bytes()
     except OSError as error:
         raise refusal(f"'{path}' cannot be read: {error.strerror}.") from error
-    if hashlib.sha256(code).hexdigest() != files[path.name]["sha256"]:
+    if hashlib.sha256(code).hexdigest() != digest:
         raise refusal(f"'{path}' is damaged, or was changed: it is not the file that its manifest names.")
     with contextlib.suppress(OSError):
         ctypes.CDLL("libm.so.6", ctypes.RTLD_GLOBAL)  # for kernels that call the C library's mathematics
@@ -264,3 +256,32 @@ def opened(folder: Path, refusal: type[Exception] = ProgramError) -> tuple[Inter
         return found
 
     return Interface(address), folder / f"{name}.weights"
+
+
+def _listed(folder: Path, refusal: type[Exception]) -> tuple[str, str]:
+    """The program's name and the SHA-256 of its library, as the manifest has them."""
+    place = folder / "manifest.json"
+    try:
+        manifest = json.loads(place.read_bytes())
+    except FileNotFoundError:
+        raise refusal(f"'{folder}' is no compiled program: it has no manifest.json.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise refusal(f"'{place}' cannot be read: {error}") from error
+
+    def entry(known: Any, key: str, kind: type, what: str) -> Any:
+        found = known.get(key)
+        if not isinstance(found, kind):
+            raise refusal(f"'{place}' is damaged: {what}; compile the model again.")
+        return found
+
+    if not isinstance(manifest, dict):
+        raise refusal(f"'{place}' is damaged: it is no JSON object; compile the model again.")
+    schema = entry(manifest, "schema", str, "it names no schema")
+    if schema != SCHEMA:
+        raise refusal(f"'{folder}' has the schema '{schema}'; this code reads '{SCHEMA}'.")
+    name = entry(manifest, "name", str, "it names no program")
+    if not name.isidentifier():
+        raise refusal(f"'{place}' is damaged: {name!r} is no name of a program; compile the model again.")
+    files = entry(manifest, "files", dict, "it lists no files")
+    library = entry(files, f"lib{name}.so", dict, f"it does not list 'lib{name}.so'")
+    return name, entry(library, "sha256", str, f"it has no checksum of 'lib{name}.so'")
