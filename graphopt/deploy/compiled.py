@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from graphopt.deploy.bundle import write_bundle
+from graphopt.deploy.folding import fold_constants
 from graphopt.deploy.hybrid import Hybrid, make_hybrid, without_kernels
 from graphopt.deploy.manifest import PlannedBuffer
 from graphopt.deploy.session import Program
@@ -145,10 +146,14 @@ def compile_model(
 def _made(model: ir.Model, target: Target, name: str, exact: bool, memory_budget: int | None) -> Whole | Hybrid:
     try:
         lowered = lower(model, target, exact=exact)
-    except NotLowered as error:
-        if memory_budget is not None:
-            raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
-        return make_hybrid(model, target, name, exact=exact)
+    except NotLowered:
+        model = fold_constants(model)
+        try:
+            lowered = lower(model, target, exact=exact)
+        except NotLowered as error:
+            if memory_budget is not None:
+                raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
+            return make_hybrid(model, target, name, exact=exact)
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
     linked = link(lowered, name)
     return Whole(Program(linked.listing, linked.weights, target), lowered, linked)

@@ -35,8 +35,9 @@ class Softmax:
     def write(self) -> str:
         """f(rows, scores, inverses, limit, bound, mask): exp(score - maximum) in place, and the inverse of each sum.
 
-        The inverse of a row without keys is 0. `limit` keys count in the first row (one more in each next one when causal, `bound` at most); up to `bound` the
-        rest becomes zero, so that the product with V may run over all of them.
+        The inverse of a row without keys is 0. `limit` keys count in the first row (one more in each next one
+        when causal, `bound` at most); up to `bound` the rest becomes zero, so that the product with V may run
+        over all of them.
         """
         name = f"{self._name}_softmax"
         if self._module.has(name):
