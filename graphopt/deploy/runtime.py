@@ -15,6 +15,7 @@ import ctypes
 import hashlib
 import json
 import os
+import platform
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 SCHEMA = "graphopt.bundle/1"
 PROGRAM = "kernels.program/2"  # of the functions in the library
+_MACHINES = {62: "x86_64", 183: "aarch64"}  # the machines of ELF, as the system calls them
 _STORED = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": "u2", "bool": "?"}  # the others are as NumPy has them: "i64"
 
 
@@ -243,6 +245,9 @@ def opened(folder: Path, refusal: type[Exception] = ProgramError) -> tuple[Inter
         raise refusal(f"'{path}' cannot be read: {error.strerror}.") from error
     if hashlib.sha256(code).hexdigest() != digest:
         raise refusal(f"'{path}' is damaged, or was changed: it is not the file that its manifest names.")
+    wanted, here = _MACHINES.get(int.from_bytes(code[18:20], "little"), "another machine"), platform.machine()
+    if wanted != here:
+        raise refusal(f"'{path}' is compiled for {wanted}; this machine is {here}.")
     with contextlib.suppress(OSError):
         ctypes.CDLL("libm.so.6", ctypes.RTLD_GLOBAL)  # for kernels that call the C library's mathematics
     try:
