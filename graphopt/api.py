@@ -39,7 +39,7 @@ from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 from graphopt.rewrite.relaid import relaid_fault
 from graphopt.rewrite.runner import CannotRun
 from graphopt.rewrite.samples import freed_fault
-from kernels.target import named
+from kernels.target import TargetName, named
 from memplan.tiers.machine import machine
 from scheduler.device import device as find_device
 
@@ -273,7 +273,7 @@ def _comparable(first: Source, second: Source) -> tuple[ir.Model, ir.Model]:
 def compile(  # the builtin of this name is not used here
     source: Source,
     *,
-    target: str = "host",
+    target: TargetName = "host",
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, DimValue] | None = None,
     exact: bool = False,
@@ -282,9 +282,11 @@ def compile(  # the builtin of this name is not used here
     """A native program for one size of every dim, compared with ONNX Runtime without optimizations.
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
-    and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4".
-    `exact` leaves out kernels that round otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in
-    bytes is what the arena of temporaries may take; some kernels then run again, or in tiles.
+    and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64"; a
+    program for a processor that this machine is not is never run here, `not_compared` of the result says why, and
+    `save` asks for `unchecked=True`. `exact` leaves out kernels that round otherwise than a plain sum does: Winograd's
+    convolutions. `memory_budget` in bytes is what the arena of temporaries may take; some kernels then run again, or in
+    tiles.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.
@@ -340,7 +342,7 @@ def schedule(
     *,
     device: str | os.PathLike[str],
     policy: str = "best",
-    target: str = "host",
+    target: TargetName = "host",
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
     seconds: float = 5.0,
