@@ -18,8 +18,8 @@ MLSys 2020 (sets as states, a budget that prunes); the rule for chains is our ow
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from memplan.compiling import compiled
 from memplan.ordering.arrays import Ints
 from memplan.ordering.part import Part, Words
 
@@ -71,20 +71,21 @@ class Search:
 
     def order(self) -> Ints:
         """The order that was found, as positions in the graph."""
-        return self.part.operators[_order(self._numbers[6], self.part.live, self._tables, self._store)]
+        order: Ints = self.part.operators[_order(self._numbers[6], self.part.live, self._tables, self._store)]
+        return order
 
 
-@njit(cache=True)
+@compiled
 def _is_in(words: Words, one: int) -> bool:
     return bool((words[one >> 6] >> np.uint64(one & 63)) & np.uint64(1) != 0)
 
 
-@njit(cache=True)
+@compiled
 def _put(words: Words, one: int) -> None:
     words[one >> 6] |= np.uint64(1) << np.uint64(one & 63)
 
 
-@njit(cache=True)
+@compiled
 def _is_ready(words: Words, before: Words, one: int) -> bool:
     for word in range(len(words)):  # noqa: SIM110  (numba compiles no generators)
         if before[one, word] & ~words[word]:
@@ -92,7 +93,7 @@ def _is_ready(words: Words, before: Words, one: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@compiled
 def _live_after(words: Words, live: int, one: int, tables: tuple) -> int:  # type: ignore[type-arg]
     """Live bytes once `one` has run too; what it reads is dropped where nobody else waits for it."""
     grows, _, fades, _, _, _, users, size, read_start, reads, _ = tables
@@ -113,7 +114,7 @@ def _live_after(words: Words, live: int, one: int, tables: tuple) -> int:  # typ
     return live
 
 
-@njit(cache=True)
+@compiled
 def _need(live: int, after: int, one: int, tables: tuple) -> int:  # type: ignore[type-arg]
     """Bytes while `one` runs; what it drops may give its place to the results."""
     grows, workspace, fades, reused = tables[0], tables[1], tables[2], tables[10]
@@ -121,7 +122,7 @@ def _need(live: int, after: int, one: int, tables: tuple) -> int:  # type: ignor
     return int(live + grows[one] + workspace[one] - min(reused[one], dropped))
 
 
-@njit(cache=True)
+@compiled
 def _at_once(words: Words, live: int, level: int, tables: tuple, ran: Ints, many: int) -> tuple[int, int]:  # type: ignore[type-arg]
     """Run what needs no alternative; `ran` notes what did. Returns the live bytes and how many have been noted."""
     grows, workspace, _, before, behind_start, behind = tables[:6]
@@ -166,7 +167,7 @@ def _at_once(words: Words, live: int, level: int, tables: tuple, ran: Ints, many
     return live, many
 
 
-@njit(cache=True)
+@compiled
 def _find(words: Words, sets: Words, table: Ints) -> tuple[int, bool]:
     """The slot of a set in the table, or the free one where it belongs."""
     mixed = np.uint64(0x9E3779B97F4A7C15)
@@ -186,7 +187,7 @@ def _find(words: Words, sets: Words, table: Ints) -> tuple[int, bool]:
     return slot, False
 
 
-@njit(cache=True)
+@compiled
 def _add(words: Words, live: int, parent: int, by: int, store: tuple, numbers: Ints) -> int:  # type: ignore[type-arg]
     """A new state's number, or -1 where the set has been reached before."""
     sets, lives, parents, leads, levels, table, looked = store[:7]
@@ -201,7 +202,7 @@ def _add(words: Words, live: int, parent: int, by: int, store: tuple, numbers: I
     return state
 
 
-@njit(cache=True)
+@compiled
 def _is_full(words: Words, count: int) -> bool:
     for one in range(count):  # noqa: SIM110
         if not _is_in(words, one):
@@ -209,7 +210,7 @@ def _is_full(words: Words, count: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@compiled
 def _start(live: int, tables: tuple, store: tuple, numbers: Ints) -> None:  # type: ignore[type-arg]
     words = np.zeros(store[0].shape[1], np.uint64)
     ran = np.empty(len(tables[0]), np.int64)
@@ -221,7 +222,7 @@ def _start(live: int, tables: tuple, store: tuple, numbers: Ints) -> None:  # ty
         numbers[6] = state
 
 
-@njit(cache=True)
+@compiled
 def _push(levels: Ints, states: Ints, many: int, level: int, state: int) -> None:
     at = many
     while at > 0:
@@ -233,7 +234,7 @@ def _push(levels: Ints, states: Ints, many: int, level: int, state: int) -> None
     levels[at], states[at] = level, state
 
 
-@njit(cache=True)
+@compiled
 def _pop(levels: Ints, states: Ints, many: int) -> int:
     """The state of the lowest level; the heap then has many - 1."""
     first = int(states[0])
@@ -252,7 +253,7 @@ def _pop(levels: Ints, states: Ints, many: int) -> int:
     return first
 
 
-@njit(cache=True)
+@compiled
 def _run(steps: int, tables: tuple, store: tuple, numbers: Ints) -> int:  # type: ignore[type-arg]
     """numbers: level, states, height of the stack, size of the heap, bound from above, whether to rise, result."""
     grows, _, _, before = tables[:4]
@@ -317,7 +318,7 @@ def _run(steps: int, tables: tuple, store: tuple, numbers: Ints) -> int:  # type
     return FOUND if numbers[6] >= 0 else PAUSED
 
 
-@njit(cache=True)
+@compiled
 def _order(state: int, live: int, tables: tuple, store: tuple) -> Ints:  # type: ignore[type-arg]
     """The way to a state, with what ran at once on it found again."""
     sets, _, parents, leads, made_at = store[:5]

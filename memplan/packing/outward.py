@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from memplan.compiling import compiled
 from memplan.packing.greedy import Placed, first_sections, last_sections, live
 from memplan.packing.reduced import Ints, Reduced
 
@@ -136,7 +136,7 @@ class Outward:
         )  # fmt: skip
 
 
-@njit(cache=True)
+@compiled
 def _sweep(
     arrivals: Ints, first: int, last: int, begin: Ints, end: Ints, size: Ints, alignment: Ints, offsets: Ints,
     rows: Ints, count: int, limit: int, grow: bool, slack_weight: float, end_weight: float, noise: float, seed: int,

@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from memplan.compiling import compiled
 from memplan.ordering.arrays import Ints
 from memplan.ordering.runs import Tables
 
@@ -47,7 +47,7 @@ def evict(
     return _evict(order, uses[0], uses[1], weight, budget, rule.size, rule.distance, rule.shared, rule.fitting, graph)
 
 
-@njit(cache=True)
+@compiled
 def _time_again(
     value: int, shared: float, there: NDArray[np.bool_], gone: NDArray[np.bool_], used: Ints, use_start: Ints,
     mark: Ints, stamp: int, stack: Ints, any_gone: bool, graph: Tables,
@@ -80,7 +80,7 @@ def _time_again(
     return total
 
 
-@njit(cache=True)
+@compiled
 def _is_needed_again(
     value: int, there: NDArray[np.bool_], used: Ints, use_start: Ints, step: int, mark: Ints, stamp: int, stack: Ints,
     maker: Ints, begun: Ints, make_start: Ints, makes: Ints, kept: NDArray[np.bool_], user_start: Ints, users: Ints,
@@ -107,7 +107,7 @@ def _is_needed_again(
     return False
 
 
-@njit(cache=True)
+@compiled
 def _evict(
     order: Ints, use_start: Ints, uses: Ints, weight: NDArray[np.float64], budget: int, by_size: float,
     by_distance: float, shared: float, fitting: bool, graph: Tables,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from memplan.compiling import compiled
 from memplan.ordering.arrays import Ints
 from memplan.ordering.runs import Tables, needs_of
 
@@ -19,7 +19,7 @@ def prune(graph: Tables, runs: Ints, budget: int, *, by: int = 0) -> Ints:
     return _prune(runs, budget, by, graph)
 
 
-@njit(cache=True)
+@compiled
 def _events(runs: Ints, graph: Tables) -> tuple[Ints, Ints, NDArray[np.bool_]]:
     """By value, in order: the steps that make it or read it, and which of the two."""
     read_start, reads, make_start, makes, _, size = graph[:6]
@@ -44,13 +44,13 @@ def _events(runs: Ints, graph: Tables) -> tuple[Ints, Ints, NDArray[np.bool_]]:
     return start, steps, are_made
 
 
-@njit(cache=True)
+@compiled
 def _at(steps: Ints, first: int, last: int, step: int) -> int:
     """The event of a value at a step."""
     return first + int(np.searchsorted(steps[first:last], step))
 
 
-@njit(cache=True)
+@compiled
 def _before(alive: NDArray[np.bool_], event: int, first: int) -> int:
     event -= 1
     while event >= first and not alive[event]:
@@ -58,7 +58,7 @@ def _before(alive: NDArray[np.bool_], event: int, first: int) -> int:
     return event if event >= first else -1
 
 
-@njit(cache=True)
+@compiled
 def _behind(alive: NDArray[np.bool_], event: int, last: int) -> int:
     event += 1
     while event < last and not alive[event]:
@@ -66,14 +66,14 @@ def _behind(alive: NDArray[np.bool_], event: int, last: int) -> int:
     return event if event < last else -1
 
 
-@njit(cache=True)
+@compiled
 def _is_wanted(event: int, last: int, is_kept: bool, are_made: NDArray[np.bool_], alive: NDArray[np.bool_]) -> bool:
     """Whether what an event makes or reads is wanted behind it, before it is made again."""
     then = _behind(alive, event, last)
     return is_kept if then < 0 else not are_made[then]
 
 
-@njit(cache=True)
+@compiled
 def _prune(runs: Ints, budget: int, by: int, graph: Tables) -> Ints:
     _, _, make_start, makes, _, size, _, _, time, _, waited_for, reused, _ = graph
     length = len(runs)
@@ -115,7 +115,7 @@ def _prune(runs: Ints, budget: int, by: int, graph: Tables) -> Ints:
     return runs[there]
 
 
-@njit(cache=True)
+@compiled
 def _can_go(
     runs: Ints, step: int, one: int, budget: int, start: Ints, steps: Ints, are_made: NDArray[np.bool_],
     alive: NDArray[np.bool_], there: NDArray[np.bool_], needed: Ints, graph: Tables,
@@ -150,7 +150,7 @@ def _can_go(
     return True
 
 
-@njit(cache=True)
+@compiled
 def _take_out(
     step: int, one: int, start: Ints, steps: Ints, are_made: NDArray[np.bool_], alive: NDArray[np.bool_],
     there: NDArray[np.bool_], needed: Ints, graph: Tables,
