@@ -15,10 +15,22 @@ from memplan.compiling import COMPILING, Stopwatch, sources_of, telling
 
 ROOT = Path(__file__).parent.parent
 LIBRARIES = ("memplan", "scheduler")
-HELPER = (
-    "from lib.numbers import STEP\nfrom lib.compiling import compiled\n\n@compiled\ndef more(x):\n    return x + STEP\n"
-)
-CALLER = "from lib.compiling import compiled\nfrom lib.helper import more\n\n@compiled\ndef twice(x):\n    return more(more(x))\n"
+HELPER = """
+from lib.compiling import compiled
+from lib.numbers import STEP
+
+@compiled
+def more(x):
+    return x + STEP
+"""
+CALLER = """
+from lib.compiling import compiled
+from lib.helper import more
+
+@compiled
+def twice(x):
+    return more(more(x))
+"""
 ASK = (
     "from lib.compiling import telling\nfrom lib.caller import twice\n"
     "told = []\nwith telling(told.append):\n    print(twice(1), len(told))"

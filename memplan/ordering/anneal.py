@@ -17,7 +17,7 @@ NEAR = 24  # steps that most moves stay within
 FAR = 200  # steps that some moves reach
 MOVES_EACH, LEAST_MOVES, MOST_MOVES = 300, 60_000, 400_000  # random moves of a round, by operators
 MOST_LOOKS = 2_500_000_000  # values looked at in a round: a move looks at all of them, a round should take seconds
-SECONDS_PER_LOOK = 3e-9  # on a busy machine
+STEPS_PER_LOOK = 2
 LARGEST = 20_000  # operators of a graph for which this is of use
 WARM, COLD = 1.0, 0.02  # temperatures, in mean values above the budget at one step
 
@@ -27,9 +27,9 @@ def moves_for(arrays: Arrays) -> int:
     return min(max(MOVES_EACH * arrays.count, LEAST_MOVES), MOST_MOVES, MOST_LOOKS // _looks(arrays))
 
 
-def seconds_for(arrays: Arrays) -> float:
-    """About how long a round takes; one that does not fit into the time that is left is not begun."""
-    return moves_for(arrays) * _looks(arrays) * SECONDS_PER_LOOK
+def steps_for(arrays: Arrays) -> int:
+    """The work of a round; one that does not fit into what is left is not begun."""
+    return moves_for(arrays) * _looks(arrays) * STEPS_PER_LOOK
 
 
 def _looks(arrays: Arrays) -> int:

@@ -52,7 +52,7 @@ class Search:
             np.zeros(states, np.int64),  # heap: levels at which states are to be looked at again
             np.zeros(states, np.int64),  # heap: those states
         )
-        self._numbers = np.array([level, 0, 0, 0, below, 1 if rising else 0, -1], np.int64)
+        self._numbers = np.array([level, 0, 0, 0, below, 1 if rising else 0, -1, 0], np.int64)
         _start(part.live, self._tables, self._store, self._numbers)
 
     @property
@@ -65,9 +65,14 @@ class Search:
         """How many have been made."""
         return int(self._numbers[1])
 
-    def run(self, steps: int) -> int:
-        """Look at up to that many states: FOUND, EXHAUSTED (there is no such order), FULL (no room), or PAUSED."""
-        return int(_run(steps, self._tables, self._store, self._numbers))
+    @property
+    def looks(self) -> int:
+        """How often an operator was looked at in a state."""
+        return int(self._numbers[7])
+
+    def run(self, looks: int) -> int:
+        """Take about so many looks: FOUND, EXHAUSTED (there is no such order), FULL (no room), or PAUSED."""
+        return int(_run(self.looks + looks, self._tables, self._store, self._numbers))
 
     def order(self) -> Ints:
         """The order that was found, as positions in the graph."""
@@ -254,14 +259,14 @@ def _pop(levels: Ints, states: Ints, many: int) -> int:
 
 
 @compiled
-def _run(steps: int, tables: tuple, store: tuple, numbers: Ints) -> int:  # type: ignore[type-arg]
-    """numbers: level, states, height of the stack, size of the heap, bound from above, whether to rise, result."""
+def _run(most: int, tables: tuple, store: tuple, numbers: Ints) -> int:  # type: ignore[type-arg]
+    """numbers: level, states, height of stack and of heap, bound from above, whether to rise, result, looks."""
     grows, _, _, before = tables[:4]
     sets, lives, _, _, _, _, looked, stack, heap_levels, heap_states = store
     count = len(grows)
     words, ran = np.empty(sets.shape[1], np.uint64), np.empty(count, np.int64)
     children, orders = np.empty(count, np.int64), np.empty(count, np.int64)
-    for _step in range(steps):
+    while numbers[7] < most:
         if numbers[6] >= 0:
             return FOUND
         if numbers[1] + count + 1 >= len(sets):
@@ -276,6 +281,7 @@ def _run(steps: int, tables: tuple, store: tuple, numbers: Ints) -> int:  # type
                 numbers[3] -= 1
             continue
         numbers[2] -= 1
+        numbers[7] += 2 * count
         state = stack[numbers[2]]
         live = lives[state]
         if looked[state] < numbers[0]:
@@ -301,6 +307,7 @@ def _run(steps: int, tables: tuple, store: tuple, numbers: Ints) -> int:  # type
                 refused = min(refused, need)
                 continue
             _put(words, one)
+            numbers[7] += count
             after, _ = _at_once(words, after, numbers[0], tables, ran, 0)
             made = _add(words, after, state, one, store, numbers)
             if made < 0:

@@ -10,13 +10,15 @@ from memplan.ordering.arrays import Ints
 from memplan.ordering.runs import Tables, needs_of
 
 
-def prune(graph: Tables, runs: Ints, budget: int, *, by: int = 0) -> Ints:
-    """The sequence without runs that can be saved: by keeping what they make from where it was last there.
+def prune(graph: Tables, runs: Ints, budget: int, *, by: int = 0) -> tuple[Ints, int]:
+    """The sequence without runs that can be saved, by keeping what they make from where it was last there; and looks.
 
     Runs are tried by what they cost for each byte and step that keeping takes (`by` 0), for each byte (1), or at
-    all (2), until nothing more can be saved. No step needs more than `budget` bytes, if none did before.
+    all (2), until nothing more can be saved. No step needs more than `budget` bytes, if none did before. `looks` at
+    steps are what it took.
     """
-    return _prune(runs, budget, by, graph)
+    looks = np.full(1, len(runs) + len(graph[1]) + len(graph[5]), np.int64)
+    return _prune(runs, budget, by, graph, looks), int(looks[0])
 
 
 @compiled
@@ -74,7 +76,7 @@ def _is_wanted(event: int, last: int, is_kept: bool, are_made: NDArray[np.bool_]
 
 
 @compiled
-def _prune(runs: Ints, budget: int, by: int, graph: Tables) -> Ints:
+def _prune(runs: Ints, budget: int, by: int, graph: Tables, looks: Ints) -> Ints:
     _, _, make_start, makes, _, size, _, _, time, _, waited_for, reused, _ = graph
     length = len(runs)
     start, steps, are_made = _events(runs, graph)
@@ -107,7 +109,7 @@ def _prune(runs: Ints, budget: int, by: int, graph: Tables) -> Ints:
             one = runs[step]
             if not candidates[step] or not there[step] or many[one] < 2:
                 continue
-            if not _can_go(runs, step, one, budget, start, steps, are_made, alive, there, needed, graph):
+            if not _can_go(runs, step, one, budget, start, steps, are_made, alive, there, needed, graph, looks):
                 continue
             _take_out(step, one, start, steps, are_made, alive, there, needed, graph)
             many[one] -= 1
@@ -118,7 +120,7 @@ def _prune(runs: Ints, budget: int, by: int, graph: Tables) -> Ints:
 @compiled
 def _can_go(
     runs: Ints, step: int, one: int, budget: int, start: Ints, steps: Ints, are_made: NDArray[np.bool_],
-    alive: NDArray[np.bool_], there: NDArray[np.bool_], needed: Ints, graph: Tables,
+    alive: NDArray[np.bool_], there: NDArray[np.bool_], needed: Ints, graph: Tables, looks: Ints,
 ) -> bool:  # fmt: skip
     """Whether what the run makes can be kept from before, within the budget."""
     _, _, make_start, makes, _, size, kept = graph[:7]
@@ -138,6 +140,7 @@ def _can_go(
         more += size[value]
     if more == 0:
         return True
+    looks[0] += step - from_steps.min()
     for other in range(from_steps.min(), step):
         if not there[other]:
             continue

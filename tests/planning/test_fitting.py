@@ -32,10 +32,10 @@ def both() -> ir.Model:
     return load(support.model(BOTH, **weights))
 
 
-def fitted(model: ir.Model, share: float, **seconds: float) -> Fitted:
+def fitted(model: ir.Model, share: float, **work: int) -> Fitted:
     memory = model_memory(model)
     start = best(memory)
-    return fit(model, memory, int(start.packing.arena_size * share), start=start, **seconds)
+    return fit(model, memory, int(start.packing.arena_size * share), start=start, **work)
 
 
 def test_the_best_order_is_enough_where_it_fits() -> None:
@@ -45,7 +45,7 @@ def test_the_best_order_is_enough_where_it_fits() -> None:
 
 
 def test_the_means_of_least_time_is_taken() -> None:
-    alone = [fitted(both(), 0.9, tile_seconds=0.0), fitted(both(), 0.9, recompute_seconds=0.0)]
+    alone = [fitted(both(), 0.9, tile_work=0), fitted(both(), 0.9, recompute_work=0)]
     assert alone[0].planned.recomputations and not alone[0].regions
     assert alone[1].regions and not alone[1].planned.recomputations
     assert fitted(both(), 0.9).planned.time == min(one.planned.time for one in alone)
@@ -53,7 +53,7 @@ def test_the_means_of_least_time_is_taken() -> None:
 
 def test_tiles_reach_what_recomputation_does_not() -> None:
     with pytest.raises(BudgetNotKept) as refused:
-        fitted(both(), 0.6, tile_seconds=0.0)
+        fitted(both(), 0.6, tile_work=0)
     model = both()
     memory = model_memory(model)
     start = best(memory)
