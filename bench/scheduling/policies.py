@@ -44,7 +44,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
                 *(_us(one.bounds[each]) for each in (*SAME_TIMES, "any kernels")), 100 * gap(one), one.waits,
                 len(one.program.launches),
             ))  # fmt: skip
-            ablation.extend(_ablation(name, kind, graph, at, seconds))
+            ablation.extend(_ablation(name, kind, graph, at, work))
     columns = (
         "device",
         "network",
@@ -65,12 +65,12 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     sheet.table(
         "Inception-V3 over one launch per region, by which convolutions have only convolutions' kernels, us, simulated",
         ("device", "which", "launches", "best", "launches / best", "gap %"),
-        [row for name in DEVICES for row in _gathered(name, made[name, "inception_v3"], data, seconds)],
+        [row for name in DEVICES for row in _gathered(name, made[name, "inception_v3"], data, work)],
     )  # fmt: skip
     return _bars(made)
 
 
-def _gathered(name: str, every: Scheduled, data: Path | None, seconds: float) -> list[tuple[object, ...]]:
+def _gathered(name: str, every: Scheduled, data: Path | None, work: int) -> list[tuple[object, ...]]:
     """The bar's figure as it is, and with other kernels: what a choice of the cost model is worth."""
     at = device(name)
     found = {"all, as in the bars": every}
@@ -104,10 +104,10 @@ def gap(one: Scheduled) -> float:
     return one.makespan / max(one.bounds[name] for name in SAME_TIMES) - 1
 
 
-def _ablation(name: str, kind: str, graph: TaskGraph, at: Device, seconds: float) -> list[tuple[object, ...]]:
+def _ablation(name: str, kind: str, graph: TaskGraph, at: Device, work: int) -> list[tuple[object, ...]]:
     """One launch of blocks, and the same with whole regions waited for, one choice of kernels, or few workers."""
     problem = problem_of(graph, at)
-    tries = int(seconds / 6 * 1e6)
+    tries = work // 9
     whole = TaskGraph(graph.name, graph.regions, tuple(type(need)(need.source, need.target) for need in graph.needs))
     plans = {
         "all of it": blocks(problem, tries),

@@ -25,7 +25,7 @@ from memplan.work import Work
 Terms = list[tuple[pulp.LpVariable, float]]
 
 
-STEPS_AT_ROOT, STEPS_AT_NODE = 10_000, 1_000  # for each entry of the program, between two questions of HiGHS
+STEPS_AT_ROOT, STEPS_AT_NODE = 15_000, 1_000  # for each entry of the program, between two questions of HiGHS
 
 
 class NoPlan(MemplanError):

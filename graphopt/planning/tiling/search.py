@@ -28,7 +28,7 @@ COUNTS = (2, 3, 4, 6, 8, 12, 16)
 REACH = 40  # operators before and behind the worst step
 ENDS = 7  # of a stretch, to each side
 TILE_WORK = 60_000_000_000  # steps, about as many nanoseconds
-STEPS_PER_NODE, STEPS_PER_RUN = 150_000, 10_000  # of a model that is written and read; of one that is estimated
+STEPS_PER_NODE, STEPS_PER_RUN = 250_000, 40_000  # of a model that is written and read; of one that is estimated
 AIMS = (1.0, 0.85, 0.7)  # what to keep around each step, of the budget: cheap choices may leave no way on
 EXACT = 3  # candidates that are written to see what they really take
 LEAST_OPSET = 10  # Slice with ends as operands
@@ -67,8 +67,8 @@ def tile_within(
 ) -> tuple[ir.Model, int]:
     """A copy of `model` in which regions are tiled until its live peak in file order is at most `budget` bytes.
 
-    Where that is not reached with so much work, in steps, the copy with the least peak that was found. Also tells how many
-    regions were tiled. `sharing` as in `model_memory`; a tile of a convolution has at least so many `columns`.
+    Where that is not reached with so much work, in steps, the copy with the least peak that was found. Also tells how
+    many regions were tiled. `sharing` as in `model_memory`; a tile of a convolution has at least so many `columns`.
     """
     left = Work(work)
     copy = model.clone()
