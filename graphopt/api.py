@@ -45,6 +45,7 @@ from scheduler.device import device as find_device
 
 DEFAULT_LEVEL = 2
 DEFAULT_VERIFY_SECONDS = 300.0
+DEFAULT_SCHEDULE_WORK = 7_500_000  # blocks placed: about five seconds of searching
 
 
 @dataclass(frozen=True)
@@ -345,13 +346,13 @@ def schedule(
     target: TargetName = "host",
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
-    seconds: float = 5.0,
+    work: int = DEFAULT_SCHEDULE_WORK,
     progress: Callable[[str], None] | None = None,
 ) -> ScheduleReport:
     """A model's regions on the workers of a device: simulated makespans by policy, bounds, and a verified program.
 
     `device`: "h200", "v100", "cpu:2" or a machine file. `target` is the processor that regions are lowered for.
-    `seconds` is for each schedule. Schedule and memory are planned together.
+    `work`, in blocks placed, is for each schedule. Schedule and memory are planned together.
 
     Raises ModelError for a model that cannot be worked on, OptionError for dims without a value, an unknown device, and
     work that does not fit it.
@@ -365,7 +366,7 @@ def schedule(
         shapes=shapes or {},
         dims=dims or {},
         policy=policy,
-        seconds=seconds,
+        work=work,
         tell=progress or (lambda text: None),
     )
 

@@ -34,7 +34,7 @@ from kernels.target import Target, TargetName, named, why_not_here
 
 OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
 TILED_SHARES = (1.0, 0.85, 0.7, 0.55)  # of a budget: what tiles of the model are planned for
-TILE_SECONDS = 30.0
+TILE_WORK = 30_000_000_000  # steps of searching, about as many nanoseconds
 COMPARE_SECONDS = 300.0  # for the model's own runs in ONNX Runtime; a longer one is not waited for
 Array = np.ndarray
 
@@ -191,7 +191,7 @@ def _within(model: ir.Model, lowered: Lowered, budget: int, target: Target, exac
     except BudgetNotKept as error:
         least = error.least
     for share in TILED_SHARES:
-        tiled, regions = tile_within(model, int(budget * share), seconds=TILE_SECONDS)
+        tiled, regions = tile_within(model, int(budget * share), work=TILE_WORK)
         if not regions:
             break
         try:
