@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
@@ -19,12 +19,12 @@ import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
 
 from graphopt.errors import ModelError
+from graphopt.model.limits import MOST_DIMS, MOST_NODES
 from graphopt.model.text import shown
 
 _TEXT = FieldDescriptor.TYPE_STRING
 _MESSAGE = FieldDescriptor.TYPE_MESSAGE
 _DATA_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
-_MOST_DIMS = 64  # of a tensor: more has no array library
 _MOST_BYTES = 1 << 48  # of a tensor: what a processor can address
 _NEWEST = 10_000  # of any version: what is above is a damaged field
 _DATA_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
@@ -90,7 +90,7 @@ def _check_tensor(tensor: onnx.TensorProto, what: str) -> None:
     dims = list(tensor.dims)
     elements = math.prod(dims)
     dtype = ir.DataType(tensor.data_type)
-    if len(dims) > _MOST_DIMS or any(dim < 0 for dim in dims) or elements * _bits(dtype) > 8 * _MOST_BYTES:
+    if len(dims) > MOST_DIMS or any(dim < 0 for dim in dims) or elements * _bits(dtype) > 8 * _MOST_BYTES:
         raise ModelError(f"{what}: {label} has the impossible dims {_listed(dims)}; export the model again.")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         _check_external(tensor, label, what)
@@ -157,12 +157,25 @@ def _check_functions(proto: onnx.ModelProto, what: str) -> None:
         for key, function in functions.items()
     }
     try:
-        TopologicalSorter(calls).prepare()
+        order = tuple(TopologicalSorter(calls).static_order())
     except CycleError as error:
         name = error.args[1][0][1]
         raise ModelError(
             f"{what}: function '{shown(name)}' calls itself, which ONNX does not allow; export the model again."
         ) from None
+    nodes: dict[tuple[str, str, str], int] = {}  # with calls replaced by what they call
+
+    def expanded(body: Iterable[onnx.NodeProto]) -> int:
+        return sum(nodes.get((_domain(node.domain), node.op_type, node.overload), 1) for node in _all_nodes(body))
+
+    for key in order:
+        nodes[key] = expanded(functions[key].node)
+    total = expanded(proto.graph.node)
+    if total > MOST_NODES:
+        raise ModelError(
+            f"{what} has {total:,} nodes when its functions take the place of their calls, more than {MOST_NODES:,}; "
+            "export the model in parts."
+        )
 
 
 def _check_graph(graph: onnx.GraphProto, opsets: dict[str, int], what: str) -> None:
@@ -180,7 +193,7 @@ def _check_type(kind: onnx.TypeProto, name: str, what: str) -> None:
             f"{what}: value '{shown(name)}' has the unknown element type {kind.tensor_type.elem_type}; export the "
             "model again."
         )
-    if len(kind.tensor_type.shape.dim) > _MOST_DIMS:
+    if len(kind.tensor_type.shape.dim) > MOST_DIMS:
         raise ModelError(
             f"{what}: value '{shown(name)}' has {len(kind.tensor_type.shape.dim):,} dims; export it again."
         )
@@ -294,7 +307,7 @@ def _operator(name: str, domain: str, version: int) -> _Operator | None:
     )
 
 
-def _all_nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     for node in nodes:
         yield node
         for attribute in node.attribute:

@@ -20,6 +20,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnx.reference import ReferenceEvaluator
 
+from graphopt.model.limits import endless_loop
 from graphopt.model.self_contained import STAND_IN, self_contained
 
 SHARED_MINIMUM = 8192  # bytes; smaller tensors stay in the file, where shape inference needs them
@@ -86,6 +87,9 @@ class Runner:
     """One model in one engine."""
 
     def __init__(self, workplace: Workplace, model: ir.Model) -> None:
+        endless = endless_loop(model)
+        if endless is not None:
+            raise CannotRun(endless)
         path, shared = workplace.write(model)
         self.output_names = [value.name or "" for value in model.graph.outputs]
         self.engine = "ONNX Runtime, optimizations off"
