@@ -19,11 +19,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from graphopt.errors import SaveError
-from graphopt.files.leftovers import NOW, sync_folder
+from graphopt.files.leftovers import NEW, NOW, OLD, sync_folder
 from graphopt.files.place import told
 from graphopt.files.staging import Staging, locked, staging, sweep
-
-OLD, NEW = "old", "new"
 
 
 def write_folder(given: Path, files: Mapping[str, bytes | memoryview], replaced: Collection[str]) -> None:

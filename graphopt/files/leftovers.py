@@ -3,7 +3,8 @@
 A hidden folder may hold two notes. `now`, a link to `old` or `new`, is the state of a folder of files that is being
 replaced (`folder.py`): names in the folder are links into the hidden one, and become the files that they lead to.
 `orphans` lists files of the folder, each by name and identity, that are removed unless a model there names them: data
-whose model was not written, or was replaced. A name alone is not enough: whoever sent the folder might have put it in.
+whose model was not written, or was replaced. Notes may have come with a folder that a stranger sent: they reach no file
+outside of it, and a file that merely has a name is not meant.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 
 from graphopt.files.references import is_named
 
-NOW = "now"
+NOW, OLD, NEW = "now", "old", "new"
 ORPHANS = "orphans"
 _UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)  # a file system that cannot sync a folder
 
@@ -69,9 +70,11 @@ def settle(folder: Path, hidden: Path) -> None:
 
 def _settle_links(folder: Path, hidden: Path) -> None:
     """Every link into the hidden folder becomes the file that it leads to; one that leads nowhere goes."""
-    if not (hidden / NOW).is_symlink():
+    if not (hidden / NOW).is_symlink() or os.readlink(hidden / NOW) not in (OLD, NEW):
         return
     state = hidden / os.readlink(hidden / NOW)
+    if state.is_symlink():
+        return
     for name in sorted(os.listdir(folder)):
         if leads_into(folder / name, hidden):
             try:

@@ -332,15 +332,30 @@ def test_living_processes_keep_their_hidden_folders(tmp_path: Path) -> None:
     assert content(tmp_path) == {"slow.json": b"{}", "quick.json": b"[]"} and not leftovers(tmp_path)
 
 
-def test_a_note_that_came_with_a_folder_removes_nothing(tmp_path: Path) -> None:
-    """Somebody sends a hidden folder that lists a file of the user by name."""
-    hidden = tmp_path / ".graphopt-1-00000000"
-    hidden.mkdir()
-    (tmp_path / "thesis.txt").write_bytes(b"...")
-    known = os.lstat(tmp_path / "thesis.txt")
-    for size, name in ((known.st_size + 1, "thesis.txt"), (known.st_size, "../thesis.txt")):
-        entry = {"name": name, "inode": known.st_ino, "bytes": size, "changed": known.st_mtime_ns}
-        (hidden / "orphans").write_text(json.dumps([entry]))
-        write_file(tmp_path / "r.json", b"{}")
-        assert content(tmp_path) == {"thesis.txt": b"...", "r.json": b"{}"} and not leftovers(tmp_path)
+def test_a_note_that_came_with_a_folder_removes_no_file_of_a_name(tmp_path: Path) -> None:
+    """Somebody sends a hidden folder that lists a file of the user: by name, or outside of the folder."""
+    folder = tmp_path / "sent"
+    hidden = folder / ".graphopt-1-00000000"
+    for path in (folder / "thesis.txt", tmp_path / "thesis.txt"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"...")
+    inside, outside = os.lstat(folder / "thesis.txt"), os.lstat(tmp_path / "thesis.txt")
+    for name, found, size in (("thesis.txt", inside, 4), ("../thesis.txt", outside, 3)):
         hidden.mkdir()
+        entry = {"name": name, "inode": found.st_ino, "bytes": size, "changed": found.st_mtime_ns}
+        (hidden / "orphans").write_text(json.dumps([entry]))
+        write_file(folder / "r.json", b"{}")
+        assert not leftovers(folder)
+        assert content(tmp_path) == {"sent/r.json": b"{}", "sent/thesis.txt": b"...", "thesis.txt": b"..."}
+
+
+@pytest.mark.parametrize("through", ["now", "old"])
+def test_links_that_came_with_a_folder_reach_nothing_outside(through: str, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_bytes(b"...")
+    hidden = tmp_path / "sent" / ".graphopt-1-00000000"
+    hidden.mkdir(parents=True)
+    (tmp_path / "sent" / "thesis.txt").symlink_to(f"{hidden.name}/now/thesis.txt")
+    (hidden / "now").symlink_to(tmp_path if through == "now" else "old")
+    (hidden / "old").symlink_to(tmp_path)
+    write_file(tmp_path / "sent" / "r.json", b"{}")
+    assert (tmp_path / "thesis.txt").read_bytes() == b"..."
