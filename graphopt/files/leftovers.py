@@ -58,7 +58,8 @@ def note(orphans: Iterable[Orphan]) -> bytes:
 
 def settle(folder: Path, hidden: Path) -> None:
     """Bring a save to rest and remove its hidden folder; raises OSError, after which it can be called again."""
-    _settle_links(folder, hidden)
+    if _settle_links(folder, hidden):
+        sync_folder(folder)  # the names are there for good before what the links led to goes
     orphans = [one for one in _orphans(hidden) if Path(one.name).name == one.name and one.is_there(folder)]
     if orphans:
         sync_folder(folder)  # a model that takes the place of another is there for good before the other's data go
@@ -68,19 +69,23 @@ def settle(folder: Path, hidden: Path) -> None:
     shutil.rmtree(hidden)
 
 
-def _settle_links(folder: Path, hidden: Path) -> None:
-    """Every link into the hidden folder becomes the file that it leads to; one that leads nowhere goes."""
+def _settle_links(folder: Path, hidden: Path) -> bool:
+    """Every link into the hidden folder becomes the file that it leads to; one that leads nowhere goes.
+
+    Returns whether there may have been any.
+    """
     if not (hidden / NOW).is_symlink() or os.readlink(hidden / NOW) not in (OLD, NEW):
-        return
+        return False
     state = hidden / os.readlink(hidden / NOW)
     if state.is_symlink():
-        return
+        return False
     for name in sorted(os.listdir(folder)):
         if leads_into(folder / name, hidden):
             try:
                 os.rename(state / name, folder / name)
             except FileNotFoundError:
                 os.unlink(folder / name)
+    return True
 
 
 def leads_into(path: Path, hidden: Path) -> bool:
