@@ -18,6 +18,7 @@ from graphopt.files.single import write_file
 from graphopt.passes import pipeline
 from graphopt.report.json_report import encode
 from graphopt.report.terminal import line
+from memplan.compiling import telling
 from memplan.tiers.machine import InvalidMachine, parse_bytes
 
 Progress = Callable[[str], None]
@@ -175,13 +176,22 @@ def print_json(record: msgspec.Struct) -> None:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Progress]:
-    """A moving line on stderr while something long is running; nothing when stderr is not a terminal."""
+    """A moving line on stderr while something long is running.
+
+    When stderr is not a terminal, it only says that solvers have to be compiled, the first time that they are.
+    """
     screen = Console(stderr=True)
     if not screen.is_terminal:
-        yield lambda text: None
+        with telling(lambda text: line(screen, text)):
+            yield lambda text: None
         return
     with screen.status(what) as status:
-        yield lambda text: status.update(f"{what}: {text}")
+
+        def tell(text: str) -> None:
+            status.update(f"{what}: {text}")
+
+        with telling(tell):
+            yield tell
 
 
 def same_file(first: Path, second: Path) -> bool:

@@ -17,6 +17,8 @@ from graphopt.files.staging import Staging, Writer
 from graphopt.model import nodes
 
 EXTERNAL_MINIMUM = 1024  # bytes; smaller tensors stay in the .onnx file, where shape inference can read them
+ALIGNMENT = 64  # bytes: where a tensor starts
+PAGED, PAGE = 1 << 20, 4096  # bytes: one as large as this starts where a page does, so that runtimes can map it
 CHECKSUM_DIGITS = 8  # in a name; more where such a file stands already
 Outside = Mapping[ir.Value, ir.ExternalTensor]
 
@@ -58,6 +60,7 @@ def write_data(values: Sequence[ir.Value], place: Place, stage: Staging, old: Se
     with told(place.given), Writer(stage.path / "data") as file:
         for value in values:
             assert value.const_value is not None, "only initializers with data are large"
+            file.write(bytes(-file.size % (PAGE if value.const_value.nbytes >= PAGED else ALIGNMENT)))
             begin = file.size
             with reading(value.const_value):
                 _copy(value.const_value, _Sink(file, place))

@@ -27,7 +27,7 @@ from graphopt.model.data_file import (
     replaced_data,
     write_data,
 )
-from graphopt.model.tensors import tensors_of
+from graphopt.model.tensors import tensors_of, with_external_replaced
 
 # A protobuf message cannot pass 2 GB; data above this goes into a file of its own even when the input was one file.
 SINGLE_FILE_LIMIT = 1_900_000_000  # bytes
@@ -134,12 +134,15 @@ def _self_contained(model: ir.Model, outside: Outside) -> Iterator[None]:
         for graph in nodes.graphs_of(model):
             for value in graph.initializers.values():
                 tensor = value.const_value
-                if tensor is not None and (value in outside or isinstance(tensor, ir.ExternalTensor)):
+                kept: ir.TensorProtocol | None = outside.get(value)
+                if kept is None and isinstance(tensor, ir.ExternalTensor):
+                    kept = _inside(tensor)
+                if tensor is not None and kept is not None:
                     values.append((value, tensor))
-                    value.const_value = outside[value] if value in outside else _inside(tensor)
+                    value.const_value = kept
             for node in graph:
                 for attribute in list(node.attributes.values()):
-                    moved = _inside_attribute(attribute)
+                    moved = with_external_replaced(attribute, _inside)
                     if moved is not attribute:
                         attributes.append((node, attribute))
                         node.attributes[attribute.name] = moved
@@ -151,22 +154,7 @@ def _self_contained(model: ir.Model, outside: Outside) -> Iterator[None]:
             node.attributes[attribute.name] = attribute
 
 
-def _inside_attribute(attribute: ir.Attr) -> ir.Attr:
-    """The attribute with its tensors inside; itself where they are."""
-    if attribute.is_ref():
-        return attribute
-    if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.as_tensor(), ir.ExternalTensor):
-        return ir.AttrTensor(attribute.name, _inside(attribute.as_tensor()))
-    if attribute.type == ir.AttributeType.TENSORS:
-        tensors = attribute.as_tensors()
-        if any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors):
-            return ir.AttrTensors(attribute.name, [_inside(tensor) for tensor in tensors])
-    return attribute
-
-
-def _inside(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+def _inside(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
     """A tensor that is written into the .onnx file."""
-    if not isinstance(tensor, ir.ExternalTensor):
-        return tensor
     with reading(tensor):
         return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)

@@ -2,7 +2,7 @@
 
 With P for the listing's name, a library of the objects exports
 
-    P_describe  P_create  P_create_mapped  P_create_from  P_run  P_run_raw  P_error  P_destroy
+    P_describe  P_create  P_create_mapped  P_create_from  P_run  P_run_raw  P_after_fork  P_error  P_destroy
 
 which need the C library (and its mathematics, where a kernel calls it) and nothing else. The interface is a module of
 its own, compiled for the oldest processor of the architecture: it is what finds out that a processor is too old.
@@ -30,7 +30,7 @@ from kernels.llvm.load import ObjectCache
 from kernels.llvm.module import Module
 from kernels.target import Target
 
-INTERFACE = ("describe", "create", "create_mapped", "create_from", "run", "run_raw", "error", "destroy")
+INTERFACE = ("describe", "create", "create_mapped", "create_from", "run", "run_raw", "after_fork", "error", "destroy")
 
 
 class WrongWeights(InvalidListing):

@@ -237,13 +237,53 @@ def _flip(path: Path) -> None:
         ("manifest.json", Path.unlink, "is no compiled program: it has no manifest.json"),
         ("manifest.json", lambda path: path.write_text('{"schema": "graphopt.bundle/9", "name": "", "files": {}}'),
          "has the schema 'graphopt.bundle/9'; this code reads 'graphopt.bundle/1'"),
-        ("manifest.json", lambda path: path.write_text("[]"), "manifest.json' cannot be read"),
+        ("manifest.json", lambda path: path.write_bytes(b"\xff{}"), "manifest.json' cannot be read"),
+        ("manifest.json", lambda path: path.write_text("[" * 100_000), "manifest.json' cannot be read"),
+        ("manifest.json", lambda path: path.write_text("[]"), "manifest.json' is damaged: it is no JSON object"),
     ],
 )  # fmt: skip
 def test_damaged_bundles(bundle: Path, name: str, damage: Callable[[Path], None], message: str) -> None:
     damage(bundle / name)
     with pytest.raises(BundleError, match=message):
         Bundle(bundle)
+
+
+ABSENT = object()
+DAMAGES = [
+    ("schema", None, "it names no schema"), ("schema", ["graphopt.bundle/1"], "it names no schema"),
+    ("name", None, "it names no program"), ("name", 7, "it names no program"), ("name", {}, "it names no program"),
+    ("name", "", "'' is no name of a program"), ("name", "../copy/mlp", "'../copy/mlp' is no name of a program"),
+    ("name", "other", "it does not list 'libother.so'"), ("name", "m\0p", r"'m\\x00p' is no name of a program"),
+    ("files", None, "it lists no files"), ("files", [], "it lists no files"), ("files", "a", "it lists no files"),
+    ("files", {}, "it does not list 'libmlp.so'"), ("files", {"libmlp.so": None}, "it does not list 'libmlp.so'"),
+    ("files", {"libmlp.so": "abc"}, "it does not list 'libmlp.so'"),
+    ("files", {"libmlp.so": {}}, "it has no checksum of 'libmlp.so'"),
+    ("files", {"libmlp.so": {"sha256": None}}, "it has no checksum of 'libmlp.so'"),
+    ("files", {"libmlp.so": {"sha256": 5}}, "it has no checksum of 'libmlp.so'"),
+    *((key, ABSENT, message) for key, message in (
+        ("schema", "it names no schema"), ("name", "it names no program"), ("files", "it lists no files"),
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value", "message"), DAMAGES, ids=range(len(DAMAGES)))
+def test_manifests_with_entries_of_other_kinds(bundle: Path, key: str, value: object, message: str) -> None:
+    path = bundle / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest[key] = value
+    if value is ABSENT:
+        del manifest[key]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(BundleError, match=f"manifest.json' is damaged: {message}; compile the model again"):
+        Bundle(bundle)
+
+
+@pytest.mark.parametrize("files", [None, [], "a", 7, {"libmlp.so": None}, {"libmlp.so": {"bytes": "many"}}])
+def test_a_manifest_whose_files_are_of_another_kind_is_not_read_back(bundle: Path, files: object) -> None:
+    path = bundle / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"files": files}))
+    with pytest.raises(BundleError, match="is no manifest of a bundle"):
+        read_manifest(bundle)
 
 
 def test_a_processor_that_lacks_something(written: Written, tmp_path: Path) -> None:

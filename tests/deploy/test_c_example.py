@@ -45,7 +45,7 @@ def compiled(source: Path, bundle: Path, goal: Path, name: str = "mlp") -> Path:
 
 def run(program: Path, *words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(program), *map(str, words)], capture_output=True, text=True, check=False, env={}, timeout=60
+        [str(program), *map(str, words)], capture_output=True, text=True, check=False, env={}, timeout=600
     )
 
 
@@ -139,7 +139,7 @@ int main(int count, char **words) {
     int code = 0;
     for (int i = 0; i < 100; i++) {
         code |= mlp_run(model, &in, 1, &out, 1);
-        mlp_run_raw(model, given, made);
+        code |= mlp_run_raw(model, given, made);
     }
     if (taken) code = 4;
     if (memcmp(y, z, sizeof y)) code = 5;
