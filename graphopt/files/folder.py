@@ -19,11 +19,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from graphopt.errors import SaveError
-from graphopt.files.leftovers import NOW, sync_folder
-from graphopt.files.place import told
+from graphopt.files.leftovers import NEW, NOW, OLD, sync_folder
+from graphopt.files.place import confirm, told
 from graphopt.files.staging import Staging, locked, staging, sweep
-
-OLD, NEW = "old", "new"
 
 
 def write_folder(given: Path, files: Mapping[str, bytes | memoryview], replaced: Collection[str]) -> None:
@@ -36,13 +34,13 @@ def write_folder(given: Path, files: Mapping[str, bytes | memoryview], replaced:
         folder = Path(os.path.realpath(given))
         sweep(folder.parent)
         if not folder.exists():
-            _make(folder, files)
+            _make(given, folder, files)
             return
         with _alone(folder, given):
             for name in sorted(set(files) - set(replaced)):
                 if os.path.lexists(folder / name):
                     raise SaveError(f"'{given / name}' would be overwritten; move it away or choose another folder.")
-            _replace(folder, files, replaced)
+            _replace(given, folder, files, replaced)
 
 
 @contextlib.contextmanager
@@ -61,11 +59,11 @@ def _alone(folder: Path, given: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _make(folder: Path, files: Mapping[str, bytes | memoryview]) -> None:
+def _make(given: Path, folder: Path, files: Mapping[str, bytes | memoryview]) -> None:
     with staging(folder.parent) as stage:
         _write(stage, files)
         os.rename(stage.path / NEW, folder)
-        sync_folder(folder.parent)
+        confirm(given, folder.parent)
 
 
 def _write(stage: Staging, files: Mapping[str, bytes | memoryview]) -> None:
@@ -75,7 +73,7 @@ def _write(stage: Staging, files: Mapping[str, bytes | memoryview]) -> None:
     sync_folder(stage.path / NEW)
 
 
-def _replace(folder: Path, files: Mapping[str, bytes | memoryview], replaced: Collection[str]) -> None:
+def _replace(given: Path, folder: Path, files: Mapping[str, bytes | memoryview], replaced: Collection[str]) -> None:
     with staging(folder) as stage:
         _write(stage, files)
         os.mkdir(stage.path / OLD)
@@ -94,5 +92,4 @@ def _replace(folder: Path, files: Mapping[str, bytes | memoryview], replaced: Co
         sync_folder(folder)
         os.symlink(NEW, stage.path / "next")
         os.rename(stage.path / "next", stage.path / NOW)
-        sync_folder(stage.path)
-    sync_folder(folder)
+        confirm(given, stage.path)

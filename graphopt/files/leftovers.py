@@ -3,7 +3,8 @@
 A hidden folder may hold two notes. `now`, a link to `old` or `new`, is the state of a folder of files that is being
 replaced (`folder.py`): names in the folder are links into the hidden one, and become the files that they lead to.
 `orphans` lists files of the folder, each by name and identity, that are removed unless a model there names them: data
-whose model was not written, or was replaced. A name alone is not enough: whoever sent the folder might have put it in.
+whose model was not written, or was replaced. Notes may have come with a folder that a stranger sent: they reach no file
+outside of it, and a file that merely has a name is not meant.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 
 from graphopt.files.references import is_named
 
-NOW = "now"
+NOW, OLD, NEW = "now", "old", "new"
 ORPHANS = "orphans"
 _UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)  # a file system that cannot sync a folder
 
@@ -57,7 +58,8 @@ def note(orphans: Iterable[Orphan]) -> bytes:
 
 def settle(folder: Path, hidden: Path) -> None:
     """Bring a save to rest and remove its hidden folder; raises OSError, after which it can be called again."""
-    _settle_links(folder, hidden)
+    if _settle_links(folder, hidden):
+        sync_folder(folder)  # the names are there for good before what the links led to goes
     orphans = [one for one in _orphans(hidden) if Path(one.name).name == one.name and one.is_there(folder)]
     if orphans:
         sync_folder(folder)  # a model that takes the place of another is there for good before the other's data go
@@ -67,17 +69,23 @@ def settle(folder: Path, hidden: Path) -> None:
     shutil.rmtree(hidden)
 
 
-def _settle_links(folder: Path, hidden: Path) -> None:
-    """Every link into the hidden folder becomes the file that it leads to; one that leads nowhere goes."""
-    if not (hidden / NOW).is_symlink():
-        return
+def _settle_links(folder: Path, hidden: Path) -> bool:
+    """Every link into the hidden folder becomes the file that it leads to; one that leads nowhere goes.
+
+    Returns whether there may have been any.
+    """
+    if not (hidden / NOW).is_symlink() or os.readlink(hidden / NOW) not in (OLD, NEW):
+        return False
     state = hidden / os.readlink(hidden / NOW)
+    if state.is_symlink():
+        return False
     for name in sorted(os.listdir(folder)):
         if leads_into(folder / name, hidden):
             try:
                 os.rename(state / name, folder / name)
             except FileNotFoundError:
                 os.unlink(folder / name)
+    return True
 
 
 def leads_into(path: Path, hidden: Path) -> bool:

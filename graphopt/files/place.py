@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphopt.errors import SaveError
+from graphopt.files.leftovers import sync_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,17 @@ def told(given: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise SaveError(_reason(given, error)) from error
+
+
+def confirm(given: Path, folder: Path) -> None:
+    """Return when the names in `folder`, that of the output among them, are on disk; raises SaveError."""
+    try:
+        sync_folder(folder)
+    except OSError as error:
+        raise SaveError(
+            f"'{given}' was written, but the system cannot promise that it is on disk: {error.strerror}; look after "
+            "the disk and write it again."
+        ) from error
 
 
 def _reason(given: Path, error: OSError) -> str:

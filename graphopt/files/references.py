@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 
 MODEL_SUFFIX = ".onnx"
 MOST_BYTES = 1 << 26  # a model of another name is looked for in files up to this size
+BLOCK = 1 << 24  # bytes read at once
 _KEY = b"location"  # stands in the bytes of every model with external data
 
 
@@ -26,27 +26,35 @@ def named_files(path: Path) -> frozenset[str]:
 def is_named(folder: Path, name: str) -> bool:
     """Whether a file of the folder may be a model that keeps data in the folder's file `name`. Raises OSError.
 
-    A file that mentions both the name and a location but cannot be parsed counts as one, to be safe.
+    To be safe, a file that cannot be read counts as one, and so does one that cannot be parsed but mentions both the
+    name and a location.
     """
-    for entry in sorted(os.listdir(folder)):
-        path = folder / entry
-        if entry == name or not path.is_file():
-            continue
-        if path.suffix != MODEL_SUFFIX and path.stat().st_size > MOST_BYTES:
-            continue
-        if _holds(path, name.encode(errors="surrogateescape"), _KEY):
-            proto = _parsed(path)
-            if proto is None or name in _locations(proto):
-                return True
-    return False
+    return any(_may_name(folder / entry, name) for entry in sorted(os.listdir(folder)) if entry != name)
+
+
+def _may_name(path: Path, name: str) -> bool:
+    try:
+        if not path.is_file() or (path.suffix != MODEL_SUFFIX and path.stat().st_size > MOST_BYTES):
+            return False
+        if not _holds(path, name.encode(errors="surrogateescape"), _KEY):
+            return False
+        proto = _parsed(path)
+    except FileNotFoundError:  # it went meanwhile
+        return False
+    except OSError:
+        return True
+    return proto is None or name in _locations(proto)
 
 
 def _holds(path: Path, *texts: bytes) -> bool:
+    """Whether all texts occur; read in blocks, since a file that is cut off while it is mapped ends the process."""
+    missing, end = set(texts), b""
     with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            return False
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return all(data.find(text) >= 0 for text in texts)
+        while missing and (block := file.read(BLOCK)):
+            block = end + block
+            missing = {text for text in missing if text not in block}
+            end = block[-max(map(len, texts)) :]
+    return not missing
 
 
 def _parsed(path: Path) -> onnx.ModelProto | None:

@@ -7,9 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from graphopt.errors import SaveError
-from graphopt.files.leftovers import sync_folder
-from graphopt.files.place import Place, find_place, replaced_mode, told
+from graphopt.files.place import Place, confirm, find_place, replaced_mode, told
 from graphopt.files.staging import staging, write_all
 
 
@@ -42,13 +40,7 @@ def publish(draft: Path, place: Place) -> None:
     """Move a finished file to its place: the moment at which the new one counts. Raises SaveError."""
     with told(place.given):
         os.replace(draft, place.path)
-    try:
-        sync_folder(place.path.parent)
-    except OSError as error:
-        raise SaveError(
-            f"'{place.given}' was written, but the system cannot promise that it is on disk: {error.strerror}; "
-            "look after the disk and write it again."
-        ) from error
+    confirm(place.given, place.path.parent)
 
 
 def write_through(place: Place, data: bytes | memoryview) -> None:

@@ -33,8 +33,12 @@ class Writer:
         self.size = 0  # bytes
         self._digest = hashlib.sha256()
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-        if mode is not None:
-            os.chmod(path, mode)
+        try:
+            if mode is not None:
+                os.chmod(path, mode)
+        except OSError:
+            os.close(self._descriptor)
+            raise
 
     def __enter__(self) -> Writer:
         return self

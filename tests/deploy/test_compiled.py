@@ -72,6 +72,15 @@ def test_the_commands(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.load(tmp_path / "y.npy").sum(), 1, rtol=1e-6)
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "dear.txt").write_text("...")
+    with pytest.raises(BundleError, match="holds other files and no bundle; choose an empty folder or a new one"):
+        CliRunner().invoke(
+            app, ["compile", str(tmp_path / "absent.onnx"), str(tmp_path / "letters")], catch_exceptions=False
+        )
+
+
 def test_exact_leaves_out_transformed_convolutions_and_the_bytes_are_the_same_each_time(tmp_path: Path) -> None:
     weight = np.random.default_rng(0).standard_normal((64, 64, 3, 3)).astype(np.float32) / 24
     proto = support.model(
