@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from graphopt.deploy.bundle import write_bundle
+from graphopt.deploy.emulation import Emulated
 from graphopt.deploy.folding import fold_constants
 from graphopt.deploy.hybrid import Hybrid, make_hybrid, without_kernels
 from graphopt.deploy.manifest import PlannedBuffer
@@ -51,7 +52,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program that has been compared with the model it was made of, where this machine can run it.
+    """A program that has been compared with the model it was made of, where this machine or an emulator can run it.
 
     What belongs to a whole program, as `linked` and `save`, raises BundleError where there is a `fallback`.
     """
@@ -61,7 +62,8 @@ class Compiled:
     seconds: float  # of everything but the comparison
     max_abs: float  # the largest difference from ONNX Runtime on the seeded feeds; 0 where it was not compared
     max_rel: float
-    not_compared: str | None  # why the program was not compared, as a clause; None where it was
+    not_here: str | None = None  # why this machine cannot run the program, as a clause; None where it can
+    not_compared: str | None = None  # why the program was not compared, as a clause; None where it was
 
     @property
     def fallback(self) -> tuple[str, ...]:
@@ -73,7 +75,7 @@ class Compiled:
         """The loaded program; raises BundleError for one that this machine cannot run."""
         program = self._whole.program
         if program is None:
-            raise BundleError(f"{self.not_compared}; save the program, and run it where it is meant to run.")
+            raise BundleError(f"{self.not_here}; save the program, and run it where it is meant to run.")
         return program
 
     @property
@@ -142,7 +144,7 @@ def compile_model(
     in tiles.
 
     Operators without a kernel run in ONNX Runtime and are listed in `fallback`. A program for a `target` that this
-    machine cannot run is not compared, and says so; it has no such operators.
+    machine cannot run has none; it is compared in an emulator where one is installed, else it says that it was not.
 
     Raises ModelError, OptionError, NotLowered naming the operators when none of the model has a kernel, and
     VerificationError when the program does not give what ONNX Runtime gives with its optimizations off.
@@ -155,15 +157,21 @@ def compile_model(
     original = load(source)
     if shapes or dims:
         change_dims(original, shapes or {}, dims or {})
-    not_compared = why_not_here(machine)
-    made = _made(_optimized(original), machine, name, exact, memory_budget, not_compared)
+    not_here = why_not_here(machine)
+    made = _made(_optimized(original), machine, name, exact, memory_budget, not_here)
     seconds = time.perf_counter() - started
-    program = made if isinstance(made, Hybrid) else made.program
+    program: Program | Hybrid | Emulated | None = made if isinstance(made, Hybrid) else made.program
+    not_compared = None
+    if isinstance(made, Whole) and not_here is not None:
+        try:
+            program = Emulated(made.linked.listing, made.linked.weights, machine)
+        except BundleError as error:
+            not_compared = f"{not_here}; {error}"
     try:
         max_abs, max_rel = (0.0, 0.0) if program is None else _compare(original, program)
     except CannotRun as error:
         raise VerificationError(f"the program cannot be compared, as its model does not run: {error}") from error
-    return Compiled(made, machine, seconds, max_abs, max_rel, not_compared)
+    return Compiled(made, machine, seconds, max_abs, max_rel, not_here, not_compared)
 
 
 def _made(
@@ -221,7 +229,7 @@ def _optimized(original: ir.Model) -> ir.Model:
     raise AssertionError("the last way raises")
 
 
-def _compare(original: ir.Model, program: Program | Hybrid) -> tuple[float, float]:
+def _compare(original: ir.Model, program: Program | Hybrid | Emulated) -> tuple[float, float]:
     max_abs = max_rel = 0.0
     inputs = feed_inputs(original)
     with Workplace() as workplace:
