@@ -152,12 +152,12 @@ def compile_model(
     started = time.perf_counter()
     try:
         machine = named(target)
+        not_here = why_not_here(machine)
     except UnknownTarget as error:
         raise OptionError(str(error)) from error
     original = load(source)
     if shapes or dims:
         change_dims(original, shapes or {}, dims or {})
-    not_here = why_not_here(machine)
     made = _made(_optimized(original), machine, name, exact, memory_budget, not_here)
     seconds = time.perf_counter() - started
     program: Program | Hybrid | Emulated | None = made if isinstance(made, Hybrid) else made.program
@@ -179,16 +179,15 @@ def _made(
 ) -> Whole | Hybrid:
     try:
         lowered = lower(model, target, exact=exact)
-    except NotLowered:
-        model = fold_constants(model)
-        try:
-            lowered = lower(model, target, exact=exact)
-        except NotLowered as error:
-            if memory_budget is not None:
-                raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
-            if not_here is not None:
-                raise OptionError(f"ONNX Runtime cannot run parts of the program, as {not_here}: {error}") from error
-            return make_hybrid(model, target, name, exact=exact)
+    except NotLowered as error:
+        folded = fold_constants(model)
+        if folded is not model:
+            return _made(folded, target, name, exact, memory_budget, not_here)
+        if memory_budget is not None:
+            raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
+        if not_here is not None:
+            raise OptionError(f"ONNX Runtime cannot run parts of the program, as {not_here}: {error}") from error
+        return make_hybrid(model, target, name, exact=exact)
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
     linked = link(lowered, name)
     program = None if not_here is not None else Program(linked.listing, linked.weights, target)
