@@ -220,3 +220,13 @@ def test_the_command_asks_before_it_writes_what_was_not_compared(
     assert run([*words, "--unchecked"]) == 0
     assert f"not: {NOT_HERE}" in capsys.readouterr().out
     assert (tmp_path / "bundle" / "libmodel.so").read_bytes()[18] == 183
+
+
+def test_a_model_that_does_not_run_is_refused_in_a_sentence() -> None:
+    """Its indices lie outside the table."""
+    proto = support.model(
+        "g (float[3] x) => (float[3] y) { t = Gather(table, far) y = Add(x, t) }",
+        20, table=np.ones(5, np.float32), far=np.array([9, 9, 9]),
+    )  # fmt: skip
+    with pytest.raises(graphopt.VerificationError, match=r"cannot be compared, as its model does not run: .*indices"):
+        graphopt.compile(proto)
