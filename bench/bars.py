@@ -12,8 +12,10 @@ from rich.console import Console
 from bench import (
     attention,
     capabilities,
+    external_data,
     layout,
     light,
+    mutations,
     node_tests,
     ort_latency,
     ort_models,
@@ -51,6 +53,8 @@ MEASURES: dict[str, Measure] = {
     "p": programs.measure,
     **memory.MEASURES,
     **scheduling.MEASURES,
+    "e1": external_data.measure,
+    "e3": mutations.measure,
 }
 
 

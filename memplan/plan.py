@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,7 @@ class Packing:
     lower_bound: int  # bytes: no packing is smaller
     solver: str
     proved_optimal: bool = False  # by the bound or by an exhausted search
+    limited: Literal["work", "time"] | None = None  # what ended the search before it had nothing more to try
 
     @property
     def fragmentation(self) -> int:

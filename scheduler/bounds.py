@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
+from scheduler.compiling import compiled
 from scheduler.lists.priority import heads, tails
 from scheduler.lists.sorting import ascending
 from scheduler.lists.tasks import Floats, Ints, Tasks, check_workers
@@ -111,7 +111,7 @@ def _rounded(value: float, whole: bool) -> float:
     return float(np.ceil(value - ROUNDING * max(1.0, abs(value)))) if whole else value
 
 
-@njit(cache=True)
+@compiled
 def _excess(early: Floats, late: Floats, times: Floats, many: Ints, begins: Floats, workers: int) -> float:
     """The largest `W(a, b) / workers - (b - a)`.
 

@@ -97,8 +97,8 @@ def _orders(draw: random.Random, count: int) -> list[Row]:
     swaps, drops = [0, 0, 0, 0], [0, 0, 0, 0]
     for seed in range(count):
         graph = resnet([1 + seed] * 4, 1, 32).training()
-        budget = int(0.7 * order_for_least_peak(graph, time_limit=1.0).peak)
-        order = list(recompute(graph, budget, time_limit=3.0).order)
+        budget = int(0.7 * order_for_least_peak(graph, work=1_000_000_000).peak)
+        order = list(recompute(graph, budget, work=3_000_000_000).order)
         swaps[3] += _refuses(graph, order, budget)
         for _ in range(CHANGES):
             one, other = sorted(draw.sample(range(len(order)), 2))

@@ -20,12 +20,12 @@ from models.training import resnet
 ISSUE = 6
 GIB = 2**30
 CHEN_BUDGET, CHEN_EXTRA, CHEN_SECONDS = 7 * GIB - 1, 30.0, 10.0
-CHEN_LIMIT = 6.0  # seconds that the planner is given
+CHEN_WORK = 6_000_000_000  # steps that the planner is given
 # Operators, mean width of a layer: about as many edges as in Moccasin's graphs of these sizes.
 LAYERED = ((250, 14.0), (1_000, 23.0))
 SEEDS, QUICK_SEEDS = 3, 1
 MOST_EXTRA = {0.9: 1.0, 0.8: 6.0}  # percent
-LAYERED_SECONDS, QUICK_SECONDS = 120.0, 30.0
+LAYERED_WORK, QUICK_WORK = 120_000_000_000, 30_000_000_000
 
 
 def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
@@ -43,13 +43,13 @@ def _chen(sheet: Sheet, quick: bool) -> Bar:
     graph = resnet([83] * 4, 32).training()
     before = verify_sequence(graph, _given(graph))
     begun = time.perf_counter()
-    found = recompute(graph, CHEN_BUDGET, time_limit=CHEN_LIMIT)
+    found = recompute(graph, CHEN_BUDGET, work=CHEN_WORK)
     seconds = time.perf_counter() - begun
     peak = verify_sequence(graph, found.order, CHEN_BUDGET)
     rows = [("[83, 83, 83, 83]", len(graph.operators), before / GIB, peak / GIB, found.extra_percent, seconds)]
     columns = ("blocks", "operators", "GiB without", "GiB planned", "extra time %", "seconds")
     sheet.table("Chen's network: batch 32, 3 x 224 x 224, feature maps of the training graph", columns, rows)
-    front = pareto(graph, 4 if quick else 8, time_limit=20.0 if quick else 80.0)
+    front = pareto(graph, 4 if quick else 8, work=20_000_000_000 if quick else 80_000_000_000)
     shown = [(plan.peak / GIB, plan.extra_percent, plan.solver) for plan in front]
     sheet.table("the same network: peak against extra time", ("GiB", "extra time %", "found by"), shown)
     met = peak <= CHEN_BUDGET and found.extra_percent <= CHEN_EXTRA and seconds < CHEN_SECONDS
@@ -65,7 +65,7 @@ def _layered(sheet: Sheet, quick: bool) -> Bar:
             before = verify_sequence(graph, _given(graph))
             for share, most in MOST_EXTRA.items():
                 begun = time.perf_counter()
-                found = _planned(graph, int(share * before), QUICK_SECONDS if quick else LAYERED_SECONDS)
+                found = _planned(graph, int(share * before), QUICK_WORK if quick else LAYERED_WORK)
                 seconds = time.perf_counter() - begun
                 extra = found.extra_percent if found is not None else None
                 missed += extra is None or extra > most
@@ -82,9 +82,9 @@ def _layered(sheet: Sheet, quick: bool) -> Bar:
     return Bar(ISSUE, 8, "recomputation: layered graphs", "1 % at 90 %, 6 % at 80 %, 300 s", figure, missed == 0)
 
 
-def _planned(graph: Graph, budget: int, seconds: float) -> Recomputed | None:
+def _planned(graph: Graph, budget: int, work: int) -> Recomputed | None:
     try:
-        found = recompute(graph, budget, time_limit=seconds)
+        found = recompute(graph, budget, work=work)
     except BudgetTooSmall:
         return None
     verify_sequence(graph, found.order, budget)

@@ -29,7 +29,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     for name in models.names():
         model = load(models.load(name))
         try:
-            best = planning.best(model_memory(model, sharing=False), seconds=4.0).peak
+            best = planning.best(model_memory(model, sharing=False), work=4_000_000_000).peak
         except OptionError:  # dims without a value
             continue
         started = time.perf_counter()

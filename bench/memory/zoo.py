@@ -25,7 +25,7 @@ ISSUE = 6
 MOST = 1.005  # arena over live peak
 SHARE = 0.95  # of the models whose arena is the live peak
 SECONDS = 1.0  # for one plan
-ORDER_SECONDS, QUICK_ORDER_SECONDS = 20.0, 2.0
+ORDER_WORK, QUICK_ORDER_WORK = 20_000_000_000, 2_000_000_000  # steps
 MIB = 1 << 20
 
 
@@ -42,7 +42,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         given = planning.given(memory)
         seconds = time.perf_counter() - started
         slowest = max(slowest, seconds)
-        best = planning.best(memory, seconds=QUICK_ORDER_SECONDS if quick else ORDER_SECONDS)
+        best = planning.best(memory, work=QUICK_ORDER_WORK if quick else ORDER_WORK)
         ratio = given.packing.arena_size / max(given.peak, 1)
         ratios.append(ratio)
         growth = None if quick else growth_in_onnxruntime(model, keeping=False)

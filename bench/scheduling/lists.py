@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +22,10 @@ from bench.peers import OURS
 from bench.scheduling.random_tasks import METHODS, TIMES, random_tasks
 from bench.script import main
 from scheduler.bounds import critical_path, fernandez_bussell, work
+from scheduler.compiling import Stopwatch
 from scheduler.lists.list_schedule import list_schedule
 from scheduler.lists.priority import rules
-from scheduler.lists.solve import Solved, solve, warm_up
+from scheduler.lists.solve import Solved, solve
 from scheduler.lists.tasks import Tasks, tasks_of
 from scheduler.stg import read_stg
 
@@ -64,9 +64,6 @@ class Result:
 
 def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
     """One row per method, number of tasks and workers."""
-    begun = time.perf_counter()
-    warm_up()
-    sheet.table("compiling", ("what", "seconds"), [("numba, or its cache", time.perf_counter() - begun)])
     return [_random(sheet, quick=quick), _small(sheet, quick=quick), _files(sheet, data)]
 
 
@@ -140,9 +137,10 @@ def _row(results: list[Result]) -> tuple[object, ...]:
 def _solved(tasks: Tasks, workers: int) -> Result:
     bound = max(one.value for one in (critical_path(tasks), work(tasks, workers), fernandez_bussell(tasks, workers)))
     rule = list_schedule(tasks, workers, rules(tasks)["cp/misf"]).makespan
-    begun = time.perf_counter()
-    solved = solve(tasks, workers)
-    seconds = time.perf_counter() - begun
+    watch = Stopwatch()
+    with watch.running():
+        solved = solve(tasks, workers)
+        seconds = watch.seconds()
     _check(tasks, workers, solved)
     return Result(bound, rule, solved, seconds)
 

@@ -26,25 +26,25 @@ ISSUE = 7
 DEVICES = ("v100", "h200")
 OVER_LAUNCHES, OVER_WAVES = 1.6, 1.1
 INCEPTION_GAP, RANDWIRE_GAP = 0.06, 0.05
-SECONDS, QUICK_SECONDS = 30.0, 3.0
+WORK, QUICK_WORK = 45_000_000, 4_500_000  # blocks placed
 SAME_TIMES = ("critical path", "work", "Fernandez-Bussell")
 
 
 def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
     """Each network on each device under all policies; what each part of the scheduler is worth."""
-    seconds = QUICK_SECONDS if quick else SECONDS
+    work = QUICK_WORK if quick else WORK
     made: dict[tuple[str, str], Scheduled] = {}
     rows, ablation = [], []
     for name in DEVICES:
         at = device(name)
         for kind, graph in graphs(at, data).items():
-            one = made[name, kind] = schedule(graph, at, time_limit=seconds)
+            one = made[name, kind] = schedule(graph, at, work=work)
             rows.append((
                 name, kind, len(graph.regions), *(_us(one.figures.get(each)) for each in _COLUMNS), one.policy,
                 *(_us(one.bounds[each]) for each in (*SAME_TIMES, "any kernels")), 100 * gap(one), one.waits,
                 len(one.program.launches),
             ))  # fmt: skip
-            ablation.extend(_ablation(name, kind, graph, at, seconds))
+            ablation.extend(_ablation(name, kind, graph, at, work))
     columns = (
         "device",
         "network",
@@ -65,18 +65,18 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     sheet.table(
         "Inception-V3 over one launch per region, by which convolutions have only convolutions' kernels, us, simulated",
         ("device", "which", "launches", "best", "launches / best", "gap %"),
-        [row for name in DEVICES for row in _gathered(name, made[name, "inception_v3"], data, seconds)],
+        [row for name in DEVICES for row in _gathered(name, made[name, "inception_v3"], data, work)],
     )  # fmt: skip
     return _bars(made)
 
 
-def _gathered(name: str, every: Scheduled, data: Path | None, seconds: float) -> list[tuple[object, ...]]:
+def _gathered(name: str, every: Scheduled, data: Path | None, work: int) -> list[tuple[object, ...]]:
     """The bar's figure as it is, and with other kernels: what a choice of the cost model is worth."""
     at = device(name)
     found = {"all, as in the bars": every}
     others: Mapping[str, Gathered] = {"those with windows": "windows", "none: depth cut, smallest tiles": "none"}
     for what, gathered in others.items():
-        found[what] = schedule(_inception(at, data, gathered), at, time_limit=seconds)
+        found[what] = schedule(_inception(at, data, gathered), at, work=work)
     return [
         (name, what, _us(one.figures["launches"]), _us(one.makespan), one.figures["launches"] / one.makespan,
          100 * gap(one))
@@ -104,10 +104,10 @@ def gap(one: Scheduled) -> float:
     return one.makespan / max(one.bounds[name] for name in SAME_TIMES) - 1
 
 
-def _ablation(name: str, kind: str, graph: TaskGraph, at: Device, seconds: float) -> list[tuple[object, ...]]:
+def _ablation(name: str, kind: str, graph: TaskGraph, at: Device, work: int) -> list[tuple[object, ...]]:
     """One launch of blocks, and the same with whole regions waited for, one choice of kernels, or few workers."""
     problem = problem_of(graph, at)
-    tries = int(seconds / 6 * 1e6)
+    tries = work // 9
     whole = TaskGraph(graph.name, graph.regions, tuple(type(need)(need.source, need.target) for need in graph.needs))
     plans = {
         "all of it": blocks(problem, tries),

@@ -18,6 +18,7 @@ from graphopt.cli.options import (
     print_json,
     progress,
 )
+from graphopt.deploy.bundle import replaced_files
 from graphopt.report.compilation import CompileRecord, print_compile
 from kernels.target import TargetName
 
@@ -52,6 +53,7 @@ def command(
     with progress("compiling"):
         shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
         budget = parse_budget(memory_budget, "--memory-budget")
+        replaced_files(output)  # refuses before the work is done what could not be written after it
         compiled = api.compile(source, target=target, shapes=shapes, dims=dims, exact=exact, memory_budget=budget)
         if compiled.not_compared is not None and not unchecked:
             reason = f"the program was not compared: {compiled.not_compared}; add --unchecked to write it all the same."

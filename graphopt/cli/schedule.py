@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from graphopt import api
-from graphopt.cli.options import UsageError, json_or_console, parse_shapes, parse_sizes, progress, write_reports
+from graphopt.cli.options import (
+    UsageError,
+    check_outputs,
+    json_or_console,
+    parse_shapes,
+    parse_sizes,
+    progress,
+    write_reports,
+)
 from graphopt.report.json_report import encode
 from graphopt.report.schedule.page import schedule_page
 from graphopt.report.schedule.terminal import print_schedule
@@ -27,7 +35,9 @@ def command(
         list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix the shape of an input; repeatable.")
     ] = None,
     dim: Annotated[list[str] | None, typer.Option(metavar="NAME=SIZE", help="Fix a dynamic dim; repeatable.")] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, metavar="S", help="Time for each schedule.")] = 5.0,
+    work: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Blocks that the searches of each schedule may place.")
+    ] = api.DEFAULT_SCHEDULE_WORK,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with a Gantt chart.")] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a trace for Perfetto.")] = None,
     json_file: Annotated[
@@ -44,10 +54,9 @@ def command(
     if policy not in POLICIES:
         raise UsageError("--policy", f"there is no policy '{policy}'; there are {', '.join(POLICIES)}.")
     shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
+    check_outputs(source, (("--json", json_file), ("--html", html), ("--trace", trace), ("--program", program)))
     with progress(f"scheduling {source.name}") as tell:
-        report = api.schedule(
-            source, device=device, policy=policy, shapes=shapes, dims=dims, seconds=seconds, progress=tell
-        )
+        report = api.schedule(source, device=device, policy=policy, shapes=shapes, dims=dims, work=work, progress=tell)
     record = report.record
     screen = json_or_console(record, json_file)
     print_schedule(screen, record)

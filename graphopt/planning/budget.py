@@ -19,9 +19,10 @@ from graphopt.planning.measured import Growth, growth_in_onnxruntime
 from graphopt.planning.memory import best, given
 from graphopt.planning.sequence import write_order
 from graphopt.planning.tensors import model_memory
-from graphopt.planning.tiling.search import LEAST_COLUMNS, MANY_COLUMNS, TILE_SECONDS
+from graphopt.planning.tiling.search import LEAST_COLUMNS, MANY_COLUMNS, TILE_WORK
 from graphopt.rewrite.equivalence import Reference, Verification
 from graphopt.rewrite.runner import Workplace
+from memplan.compiling import telling
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,11 @@ def keep_budget(
     """
     if model.functions:
         raise OptionError("a memory budget counts the tensors inside model-local functions too: pass --inline with it.")
-    try:
-        found = _kept(model, budget, verify_seconds, tell, sharing=False)
-    except BudgetNotKept:
-        found = _kept(model, budget, verify_seconds, tell, sharing=True)
+    with telling(tell):
+        try:
+            found = _kept(model, budget, verify_seconds, tell, sharing=False)
+        except BudgetNotKept:
+            found = _kept(model, budget, verify_seconds, tell, sharing=True)
     measured = None
     if measure:
         tell("measuring what ONNX Runtime takes")
@@ -79,8 +81,8 @@ def _kept(
     ordered = best(memory)
     # Libraries may sum a tile in another order than the whole: then larger tiles are tried, and in the end none.
     for columns in (LEAST_COLUMNS, MANY_COLUMNS, 0):
-        seconds = TILE_SECONDS if columns else 0.0
-        fitted = fit(work, memory, budget, start=ordered, columns=columns, tile_seconds=seconds, tell=tell)
+        tile_work = TILE_WORK if columns else 0
+        fitted = fit(work, memory, budget, start=ordered, columns=columns, tile_work=tile_work, tell=tell)
         tell("comparing bits")
         try:
             kept = _written(model, fitted, verify_seconds)

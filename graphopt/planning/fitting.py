@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphopt.errors import BudgetNotKept
-from graphopt.planning.memory import RECOMPUTE_SECONDS, Planned, best, given, within
+from graphopt.planning.memory import RECOMPUTE_WORK, Planned, best, given, within
 from graphopt.planning.sequence import write_order
 from graphopt.planning.tensors import ModelMemory, model_memory
-from graphopt.planning.tiling.search import LEAST_COLUMNS, TILE_SECONDS, tile_within
+from graphopt.planning.tiling.search import LEAST_COLUMNS, TILE_WORK, tile_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +34,31 @@ def fit(
     budget: int,
     *,
     start: Planned,
-    recompute_seconds: float = RECOMPUTE_SECONDS,
-    tile_seconds: float = TILE_SECONDS,
+    recompute_work: int = RECOMPUTE_WORK,
+    tile_work: int = TILE_WORK,
     columns: int = LEAST_COLUMNS,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Fitted:
     """The plan of least time whose arena takes at most `budget` bytes; `start` is the best order of `model`.
 
-    What shares bytes is what `memory` says.
-    No seconds for a means rules it out; tiles of convolutions have at least so many `columns`. Raises BudgetNotKept
+    What shares bytes is what `memory` says. `recompute_work` and `tile_work` are steps of searching, and none of them
+    rules a means out; tiles of convolutions have at least so many `columns`. Raises BudgetNotKept
     naming the least arena that was found.
     """
     if start.packing.arena_size <= budget:
         return Fitted(model, memory, start, 0)
     found: list[Fitted] = []
     least = start.packing.arena_size
-    if recompute_seconds > 0:
+    if recompute_work > 0:
         tell("looking for what to compute again under the budget")
         try:
-            found.append(Fitted(model, memory, within(memory, budget, start=start, seconds=recompute_seconds), 0))
+            found.append(Fitted(model, memory, within(memory, budget, start=start, work=recompute_work), 0))
         except BudgetNotKept as error:
             least = min(least, error.least)
-    if tile_seconds > 0:
+    if tile_work > 0:
         tell("looking for what to compute in tiles under the budget")
         try:
-            tiled = _tiled(model, memory, budget, start, (recompute_seconds, tile_seconds), columns, tell)
+            tiled = _tiled(model, memory, budget, start, (recompute_work, tile_work), columns, tell)
             found += [] if tiled is None else [tiled]
         except BudgetNotKept as error:
             least = min(least, error.least)
@@ -72,7 +72,7 @@ def _tiled(
     memory: ModelMemory,
     budget: int,
     start: Planned,
-    seconds: tuple[float, float],
+    work: tuple[int, int],
     columns: int,
     tell: Callable[[str], None],
 ) -> Fitted | None:
@@ -80,16 +80,16 @@ def _tiled(
     ordered = model.clone()
     there = dict(zip(model.graph, ordered.graph, strict=True))
     write_order(ordered, start.order, {name: there[node] for name, node in memory.nodes.items()})
-    work, regions = tile_within(ordered, budget, sharing=memory.sharing, columns=columns, seconds=seconds[1], tell=tell)
+    tiled, regions = tile_within(ordered, budget, sharing=memory.sharing, columns=columns, work=work[1], tell=tell)
     if not regions:
         return None
-    after = model_memory(work, sharing=memory.sharing)
+    after = model_memory(tiled, sharing=memory.sharing)
     planned = given(after)
     if planned.packing.arena_size > budget:
         planned = min(planned, best(after), key=lambda one: one.packing.arena_size)
     if planned.packing.arena_size > budget:
-        if not seconds[0]:
+        if not work[0]:
             raise BudgetNotKept(budget, planned.packing.arena_size)
         tell("looking for what to compute again beside tiles")
-        planned = within(after, budget, start=planned, seconds=seconds[0])
-    return Fitted(work, after, planned, regions)
+        planned = within(after, budget, start=planned, work=work[0])
+    return Fitted(tiled, after, planned, regions)

@@ -15,7 +15,7 @@ from memplan.plan import Packing
 from memplan.problem import Buffer, MemoryProblem
 from memplan.verify.packing import verify
 
-PACK_SECONDS = 5.0  # for a search where greedy packing leaves holes
+PACK_WORK = 5_000_000_000  # steps of a search where greedy packing leaves holes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Linked:
 def link(lowered: Lowered, name: str) -> Linked:
     """The listing of regions in their order. The memory plan is checked by memplan's own verifier."""
     problem = memory_problem(lowered)
-    plan = solve(problem, time_limit=PACK_SECONDS)
+    plan = solve(problem, work=PACK_WORK)
     verify(problem, plan)
     weights, offsets = _weights(lowered)
     inputs = {f"input:{one.name}": number for number, one in enumerate(lowered.inputs)}

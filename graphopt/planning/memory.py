@@ -26,9 +26,10 @@ from memplan.verify.packing import verify
 from memplan.verify.sequence import verify_sequence
 
 ALIGNMENT = 64  # bytes
-ORDER_SECONDS = 20.0
-RECOMPUTE_SECONDS = 30.0
-PACK_SECONDS = 5.0
+# Steps of searching, as memplan counts them: about as many nanoseconds.
+ORDER_WORK = 20_000_000_000
+RECOMPUTE_WORK = 30_000_000_000
+PACK_WORK = 5_000_000_000
 LOOSER = (1.15, 1.05, 1.0, 0.93, 0.86)  # budgets for planners, as multiples of what the arena may take
 
 
@@ -70,12 +71,12 @@ def plan(
     *,
     lower_bound: int = 0,
     capacity: int | None = None,
-    seconds: float = PACK_SECONDS,
+    work: int = PACK_WORK,
 ) -> Planned:
     """Offsets for an order; `capacity` in bytes is what the arena may take."""
     verify_sequence(graph, order)
     problem = problem_of(graph, order).with_capacity(capacity)
-    packing = solve(problem, time_limit=seconds)
+    packing = solve(problem, work=work)
     verify(problem, packing)
     times = {operator.name: operator.time for operator in graph.operators}
     return Planned(tuple(order), problem, packing, sum(times[name] for name in order), lower_bound)
@@ -86,7 +87,7 @@ def given(memory: ModelMemory) -> Planned:
     return plan(memory.graph, [operator.name for operator in memory.graph.operators])
 
 
-def best(memory: ModelMemory, *, seconds: float = ORDER_SECONDS) -> Planned:
+def best(memory: ModelMemory, *, work: int = ORDER_WORK) -> Planned:
     """The order of the least live peak that was found; never worse than the order of the file."""
     graph = memory.graph
     file_order = tuple(operator.name for operator in graph.operators)
@@ -94,7 +95,7 @@ def best(memory: ModelMemory, *, seconds: float = ORDER_SECONDS) -> Planned:
     bound = 0
     for sums in (True, False):
         small = condense(graph, sums=sums)
-        found = least_order(small.graph, time_limit=seconds / 2)
+        found = least_order(small.graph, work=work // 2)
         expanded = small.expand(found.order)
         candidates.append((live_peak(problem_of(graph, expanded)), expanded))
         if not sums:  # what is joined then loses no order, and sharing is counted as if it always held
@@ -103,9 +104,7 @@ def best(memory: ModelMemory, *, seconds: float = ORDER_SECONDS) -> Planned:
     return plan(graph, order, lower_bound=min(bound, peak))
 
 
-def within(
-    memory: ModelMemory, budget: int, *, start: Planned | None = None, seconds: float = RECOMPUTE_SECONDS
-) -> Planned:
+def within(memory: ModelMemory, budget: int, *, start: Planned | None = None, work: int = RECOMPUTE_WORK) -> Planned:
     """An order whose arena takes at most `budget` bytes, with as little computed again as was found.
 
     `start`: the best order without recomputation, where the caller has it. Planners know sums in place only in the
@@ -114,7 +113,7 @@ def within(
 
     Raises BudgetNotKept naming the least arena that was found, where the budget is below it.
     """
-    start = start or best(memory, seconds=min(seconds, ORDER_SECONDS))
+    start = start or best(memory, work=min(work, ORDER_WORK))
     if start.packing.arena_size <= budget:
         return start
     ordered = memory.graph.in_order(start.order)
@@ -123,9 +122,9 @@ def within(
     for sums, rooms in VARIANTS:
         small = condense(ordered, sums=sums, rooms=rooms)
         for looser in LOOSER:
-            limit = seconds / (len(VARIANTS) * len(LOOSER))
+            each = work // (len(VARIANTS) * len(LOOSER))
             try:
-                again = recompute(small.graph, int(budget * looser), time_limit=limit)
+                again = recompute(small.graph, int(budget * looser), work=each)
             except BudgetTooSmall:
                 continue
             order = small.expand(again.order)

@@ -22,8 +22,7 @@ from memplan.verify.sequence import verify_sequence
 
 PEAK_FLOPS = 1.0e11  # per second; only the ratio to the bandwidth matters
 BANDWIDTH = 2.0e10  # bytes per second
-ORDER_SECONDS = 2.0
-RECOMPUTE_SECONDS = 20.0
+ORDER_WORK, RECOMPUTE_WORK = 2_000_000_000, 20_000_000_000  # steps of searching, about as many nanoseconds
 
 
 def in_best_order(lowered: Lowered) -> Lowered:
@@ -41,7 +40,7 @@ def within_budget(lowered: Lowered, budget: int) -> Lowered:
     order = tuple(operator.name for operator in graph.operators)
     if _peak(graph, order) > budget:
         try:
-            order = recompute(graph, budget, time_limit=RECOMPUTE_SECONDS).order
+            order = recompute(graph, budget, work=RECOMPUTE_WORK).order
         except BudgetTooSmall as error:
             raise BudgetNotKept(budget, min(error.least, _peak(graph, order))) from error
         verify_sequence(graph, order, budget)
@@ -110,7 +109,7 @@ def run_in_order(lowered: Lowered, order: Sequence[str]) -> Lowered:
 
 def _best(graph: Graph) -> tuple[str, ...] | None:
     given = tuple(operator.name for operator in graph.operators)
-    found = least_order(graph, time_limit=ORDER_SECONDS)
+    found = least_order(graph, work=ORDER_WORK)
     return found.order if _peak(graph, found.order) < _peak(graph, given) else None
 
 

@@ -26,13 +26,13 @@ from memplan.packing.solve import solve
 from memplan.plan import Packing
 from memplan.verify.concurrent import verify_concurrent
 from scheduler.device import Device
-from scheduler.policies.choose import Scheduled, schedule
+from scheduler.policies.choose import USUAL_WORK, Scheduled, schedule
 from scheduler.tasks import Need, TaskGraph
 
 Way = Literal["forbid", "wait"]
 ROUNDS = 3
 AS_FAST = 1.005  # so much slower counts as equally fast, and less memory decides
-PACK_SECONDS = 5.0
+PACK_WORK = 5_000_000_000  # steps
 ALIGNMENT = 64  # bytes
 
 
@@ -51,12 +51,12 @@ def plan_together(
     device: Device,
     *,
     policy: str = "best",
-    seconds: float = 10.0,
+    work: int = USUAL_WORK,
     tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[Together, ...]:
-    """All ways that were tried, the one to take first. `seconds` is for each schedule."""
+    """All ways that were tried, the one to take first. `work`, in blocks placed, is for each schedule."""
     tell("scheduling")
-    first = schedule(tasks.graph, device, policy=policy, time_limit=seconds)
+    first = schedule(tasks.graph, device, policy=policy, work=work)
     found = [Together(first, _packed(tasks, _order(tasks, first), tasks.graph.needs), "forbid", 0)]
     now = first
     for number in range(ROUNDS):
@@ -70,7 +70,7 @@ def plan_together(
             break
         needs = (*tasks.graph.needs, *added)
         graph = msgspec.structs.replace(tasks.graph, needs=needs)
-        again = schedule(graph, device, policy=policy, time_limit=seconds)
+        again = schedule(graph, device, policy=policy, work=work)
         _verify(tasks, graph, order, packing)
         found.append(Together(again, packing, "wait", len(added)))
         if again.makespan >= now.makespan and number:
@@ -112,7 +112,7 @@ def _accesses(tasks: Tasks, order: Sequence[str], needs: Sequence[Need]) -> Acce
 def _packed(tasks: Tasks, order: Sequence[str], needs: Sequence[Need]) -> Packing:
     accesses = _accesses(tasks, order, needs)
     problem = concurrent_problem(tasks.sizes, accesses, kept=tasks.kept, alignment=ALIGNMENT)
-    packing = solve(problem, time_limit=PACK_SECONDS)
+    packing = solve(problem, work=PACK_WORK)
     verify_concurrent(tasks.sizes, packing, accesses)
     return packing
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from memplan.compiling import Stopwatch, telling
 from memplan.packing.csv_file import read_csv, write_csv
-from memplan.packing.solve import solve, warm_up
+from memplan.packing.solve import solve
+
+WORK = 30_000_000_000  # steps
 
 
 def command(
@@ -18,15 +21,19 @@ def command(
     capacity: Annotated[
         int | None, typer.Option(help="Bytes of the arena; without it the least arena is looked for.")
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds of solving at most.")] = 30.0,
+    work: Annotated[int | None, typer.Option(help="Steps of searching at most, a nanosecond each, about.")] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(help="Seconds of solving at most, instead: the result may then be another next time."),
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Write the buffers with their offsets to this CSV file.")] = None,
 ) -> None:
     """Offsets for buffers with known lifetimes, as JSON: one arena within a capacity, or the least one."""
     problem = read_csv(file).with_capacity(capacity)
-    warm_up()
-    begun = time.perf_counter()
-    packing = solve(problem, time_limit=time_limit)
-    seconds = time.perf_counter() - begun
+    usual = WORK if time_limit is None else None
+    watch = Stopwatch()
+    with telling(partial(typer.echo, err=True)), watch.running():
+        packing = solve(problem, work=usual if work is None else work, time_limit=time_limit)
     if output is not None:
         write_csv(problem, output, packing)
     result = {
@@ -35,7 +42,8 @@ def command(
         "fragmentation": packing.fragmentation,
         "proved_optimal": packing.proved_optimal,
         "solver": packing.solver,
-        "seconds": round(seconds, 3),
+        "limited": packing.limited,
+        "seconds": round(watch.seconds(), 3),
         "offsets": dict(packing.offsets),
     }
     typer.echo(json.dumps(result))

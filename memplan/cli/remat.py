@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from memplan.compiling import telling
 from memplan.problem import InvalidProblem
 from memplan.remat.graph_file import read_graph
 from memplan.remat.recompute import recompute
 from memplan.verify.sequence import verify_sequence
 
+WORK = 60_000_000_000  # steps
+
 
 def command(
     file: Annotated[Path, typer.Argument(help="Node-link JSON with cost_cpu and cost_ram at each node.")],
     budget: Annotated[str, typer.Option(help="Bytes, or as a fraction (0.8) of the peak of the given order.")],
-    time_limit: Annotated[float, typer.Option(min=0.0, help="Seconds of searching at most.")] = 60.0,
+    work: Annotated[
+        int | None, typer.Option(min=0, help="Steps of searching at most, a nanosecond each, about.")
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Seconds of searching at most, instead: the result may then be another next time."),
+    ] = None,
 ) -> None:
     """A sequence in which nodes may run again, so that no step needs more than the budget, as JSON."""
     given = read_graph(file)
     given_peak = verify_sequence(given.graph, given.order)
     most = parse_budget(budget, given_peak)
-    found = recompute(given.graph, most, time_limit=time_limit)
+    usual = WORK if time_limit is None else None
+    with telling(partial(typer.echo, err=True)):
+        found = recompute(given.graph, most, work=usual if work is None else work, time_limit=time_limit)
     peak = verify_sequence(given.graph, found.order, most)
     result = {
         "budget": most,
@@ -34,6 +46,7 @@ def command(
         "time": found.time,
         "extra_time_percent": found.extra_percent,
         "solver": found.solver,
+        "limited": found.limited,
         "sequence": [given.ids[name] for name in found.order],
     }
     typer.echo(json.dumps(result))

@@ -27,12 +27,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 import typer
 
+from memplan.compiling import telling
 from memplan.errors import MemplanError
 from memplan.graph import Graph
 from memplan.plan import Move, Stay
@@ -40,6 +42,7 @@ from memplan.tiers.machine import Machine, MachineTable, machine, parse_bytes
 from memplan.tiers.placement import TiersTooSmall
 from memplan.tiers.plan import Method, Mode, TierPlan, all_fast_time, plan_tiers
 from memplan.verify.tiers import verify_tiers
+from memplan.work import Limit
 
 
 class InvalidTask(MemplanError):
@@ -74,6 +77,7 @@ class Answer(msgspec.Struct, frozen=True):
     mode: Mode
     method: Method
     solver: str
+    limited: Limit | None
     time: float
     bound: float
     gap: float
@@ -92,12 +96,18 @@ def command(
     problem: Annotated[Path, typer.Argument(help="The problem: a JSON document of memplan.tiers/1.")],
     mode: Annotated[Mode, typer.Option(help="Whether values move, and whether operators wait for it.")] = "static",
     method: Annotated[Method, typer.Option(help="How the plan is found.")] = "ilp",
-    time_limit: Annotated[float, typer.Option(help="Seconds for the integer program.")] = 60.0,
+    work: Annotated[
+        int | None, typer.Option(help="Steps of the integer program at most, a nanosecond each, about.")
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds for it at most, instead: the plan may then be another next time.")
+    ] = None,
 ) -> None:
     """Where every value of a graph lies in a machine's tiers, and when it moves; JSON on standard output."""
     task = read_task(problem)
     target = machine_of(task)
-    plan = plan_tiers(task.graph, target, mode=mode, method=method, time_limit=time_limit)
+    with telling(partial(typer.echo, err=True)):
+        plan = plan_tiers(task.graph, target, mode=mode, method=method, work=work, time_limit=time_limit)
     verify_tiers(task.graph, plan.memory, plan.capacities, plan.aliases, plan.alignment)
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(answer(task.graph, plan)), indent=1) + b"\n")
 
@@ -149,6 +159,7 @@ def answer(graph: Graph, plan: TierPlan) -> Answer:
         mode=plan.mode,
         method=plan.method,
         solver=plan.solver,
+        limited=plan.limited,
         time=plan.time,
         bound=plan.bound,
         gap=plan.gap,

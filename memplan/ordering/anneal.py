@@ -8,8 +8,8 @@ switched off it is a search for an order.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from memplan.compiling import compiled
 from memplan.ordering.arrays import Arrays, Ints
 from memplan.ordering.runs import Tables
 
@@ -17,7 +17,7 @@ NEAR = 24  # steps that most moves stay within
 FAR = 200  # steps that some moves reach
 MOVES_EACH, LEAST_MOVES, MOST_MOVES = 300, 60_000, 400_000  # random moves of a round, by operators
 MOST_LOOKS = 2_500_000_000  # values looked at in a round: a move looks at all of them, a round should take seconds
-SECONDS_PER_LOOK = 3e-9  # on a busy machine
+STEPS_PER_LOOK = 2
 LARGEST = 20_000  # operators of a graph for which this is of use
 WARM, COLD = 1.0, 0.02  # temperatures, in mean values above the budget at one step
 
@@ -27,9 +27,9 @@ def moves_for(arrays: Arrays) -> int:
     return min(max(MOVES_EACH * arrays.count, LEAST_MOVES), MOST_MOVES, MOST_LOOKS // _looks(arrays))
 
 
-def seconds_for(arrays: Arrays) -> float:
-    """About how long a round takes; one that does not fit into the time that is left is not begun."""
-    return moves_for(arrays) * _looks(arrays) * SECONDS_PER_LOOK
+def steps_for(arrays: Arrays) -> int:
+    """The work of a round; one that does not fit into what is left is not begun."""
+    return moves_for(arrays) * _looks(arrays) * STEPS_PER_LOOK
 
 
 def _looks(arrays: Arrays) -> int:
@@ -65,7 +65,7 @@ class Annealing:
         return self.runs
 
 
-@njit(cache=True)
+@compiled
 def _energy(
     runs: Ints,
     length: int,
@@ -117,7 +117,7 @@ def _energy(
     return over / unit, total * price
 
 
-@njit(cache=True)
+@compiled
 def _can_move(runs: Ints, origin: int, goal: int, many: Ints, mark: Ints, stamp: int, links: Tables) -> bool:
     """Whether every run still finds what it reads: only first runs can be missing."""
     before_start, before, behind_start, behind = links[:4]
@@ -152,7 +152,7 @@ def _can_move(runs: Ints, origin: int, goal: int, many: Ints, mark: Ints, stamp:
     return True
 
 
-@njit(cache=True)
+@compiled
 def _move(runs: Ints, origin: int, goal: int) -> None:
     one = runs[origin]
     if goal > origin:
@@ -164,7 +164,7 @@ def _move(runs: Ints, origin: int, goal: int) -> None:
     runs[goal] = one
 
 
-@njit(cache=True)
+@compiled
 def _can_go(runs: Ints, length: int, step: int, mark: Ints, stamp: int, links: Tables) -> bool:
     """Whether a repeated run may be taken out: it is not the first, or nobody needs it before the second."""
     behind_start, behind = links[2:4]
@@ -182,7 +182,7 @@ def _can_go(runs: Ints, length: int, step: int, mark: Ints, stamp: int, links: T
     return False
 
 
-@njit(cache=True)
+@compiled
 def _addition(
     runs: Ints, length: int, top: int, reach: int, mark: Ints, stamp: int, graph: Tables, links: Tables
 ) -> tuple[int, int]:
@@ -208,7 +208,7 @@ def _addition(
     return maker[value], use if np.random.random() < 0.8 else top + 1 + np.random.randint(use - top)
 
 
-@njit(cache=True)
+@compiled
 def _anneal(
     start: Ints, budget: int, moves: int, unit: float, price: float, warm: float, cold: float, adding: bool, seed: int,
     graph: Tables, links: Tables,

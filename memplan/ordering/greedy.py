@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from memplan.compiling import compiled
 from memplan.ordering.arrays import Arrays, Ints
 
 
@@ -67,7 +67,7 @@ def _backward(arrays: Arrays) -> Ints:
     )[::-1].copy()  # fmt: skip
 
 
-@njit(cache=True)
+@compiled
 def _least_growth(
     before_start: Ints, behind_start: Ints, behind: Ints, read_start: Ints, reads: Ints, make_start: Ints, makes: Ints,
     waiting: Ints, size: Ints, kept: NDArray[np.bool_], workspace: Ints,
@@ -118,7 +118,7 @@ def _least_growth(
     return order
 
 
-@njit(cache=True)
+@compiled
 def _least_growth_from_the_end(
     behind_start: Ints, before_start: Ints, before: Ints, read_start: Ints, reads: Ints, make_start: Ints, makes: Ints,
     size: Ints, kept: NDArray[np.bool_], maker: Ints,

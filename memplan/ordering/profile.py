@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from memplan.compiling import compiled
 from memplan.ordering.arrays import Arrays, Ints
 
 
@@ -24,7 +24,7 @@ def peak(arrays: Arrays, order: Ints) -> int:
     return int(needed.max(initial=arrays.inputs_size() if not arrays.count else 0))
 
 
-@njit(cache=True)
+@compiled
 def _profile(
     order: Ints, read_start: Ints, reads: Ints, make_start: Ints, makes: Ints, waiting: Ints, size: Ints,
     kept: NDArray[np.bool_], workspace: Ints, reused: Ints, live: int, unread: int,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from memplan.compiling import compiled
 from memplan.ordering.arrays import Arrays, Ints
 
 Tables = tuple[NDArray[Any], ...]
@@ -36,7 +36,7 @@ def needs(graph: Tables, runs: Ints) -> Ints:
     return needs_of(runs, graph)
 
 
-@njit(cache=True)
+@compiled
 def needs_of(runs: Ints, graph: Tables) -> Ints:
     """The same for other loops."""
     read_start, reads, make_start, makes, maker, size, kept, workspace = graph[:8]

@@ -18,8 +18,8 @@ MLSys 2020 (sets as states, a budget that prunes); the rule for chains is our ow
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from memplan.compiling import compiled
 from memplan.ordering.arrays import Ints
 from memplan.ordering.part import Part, Words
 
@@ -52,7 +52,7 @@ class Search:
             np.zeros(states, np.int64),  # heap: levels at which states are to be looked at again
             np.zeros(states, np.int64),  # heap: those states
         )
-        self._numbers = np.array([level, 0, 0, 0, below, 1 if rising else 0, -1], np.int64)
+        self._numbers = np.array([level, 0, 0, 0, below, 1 if rising else 0, -1, 0], np.int64)
         _start(part.live, self._tables, self._store, self._numbers)
 
     @property
@@ -65,26 +65,32 @@ class Search:
         """How many have been made."""
         return int(self._numbers[1])
 
-    def run(self, steps: int) -> int:
-        """Look at up to that many states: FOUND, EXHAUSTED (there is no such order), FULL (no room), or PAUSED."""
-        return int(_run(steps, self._tables, self._store, self._numbers))
+    @property
+    def looks(self) -> int:
+        """How often an operator was looked at in a state."""
+        return int(self._numbers[7])
+
+    def run(self, looks: int) -> int:
+        """Take about so many looks: FOUND, EXHAUSTED (there is no such order), FULL (no room), or PAUSED."""
+        return int(_run(self.looks + looks, self._tables, self._store, self._numbers))
 
     def order(self) -> Ints:
         """The order that was found, as positions in the graph."""
-        return self.part.operators[_order(self._numbers[6], self.part.live, self._tables, self._store)]
+        order: Ints = self.part.operators[_order(self._numbers[6], self.part.live, self._tables, self._store)]
+        return order
 
 
-@njit(cache=True)
+@compiled
 def _is_in(words: Words, one: int) -> bool:
     return bool((words[one >> 6] >> np.uint64(one & 63)) & np.uint64(1) != 0)
 
 
-@njit(cache=True)
+@compiled
 def _put(words: Words, one: int) -> None:
     words[one >> 6] |= np.uint64(1) << np.uint64(one & 63)
 
 
-@njit(cache=True)
+@compiled
 def _is_ready(words: Words, before: Words, one: int) -> bool:
     for word in range(len(words)):  # noqa: SIM110  (numba compiles no generators)
         if before[one, word] & ~words[word]:
@@ -92,7 +98,7 @@ def _is_ready(words: Words, before: Words, one: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@compiled
 def _live_after(words: Words, live: int, one: int, tables: tuple) -> int:  # type: ignore[type-arg]
     """Live bytes once `one` has run too; what it reads is dropped where nobody else waits for it."""
     grows, _, fades, _, _, _, users, size, read_start, reads, _ = tables
@@ -113,7 +119,7 @@ def _live_after(words: Words, live: int, one: int, tables: tuple) -> int:  # typ
     return live
 
 
-@njit(cache=True)
+@compiled
 def _need(live: int, after: int, one: int, tables: tuple) -> int:  # type: ignore[type-arg]
     """Bytes while `one` runs; what it drops may give its place to the results."""
     grows, workspace, fades, reused = tables[0], tables[1], tables[2], tables[10]
@@ -121,7 +127,7 @@ def _need(live: int, after: int, one: int, tables: tuple) -> int:  # type: ignor
     return int(live + grows[one] + workspace[one] - min(reused[one], dropped))
 
 
-@njit(cache=True)
+@compiled
 def _at_once(words: Words, live: int, level: int, tables: tuple, ran: Ints, many: int) -> tuple[int, int]:  # type: ignore[type-arg]
     """Run what needs no alternative; `ran` notes what did. Returns the live bytes and how many have been noted."""
     grows, workspace, _, before, behind_start, behind = tables[:6]
@@ -166,7 +172,7 @@ def _at_once(words: Words, live: int, level: int, tables: tuple, ran: Ints, many
     return live, many
 
 
-@njit(cache=True)
+@compiled
 def _find(words: Words, sets: Words, table: Ints) -> tuple[int, bool]:
     """The slot of a set in the table, or the free one where it belongs."""
     mixed = np.uint64(0x9E3779B97F4A7C15)
@@ -186,7 +192,7 @@ def _find(words: Words, sets: Words, table: Ints) -> tuple[int, bool]:
     return slot, False
 
 
-@njit(cache=True)
+@compiled
 def _add(words: Words, live: int, parent: int, by: int, store: tuple, numbers: Ints) -> int:  # type: ignore[type-arg]
     """A new state's number, or -1 where the set has been reached before."""
     sets, lives, parents, leads, levels, table, looked = store[:7]
@@ -201,7 +207,7 @@ def _add(words: Words, live: int, parent: int, by: int, store: tuple, numbers: I
     return state
 
 
-@njit(cache=True)
+@compiled
 def _is_full(words: Words, count: int) -> bool:
     for one in range(count):  # noqa: SIM110
         if not _is_in(words, one):
@@ -209,7 +215,7 @@ def _is_full(words: Words, count: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@compiled
 def _start(live: int, tables: tuple, store: tuple, numbers: Ints) -> None:  # type: ignore[type-arg]
     words = np.zeros(store[0].shape[1], np.uint64)
     ran = np.empty(len(tables[0]), np.int64)
@@ -221,7 +227,7 @@ def _start(live: int, tables: tuple, store: tuple, numbers: Ints) -> None:  # ty
         numbers[6] = state
 
 
-@njit(cache=True)
+@compiled
 def _push(levels: Ints, states: Ints, many: int, level: int, state: int) -> None:
     at = many
     while at > 0:
@@ -233,7 +239,7 @@ def _push(levels: Ints, states: Ints, many: int, level: int, state: int) -> None
     levels[at], states[at] = level, state
 
 
-@njit(cache=True)
+@compiled
 def _pop(levels: Ints, states: Ints, many: int) -> int:
     """The state of the lowest level; the heap then has many - 1."""
     first = int(states[0])
@@ -252,15 +258,15 @@ def _pop(levels: Ints, states: Ints, many: int) -> int:
     return first
 
 
-@njit(cache=True)
-def _run(steps: int, tables: tuple, store: tuple, numbers: Ints) -> int:  # type: ignore[type-arg]
-    """numbers: level, states, height of the stack, size of the heap, bound from above, whether to rise, result."""
+@compiled
+def _run(most: int, tables: tuple, store: tuple, numbers: Ints) -> int:  # type: ignore[type-arg]
+    """numbers: level, states, height of stack and of heap, bound from above, whether to rise, result, looks."""
     grows, _, _, before = tables[:4]
     sets, lives, _, _, _, _, looked, stack, heap_levels, heap_states = store
     count = len(grows)
     words, ran = np.empty(sets.shape[1], np.uint64), np.empty(count, np.int64)
     children, orders = np.empty(count, np.int64), np.empty(count, np.int64)
-    for _step in range(steps):
+    while numbers[7] < most:
         if numbers[6] >= 0:
             return FOUND
         if numbers[1] + count + 1 >= len(sets):
@@ -275,6 +281,7 @@ def _run(steps: int, tables: tuple, store: tuple, numbers: Ints) -> int:  # type
                 numbers[3] -= 1
             continue
         numbers[2] -= 1
+        numbers[7] += 2 * count
         state = stack[numbers[2]]
         live = lives[state]
         if looked[state] < numbers[0]:
@@ -300,6 +307,7 @@ def _run(steps: int, tables: tuple, store: tuple, numbers: Ints) -> int:  # type
                 refused = min(refused, need)
                 continue
             _put(words, one)
+            numbers[7] += count
             after, _ = _at_once(words, after, numbers[0], tables, ran, 0)
             made = _add(words, after, state, one, store, numbers)
             if made < 0:
@@ -317,7 +325,7 @@ def _run(steps: int, tables: tuple, store: tuple, numbers: Ints) -> int:  # type
     return FOUND if numbers[6] >= 0 else PAUSED
 
 
-@njit(cache=True)
+@compiled
 def _order(state: int, live: int, tables: tuple, store: tuple) -> Ints:  # type: ignore[type-arg]
     """The way to a state, with what ran at once on it found again."""
     sets, _, parents, leads, made_at = store[:5]

@@ -8,7 +8,6 @@ target that falls as long as it is met, and where the peak is: the steps around 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,21 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memplan.graph import Graph
-from memplan.ordering.anneal import LARGEST, Annealing, moves_for, seconds_for
+from memplan.ordering.anneal import LARGEST, Annealing, moves_for, steps_for
 from memplan.ordering.arrays import Arrays, Ints, arrays_of
 from memplan.ordering.greedy import greedy_orders
 from memplan.ordering.part import Part, part_of
 from memplan.ordering.profile import peak, profile
 from memplan.ordering.runs import needs, tables
 from memplan.ordering.search import EXHAUSTED, FOUND, FULL, PAUSED, Search
+from memplan.work import Limit, Work, allowed
 
 MOST_OPERATORS = 1_536  # of a part that is searched as a whole: beyond, its sets take too long to compare
 ROOMS = (2_000, 60_000)  # states of a first search
 LARGE_ROOM = 2_000_000
 MOST_BYTES = 400_000_000  # of a search's states
-SLICE = 500  # states between two looks at the clock
+USUAL_WORK = 60_000_000_000  # steps
+STEPS_PER_LOOK = 7  # of an exact search
+SLICE = 2_000_000  # looks between two at the budget
+STEPS_PER_OPERATOR = 50_000  # of a part, before it is searched
+STEPS_PER_RUN = 50  # of an order whose needs are counted
 FIRST_STEP, LAST_STEP = 0.02, 0.001  # of the peak: how much less the target is
-COOL_SHARE = 0.5  # of the time that is left
+COOL_SHARE = 0.5  # of what is left
 DIVES = 6  # targets between bound and peak that are tried
 DIVE_STATES = 30_000
 WINDOWS = (16, 32, 64, 128)  # operators around the peak that are ordered again
@@ -46,6 +50,7 @@ class Ordered:
     lower_bound: int  # bytes: no order needs less
     proved_optimal: bool
     solver: str
+    limited: Limit | None = None  # what ended the search before it had nothing more to try
 
     @property
     def gap(self) -> float:
@@ -53,12 +58,17 @@ class Ordered:
         return (self.peak - self.lower_bound) / self.lower_bound if self.lower_bound else 0.0
 
 
-def order(graph: Graph, *, time_limit: float = 60.0) -> Ordered:
-    """An order with the least peak that was found within `time_limit` seconds; never one above the given order's."""
+def order(graph: Graph, *, work: int | None = None, time_limit: float | None = None) -> Ordered:
+    """An order with the least peak that was found; never one above the given order's.
+
+    `work` in steps, a minute's where nothing is said; `time_limit` in seconds, if the user wants one.
+    """
     arrays = arrays_of(graph)
-    best = best_order(arrays, time_limit=time_limit)
+    with allowed(work, time_limit, USUAL_WORK) as budget:
+        best = best_order(arrays, budget)
     names = tuple(arrays.names[one] for one in best.order)
-    return Ordered(names, best.peak, best.lower_bound, best.peak == best.lower_bound, best.solver)
+    proved = best.peak == best.lower_bound
+    return Ordered(names, best.peak, best.lower_bound, proved, best.solver, None if proved else budget.limited)
 
 
 @dataclass(slots=True)
@@ -83,15 +93,14 @@ class Best:
     solver: str
 
 
-def best_order(arrays: Arrays, *, time_limit: float) -> Best:
+def best_order(arrays: Arrays, work: Work) -> Best:
     """As `order`, on arrays."""
-    deadline = time.monotonic() + time_limit
     if not arrays.count:
         return Best(np.zeros(0, np.int64), arrays.inputs_size(), arrays.inputs_size(), "given")
     shares = _parts(arrays)
     lives = profile(arrays, np.concatenate([share.order for share in shares]))[1]
     for thorough in (False, True):
-        while time.monotonic() < deadline:
+        while not work.over():
             bound = max(share.bound for share in shares)
             worst = max(shares, key=lambda share: share.peak)
             if worst.peak <= bound or worst.spent > thorough:
@@ -100,9 +109,9 @@ def best_order(arrays: Arrays, *, time_limit: float) -> Best:
             for share in shares:
                 if share.first < worst.first:
                     ran[share.order] = True
-            _improve(arrays, worst, ran, int(lives[worst.first]), bound, deadline, thorough)
+            _improve(arrays, worst, ran, int(lives[worst.first]), bound, work, thorough)
         if not thorough:
-            _cool(arrays, shares, deadline)
+            _cool(arrays, shares, work)
     found = np.concatenate([share.order for share in shares])
     worst = max(shares, key=lambda share: share.peak)
     solver, top = worst.solver, peak(arrays, found)
@@ -145,25 +154,25 @@ def _cuts(arrays: Arrays) -> list[int]:
 
 
 def _improve(
-    arrays: Arrays, share: _Share, ran: NDArray[np.bool_], live: int, enough: int, deadline: float, thorough: bool
+    arrays: Arrays, share: _Share, ran: NDArray[np.bool_], live: int, enough: int, work: Work, thorough: bool
 ) -> None:
     """Work on one part until its peak is `enough`, or proved, or everything has been tried."""
-    part = part_of(arrays, share.order, ran, live)
+    part = _part(arrays, share.order, ran, live, work)
     share.spent = 2 if thorough else 1
     if not thorough:
         if part.count <= MOST_OPERATORS:
-            _search(share, part, ROOMS, deadline)
+            _search(share, part, ROOMS, work)
         return
-    while share.peak > max(share.bound, enough) and time.monotonic() < deadline:
-        if not _reorder_around_peak(arrays, share, ran, live, deadline):
+    while share.peak > max(share.bound, enough) and not work.over():
+        if not _reorder_around_peak(arrays, share, ran, live, work):
             break
     if part.count <= MOST_OPERATORS and share.peak > max(share.bound, enough):
-        _dive(share, part, enough, deadline)
+        _dive(share, part, enough, work)
         if share.peak > max(share.bound, enough):
-            _search(share, part, (LARGE_ROOM,), deadline)
+            _search(share, part, (LARGE_ROOM,), work)
 
 
-def _cool(arrays: Arrays, shares: list[_Share], deadline: float) -> None:
+def _cool(arrays: Arrays, shares: list[_Share], work: Work) -> None:
     """Random moves under a falling target; no run leaves its part, since what cuts the graph stays where it is."""
     bound = max(share.bound for share in shares)
     worst = max(share.peak for share in shares)
@@ -171,10 +180,11 @@ def _cool(arrays: Arrays, shares: list[_Share], deadline: float) -> None:
         return
     graph = tables(arrays)
     moves = moves_for(arrays)
-    end = time.monotonic() + COOL_SHARE * (deadline - time.monotonic())
+    cooling = work.part(COOL_SHARE)
     runs = np.concatenate([share.order for share in shares])
     step, seed = FIRST_STEP, 0
-    while worst > bound and step >= LAST_STEP and time.monotonic() + seconds_for(arrays) < end:
+    while worst > bound and step >= LAST_STEP and cooling.affords(steps_for(arrays)):
+        cooling.spend(steps_for(arrays))
         target = max(bound, min(worst - 1, int(worst * (1 - step))))
         seed += 1
         moved = Annealing(arrays, graph, runs, target, adding=False, seed=seed).run(moves, 0.0)
@@ -194,18 +204,25 @@ def _capacity(part: Part, most: int) -> int:
     return min(most, MOST_BYTES // (8 * int(part.before.shape[1]) + 80)) + part.count + 2
 
 
-def _go(search: Search, deadline: float) -> int:
+def _part(arrays: Arrays, operators: Ints, ran: NDArray[np.bool_], live: int, work: Work) -> Part:
+    work.spend(STEPS_PER_OPERATOR * len(operators))
+    return part_of(arrays, operators, ran, live)
+
+
+def _go(search: Search, work: Work) -> int:
     outcome = PAUSED
-    while outcome == PAUSED and time.monotonic() < deadline:
-        outcome = search.run(SLICE)
+    while outcome == PAUSED and not work.over():
+        before = search.looks
+        outcome = search.run(min(SLICE, work.left // STEPS_PER_LOOK + 1))
+        work.spend((search.looks - before) * STEPS_PER_LOOK)
     return outcome
 
 
-def _search(share: _Share, part: Part, rooms: Sequence[int], deadline: float) -> None:
+def _search(share: _Share, part: Part, rooms: Sequence[int], work: Work) -> None:
     """The exact search, level by level; with more room each time that it does not suffice."""
     for states in rooms:
         search = Search(part, share.bound, share.peak, states=_capacity(part, states))
-        outcome = _go(search, deadline)
+        outcome = _go(search, work)
         if outcome == FOUND:
             share.order, share.peak, share.bound, share.solver = search.order(), search.level, search.level, "search"
         elif outcome == EXHAUSTED:
@@ -216,15 +233,15 @@ def _search(share: _Share, part: Part, rooms: Sequence[int], deadline: float) ->
             break
 
 
-def _dive(share: _Share, part: Part, enough: int, deadline: float) -> None:
+def _dive(share: _Share, part: Part, enough: int, work: Work) -> None:
     """Depth first under a fixed level between bound and peak: half of the distance, as often as that helps."""
     low = max(share.bound, enough)
     for _ in range(DIVES):
         target = (low + share.peak) // 2
-        if target >= share.peak or time.monotonic() >= deadline:
+        if target >= share.peak or work.over():
             break
         search = Search(part, target, share.peak, states=_capacity(part, DIVE_STATES), rising=False)
-        outcome = _go(search, deadline)
+        outcome = _go(search, work)
         if outcome == FOUND:
             share.order, share.solver = search.order(), "search"
             share.peak = target
@@ -234,24 +251,25 @@ def _dive(share: _Share, part: Part, enough: int, deadline: float) -> None:
                 share.bound = max(share.bound, low)
 
 
-def _reorder_around_peak(arrays: Arrays, share: _Share, ran: NDArray[np.bool_], live: int, deadline: float) -> bool:
+def _reorder_around_peak(arrays: Arrays, share: _Share, ran: NDArray[np.bool_], live: int, work: Work) -> bool:
     """Order the steps around the peak again; whether that made the part's peak smaller or rarer."""
+    work.spend(STEPS_PER_RUN * arrays.count)
     needed, lives = _part_profile(arrays, share.order, ran, live)
     share.peak = int(needed.max())
     top = int(np.argmax(needed))
     for width in WINDOWS:
         for back in (width // 2, width // 4, 3 * width // 4):
-            if time.monotonic() >= deadline:
+            if work.over():
                 return False
             first = max(0, min(top - back, len(share.order) - width))
             window = share.order[first : first + width]
             before = ran.copy()
             before[share.order[:first]] = True
-            part = part_of(arrays, window, before, int(lives[first]))
+            part = _part(arrays, window, before, int(lives[first]), work)
             if part.floor >= share.peak:
                 continue
             search = Search(part, part.floor, share.peak, states=WINDOW_STATES)
-            if _go(search, deadline) == FOUND:
+            if _go(search, work) == FOUND:
                 share.order = np.concatenate([share.order[:first], search.order(), share.order[first + width :]])
                 share.solver = "windows"
                 share.peak = int(_part_profile(arrays, share.order, ran, live)[0].max())

@@ -18,6 +18,7 @@ from memplan.packing.placing import place
 from memplan.packing.reduced import Ints, Reduced, empty_pins, expand, reduce
 from memplan.plan import Packing
 from memplan.problem import MemoryProblem
+from memplan.work import Limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,15 @@ def pack(problem: MemoryProblem) -> Packing:
     return packing(problem, reduced, best, proved=False)
 
 
-def packing(problem: MemoryProblem, reduced: Reduced, best: Placed, *, proved: bool) -> Packing:
-    """Offsets of rows as offsets of buffers. `proved`: the rows cannot be packed lower."""
+def packing(
+    problem: MemoryProblem, reduced: Reduced, best: Placed, *, proved: bool, limited: Limit | None = None
+) -> Packing:
+    """Offsets of rows as offsets of buffers. `proved`: the rows cannot be packed lower; `limited`: what ended it."""
     bound = max(reduced.bound * reduced.unit, empty_pins(problem))
     arena = max(best.height * reduced.unit, empty_pins(problem))
     optimal = arena == bound or (proved and reduced.exact)
-    return Packing(expand(problem, reduced, best.offsets), arena, bound, best.solver, optimal)
+    offsets = expand(problem, reduced, best.offsets)
+    return Packing(offsets, arena, bound, best.solver, optimal, None if optimal else limited)
 
 
 def greedy(reduced: Reduced) -> Iterator[Placed]:

@@ -11,20 +11,22 @@ in dynamic storage allocation", 2003; here it is a weight in a fit. The weights 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from memplan.compiling import compiled
 from memplan.packing.greedy import Placed, first_sections, last_sections, live
 from memplan.packing.reduced import Ints, Reduced
+from memplan.work import Work
 
 SOLVER = "outward from the peak"
 _WEIGHTS = (1.0, 0.3, 3.0, 0.1, 1.0, 2.0, 0.5, 10.0)  # of the neighbour's end, against what is left over
 _NOISE = (0.0, 0.2, 0.5, 1.0)  # a score's largest increase by chance
 _PIECES_PER_STACK = 4
 _REPEATS = 6  # of one piece, before those before it are repeated too
+_STEPS_PER_LOOK = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Outward:
         self._life = 1.0 / float((end - begin).mean())
         self._runs = 0
 
-    def runs(self, count: int) -> Iterator[Placed]:
+    def runs(self, count: int, work: Work) -> Iterator[Placed]:
         """Packings without a limit, each with weights, noise and a stack of its own."""
         for _ in range(count):
             offsets = np.full(self._reduced.rows, -1, dtype=np.int64)
@@ -63,18 +65,18 @@ class Outward:
             for side in self._sides:
                 rows = np.empty(self._reduced.rows, dtype=np.int64)
                 rows[: len(stacked)] = stacked
-                _, height = self._run(side, 0, len(side.arrivals), offsets, rows, len(stacked), height, grow=True)
+                _, height = self._run(side, 0, len(side.arrivals), offsets, rows, len(stacked), height, work, grow=True)
             self._runs += 1
             yield self._placed(offsets)
 
-    def under(self, limit: int, stop: Callable[[], bool], budget: int) -> Placed | None:
-        """A packing no higher than the limit; None when `budget` times all rows were placed, or when told to stop."""
+    def under(self, limit: int, budget: int, work: Work) -> Placed | None:
+        """A packing no higher than the limit; None when `budget` times all rows were placed, or no work is left."""
         offsets = np.full(self._reduced.rows, -1, dtype=np.int64)
         stacked = self._stacked(offsets)
         if self._reduced.height(np.maximum(offsets, 0)) > limit:
             return None
         for side in self._sides:
-            if not self._climb(side, offsets, stacked, limit, stop, budget):
+            if not self._climb(side, offsets, stacked, limit, budget, work):
                 return None
         return self._placed(offsets)
 
@@ -93,23 +95,21 @@ class Outward:
             low += int(self._reduced.size[row])
         return rows.astype(np.int64)
 
-    def _climb(
-        self, side: _Side, offsets: Ints, stacked: Ints, limit: int, stop: Callable[[], bool], budget: int
-    ) -> bool:
+    def _climb(self, side: _Side, offsets: Ints, stacked: Ints, limit: int, budget: int, work: Work) -> bool:
         piece = max(16, len(stacked) // _PIECES_PER_STACK)
         count = -(-len(side.arrivals) // piece)
         before: list[Ints] = [stacked]
         at = furthest = failed = 0
         left = budget * count
         while at < count:
-            if left <= 0 or stop():
+            if left <= 0 or work.over():
                 return False
             left -= 1
             rows = np.empty(self._reduced.rows, dtype=np.int64)
             rows[: len(before[at])] = before[at]
             found, _ = self._run(
                 side, at * piece, min(len(side.arrivals), (at + 1) * piece), offsets, rows, len(before[at]), limit,
-                grow=False,
+                work, grow=False,
             )  # fmt: skip
             self._runs += 1
             if found >= 0:
@@ -124,27 +124,32 @@ class Outward:
         return True
 
     def _run(
-        self, side: _Side, first: int, last: int, offsets: Ints, rows: Ints, count: int, limit: int, *, grow: bool
-    ) -> tuple[int, int]:
+        self, side: _Side, first: int, last: int, offsets: Ints, rows: Ints, count: int, limit: int, work: Work,
+        *, grow: bool,
+    ) -> tuple[int, int]:  # fmt: skip
         turn = self._runs
         weight = _WEIGHTS[turn % len(_WEIGHTS)]
         noise = _NOISE[(turn // len(_WEIGHTS)) % len(_NOISE)]
         reduced = self._reduced
-        return _sweep(
+        found, height, looks = _sweep(
             side.arrivals, first, last, side.begin, side.end, reduced.size, reduced.alignment, offsets, rows, count,
             limit, grow, self._slack, weight * self._life, noise, turn + 1,
         )  # fmt: skip
+        work.spend(_STEPS_PER_LOOK * looks)
+        return found, height
 
 
-@njit(cache=True)
+@compiled
 def _sweep(
     arrivals: Ints, first: int, last: int, begin: Ints, end: Ints, size: Ints, alignment: Ints, offsets: Ints,
     rows: Ints, count: int, limit: int, grow: bool, slack_weight: float, end_weight: float, noise: float, seed: int,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int, int]:  # fmt: skip
     """Place arrivals[first:last] among the live `rows[:count]`, which lie by rising offset.
 
-    Returns how many are live afterwards, -1 where the limit was not enough and must not grow, and the limit.
+    Returns how many are live afterwards, -1 where the limit was not enough and must not grow; the limit; and how often
+    a live row was looked at.
     """
+    looks = 0
     chance = (seed * 40503 + 12345) & 0x7FFFFFFF
     alone = 1.0 / end_weight if end_weight > 0 else 0.0  # without a neighbour: as if it left a mean life apart
     for arrival in range(first, last):
@@ -152,6 +157,7 @@ def _sweep(
         need, step = size[row], alignment[row]
         kept, low, until = 0, np.int64(0), np.int64(0)
         best, offset, place = 1e300, np.int64(-1), 0
+        looks += count + 1
         for spot in range(count + 1):
             if spot < count:
                 other = rows[spot]
@@ -186,7 +192,7 @@ def _sweep(
         count = kept
         if offset < 0:
             if not grow:
-                return -1, limit
+                return -1, limit, looks
             offset, place = -(-low // step) * step, count
             limit = offset + need
         for spot in range(count, place, -1):
@@ -194,4 +200,4 @@ def _sweep(
         rows[place] = row
         count += 1
         offsets[row] = offset
-    return count, limit
+    return count, limit, looks

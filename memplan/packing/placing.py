@@ -8,9 +8,8 @@ row costs about as many steps as the tree is high: n log n in all, where compari
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from memplan.packing.compiling import inner
+from memplan.compiling import compiled, inner
 from memplan.packing.reduced import Ints, Reduced
 
 
@@ -133,7 +132,7 @@ def _hole(taken: Ints, length: int, need: int, step: int, best_fit: bool) -> int
     return offset if offset >= 0 else -(-low // step) * step
 
 
-@njit(cache=True)
+@compiled
 def _place(
     order: Ints, best_fit: bool, size: Ints, alignment: Ints, pinned: Ints, range_at: Ints, range_begin: Ints,
     range_end: Ints, sections: int, least: int,

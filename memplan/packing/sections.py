@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from memplan.compiling import compiled
 from memplan.packing.reduced import Ints, Reduced
 
 
@@ -44,7 +44,7 @@ def sections(reduced: Reduced) -> Sections:
     )  # fmt: skip
 
 
-@njit(cache=True)
+@compiled
 def _members(
     pinned: Ints, wanted: bool, range_at: Ints, range_begin: Ints, range_end: Ints, sections: int
 ) -> tuple[Ints, Ints]:
@@ -68,7 +68,7 @@ def _members(
     return at, rows
 
 
-@njit(cache=True)
+@compiled
 def _meet(one: int, other: int, range_at: Ints, range_begin: Ints, range_end: Ints) -> bool:
     first, second = range_at[one], range_at[other]
     while first < range_at[one + 1] and second < range_at[other + 1]:
@@ -81,7 +81,7 @@ def _meet(one: int, other: int, range_at: Ints, range_begin: Ints, range_end: In
     return False
 
 
-@njit(cache=True)
+@compiled
 def _clashes(pinned: Ints, range_at: Ints, range_begin: Ints, range_end: Ints) -> tuple[Ints, Ints, Ints]:
     rows = len(pinned)
     meets = np.zeros((rows, rows), dtype=np.bool_)

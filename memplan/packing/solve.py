@@ -7,8 +7,7 @@ packing soon had better be begun anew in another order than gone on with.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -21,7 +20,8 @@ from memplan.packing.reduced import CannotFit, Reduced, empty_pins, reduce, rows
 from memplan.packing.search import NOISE, NOISY_PREORDERS, PREORDERS, Outcome, Search
 from memplan.packing.sections import Sections, sections
 from memplan.plan import Packing
-from memplan.problem import Buffer, InvalidProblem, MemoryProblem
+from memplan.problem import MemoryProblem
+from memplan.work import Work, allowed
 
 MOST_SEARCHED = 3000  # rows: the exact search keeps every pair that clashes, and gets nowhere with more
 SOLVER = "exact search"
@@ -31,19 +31,22 @@ _TRIES = 3  # under one limit, before less is asked for
 _SHARES = 6  # times that half as much is asked for
 _FINEST = 10  # a search between two heights ends where they differ by this power of two of the height
 _FIRST_ORDERS = 3  # of greedy, before a large problem is packed outward; the others come last
-_NODES_PER_LOOK = 5000  # at the clock
+USUAL_WORK = 10_000_000_000  # steps
+STEPS_PER_ROW = 700  # of greedy packing, for each doubling of the rows
+STEPS_PER_NODE = 50  # of the exact search, for each row
+_NODES_PER_LOOK = 5000  # at what is left
 
 
 @dataclass(slots=True)
 class _State:
-    """The best packing so far, what is known to be impossible, and how long there is."""
+    """The best packing so far, what is known to be impossible, and the work that is left."""
 
     reduced: Reduced
     best: Placed
     impossible: int  # no packing of the rows is this high or lower
     enough: int  # a packing of this height ends it all
     limited: bool  # by a capacity: a lower packing that is still too high is worth nothing
-    deadline: float  # seconds of the clock
+    work: Work
 
     @property
     def proved(self) -> bool:
@@ -53,23 +56,27 @@ class _State:
         return self.best.height <= self.enough or self.proved or self.late()
 
     def late(self) -> bool:
-        return time.monotonic() >= self.deadline
+        return self.work.over()
 
     def offer(self, found: Placed) -> None:
         if found.height < self.best.height:
             self.best = found
 
 
-def solve(problem: MemoryProblem, *, time_limit: float = 10.0, start: Packing | None = None) -> Packing:
-    """Offsets of all buffers; `time_limit` in seconds.
+def solve(
+    problem: MemoryProblem, *, work: int | None = None, time_limit: float | None = None, start: Packing | None = None
+) -> Packing:
+    """Offsets of all buffers. `work` in steps, those of ten seconds where nothing is said; `time_limit` in seconds.
 
     With a capacity any arena within it will do; without one the least arena is looked for, and is the given start at
     worst. Raises CannotFit where the capacity is below the lower bound, where a search shows that nothing fits, and
-    where the time was not enough. Numba compiles at the first call of a machine, in up to ten seconds that count.
+    where the work was not enough.
     """
-    if not time_limit >= 0:
-        raise InvalidProblem(f"a time limit of {time_limit} s is no time limit.")
-    deadline = time.monotonic() + time_limit
+    with allowed(work, time_limit, USUAL_WORK) as steps:
+        return _solve(problem, steps, start)
+
+
+def _solve(problem: MemoryProblem, work: Work, start: Packing | None) -> Packing:
     reduced = reduce(problem)
     bound = max(reduced.bound * reduced.unit, empty_pins(problem))
     if problem.capacity is not None and problem.capacity < bound:
@@ -79,37 +86,23 @@ def solve(problem: MemoryProblem, *, time_limit: float = 10.0, start: Packing | 
         )
     enough = reduced.bound if problem.capacity is None else problem.capacity // reduced.unit
     best = _first(reduced, start)
-    state = _State(reduced, best, reduced.bound - 1, enough, problem.capacity is not None, deadline)
+    state = _State(reduced, best, reduced.bound - 1, enough, problem.capacity is not None, work)
     small = reduced.rows <= MOST_SEARCHED
-    orders = greedy(reduced)
+    orders = _counted(reduced, work)
     if small:
         _offered(state, orders)
     if not state.done() and not (reduced.pinned >= 0).any():
         outward = Outward(reduced)
-        _offered(state, outward.runs(_RUNS // 3))
+        _offered(state, outward.runs(_RUNS // 3, work))
         _offered(state, islice(orders, _FIRST_ORDERS))
-        _offered(state, outward.runs(_RUNS))
+        _offered(state, outward.runs(_RUNS, work))
         _climb(state, outward, patient=not small)
     _offered(state, orders)
     if small:
         _exact(state)
     if problem.capacity is not None and state.best.height > enough:
         _refuse(problem, state, problem.capacity)
-    return packing(problem, reduced, state.best, proved=state.proved)
-
-
-def warm_up() -> None:
-    """Let numba compile (or load) everything that `solve` needs, on a problem of which each part gets something."""
-    tight = tuple(
-        Buffer(f"b{index}", size, begin, end)
-        for index, (size, begin, end) in enumerate([(3, 0, 2), (3, 4, 6), (1, 1, 5), (2, 2, 4), (2, 0, 1), (2, 5, 6)])
-    )
-    reduced = reduce(MemoryProblem(tight, alignment=1))
-    for placed in greedy(reduced):
-        assert placed.height >= reduced.bound, "no packing is below the bound"
-    for placed in Outward(reduced).runs(1):
-        assert placed.height >= reduced.bound, "no packing is below the bound"
-    assert Search(sections(reduced), reduced.bound, PREORDERS[0]).advance(100) != "open", "the problem is tiny"
+    return packing(problem, reduced, state.best, proved=state.proved, limited=work.limited)
 
 
 def _first(reduced: Reduced, start: Packing | None) -> Placed:
@@ -119,6 +112,12 @@ def _first(reduced: Reduced, start: Packing | None) -> Placed:
         return next(greedy(reduced))
     found = place(reduced, np.argsort(offsets, kind="stable").astype(np.int64), best_fit=False)
     return Placed(found, reduced.height(found), start.solver)
+
+
+def _counted(reduced: Reduced, work: Work) -> Iterator[Placed]:
+    for placed in greedy(reduced):
+        work.spend(STEPS_PER_ROW * reduced.rows * reduced.rows.bit_length())
+        yield placed
 
 
 def _offered(state: _State, placed: Iterator[Placed]) -> None:
@@ -135,7 +134,7 @@ def _climb(state: _State, outward: Outward, *, patient: bool) -> None:
     while not state.done() and (patient or failed == 0):
         distance = state.best.height - state.reduced.bound
         part = max(1, distance >> (1 + share))
-        below = outward.under(state.best.height - part, state.late, _BUDGET)
+        below = outward.under(state.best.height - part, _BUDGET, state.work)
         if below is not None:
             state.offer(below)
             failed = 0
@@ -157,7 +156,7 @@ def _exact(state: _State) -> None:
         limit = state.reduced.rows << (turn + 1)
         aim = low = max(state.enough, state.impossible + 1)
         while aim < state.best.height and not state.late():
-            search, outcome = _in_turn(rows, aim, turn, limit, state.late)
+            search, outcome = _in_turn(rows, aim, turn, limit, state.work)
             if outcome == "found":
                 order = np.argsort(search.solution, kind="stable").astype(np.int64)
                 offsets = place(state.reduced, order, best_fit=False)
@@ -171,7 +170,7 @@ def _exact(state: _State) -> None:
             aim = (low + state.best.height) // 2
 
 
-def _in_turn(rows: Sections, capacity: int, turn: int, limit: int, late: Callable[[], bool]) -> tuple[Search, Outcome]:
+def _in_turn(rows: Sections, capacity: int, turn: int, limit: int, work: Work) -> tuple[Search, Outcome]:
     """One search after the other, each with a preorder of its own and so many nodes; with noise from turn 1 on."""
     orders = [(preorder, 0.0) for preorder in PREORDERS]
     if turn:
@@ -179,10 +178,12 @@ def _in_turn(rows: Sections, capacity: int, turn: int, limit: int, late: Callabl
     for number, (preorder, noise) in enumerate(orders):
         search, left = Search(rows, capacity, preorder, noise, turn * len(orders) + number), limit
         outcome: Outcome = "open"
-        while left > 0 and outcome == "open" and not late():
-            outcome = search.advance(min(left, _NODES_PER_LOOK))
-            left -= _NODES_PER_LOOK
-        if outcome != "open" or late():
+        while left > 0 and outcome == "open" and not work.over():
+            nodes = min(left, _NODES_PER_LOOK)
+            outcome = search.advance(nodes)
+            work.spend(STEPS_PER_NODE * nodes * len(rows.size))
+            left -= nodes
+        if outcome != "open" or work.over():
             break
     return search, outcome
 
@@ -195,6 +196,6 @@ def _refuse(problem: MemoryProblem, state: _State, capacity: int) -> None:
             f"takes {best} bytes."
         )
     raise CannotFit(
-        f"no packing within the capacity of {capacity} bytes was found in the time allowed; the best takes {best} "
-        "bytes: allow more time or more bytes."
+        f"no packing within the capacity of {capacity} bytes was found with the work allowed; the best takes {best} "
+        "bytes: allow more work or more bytes."
     )

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from memplan.packing.compiling import inner
+from memplan.compiling import compiled, inner
 from memplan.packing.reduced import Ints
 from memplan.packing.sections import Sections
 
@@ -335,7 +334,7 @@ def _take_back(depth: int, rows: Sections, state: State) -> bool:
     return raised
 
 
-@njit(cache=True)
+@compiled
 def walk(nodes: int, capacity: int, preorder: Preorder, rows: Sections, state: State) -> int:
     """Search on from where it stands, through so many nodes at most."""
     frames, scalars = state.frames, state.scalars

@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from memplan.compiling import compiled
 from memplan.ordering.arrays import Ints
 from memplan.ordering.runs import Tables
 
@@ -39,18 +39,22 @@ class Rule:
 
 def evict(
     graph: Tables, order: Ints, uses: tuple[Ints, Ints], weight: NDArray[np.float64], budget: int, rule: Rule
-) -> Ints:
-    """The runs of `order` within `budget` bytes; empty where a step does not find room.
+) -> tuple[Ints, int]:
+    """The runs of `order` within `budget` bytes, none where a step does not find room; and looks at operators taken.
 
     `uses` as `memplan.remat.replay.uses_in` gives them; a value's `weight` multiplies the wish to let it go.
     """
-    return _evict(order, uses[0], uses[1], weight, budget, rule.size, rule.distance, rule.shared, rule.fitting, graph)
+    looks = np.full(1, len(order) + len(uses[1]), np.int64)
+    runs = _evict(
+        order, uses[0], uses[1], weight, budget, rule.size, rule.distance, rule.shared, rule.fitting, graph, looks
+    )
+    return runs, int(looks[0])
 
 
-@njit(cache=True)
+@compiled
 def _time_again(
     value: int, shared: float, there: NDArray[np.bool_], gone: NDArray[np.bool_], used: Ints, use_start: Ints,
-    mark: Ints, stamp: int, stack: Ints, any_gone: bool, graph: Tables,
+    mark: Ints, stamp: int, stack: Ints, any_gone: bool, graph: Tables, looks: Ints,
 ) -> float:  # fmt: skip
     """Nanoseconds to make a value again, with operands that are not there."""
     read_start, reads, _, _, maker, _, kept, _, time = graph[:9]
@@ -60,6 +64,7 @@ def _time_again(
     height, seen = 1, 1
     while height:
         height -= 1
+        looks[0] += 1
         one = stack[height]
         for at in range(read_start[one], read_start[one + 1]):
             operand = reads[at]
@@ -80,7 +85,7 @@ def _time_again(
     return total
 
 
-@njit(cache=True)
+@compiled
 def _is_needed_again(
     value: int, there: NDArray[np.bool_], used: Ints, use_start: Ints, step: int, mark: Ints, stamp: int, stack: Ints,
     maker: Ints, begun: Ints, make_start: Ints, makes: Ints, kept: NDArray[np.bool_], user_start: Ints, users: Ints,
@@ -107,10 +112,10 @@ def _is_needed_again(
     return False
 
 
-@njit(cache=True)
+@compiled
 def _evict(
     order: Ints, use_start: Ints, uses: Ints, weight: NDArray[np.float64], budget: int, by_size: float,
-    by_distance: float, shared: float, fitting: bool, graph: Tables,
+    by_distance: float, shared: float, fitting: bool, graph: Tables, looks: Ints,
 ) -> Ints:  # fmt: skip
     read_start, reads, make_start, makes, maker, size, kept, workspace, _, again, _, reused, _ = graph
     count, values = len(order), len(size)
@@ -186,6 +191,7 @@ def _evict(
                 while live + room > budget:
                     best, best_score, place = -1, 0.0, 0
                     excess = float(live + room - budget)
+                    looks[0] += holding
                     while place < holding:
                         value = held[place]
                         if not there[value]:
@@ -204,7 +210,18 @@ def _evict(
                         ends = uses[used[value]] if used[value] < use_start[value + 1] else count
                         stamp += 1
                         cost = _time_again(
-                            value, shared, there, gone, used, use_start, mark, stamp, walk, any_gone, graph
+                            value,
+                            shared,
+                            there,
+                            gone,
+                            used,
+                            use_start,
+                            mark,
+                            stamp,
+                            walk,
+                            any_gone,
+                            graph,
+                            looks,
                         )
                         if cost >= UNREACHABLE:
                             continue

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from memplan.compiling import compiled
 from memplan.ordering.arrays import Ints
 from memplan.ordering.runs import Tables, needs_of
 
 
-def prune(graph: Tables, runs: Ints, budget: int, *, by: int = 0) -> Ints:
-    """The sequence without runs that can be saved: by keeping what they make from where it was last there.
+def prune(graph: Tables, runs: Ints, budget: int, *, by: int = 0) -> tuple[Ints, int]:
+    """The sequence without runs that can be saved, by keeping what they make from where it was last there; and looks.
 
     Runs are tried by what they cost for each byte and step that keeping takes (`by` 0), for each byte (1), or at
-    all (2), until nothing more can be saved. No step needs more than `budget` bytes, if none did before.
+    all (2), until nothing more can be saved. No step needs more than `budget` bytes, if none did before. `looks` at
+    steps are what it took.
     """
-    return _prune(runs, budget, by, graph)
+    looks = np.full(1, len(runs) + len(graph[1]) + len(graph[5]), np.int64)
+    return _prune(runs, budget, by, graph, looks), int(looks[0])
 
 
-@njit(cache=True)
+@compiled
 def _events(runs: Ints, graph: Tables) -> tuple[Ints, Ints, NDArray[np.bool_]]:
     """By value, in order: the steps that make it or read it, and which of the two."""
     read_start, reads, make_start, makes, _, size = graph[:6]
@@ -44,13 +46,13 @@ def _events(runs: Ints, graph: Tables) -> tuple[Ints, Ints, NDArray[np.bool_]]:
     return start, steps, are_made
 
 
-@njit(cache=True)
+@compiled
 def _at(steps: Ints, first: int, last: int, step: int) -> int:
     """The event of a value at a step."""
     return first + int(np.searchsorted(steps[first:last], step))
 
 
-@njit(cache=True)
+@compiled
 def _before(alive: NDArray[np.bool_], event: int, first: int) -> int:
     event -= 1
     while event >= first and not alive[event]:
@@ -58,7 +60,7 @@ def _before(alive: NDArray[np.bool_], event: int, first: int) -> int:
     return event if event >= first else -1
 
 
-@njit(cache=True)
+@compiled
 def _behind(alive: NDArray[np.bool_], event: int, last: int) -> int:
     event += 1
     while event < last and not alive[event]:
@@ -66,15 +68,15 @@ def _behind(alive: NDArray[np.bool_], event: int, last: int) -> int:
     return event if event < last else -1
 
 
-@njit(cache=True)
+@compiled
 def _is_wanted(event: int, last: int, is_kept: bool, are_made: NDArray[np.bool_], alive: NDArray[np.bool_]) -> bool:
     """Whether what an event makes or reads is wanted behind it, before it is made again."""
     then = _behind(alive, event, last)
     return is_kept if then < 0 else not are_made[then]
 
 
-@njit(cache=True)
-def _prune(runs: Ints, budget: int, by: int, graph: Tables) -> Ints:
+@compiled
+def _prune(runs: Ints, budget: int, by: int, graph: Tables, looks: Ints) -> Ints:
     _, _, make_start, makes, _, size, _, _, time, _, waited_for, reused, _ = graph
     length = len(runs)
     start, steps, are_made = _events(runs, graph)
@@ -107,7 +109,7 @@ def _prune(runs: Ints, budget: int, by: int, graph: Tables) -> Ints:
             one = runs[step]
             if not candidates[step] or not there[step] or many[one] < 2:
                 continue
-            if not _can_go(runs, step, one, budget, start, steps, are_made, alive, there, needed, graph):
+            if not _can_go(runs, step, one, budget, start, steps, are_made, alive, there, needed, graph, looks):
                 continue
             _take_out(step, one, start, steps, are_made, alive, there, needed, graph)
             many[one] -= 1
@@ -115,10 +117,10 @@ def _prune(runs: Ints, budget: int, by: int, graph: Tables) -> Ints:
     return runs[there]
 
 
-@njit(cache=True)
+@compiled
 def _can_go(
     runs: Ints, step: int, one: int, budget: int, start: Ints, steps: Ints, are_made: NDArray[np.bool_],
-    alive: NDArray[np.bool_], there: NDArray[np.bool_], needed: Ints, graph: Tables,
+    alive: NDArray[np.bool_], there: NDArray[np.bool_], needed: Ints, graph: Tables, looks: Ints,
 ) -> bool:  # fmt: skip
     """Whether what the run makes can be kept from before, within the budget."""
     _, _, make_start, makes, _, size, kept = graph[:7]
@@ -138,6 +140,7 @@ def _can_go(
         more += size[value]
     if more == 0:
         return True
+    looks[0] += step - from_steps.min()
     for other in range(from_steps.min(), step):
         if not there[other]:
             continue
@@ -150,7 +153,7 @@ def _can_go(
     return True
 
 
-@njit(cache=True)
+@compiled
 def _take_out(
     step: int, one: int, start: Ints, steps: Ints, are_made: NDArray[np.bool_], alive: NDArray[np.bool_],
     there: NDArray[np.bool_], needed: Ints, graph: Tables,

@@ -8,14 +8,13 @@ best order itself.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from memplan.graph import Graph
-from memplan.ordering.anneal import LARGEST, Annealing, moves_for, seconds_for
+from memplan.ordering.anneal import LARGEST, Annealing, moves_for, steps_for
 from memplan.ordering.arrays import Arrays, Ints, arrays_of
 from memplan.ordering.greedy import greedy_orders
 from memplan.ordering.runs import Tables, needs, tables
@@ -28,8 +27,12 @@ from memplan.remat.exact import least_extra
 from memplan.remat.prune import prune
 from memplan.remat.replay import replay, uses_in
 from memplan.remat.segments import segment_plans
+from memplan.work import Limit, Work, allowed
 
-ORDER_SHARE = 0.2  # of the time, for a better order
+USUAL_WORK, USUAL_FRONT_WORK = 30_000_000_000, 60_000_000_000  # steps
+STEPS_PER_EVICTION_LOOK, STEPS_PER_PRUNING_LOOK = 20, 1
+STEPS_PER_VALUE = 400  # of a segment plan, which is made anew in Python
+ORDER_SHARE = 0.2  # of the work, for a better order
 RULES = tuple(
     Rule(distance=distance, shared=shared, fitting=fitting)
     for distance in (0.5, 1.0)
@@ -50,6 +53,7 @@ class Recomputed:
     extra_time: float  # nanoseconds: of what runs again
     lower_bound: int  # bytes: no plan of this graph needs less
     solver: str
+    limited: Limit | None = None  # what ended the search before it had nothing more to try
 
     @property
     def extra_percent(self) -> float:
@@ -65,15 +69,19 @@ class _Plan:
     solver: str
 
 
-def recompute(graph: Graph, budget: int, *, time_limit: float = 30.0) -> Recomputed:
+def recompute(graph: Graph, budget: int, *, work: int | None = None, time_limit: float | None = None) -> Recomputed:
     """A plan that needs at most `budget` bytes at every step, workspaces included; inputs and outputs count too.
 
-    Raises BudgetTooSmall where there is no such plan, or where none is found within `time_limit` seconds.
+    `work` in steps, half a minute's where nothing is said; `time_limit` in seconds, if the user wants one. Raises
+    BudgetTooSmall where there is no such plan, or where none is found.
     """
-    return _Planner(graph).within(budget, time.monotonic() + time_limit)
+    with allowed(work, time_limit, USUAL_WORK) as steps:
+        return _Planner(graph).within(budget, steps)
 
 
-def pareto(graph: Graph, points: int = 8, *, time_limit: float = 60.0) -> tuple[Recomputed, ...]:
+def pareto(
+    graph: Graph, points: int = 8, *, work: int | None = None, time_limit: float | None = None
+) -> tuple[Recomputed, ...]:
     """Plans from the least peak without recomputation down to the least that is found: peak falls, extra time rises.
 
     Budgets are `points` steps of equal ratio between that peak and what no plan can do without.
@@ -81,17 +89,16 @@ def pareto(graph: Graph, points: int = 8, *, time_limit: float = 60.0) -> tuple[
     if points < 1:
         raise InvalidProblem(f"a front of {points} points has no plan.")
     planner = _Planner(graph)
-    end = time.monotonic() + time_limit
-    top = planner.least_order(time.monotonic() + ORDER_SHARE * time_limit)
-    found = [planner.result(top)]
-    low = max(planner.least, 1)
-    for point in range(1, points):
-        budget = int(found[0].peak * (low / max(found[0].peak, 1)) ** (point / max(points - 1, 1)))
-        now = time.monotonic()
-        try:
-            found.append(planner.within(budget, now + (end - now) / (points - point)))
-        except BudgetTooSmall:
-            break
+    with allowed(work, time_limit, USUAL_FRONT_WORK) as steps:
+        ordering = steps.part(ORDER_SHARE)
+        found = [planner.result(planner.least_order(ordering), ordering)]
+        low = max(planner.least, 1)
+        for point in range(1, points):
+            budget = int(found[0].peak * (low / max(found[0].peak, 1)) ** (point / max(points - 1, 1)))
+            try:
+                found.append(planner.within(budget, steps.part(1 / (points - point))))
+            except BudgetTooSmall:
+                break
     front: list[Recomputed] = []
     for plan in sorted(found, key=lambda one: (one.peak, one.time)):
         if not front or plan.time < front[-1].time:
@@ -108,79 +115,83 @@ class _Planner:
         self._orders: list[Ints] = []
         self._lowest: _Plan | None = None
 
-    def within(self, budget: int, deadline: float) -> Recomputed:
+    def within(self, budget: int, work: Work) -> Recomputed:
         """The cheapest plan found within a budget."""
         if budget < self.least:
             raise BudgetTooSmall(budget, self.least, proved=True)
-        free = self._free(budget, deadline)
+        free = self._free(budget, work)
         if free is not None:
             return self.result(free)
         exact = least_extra(self.arrays, budget)
         if exact is not None:
             return self.result(self._plan(exact, "exact"))
         best: _Plan | None = None
-        lowest = self._peak(self.least_order(deadline).runs)
-        for plan in self._proposals(budget, deadline):
+        lowest = self._peak(self.least_order(work).runs)
+        for plan in self._proposals(budget, work):
             peak = self._peak(plan.runs)
             lowest = min(lowest, peak)
             if peak <= budget and (best is None or plan.time < best.time):
                 best = plan
-        best, lowest = self._annealed(best, budget, deadline, lowest)
+        best, lowest = self._annealed(best, budget, work, lowest)
         if best is None:
             raise BudgetTooSmall(budget, lowest, proved=False)
-        return self.result(best)
+        return self.result(best, work)
 
-    def result(self, plan: _Plan) -> Recomputed:
-        """The plan in names."""
+    def result(self, plan: _Plan, work: Work | None = None) -> Recomputed:
+        """The plan in names; with the `work` that ended, what ended it."""
         names = tuple(self.arrays.names[one] for one in plan.runs)
         extra = self._extra(plan.runs)
-        return Recomputed(names, self._peak(plan.runs), self._once + extra, extra, self.least, plan.solver)
+        limited = None if work is None else work.limited
+        return Recomputed(names, self._peak(plan.runs), self._once + extra, extra, self.least, plan.solver, limited)
 
-    def least_order(self, deadline: float) -> _Plan:
+    def least_order(self, work: Work) -> _Plan:
         """The order of least peak that is known, searched for once."""
         if self._lowest is None:
-            found = best_order(self.arrays, time_limit=max(0.0, deadline - time.monotonic()))
+            found = best_order(self.arrays, work)
             self._lowest = _Plan(found.order, self._once, "order")
         return self._lowest
 
-    def _free(self, budget: int, deadline: float) -> _Plan | None:
+    def _free(self, budget: int, work: Work) -> _Plan | None:
         """An order that keeps the budget without anything computed twice."""
         if not self._orders:
             self._orders = greedy_orders(self.arrays)
         for order in self._orders:
             if self._peak(order) <= budget:
                 return _Plan(order, self._once, "order")
-        now = time.monotonic()
-        plan = self.least_order(now + ORDER_SHARE * max(0.0, deadline - now))
+        plan = self.least_order(work.part(ORDER_SHARE))
         return plan if self._peak(plan.runs) <= budget else None
 
     def _peak(self, runs: Ints) -> int:
         return int(needs(self.graph, runs).max(initial=0 if self.arrays.count else self.arrays.inputs_size()))
 
-    def _proposals(self, budget: int, deadline: float) -> Iterator[_Plan]:
-        lowest = self.least_order(deadline).runs
+    def _proposals(self, budget: int, work: Work) -> Iterator[_Plan]:
+        lowest = self.least_order(work).runs
         orders = [self._orders[0]] if np.array_equal(lowest, self._orders[0]) else [self._orders[0], lowest]
         for order in orders:
             uses = uses_in(self.arrays, order)
             for dropped in segment_plans(self.arrays, order, needs(self.graph, order)):
+                work.spend(STEPS_PER_VALUE * len(self.arrays.size))
                 runs = replay(self.graph, order, uses, dropped)
                 if len(runs) and self._peak(runs) <= budget:
-                    yield from self._pruned(runs, budget, "segments")
+                    yield from self._pruned(runs, budget, "segments", work)
                 elif len(runs):
                     yield self._plan(runs, "segments")
-                if time.monotonic() > deadline:
+                if work.over():
                     return
             weight = np.ones(len(self.arrays.size))
             for rule in RULES:
-                runs = evict(self.graph, order, uses, weight, budget, rule)
+                runs, looks = evict(self.graph, order, uses, weight, budget, rule)
+                work.spend(STEPS_PER_EVICTION_LOOK * looks)
                 if len(runs):
-                    yield from self._pruned(runs, budget, "eviction")
-                if time.monotonic() > deadline:
+                    yield from self._pruned(runs, budget, "eviction", work)
+                if work.over():
                     return
 
-    def _pruned(self, runs: Ints, budget: int, solver: str) -> Iterator[_Plan]:
+    def _pruned(self, runs: Ints, budget: int, solver: str, work: Work) -> Iterator[_Plan]:
         for by in range(3):
-            yield self._plan(prune(self.graph, runs, budget, by=by), solver)
+            kept, looks = prune(self.graph, runs, budget, by=by)
+            work.spend(STEPS_PER_PRUNING_LOOK * looks)
+            yield self._plan(kept, solver)
 
     def _plan(self, runs: Ints, solver: str) -> _Plan:
         return _Plan(runs, self._once + self._extra(runs), solver)
@@ -189,18 +200,19 @@ class _Planner:
         again = np.bincount(runs, minlength=self.arrays.count) - 1
         return float((again * self.arrays.time).sum())
 
-    def _annealed(self, best: _Plan | None, budget: int, deadline: float, lowest: int) -> tuple[_Plan | None, int]:
+    def _annealed(self, best: _Plan | None, budget: int, work: Work, lowest: int) -> tuple[_Plan | None, int]:
         """Random changes, from the cheapest plan and from the best order by turns."""
         if self.arrays.count > LARGEST:
             return best, lowest
         moves = moves_for(self.arrays)
-        order = self.least_order(deadline).runs
+        order = self.least_order(work).runs
         searches = [
             (price, Annealing(self.arrays, self.graph, order, budget, adding=True, seed=int(price))) for price in PRICES
         ]
         idle = number = 0
-        latest = deadline - seconds_for(self.arrays)
-        while time.monotonic() < latest and idle < PATIENCE and (best is None or best.time > self._once):
+        round_ = steps_for(self.arrays)
+        while idle < PATIENCE and (best is None or best.time > self._once) and work.affords(round_):
+            work.spend(round_)
             if best is not None and number % (len(PRICES) + 1) == len(PRICES):
                 search = Annealing(self.arrays, self.graph, best.runs, budget, adding=True, seed=1000 + number)
                 runs = search.run(moves, 3.0, warm=0.2)
@@ -213,7 +225,7 @@ class _Planner:
             lowest = min(lowest, peak)
             if peak > budget:
                 continue
-            for plan in self._pruned(runs, budget, "annealing"):
+            for plan in self._pruned(runs, budget, "annealing", work):
                 if best is None or plan.time < best.time * (1 - 1e-9):
                     best, idle = plan, 0
         return best, lowest

@@ -8,9 +8,9 @@ not there, theirs. What is made again for another value's sake stays if it has a
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from memplan.compiling import compiled
 from memplan.ordering.arrays import Arrays, Ints
 from memplan.ordering.runs import Tables
 
@@ -31,7 +31,7 @@ def replay(graph: Tables, order: Ints, uses: tuple[Ints, Ints], dropped: NDArray
     return _replay(order, uses[0], dropped, graph)
 
 
-@njit(cache=True)
+@compiled
 def _replay(order: Ints, use_start: Ints, dropped: NDArray[np.bool_], graph: Tables) -> Ints:
     read_start, reads, make_start, makes, maker, size, kept, _, _, again = graph[:10]
     count, values = len(order), len(size)

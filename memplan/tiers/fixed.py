@@ -14,18 +14,19 @@ import pulp
 from memplan.tiers.course import Course, fastest, stays_in
 from memplan.tiers.placement import Placement
 from memplan.tiers.program import Entry, Program, Solved, Terms
+from memplan.work import Work
 
 
 def place(
     problem: Placement,
     capacity: Sequence[Sequence[int]],
-    deadline: float,
+    work: Work,
     gap: float,
     start: Sequence[Course] | None = None,
 ) -> tuple[list[Course], Solved]:
     """The course of every unit, and what the solver says; the bound is in nanoseconds.
 
-    `capacity`: bytes by tier and step. `deadline`: seconds of the monotonic clock. `start`: a placement to begin with.
+    `capacity`: bytes by tier and step. `work`: what the solver may do. `start`: a placement to begin with.
     """
     tiers = len(problem.machine.tiers)
     program = Program()
@@ -48,7 +49,7 @@ def place(
             for chosen, course in zip(inside, start, strict=True)
             for tier, one in enumerate(chosen)
         }
-    solved = program.solve(deadline, gap, known, constant / unit_time)
+    solved = program.solve(work, gap, known, constant / unit_time)
     found = [
         next((tier for tier, one in enumerate(chosen) if solved.values.get(one.name, 0.0) > 0.5), tiers - 1)
         for chosen in inside

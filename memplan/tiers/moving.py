@@ -25,6 +25,7 @@ from memplan.tiers.cost import copy_time
 from memplan.tiers.course import Copy, Course, Period, fastest, periods, windows
 from memplan.tiers.placement import Placement, Unit
 from memplan.tiers.program import Entry, Program, Solved, Terms
+from memplan.work import Work
 
 
 @dataclass(slots=True)
@@ -41,13 +42,13 @@ def place(
     problem: Placement,
     capacity: Sequence[Sequence[int]],
     overlapped: bool,
-    deadline: float,
+    work: Work,
     gap: float,
     start: Sequence[Course] | None = None,
 ) -> tuple[list[Course], Solved]:
     """The course of every unit, and what the solver says; its bound (nanoseconds) is one of plans of this form.
 
-    `capacity`: bytes by tier and step. `deadline`: seconds of the monotonic clock. `overlapped`: copies may run beside
+    `capacity`: bytes by tier and step. `work`: what the solver may do. `overlapped`: copies may run beside
     operators too.
     """
     builder = _Builder(problem, overlapped)
@@ -57,7 +58,7 @@ def place(
     known = None
     if start is not None:
         known = {name: value for one, course in zip(units, start, strict=True) for name, value in _known(one, course)}
-    solved = builder.program.solve(deadline, gap, known, builder.constant / builder.scale)
+    solved = builder.program.solve(work, gap, known, builder.constant / builder.scale)
     courses = [_course(one, solved) for one in units]
     return courses, Solved(solved.objective * builder.scale, solved.bound * builder.scale, solved.solver, solved.values)
 

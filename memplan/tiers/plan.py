@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from memplan.tiers.machine import Machine
 from memplan.tiers.placement import Placement, TiersTooSmall, placement
 from memplan.tiers.program import NoPlan, Solved
 from memplan.tiers.simulate import Simulation, simulate
+from memplan.work import Limit, Work, allowed
 
 Mode = Literal["static", "sync", "async"]
 Method = Literal["ilp", "heuristic", "first-touch", "all-slow"]
@@ -30,11 +30,12 @@ GENTLE_REPAIRS = 5  # of these, how many take away only about as much room as wa
 SHRINK = 0.95  # of a tier's capacity in each later repair
 # Greedy packing misses by less than a thousandth where there are many values; a search pays where there are few, or
 # where much is missing.
-FEW_BUFFERS, MUCH_MISSING, PACKING_SECONDS = 300, 0.01, 3.0
+FEW_BUFFERS, MUCH_MISSING, PACKING_WORK = 300, 0.01, 3_000_000_000  # steps
 
 CHUNKS_AGAIN = 5
 GAP, GAP_OF_MANY = 0.002, 0.0075  # at which the program ends; the last percents of many units take minutes
-PROGRAM_SHARE = 0.7  # of the time limit: the heuristic before it counts, exchanges and offsets take the rest
+USUAL_WORK = 60_000_000_000  # steps, of the integer program
+PROGRAM_SHARE = 0.7  # of a time limit: the heuristic before it counts, exchanges and offsets take the rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class TierPlan:
     simulation: Simulation  # by step
     aliases: Mapping[str, Alias]  # values that lie in others: stays and moves name what they lie in
     alignment: int  # bytes
+    limited: Limit | None = None  # what ended the integer program before it was within its gap
 
     @property
     def gap(self) -> float:
@@ -69,7 +71,8 @@ def plan_tiers(
     *,
     mode: Mode = "static",
     method: Method = "ilp",
-    time_limit: float = 60.0,
+    work: int | None = None,
+    time_limit: float | None = None,
     gap: float | None = None,
     alignment: int = 64,
 ) -> TierPlan:
@@ -77,19 +80,27 @@ def plan_tiers(
 
     `mode`: every value in one tier for its whole life, or copied between tiers while operators wait, or beside them.
     `method`: an integer program started from the heuristic; the heuristic alone; first touch; all in the slowest tier
-    (the last two never move anything, whatever the mode). `time_limit` (seconds) and the relative `gap` end the integer
-    program; a part of the time is kept for what follows it. The bound is the program's (of plans in its form: copies
-    next to uses, overlapped within 15 operators), and elsewhere the time with everything in the fastest tier.
+    (the last two never move anything, whatever the mode). `work` (steps), the relative `gap` and, if the user wants
+    one, `time_limit` (seconds) end the integer program; a part of the time is kept for what follows it. The bound is
+    the program's (of plans in its form: copies next to uses, overlapped within 15 operators), and elsewhere the time
+    with everything in the fastest tier.
 
     Raises TiersTooSmall where the tiers cannot hold the model.
     """
-    deadline = time.monotonic() + PROGRAM_SHARE * time_limit
+    seconds = None if time_limit is None else PROGRAM_SHARE * time_limit
+    with allowed(work, seconds, USUAL_WORK) as steps:
+        return _planned(graph, machine, mode, method, steps, gap, alignment)
+
+
+def _planned(
+    graph: Graph, machine: Machine, mode: Mode, method: Method, work: Work, gap: float | None, alignment: int
+) -> TierPlan:
     problem = placement(graph, machine, alignment)
     problem.check_room()
     capacity = [[tier.capacity] * len(problem.compute) for tier in machine.tiers]
     if gap is None:
         gap = GAP if len(problem.units) <= heuristic.MANY_UNITS else GAP_OF_MANY
-    courses, bound, solver = _placed(problem, capacity, mode, method, deadline, gap)
+    courses, bound, solver = _placed(problem, capacity, mode, method, work, gap)
     for number in range(REPAIRS + 1):
         stays, moves = written(problem, courses)
         arenas = _arenas(problem, stays)
@@ -104,7 +115,7 @@ def plan_tiers(
     memory = MemoryPlan(order, arenas, simulation.time, tuple(stays), tuple(moves))
     return TierPlan(
         memory, machine, mode, method, simulation.time, min(bound, simulation.time), solver, simulation,
-        problem.aliases, alignment,
+        problem.aliases, alignment, work.limited if method == "ilp" else None,
     )  # fmt: skip
 
 
@@ -122,7 +133,7 @@ def _all_fast(problem: Placement) -> float:
 
 
 def _placed(
-    problem: Placement, capacity: Sequence[Sequence[int]], mode: Mode, method: Method, deadline: float, gap: float
+    problem: Placement, capacity: Sequence[Sequence[int]], mode: Mode, method: Method, work: Work, gap: float
 ) -> tuple[list[Course], float, str]:
     """Courses, the bound of their time, and who found them."""
     floor = _all_fast(problem)
@@ -133,9 +144,9 @@ def _placed(
         return heuristic.plan(problem, capacity, mode, somewhere), floor, "heuristic"
     start = heuristic.plan(problem, capacity, mode, somewhere, chunks=heuristic.chunks_beside(problem))
     try:
-        found, solved = _program(problem, capacity, mode, deadline, gap, start)
+        found, solved = _program(problem, capacity, mode, work, gap, start)
     except NoPlan:
-        return start, floor, "heuristic; the integer program found nothing in its time"
+        return start, floor, "heuristic; the integer program found nothing with its work"
     # The solver keeps capacities up to a tolerance, and stops at its gap: what is left is a matter of small exchanges.
     whole = heuristic.repaired(problem, capacity, mode, found, chunks=heuristic.chunks_beside(problem))
     plans = [(simulate(problem, *written(problem, one)).time, one) for one in (start, whole) if one is not None]
@@ -143,12 +154,12 @@ def _placed(
 
 
 def _program(
-    problem: Placement, capacity: Sequence[Sequence[int]], mode: Mode, deadline: float, gap: float,
+    problem: Placement, capacity: Sequence[Sequence[int]], mode: Mode, work: Work, gap: float,
     start: Sequence[Course],
 ) -> tuple[list[Course], Solved]:  # fmt: skip
     if mode == "static":
-        return fixed.place(problem, capacity, deadline, gap, start)
-    return moving.place(problem, capacity, mode == "async", deadline, gap, start)
+        return fixed.place(problem, capacity, work, gap, start)
+    return moving.place(problem, capacity, mode == "async", work, gap, start)
 
 
 def _online(problem: Placement, capacity: Sequence[Sequence[int]], method: Method) -> list[Course]:
@@ -197,7 +208,7 @@ def _arenas(problem: Placement, stays: Sequence[Stay]) -> dict[str, Packing]:
         over = packing.arena_size - tier.capacity
         if over > 0 and (len(buffers) <= FEW_BUFFERS or over > MUCH_MISSING * tier.capacity):
             with suppress(CannotFit):  # then the greedy packing says by how much
-                packing = solve(task.with_capacity(tier.capacity), time_limit=PACKING_SECONDS, start=packing)
+                packing = solve(task.with_capacity(tier.capacity), work=PACKING_WORK, start=packing)
         arenas[tier.name] = packing
     return arenas
 

@@ -1,7 +1,11 @@
 """Integer programs through PuLP: HiGHS where it is installed, CBC otherwise; what is found comes with a proven bound.
 
-Two traps are kept in here. PuLP calls a solution "Optimal" that HiGHS had to leave at its time limit, so that the bound
-is read from HiGHS itself. And PuLP hands HiGHS no solution to start from; the subclass below does.
+Two traps are kept in here. PuLP calls a solution "Optimal" that HiGHS had to leave at a limit, so that the bound is
+read from HiGHS itself. And PuLP hands HiGHS no solution to start from; the subclass below does.
+
+What a solver may do is counted: HiGHS asks at fixed places of its search whether it shall go on, and each question
+counts as many steps as the program has entries, more at the root, where rounds of cuts lie between two. CBC is given a
+number of nodes. Neither looks at a clock, unless the user asks for one.
 
 Live bytes are written as a running sum over steps (`occupy`): the rows of all cliques of the interval graph would have
 as many entries as there are values at each step, a running sum has two for each value and is solved faster.
@@ -9,19 +13,23 @@ as many entries as there are values at each step, a running sum has two for each
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pulp
 
 from memplan.errors import MemplanError
+from memplan.work import Work
 
 Terms = list[tuple[pulp.LpVariable, float]]
 
 
+STEPS_AT_ROOT, STEPS_AT_NODE = 15_000, 1_000  # for each entry of the program, between two questions of HiGHS
+
+
 class NoPlan(MemplanError):
-    """A solver that found nothing in its time."""
+    """A solver that found nothing with its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +136,18 @@ class Program:
                 taken -= entries[number].size
                 fixed -= entries[number].size if entries[number].variable is None else 0
 
-    def solve(
-        self, deadline: float, gap: float, start: Mapping[str, float] | None = None, constant: float = 0.0
-    ) -> Solved:
-        """Minimise; stops at the relative `gap` or at `deadline`, in seconds of the monotonic clock.
+    def solve(self, work: Work, gap: float, start: Mapping[str, float] | None = None, constant: float = 0.0) -> Solved:
+        """Minimise; stops at the relative `gap` or when no work is left.
 
         `start`: values of some variables to begin with; HiGHS completes them. `constant` is added to the objective.
         Raises NoPlan where nothing was found.
         """
         self._problem += pulp.LpAffineExpression([*self._merged()], constant=constant)
-        seconds = deadline - time.monotonic()
-        if seconds <= 0:
-            raise NoPlan("there was no time left to ask a solver.")
+        if work.over():
+            raise NoPlan("there was no work left to ask a solver.")
         if pulp.HiGHS(msg=False).available():
-            return self._highs(seconds, gap, start)
-        return self._cbc(seconds, gap)
+            return self._highs(work, gap, start)
+        return self._cbc(work, gap)
 
     def _merged(self) -> Terms:
         joined: dict[pulp.LpVariable, float] = {}
@@ -150,17 +155,20 @@ class Program:
             joined[variable] = joined.get(variable, 0.0) + each
         return list(joined.items())
 
-    def _highs(self, seconds: float, gap: float, start: Mapping[str, float] | None) -> Solved:
-        # Searches within the search are left out: their presolve does not look at the clock (minutes beyond the limit
+    def _highs(self, work: Work, gap: float, start: Mapping[str, float] | None) -> Solved:
+        # Searches within the search and restarts are left out: their presolve asks nothing (minutes beyond the limit
         # were measured), and what they look for, a good solution, is given at the start.
         solver = _WarmHiGHS(
-            msg=False, threads=1, timeLimit=max(seconds, 0.1), gapRel=gap, mip_heuristic_effort=0.0,
+            msg=False, threads=1, timeLimit=work.seconds_left(), gapRel=gap, mip_heuristic_effort=0.0,
             mip_heuristic_run_rins=False, mip_heuristic_run_rens=False, mip_heuristic_run_root_reduced_cost=False,
+            mip_allow_restart=False,
         )  # fmt: skip
         solver.start = start or {}
+        solver.work = work
         self._problem.solve(solver)
+        work.over()  # a time limit that has ended it is noted
         if self._problem.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
-            raise NoPlan(f"HiGHS found no plan in {seconds:.0f} s ({pulp.LpStatus[self._problem.status]}).")
+            raise NoPlan(f"HiGHS found no plan ({pulp.LpStatus[self._problem.status]}).")
         info = self._problem.solverModel.getInfo()
         constant = self._problem.objective.constant
         objective = pulp.value(self._problem.objective)
@@ -169,15 +177,17 @@ class Program:
         bound = info.mip_dual_bound + constant if searched else objective
         return Solved(objective, min(bound, objective), "HiGHS", self._values())
 
-    def _cbc(self, seconds: float, gap: float) -> Solved:
+    def _cbc(self, work: Work, gap: float) -> Solved:
         """CBC tells PuLP no bound: that of the linear program is used, which is weaker and holds."""
-        begun = time.monotonic()
-        self._problem.solve(pulp.PULP_CBC_CMD(msg=False, threads=1, mip=False, timeLimit=seconds))
+        self._problem.solve(pulp.PULP_CBC_CMD(msg=False, threads=1, mip=False, timeLimit=work.seconds_left()))
         relaxed = pulp.value(self._problem.objective) if self._problem.status == pulp.LpStatusOptimal else 0.0
-        left = max(seconds - (time.monotonic() - begun), 1.0)
-        self._problem.solve(pulp.PULP_CBC_CMD(msg=False, threads=1, timeLimit=left, gapRel=gap))
+        entries = sum(len(row) for row in self._problem.constraints.values())
+        nodes = max(1, work.left // (STEPS_AT_ROOT * max(entries, 1)))
+        left = work.seconds_left()
+        self._problem.solve(pulp.PULP_CBC_CMD(msg=False, threads=1, timeLimit=left, gapRel=gap, maxNodes=nodes))
+        work.spend(nodes * STEPS_AT_ROOT * entries)
         if self._problem.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
-            raise NoPlan(f"CBC found no plan in {seconds:.0f} s ({pulp.LpStatus[self._problem.status]}).")
+            raise NoPlan(f"CBC found no plan ({pulp.LpStatus[self._problem.status]}).")
         objective = pulp.value(self._problem.objective)
         return Solved(objective, min(relaxed, objective), "CBC", self._values())
 
@@ -189,9 +199,18 @@ class _WarmHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is untyped
     """HiGHS through PuLP, from a solution that is known."""
 
     start: Mapping[str, float]
+    work: Work
 
     def callSolver(self, lp: pulp.LpProblem) -> None:  # PuLP's name
-        """Run, from the values of `start` where there are some."""
+        """Run, from the values of `start` where there are some, until no work is left."""
+        entries = lp.solverModel.getNumNz()
+
+        def asked(event: Any) -> None:
+            self.work.spend(entries * (STEPS_AT_NODE if event.data_out.mip_node_count else STEPS_AT_ROOT))
+            if self.work.over():
+                event.interrupt()
+
+        lp.solverModel.cbMipInterrupt += asked
         known = [(one.index, self.start[one.name]) for one in lp.variables() if one.name in self.start]
         if known:
             lp.solverModel.setSolution(len(known), [one[0] for one in known], [one[1] for one in known])

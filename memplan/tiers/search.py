@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from memplan.compiling import compiled
 from memplan.tiers.course import WINDOW
 
 Ints = NDArray[np.int64]
@@ -58,7 +58,7 @@ class Courses(NamedTuple):
     overlapped: NDArray[np.bool_]
 
 
-@njit(cache=True)
+@compiled
 def lowest(mask: int) -> int:
     """The number of the lowest bit."""
     tier = 0
@@ -67,7 +67,7 @@ def lowest(mask: int) -> int:
     return tier
 
 
-@njit(cache=True)
+@compiled
 def total(table: Table, state: State) -> float:
     """Nanoseconds of all steps."""
     time = 0.0
@@ -76,7 +76,7 @@ def total(table: Table, state: State) -> float:
     return time
 
 
-@njit(cache=True)
+@compiled
 def apply(table: Table, state: State, courses: Courses, unit: int, sign: int) -> None:
     """Place a unit by its course (sign 1) or take it away (sign -1)."""
     held = table.held[unit] * sign
@@ -101,7 +101,7 @@ def apply(table: Table, state: State, courses: Courses, unit: int, sign: int) ->
                 state.room[source, begin : step + 1] -= held
 
 
-@njit(cache=True)
+@compiled
 def _holding(table: Table, state: State, unit: int, hard: bool) -> Floats:
     """The cost of holding each set of tiers in each period: prices and, at a use, the step's longer time."""
     first, last = table.first[unit], table.first[unit + 1]
@@ -131,7 +131,7 @@ def _holding(table: Table, state: State, unit: int, hard: bool) -> Floats:
     return cost
 
 
-@njit(cache=True)
+@compiled
 def _beside(
     table: Table, state: State, unit: int, hard: bool, source: int, target: int, gap: int, falls: bool, keeps: bool
 ) -> tuple[float, int]:
@@ -163,7 +163,7 @@ def _beside(
     return best, where
 
 
-@njit(cache=True)
+@compiled
 def improve(table: Table, state: State, courses: Courses, unit: int, mode: int, hard: bool) -> float:
     """Give a unit that is taken away its best course, written to `courses`; returns its cost, infinite if none."""
     first, last = table.first[unit], table.first[unit + 1]
@@ -253,7 +253,7 @@ def improve(table: Table, state: State, courses: Courses, unit: int, mode: int, 
     return best
 
 
-@njit(cache=True)
+@compiled
 def _copy_course(table: Table, source: Courses, target: Courses, unit: int) -> None:
     for period in range(table.first[unit], table.first[unit + 1]):
         target.mask[period], target.source[period] = source.mask[period], source.source[period]
@@ -261,7 +261,7 @@ def _copy_course(table: Table, source: Courses, target: Courses, unit: int) -> N
         target.overlapped[period] = source.overlapped[period]
 
 
-@njit(cache=True)
+@compiled
 def sweep(table: Table, state: State, courses: Courses, order: Ints, mode: int, hard: bool, saved: Courses) -> bool:
     """Each unit in turn gets its best course, or keeps its own where it has none better. True: something changed.
 
@@ -280,7 +280,7 @@ def sweep(table: Table, state: State, courses: Courses, order: Ints, mode: int, 
     return changed
 
 
-@njit(cache=True)
+@compiled
 def shake(
     table: Table, state: State, courses: Courses, candidates: Ints, most: int, trials: int, mode: int, seed: int,
     saved: Courses,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from scheduler.lists.solve import solve, warm_up
+from scheduler.compiling import Stopwatch, telling
+from scheduler.lists.solve import solve
 from scheduler.lists.tasks import check_workers
 from scheduler.stg import read_stg
 
@@ -17,22 +18,26 @@ from scheduler.stg import read_stg
 def command(
     file: Annotated[Path, typer.Argument(help="A Standard Task Graph file.")],
     workers: Annotated[int, typer.Option(help="How many identical workers there are.")],
-    time_limit: Annotated[float, typer.Option(min=0.0, help="Seconds of solving at most.")] = 1.0,
+    work: Annotated[int | None, typer.Option(min=0, help="Tasks and edges that local search handles at most.")] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Seconds of solving at most: what this cuts short may be another next time."),
+    ] = None,
 ) -> None:
     """The shortest schedule found, the best lower bound, and when and where each task runs, as JSON."""
     graph = read_stg(file)
     check_workers(workers)
-    warm_up()
-    begun = time.perf_counter()
-    solved = solve(graph.tasks, workers, time_limit=time_limit)
-    seconds = time.perf_counter() - begun
+    watch = Stopwatch()
+    with telling(partial(typer.echo, err=True)), watch.running():
+        solved = solve(graph.tasks, workers, work=work, time_limit=time_limit)
     result = {
         "makespan": _plain(solved.makespan),
         "lower_bound": _plain(solved.lower_bound),
         "bound": solved.bound_name,
         "proved_optimal": solved.proved_optimal,
         "solver": solved.solver,
-        "seconds": round(seconds, 3),
+        "limited": solved.limited,
+        "seconds": round(watch.seconds(), 3),
         "assignment": [
             {"task": number, "worker": worker, "start": _plain(start)}
             for number, worker, start in zip(graph.numbers, solved.worker.tolist(), solved.start.tolist(), strict=True)

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from scheduler.compiling import compiled
 from scheduler.lists.sorting import ascending
 from scheduler.lists.tasks import Floats, Ints, Tasks
 from scheduler.lists.windows import tight_tails
@@ -49,7 +49,7 @@ def branch_and_bound(tasks: Tasks, workers: int, shorter_than: float, *, lower: 
     return Searched(start if found else None, bool(complete), int(used))
 
 
-@njit(cache=True)
+@compiled
 def _mixed(value: np.uint64) -> np.uint64:
     """Bits spread over the whole word (the finaliser of splitmix64)."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -57,7 +57,7 @@ def _mixed(value: np.uint64) -> np.uint64:
     return value ^ (value >> np.uint64(31))
 
 
-@njit(cache=True)
+@compiled
 def _met(table: Words, first: np.uint64, second: np.uint64) -> bool:
     """Whether a state stands in the table; from now on it does."""
     mask = np.uint64(len(table) - 1)
@@ -74,7 +74,7 @@ def _met(table: Words, first: np.uint64, second: np.uint64) -> bool:
     return False
 
 
-@njit(cache=True)
+@compiled
 def _search(
     times: Floats, before_start: Ints, before: Ints, behind_start: Ints, behind: Ints, order: Ints, tail: Floats,
     keys: Words, workers: int, shorter_than: float, lower: float, whole: bool, most_nodes: int, table: Words,

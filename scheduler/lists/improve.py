@@ -12,8 +12,8 @@ appended, justified by either. On narrow layered graphs `fill` alone ends 0.16 %
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from scheduler.compiling import compiled
 from scheduler.lists.list_schedule import drop, fill, push
 from scheduler.lists.sorting import ascending
 from scheduler.lists.tasks import Floats, Ints, Tasks
@@ -45,7 +45,7 @@ def placed(tasks: Tasks, workers: int, start: Floats) -> tuple[Floats, Ints]:
     )  # fmt: skip
 
 
-@njit(cache=True)
+@compiled
 def append(
     times: Floats, before_start: Ints, before: Ints, behind_start: Ints, behind: Ints, sequence: Ints, workers: int
 ) -> tuple[Floats, Ints]:
@@ -93,7 +93,7 @@ def append(
     return start, worker
 
 
-@njit(cache=True)
+@compiled
 def _listed(
     by_order: bool, times: Floats, before_start: Ints, before: Ints, behind_start: Ints, behind: Ints, keys: Floats,
     workers: int,
@@ -110,7 +110,7 @@ def _listed(
     return start, length
 
 
-@njit(cache=True)
+@compiled
 def _shake(start: Floats, length: float, mean: float, keys: Floats) -> None:
     """Keys near the starts: all a little later, a few tasks moved far, or one stretch of time shuffled."""
     count = len(start)
@@ -134,7 +134,7 @@ def _shake(start: Floats, length: float, mean: float, keys: Floats) -> None:
                 keys[one] = begin + np.random.random() * (end - begin)
 
 
-@njit(cache=True)
+@compiled
 def _search(
     times: Floats, before_start: Ints, before: Ints, behind_start: Ints, behind: Ints, workers: int, given: Floats,
     bound: float, decodes: int, seed: int,

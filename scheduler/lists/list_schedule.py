@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from scheduler.compiling import compiled
 from scheduler.errors import InvalidTaskGraph
 from scheduler.lists.tasks import Floats, Ints, Tasks, check_workers
 
@@ -65,7 +65,7 @@ def sequence_of(tasks: Tasks, keys: Floats) -> Ints:
     return np.lexsort((keys, tasks.times > 0)).astype(np.int64)
 
 
-@njit(cache=True)
+@compiled
 def push(heap: Ints, many: int, value: int) -> int:
     """Add a value to a binary heap of whole numbers, the smallest on top; the new size."""
     at = many
@@ -79,7 +79,7 @@ def push(heap: Ints, many: int, value: int) -> int:
     return many + 1
 
 
-@njit(cache=True)
+@compiled
 def drop(heap: Ints, many: int) -> int:
     """Take the smallest value, which stands at heap[0], away; the new size."""
     many -= 1
@@ -99,7 +99,7 @@ def drop(heap: Ints, many: int) -> int:
     return many
 
 
-@njit(cache=True)
+@compiled
 def fill(
     times: Floats, before_start: Ints, behind_start: Ints, behind: Ints, sequence: Ints, workers: int
 ) -> tuple[Floats, Ints]:
@@ -175,7 +175,7 @@ def fill(
                     waiting = push(ready, waiting, place[other])
 
 
-@njit(cache=True)
+@compiled
 def _arrivals(
     one: int, start: Floats, worker: Ints, times: Floats, before_start: Ints, before: Ints, delays: Floats
 ) -> tuple[float, int, float]:
@@ -194,7 +194,7 @@ def _arrivals(
     return latest, near, there
 
 
-@njit(cache=True)
+@compiled
 def _earliest(
     times: Floats, before_start: Ints, before: Ints, delays: Floats, behind_start: Ints, behind: Ints, sequence: Ints,
     workers: int,
@@ -252,7 +252,7 @@ def _earliest(
     return start, worker
 
 
-@njit(cache=True)
+@compiled
 def _insert(
     times: Floats, before_start: Ints, before: Ints, delays: Floats, behind_start: Ints, behind: Ints, sequence: Ints,
     workers: int,

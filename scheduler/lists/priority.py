@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numba import njit
 
+from scheduler.compiling import compiled
 from scheduler.lists.tasks import Floats, Ints, Tasks
 
 MOST_FOR_SETS = 4096  # tasks; beyond, sets of all descendants take too much memory (one bit for each pair)
@@ -63,7 +63,7 @@ def ranked(*keys: Floats | Ints) -> Floats:
     return rank
 
 
-@njit(cache=True)
+@compiled
 def _tails(order: Ints, times: Floats, behind_start: Ints, behind: Ints) -> Floats:
     tail = np.zeros(len(order))
     for at in range(len(order) - 1, -1, -1):
@@ -75,7 +75,7 @@ def _tails(order: Ints, times: Floats, behind_start: Ints, behind: Ints) -> Floa
     return tail
 
 
-@njit(cache=True)
+@compiled
 def _heads(order: Ints, times: Floats, before_start: Ints, before: Ints) -> Floats:
     head = np.zeros(len(order))
     for one in order:
@@ -84,7 +84,7 @@ def _heads(order: Ints, times: Floats, before_start: Ints, before: Ints) -> Floa
     return head
 
 
-@njit(cache=True)
+@compiled
 def _delayed_tails(order: Ints, times: Floats, before_start: Ints, before: Ints, delays: Floats) -> Floats:
     tail = np.zeros(len(order))
     for at in range(len(order) - 1, -1, -1):
@@ -95,7 +95,7 @@ def _delayed_tails(order: Ints, times: Floats, before_start: Ints, before: Ints,
     return tail
 
 
-@njit(cache=True)
+@compiled
 def _work_behind(order: Ints, times: Floats, behind_start: Ints, behind: Ints) -> Floats:
     count = len(order)
     words = (count + 63) // 64
@@ -113,7 +113,7 @@ def _work_behind(order: Ints, times: Floats, behind_start: Ints, behind: Ints) -
     return work
 
 
-@njit(cache=True)
+@compiled
 def _paths_behind(order: Ints, times: Floats, behind_start: Ints, behind: Ints) -> Floats:
     work = np.zeros(len(order))
     for at in range(len(order) - 1, -1, -1):

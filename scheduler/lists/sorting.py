@@ -8,14 +8,14 @@ it.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from scheduler.compiling import compiled
 from scheduler.lists.tasks import Floats, Ints
 
 RUN = 12  # so many are sorted by insertion before merging begins
 
 
-@njit(cache=True)
+@compiled
 def ascending(keys: Floats) -> Ints:
     """The positions of the keys from the smallest to the largest, equal ones in their order; merge sort."""
     count = len(keys)

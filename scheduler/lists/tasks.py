@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from scheduler.compiling import compiled
 from scheduler.errors import InvalidTaskGraph
 
 Floats = NDArray[np.float64]
@@ -121,7 +121,7 @@ def _check_numbers(times: Floats, source: Ints, target: Ints, delays: Floats, ca
         raise InvalidTaskGraph("a signal's delay is negative or not finite: give 0 or more.")
 
 
-@njit(cache=True)
+@compiled
 def _topological(before_start: Ints, behind_start: Ints, behind: Ints) -> tuple[Ints, int]:
     """Kahn's order, first come first served, and how many tasks are in it: fewer than all if there is a circle."""
     count = len(before_start) - 1

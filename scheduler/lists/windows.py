@@ -11,8 +11,8 @@ Journal of Operational Research 29, 1987, whose bound for one set is used here f
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from scheduler.compiling import compiled
 from scheduler.lists.sorting import ascending
 from scheduler.lists.tasks import Floats, Ints, Tasks
 
@@ -35,7 +35,7 @@ def tight_heads(tasks: Tasks, workers: int) -> Floats:
     ) - tasks.times  # fmt: skip
 
 
-@njit(cache=True)
+@compiled
 def _tight(
     order: Ints, times: Floats, behind_start: Ints, behind: Ints, workers: int, whole: bool, pairs: bool
 ) -> Floats:
@@ -94,7 +94,7 @@ def _tight(
     return tail
 
 
-@njit(cache=True)
+@compiled
 def _shared(
     inside: Ints, rest: Floats, by: Ints, times: Floats, workers: int, path: Floats, away: float, whole: bool
 ) -> float:

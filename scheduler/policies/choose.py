@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import inf
 
 from scheduler.device import Device
 from scheduler.errors import InvalidProgram
@@ -16,7 +15,6 @@ from scheduler.policies.emit import Form, Plan, form_of, planned_ns, program_of
 from scheduler.policies.exact import exact
 from scheduler.policies.launches import launches
 from scheduler.policies.problem import Problem, problem_of
-from scheduler.policies.search import BLOCKS_A_SECOND
 from scheduler.policies.wavefront import wavefront
 from scheduler.policies.waves import waves
 from scheduler.program import Pinned, Program, Ticketed, Wait
@@ -25,7 +23,8 @@ from scheduler.tasks import TaskGraph
 from scheduler.verify.program import verify
 
 BASELINES = ("launches", "waves")
-# The share of the time that a policy that searches may take, and how it is made; others take as long as they take.
+USUAL_WORK = 15_000_000  # blocks placed: about ten seconds of searching
+# The share of the work that a policy that searches may take, and how it is made; others take what they take.
 SEARCHES: Mapping[str, tuple[float, Callable[[Problem, int], Plan | None]]] = {
     "blocks": (0.3, blocks),
     "cutting": (0.6, cutting),
@@ -56,21 +55,22 @@ class Scheduled:
 
 
 def schedule(
-    graph: TaskGraph, device: Device, *, policy: str = "best", time_limit: float = 10.0, form: Form | None = None
+    graph: TaskGraph, device: Device, *, policy: str = "best", work: int = USUAL_WORK, form: Form | None = None
 ) -> Scheduled:
     """The program of one policy, or the fastest of all: never slower than a launch for each region, or wave by wave.
 
-    `time_limit` in seconds is for the searches, and counted in blocks placed, so that the same input gives the same
-    program on any machine. `form` is pinned for a GPU and ticketed for a CPU where nothing is said. Where the policy
-    asked for has no program (nothing to batch, no common room, not small), the fastest baseline is given and named.
+    `work` is what the searches may do, in blocks placed, so that the same input gives the same program on any machine;
+    1.5 million take about a second. `form` is pinned for a GPU and ticketed for a CPU where nothing is said. Where the
+    policy asked for has no program (nothing to batch, no common room, not small), the fastest baseline is given and
+    named.
 
     Raises InvalidTaskGraph for a graph that means nothing or a region that does not fit, InvalidProgram for a policy
-    that is not known or a time limit below 0.
+    that is not known or work below 0.
     """
     if policy not in POLICIES:
         raise InvalidProgram(f"there is no policy '{policy}'; there are {', '.join(POLICIES)}.")
-    if not 0 <= time_limit < inf:
-        raise InvalidProgram(f"a time limit of {time_limit:g} s is none: give 0 or more seconds.")
+    if work < 0:
+        raise InvalidProgram(f"{work} blocks of work are none: give 0 or more.")
     problem = problem_of(graph, device)
     same: Mapping[str, str] = {region.name: region.name for region in graph.regions}
     names = POLICIES[1:] if policy == "best" else (policy,)
@@ -86,7 +86,7 @@ def schedule(
             if found is None:
                 continue
             at, merged = problem_of(found[0], device), found[1]
-        plan = _plan(at, name, time_limit)
+        plan = _plan(at, name, work)
         if plan is None:
             continue
         plans[name] = at, merged, Plan(name, plan.choice, plan.launches)
@@ -113,10 +113,10 @@ def _simulated(problem: Problem, plan: Plan, form: Form | None) -> tuple[Program
     return program, simulate(problem.graph, program, problem.device)
 
 
-def _plan(problem: Problem, name: str, time_limit: float) -> Plan | None:
+def _plan(problem: Problem, name: str, work: int) -> Plan | None:
     if name in SEARCHES:
         share, make = SEARCHES[name]
-        return make(problem, int(share * time_limit * BLOCKS_A_SECOND))
+        return make(problem, int(share * work))
     return DIRECT[name](problem)
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from scheduler.compiling import compiled
 from scheduler.policies.problem import Choice, Floats, Ints, Problem
 
 EXACT = 1e-9  # as for the blocks that a need names
@@ -82,7 +82,7 @@ def place(
     )
 
 
-@njit(cache=True)
+@compiled
 def reads_of(block: int, targets: int, sources: int, halo: float) -> tuple[int, int]:
     """The source's blocks that a block of the target reads when it needs those near: begin and end."""
     begin = max(0, int(np.floor((block / targets - halo) * sources + EXACT)))
@@ -90,7 +90,7 @@ def reads_of(block: int, targets: int, sources: int, halo: float) -> tuple[int, 
     return min(begin, sources - 1), end
 
 
-@njit(cache=True)
+@compiled
 def readers_of(block: int, sources: int, targets: int, halo: float) -> tuple[int, int]:
     """The target's blocks that read a block of the source: what they read moves on with them, so it is a range."""
     low, high = 0, targets
@@ -110,7 +110,7 @@ def readers_of(block: int, sources: int, targets: int, halo: float) -> tuple[int
     return begin, low
 
 
-@njit(cache=True)
+@compiled
 def _later(latest: Floats, other: Floats, who: Ints, at: int, end: float, worker: int) -> None:
     """Keep the latest end with its worker, and the latest of any other worker."""
     if who[at] == worker:
@@ -122,7 +122,7 @@ def _later(latest: Floats, other: Floats, who: Ints, at: int, end: float, worker
         other[at] = max(other[at], end)
 
 
-@njit(cache=True)
+@compiled
 def _place(
     first: Ints, times: Floats, source: Ints, target: Ints, near: NDArray[np.bool_], halo: Floats, needs_of: Ints,
     rank: Ints, workers: int, multiprocessors: int, signal: float, packed: bool,
@@ -279,7 +279,7 @@ def _place(
     return order, worker_of, start, end
 
 
-@njit(cache=True)
+@compiled
 def _seen(
     block: int, region_of: Ints, seen: Floats, seen_other: Floats, seen_by: Ints, near_seen: Floats,
     near_other: Floats, near_by: Ints,

@@ -13,7 +13,6 @@ from scheduler.policies.problem import Choice, Floats, Problem
 from scheduler.policies.selection import allowed_for, room, upward_ranks, weighted
 
 WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0, 16.0)  # of work beside time alone, for the first tries
-BLOCKS_A_SECOND = 1_500_000  # placed, about: a limit of time is counted in blocks, so that results repeat
 SHAKE = 0.1  # of a region's rank
 LEAST_TRY = 256  # blocks that a try counts for at least: something is done besides placing them
 HOT, COLD = 0.004, 0.0002  # of the makespan: what a try may be longer by, at the start and at the end

@@ -8,9 +8,9 @@ left out; so is none that carries no need.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from scheduler.compiling import compiled
 from scheduler.policies.placing import Placed, reads_of
 from scheduler.policies.problem import Floats, Ints, Problem
 
@@ -78,7 +78,7 @@ def _needs(problem: Problem, placed: Placed) -> tuple[Ints, Ints, NDArray[np.boo
     return inside[problem.source[kept]][by], target[by], problem.near[kept][by], problem.halo[kept][by], begins
 
 
-@njit(cache=True)
+@compiled
 def _pinned(
     first: Ints, source: Ints, target: Ints, near: NDArray[np.bool_], halo: Floats, into: Ints, order: Ints,
     worker_of: Ints, runs: Ints, workers: int, keep: bool, count: Ints,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 import numpy as np
-from numba import njit
 
+from scheduler.compiling import compiled
 from scheduler.simulation.arrays import Floats, Ints
 
 # What a worker is at.
 OUTSIDE, AWAKE, RUNNING, BLOCKED, ENDED = 0, 1, 2, 3, 4
 
 
-@njit(cache=True)
+@compiled
 def pinned_loop(
     instructions: Ints, target: Ints, value: Ints, runs: Ints, times: Floats, factors: Floats, order: Ints, slots: int,
     multiprocessors: int, signal: float, begin: float, start: Floats, end: Floats, worker_of: Ints, place: Ints,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 import numpy as np
-from numba import njit
 
+from scheduler.compiling import compiled
 from scheduler.simulation.arrays import Floats, Ints
 
 UNCLAIMED = -1
 
 
-@njit(cache=True)
+@compiled
 def ticketed_loop(
     regions: Ints, waits: Ints, waits_of: Ints, waiters: Ints, waiters_of: Ints, times: Floats, factors: Floats,
     order: Ints, multiprocessors: int, signal: float, begin: float, start: Floats, end: Floats, worker_of: Ints,
@@ -86,7 +86,7 @@ def ticketed_loop(
     return now
 
 
-@njit(cache=True)
+@compiled
 def _seen(
     ticket: int, waits: Ints, waits_of: Ints, end: Floats, worker_of: Ints, worker: int, signal: float
 ) -> tuple[float, int]:

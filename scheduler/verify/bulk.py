@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from scheduler.compiling import compiled
 
 Bytes = npt.NDArray[np.int8]
 Bits = npt.NDArray[np.uint64]
@@ -59,7 +60,7 @@ def verdicts(batch: Batch) -> Bytes:
     return found
 
 
-@njit(cache=True)
+@compiled
 def _decide(
     ticketed: Bytes, workers: Bytes, slots: Bytes, length: Bytes, other: Bytes, value: Bytes, tickets: Bits,
     needs: Bits, found: Bytes,
@@ -71,7 +72,7 @@ def _decide(
             found[one] = _workers(workers[one], slots[one], length[one], other[one], value[one], needs[one])
 
 
-@njit(cache=True)
+@compiled
 def _tickets(count: int, workers: int, slots: int, task: Bytes, waits: Bits, needs: Bits) -> int:
     """Which tasks come before each ticket, as bits, ticket by ticket."""
     if slots < 1:
@@ -90,7 +91,7 @@ def _tickets(count: int, workers: int, slots: int, task: Bytes, waits: Bits, nee
     return SAFE
 
 
-@njit(cache=True)
+@compiled
 def _workers(count: int, slots: int, length: Bytes, other: Bytes, value: Bytes, needs: Bits) -> int:
     """Run abstractly in turns until nothing moves; by worker the tasks that are finished for certain, as bits."""
     one = np.uint64(1)

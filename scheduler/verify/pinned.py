@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from scheduler.compiling import compiled
 from scheduler.errors import UnsafeProgram
 from scheduler.verify.form import Blocks, Ints, Workers
 from scheduler.verify.needs import Needs
@@ -76,7 +76,7 @@ def _circle(flat: Workers, at: Ints) -> str:
     return " -> ".join((circle[-1], *middle, circle[-1]))
 
 
-@njit(cache=True)
+@compiled
 def _sweep(
     number: int, of: Ints, block_of: Ints, other_of: Ints, runs_of: Ints, has: Ints, region: Ints, first: Ints,
     launch: Ints, worker_of: Ints, position: Ints, needs_of: Ints, source: Ints, bounds: Ints, low: Ints, high: Ints,
@@ -169,7 +169,7 @@ def _sweep(
         length += 1
 
 
-@njit(cache=True)
+@compiled
 def _uncovered(
     target: int, worker: int, number: int, clock: npt.NDArray[np.int32], region: Ints, first: Ints, launch: Ints,
     worker_of: Ints, position: Ints, needs_of: Ints, source: Ints, bounds: Ints, low: Ints, high: Ints, ends_of: Ints,

@@ -7,8 +7,8 @@ ticket, worked out for a few thousand tickets as sources at a time.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from scheduler.compiling import compiled
 from scheduler.errors import UnsafeProgram
 from scheduler.verify.form import Blocks, Ints, Tickets
 from scheduler.verify.needs import Needs
@@ -43,7 +43,7 @@ def check_ticketed(number: int, flat: Tickets, workers: int, blocks: Blocks, nee
         )
 
 
-@njit(cache=True)
+@compiled
 def _cover(
     number: int, block_of: Ints, waits: Ints, of: Ints, in_order: bool, region: Ints, first: Ints, launch: Ints,
     ticket_of: Ints, needs_of: Ints, source: Ints, bounds: Ints, low: Ints, high: Ints, missing: Ints,

@@ -45,7 +45,7 @@ def compiled(source: Path, bundle: Path, goal: Path, name: str = "mlp") -> Path:
 
 def run(program: Path, *words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(program), *map(str, words)], capture_output=True, text=True, check=False, env={}, timeout=60
+        [str(program), *map(str, words)], capture_output=True, text=True, check=False, env={}, timeout=600
     )
 
 

@@ -7,6 +7,7 @@ import onnx_ir as ir
 import pytest
 
 import models
+from graphopt.api import DEFAULT_VERIFY_SECONDS
 from graphopt.errors import BudgetNotKept, OptionError, VerificationError
 from graphopt.model import nodes
 from graphopt.model.load import load
@@ -32,10 +33,10 @@ def both() -> ir.Model:
     return load(support.model(BOTH, **weights))
 
 
-def fitted(model: ir.Model, share: float, **seconds: float) -> Fitted:
+def fitted(model: ir.Model, share: float, **work: int) -> Fitted:
     memory = model_memory(model)
     start = best(memory)
-    return fit(model, memory, int(start.packing.arena_size * share), start=start, **seconds)
+    return fit(model, memory, int(start.packing.arena_size * share), start=start, **work)
 
 
 def test_the_best_order_is_enough_where_it_fits() -> None:
@@ -45,7 +46,7 @@ def test_the_best_order_is_enough_where_it_fits() -> None:
 
 
 def test_the_means_of_least_time_is_taken() -> None:
-    alone = [fitted(both(), 0.9, tile_seconds=0.0), fitted(both(), 0.9, recompute_seconds=0.0)]
+    alone = [fitted(both(), 0.9, tile_work=0), fitted(both(), 0.9, recompute_work=0)]
     assert alone[0].planned.recomputations and not alone[0].regions
     assert alone[1].regions and not alone[1].planned.recomputations
     assert fitted(both(), 0.9).planned.time == min(one.planned.time for one in alone)
@@ -53,7 +54,7 @@ def test_the_means_of_least_time_is_taken() -> None:
 
 def test_tiles_reach_what_recomputation_does_not() -> None:
     with pytest.raises(BudgetNotKept) as refused:
-        fitted(both(), 0.6, tile_seconds=0.0)
+        fitted(both(), 0.6, tile_work=0)
     model = both()
     memory = model_memory(model)
     start = best(memory)
@@ -76,7 +77,9 @@ def test_what_no_means_keeps_is_refused_with_the_least_that_was_found() -> None:
 
 
 def test_u_net_keeps_three_quarters_of_its_best_order_and_every_bit() -> None:
-    done = budgets.keep_budget(load(models.load("unet_own")), 21 << 20, verify_seconds=60.0, measure=False)
+    done = budgets.keep_budget(
+        load(models.load("unet_own")), 21 << 20, verify_seconds=DEFAULT_VERIFY_SECONDS, measure=False
+    )
     assert (done.arena_best >> 20, done.sharing, done.compared) == (32, False, True), "28 where results share bytes"
     assert done.tiled_regions >= 1 and 0 < done.extra_time_percent < 5
     assert given(model_memory(done.model)).packing.arena_size <= 21 << 20, "the file's own order keeps it"
@@ -95,6 +98,6 @@ def test_tiles_whose_bits_differ_are_given_up(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(budgets, "_compare", doubting)
     model = load(models.load("unet_own"))
     assert budgets.keep_budget(model, 24 << 20, verify_seconds=None, measure=False).tiled_regions == 1
-    done = budgets.keep_budget(model, 24 << 20, verify_seconds=60.0, measure=False)
+    done = budgets.keep_budget(model, 24 << 20, verify_seconds=DEFAULT_VERIFY_SECONDS, measure=False)
     assert refused and done.tiled_regions == 0 and done.arena == 24 << 20
     assert done.compared and 0 < done.extra_time_percent < 10, "by recomputation"

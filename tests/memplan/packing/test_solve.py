@@ -16,6 +16,7 @@ from memplan.packing.solve import solve
 from memplan.plan import Packing
 from memplan.problem import Alias, Buffer, InvalidProblem, MemoryProblem
 from memplan.verify.packing import WrongPlan, verify
+from memplan.work import Work
 from tests.memplan.packing.drawn import least_arena, problems
 
 
@@ -32,7 +33,7 @@ def test_the_least_arena_is_found_and_proved(problem: MemoryProblem) -> None:
 @given(problems(most=14, free_pins=True))
 def test_every_packing_is_verified(problem: MemoryProblem) -> None:
     try:
-        plan = solve(problem, time_limit=0.2)
+        plan = solve(problem, work=200_000_000)
     except CannotFit as error:  # two pins
         assert "need the same bytes at one step" in str(error)
         return
@@ -40,7 +41,7 @@ def test_every_packing_is_verified(problem: MemoryProblem) -> None:
     greedy = pack(problem)
     verify(problem, greedy)
     assert plan.arena_size <= greedy.arena_size
-    again = solve(problem, time_limit=0.0, start=plan)
+    again = solve(problem, work=0, start=plan)
     verify(problem, again)
     assert again.arena_size <= plan.arena_size
 
@@ -60,7 +61,7 @@ def test_a_rectangle_that_was_cut_is_put_together_again(seed: int) -> None:
     problem = cut(120, seed)
     assert live_peak(problem) == problem.capacity == 1024
     assert pack(problem).arena_size > 1100  # greedy is far away
-    plan = solve(problem, time_limit=30)
+    plan = solve(problem)
     verify(problem, plan)
     assert plan.arena_size == 1024 and plan.proved_optimal
 
@@ -69,7 +70,7 @@ def test_a_rectangle_that_was_cut_is_put_together_again(seed: int) -> None:
 def test_a_shift_by_one_is_caught_wherever_it_is(seed: int) -> None:
     # Without a free byte at any step, whatever moves runs into a neighbour or leaves the arena.
     problem = cut(60, seed, capacity=256, steps=100)
-    plan = solve(problem, time_limit=30)
+    plan = solve(problem)
     verify(problem, plan)
     for name, offset in plan.offsets.items():
         for shift in (-1, 1):
@@ -159,22 +160,35 @@ def test_an_impossible_capacity_is_ruled_out() -> None:
     assert (live_peak(problem), least.arena_size, least.proved_optimal) == (10, least_arena(problem), True)
 
 
-def test_too_little_time_is_said_and_a_negative_one_refused() -> None:
+def test_too_little_work_is_said_and_what_is_no_limit_refused() -> None:
     problem = cut(120, 0)
-    with pytest.raises(CannotFit, match=r"no packing within the capacity of 1024 bytes was found in the time allowed"):
-        solve(problem, time_limit=0)
+    with pytest.raises(
+        CannotFit, match=r"no packing within the capacity of 1024 bytes was found with the work allowed"
+    ):
+        solve(problem, work=0)
+    assert solve(problem.with_capacity(None), work=0).limited == "work"
+    with pytest.raises(InvalidProblem, match="-1 steps of work are no budget: give 0 or more"):
+        solve(problem, work=-1)
     with pytest.raises(InvalidProblem, match="a time limit of -1 s is no time limit"):
         solve(problem, time_limit=-1)
+    with pytest.raises(InvalidProblem, match="a time limit of nan s is no time limit"):
+        solve(problem, time_limit=float("nan"))
+
+
+def test_a_result_says_that_the_users_time_has_ended_it() -> None:
+    problem = cut(120, 0).with_capacity(None)
+    assert solve(problem, time_limit=0).limited == "time"
+    assert solve(MemoryProblem((Buffer("a", 64, 0, 1),)), time_limit=0).limited is None  # nothing was left to try
 
 
 def test_a_start_is_never_made_worse_and_nonsense_is_passed_over() -> None:
     problem = cut(120, 1).with_capacity(None)
-    good = solve(problem, time_limit=30)
-    again = solve(problem, time_limit=0, start=good)
+    good = solve(problem)
+    again = solve(problem, work=0, start=good)
     verify(problem, again)
     assert again.arena_size == good.arena_size
     nonsense = Packing({}, 0, 0, "nobody")
-    verify(problem, solve(problem, time_limit=0, start=nonsense))
+    verify(problem, solve(problem, work=0, start=nonsense))
 
 
 def test_no_buffers_need_no_bytes() -> None:
@@ -190,18 +204,18 @@ def test_outward_from_the_peak_comes_close_to_the_bound(make: type, most: float)
     problem: MemoryProblem = make(4000, 3)
     reduced = reduce(problem)
     heights = []
-    for found in Outward(reduced).runs(6):
+    for found in Outward(reduced).runs(6, Work(1)):
         arena = found.height * reduced.unit
         verify(problem, Packing(expand(problem, reduced, found.offsets), arena, live_peak(problem), found.solver))
         heights.append(found.height)
     limit = min(heights) + reduced.bound // 100
     outward = Outward(reduced)
-    tries = (outward.under(limit, lambda: False, 20) for _ in range(6))
+    tries = (outward.under(limit, 20, Work(10**9)) for _ in range(6))
     below = next(found for found in tries if found is not None)
     assert below.height <= limit
     arena = below.height * reduced.unit
     verify(problem, Packing(expand(problem, reduced, below.offsets), arena, live_peak(problem), below.solver))
-    plan = solve(problem, time_limit=4)
+    plan = solve(problem, work=4_000_000_000)
     verify(problem, plan)
     assert plan.arena_size <= most * live_peak(problem)
 
@@ -209,7 +223,7 @@ def test_outward_from_the_peak_comes_close_to_the_bound(make: type, most: float)
 def test_the_same_problem_is_packed_the_same_way() -> None:
     problem = structured(1000, 5)
     assert pack(problem) == pack(problem)
-    assert solve(cut(80, 2), time_limit=30) == solve(cut(80, 2), time_limit=30)
+    assert solve(cut(80, 2)) == solve(cut(80, 2))
 
 
 def test_a_view_lies_in_a_place_that_its_layout_shares() -> None:

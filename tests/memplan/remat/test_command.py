@@ -35,7 +35,7 @@ def node_link(costs: list[tuple[float, float]], links: list[tuple[int, int]], ke
 def run(tmp_path: Path, content: dict[str, Any], budget: str) -> dict[str, Any]:
     file = tmp_path / "graph.json"
     file.write_text(json.dumps(content))
-    outcome = CliRunner().invoke(app, [str(file), "--budget", budget, "--time-limit", "2"], catch_exceptions=False)
+    outcome = CliRunner().invoke(app, [str(file), "--budget", budget, "--work", "2000000000"], catch_exceptions=False)
     assert outcome.exit_code == 0
     return dict(json.loads(outcome.stdout))
 

@@ -42,10 +42,10 @@ def test_dropped_gaps_are_made_again_and_pruning_keeps_the_peak(graph: Graph, se
         most = int(needs(numbers, runs).max())
         assert verify_sequence(graph, [arrays.names[one] for one in runs]) == most >= least_need(arrays)
         for by in range(3):
-            kept = prune(numbers, runs, most, by=by)
+            kept, _ = prune(numbers, runs, most, by=by)
             assert verify_sequence(graph, [arrays.names[one] for one in kept], most) <= most
             assert len(kept) <= len(runs)
-        assert len(prune(numbers, runs, 10**9)) == len(order), "with room for everything nothing runs twice"
+        assert len(prune(numbers, runs, 10**9)[0]) == len(order), "with room for everything nothing runs twice"
 
 
 @settings(max_examples=60, deadline=None)
@@ -56,7 +56,7 @@ def test_eviction_keeps_its_budget_or_gives_up(graph: Graph, share: float, share
     order = np.arange(arrays.count, dtype=np.int64)
     budget = int(peak(arrays, order) * share)
     rule = Rule(shared=shared, fitting=fitting)
-    runs = evict(numbers, order, uses_in(arrays, order), np.ones(len(arrays.size)), budget, rule)
+    runs, _ = evict(numbers, order, uses_in(arrays, order), np.ones(len(arrays.size)), budget, rule)
     if len(runs):
         verify_sequence(graph, [arrays.names[one] for one in runs], max(budget, int(needs(numbers, runs)[0])))
 

@@ -45,7 +45,7 @@ def test_small_graphs_are_solved_as_cheaply_as_can_be(seed: int, count: int, sha
     budget = int(order(graph).peak * share)
     best = least_time(graph, budget)
     try:
-        found = recompute(graph, budget, time_limit=5)
+        found = recompute(graph, budget, work=5_000_000_000)
     except BudgetTooSmall as error:
         assert best is None, "there is a plan"
         assert error.least > budget
@@ -62,7 +62,7 @@ def test_larger_graphs_keep_the_budget(seed: int, count: int, share: float) -> N
     graph = random_graph(seed, count, density=0.15)
     budget = int(verify_sequence(graph, given_order(graph)) * share)
     try:
-        found = recompute(graph, budget, time_limit=0.5)
+        found = recompute(graph, budget, work=300_000_000)
     except BudgetTooSmall as error:
         assert error.least > budget
         return
@@ -83,7 +83,7 @@ def test_a_chain_needs_less_than_one_more_forward_pass(length: int, share: float
     # Chen's bound: with segments of the square root of the length, each forward operator runs at most once more.
     graph = mirrored_chain(length)
     budget = int(verify_sequence(graph, given_order(graph)) * share)
-    found = recompute(graph, budget, time_limit=2)
+    found = recompute(graph, budget, work=2_000_000_000)
     assert verify_sequence(graph, found.order, budget) <= budget
     assert 0 < found.extra_time <= most * 3 * length
 
@@ -111,7 +111,7 @@ def test_what_may_run_once_runs_once() -> None:
         for one in chain.operators
     )
     graph = Graph(chain.values, dice)
-    found = recompute(graph, int(verify_sequence(graph, given_order(graph)) * 0.75), time_limit=2)
+    found = recompute(graph, int(verify_sequence(graph, given_order(graph)) * 0.75), work=2_000_000_000)
     assert found.order.count("f3") == found.order.count("f7") == 1 and found.extra_time > 0
     verify_sequence(graph, found.order, found.peak)
 
@@ -119,12 +119,12 @@ def test_what_may_run_once_runs_once() -> None:
 def test_a_budget_that_no_plan_is_known_for_says_what_is() -> None:
     graph = mirrored_chain(40)
     with pytest.raises(BudgetTooSmall, match=r"30 bytes is \d+ bytes too small: the least that was found is"):
-        recompute(graph, 30, time_limit=0.2)
+        recompute(graph, 30, work=200_000_000)
 
 
 def test_less_memory_never_costs_less_time() -> None:
     graph = resnet([1, 1, 1, 1], 2, 64).training()
-    front = pareto(graph, 6, time_limit=6)
+    front = pareto(graph, 6, work=6_000_000_000)
     assert len(front) >= 3 and front[0].extra_time == 0
     for more, less in pairwise(front):
         assert less.peak < more.peak and less.time > more.time
@@ -142,7 +142,7 @@ def test_the_same_plan_every_time() -> None:
 def test_a_dropped_recomputation_and_every_broken_swap_are_caught() -> None:
     graph = mirrored_chain(20)
     budget = 120
-    found = recompute(graph, budget, time_limit=2)
+    found = recompute(graph, budget, work=2_000_000_000)
     operators = {one.name: one for one in graph.operators}
     again = [step for step, name in enumerate(found.order) if name in found.order[:step]]
     assert again

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +12,7 @@ from memplan.tiers.machine import Machine
 from memplan.tiers.placement import Placement, TiersTooSmall, placement
 from memplan.tiers.plan import written
 from memplan.tiers.simulate import simulate
+from memplan.work import Work
 from tests.memplan.tiers.oracle import least_static_time, least_sync_time, small_machine
 
 
@@ -38,8 +37,8 @@ def capacities(problem: Placement) -> list[list[int]]:
     return [[tier.capacity] * len(problem.compute) for tier in problem.machine.tiers]
 
 
-def soon() -> float:
-    return time.monotonic() + 60.0
+def plenty() -> Work:
+    return Work(60_000_000_000)
 
 
 def fitting(graph: Graph, machine: Machine) -> Placement | None:
@@ -59,7 +58,7 @@ def test_a_static_placement_is_the_best_of_all(graph: Graph, fast: int, slow: in
     problem = fitting(graph, machine)
     if problem is None or least == float("inf"):
         return
-    courses, solved = fixed.place(problem, capacities(problem), soon(), 0.0)
+    courses, solved = fixed.place(problem, capacities(problem), plenty(), 0.0)
     assert solved.objective == pytest.approx(least, rel=1e-6)
     assert solved.bound == pytest.approx(least, rel=1e-6)
     assert simulate(problem, *written(problem, courses)).time == pytest.approx(least, rel=1e-6)
@@ -74,7 +73,7 @@ def test_no_sequence_of_waiting_moves_is_faster(graph: Graph, fast: int, slow: i
     least = least_sync_time(graph, machine)
     if problem is None or least == float("inf"):
         return
-    courses, solved = moving.place(problem, capacities(problem), False, soon(), 0.0)
+    courses, solved = moving.place(problem, capacities(problem), False, plenty(), 0.0)
     assert solved.objective == pytest.approx(least, rel=1e-6)
     assert simulate(problem, *written(problem, courses)).time == pytest.approx(least, rel=1e-6)
 
@@ -89,10 +88,10 @@ def test_what_programs_promise_is_what_the_simulator_sees(graph: Graph, fast: in
     room = capacities(problem)
     times = []
     for overlapped in (False, True):
-        courses, solved = moving.place(problem, room, overlapped, soon(), 0.0)
+        courses, solved = moving.place(problem, room, overlapped, plenty(), 0.0)
         assert simulate(problem, *written(problem, courses)).time == pytest.approx(solved.objective, rel=1e-6)
         times.append(solved.objective)
-    static = fixed.place(problem, room, soon(), 0.0)[1].objective
+    static = fixed.place(problem, room, plenty(), 0.0)[1].objective
     assert times[1] <= times[0] * (1 + 1e-6) and times[0] <= static * (1 + 1e-6), "more freedom is never slower"
 
 
@@ -106,8 +105,8 @@ def test_the_heuristic_lies_between_the_optimum_and_first_touch(graph: Graph, fa
     slow = online.all_slow(problem, room)
     found = simulate(problem, *written(problem, heuristic.plan(problem, room, mode, slow))).time
     if mode == "static":
-        best = fixed.place(problem, room, soon(), 0.0)[1].bound
+        best = fixed.place(problem, room, plenty(), 0.0)[1].bound
     else:
-        best = moving.place(problem, room, mode == "async", soon(), 0.0)[1].bound
+        best = moving.place(problem, room, mode == "async", plenty(), 0.0)[1].bound
     assert found >= best * (1 - 1e-6)
     assert found <= best * 1.25, "on graphs of a few values, exchanging groups finds nearly the best"

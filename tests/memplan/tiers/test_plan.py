@@ -23,7 +23,7 @@ METHODS: tuple[Method, ...] = get_args(Method)
 
 
 def checked(graph: Graph, target: Machine, mode: Mode, method: Method, alignment: int = 64) -> TierPlan:
-    plan = plan_tiers(graph, target, mode=mode, method=method, time_limit=20, alignment=alignment)
+    plan = plan_tiers(graph, target, mode=mode, method=method, alignment=alignment)
     verify_tiers(graph, plan.memory, plan.capacities, plan.aliases, alignment)
     assert all_fast_time(graph, target, alignment=alignment) <= plan.time * (1 + 1e-9)
     assert plan.bound <= plan.time and plan.memory.time == plan.time == plan.simulation.time

@@ -115,7 +115,7 @@ def test_narrow_layers_are_proved(workers: int) -> None:
 
 def test_the_same_schedule_comes_out_twice() -> None:
     times, before = _layered(20, 8, 1)
-    first, second = (solve(tasks_of(times, before), 5, time_limit=0.2) for _ in range(2))
+    first, second = (solve(tasks_of(times, before), 5, work=1_600_000) for _ in range(2))
     assert first.start.tolist() == second.start.tolist()
     assert first.worker.tolist() == second.worker.tolist()
 
@@ -175,6 +175,22 @@ def test_graphs_of_nothing_and_of_more_workers_than_tasks() -> None:
     assert nothing.makespan == 0 and nothing.proved_optimal and nothing.start.tolist() == [0, 0]
     wide = solve(tasks_of([3, 1, 2], [[], [], []]), 1_000_000)
     assert wide.makespan == 3 and wide.proved_optimal
+
+
+def test_what_is_no_limit_is_refused() -> None:
+    tasks = tasks_of([1], [[]])
+    with pytest.raises(InvalidTaskGraph, match=r"^-1 steps of work are no budget: give 0 or more\.$"):
+        solve(tasks, 1, work=-1)
+    with pytest.raises(InvalidTaskGraph, match=r"^a time limit of nan s is none: give 0 or more seconds\.$"):
+        solve(tasks, 1, time_limit=float("nan"))
+
+
+def test_a_schedule_says_what_has_ended_its_search() -> None:
+    tasks = tasks_of(*_layered(20, 8, 1), delay=3)
+    assert solve(tasks, 5, work=0).limited == "work"
+    assert solve(tasks, 5, time_limit=0).limited in ("work", "time")
+    assert solve(tasks, 5, work=10**9, time_limit=0).limited == "time"
+    assert solve(tasks_of([1], [[]]), 1).limited is None
 
 
 def test_no_worker_is_refused() -> None:

@@ -29,7 +29,7 @@ def test_one_launch_after_the_other_takes_the_small_blocks() -> None:
 
 
 def test_the_lower_latency_is_chosen_over_idle_multiprocessors() -> None:
-    made = schedule(GRAPH, DEVICE, time_limit=0.1)
+    made = schedule(GRAPH, DEVICE, work=150_000)
     assert made.program.choice["product"] == 1
     assert made.makespan == 2000 + 9000
     assert list(made.simulation.utilisation) == [9 / 11] * 8  # all of them, from the launch on

@@ -18,7 +18,7 @@ from tests.scheduler.policies.graphs import small_gpu, task_graphs
 @given(task_graphs(5, 4))
 def test_no_wait_of_a_pinned_program_can_be_dropped(graph: TaskGraph) -> None:
     device = small_gpu()
-    made = schedule(graph, device, policy="blocks", time_limit=0.0)
+    made = schedule(graph, device, policy="blocks", work=0)
     launch = made.program.launches[0]
     if not isinstance(launch, Pinned):
         return
@@ -36,7 +36,7 @@ def test_no_wait_of_a_pinned_program_can_be_dropped(graph: TaskGraph) -> None:
 @given(task_graphs(5, 4))
 def test_no_wait_of_a_ticket_can_be_dropped(graph: TaskGraph) -> None:
     device = small_gpu()
-    made = schedule(graph, device, policy="blocks", time_limit=0.0, form="ticketed")
+    made = schedule(graph, device, policy="blocks", work=0, form="ticketed")
     launch = made.program.launches[0]
     if not isinstance(launch, Ticketed):
         return
