@@ -20,7 +20,7 @@ from graphopt.cli.options import (
 )
 from graphopt.deploy.bundle import replaced_files
 from graphopt.report.compilation import CompileRecord, print_compile
-from kernels.target import TargetName, named, why_not_here
+from kernels.target import TargetName
 
 
 def command(
@@ -39,24 +39,25 @@ def command(
     ] = None,
     unchecked: Annotated[
         bool,
-        typer.Option("--unchecked", help="Write a program that cannot be compared, as this machine cannot run it."),
+        typer.Option("--unchecked", help="Write a program that could not be compared, as nothing here can run it."),
     ] = False,
     json: Json = False,
 ) -> None:
     """Compile a model into a shared library with its weights, a C header, an example, and a Python module.
 
-    The program is compared with ONNX Runtime (optimizations off) before anything is written. One for a processor that
-    this machine is not cannot be, and is written with --unchecked only.
+    The program is compared with ONNX Runtime (optimizations off) before anything is written. One for another processor
+    runs in QEMU for that; where there is none, it is written with --unchecked only.
 
     An operator without a kernel is refused by name; from Python, graphopt.compile runs it in ONNX Runtime.
     """
-    if not unchecked and (reason := why_not_here(named(target))) is not None:
-        raise UsageError("--target", f"{reason}, so the program cannot be compared; add --unchecked to write it.")
     with progress("compiling"):
         shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
         budget = parse_budget(memory_budget, "--memory-budget")
         replaced_files(output)  # refuses before the work is done what could not be written after it
         compiled = api.compile(source, target=target, shapes=shapes, dims=dims, exact=exact, memory_budget=budget)
+        if compiled.not_compared is not None and not unchecked:
+            reason = f"the program was not compared: {compiled.not_compared}; add --unchecked to write it all the same."
+            raise UsageError("--target", reason)
         compiled.save(output, unchecked=unchecked)
     listing, plan = compiled.linked.listing, compiled.linked.plan
     record = CompileRecord(

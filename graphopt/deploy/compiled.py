@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from graphopt.deploy.bundle import write_bundle
+from graphopt.deploy.emulation import Emulated
 from graphopt.deploy.folding import fold_constants
 from graphopt.deploy.hybrid import Hybrid, make_hybrid, without_kernels
 from graphopt.deploy.manifest import PlannedBuffer
@@ -50,7 +51,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program that has been compared with the model it was made of, where this machine can run it.
+    """A program that has been compared with the model it was made of, where this machine or an emulator can run it.
 
     What belongs to a whole program, as `linked` and `save`, raises BundleError where there is a `fallback`.
     """
@@ -60,7 +61,8 @@ class Compiled:
     seconds: float  # of everything but the comparison
     max_abs: float  # the largest difference from ONNX Runtime on the seeded feeds; 0 where it was not compared
     max_rel: float
-    not_compared: str | None  # why the program was not compared, as a clause; None where it was
+    not_here: str | None = None  # why this machine cannot run the program, as a clause; None where it can
+    not_compared: str | None = None  # why the program was not compared, as a clause; None where it was
 
     @property
     def fallback(self) -> tuple[str, ...]:
@@ -72,7 +74,7 @@ class Compiled:
         """The loaded program; raises BundleError for one that this machine cannot run."""
         program = self._whole.program
         if program is None:
-            raise BundleError(f"{self.not_compared}; save the program, and run it where it is meant to run.")
+            raise BundleError(f"{self.not_here}; save the program, and run it where it is meant to run.")
         return program
 
     @property
@@ -141,22 +143,28 @@ def compile_model(
     in tiles.
 
     Operators without a kernel run in ONNX Runtime and are listed in `fallback`. A program for a `target` that this
-    machine cannot run is not compared, and says so; it has no such operators.
+    machine cannot run has none; it is compared in an emulator where one is installed, else it says that it was not.
 
     Raises ModelError, OptionError, NotLowered naming the operators when none of the model has a kernel, and
     VerificationError when the program does not give what ONNX Runtime gives with its optimizations off.
     """
     started = time.perf_counter()
     machine = named(target)
+    not_here = why_not_here(machine)
     original = load(source)
     if shapes or dims:
         change_dims(original, shapes or {}, dims or {})
-    not_compared = why_not_here(machine)
-    made = _made(_optimized(original), machine, name, exact, memory_budget, not_compared)
+    made = _made(_optimized(original), machine, name, exact, memory_budget, not_here)
     seconds = time.perf_counter() - started
-    program = made if isinstance(made, Hybrid) else made.program
+    program: Program | Hybrid | Emulated | None = made if isinstance(made, Hybrid) else made.program
+    not_compared = None
+    if isinstance(made, Whole) and not_here is not None:
+        try:
+            program = Emulated(made.linked.listing, made.linked.weights, machine)
+        except BundleError as error:
+            not_compared = f"{not_here}; {error}"
     max_abs, max_rel = (0.0, 0.0) if program is None else _compare(original, program)
-    return Compiled(made, machine, seconds, max_abs, max_rel, not_compared)
+    return Compiled(made, machine, seconds, max_abs, max_rel, not_here, not_compared)
 
 
 def _made(
@@ -164,16 +172,15 @@ def _made(
 ) -> Whole | Hybrid:
     try:
         lowered = lower(model, target, exact=exact)
-    except NotLowered:
-        model = fold_constants(model)
-        try:
-            lowered = lower(model, target, exact=exact)
-        except NotLowered as error:
-            if memory_budget is not None:
-                raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
-            if not_here is not None:
-                raise OptionError(f"ONNX Runtime cannot run parts of the program, as {not_here}: {error}") from error
-            return make_hybrid(model, target, name, exact=exact)
+    except NotLowered as error:
+        folded = fold_constants(model)
+        if folded is not model:
+            return _made(folded, target, name, exact, memory_budget, not_here)
+        if memory_budget is not None:
+            raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
+        if not_here is not None:
+            raise OptionError(f"ONNX Runtime cannot run parts of the program, as {not_here}: {error}") from error
+        return make_hybrid(model, target, name, exact=exact)
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
     linked = link(lowered, name)
     program = None if not_here is not None else Program(linked.listing, linked.weights, target)
@@ -214,7 +221,7 @@ def _optimized(original: ir.Model) -> ir.Model:
     raise AssertionError("the last way raises")
 
 
-def _compare(original: ir.Model, program: Program | Hybrid) -> tuple[float, float]:
+def _compare(original: ir.Model, program: Program | Hybrid | Emulated) -> tuple[float, float]:
     """The largest differences on feeds that suit the model; raises VerificationError where one is too large."""
     max_abs = max_rel = 0.0
     with Workplace() as workplace:

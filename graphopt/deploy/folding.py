@@ -33,10 +33,8 @@ def fold_constants(model: ir.Model) -> ir.Model:
         return model
     copy = model.clone()
     facts = Facts(copy)
-    for node in tuple(copy.graph):
-        if _folds(facts, copy, node):
-            _fold(copy.graph, facts, node)
-    return copy
+    folded = [node for node in tuple(copy.graph) if _folds(facts, copy, node) and _fold(copy.graph, facts, node)]
+    return copy if folded else model
 
 
 def reads_only_constants(facts: Facts, node: ir.Node) -> bool:
@@ -82,12 +80,12 @@ def _bytes(facts: Facts, values: Iterable[ir.Value | None]) -> float:
     return total
 
 
-def _fold(graph: ir.Graph, facts: Facts, node: ir.Node) -> None:
-    """Put initializers in the place of a node's results; it stays where nothing here can compute it."""
+def _fold(graph: ir.Graph, facts: Facts, node: ir.Node) -> bool:
+    """Put initializers in the place of a node's results; it stays, and that is false, where nothing can compute it."""
     operands = [None if value is None else facts.array(value) for value in node.inputs]
     results = evaluate(node, operands, facts.opset(node))
     if results is None:
-        return
+        return False
     for old, array in zip(node.outputs, results, strict=True):
         if not nodes.is_used(old):
             continue
@@ -99,3 +97,4 @@ def _fold(graph: ir.Graph, facts: Facts, node: ir.Node) -> None:
         ir.convenience.replace_all_uses_with([old], [new], replace_graph_outputs=True)
         graph.register_initializer(new)
     graph.remove(node, safe=True)
+    return True

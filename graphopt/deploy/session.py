@@ -29,10 +29,10 @@ class Program(runtime.Program):
     def __init__(
         self, listing: Listing, weights: bytes | Array, target: Target | None = None, cache: ObjectCache | None = None
     ) -> None:
-        target = target or host()
-        if (reason := why_not_here(target)) is not None:
-            raise BundleError(f"{reason}; write the program as a bundle, and run it where it is meant to run.")
         try:
+            target = target or host()
+            if (reason := why_not_here(target)) is not None:
+                raise BundleError(f"{reason}; write the program as a bundle, and run it where it is meant to run.")
             stored = stored_weights(listing, weights)
             stored = _placed(stored)
             loaded = Loaded(emit(listing, target, stored).objects(cache), target)

@@ -265,6 +265,15 @@ def test_constants_that_are_folded_and_those_that_stay() -> None:
     assert fold_constants(folded) is folded
 
 
+def test_what_nothing_can_compute_stays() -> None:
+    """The indices lie outside the table: the model fails when it runs, and not before."""
+    model = load(support.model(
+        "g (float[3] x) => (float[3] y) { t = Gather(table, far) y = Add(x, t) }",
+        20, table=np.ones(5, np.float32), far=np.array([9, 9, 9]),
+    ))  # fmt: skip
+    assert fold_constants(model) is model
+
+
 def test_weights_of_integer_arithmetic_stay_quantized() -> None:
     """ONNX Runtime computes a product of two dequantized operands in integers."""
     model = load(support.model(

@@ -113,3 +113,9 @@ def test_attention_with_a_mask_for_fewer_keys_has_no_kernel(keys: int) -> None:
     """ONNX fills it up with minus infinity, a mask for one key as well: it is not broadcast."""
     with pytest.raises(NotLowered, match="Attention 'y' has a mask for fewer keys than there are"):
         lower(ir.from_proto(_model(np.ones((QUERIES, keys), bool), 24)), host())
+
+
+@pytest.mark.parametrize("shape", [(QUERIES + 1, KEYS), (3, QUERIES, KEYS), (1, BATCH, HEADS, QUERIES, KEYS)])
+def test_attention_with_a_mask_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(NotLowered, match=r"has a mask of \[.*5\], which does not fit scores of \[2, 2, 3, 5\]"):
+        lower(ir.from_proto(_model(np.ones(shape, bool), 24)), host())
