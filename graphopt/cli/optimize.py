@@ -38,7 +38,7 @@ from graphopt.report.terminal import line, print_optimize
 from graphopt.rewrite.explain import Explainer
 
 REPORTS = (".json", ".html")
-NEAR_SECONDS = 5.0  # for the near misses of a page
+NEAR_TRIES = 50_000  # of rules at nodes, for the near misses of a page
 
 
 def command(
@@ -153,5 +153,5 @@ def _report(path: Path, record: OptimizeFile, result: api.OptimizeResult, reques
         return encode(record)
     steps = [step for stage in pipeline.stages(request) for step in stage]
     # A copy: rules are tried on it, and the model is still to be written.
-    near = Explainer(result.model.clone()).near_misses(steps, request.level, NEAR_SECONDS)
+    near = Explainer(result.model.clone()).near_misses(steps, request.level, NEAR_TRIES)
     return page(record, result.rewrites, result.flops, near).encode()

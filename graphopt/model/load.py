@@ -79,6 +79,7 @@ def _from_proto(proto: onnx.ModelProto, folder: Path | None, what: str) -> ir.Mo
             f"{what} is not a valid model: {root}; check it with onnx.checker and export it again."
         ) from error
     _attach_folder(model, folder, what)
+    _free_negative_dims(model)
     _sort(model, what)
     return model
 
@@ -167,6 +168,16 @@ def _data_path(tensor: ir.ExternalTensor, folder: Path, what: str) -> Path:
             "cut short, copy it again."
         )
     return target
+
+
+def _free_negative_dims(model: ir.Model) -> None:
+    """A dim that is declared as -1 is one that nobody knows, as runtimes take it."""
+    for graph in nodes.graphs_of(model):
+        values = (*graph.inputs, *graph.outputs, *(output for node in graph for output in node.outputs))
+        for value in values:
+            if value.shape is not None and any(isinstance(dim, int) and dim < 0 for dim in value.shape):
+                dims = [None if isinstance(dim, int) and dim < 0 else dim for dim in value.shape]
+                value.shape = ir.Shape(dims)
 
 
 def _sort(model: ir.Model, what: str) -> None:

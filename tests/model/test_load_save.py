@@ -277,3 +277,16 @@ def test_packed_external_tensors_are_unpacked(tmp_path: Path) -> None:
     onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="d", size_threshold=0)
     tensor = graphopt.load(tmp_path / "m.onnx").graph.initializers["w"].const_value
     assert tensor is not None and [int(one) for one in tensor.numpy()] == [1, -2, 3, -4]
+
+
+def test_a_dim_of_minus_one_is_unknown_and_can_be_fixed() -> None:
+    proto = support.model("g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }")
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = -1
+    shape = graphopt.load(proto).graph.inputs[0].shape
+    assert shape is not None and shape[0] == ir.SymbolicDim(None) and shape[1] == 3
+    result = graphopt.optimize(proto, shapes={"x": (5, 3)})
+    assert result.verification.status == "verified"
+    assert [dim.dim_value for dim in result.to_proto().graph.output[0].type.tensor_type.shape.dim] == [5, 3]
+    program = graphopt.compile(proto, shapes={"x": (5, 3)})
+    assert program.run(None, {"x": np.ones((5, 3), np.float32)})[0].shape == (5, 3)
