@@ -66,3 +66,46 @@ def cut(count: int, seed: int, *, capacity: int = 1024, steps: int = 2000, dropp
     rng.shuffle(kept)
     buffers = (Buffer(str(index), high - low, begin, end) for index, (begin, end, low, high) in enumerate(kept))
     return MemoryProblem(tuple(buffers), alignment=1, capacity=capacity)
+
+
+def training(count: int, seed: int) -> MemoryProblem:
+    """A training graph of equal layers: few sizes, features that wait for their mirror, gradients that stay."""
+    rng = random.Random(f"training {seed}")
+    hidden, positions, heads = rng.choice((1024, 2560, 4096)), rng.choice((512, 1024, 2048)), 32
+    tokens, squares = hidden * positions * 2, hidden * hidden * 2
+    sizes = (tokens, 2 * tokens, 3 * tokens, 4 * tokens, squares, 4 * squares, heads * positions * positions * 2,
+             heads * positions * 4, positions * 4, hidden * 2, 512)  # fmt: skip
+    width = rng.randint(120, 300)
+    layers = max(2, count // width)
+    last = layers * width
+    kinds = [(rng.choice(sizes), rng.random(), rng.random()) for _ in range(width)]
+    buffers = []
+    for index in range(last):
+        layer, (size, draw, share) = index // width, kinds[index % width]
+        forward = layer < layers // 2
+        if forward and draw < 0.12:  # a feature, until its layer's mirror
+            end = (layers - 1 - layer) * width + int(share * width) + 1
+        elif draw < (0.16 if forward else 0.08):  # an output, a gradient
+            end = last
+        elif draw < (0.4 if forward else 0.25):
+            end = index + 1 + int(share * 90)
+        else:
+            end = index + 1 + int(share * 7)
+        end = max(index + 1, min(last, end + rng.choice((0, 0, 0, 1, 3))))
+        buffers.append(Buffer(str(index), size, index, end))
+    return MemoryProblem(tuple(buffers), alignment=1)
+
+
+def layered(count: int, seed: int) -> MemoryProblem:
+    """Layers that run one after the other: each buffer lives a few layers, some to far ahead, few to the end."""
+    rng = random.Random(f"layered {seed}")
+    sizes = [UNIT * rng.choice((1, 2, 3, 4, 6, 8, 12, 16)) << rng.randrange(3, 12) for _ in range(rng.randint(4, 30))]
+    width = rng.randint(2, 12)
+    last = count // width + 1
+    buffers = []
+    for index in range(count):
+        step, draw = index // width, rng.random()
+        mean = 1 / 0.7 if draw < 0.8 else 50.0 if draw < 0.97 else float(last)
+        end = min(last, step + 2 + int(rng.expovariate(1 / mean)))
+        buffers.append(Buffer(str(index), rng.choice(sizes), step, max(step + 1, end)))
+    return MemoryProblem(tuple(buffers), alignment=1)

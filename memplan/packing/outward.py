@@ -25,6 +25,7 @@ SOLVER = "outward from the peak"
 _WEIGHTS = (1.0, 0.3, 3.0, 0.1, 1.0, 2.0, 0.5, 10.0)  # of the neighbour's end, against what is left over
 _NOISE = (0.0, 0.2, 0.5, 1.0)  # a score's largest increase by chance
 _PIECES_PER_STACK = 4
+_PLAIN_STACKS, _SHAKE = 32, 0.05  # runs before stacks are shaken; by how much of their spread
 _REPEATS = 6  # of one piece, before those before it are repeated too
 _STEPS_PER_LOOK = 7
 
@@ -84,8 +85,13 @@ class Outward:
         return Placed(offsets, self._reduced.height(offsets), SOLVER)
 
     def _stacked(self, offsets: Ints) -> Ints:
-        """The rows at the peak, stacked: the longest at the bottom, or what ends last, or what begins first."""
+        """The rows at the peak, stacked: the longest at the bottom, or what ends last, or what begins first.
+
+        After the first runs they are shaken a little: how they lie decides much of what comes on both sides.
+        """
         key = (-self._reduced.length, -self._sides[0].end, self._sides[0].begin)[self._runs % 3][self._stack]
+        if self._runs >= _PLAIN_STACKS:
+            key = key + _SHAKE * float(key.std()) * np.random.default_rng(self._runs).normal(size=len(key))
         rows = self._stack[np.argsort(key, kind="stable")]
         low = 0
         for row in rows.tolist():
@@ -174,8 +180,9 @@ def _sweep(
                 if noise > 0:
                     chance = (chance * 1103515245 + 12345) & 0x7FFFFFFF
                     score *= 1 + noise * (chance / 0x7FFFFFFF)
-                if high - low == need:
-                    score = -1.0
+                exact = high - low == need  # first of all; which of those, by chance where there is noise
+                if exact:
+                    score = score - 1e9 if noise > 0 else -1.0
                 if score < best:
                     best, offset, place = score, bottom, kept
                 if other >= 0:
@@ -183,6 +190,8 @@ def _sweep(
                     if noise > 0:
                         chance = (chance * 1103515245 + 12345) & 0x7FFFFFFF
                         score *= 1 + noise * (chance / 0x7FFFFFFF)
+                    if exact and noise > 0:
+                        score -= 1e9
                     if score < best:
                         best, offset, place = score, (high - need) // step * step, kept
             if other >= 0:

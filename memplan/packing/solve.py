@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from memplan.packing.greedy import Placed, greedy, packing
+from memplan.packing.greedy import PLAIN, Placed, greedy, packing, shaken
 from memplan.packing.outward import Outward
 from memplan.packing.placing import place
 from memplan.packing.reduced import CannotFit, Reduced, empty_pins, reduce, rows_of
@@ -32,9 +32,12 @@ _SHARES = 6  # times that half as much is asked for
 _FINEST = 10  # a search between two heights ends where they differ by this power of two of the height
 _FIRST_ORDERS = 3  # of greedy, before a large problem is packed outward; the others come last
 USUAL_WORK = 10_000_000_000  # steps
-STEPS_PER_ROW = 700  # of greedy packing, for each doubling of the rows
+STEPS_PER_ROW = 1_500  # of greedy packing, for each doubling of the rows
 STEPS_PER_NODE = 50  # of the exact search, for each row
 _NODES_PER_LOOK = 5000  # at what is left
+_SHAKEN = 4  # orders between two climbs, of problems that are too large for the exact search
+_LONGEST = 6  # times that a budget is doubled
+MOST_TURNS = 1000
 
 
 @dataclass(slots=True)
@@ -88,18 +91,24 @@ def _solve(problem: MemoryProblem, work: Work, start: Packing | None) -> Packing
     best = _first(reduced, start)
     state = _State(reduced, best, reduced.bound - 1, enough, problem.capacity is not None, work)
     small = reduced.rows <= MOST_SEARCHED
-    orders = _counted(reduced, work)
+    orders = _counted(greedy(reduced), state)
     if small:
         _offered(state, orders)
-    if not state.done() and not (reduced.pinned >= 0).any():
-        outward = Outward(reduced)
+    for placed in _counted(greedy(reduced, PLAIN), state):  # whatever the work
+        state.offer(placed)
+        if state.best.height <= enough:
+            break
+    outward = None if (reduced.pinned >= 0).any() else Outward(reduced)
+    if outward is not None:
         _offered(state, outward.runs(_RUNS // 3, work))
         _offered(state, islice(orders, _FIRST_ORDERS))
         _offered(state, outward.runs(_RUNS, work))
-        _climb(state, outward, patient=not small)
+        _climb(state, outward, _BUDGET, patient=not small)
     _offered(state, orders)
     if small:
         _exact(state)
+    else:
+        _again(state, outward)
     if problem.capacity is not None and state.best.height > enough:
         _refuse(problem, state, problem.capacity)
     return packing(problem, reduced, state.best, proved=state.proved, limited=work.limited)
@@ -114,10 +123,26 @@ def _first(reduced: Reduced, start: Packing | None) -> Placed:
     return Placed(found, reduced.height(found), start.solver)
 
 
-def _counted(reduced: Reduced, work: Work) -> Iterator[Placed]:
-    for placed in greedy(reduced):
-        work.spend(STEPS_PER_ROW * reduced.rows * reduced.rows.bit_length())
+def _counted(packings: Iterator[Placed], state: _State) -> Iterator[Placed]:
+    for placed in packings:
+        state.work.spend(_steps_of_greedy(state.reduced))
         yield placed
+
+
+def _steps_of_greedy(reduced: Reduced) -> int:
+    return STEPS_PER_ROW * reduced.rows * reduced.rows.bit_length()
+
+
+def _again(state: _State, outward: Outward | None) -> None:
+    """What is left of the work goes into shaken orders, and into limits that are tried for longer each time."""
+    for turn in range(MOST_TURNS):
+        if outward is not None:
+            _offered(state, outward.runs(_RUNS, state.work))
+            _climb(state, outward, _BUDGET << min(turn, _LONGEST), patient=True)
+        packings = (shaken(state.reduced, _SHAKEN * turn + number) for number in range(_SHAKEN))
+        _offered(state, _counted(packings, state))
+        if state.done():
+            return
 
 
 def _offered(state: _State, placed: Iterator[Placed]) -> None:
@@ -128,13 +153,13 @@ def _offered(state: _State, placed: Iterator[Placed]) -> None:
         state.offer(found)
 
 
-def _climb(state: _State, outward: Outward, *, patient: bool) -> None:
+def _climb(state: _State, outward: Outward, budget: int, *, patient: bool) -> None:
     """Under limits between the bound and the best: halfway at first, then nearer to the best."""
     share = failed = 0
     while not state.done() and (patient or failed == 0):
         distance = state.best.height - state.reduced.bound
         part = max(1, distance >> (1 + share))
-        below = outward.under(state.best.height - part, _BUDGET, state.work)
+        below = outward.under(state.best.height - part, budget, state.work)
         if below is not None:
             state.offer(below)
             failed = 0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 
-from bench.memory.instances import cut, structured, uniform
+from bench.memory.instances import cut, layered, structured, training, uniform
 from memplan.bounds import live_peak
-from memplan.packing.greedy import pack
+from memplan.packing.greedy import PLAIN, greedy, pack, shaken
 from memplan.packing.outward import Outward
 from memplan.packing.reduced import CannotFit, expand, reduce
 from memplan.packing.solve import solve
@@ -218,6 +219,25 @@ def test_outward_from_the_peak_comes_close_to_the_bound(make: type, most: float)
     plan = solve(problem, work=4_000_000_000)
     verify(problem, plan)
     assert plan.arena_size <= most * live_peak(problem)
+
+
+@pytest.mark.parametrize("make", [structured, training, layered, uniform])
+@pytest.mark.parametrize("work", [0, 300_000_000])
+def test_no_packing_is_above_the_plainest_greedy(make: Callable[[int, int], MemoryProblem], work: int) -> None:
+    problem = make(4000, 8)
+    reduced = reduce(problem)
+    plain = min(placed.height for placed in greedy(reduced, PLAIN)) * reduced.unit
+    plan = solve(problem, work=work)
+    verify(problem, plan)
+    assert plan.arena_size <= plain
+
+
+def test_equal_buffers_are_shaken() -> None:
+    # Of one size and in one layer all orders are the same but for chance.
+    reduced = reduce(MemoryProblem(tuple(Buffer(str(n), 64 + n % 2, n // 3, n // 3 + 2 + n % 5) for n in range(200))))
+    turns = [shaken(reduced, turn) for turn in range(12)]
+    assert len({placed.offsets.tobytes() for placed in turns}) > 8
+    assert turns[3].offsets.tolist() == shaken(reduced, 3).offsets.tolist()
 
 
 def test_the_same_problem_is_packed_the_same_way() -> None:
