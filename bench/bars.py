@@ -13,6 +13,7 @@ from bench import (
     attention,
     capabilities,
     external_data,
+    kills,
     layout,
     light,
     mutations,
@@ -26,6 +27,7 @@ from bench import (
     recurrent,
     scale,
     speed,
+    under_load,
     zoo,
 )
 from bench.bar import Bar, Sheet, console
@@ -54,7 +56,9 @@ MEASURES: dict[str, Measure] = {
     **memory.MEASURES,
     **scheduling.MEASURES,
     "e1": external_data.measure,
+    "e2": kills.measure,
     "e3": mutations.measure,
+    "e4": under_load.measure,
 }
 
 
