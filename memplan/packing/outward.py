@@ -89,9 +89,10 @@ class Outward:
 
         After the first runs they are shaken a little: how they lie decides much of what comes on both sides.
         """
-        key = (-self._reduced.length, -self._sides[0].end, self._sides[0].begin)[self._runs % 3][self._stack]
+        plain = (-self._reduced.length, -self._sides[0].end, self._sides[0].begin)[self._runs % 3][self._stack]
+        key = plain.astype(np.float64)
         if self._runs >= _PLAIN_STACKS:
-            key = key + _SHAKE * float(key.std()) * np.random.default_rng(self._runs).normal(size=len(key))
+            key += _SHAKE * float(key.std()) * np.random.default_rng(self._runs).normal(size=len(key))
         rows = self._stack[np.argsort(key, kind="stable")]
         low = 0
         for row in rows.tolist():
