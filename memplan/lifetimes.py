@@ -11,14 +11,21 @@ from memplan.sharing import Life, Step, aliases
 HELD: tuple[Kind, ...] = ("temporary", "input", "output")
 
 
-def instance(value: str, run: int) -> str:
-    """The name of a value's buffer; a value that is computed again has one buffer for each time."""
-    return value if run == 0 else f"{value}#{run + 1}"
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name, with primes behind it where it is taken: no value is ever mistaken for another by its spelling."""
+    while name in taken:
+        name += "'"
+    return name
 
 
-def workspace(operator: str, step: int) -> str:
-    """The name of the buffer that an operator works in."""
-    return f"{operator}@{step}"
+def instance(value: str, run: int, taken: Collection[str]) -> str:
+    """The name of a value's buffer; one that is computed again has one for each time. `taken`: all values' names."""
+    return value if run == 0 else free_name(f"{value}#{run + 1}", taken)
+
+
+def workspace(operator: str, step: int, taken: Collection[str]) -> str:
+    """The name of the buffer that an operator works in; `taken`: all values' names."""
+    return free_name(f"{operator}@{step}", taken)
 
 
 def memory_problem(
@@ -42,14 +49,18 @@ def memory_problem(
     """
     operators = {one.name: one for one in graph.operators}
     running = [_operator(operators, name) for name in order] if order is not None else list(graph.operators)
-    lives, steps = _lives(graph, running)
+    lives, steps, owner = _lives(graph, running)
     wanted = {name: life for name, life in lives.items() if life.kind in kinds}
+    values = {value.name for value in graph.values}
     for step, operator in enumerate(running):
         if operator.workspace:
-            name = workspace(operator.name, step)
+            name = workspace(operator.name, step, values)
             wanted[name] = Life(name, operator.workspace, step, step + 1, "temporary")
     found = aliases(wanted, steps, graph.shares, views=views, in_place=in_place, slices=slices)
-    buffers = (Buffer(name, life.size, life.begin, life.end, alias=found.get(name)) for name, life in wanted.items())
+    buffers = (
+        Buffer(name, life.size, life.begin, life.end, alias=found.get(name), value=owner.get(name))
+        for name, life in wanted.items()
+    )
     return MemoryProblem(tuple(buffers), alignment)
 
 
@@ -59,8 +70,8 @@ def _operator(operators: dict[str, Operator], name: str) -> Operator:
     return operators[name]
 
 
-def _lives(graph: Graph, running: Sequence[Operator]) -> tuple[dict[str, Life], list[Step]]:
-    """Every buffer's life by its name, and what each step reads and makes."""
+def _lives(graph: Graph, running: Sequence[Operator]) -> tuple[dict[str, Life], list[Step], dict[str, str]]:
+    """Every buffer's life by its name, what each step reads and makes, and by buffer the value that it holds."""
     values = {value.name: value for value in graph.values}
     runs: dict[str, int] = {}
     current: dict[str, str] = {}  # value -> the buffer that holds it now
@@ -83,7 +94,7 @@ def _lives(graph: Graph, running: Sequence[Operator]) -> tuple[dict[str, Life], 
         makes = {}
         for name in operator.outputs:
             runs[name] = runs.get(name, -1) + 1
-            held = instance(name, runs[name])
+            held = instance(name, runs[name], values)
             current[name] = makes[name] = held
             begin[held], end[held], owner[held] = number, number + 1, name
         steps.append(Step(reads, makes))
@@ -95,4 +106,4 @@ def _lives(graph: Graph, running: Sequence[Operator]) -> tuple[dict[str, Life], 
     lives = {
         held: Life(held, values[name].size, begin[held], end[held], values[name].kind) for held, name in owner.items()
     }
-    return lives, steps
+    return lives, steps, owner

@@ -37,6 +37,7 @@ class Buffer:
     gaps: tuple[tuple[int, int], ...] = ()  # half-open ranges of steps inside the life in which the bytes are free
     layout: str | None = None  # bytes with a layout are reused only by a buffer of that layout, exactly there
     alias: Alias | None = None
+    value: str | None = None  # what it holds, where it was made for a graph; None: a workspace, or nobody knows
 
     def __post_init__(self) -> None:
         if self.size < 0:

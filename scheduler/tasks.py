@@ -95,6 +95,11 @@ class TaskGraph(msgspec.Struct, frozen=True):
             for name in (need.source, need.target):
                 if name not in names:
                     raise InvalidTaskGraph(f"a need names the region '{name}', which is not there.")
+            if not 0 <= need.halo < float("inf"):
+                raise InvalidTaskGraph(
+                    f"the need of '{need.target}' for '{need.source}' has a halo of {need.halo:g}: give a fraction of "
+                    "the source's length, 0 or more."
+                )
         graph: networkx.DiGraph = networkx.DiGraph((need.source, need.target) for need in self.needs)
         if not networkx.is_directed_acyclic_graph(graph):
             circle = [str(edge[0]) for edge in networkx.find_cycle(graph)]

@@ -14,7 +14,7 @@ from graphopt.lowering.region import Lowered, Region
 from kernels.listing import ALIGNMENT
 from memplan.bounds import live_peak
 from memplan.graph import Graph, Operator, Share, Value
-from memplan.lifetimes import memory_problem
+from memplan.lifetimes import free_name, memory_problem
 from memplan.ordering.solve import order as least_order
 from memplan.remat.errors import BudgetTooSmall
 from memplan.remat.recompute import recompute
@@ -48,7 +48,10 @@ def within_budget(lowered: Lowered, budget: int) -> Lowered:
 
 
 def region_graph(lowered: Lowered) -> Graph:
-    """The regions as memplan's operators, named by their position; temporaries as values, one for each write."""
+    """The regions as memplan's operators, named by their position; temporaries as values, one for each write.
+
+    The first write of a buffer has its name, and each later one shares the bytes of the one before.
+    """
     values: list[Value] = []
     operators: list[Operator] = []
     shares: list[Share] = []
@@ -59,18 +62,18 @@ def region_graph(lowered: Lowered) -> Graph:
         for buffer in _written(region, lowered):
             writers[buffer] = writers.get(buffer, 0) + 1
     for position, region in enumerate(lowered.regions):
-        reads = [_version(buffer, turn[buffer]) for buffer in _read(region, lowered)]
+        reads = [_version(buffer, turn[buffer], lowered) for buffer in _read(region, lowered)]
         makes, after = [], []
         for buffer in _written(region, lowered):
             before = turn.get(buffer)
             turn[buffer] = 0 if before is None else before + 1
-            made = _version(buffer, turn[buffer])
+            made = _version(buffer, turn[buffer], lowered)
             values.append(Value(made, _aligned(lowered.temporaries[buffer])))
             makes.append(made)
             if before is not None:
-                reads.append(_version(buffer, before))
+                reads.append(_version(buffer, before, lowered))
                 after += readers.pop(buffer, [])  # they want what stands there now
-                shares.append(Share(made, _version(buffer, before), overwrites=True))
+                shares.append(Share(made, _version(buffer, before, lowered), overwrites=True))
         for buffer in _read(region, lowered):
             readers.setdefault(buffer, []).append(str(position))
         kernel = region.kernel
@@ -101,7 +104,7 @@ def run_in_order(lowered: Lowered, order: Sequence[str]) -> Lowered:
         runs[name] = runs.get(name, 0) + 1
         if runs[name] > 1:
             for buffer in _written(region, lowered):
-                latest[buffer] = f"{buffer}#{runs[name]}"
+                latest[buffer] = free_name(f"{buffer}#{runs[name]}", lowered.temporaries)
                 temporaries[latest[buffer]] = lowered.temporaries[buffer]
         regions.append(replace(region, buffers=tuple(latest.get(buffer, buffer) for buffer in region.buffers)))
     return replace(lowered, regions=tuple(regions), temporaries=temporaries)
@@ -117,8 +120,8 @@ def _peak(graph: Graph, order: Sequence[str]) -> int:
     return live_peak(memory_problem(graph, order, alignment=ALIGNMENT))
 
 
-def _version(buffer: str, turn: int) -> str:
-    return buffer if turn == 0 else f"{buffer}@{turn}"
+def _version(buffer: str, turn: int, lowered: Lowered) -> str:
+    return buffer if turn == 0 else free_name(f"{buffer}@{turn}", lowered.temporaries)
 
 
 def _aligned(size: int) -> int:

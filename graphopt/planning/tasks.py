@@ -109,7 +109,11 @@ def _tasks(graph: Graph, regions: list[Region], names: Mapping[str, str], name: 
             needs.setdefault((maker[value], target), Need(maker[value], target))
         for earlier in operator.after:
             needs.setdefault((names[earlier], target), Need(names[earlier], target, reuse=True))
-    buffer = {value.name: value.name.partition("@")[0] if lowered else value.name for value in graph.values}
+    before = {share.value: share.of for share in graph.shares} if lowered else {}
+    # Regions write a buffer several times, each time a value in place of the last.
+    buffer: dict[str, str] = {}  # by value
+    for one in graph.values:
+        buffer[one.name] = buffer[before[one.name]] if one.name in before else one.name
     sizes = {buffer[value.name]: value.size for value in graph.values}
     reads, writes = (
         {

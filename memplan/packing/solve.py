@@ -98,7 +98,7 @@ def _solve(problem: MemoryProblem, work: Work, start: Packing | None) -> Packing
         state.offer(placed)
         if state.best.height <= enough:
             break
-    outward = None if (reduced.pinned >= 0).any() else Outward(reduced)
+    outward = None if state.best.height <= enough or (reduced.pinned >= 0).any() else Outward(reduced)
     if outward is not None:
         _offered(state, outward.runs(_RUNS // 3, work))
         _offered(state, islice(orders, _FIRST_ORDERS))

@@ -104,6 +104,7 @@ def placement(graph: Graph, machine: Machine, alignment: int = 64) -> Placement:
         while top in aliases:
             top = aliases[top].of
         root[name] = top
+    values = {value.name for value in graph.values}
     uses: dict[str, dict[int, Use]] = {name: {} for name in root.values()}
 
     def note(step: int, name: str, read: int, written: int, changes: bool) -> None:
@@ -122,7 +123,7 @@ def placement(graph: Graph, machine: Machine, alignment: int = 64) -> Placement:
             written = 0 if name in views else max(by_name[name].size - there, 0)
             note(step, name, 0, written, name not in views)
         if operator.workspace:
-            note(step, workspace(operator.name, step), operator.workspace, operator.workspace, True)
+            note(step, workspace(operator.name, step, values), operator.workspace, operator.workspace, True)
     given = {value.name: value.kind for value in graph.values if value.kind in ("input", "constant")}
     units = []
     for name, ranges in families(problem).items():

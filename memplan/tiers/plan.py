@@ -79,11 +79,11 @@ def plan_tiers(
     """Place all values of `graph`, constants and workspaces included, in the tiers of `machine`.
 
     `mode`: every value in one tier for its whole life, or copied between tiers while operators wait, or beside them.
-    `method`: an integer program started from the heuristic; the heuristic alone; first touch; all in the slowest tier
-    (the last two never move anything, whatever the mode). `work` (steps), the relative `gap` and, if the user wants
-    one, `time_limit` (seconds) end the integer program; a part of the time is kept for what follows it. The bound is
-    the program's (of plans in its form: copies next to uses, overlapped within 15 operators), and elsewhere the time
-    with everything in the fastest tier.
+    `method`: an integer program and the heuristic, the faster of both; the heuristic alone; first touch; all in the
+    slowest tier (the last two never move anything, whatever the mode). `work` (steps), the relative `gap` and, if the
+    user wants one, `time_limit` (seconds) end the integer program; a part of the time is kept for what follows it. The
+    bound is the program's (of plans in its form: copies next to uses, overlapped within 15 operators), and elsewhere
+    the time with everything in the fastest tier.
 
     Raises TiersTooSmall where the tiers cannot hold the model.
     """
@@ -100,23 +100,53 @@ def _planned(
     capacity = [[tier.capacity] * len(problem.compute) for tier in machine.tiers]
     if gap is None:
         gap = GAP if len(problem.units) <= heuristic.MANY_UNITS else GAP_OF_MANY
-    courses, bound, solver = _placed(problem, capacity, mode, method, work, gap)
+    candidates, bound = _placed(problem, capacity, mode, method, work, gap)
+    laid: list[_Laid] = []
+    refusals: list[TiersTooSmall] = []
+    for courses, solver in candidates:
+        try:
+            laid.append(_laid(problem, capacity, mode, method, courses, solver))
+        except TiersTooSmall as error:
+            refusals.append(error)
+    if not laid:
+        raise refusals[0]
+    best = min(laid, key=lambda one: one.simulation.time)
+    order = tuple(operator.name for operator in graph.operators)
+    time = best.simulation.time
+    memory = MemoryPlan(order, best.arenas, time, tuple(best.stays), tuple(best.moves))
+    return TierPlan(
+        memory, machine, mode, method, time, min(bound, time), best.solver, best.simulation, problem.aliases, alignment,
+        work.limited if method == "ilp" else None,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """Courses with offsets in every tier, and what executing them shows."""
+
+    stays: Sequence[Stay]
+    moves: Sequence[Move]
+    arenas: Mapping[str, Packing]
+    simulation: Simulation
+    solver: str
+
+
+def _laid(
+    problem: Placement, capacity: Sequence[Sequence[int]], mode: Mode, method: Method, courses: Sequence[Course],
+    solver: str,
+) -> _Laid:  # fmt: skip
+    """Offsets for courses, which are repaired where there are none. Raises TiersTooSmall."""
+    left = [list(most) for most in capacity]
     for number in range(REPAIRS + 1):
         stays, moves = written(problem, courses)
         arenas = _arenas(problem, stays)
-        if all(arenas[tier.name].arena_size <= tier.capacity for tier in machine.tiers):
+        if all(arenas[tier.name].arena_size <= tier.capacity for tier in problem.machine.tiers):
             break
         if number == REPAIRS:
             raise TiersTooSmall(_fragmented(problem, arenas))
-        _shrink(problem, capacity, arenas, gently=number < GENTLE_REPAIRS)
-        courses = _again(problem, capacity, mode, method, courses)
-    simulation = simulate(problem, stays, moves)
-    order = tuple(operator.name for operator in graph.operators)
-    memory = MemoryPlan(order, arenas, simulation.time, tuple(stays), tuple(moves))
-    return TierPlan(
-        memory, machine, mode, method, simulation.time, min(bound, simulation.time), solver, simulation,
-        problem.aliases, alignment, work.limited if method == "ilp" else None,
-    )  # fmt: skip
+        _shrink(problem, left, arenas, gently=number < GENTLE_REPAIRS)
+        courses = _again(problem, left, mode, method, courses)
+    return _Laid(stays, moves, arenas, simulate(problem, stays, moves), solver)
 
 
 def all_fast_time(graph: Graph, machine: Machine, *, alignment: int = 64) -> float:
@@ -134,23 +164,23 @@ def _all_fast(problem: Placement) -> float:
 
 def _placed(
     problem: Placement, capacity: Sequence[Sequence[int]], mode: Mode, method: Method, work: Work, gap: float
-) -> tuple[list[Course], float, str]:
-    """Courses, the bound of their time, and who found them."""
+) -> tuple[list[tuple[list[Course], str]], float]:
+    """Courses with who found them, of which the faster is taken, and the bound of their time."""
     floor = _all_fast(problem)
     if method in ("first-touch", "all-slow"):
-        return _online(problem, capacity, method), floor, method.replace("-", " ")
-    somewhere = _somewhere(problem, capacity)
+        return [(_online(problem, capacity, method), method.replace("-", " "))], floor
+    start = heuristic.plan(problem, capacity, mode, _somewhere(problem, capacity))
     if method == "heuristic":
-        return heuristic.plan(problem, capacity, mode, somewhere), floor, "heuristic"
-    start = heuristic.plan(problem, capacity, mode, somewhere, chunks=heuristic.chunks_beside(problem))
+        return [(start, "heuristic")], floor
     try:
         found, solved = _program(problem, capacity, mode, work, gap, start)
     except NoPlan:
-        return start, floor, "heuristic; the integer program found nothing with its work"
+        return [(start, "heuristic; the integer program found nothing with its work")], floor
     # The solver keeps capacities up to a tolerance, and stops at its gap: what is left is a matter of small exchanges.
     whole = heuristic.repaired(problem, capacity, mode, found, chunks=heuristic.chunks_beside(problem))
-    plans = [(simulate(problem, *written(problem, one)).time, one) for one in (start, whole) if one is not None]
-    return min(plans, key=lambda pair: pair[0])[1], max(solved.bound, floor), solved.solver
+    bound = max(solved.bound, floor)
+    heuristics = (start, f"heuristic, bound by {solved.solver}")
+    return [heuristics] if whole is None else [(whole, solved.solver), heuristics], bound
 
 
 def _program(
@@ -202,7 +232,7 @@ def _arenas(problem: Placement, stays: Sequence[Stay]) -> dict[str, Packing]:
             if stay.tier == tier.name:
                 number = counts.get(stay.value, 0)
                 counts[stay.value] = number + 1
-                buffers.append(Buffer(instance(stay.value, number), sizes[stay.value], stay.begin, stay.end))
+                buffers.append(Buffer(instance(stay.value, number, sizes), sizes[stay.value], stay.begin, stay.end))
         task = MemoryProblem(tuple(buffers), problem.alignment)
         packing = pack(task)
         over = packing.arena_size - tier.capacity

@@ -20,7 +20,7 @@ def verify_tiers(
 
     `capacities`: bytes by tier, fastest first. `aliases`: values that lie in others; a stay or a move of a value is one
     of everything in it. Arenas hold one buffer for each stay: the value's name for its first in that tier, `name#2` for
-    its second. The workspace of an operator is called `operator@step`.
+    its second. The workspace of an operator is called `operator@step`. A name that a value has already gets primes.
 
     The rules: from its making (or the start) to its last use (outputs: to the end; constants: always) a value is in
     some tier, reads and writes happen in the fastest that has it, and after a write copies elsewhere are stale: they
@@ -68,6 +68,12 @@ class _Need:
         self.constant = False
 
 
+def _free(name: str, taken: Mapping[str, object]) -> str:
+    while name in taken:
+        name += "'"
+    return name
+
+
 def _root(name: str, aliases: Mapping[str, Alias]) -> str:
     while name in aliases:
         name = aliases[name].of
@@ -92,7 +98,7 @@ def _needs(graph: Graph, aliases: Mapping[str, Alias]) -> dict[str, _Need]:
             if alias is None or alias.overwrites or alias.of not in operator.inputs:
                 needs[_root(name, aliases)].written.add(step)
         if operator.workspace:
-            need = needs[f"{operator.name}@{step}"] = _Need(operator.workspace, step, made=True)
+            need = needs[_free(f"{operator.name}@{step}", size)] = _Need(operator.workspace, step, made=True)
             need.touched.add(step)
             need.written.add(step)
     for name, what in kind.items():
@@ -109,6 +115,11 @@ def _check_aliases(graph: Graph, aliases: Mapping[str, Alias], alignment: int) -
     Every value that lies in no other is given bytes of its own, so that only aliases can clash.
     """
     offered = {(share.value, share.of, share.at, share.overwrites) for share in graph.shares}
+    for share in graph.shares:  # what is a slice of a result takes what it lies in with it
+        name, at = share.value, share.at
+        while not share.overwrites and name in aliases and aliases[name].of != share.of:
+            name, at = aliases[name].of, at - aliases[name].at
+            offered.add((name, share.of, at, False))
     for name, alias in aliases.items():
         if (name, alias.of, alias.at, alias.overwrites) not in offered:
             raise WrongPlan(f"'{name}' lies in '{alias.of}', which the graph does not offer.")
@@ -223,7 +234,7 @@ def _check_arena(tier: str, capacity: int, plan: MemoryPlan, needs: Mapping[str,
     buffers = []
     for stay in sorted((one for one in plan.stays if one.tier == tier), key=lambda one: (one.begin, one.value)):
         counts[stay.value] = counts.get(stay.value, 0) + 1
-        name = stay.value if counts[stay.value] == 1 else f"{stay.value}#{counts[stay.value]}"
+        name = stay.value if counts[stay.value] == 1 else _free(f"{stay.value}#{counts[stay.value]}", needs)
         buffers.append(Buffer(name, needs[stay.value].size, stay.begin, stay.end))
     packing = plan.arenas.get(tier)
     if packing is None:

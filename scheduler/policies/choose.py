@@ -114,6 +114,8 @@ def _simulated(problem: Problem, plan: Plan, form: Form | None) -> tuple[Program
 
 
 def _plan(problem: Problem, name: str, work: int) -> Plan | None:
+    if not problem.count and name not in BASELINES:
+        return None  # without a region there is nothing to choose: the baselines' empty program
     if name in SEARCHES:
         share, make = SEARCHES[name]
         return make(problem, int(share * work))

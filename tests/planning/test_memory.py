@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -17,10 +19,12 @@ from graphopt.model.load import load
 from graphopt.model.save import to_proto
 from graphopt.planning import memory as planning
 from graphopt.planning.budget import keep_budget
+from graphopt.planning.link import memory_problem as link_problem
 from graphopt.planning.measured import growth_in_onnxruntime
 from graphopt.planning.regions import in_best_order, region_graph, run_in_order, within_budget
 from graphopt.planning.tensors import model_memory
 from kernels.target import host
+from memplan.bounds import live_peak
 from memplan.verify.sequence import verify_sequence
 from tests import support
 
@@ -165,3 +169,29 @@ def test_what_if_plans_other_dims_beside_the_one_that_is_shown() -> None:
 def test_a_fixed_batch_may_be_another_one() -> None:
     model = support.model("g (float[1,64] x) => (float[1,64] y) { a = Softmax(x) y = Softmax(a) }")
     assert graphopt.memory(model, dims={"batch": 4}).record.peak == 4 * graphopt.memory(model).record.peak
+
+
+def test_regions_are_ordered_and_run_again_whatever_temporaries_are_called() -> None:
+    """A second write is called `name@1`, a second run's buffer `name#2`: temporaries may be called so already."""
+    plain = regions_of(skip())
+    first, *others = plain.temporaries
+    spelled = dict(
+        zip(plain.temporaries, [first, *(f"{first}{end}" for end in ("#2", "@1", "#2'", "@1'"))], strict=False)
+    )
+    names = {one: spelled.get(one, one) for one in plain.temporaries}
+    assert others and len(set(names.values())) == len(names)
+    odd = replace(
+        plain,
+        temporaries={names[one]: size for one, size in plain.temporaries.items()},
+        regions=tuple(
+            replace(region, buffers=tuple(names.get(one, one) for one in region.buffers)) for region in plain.regions
+        ),
+    )
+    order = [*map(str, range(len(plain.regions) - 1)), "0", str(len(plain.regions) - 1)]
+    sizes = [
+        (list(again.temporaries.values()), live_peak(link_problem(again)))
+        for again in (run_in_order(one, order) for one in (plain, odd))
+    ]
+    assert sizes[0] == sizes[1]
+    shapes = [[(len(one.inputs), len(one.outputs)) for one in region_graph(each).operators] for each in (plain, odd)]
+    assert shapes[0] == shapes[1]

@@ -90,3 +90,10 @@ def test_a_program_is_read_back_as_written_and_can_be_read_by_people() -> None:
 def test_what_is_no_program_is_refused() -> None:
     with pytest.raises(InvalidProgram, match="this is no program"):
         read(b'{"graph": 1}')
+
+
+@pytest.mark.parametrize("halo", [-0.1, float("nan"), float("inf")])
+def test_a_halo_that_is_negative_or_no_number_is_refused(halo: float) -> None:
+    regions = tuple(Region(name, (Kernel("k", 4, (1.0,)),)) for name in "ab")
+    with pytest.raises(InvalidTaskGraph, match=r"the need of 'b' for 'a' has a halo of \S+: give a fraction of the"):
+        TaskGraph("g", regions, (Need("a", "b", "near", halo),)).check()

@@ -93,8 +93,7 @@ def extra_percent(time: float, given: float) -> float:
 
 
 def _line(memory: ModelMemory, planned: Planned, buffer: Buffer, tier: str | None) -> BufferLine:
-    value = buffer.name.partition("#")[0] if buffer.name not in memory.tensors else buffer.name
-    tensor = memory.tensors.get(value)
+    tensor = None if buffer.value is None else memory.tensors.get(buffer.value)
     return BufferLine(
         name=buffer.name,
         bytes=buffer.size,

@@ -9,6 +9,7 @@ from graphopt.planning.tensors import ModelMemory
 from graphopt.report.memory.records import MoveLine, TierLine, TierReport
 from memplan.tiers.machine import Machine
 from memplan.tiers.plan import Mode, TierPlan, all_fast_time, plan_tiers
+from memplan.verify.tiers import verify_tiers
 
 TierMode = Mode
 WORK = 20_000_000_000  # steps of the integer program
@@ -17,7 +18,7 @@ WORK = 20_000_000_000  # steps of the integer program
 def tier_report(
     memory: ModelMemory, order: Sequence[str], machine: Machine, mode: TierMode
 ) -> tuple[TierReport, TierPlan]:
-    """The plan for this order, weights included, and what is said of it. Times are simulated.
+    """The plan for this order, weights included, verified, and what is said of it. Times are simulated.
 
     Raises OptionError where operators run again: the placement is of values that are computed once.
     """
@@ -25,6 +26,7 @@ def tier_report(
         raise OptionError("tiers are planned for an order in which every operator runs once; leave out --budget.")
     graph = memory.graph.in_order(order)
     plan = plan_tiers(graph, machine, mode=mode, work=WORK)
+    verify_tiers(graph, plan.memory, plan.capacities, plan.aliases, plan.alignment)
     size = {value.name: value.size for value in graph.values}
     lines = []
     for number, tier in enumerate(machine.tiers):

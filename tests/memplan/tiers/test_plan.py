@@ -61,6 +61,16 @@ def test_methods_of_a_training_network_are_ordered(mode: Mode) -> None:
     assert plans["ilp"].solver == "HiGHS"
 
 
+@pytest.mark.parametrize("work", [0, 1, 10**9])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_program_keeps_the_heuristics_plan_where_that_is_faster(mode: Mode, work: int) -> None:
+    graph = training(9)
+    target = scarce(graph, 0.35)
+    program = plan_tiers(graph, target, mode=mode, work=work)
+    assert program.time <= plan_tiers(graph, target, mode=mode, method="heuristic").time
+    assert work > 1 or program.limited == "work"
+
+
 def test_moves_make_a_training_network_faster() -> None:
     graph = training(12)
     target = scarce(graph, 0.3)

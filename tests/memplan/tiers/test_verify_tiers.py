@@ -18,6 +18,7 @@ from memplan.tiers.simulate import ImpossiblePlan, simulate
 from memplan.verify.packing import WrongPlan
 from memplan.verify.tiers import verify_tiers
 from tests.memplan.tiers.networks import training
+from tests.memplan.tiers.oracle import small_machine
 
 GRAPH = training(10)
 MODES: tuple[Mode, ...] = ("static", "sync", "async")
@@ -213,3 +214,18 @@ def test_a_constant_is_where_the_next_run_looks_for_it() -> None:
     with pytest.raises(WrongPlan) as raised:
         verify_tiers(graph, plan_of(stays, (Move("w", "fast", "slow", 1),)), ROOM, {}, 1)
     assert str(raised.value) == "the constant 'w' begins in 'fast' and is not there at the end."
+
+
+def test_a_view_of_what_is_joined_takes_its_operand_along() -> None:
+    """v3 is a view of v2 and the first part of v4: then v2 itself is made there."""
+    values = (Value("x", 4, "input"), Value("v2", 8), Value("v3", 8), Value("w2", 4), Value("v4", 12, "output"))
+    operators = (
+        Operator("a", ("x",), ("v2",)), Operator("b", ("v2",), ("v3",)), Operator("c", ("x",), ("w2",)),
+        Operator("d", ("v3", "w2"), ("v4",)),
+    )  # fmt: skip
+    graph = Graph(values, operators, (Share("v3", "v2"), Share("v3", "v4"), Share("w2", "v4", 8)))
+    plan = plan_tiers(graph, small_machine(60, 2000), method="heuristic", alignment=1)
+    assert plan.aliases["v2"] == Alias("v4")
+    verify_tiers(graph, plan.memory, plan.capacities, plan.aliases, 1)
+    with pytest.raises(WrongPlan, match="'v2' lies in 'v4', which the graph does not offer"):
+        verify_tiers(graph, plan.memory, plan.capacities, {**plan.aliases, "v2": Alias("v4", 4)}, 1)

@@ -128,3 +128,12 @@ def test_the_bound_counts_no_signal_where_one_worker_may_do_both() -> None:
     device = small_gpu(4, launch_ns=2000.0, signal_ns=1000.0, block_fixed_ns=0.0)
     made = schedule(graph, device, policy="blocks", work=0)
     assert made.bounds["critical path"] == 2000 + 600 + 600 + 4000
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_without_a_region_the_program_is_empty(policy: str) -> None:
+    for on in (small_gpu(), cpu(2)):
+        made = schedule(TaskGraph("nothing", ()), on, policy=policy, work=1_000)
+        assert (
+            made.program.launches == () and made.makespan == 0.0 and made.policy in ("launches", "waves", "wavefront")
+        )
