@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import random
 import resource
@@ -156,10 +157,16 @@ def sources(data: Path | None) -> list[tuple[str, bytes]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tests overflow on purpose
         tests = [(case.name, case.model.SerializeToString()) for case in load_model_tests(kind="node") if case.model]
-    files = [models.path(name) for name in (*models.names(), *models.onnx_light_names())]
-    files += sorted(data.rglob("*.onnx")) if data else []
+    zoo = [name for name in (*models.names(), *models.onnx_light_names()) if _weights(name) < MOST_BYTES]
+    tests += [(name, models.load(name).SerializeToString()) for name in zoo]
+    files = sorted(data.rglob("*.onnx")) if data else []
     tests += [(file.name, file.read_bytes()) for file in files if 0 < file.stat().st_size < MOST_BYTES]
     return [(name, model) for name, model in tests if len(model) < MOST_BYTES]
+
+
+def _weights(name: str) -> int:
+    """How many weights a model of the zoo has; its light file holds only their dims."""
+    return sum(math.prod(tensor.dims) for tensor in onnx.load(models.path(name)).graph.initializer)
 
 
 def examine(data: bytes, flows: bool) -> str:
