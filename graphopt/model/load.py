@@ -133,8 +133,7 @@ def _check_scope(graph: onnx.GraphProto, outer: set[str], what: str) -> None:
         if value.name and value.name not in own:
             inside = f" of the graph '{shown(graph.name)}'" if outer else ""
             raise ModelError(
-                f"{what}: output '{shown(value.name)}'{inside} is not computed by any node; export the "
-                "model again."
+                f"{what}: output '{shown(value.name)}'{inside} is not computed by any node; export the model again."
             )
 
 
