@@ -16,6 +16,7 @@ from graphopt.cli import run as run_
 from graphopt.cli import schedule as schedule_
 from graphopt.cli.options import UsageError, print_json
 from graphopt.errors import GraphoptError
+from graphopt.model.text import shown
 from graphopt.report.records import Failure
 
 app = typer.Typer(
@@ -67,7 +68,7 @@ def main() -> None:
 
 
 def _fail(text: str, json: bool, status: int = 1) -> int:
-    line = " ".join(text.split())
+    line = shown(" ".join(text.split()))
     print(f"error: {line}", file=sys.stderr)
     if json:
         print_json(Failure(line))

@@ -17,7 +17,7 @@ from graphopt.files.place import find_place
 from graphopt.files.single import write_file
 from graphopt.passes import pipeline
 from graphopt.report.json_report import encode
-from graphopt.report.terminal import line
+from graphopt.report.terminal import Screen, line
 from memplan.compiling import telling
 from memplan.tiers.machine import InvalidMachine, parse_bytes
 
@@ -165,7 +165,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 def console(json: bool) -> Console:
     """Where tables go: stdout, or stderr when stdout belongs to the JSON object."""
-    return Console(stderr=json, highlight=False)
+    return Screen(stderr=json, highlight=False)
 
 
 def print_json(record: msgspec.Struct) -> None:
@@ -180,7 +180,7 @@ def progress(what: str) -> Iterator[Progress]:
 
     When stderr is not a terminal, it only says that solvers have to be compiled, the first time that they are.
     """
-    screen = Console(stderr=True)
+    screen = Screen(stderr=True)
     if not screen.is_terminal:
         with telling(lambda text: line(screen, text)):
             yield lambda text: None

@@ -180,6 +180,7 @@ def _made(
             raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
         if not_here is not None:
             raise OptionError(f"ONNX Runtime cannot run parts of the program, as {not_here}: {error}") from error
+        _require_a_run(model)
         return make_hybrid(model, target, name, exact=exact)
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
     linked = link(lowered, name)
@@ -219,6 +220,17 @@ def _optimized(original: ir.Model) -> ir.Model:
             if wanted is None:
                 raise
     raise AssertionError("the last way raises")
+
+
+def _require_a_run(model: ir.Model) -> None:
+    """Raise VerificationError for a model that ends ONNX Runtime: parts of it would be run in this process."""
+    with Workplace() as workplace:
+        if workplace.checker_error(model, full=True) is not None:
+            reference = Reference(workplace, model, COMPARE_SECONDS)
+            if reference.problem is not None:
+                raise VerificationError(
+                    f"the program cannot be compared, as its model does not run: {reference.problem}"
+                )
 
 
 def _compare(original: ir.Model, program: Program | Hybrid | Emulated) -> tuple[float, float]:

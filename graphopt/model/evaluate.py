@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -9,11 +10,14 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 from onnx.reference import ReferenceEvaluator
+from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from graphopt.model import constants, nodes
 from graphopt.model.inside import attribute_inside
 
 Arrays = Sequence[np.ndarray | None]
+MOST = 1 << 26  # elements of a result that is more than what is given, and of splats that would have to be written out
+_KNOWN_TO_INFERENCE = 64  # elements; what tells of sizes is small
 
 
 def evaluate(node: ir.Node, inputs: Arrays, opset: int) -> tuple[np.ndarray, ...] | None:
@@ -32,9 +36,50 @@ def evaluate(node: ir.Node, inputs: Arrays, opset: int) -> tuple[np.ndarray, ...
         if result is not None:
             return (result,)
     present = [array for array in inputs if array is not None]
-    if sum(array.size for array in present) > 1 << 26 and any(constants.is_splat(array) for array in present):
+    if sum(array.size for array in present) > MOST and any(constants.is_splat(array) for array in present):
         return None  # would have to write the splat out
+    if not _may_run(node, inputs, opset):
+        return None
     return _in_onnxruntime(node, inputs, opset) or _in_reference(node, inputs, opset)
+
+
+def _may_run(node: ir.Node, inputs: Arrays, opset: int) -> bool:
+    """Whether the operator's schema accepts the node and its result is not too large; what it refuses ends engines."""
+    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
+    types: dict[str, onnx.TypeProto] = {}
+    data: dict[str, onnx.TensorProto] = {}
+    for index, (array, value) in enumerate(zip(inputs, node.inputs, strict=True)):
+        name = "" if array is None else f"i{index}"
+        proto.input.append(name)
+        if array is not None:
+            kind = value.dtype if value is not None and value.dtype is not None else _dtype(array)
+            types[name] = onnx.helper.make_tensor_type_proto(int(kind), array.shape)
+            if array.size <= _KNOWN_TO_INFERENCE:
+                data[name] = constants.to_proto(array, kind, name)
+    proto.output.extend(f"o{index}" for index in range(len(node.outputs)))
+    for attribute in node.attributes.values():
+        found = ir.to_proto(attribute_inside(attribute))
+        if opset < 11 and found.name in ("axis", "axes") and inputs and inputs[0] is not None:
+            _count_from_the_front(found, inputs[0].ndim)
+        proto.attribute.append(found)
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+        results = infer_node_outputs(schema, proto, types, data, None, [onnx.helper.make_opsetid(node.domain, opset)])
+    except (onnx.defs.SchemaError, InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
+        return False
+    largest = max((_elements(kind) for kind in results.values()), default=0)
+    return largest <= max(MOST, sum(array.size for array in inputs if array is not None))
+
+
+def _count_from_the_front(attribute: onnx.AttributeProto, rank: int) -> None:
+    """Make negative axes positive: older schemas object to them, while ONNX Runtime takes them."""
+    if attribute.i < 0:
+        attribute.i += rank
+    attribute.ints[:] = [axis + rank if axis < 0 else axis for axis in attribute.ints]
+
+
+def _elements(kind: onnx.TypeProto) -> int:
+    return math.prod(max(dim.dim_value, 1) for dim in kind.tensor_type.shape.dim)
 
 
 def _single_node_model(node: ir.Node, inputs: Arrays, opset: int) -> onnx.ModelProto:
@@ -151,15 +196,29 @@ def _ufunc(function: Callable[..., np.ndarray]) -> Evaluator:
         arrays = _needed(*inputs)
         if any(array.dtype.kind in "OSUV" for array in arrays):
             return None
-        return constants.elementwise(function, *arrays)
+        return _elementwise(function, *arrays)
 
     return run
+
+
+def _elementwise(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.ndarray | None:
+    """The function of broadcasting arrays; None where broadcasting would make too much of them."""
+    elements = math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
+    splat = all(constants.is_splat(array) or array.size == 1 for array in arrays)
+    if elements > max(MOST, *(_held(array) for array in arrays)) and not splat:
+        return None
+    return constants.elementwise(function, *arrays)
+
+
+def _held(array: np.ndarray) -> int:
+    """The elements that lie in memory; those of a broadcast view count once."""
+    return math.prod(size for size, stride in zip(array.shape, array.strides, strict=True) if stride)
 
 
 def _divide(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
     left, right = _needed(*inputs)
     if left.dtype.kind == "f":
-        return constants.elementwise(np.divide, left, right)
+        return _elementwise(np.divide, left, right)
     if left.dtype.kind not in "iu" or not np.all(right):
         return None
     quotient = np.abs(left.astype(object)) // np.abs(right.astype(object))
@@ -174,7 +233,7 @@ def _cast(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
     dtype = target.numpy()
     if dtype.kind not in "fiub" or (array.dtype.kind == "f" and dtype.kind in "iu"):
         return None  # float to integer outside the range is the evaluator's choice
-    return constants.elementwise(lambda item: np.asarray(item).astype(dtype), array)
+    return _elementwise(lambda item: np.asarray(item).astype(dtype), array)
 
 
 def _reshape(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
@@ -210,13 +269,18 @@ def _squeeze(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
 
 
 def _concat(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
-    return np.concatenate(_needed(*inputs), nodes.int_attribute(node, "axis", 0))
+    arrays = _needed(*inputs)
+    if sum(array.size for array in arrays) > max(MOST, sum(_held(array) for array in arrays)):
+        return None
+    return np.concatenate(arrays, nodes.int_attribute(node, "axis", 0))
 
 
 def _gather(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
     data, indices = _needed(*inputs)
     axis = nodes.int_attribute(node, "axis", 0)
     if indices.size and (indices.max() >= data.shape[axis] or indices.min() < -data.shape[axis]):
+        return None
+    if indices.size * data.size > MOST * data.shape[axis] and indices.size > data.shape[axis]:
         return None
     return np.take(data, indices, axis=axis)
 
@@ -266,7 +330,7 @@ def _flatten(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
 
 
 def _where(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
-    return constants.elementwise(np.where, *_needed(*inputs))
+    return _elementwise(np.where, *_needed(*inputs))
 
 
 def _identity(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:

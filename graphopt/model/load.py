@@ -18,6 +18,7 @@ from graphopt.model import nodes
 from graphopt.model.mapped import DataFile, MappedTensor
 from graphopt.model.sparse import without_sparse_tensors
 from graphopt.model.tensors import replace_external
+from graphopt.model.text import shown
 from graphopt.model.validate import validate
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
@@ -85,6 +86,11 @@ def _from_proto(proto: onnx.ModelProto, folder: Path | None, what: str) -> ir.Mo
 
 
 def _check_opsets(proto: onnx.ModelProto, what: str) -> None:
+    if proto.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            f"{what} has IR version {proto.ir_version}, but the installed onnx {onnx.__version__} knows versions up to "
+            f"{onnx.IR_VERSION}; upgrade onnx or export the model with an older exporter."
+        )
     newest = onnx.defs.onnx_opset_version()
     for entry in proto.opset_import:
         if entry.domain in ("", "ai.onnx") and entry.version > newest:
@@ -97,22 +103,27 @@ def _check_opsets(proto: onnx.ModelProto, what: str) -> None:
 def _check_names(proto: onnx.ModelProto, what: str) -> None:
     """Every value that is read must be defined somewhere in scope (in any order: unsorted nodes are accepted)."""
     _check_scope(proto.graph, set(), what)
+    for function in proto.functions:
+        body = onnx.GraphProto(node=function.node)
+        body.input.extend(onnx.ValueInfoProto(name=name) for name in function.input)
+        body.output.extend(onnx.ValueInfoProto(name=name) for name in function.output)
+        _check_scope(body, set(), f"{what}, function '{shown(function.name)}'")
 
 
 def _check_scope(graph: onnx.GraphProto, outer: set[str], what: str) -> None:
-    scope = set(outer)
-    scope.update(value.name for value in graph.input)
-    scope.update(tensor.name for tensor in graph.initializer)
-    scope.update(tensor.values.name for tensor in graph.sparse_initializer)
+    own = {value.name for value in graph.input}
+    own.update(tensor.name for tensor in graph.initializer)
+    own.update(tensor.values.name for tensor in graph.sparse_initializer)
     for node in graph.node:
-        scope.update(node.output)
+        own.update(node.output)
+    scope = outer | own
     for node in graph.node:
         for name in node.input:
             if name and name not in scope:
                 label = node.name or (node.output[0] if node.output else "")
                 raise ModelError(
-                    f"{what}: node {node.op_type} '{label}' reads '{name}', which nothing defines; the model was cut "
-                    "or edited wrongly, export it again."
+                    f"{what}: node {shown(node.op_type)} '{shown(label)}' reads '{shown(name)}', which nothing "
+                    "defines; the model was cut or edited wrongly, export it again."
                 )
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
@@ -120,8 +131,11 @@ def _check_scope(graph: onnx.GraphProto, outer: set[str], what: str) -> None:
             for inner in attribute.graphs:
                 _check_scope(inner, scope, what)
     for value in graph.output:
-        if value.name and value.name not in scope:
-            raise ModelError(f"{what}: output '{value.name}' is not computed by any node; export the model again.")
+        if value.name and value.name not in own:
+            inside = f" of the graph '{shown(graph.name)}'" if outer else ""
+            raise ModelError(
+                f"{what}: output '{shown(value.name)}'{inside} is not computed by any node; export the model again."
+            )
 
 
 def _attach_folder(model: ir.Model, folder: Path | None, what: str) -> None:

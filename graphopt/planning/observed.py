@@ -25,9 +25,10 @@ def observed(model: ir.Model, names: Sequence[str]) -> Mapping[str, tuple[str, t
     found: dict[str, tuple[str, tuple[int, ...], int]] = {}
     try:
         with Workplace() as workplace:
+            sound = workplace.examined(model)
             for start in range(0, len(names), CHUNK):
                 chunk = names[start : start + CHUNK]
-                runner = workplace.runner(exposing(model, chunk))
+                runner = workplace.runner(exposing(model, chunk), sound)
                 results = runner.run(make_feed(feed_inputs(model), {}, 1), SECONDS)
                 for name, result in zip(runner.output_names, results, strict=True):
                     if isinstance(result, np.ndarray):

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from graphopt.model.text import shown
 from graphopt.report.memory.wording import binary_size, several
 from graphopt.report.records import BudgetRecord, OptimizeRecord, VerificationRecord, VerifyRecord
 from graphopt.report.wording import change, quantity, remarks, size, verdict
 
 SHOWN_TYPES = 24  # operators that changed and are listed one by one
 SHOWN_TRANSPOSES = 8  # Transposes that stay although a layout was asked for
+
+
+class Screen(Console):
+    """A console for names from strangers: of what it is asked to print, control characters are shown, not sent."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments with their texts escaped; line ends and rich's own control codes stay."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment("\n".join(map(shown, segment.text.split("\n"))), segment.style)
 
 
 def new_table(*columns: str) -> Table:

@@ -86,7 +86,8 @@ def _compare(first: ir.Model, second: ir.Model, seconds: float) -> tuple[tuple[s
         if reference.problem is not None:
             raise CannotRun(reference.problem)
         around = cut(second) if reference.foreign else None
-        runner = workplace.runner(second if around is None else around.model)
+        sound = workplace.examined(second)
+        runner = workplace.runner(second if around is None else around.model, sound)
         places = {name: position for position, name in enumerate(runner.output_names)}
         runs = [(expected, runner.run(feed)) for feed, expected in reference.cases]
         names = reference.runner.output_names

@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from graphopt.model.nodes import nodes_of, subgraphs
+from graphopt.model.oversized import oversized
 from graphopt.rewrite.feeds import DRAWS, Assignment, Input, assignments, inputs_of, make_feed
 from graphopt.rewrite.foreign import cut
 from graphopt.rewrite.runner import CannotRun, OutOfTime, Workplace
@@ -70,8 +71,12 @@ class Reference:
         started = time.monotonic()
         self.foreign: tuple[str, ...] = ()
         runnable = model
+        self._sound = self.checks is True
+        self.problem = oversized(model)
+        if self.problem is not None:
+            return
         try:
-            self.runner = workplace.runner(model)
+            self.runner = workplace.runner(model, self._sound)
         except CannotRun as error:
             around = cut(model)
             if around is None:
@@ -79,7 +84,7 @@ class Reference:
                 return
             runnable, self.foreign = around.model, around.operators
             try:
-                self.runner = workplace.runner(runnable)
+                self.runner = workplace.runner(runnable, self._sound)
             except CannotRun as rest:
                 self.problem = str(rest)
                 return
@@ -144,7 +149,7 @@ class Reference:
                 return self._verdict("different", 0, 0.0, 0.0, "a custom operator was changed or removed")
             candidate = around.model
         try:
-            runner = self.workplace.runner(candidate)
+            runner = self.workplace.runner(candidate, self._sound)
         except CannotRun as error:
             return self._verdict("different", 0, 0.0, 0.0, f"the result cannot be loaded: {error}")
         max_abs = max_rel = 0.0

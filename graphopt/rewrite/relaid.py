@@ -19,11 +19,11 @@ def relaid_fault(original: ir.Model, relaid: ir.Model, change: Relayout) -> str 
     """Run both on one feed, permuted for `relaid`; what differs, None when they agree."""
     with Workplace() as workplace:
         try:
-            runner = workplace.runner(original)
+            runner = workplace.runner(original, workplace.examined(original))
             feed, expected = _first_run(original, runner)
             names = {original.graph.inputs[place].name: perm for place, perm in change.inputs.items()}
             turned = {name: _permuted(array, names.get(name)) for name, array in feed.items()}
-            found = workplace.runner(relaid).run(turned)
+            found = workplace.runner(relaid, workplace.examined(relaid)).run(turned)
         except CannotRun as error:
             return str(error)
     random = random_outputs(original)

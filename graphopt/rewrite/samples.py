@@ -20,7 +20,8 @@ def freed_fault(original: ir.Model, freed: ir.Model) -> str | None:
     doubled = {name: 2 * size for _, name, size in inputs.values()}
     with Workplace() as workplace:
         try:
-            alone, together = workplace.runner(original), workplace.runner(freed)
+            alone = workplace.runner(original, workplace.examined(original))
+            together = workplace.runner(freed, workplace.examined(freed))
             feed = make_feed(feed_inputs(freed), doubled, 1)
             whole = together.run(feed)
             halves = [_run_half(alone, feed, inputs, half) for half in range(2)]

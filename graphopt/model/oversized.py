@@ -1,0 +1,48 @@
+"""Values too large to be computed only to see them: what a model makes out of little, or out of nothing.
+
+A damaged number in a Resize or an Expand asks for more memory than any machine has. No network makes a value hundreds
+of times as large as all that it is given, so what is given is the measure, and large models have room.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import onnx_ir as ir
+
+from graphopt.model import nodes
+from graphopt.model.facts import Facts
+from graphopt.model.tensors import tensors_of
+
+ALWAYS = 1 << 25  # elements of a value that any model may compute
+GROWN = 256  # times the elements of all inputs and weights together, which a value may have
+
+
+def oversized(model: ir.Model) -> str | None:
+    """What is said of a value that is too large to be computed; None where there is none.
+
+    Dims that are not known before a run count as 1.
+    """
+    copy = model.clone()
+    facts = Facts(copy)
+    given = sum(tensor.size for tensor in tensors_of(copy))
+    given += sum(_elements(facts, value) for value in copy.graph.inputs if not value.is_initializer())
+    most = max(ALWAYS, GROWN * given)
+    for graph in nodes.graphs_of(copy):
+        for node, value in _results(graph):
+            elements = _elements(facts, value)
+            if elements > most:
+                return (
+                    f"{nodes.describe(node)} gives {elements:,} elements, and {most:,} are the most that is computed "
+                    f"out of {given:,} elements of inputs and weights"
+                )
+    return None
+
+
+def _results(graph: Iterable[ir.Node]) -> Iterator[tuple[ir.Node, ir.Value]]:
+    return ((node, value) for node in graph for value in node.outputs)
+
+
+def _elements(facts: Facts, value: ir.Value) -> int:
+    return math.prod(size for size in facts.shape(value) or () if isinstance(size, int))

@@ -1,0 +1,99 @@
+"""Engines in a process of their own, for models that onnx's checker objects to.
+
+ONNX Runtime checks little of what it runs: on a damaged model it may end its process. Here that process is not ours;
+its end is a CannotRun, and so is asking for more memory than it is given. Models that onnx accepts never come here.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from graphopt.rewrite import engine
+from graphopt.rewrite.engine import CannotRun, OutOfTime
+
+MOST_BYTES = 1800 << 20  # of memory, for a model with few weights
+SHARE = 16  # what is added for each byte of the weights
+GRACE = 5.0  # seconds beyond those of a run, after which the process is ended
+ENDED = "ONNX Runtime ended its process on this model, which onnx.checker finds invalid"
+
+Weight = tuple[Path, np.dtype[np.generic], tuple[int, ...], int]  # file, dtype, dims, the ONNX type's number
+
+
+class Process:
+    """A process that holds engines. It ends with `close`, or by what it runs; then another one is to be started."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", engine.__file__, str(most_bytes)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """End it; what it holds is gone."""
+        self._process.kill()
+        self._process.communicate()
+
+    def load(self, path: Path, weights: Mapping[str, Weight], seconds: float | None = None) -> Distant:
+        """The model at `path`, loaded there; raises CannotRun."""
+        found = self.ask(("load", path, weights), seconds)
+        assert isinstance(found, tuple), "the answer to a load"
+        return Distant(self, *found)
+
+    def ask(self, request: tuple[object, ...], seconds: float | None) -> object:
+        """The answer to one request; raises CannotRun and OutOfTime, CannotRun also where the process has ended."""
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None, "both are pipes"
+        expired = threading.Event()
+
+        def stop() -> None:
+            expired.set()
+            process.kill()
+
+        timer = None if seconds is None else threading.Timer(seconds + GRACE, stop)
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        try:
+            pickle.dump(request, process.stdin)
+            process.stdin.flush()
+            verdict, found = pickle.load(process.stdout)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            self.close()
+            if expired.is_set():
+                raise OutOfTime from None
+            raise CannotRun(ENDED) from None
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if verdict == "late":
+            raise OutOfTime
+        if verdict == "refused":
+            raise CannotRun(found)
+        return found
+
+
+class Distant:
+    """An engine in that process; used as engine.Engine is."""
+
+    def __init__(self, process: Process, number: int, name: str) -> None:
+        self.name = name
+        self._process = process
+        self._number = number
+
+    def run(self, feed: Mapping[str, object], seconds: float | None = None) -> Sequence[object]:
+        """The outputs in order; raises CannotRun with the engine's words, or OutOfTime."""
+        found = self._process.ask(("run", self._number, dict(feed), seconds), seconds)
+        assert isinstance(found, list), "the answer to a run"
+        return found

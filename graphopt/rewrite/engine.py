@@ -1,0 +1,145 @@
+"""One model file in one engine: ONNX Runtime with its optimizations off, the ONNX reference where that cannot load it.
+
+As a program, `python -P engine.py BYTES`, it serves such engines to another process: pickled requests on stdin,
+pickled answers on stdout, memory limited to BYTES. Nothing of the package is imported here, so that it starts fast.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx.reference import ReferenceEvaluator
+
+
+class CannotRun(Exception):
+    """Neither engine can run the model, or it failed on a feed; the text is the engine's."""
+
+
+class OutOfTime(Exception):
+    """The time for verification ran out during a run."""
+
+
+class Engine:
+    """A model that is loaded; `name` says in which engine."""
+
+    def __init__(self, path: Path, shared: Mapping[str, ort.OrtValue]) -> None:
+        """`shared` holds the initializers that the file at `path` lacks; raises CannotRun."""
+        self.name = "ONNX Runtime, optimizations off"
+        self._session: ort.InferenceSession | None = None
+        self._reference: ReferenceEvaluator | None = None
+        try:
+            self._session = ort.InferenceSession(str(path), _options(shared), providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime's errors share no base class
+            if shared:  # the reference is for small models, and takes no weights from outside
+                raise CannotRun(_first_line(error)) from error
+            try:
+                self._reference = ReferenceEvaluator(onnx.load(path))
+                self.name = "the ONNX reference evaluator"
+            except Exception:  # the reference's errors share none either
+                raise CannotRun(_first_line(error)) from error
+
+    def run(self, feed: Mapping[str, object], seconds: float | None = None) -> Sequence[object]:
+        """The outputs in order; raises CannotRun with the engine's words, or OutOfTime."""
+        try:
+            if self._session is None:
+                assert self._reference is not None, "one of the engines is loaded"
+                return list(self._reference.run(None, dict(feed)))
+            names = {item.name for item in self._session.get_inputs()}
+            given = {name: value for name, value in feed.items() if name in names}
+            return self._run_session(given, seconds)
+        except OutOfTime:
+            raise
+        except Exception as error:
+            raise CannotRun(_first_line(error)) from error
+
+    def _run_session(self, feed: dict[str, object], seconds: float | None) -> Sequence[object]:
+        assert self._session is not None, "the caller has looked"
+        options = ort.RunOptions()
+        expired = threading.Event()
+
+        def stop() -> None:
+            expired.set()
+            options.terminate = True
+
+        timer = threading.Timer(seconds, stop) if seconds is not None else None
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        try:
+            return list(self._session.run(None, feed, options))
+        except Exception:
+            if expired.is_set():
+                raise OutOfTime from None
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+
+def _options(shared: Mapping[str, ort.OrtValue]) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    for name, value in shared.items():
+        options.add_initializer(name, value)
+    return options
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def _serve(most_bytes: int) -> None:
+    """Answer ("load", path, weights) and ("run", number of the engine, feed, seconds) until stdin ends."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what an engine prints is no answer
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    engines: list[Engine] = []
+    while True:
+        try:
+            request = pickle.load(requests)
+        except EOFError:
+            return
+        try:
+            if request[0] == "load":
+                engines.append(Engine(request[1], {name: _weight(*found) for name, found in request[2].items()}))
+                answer: tuple[str, object] = ("done", (len(engines) - 1, engines[-1].name))
+            else:
+                answer = ("done", engines[request[1]].run(request[2], request[3]))
+        except OutOfTime:
+            answer = ("late", None)
+        except CannotRun as error:
+            answer = ("refused", str(error))
+        except MemoryError:
+            answer = ("refused", "the model needs more memory than such a run is given")
+        try:
+            told = pickle.dumps(answer)
+        except Exception as error:  # a result that is nothing to send: the reference gives objects of its own
+            told = pickle.dumps(("refused", _first_line(error)))
+        answers.write(told)
+        answers.flush()
+
+
+def _weight(path: Path, dtype: np.dtype[np.generic], dims: tuple[int, ...], kind: int) -> ort.OrtValue:
+    array = np.memmap(path, dtype=dtype, mode="r", shape=dims)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kind)
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))
