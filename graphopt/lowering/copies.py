@@ -41,7 +41,7 @@ def dense(scope: Scope, value: ir.Value) -> View:
     view = scope.place(value)
     if view.is_dense:
         return view
-    made = View.dense(f"value:{value.name}:dense", view.dtype, view.shape)
+    made = View.dense(f"dense:{value.name}", view.dtype, view.shape)
     if made.buffer not in scope.temporaries:
         scope.temporaries[made.buffer] = view.dtype.bytes * prod(view.shape)
         copy(scope, view, made, ())

@@ -42,7 +42,7 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
     label = (
         f"{node.op_type}:{node.inputs[0].name if node.inputs[0] else ''}:{len(scope.regions)}"  # outputs may lack names
     )
-    projected = f"value:{label}:gates"
+    projected = f"gates:{label}"
     width = len(directions) * gates * hidden
     scope.temporaries[projected] = 4 * steps * batch * width
     _project(scope, node, x, w.reshape(width, inputs).T, both.reshape(width), label)
@@ -53,24 +53,24 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
     kernel = scope.kernel("recurrent", layer, candidates, recurrent.build)
     packing = kernel.operand("r").packing
     assert packing is not None, "the weights are constants"
-    scope.constants[f"packed:{label}:r"] = packing.pack(r)
-    buffers = {"gates": projected, "r": f"packed:{label}:r"}
+    scope.constants[f"packed r:{label}"] = packing.pack(r)
+    buffers = {"gates": projected, "r": f"packed r:{label}"}
     states = (len(directions), batch, hidden)
     for name, position in (("initial_h", 5), ("initial_c", 6), ("lengths", 4), ("peepholes", 7)):
         value = optional(node, position)
         if value is not None:
             buffers[name] = dense(scope, value).buffer
         elif name.startswith("initial"):
-            buffers[name] = scope.keep(f"constant:{label}:zero", np.zeros(states, np.float32), DType.F32).buffer
+            buffers[name] = scope.keep(f"zero:{label}", np.zeros(states, np.float32), DType.F32).buffer
     if cell == "gru":
         hidden_bias = np.ascontiguousarray(bias[:, 1, 2])
-        buffers["hidden_bias"] = scope.keep(f"constant:{label}:hidden_bias", hidden_bias, DType.F32).buffer
+        buffers["hidden_bias"] = scope.keep(f"hidden bias:{label}", hidden_bias, DType.F32).buffer
     for number_of_output, name in enumerate(("y", "y_h", "y_c")):
         output = node.outputs[number_of_output] if number_of_output < len(node.outputs) else None
         if output is not None and is_read(output):
             buffers[name] = scope.result(output).buffer
         elif any(one.name == name for one in kernel.operands):
-            buffers[name] = f"value:{label}:{name}"
+            buffers[name] = f"{name}:{label}"
             scope.temporaries[buffers[name]] = kernel.operand(name).bytes
     scope.add(kernel, buffers, (node,))
 
@@ -84,9 +84,9 @@ def _project(scope: Scope, node: ir.Node, x: View, w: Array, bias: Array, label:
     kernel = scope.kernel("product", problem, gemm.candidates, gemm.build)
     packing = kernel.operand("b").packing
     assert packing is not None, "the weights are constants"
-    scope.constants[f"packed:{label}:w"] = packing.pack(np.ascontiguousarray(w))
-    kept = scope.keep(f"constant:{label}:bias", bias, DType.F32).buffer
-    buffers = {"a": x.buffer, "b": f"packed:{label}:w", "bias": kept, "c": f"value:{label}:gates"}
+    scope.constants[f"packed w:{label}"] = packing.pack(np.ascontiguousarray(w))
+    kept = scope.keep(f"bias:{label}", bias, DType.F32).buffer
+    buffers = {"a": x.buffer, "b": f"packed w:{label}", "bias": kept, "c": f"gates:{label}"}
     scope.add(kernel, buffers, (node,))
 
 

@@ -23,7 +23,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A graph as regions. A buffer is an input, an output, a constant, or a temporary with a size in bytes."""
+    """A graph as regions. A buffer is an input, an output, a constant, or a temporary with a size in bytes.
+
+    A buffer is called "purpose:value". Purposes hold no colon and values' names are unique, so that no value's name,
+    however it is spelled, makes one buffer of two.
+    """
 
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]

@@ -120,7 +120,7 @@ class Scope:
         view = image.view()
         if view is not None:
             return view
-        name = f"output:{value.name}" if value.is_graph_output() else f"value:{value.name}:dense"
+        name = f"output:{value.name}" if value.is_graph_output() else f"dense:{value.name}"
         view = View.dense(name, image.dtype, image.shape)
         if not value.is_graph_output():
             self.temporaries[name] = image.dtype.bytes * prod(image.shape)

@@ -101,7 +101,7 @@ def lower_phases(
         kernel = scope.kernel("convolution", problem, partial(ways.candidates, exact=scope.exact), ways.build)
         packing = kernel.operand("weights").packing
         assert packing is not None, "weights of convolutions are packed"
-        packed = f"weights:{node.outputs[0].name}:{number}"
+        packed = f"weights {number}:{node.outputs[0].name}"
         scope.constants[packed] = packing.pack(_arranged(whole_weights, rows, columns, width))
         buffers = {**reader.buffers, "x": source.buffer, "weights": packed, "y": result.buffer}
         scope.add(placed(kernel, x=source, y=result), buffers, (node, *tree.in_order))
@@ -152,6 +152,6 @@ class _Reader(ImageReader):
             return self.blocked(replace(image, layout=self._frame.output))
         width = self._frame.output.block // self._columns
         repeated = np.repeat(array.reshape(-1, 1, width), self._columns, axis=1)
-        name = f"constant:{value.name}:{self._columns}x{width}"
+        name = f"constant of {self._columns}x{width}:{value.name}"
         view = self._scope.keep(name, repeated.reshape(-1, *(1,) * (len(at) - 2)), self._scope.dtype(value))
         return self.load(view, at)

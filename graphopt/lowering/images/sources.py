@@ -46,7 +46,7 @@ def vector_image(scope: Scope, value: ir.Value) -> Image:
     block = block_of(scope.target)
     order = "NCHWc" if found.layout.channels >= block else "NHWC"
     layout = layout_of(found.shape, order, block)  # type: ignore[arg-type]
-    made = Image(f"value:{value.name}:blocked", found.dtype, found.shape, layout)
+    made = Image(f"blocked:{value.name}", found.dtype, found.shape, layout)
     scope.temporaries[made.buffer] = made.dtype.bytes * layout.elements
     scope.convert(found, made)
     scope.place(value)  # those who want strides still find it where it was
@@ -57,7 +57,7 @@ def vector_image(scope: Scope, value: ir.Value) -> Image:
 def _in_blocks(scope: Scope, value: ir.Value, block: int) -> Image:
     """A copy of a value as images in blocks."""
     found = image_of(scope, value)
-    made = Image(f"value:{value.name}:blocks", found.dtype, found.shape, layout_of(found.shape, "NCHWc", block))
+    made = Image(f"blocks:{value.name}", found.dtype, found.shape, layout_of(found.shape, "NCHWc", block))
     if made.buffer not in scope.temporaries:
         scope.temporaries[made.buffer] = made.dtype.bytes * made.layout.elements
         scope.convert(found, made)
@@ -118,11 +118,11 @@ class ImageReader(Reader):
 
         They are never read into a result; but a load that only some elements need must lie inside its buffer.
         """
-        frame, name = self._frame.output, f"constant:{value.name}"
+        frame = self._frame.output
         filled = frame.blocks * frame.block
         whole = np.zeros((filled, *(1,) * (len(at) - 2)), array.dtype)
         whole[: array.size] = array.reshape(-1, *whole.shape[1:])
-        name = name if filled == array.size else f"{name}:{filled}"
+        name = f"constant:{value.name}" if filled == array.size else f"constant of {filled}:{value.name}"
         return self.load(self._scope.keep(name, whole, self._scope.dtype(value)), at)
 
     def blocked(self, image: Image) -> Load:
