@@ -79,15 +79,24 @@ class OptimizeResult:
         """Nodes, bytes, parameters and operators of the optimized model."""
         return census(self.model)
 
+    @property
+    def unverified(self) -> str | None:
+        """Why the result did not pass a check that was asked for; None where it passed, or none was asked for."""
+        if self.verification.status not in ("verified", "off"):
+            return self.verification.reason or "nothing ran it"
+        if self.budgeted is not None and self.budgeted.not_compared is not None:
+            return f"under the memory budget, {self.budgeted.not_compared}"
+        return None
+
     def save(self, path: str | os.PathLike[str], *, in_place: bool = False, unchecked: bool = False) -> None:
         """Write the model, its external data beside it, and leave what was there when that fails, or dies on the way.
 
         Raises SaveError where nothing can be written, and VerificationError for a result that was to be checked but
         could not be, or was found different, unless it is `unchecked` that is wanted.
         """
-        if self.verification.status not in ("verified", "off") and not unchecked:
+        if self.unverified is not None and not unchecked:
             raise VerificationError(
-                f"the result could not be verified, so it is not saved: {self.verification.reason}; pass "
+                f"the result could not be verified, so it is not saved: {self.unverified}; pass "
                 "unchecked=True to save it all the same."
             )
         save(self.model, path, source=self.source, source_data=self.source_data, in_place=in_place)

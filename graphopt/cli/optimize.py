@@ -113,9 +113,9 @@ def command(
             verify_seconds=verify_seconds, details=_is_page(report),
             memory_budget=parse_budget(memory_budget, "--memory-budget"), progress=tell,
         )  # fmt: skip
-        if verify and not result.verification.passed:
+        if result.unverified is not None:
             raise VerificationError(
-                f"'{source}' could not be verified, so nothing was written: {result.verification.reason}; "
+                f"'{source}' could not be verified, so nothing was written: {result.unverified}; "
                 "pass --no-verify to write the result unchecked."
             )
         tell("writing")

@@ -20,7 +20,7 @@ class Census:
     """What a model consists of."""
 
     nodes: int  # subgraphs and functions included
-    bytes: int  # of the file, external data included
+    bytes: int  # of the file and of its tensors outside, without the padding between these
     parameters: int  # elements of all initializers
     by_type: tuple[tuple[str, int], ...]  # operator and count, the most frequent first
 

@@ -39,6 +39,7 @@ class Budgeted:
     tiled_regions: int
     extra_time_percent: float  # estimated from flops and bytes
     compared: bool  # run beside the model that it was made of, and equal bit for bit
+    not_compared: str | None  # why a comparison that was asked for could not be made; None where it was, or is off
     measured: tuple[Growth, Growth] | None  # ONNX Runtime with the options that keep the plan: before and after
 
 
@@ -51,6 +52,8 @@ def keep_budget(
     tell: Callable[[str], None] = lambda text: None,
 ) -> Budgeted:
     """A copy of `model` whose plan fits `budget`; with `verify_seconds`, run beside the model and compared bit for bit.
+
+    A model that cannot be run is not compared, and `not_compared` of the result says why.
 
     Raises OptionError for a budget that no plan keeps and for dims without a value, VerificationError where a bit
     differs.
@@ -85,7 +88,7 @@ def _kept(
         fitted = fit(work, memory, budget, start=ordered, columns=columns, tile_work=tile_work, tell=tell)
         tell("comparing bits")
         try:
-            kept = _written(model, fitted, verify_seconds)
+            kept, not_compared = _written(model, fitted, verify_seconds)
             break
         except VerificationError:
             if not fitted.regions:
@@ -100,23 +103,25 @@ def _kept(
         len(kept.graph) - len(model.graph),
         fitted.regions,
         100 * (fitted.planned.time - start.time) / start.time if start.time else 0.0,
-        verify_seconds is not None,
+        verify_seconds is not None and not_compared is None,
+        not_compared,
         None,
     )
 
 
-def _written(model: ir.Model, fitted: Fitted, verify_seconds: float | None) -> ir.Model:
-    """The fitted model in the plan's order; compared with `model`."""
+def _written(model: ir.Model, fitted: Fitted, verify_seconds: float | None) -> tuple[ir.Model, str | None]:
+    """The fitted model in the plan's order, compared with `model`; and why it could not be."""
     kept = fitted.model.clone()
     there = dict(zip(fitted.model.graph, kept.graph, strict=True))
     write_order(kept, fitted.planned.order, {name: there[node] for name, node in fitted.memory.nodes.items()})
-    if verify_seconds is not None:
-        _compare(model, kept, verify_seconds)
-    return kept
+    if verify_seconds is None:
+        return kept, None
+    verification = _compare(model, kept, verify_seconds)
+    return kept, None if verification.passed else verification.reason or "nothing ran it"
 
 
 def _compare(model: ir.Model, changed: ir.Model, seconds: float) -> Verification:
-    """Raises VerificationError unless every output is the same, bit for bit."""
+    """The verdict, "verified" or "not run"; raises VerificationError where an output is not the same, bit for bit."""
     with Workplace() as workplace:
         found = Reference(workplace, model, seconds).check(changed)
     if found.status == "different" or found.max_abs:

@@ -72,7 +72,7 @@ class BudgetRecord(msgspec.Struct, frozen=True):
     added_nodes: int
     tiled_regions: int
     extra_time_percent: float  # estimated
-    bit_equal: bool  # compared with the model before the budget; false: nothing was compared
+    bit_equal: bool  # compared with the model before the budget; false: the check is off
     keeping: str  # ONNX Runtime's options under which the plan survives
     measured_before: int | None  # growth of ONNX Runtime's process in several runs with them
     measured_after: int | None

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from numba import njit
 
+from graphopt.cli.options import progress
+from memplan.compiling import COMPILING
 from tests.cli.shell import Shell
 
 ROOT = Path(__file__).parent.parent.parent
@@ -36,3 +39,11 @@ def test_as_a_module(shell: Shell) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == f"error: '{shell.folder / 'absent.onnx'}' does not exist; check the path.\n"
+
+
+def test_compiling_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is in the way of neither JSON on stdout nor the sentence of an error: tests leave it out by its text."""
+    with progress("planning"):
+        assert njit(lambda x: x + 1)(1) == 2  # without a cache
+        assert njit(lambda x: x + 2)(1) == 3
+    assert tuple(capsys.readouterr()) == ("", f"{COMPILING}\n")

@@ -11,10 +11,12 @@ import models
 from graphopt.deploy.compiled import _optimized
 from graphopt.lowering.elementwise import NotLowered
 from graphopt.lowering.lower import lower
+from graphopt.lowering.region import Region
 from graphopt.model.dimensions import change_dims
 from graphopt.planning.link import link
 from graphopt.planning.regions import in_best_order
-from kernels.listing import Place
+from kernels.kernel import Kernel
+from kernels.listing import Argument, Place
 from kernels.target import named
 
 TARGETS = ("x86-64-v3", "x86-64-v4", "aarch64")
@@ -39,26 +41,53 @@ def ready_to_lower(name: str) -> ir.Model:
 
 
 def listing_text(model: ir.Model, target: str) -> str:
-    """Kernels with their candidates, the place of every operand in every step, and the bytes of arena and weights."""
+    """What planning decides: kernels with their operands, the memory, and the place of every operand in every step.
+
+    The columns of a buffer are its offset, its bytes and the steps that it lives in; a step ends with the operators
+    that it computes, none for a copy.
+    """
     try:
-        linked = link(in_best_order(lower(model, named(target))), "model")
+        lowered = in_best_order(lower(model, named(target)))
     except NotLowered as error:
         return f"not lowered: {error}\n"
+    linked = link(lowered, "model")
     listing = linked.listing
+    runs = zip(listing.runs, lowered.regions, strict=True)
     lines = [
         f"arena {listing.arena_bytes:,} (bound {linked.plan.lower_bound:,}), weights {listing.weights_bytes:,}, "
         f"scratch {listing.scratch_bytes:,}",
         "",
-        *(
-            f"{kernel.name}: {kernel.candidate}; blocks {kernel.blocks}, {kernel.flops:,} flops, "
-            f"{kernel.traffic:,} bytes"
-            for kernel in listing.kernels
-        ),
+        *(f"input{number} {_argument(one)}" for number, one in enumerate(listing.inputs)),
+        *(f"output{number} {_argument(one)}" for number, one in enumerate(listing.outputs)),
         "",
-        *(f"{run.kernel} {' '.join(map(_place, run.operands))}" for run in listing.runs),
+        *(line for kernel in listing.kernels for line in _kernel(kernel)),
+        "",
+        *(f"a{linked.plan.offsets[one.name]} {one.size} {one.begin}-{one.end - 1}" for one in linked.problem.buffers),
+        "",
+        *(f"{run.kernel} {' '.join(map(_place, run.operands))}{_operators(region)}" for run, region in runs),
         "",
     ]
     return "\n".join(lines)
+
+
+def _argument(argument: Argument) -> str:
+    return f"{argument.dtype.value}[{','.join(map(str, argument.shape))}]"
+
+
+def _kernel(kernel: Kernel) -> tuple[str, str]:
+    operands = (
+        f"{one.name} {one.role} {one.dtype.value}[{one.elements}]{'' if one.packing is None else ' packed'}"
+        for one in kernel.operands
+    )
+    return (
+        f"{kernel.name}: {kernel.candidate}; blocks {kernel.blocks}, {kernel.flops:,} flops, {kernel.traffic:,} bytes, "
+        f"scratch {kernel.scratch_bytes:,}{', optimized' if kernel.optimize else ''}",
+        f"  {', '.join(operands)}",
+    )
+
+
+def _operators(region: Region) -> str:
+    return "".join(f" {node.partition(' ')[0]}" for node in region.nodes)
 
 
 def _place(place: Place) -> str:

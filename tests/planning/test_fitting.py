@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import onnx_ir as ir
 import pytest
 
+import graphopt
 import models
 from graphopt.api import DEFAULT_VERIFY_SECONDS
 from graphopt.errors import BudgetNotKept, OptionError, VerificationError
@@ -101,3 +105,25 @@ def test_tiles_whose_bits_differ_are_given_up(monkeypatch: pytest.MonkeyPatch) -
     done = budgets.keep_budget(model, 24 << 20, verify_seconds=DEFAULT_VERIFY_SECONDS, measure=False)
     assert refused and done.tiled_regions == 0 and done.arena == 24 << 20
     assert done.compared and 0 < done.extra_time_percent < 10, "by recomputation"
+
+
+def test_a_model_that_nothing_runs_is_not_said_to_be_equal() -> None:
+    """Row 9 of a table of four rows: no engine gives an output to compare."""
+    text = """g (float[4,8] x) => (float[8] y) <int64 nine = {9}> {
+        a = Relu(x) b = Sigmoid(a) c = Add(a, b) y = Gather<axis = 0>(c, nine)
+    }"""
+    done = budgets.keep_budget(load(support.model(text)), 1 << 10, verify_seconds=DEFAULT_VERIFY_SECONDS, measure=False)
+    assert not done.compared and done.not_compared is not None and "Gather" in done.not_compared
+    unasked = budgets.keep_budget(load(support.model(text)), 1 << 10, verify_seconds=None, measure=False)
+    assert (unasked.compared, unasked.not_compared) == (False, None)
+
+
+def test_a_model_not_compared_under_its_budget_is_saved_only_when_that_is_wanted(tmp_path: Path) -> None:
+    result = graphopt.optimize(support.model("g (float[4] x) => (float[4] y) { y = Relu(x) }"), memory_budget=1 << 10)
+    assert result.budgeted is not None and result.budgeted.compared and result.unverified is None
+    doubtful = replace(result, budgeted=replace(result.budgeted, compared=False, not_compared="time was up"))
+    with pytest.raises(VerificationError, match="not saved: under the memory budget, time was up; pass unchecked"):
+        doubtful.save(tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+    doubtful.save(tmp_path / "m.onnx", unchecked=True)
+    assert (tmp_path / "m.onnx").is_file()
