@@ -8,6 +8,7 @@ import onnx_ir as ir
 import pytest
 
 import graphopt
+from graphopt.errors import ModelError
 from graphopt.model.evaluate import evaluate
 from graphopt.model.limits import MOST_FED, MOST_RUNS, endless_loop
 from graphopt.model.oversized import ALWAYS, GROWN, oversized
@@ -114,3 +115,16 @@ def test_a_node_that_its_schema_refuses_is_not_evaluated() -> None:
     node = ir.Node("", "MatMul", values)
     assert evaluate(node, [np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)], 17) is None
     assert evaluate(node, [np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)], 17) is not None
+
+
+@pytest.mark.parametrize("flow", ["schedule", "compile"])
+def test_a_constant_that_only_repeats_is_not_written_out_without_end(flow: str) -> None:
+    text = "g (float[1] x) => (float[30000,30000] y) { a = ConstantOfShape(s) y = Add(a, x) }"
+    model = support.model(text, s=np.array([30_000, 30_000], np.int64))
+    options = {"device": "cpu:2"} if flow == "schedule" else {}
+    with pytest.raises(ModelError) as caught:
+        getattr(graphopt, flow)(model, **options)
+    assert str(caught.value) == (
+        "'a' repeats a few numbers; written out for a program they would take 3,600,000,000 bytes, more than "
+        "2,147,483,648; fix smaller dims."
+    )
