@@ -11,12 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from graphopt.errors import ModelError
 from graphopt.lowering.elementwise import NotLowered, dtype_of
 from graphopt.lowering.images.convert import copies
 from graphopt.lowering.images.image import Home, Image
 from graphopt.lowering.region import Region
 from graphopt.lowering.view import View
 from graphopt.model.facts import Facts
+from graphopt.model.limits import MOST_WRITTEN
 from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.target import Target
@@ -72,7 +74,12 @@ class Scope:
         return self.places[value]
 
     def keep(self, name: str, array: npt.NDArray[np.generic], dtype: DType) -> View:
-        """A constant under a name, as it is."""
+        """A constant under a name, as it is; raises ModelError for one that only repeats, without end."""
+        if array.nbytes > MOST_WRITTEN and 0 in array.strides:
+            raise ModelError(
+                f"'{name.partition(':')[2]}' repeats a few numbers; written out for a program they would take "
+                f"{array.nbytes:,} bytes, more than {MOST_WRITTEN:,}; fix smaller dims."
+            )
         self.constants[name] = np.ascontiguousarray(array).view(dtype.numpy)
         return View.dense(name, dtype, array.shape)
 

@@ -16,7 +16,7 @@ from graphopt.model import constants, nodes
 from graphopt.model.inside import attribute_inside
 
 Arrays = Sequence[np.ndarray | None]
-MOST = 1 << 26  # elements of a result that is more than what is given, and of splats that would have to be written out
+MOST = 1 << 26  # elements of a result that is more than what is given, and of what repeats and would be written out
 _KNOWN_TO_INFERENCE = 64  # elements; what tells of sizes is small
 
 
@@ -36,8 +36,9 @@ def evaluate(node: ir.Node, inputs: Arrays, opset: int) -> tuple[np.ndarray, ...
         if result is not None:
             return (result,)
     present = [array for array in inputs if array is not None]
-    if sum(array.size for array in present) > MOST and any(constants.is_splat(array) for array in present):
-        return None  # would have to write the splat out
+    given = sum(array.size for array in present)
+    if given > MOST and given > sum(_held(array) for array in present):
+        return None  # would have to write out what repeats
     if not _may_run(node, inputs, opset):
         return None
     return _in_onnxruntime(node, inputs, opset) or _in_reference(node, inputs, opset)
@@ -68,7 +69,7 @@ def _may_run(node: ir.Node, inputs: Arrays, opset: int) -> bool:
     except (onnx.defs.SchemaError, InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
         return False
     largest = max((_elements(kind) for kind in results.values()), default=0)
-    return largest <= max(MOST, sum(array.size for array in inputs if array is not None))
+    return largest <= max(MOST, sum(_held(array) for array in inputs if array is not None))
 
 
 def _count_from_the_front(attribute: onnx.AttributeProto, rank: int) -> None:

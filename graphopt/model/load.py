@@ -40,14 +40,16 @@ def load(source: Source) -> ir.Model:
 
 
 def _read(path: Path) -> bytes:
-    if path.is_dir():
-        raise ModelError(f"'{path}' is a folder; give the .onnx file inside it.")
     try:
+        if path.is_dir():
+            raise ModelError(f"'{path}' is a folder; give the .onnx file inside it.")
         return path.read_bytes()
     except FileNotFoundError:
         raise ModelError(f"'{path}' does not exist; check the path.") from None
     except OSError as error:
         raise ModelError(f"'{path}' cannot be read: {error.strerror}; check the file's permissions.") from error
+    except ValueError:
+        raise ModelError(f"'{shown(str(path))}' is no path: it has a null character; check the path.") from None
 
 
 def _parse(data: bytes, what: str) -> onnx.ModelProto:
@@ -158,13 +160,20 @@ def _data_path(tensor: ir.ExternalTensor, folder: Path, what: str) -> Path:
     """The file that holds a tensor; raises ModelError unless it lies in the model's folder and holds all of it."""
     location = os.fspath(tensor.location)
     target = folder / location
-    root = folder.resolve()
-    if os.path.isabs(location) or not target.resolve().is_relative_to(root):
+    try:
+        inside = not os.path.isabs(location) and target.resolve().is_relative_to(folder.resolve())
+        is_file = target.is_file()
+    except (OSError, RuntimeError) as error:  # a name that is too long; links in a ring
+        raise ModelError(
+            f"{what} keeps tensor '{tensor.name}' in '{location[:200]}', which cannot be looked up: "
+            f"{getattr(error, 'strerror', None) or 'its links form a ring'}; correct its location."
+        ) from error
+    if not inside:
         raise ModelError(
             f"{what} keeps tensor '{tensor.name}' in '{location}', which lies outside the model's folder; move the "
             "data beside the model and correct its location."
         )
-    if not target.is_file():
+    if not is_file:
         raise ModelError(
             f"{what} keeps tensor '{tensor.name}' in '{target}', which does not exist; put the data file beside "
             "the model."

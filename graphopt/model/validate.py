@@ -95,7 +95,15 @@ def _check_tensor(tensor: onnx.TensorProto, what: str) -> None:
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         _check_external(tensor, label, what)
         return
-    held, wanted = _held(tensor, dtype, elements)
+    if dtype == ir.DataType.STRING and tensor.HasField("raw_data"):
+        raise ModelError(f"{what}: {label} holds text as bytes, which ONNX does not allow; export the model again.")
+    field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
+    if any(getattr(tensor, name) for name in _DATA_FIELDS if name != field):
+        raise ModelError(
+            f"{what}: {label} with dims {_listed(dims)} of {dtype.name.lower()} has its values in the field of another "
+            "type; export the model again."
+        )
+    held, wanted = _held(tensor, dtype, elements, field)
     if held != wanted:
         raise ModelError(
             f"{what}: {label} with dims {_listed(dims)} of {dtype.name.lower()} needs {wanted:,} "
@@ -103,20 +111,14 @@ def _check_tensor(tensor: onnx.TensorProto, what: str) -> None:
         )
 
 
-def _held(tensor: onnx.TensorProto, dtype: ir.DataType, elements: int) -> tuple[int, int]:
+def _held(tensor: onnx.TensorProto, dtype: ir.DataType, elements: int, field: str) -> tuple[int, int]:
     """What the tensor holds and what its dims need: bytes of raw data, or entries of the field for its type."""
     if tensor.HasField("raw_data"):
-        if dtype == ir.DataType.STRING:
-            return len(tensor.raw_data), 0  # text is never raw
         return len(tensor.raw_data), -(-elements * _bits(dtype) // 8)
-    counts = {name: len(getattr(tensor, name)) for name in _DATA_FIELDS}
-    name = onnx.helper.tensor_dtype_to_field(tensor.data_type)
-    if any(count for other, count in counts.items() if other != name):
-        return -1, elements
     wanted = 2 * elements if tensor.data_type in _PAIRS else elements
     if _bits(dtype) < 8:
         wanted = -(-elements * _bits(dtype) // 8)
-    return counts[name], wanted
+    return len(getattr(tensor, field)), wanted
 
 
 def _bits(dtype: ir.DataType) -> int:
@@ -237,7 +239,8 @@ def _check_node(node: onnx.NodeProto, opsets: dict[str, int], what: str) -> None
         empty = field in ("t", "g", "sparse_tensor", "tp") and not _is_set(attribute, field)
         if field is None or empty or any(_is_set(attribute, other) for other in _FIELDS.values() if other != field):
             raise ModelError(
-                f"{what}: attribute '{shown(attribute.name)}' of {label} does not hold what its type says."
+                f"{what}: attribute '{shown(attribute.name)}' of {label} does not hold the value that its type "
+                "names; export the model again."
             )
         if expected is not None and expected != attribute.type:
             raise ModelError(
@@ -256,7 +259,10 @@ def _check_node(node: onnx.NodeProto, opsets: dict[str, int], what: str) -> None
         ("outputs", node.output, operator.outputs),
     ):
         if not least <= len(given) <= most:
-            raise ModelError(f"{what}: {label} has {len(given)} {side}, the operator takes {least} to {most}.")
+            raise ModelError(
+                f"{what}: {label} has {len(given)} {side}, the operator takes {least} to {most}; export the "
+                "model again."
+            )
 
 
 _FIELDS: dict[int, str] = {

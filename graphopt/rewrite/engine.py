@@ -18,6 +18,9 @@ import onnx
 import onnxruntime as ort
 from onnx.reference import ReferenceEvaluator
 
+if sys.platform != "win32":
+    import resource
+
 
 class CannotRun(Exception):
     """Neither engine can run the model, or it failed on a feed; the text is the engine's."""
@@ -106,11 +109,10 @@ def _serve(most_bytes: int) -> None:
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what an engine prints is no answer
     if sys.platform != "win32":
-        import resource
-
         resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     engines: list[Engine] = []
+    mapped: dict[Path, np.ndarray] = {}  # weights by file; ONNX Runtime only points at them
     while True:
         try:
             request = pickle.load(requests)
@@ -118,7 +120,9 @@ def _serve(most_bytes: int) -> None:
             return
         try:
             if request[0] == "load":
-                engines.append(Engine(request[1], {name: _weight(*found) for name, found in request[2].items()}))
+                engines.append(
+                    Engine(request[1], {name: _weight(mapped, *found) for name, found in request[2].items()})
+                )
                 answer: tuple[str, object] = ("done", (len(engines) - 1, engines[-1].name))
             else:
                 answer = ("done", engines[request[1]].run(request[2], request[3]))
@@ -136,9 +140,12 @@ def _serve(most_bytes: int) -> None:
         answers.flush()
 
 
-def _weight(path: Path, dtype: np.dtype[np.generic], dims: tuple[int, ...], kind: int) -> ort.OrtValue:
-    array = np.memmap(path, dtype=dtype, mode="r", shape=dims)
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kind)
+def _weight(
+    mapped: dict[Path, np.ndarray], path: Path, dtype: np.dtype[np.generic], dims: tuple[int, ...], kind: int
+) -> ort.OrtValue:
+    if path not in mapped:
+        mapped[path] = np.memmap(path, dtype=dtype, mode="r", shape=dims)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(mapped[path], kind)
 
 
 if __name__ == "__main__":

@@ -105,6 +105,11 @@ def _linked_outside(folder: Path) -> None:
     (folder / "link.bin").symlink_to(folder.parent / "secret.bin")
 
 
+def _linked_in_a_ring(folder: Path) -> None:
+    _external(folder, location="ring.bin")
+    (folder / "ring.bin").symlink_to("ring.bin")
+
+
 FAULTS: tuple[tuple[Callable[[Path], None], str], ...] = (
     (lambda folder: None, "'in.onnx' does not exist; check the path."),
     (_folder, "'in.onnx' is a folder; give the .onnx file inside it."),
@@ -135,6 +140,16 @@ FAULTS: tuple[tuple[Callable[[Path], None], str], ...] = (
             (_escape("/etc/passwd"), "/etc/passwd"),
             (_linked_outside, "link.bin"),
         )
+    ),
+    (
+        lambda folder: _external(folder, location="w" * 300),
+        f"'in.onnx' keeps tensor 'w' in '{'w' * 200}', which cannot be looked up: File name too long; correct its "
+        "location.",
+    ),
+    (
+        _linked_in_a_ring,
+        "'in.onnx' keeps tensor 'w' in 'ring.bin', which cannot be looked up: its links form a ring; correct its "
+        "location.",
     ),
     (
         _cyclic,

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
+from graphopt.errors import OptionError
 from graphopt.model.dimensions import change_dims
 from graphopt.planning.tasks import Tasks, tasks_of
 from graphopt.planning.together import Together, plan_together
@@ -54,7 +55,8 @@ def schedule_report(
 ) -> ScheduleReport:
     """The schedule of `model` (which is left as it is) on a device. Every program has been verified.
 
-    Raises OptionError for dims without a value, SchedulerError for a block that fits no multiprocessor.
+    Raises OptionError for dims without a value and for a model that computes nothing, SchedulerError for a block that
+    fits no multiprocessor.
     """
     fixed = model.clone()
     name_dims(fixed)
@@ -63,6 +65,10 @@ def schedule_report(
     change_dims(fixed, shapes, dict(dims))
     tell("reading tasks")
     tasks = tasks_of(fixed, device, target, name)
+    if not tasks.graph.regions:
+        raise OptionError(
+            f"'{name}' computes nothing that could be scheduled: its outputs are views of inputs or constants."
+        )
     with telling(tell):
         ways = plan_together(tasks, device, policy=policy, work=work, tell=tell)
     return ScheduleReport(_record(name, device, tasks, ways), tasks, ways[0])
