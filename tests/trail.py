@@ -143,9 +143,10 @@ def weights_agree(trail: Trail) -> None:
     bytes, equal ones once. So its weights follow from its own constants, not from the file's.
     """
     record, listing, program = trail.memory.record, trail.compiled.linked.listing, trail.manifest.program
-    tensors = [value.const_value for value in load(trail.file).graph.initializers.values()]
-    assert trail.optimized.after.parameters == trail.inspected.parameters == sum(one.size for one in tensors if one)
-    assert record.weights == sum(one.nbytes for one in tensors if one)
+    values = load(trail.file).graph.initializers.values()
+    tensors = [value.const_value for value in values if value.const_value is not None]
+    assert trail.optimized.after.parameters == trail.inspected.parameters == sum(one.size for one in tensors)
+    assert record.weights == sum(one.nbytes for one in tensors)
     lowered = trail.compiled.lowered
     read = {buffer for region in lowered.regions for buffer in region.buffers}
     distinct = {array.tobytes(): array.nbytes for name, array in lowered.constants.items() if name in read}

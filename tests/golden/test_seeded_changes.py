@@ -29,6 +29,7 @@ from graphopt.passes import pipeline
 from graphopt.planning import link
 from graphopt.planning.tensors import ModelMemory, model_memory
 from graphopt.report.memory import assemble
+from graphopt.report.memory.records import MemoryRecord
 from kernels.emit import program
 from kernels.emit.description import Description
 from kernels.kernel import Kernel
@@ -204,6 +205,48 @@ def weights_twice(patch: Patch) -> None:
     patch.setattr(assemble, "model_memory", twice)
 
 
+def a_byte_more(patch: Patch) -> None:
+    read = api._bytes_read
+    patch.setattr(api, "_bytes_read", lambda source, original: read(source, original) + 1)
+
+
+def a_higher_peak(patch: Patch) -> None:
+    record = assemble.memory_record
+
+    def higher(*given: Any, **named: Any) -> MemoryRecord:
+        found = record(*given, **named)
+        return msgspec.structs.replace(found, peak=found.peak + ALIGNMENT)
+
+    patch.setattr(assemble, "memory_record", higher)
+
+
+def another_type(patch: Patch) -> None:
+    header = bundle.header
+
+    def halved(described: Description) -> str:
+        inputs = tuple(msgspec.structs.replace(one, dtype="f16") for one in described.inputs)
+        return header(msgspec.structs.replace(described, inputs=inputs))
+
+    patch.setattr(bundle, "header", halved)
+
+
+def another_checksum(patch: Patch) -> None:
+    file_of = bundle.file_of
+    text = b"/* Runs program"
+    patch.setattr(bundle, "file_of", lambda content: file_of(b"" if bytes(content[: len(text)]) == text else content))
+
+
+def a_word_of_another_sign(patch: Patch) -> None:
+    example = bundle.example
+    wanted, other = 'printf("%s:", outputs[i].name);', "((char *)outputs[i].data)[3] ^= (char)0x80;"
+
+    def changed(described: Description) -> str:
+        assert wanted in example(described)
+        return example(described).replace(wanted, f"{wanted} {other}")
+
+    patch.setattr(bundle, "example", changed)
+
+
 TRAILS: dict[str, tuple[str, Change]] = {
     "the manifest has another arena": ("arena_agrees", in_the_manifest),
     "the library describes another arena": ("arena_agrees", in_the_library),
@@ -212,6 +255,11 @@ TRAILS: dict[str, tuple[str, Change]] = {
     "the manifest lacks a step": ("regions_agree", a_step_lost),
     "the census counts a node more": ("nodes_agree", a_node_more),
     "the memory record counts weights twice": ("weights_agree", weights_twice),
+    "the record of the input counts a byte more": ("bytes_agree", a_byte_more),
+    "the memory record has a higher peak": ("plans_agree", a_higher_peak),
+    "the header has another type": ("ports_agree", another_type),
+    "the manifest has another checksum": ("files_agree", another_checksum),
+    "the C example turns a sign": ("numbers_agree", a_word_of_another_sign),
 }
 
 
@@ -224,6 +272,10 @@ def test_the_records_of_a_trail_catch(name: str, tmp_path: Path, monkeypatch: Pa
     change(monkeypatch)
     trail = follow(tmp_path / "given" / "model.onnx", {}, tmp_path)
     assert [one.__name__ for one in FACTS if not holds(one, trail)] == [fact]
+
+
+def test_every_fact_is_shown_to_say_no() -> None:
+    assert {fact for fact, _ in TRAILS.values()} == {fact.__name__ for fact in FACTS}
 
 
 def holds(fact: Callable[[Trail], None], trail: Trail) -> bool:
