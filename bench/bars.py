@@ -12,8 +12,11 @@ from rich.console import Console
 from bench import (
     attention,
     capabilities,
+    external_data,
+    kills,
     layout,
     light,
+    mutations,
     node_tests,
     ort_latency,
     ort_models,
@@ -24,6 +27,7 @@ from bench import (
     recurrent,
     scale,
     speed,
+    under_load,
     zoo,
 )
 from bench.bar import Bar, Sheet, console
@@ -51,6 +55,10 @@ MEASURES: dict[str, Measure] = {
     "p": programs.measure,
     **memory.MEASURES,
     **scheduling.MEASURES,
+    "e1": external_data.measure,
+    "e2": kills.measure,
+    "e3": mutations.measure,
+    "e4": under_load.measure,
 }
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,13 +18,15 @@ from graphopt.model.census import Census, census
 from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.load import Source, load
 from graphopt.model.relayout import relayout
-from graphopt.model.save import data_files, save, to_proto
+from graphopt.model.save import data_files, save
+from graphopt.model.self_contained import self_contained
 from graphopt.model.signature import Signature, signature_of
 from graphopt.model.tensors import tensors_of
 from graphopt.passes import pipeline
 from graphopt.passes.layout.images import images
 from graphopt.passes.layout.kept import kept_transposes
 from graphopt.planning.budget import Budgeted, keep_budget
+from graphopt.refusals import with_our_errors
 from graphopt.report.inspection import count_flops
 from graphopt.report.memory.assemble import MemoryReport, Order, memory_report
 from graphopt.report.memory.tiers import TierMode
@@ -38,11 +39,9 @@ from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 from graphopt.rewrite.relaid import relaid_fault
 from graphopt.rewrite.runner import CannotRun
 from graphopt.rewrite.samples import freed_fault
-from kernels.target import named
-from memplan.errors import MemplanError
+from kernels.target import TargetName, named
 from memplan.tiers.machine import machine
 from scheduler.device import device as find_device
-from scheduler.errors import SchedulerError
 
 DEFAULT_LEVEL = 2
 DEFAULT_VERIFY_SECONDS = 300.0
@@ -80,15 +79,25 @@ class OptimizeResult:
         """Nodes, bytes, parameters and operators of the optimized model."""
         return census(self.model)
 
-    def save(self, path: str | os.PathLike[str], *, in_place: bool = False) -> None:
-        """Write the model, its external data beside it; raises SaveError and leaves nothing behind when it cannot."""
+    def save(self, path: str | os.PathLike[str], *, in_place: bool = False, unchecked: bool = False) -> None:
+        """Write the model, its external data beside it, and leave what was there when that fails, or dies on the way.
+
+        Raises SaveError where nothing can be written, and VerificationError for a result that was to be checked but
+        could not be, or was found different, unless it is `unchecked` that is wanted.
+        """
+        if self.verification.status not in ("verified", "off") and not unchecked:
+            raise VerificationError(
+                f"the result could not be verified, so it is not saved: {self.verification.reason}; pass "
+                "unchecked=True to save it all the same."
+            )
         save(self.model, path, source=self.source, source_data=self.source_data, in_place=in_place)
 
     def to_proto(self) -> onnx.ModelProto:
-        """The model as a ModelProto (external data stays a reference to the input's files)."""
-        return to_proto(self.model)
+        """The model as a ModelProto that holds all of its data, external data included, checked or not."""
+        return self_contained(self.model).proto
 
 
+@with_our_errors
 def optimize(
     source: Source,
     *,
@@ -150,11 +159,10 @@ def optimize(
     seconds = sum(record.seconds for record in outcome.passes)
     budgeted = None
     if memory_budget is not None:
-        with _as_ours():
-            budgeted = keep_budget(
-                outcome.model, memory_budget, verify_seconds=verify_seconds if verify else None,
-                tell=progress or (lambda text: None),
-            )  # fmt: skip
+        budgeted = keep_budget(
+            outcome.model, memory_budget, verify_seconds=verify_seconds if verify else None,
+            tell=progress or (lambda text: None),
+        )  # fmt: skip
     model = outcome.model if budgeted is None else budgeted.model
     return OptimizeResult(
         model=model,
@@ -174,15 +182,6 @@ def optimize(
         source_data=data_files(original),
         budgeted=budgeted,
     )
-
-
-@contextlib.contextmanager
-def _as_ours() -> Iterator[None]:
-    """What the planning libraries refuse, as this package's error: the sentence is made for the user already."""
-    try:
-        yield
-    except (MemplanError, SchedulerError) as error:
-        raise OptionError(str(error)) from error
 
 
 def _relay(model: ir.Model, layout: pipeline.Layout, verify: bool) -> tuple[str, ...]:
@@ -235,11 +234,13 @@ def _check_options(level: int, skip: Sequence[str], target: str, layout: str | N
             raise OptionError(f"there is no pass or rule '{name}' to skip; passes are {', '.join(pipeline.names())}.")
 
 
+@with_our_errors
 def verify(first: Source, second: Source, *, seconds: float = DEFAULT_VERIFY_SECONDS) -> Verification:
     """Compare two models with the same inputs and outputs on seeded feeds."""
     return equivalence.verify(*_comparable(first, second), seconds)
 
 
+@with_our_errors
 def first_divergence(
     first: Source,
     second: Source,
@@ -269,10 +270,11 @@ def _comparable(first: Source, second: Source) -> tuple[ir.Model, ir.Model]:
     return one, other
 
 
+@with_our_errors
 def compile(  # the builtin of this name is not used here
     source: Source,
     *,
-    target: str = "host",
+    target: TargetName = "host",
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, DimValue] | None = None,
     exact: bool = False,
@@ -281,9 +283,11 @@ def compile(  # the builtin of this name is not used here
     """A native program for one size of every dim, compared with ONNX Runtime without optimizations.
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
-    and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4".
-    `exact` leaves out kernels that round otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in
-    bytes is what the arena of temporaries may take; some kernels then run again, or in tiles.
+    and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64"; a
+    program for a processor that this machine is not runs in QEMU for the comparison; where there is none,
+    `not_compared` of the result says why, and `save` asks for `unchecked=True`. `exact` leaves out kernels that round
+    otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
+    may take; some kernels then run again, or in tiles.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.
@@ -294,6 +298,7 @@ def compile(  # the builtin of this name is not used here
     return compile_model(source, target=target, shapes=shapes, dims=dims, exact=exact, memory_budget=memory_budget)
 
 
+@with_our_errors
 def memory(
     source: Source,
     *,
@@ -317,28 +322,28 @@ def memory(
     keeps (saying the least that was found), and tiers that cannot hold the model.
     """
     name = Path(source).name if isinstance(source, (str, os.PathLike)) else "model"
-    with _as_ours():
-        return memory_report(
-            load(source),
-            name,
-            shapes=shapes or {},
-            dims=dims or {},
-            order=order,
-            budget=budget,
-            machine=None if tiers is None else machine(os.fspath(tiers)),
-            tier_mode=tier_mode,
-            what_if=what_if,
-            points=points,
-            tell=progress or (lambda text: None),
-        )
+    return memory_report(
+        load(source),
+        name,
+        shapes=shapes or {},
+        dims=dims or {},
+        order=order,
+        budget=budget,
+        machine=None if tiers is None else machine(os.fspath(tiers)),
+        tier_mode=tier_mode,
+        what_if=what_if,
+        points=points,
+        tell=progress or (lambda text: None),
+    )
 
 
+@with_our_errors
 def schedule(
     source: Source,
     *,
     device: str | os.PathLike[str],
     policy: str = "best",
-    target: str = "host",
+    target: TargetName = "host",
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
     work: int = DEFAULT_SCHEDULE_WORK,
@@ -353,18 +358,17 @@ def schedule(
     work that does not fit it.
     """
     name = Path(source).name if isinstance(source, (str, os.PathLike)) else "model"
-    with _as_ours():
-        return schedule_report(
-            load(source),
-            name,
-            find_device(os.fspath(device)),
-            named(target),
-            shapes=shapes or {},
-            dims=dims or {},
-            policy=policy,
-            work=work,
-            tell=progress or (lambda text: None),
-        )
+    return schedule_report(
+        load(source),
+        name,
+        find_device(os.fspath(device)),
+        named(target),
+        shapes=shapes or {},
+        dims=dims or {},
+        policy=policy,
+        work=work,
+        tell=progress or (lambda text: None),
+    )
 
 
 def simplify(model: Source, **options: object) -> tuple[onnx.ModelProto, bool]:

@@ -27,7 +27,7 @@ class BudgetNotKept(OptionError):
 
 
 class SaveError(GraphoptError):
-    """The output could not be written; nothing was left behind."""
+    """The output could not be written; what was there before still is."""
 
 
 class VerificationError(GraphoptError):

@@ -16,6 +16,9 @@ every successful claim.
 Nobody waits for a worker that has not begun: the caller claims blocks like everyone else, and waits only for those that
 others have claimed. Idle workers spin for a bounded time, then sleep on a futex; so does the caller, so that on a
 machine with more threads than cores the one who holds the last block gets its turn.
+
+Kernels run under one control word (kernels/llvm/control_word.py) on every thread: a worker sets it when it begins, the
+caller for the time of a run.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import ctypes
 import threading
 
 from kernels.errors import KernelsError
+from kernels.llvm import control_word
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.load import Loaded, ObjectCache
 from kernels.llvm.module import Module
@@ -186,6 +190,7 @@ def _write_worker(module: Module) -> None:
     record = f.parameter("record")
     state, scratch = f.load("ptr", record), f.load("ptr", _at(f, record, 8))
     run_word, sleepers = _at(f, state, _RUN), _at(f, state, _SLEEPERS)
+    control_word.enter(f)  # for good: the thread is the pool's own
     f.line("br label %next")
     f.label("next")
     f.line("%last = phi i32 [ 0, %entry ], [ %run, %help ]")
@@ -240,6 +245,7 @@ def _write_run(module: Module) -> None:
     f = Function(module, "pool_run", given, exported=True)
     state, blocks = f.parameter("state"), f.parameter("blocks")
     scratch = f.load("ptr", _at(f, state, _RECORDS + 8))
+    word = control_word.enter(f)
 
     def alone() -> None:
         entry, arguments = f.parameter("kernel"), f.parameter("arguments")
@@ -275,6 +281,7 @@ def _write_run(module: Module) -> None:
     workers = f.load("i64", _at(f, state, _WORKERS))
     several = f.compare("sgt", blocks, f.integer(1))
     f.when(f.binary("and", several, f.compare("ne", workers, f.integer(0))), together, alone)
+    control_word.leave(f, word)
     f.finish()
 
 

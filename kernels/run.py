@@ -1,4 +1,7 @@
-"""Running one kernel in this process on NumPy arrays: for tests, measurements and tuning."""
+"""Running one kernel in this process on NumPy arrays: for tests, measurements and tuning.
+
+Every way leads through one driver, which sets the control word that programs run under (kernels/llvm/control_word.py).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import numpy.typing as npt
 
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel
+from kernels.llvm import control_word
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.load import Loaded, ObjectCache
 from kernels.llvm.module import Module
@@ -67,8 +71,13 @@ class Executable:
             table = np.array(pointers, np.uint64)
             tables.append(table)
             scratch = self._scratch.ctypes.data if kernel.scratch_bytes else 0
-            rows.append([self.address(kernel.name), table.ctypes.data, kernel.blocks, scratch])
+            rows.append([self.address(kernel.name), table.ctypes.data, 0, kernel.blocks, scratch])
         return Calls(self._driver, np.array(rows, np.uint64), (tables, [arrays for _, arrays in runs], self))
+
+    def block(self, kernel: Kernel, table: Array, number: int, scratch: int) -> None:
+        """Run one block with a table of addresses and the address of scratch (0: none)."""
+        row = np.array([self.address(kernel.name), table.ctypes.data, number, number + 1, scratch], np.uint64)
+        self._driver(row.ctypes.data, 1)
 
     def __call__(self, arrays: Mapping[str, Array], kernel: Kernel | None = None) -> None:
         """Run all blocks of a kernel (the first one when none is named)."""
@@ -91,21 +100,25 @@ class Calls:
 
 
 def _write_driver(module: Module) -> None:
-    """run_all(rows, count): each row is (entry, arguments, blocks, scratch)."""
+    """run_all(rows, count): each row is (entry, arguments, first block, end of blocks, scratch)."""
     function = Function(module, "run_all", (Parameter("rows"), Parameter("count", "i64")), exported=True)
     rows = function.parameter("rows")
+    word = control_word.enter(function)
 
     def one(row: Value, _: tuple[Value, ...]) -> None:
-        index = function.mul(row, 4)
-        entry, table, scratch = (
-            function.load("ptr", function.at(rows, function.add(index, place), "ptr")) for place in (0, 1, 3)
-        )
-        blocks = function.load("i64", function.at(rows, function.add(index, 2), "ptr"))
+        index = function.mul(row, 5)
+
+        def cell(kind: str, place: int) -> Value:
+            return function.load(kind, function.at(rows, function.add(index, place), "ptr"))
+
+        entry, table, scratch = (cell("ptr", place) for place in (0, 1, 4))
+        start, end = (cell("i64", place) for place in (2, 3))
 
         def block(number: Value, _: tuple[Value, ...]) -> None:
             function.line(f"call void {entry.text}(ptr {table.text}, i64 {number.text}, ptr {scratch.text})")
 
-        function.loop(0, blocks, 1, block)
+        function.loop(start, end, 1, block)
 
     function.loop(0, function.parameter("count"), 1, one)
+    control_word.leave(function, word)
     function.finish()

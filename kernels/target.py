@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from llvmlite import binding as llvm
 
@@ -91,17 +92,30 @@ def host() -> Target:
     raise UnknownTarget(f"no code is generated for '{triple}' with the CPU '{cpu}': x86-64 needs AVX2 and FMA.")
 
 
-def named(name: str) -> Target:
-    """A target by its name: "host", "x86-64-v3", "x86-64-v4", "aarch64"; raises UnknownTarget."""
-    makers: dict[str, Callable[[], Target]] = {
-        "host": host,
-        "x86-64-v3": x86_64_v3,
-        "x86-64-v4": x86_64_v4,
-        "aarch64": aarch64,
-    }
-    if name not in makers:
-        raise UnknownTarget(f"there is no target '{name}'; known are {', '.join(makers)}.")
-    return makers[name]()
+TargetName = Literal["host", "x86-64-v3", "x86-64-v4", "aarch64"]
+_MAKERS: dict[TargetName, Callable[[], Target]] = {
+    "host": host,
+    "x86-64-v3": x86_64_v3,
+    "x86-64-v4": x86_64_v4,
+    "aarch64": aarch64,
+}
+
+
+def named(name: TargetName) -> Target:
+    """A target by its name; raises UnknownTarget."""
+    if name not in _MAKERS:
+        raise UnknownTarget(f"there is no target '{name}'; known are {', '.join(_MAKERS)}.")
+    return _MAKERS[name]()
+
+
+def why_not_here(target: Target) -> str | None:
+    """Why this machine cannot run code for a target, as a clause; None where it can. Such code ends the process."""
+    here = host()
+    wanted, architecture = (one.triple.partition("-")[0] for one in (target, here))
+    if wanted != architecture:
+        return f"this machine cannot run {wanted}: it is {architecture}"
+    lacking = [one[1:] for one in target.features if one.startswith("+") and not here.has(one[1:])]
+    return f"this machine cannot run {target.cpu}: it lacks {', '.join(lacking)}" if lacking else None
 
 
 def _cache(level: int, otherwise: int) -> int:

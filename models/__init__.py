@@ -16,6 +16,10 @@ from onnx import numpy_helper
 
 from models.light_files import fill
 
+# One size for each dynamic dim, at which every model runs; a cache of keys and values holds 16, its mask sees one more.
+_SIZES = {"batch": 1, "seq": 64, "s10": 1, "s21": 64, "s12": 17}
+_CACHE = 16
+
 _LIGHT_FOLDER = Path(__file__).parent / "light"
 _ONNX_FOLDER = Path(next(iter(onnx.backend.test.data.__path__))) / "light"
 
@@ -66,6 +70,28 @@ def load(name: str, seed: int = 0) -> onnx.ModelProto:
     """
     model = onnx.load(path(name))
     return model if name in onnx_light_names() else fill(model, seed)
+
+
+def write(name: str, file: Path, *, outside_from: int | None = None, seed: int = 0) -> None:
+    """Write `name` as `file`; tensors of at least `outside_from` bytes lie beside it, in `<file>.data`.
+
+    Tensors of attributes lie there too, as some exporters write them. None keeps everything in the one file.
+    """
+    model = load(name, seed)
+    if outside_from is None:
+        onnx.save(model, file)
+        return
+    onnx.save(
+        model, file, save_as_external_data=True, location=f"{file.name}.data", size_threshold=outside_from,
+        convert_attribute=True,
+    )  # fmt: skip
+
+
+def sizes(name: str) -> dict[str, int]:
+    """A size for each dynamic dim of `name`, with which the model runs; empty when it has none."""
+    inputs = onnx.load(path(name)).graph.input
+    dims = [dim.dim_param for value in inputs for dim in value.type.tensor_type.shape.dim if dim.dim_param]
+    return {dim: _SIZES.get(dim, _CACHE) for dim in dims}
 
 
 def recorded_io(name: str) -> RecordedIO:

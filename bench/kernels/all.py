@@ -14,6 +14,7 @@ from bench.kernels import (
     low_precision,
     narrow,
     rowwise,
+    subnormals,
     threads,
 )
 from bench.peers import OURS
@@ -29,6 +30,7 @@ MEASURES: dict[str, Measure] = {
     "k7": choosing.measure,
     "k8": narrow.measure,
     "k9": low_precision.measure,
+    "k10": subnormals.measure,
 }
 
 

@@ -36,15 +36,19 @@ class Ratio:
     high: float
 
 
-def readings(calls: Mapping[str, Call], rounds: int, reading: float = READING) -> dict[str, list[float]]:
-    """Seconds per call of each side, a reading per round, by turns."""
+def readings(
+    calls: Mapping[str, Call], rounds: int, reading: float = READING, before: Callable[[str], None] = lambda name: None
+) -> dict[str, list[float]]:
+    """Seconds per call of each side, a reading per round, by turns; `before` a reading of a side is not counted."""
     repeats = {}
     for name, call in calls.items():
+        before(name)
         call()
         repeats[name] = max(1, int(reading / max(_seconds(call, 2), 1e-7)))
     found: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
+            before(name)
             found[name].append(_seconds(call, repeats[name]))
     return found
 

@@ -16,7 +16,7 @@ from graphopt import api
 from graphopt.cli.options import Json, UsageError, console, parse_shapes, parse_sizes, print_json, progress
 from graphopt.deploy.benchmark import SIDES, Comparison, Side, compare_sides
 from graphopt.model.dimensions import change_dims
-from graphopt.model.save import to_proto
+from graphopt.model.self_contained import self_contained
 from graphopt.rewrite.equivalence import feed_inputs
 from graphopt.rewrite.feeds import make_feed
 
@@ -65,7 +65,7 @@ def command(
                 change_dims(model, shapes, dims)
             program = api.compile(source, shapes=shapes, dims=dims)
             feed = {name: np.asarray(value) for name, value in make_feed(feed_inputs(model), {}, 1).items()}
-            proto = to_proto(model).SerializeToString()
+            proto = self_contained(model).proto.SerializeToString()
             ours = Side("graphopt", "f32", partial(program.run, None, feed))
             sides = [SIDES[name](proto, feed, 1) for name in peers]
             found = compare_sides(ours, sides, rounds=rounds)

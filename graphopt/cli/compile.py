@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from graphopt import api
-from graphopt.cli.options import Json, console, parse_budget, parse_shapes, parse_sizes, print_json, progress
+from graphopt.cli.options import (
+    Json,
+    UsageError,
+    console,
+    parse_budget,
+    parse_shapes,
+    parse_sizes,
+    print_json,
+    progress,
+)
+from graphopt.deploy.bundle import replaced_files
 from graphopt.report.compilation import CompileRecord, print_compile
+from kernels.target import TargetName
 
 
 def command(
     source: Annotated[Path, typer.Argument(metavar="IN", help="The model to read.")],
     output: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="The folder to write.")],
-    target: Annotated[
-        Literal["host", "x86-64-v3", "x86-64-v4"], typer.Option(help="The processor that the code is for.")
-    ] = "host",
+    target: Annotated[TargetName, typer.Option(help="The processor that the code is for.")] = "host",
     shape: Annotated[
         list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix the shape of an input; repeatable.")
     ] = None,
@@ -28,23 +37,33 @@ def command(
     memory_budget: Annotated[
         str | None, typer.Option(metavar="40MiB", help="What the arena may take; kernels then run again or in tiles.")
     ] = None,
+    unchecked: Annotated[
+        bool,
+        typer.Option("--unchecked", help="Write a program that could not be compared, as nothing here can run it."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Compile a model into a shared library with its weights, a C header, an example, and a Python module.
 
-    The program is compared with ONNX Runtime (optimizations off) before anything is written.
+    The program is compared with ONNX Runtime (optimizations off) before anything is written. One for another processor
+    runs in QEMU for that; where there is none, it is written with --unchecked only.
 
     An operator without a kernel is refused by name; from Python, graphopt.compile runs it in ONNX Runtime.
     """
     with progress("compiling"):
         shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
         budget = parse_budget(memory_budget, "--memory-budget")
+        replaced_files(output)  # refuses before the work is done what could not be written after it
         compiled = api.compile(source, target=target, shapes=shapes, dims=dims, exact=exact, memory_budget=budget)
-        compiled.save(output)
+        if compiled.not_compared is not None and not unchecked:
+            reason = f"the program was not compared: {compiled.not_compared}; add --unchecked to write it all the same."
+            raise UsageError("--target", reason)
+        compiled.save(output, unchecked=unchecked)
     listing, plan = compiled.linked.listing, compiled.linked.plan
     record = CompileRecord(
         str(source), str(output), compiled.target.cpu, len(listing.runs), len(listing.kernels), listing.weights_bytes,
         plan.arena_size, plan.lower_bound, listing.scratch_bytes, compiled.seconds, compiled.max_abs, compiled.max_rel,
+        compiled.not_compared,
     )  # fmt: skip
     if json:
         print_json(record)

@@ -11,6 +11,7 @@ import typer
 from graphopt import api
 from graphopt.cli.options import (
     UsageError,
+    check_outputs,
     json_or_console,
     parse_budget,
     parse_shapes,
@@ -66,6 +67,7 @@ def command(
     Nothing is run, except where the size of a tensor cannot be told otherwise.
     """
     shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
+    check_outputs(source, (("--json", json_file), ("--html", html), ("--trace", trace), ("--annotate", annotate)))
     points = CURVE_POINTS if html is not None else 0
     with progress(f"planning {source.name}") as tell:
         report = api.memory(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +27,9 @@ from graphopt.cli.options import (
     progress,
     same_file,
 )
-from graphopt.errors import SaveError, VerificationError
+from graphopt.errors import VerificationError
+from graphopt.files.place import find_place
+from graphopt.files.single import prepared
 from graphopt.passes import pipeline
 from graphopt.report.json_report import encode
 from graphopt.report.page import page
@@ -38,7 +38,7 @@ from graphopt.report.terminal import line, print_optimize
 from graphopt.rewrite.explain import Explainer
 
 REPORTS = (".json", ".html")
-NEAR_SECONDS = 5.0  # for the near misses of a page
+NEAR_TRIES = 50_000  # of rules at nodes, for the near misses of a page
 
 
 def command(
@@ -99,13 +99,13 @@ def command(
     0 a verified model was written, 1 the input is at fault or no verified model could be made, 2 wrong usage.
     """
     destination = _destination(source, output, in_place)
-    if report is not None and (report == destination or same_file(report, source)):
+    if report is not None and (report.resolve() == destination.resolve() or same_file(report, source)):
         raise UsageError("--report", f"'{report}' is a model; choose another file.")
     if report is not None and report.suffix.lower() not in REPORTS:
         raise UsageError("--report", f"'{report}' is neither {' nor '.join(REPORTS)}; the ending says what is written.")
     shapes, dims, skips = parse_shapes(shape or ()), parse_dims(dim or ()), parse_skips(skip or ())
     for path in (destination, *([report] if report is not None else [])):
-        _check_folder(path)
+        find_place(path)  # refuses before the work is done what could not be written after it
     with progress(f"optimizing {source.name}") as tell:
         result = api.optimize(
             source, shapes=shapes, dims=dims, level=level, target=target, opset=opset, inline=inline, layout=layout,
@@ -121,7 +121,10 @@ def command(
         tell("writing")
         record = convert.optimize_record(result, str(source), str(destination), level)
         request = pipeline.Request(level, frozenset(skips), target, opset, inline, layout, layout_functions == "on")
-        with _report_file(report, _report(report, convert.with_rewrites(record, result), result, request)):
+        with contextlib.ExitStack() as stack:
+            if report is not None:  # it is moved to its place only when the model has been written too
+                content = _report(report, convert.with_rewrites(record, result), result, request)
+                stack.enter_context(prepared(report, content))
             result.save(destination, in_place=in_place and same_file(source, destination))
     if json:
         print_json(record)
@@ -140,40 +143,15 @@ def _destination(source: Path, output: Path | None, in_place: bool) -> Path:
     return output
 
 
-def _check_folder(path: Path) -> None:
-    """Refuse before the work is done what could not be written after it."""
-    if path.is_dir():
-        raise SaveError(f"'{path}' is a folder; give the name of the file to write.")
-    if not path.parent.is_dir():
-        raise SaveError(f"the folder '{path.parent}' does not exist; create it first.")
-
-
 def _is_page(report: Path | None) -> bool:
     return report is not None and report.suffix.lower() == ".html"
 
 
-def _report(path: Path | None, record: OptimizeFile, result: api.OptimizeResult, request: pipeline.Request) -> bytes:
+def _report(path: Path, record: OptimizeFile, result: api.OptimizeResult, request: pipeline.Request) -> bytes:
     """What is written to the file: the ending of its name decides."""
     if not _is_page(path):
         return encode(record)
     steps = [step for stage in pipeline.stages(request) for step in stage]
     # A copy: rules are tried on it, and the model is still to be written.
-    near = Explainer(result.model.clone()).near_misses(steps, request.level, NEAR_SECONDS)
+    near = Explainer(result.model.clone()).near_misses(steps, request.level, NEAR_TRIES)
     return page(record, result.rewrites, result.flops, near).encode()
-
-
-@contextlib.contextmanager
-def _report_file(path: Path | None, data: bytes) -> Iterator[None]:
-    """Write the report beside its place, and move it there only when the model has been written too."""
-    if path is None:
-        yield
-        return
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(data)
-        yield
-        os.replace(draft, path)
-    except OSError as error:
-        raise SaveError(f"'{path}' was not written: {error.strerror or error}; choose another place.") from error
-    finally:
-        draft.unlink(missing_ok=True)

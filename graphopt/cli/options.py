@@ -13,7 +13,8 @@ import msgspec
 import typer
 from rich.console import Console
 
-from graphopt.errors import SaveError
+from graphopt.files.place import find_place
+from graphopt.files.single import write_file
 from graphopt.passes import pipeline
 from graphopt.report.json_report import encode
 from graphopt.report.terminal import line
@@ -106,14 +107,6 @@ def parse_budget(text: str | None, option: str) -> int | None:
         raise UsageError(option, str(error)) from error
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a report; raises SaveError."""
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise SaveError(f"'{path}' was not written: {error.strerror or error}; choose another place.") from error
-
-
 STDOUT = Path("-")
 Record = TypeVar("Record", bound=msgspec.Struct)
 # A file that may be asked for, what a line calls it, and what makes its bytes of the record.
@@ -125,6 +118,19 @@ def json_or_console(record: msgspec.Struct, json_file: Path | None) -> Console:
     if json_file == STDOUT:
         print_json(record)
     return console(json_file == STDOUT)
+
+
+def check_outputs(source: Path, outputs: Sequence[tuple[str, Path | None]]) -> None:
+    """Refuse before the work is done what could not, or must not, be written after it; each output with its option."""
+    seen: dict[Path, str] = {}
+    for option, path in outputs:
+        if path is None or path == STDOUT:
+            continue
+        place = find_place(path)
+        if same_file(path, source):
+            raise UsageError(option, f"'{path}' is the input itself; choose another file.")
+        if not place.stream and seen.setdefault(place.path, option) != option:
+            raise UsageError(option, f"'{path}' is written by {seen[place.path]} too; choose another file.")
 
 
 def write_reports(screen: Console, record: Record, files: Sequence[Written[Record]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,8 @@ import typer
 from graphopt.cli.options import UsageError, console
 from graphopt.deploy.session import Bundle
 from graphopt.errors import OptionError
+from graphopt.files.place import told
+from graphopt.files.single import write_file
 
 
 def command(
@@ -38,8 +41,15 @@ def command(
         first = np.array2string(array.reshape(-1)[:6], precision=5, separator=", ")
         screen.print(f"{name}  {array.dtype} {list(array.shape)}  {first}", markup=False, soft_wrap=True)
         if output is not None:
-            output.mkdir(parents=True, exist_ok=True)
-            np.save(output / f"{name.replace('/', '_')}.npy", array)
+            _write(output, f"{name.replace('/', '_')}.npy", array)
+
+
+def _write(folder: Path, name: str, array: np.ndarray) -> None:
+    with told(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    content = io.BytesIO()
+    np.save(content, array)
+    write_file(folder / name, content.getbuffer())
 
 
 def _read(path: Path) -> np.ndarray:

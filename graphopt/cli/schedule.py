@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from graphopt import api
-from graphopt.cli.options import UsageError, json_or_console, parse_shapes, parse_sizes, progress, write_reports
+from graphopt.cli.options import (
+    UsageError,
+    check_outputs,
+    json_or_console,
+    parse_shapes,
+    parse_sizes,
+    progress,
+    write_reports,
+)
 from graphopt.report.json_report import encode
 from graphopt.report.schedule.page import schedule_page
 from graphopt.report.schedule.terminal import print_schedule
@@ -46,6 +54,7 @@ def command(
     if policy not in POLICIES:
         raise UsageError("--policy", f"there is no policy '{policy}'; there are {', '.join(POLICIES)}.")
     shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
+    check_outputs(source, (("--json", json_file), ("--html", html), ("--trace", trace), ("--program", program)))
     with progress(f"scheduling {source.name}") as tell:
         report = api.schedule(source, device=device, policy=policy, shapes=shapes, dims=dims, work=work, progress=tell)
     record = report.record

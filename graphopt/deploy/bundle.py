@@ -7,17 +7,17 @@ lib<name>.so     the machine code          <name>.h     its C interface       ex
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from graphopt.deploy import runtime
 from graphopt.deploy.example import example
 from graphopt.deploy.header import header
-from graphopt.deploy.manifest import MANIFEST, Manifest, PlannedBuffer, file_of, steps_of, written
+from graphopt.deploy.manifest import MANIFEST, File, Manifest, PlannedBuffer, file_of, read_manifest, steps_of, written
 from graphopt.deploy.runtime import Array
-from graphopt.errors import BundleError
+from graphopt.errors import BundleError, SaveError
+from graphopt.files.folder import write_folder
+from graphopt.files.staging import sweep
 from kernels.emit.processor import Requirement
 from kernels.emit.program import emit, stored_weights
 from kernels.errors import KernelsError
@@ -37,14 +37,15 @@ def write_bundle(
     needed: Sequence[Requirement] | None = None,
     cache: ObjectCache | None = None,
 ) -> Manifest:
-    """Compile a listing and write it, whole or not at all; an earlier bundle in `folder` is replaced.
+    """Compile a listing and write it, whole or not at all, at any moment.
 
+    An earlier bundle in `folder` is replaced, that is the files that its manifest names; others stay as they are.
     `weights` are the listing's bytes of weights; `buffers` say in the manifest what lies where in the arena; `needed`
     is what the processor is asked for (None: all that code for the target may use). The same input gives the same
     bytes. Raises BundleError.
     """
     path = Path(folder)
-    _check_place(path)
+    replaced = replaced_files(path)
     try:
         stored = stored_weights(listing, weights)
         emitted = emit(listing, target, stored, needed)
@@ -62,41 +63,50 @@ def write_bundle(
     known = {name: file_of(content) for name, content in files.items()}
     manifest = Manifest(listing.name, program, steps_of(listing), tuple(buffers), known)
     files[MANIFEST] = written(manifest)
-    _write(path, files)
+    try:
+        write_folder(path, files, replaced)
+    except SaveError as error:
+        raise BundleError(str(error)) from error
     return manifest
 
 
-def _check_place(path: Path) -> None:
-    """A bundle replaces a bundle, or an empty folder, and nothing else."""
+def replaced_files(folder: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The files in `folder` that a new bundle takes the place of: those of the bundle that lies there; none without.
+
+    Raises BundleError where a bundle cannot be written: for a file, for a folder that holds other files and no bundle,
+    and for a bundle with files that are no longer as its manifest says, since they may be somebody's work.
+    """
+    path = Path(folder)
+    if "\0" in os.fspath(path):
+        raise BundleError(f"{os.fspath(path)!r} is no name of a folder, since it holds a NUL character.")
     if not path.absolute().parent.is_dir():
         raise BundleError(f"the folder '{path.absolute().parent}' does not exist; create it first.")
     if path.exists() and not path.is_dir():
         raise BundleError(f"'{path}' is a file; a bundle is a folder.")
-    if path.is_dir() and any(path.iterdir()) and not (path / MANIFEST).exists():
+    sweep(path)
+    if not path.is_dir() or not any(path.iterdir()):
+        return ()
+    if not (path / MANIFEST).exists():
         raise BundleError(f"'{path}' holds other files and no bundle; choose an empty folder or a new one.")
+    found = [MANIFEST]
+    for name, known in read_manifest(path).files.items():
+        if Path(name).name != name:
+            raise BundleError(
+                f"'{path / MANIFEST}' names '{name}', which is no file of the bundle; choose another folder."
+            )
+        if os.path.lexists(path / name):
+            if not _is_file(path / name, known):
+                raise BundleError(
+                    f"'{path / name}' was changed since the bundle was written, and would be overwritten; delete it, "
+                    "move it away, or choose another folder."
+                )
+            found.append(name)
+    return tuple(found)
 
 
-def _write(path: Path, files: dict[str, bytes | memoryview]) -> None:
-    """Under a temporary name beside the folder, then by renaming; where that fails, the earlier one comes back."""
-    path = path.absolute()
-    temporary: Path | None = None
+def _is_file(path: Path, known: File) -> bool:
+    """Whether this is the file that a manifest describes, and no link to it."""
     try:
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        new, earlier = temporary / "new", temporary / "earlier"
-        new.mkdir()
-        for name, content in files.items():
-            (new / name).write_bytes(content)
-        replaces = path.exists()
-        if replaces:
-            os.rename(path, earlier)
-        try:
-            os.rename(new, path)
-        except OSError:
-            if replaces:
-                os.rename(earlier, path)
-            raise
+        return not path.is_symlink() and path.stat().st_size == known.bytes and file_of(path.read_bytes()) == known
     except OSError as error:
-        raise BundleError(f"'{path}' cannot be written: {error.strerror or error}; nothing was changed.") from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+        raise BundleError(f"'{path}' cannot be read: {error.strerror}.") from error

@@ -12,6 +12,8 @@ import onnx
 import onnx_ir as ir
 
 from graphopt.deploy.bundle import write_bundle
+from graphopt.deploy.emulation import Emulated
+from graphopt.deploy.folding import fold_constants
 from graphopt.deploy.hybrid import Hybrid, make_hybrid, without_kernels
 from graphopt.deploy.manifest import PlannedBuffer
 from graphopt.deploy.session import Program
@@ -25,17 +27,16 @@ from graphopt.passes import pipeline
 from graphopt.planning.link import Linked, link
 from graphopt.planning.regions import in_best_order, within_budget
 from graphopt.planning.tiling.search import tile_within
-from graphopt.rewrite.equivalence import feed_inputs
-from graphopt.rewrite.feeds import make_feed
+from graphopt.rewrite.equivalence import Reference
 from graphopt.rewrite.optimizer import optimize_verified
 from graphopt.rewrite.runner import Workplace
 from graphopt.rewrite.tolerance import compare
-from kernels.target import Target, named
+from kernels.target import Target, TargetName, named, why_not_here
 
 OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
 TILED_SHARES = (1.0, 0.85, 0.7, 0.55)  # of a budget: what tiles of the model are planned for
 TILE_WORK = 30_000_000_000  # steps of searching, about as many nanoseconds
-FEEDS = 2  # seeded ones, on which the program must agree with ONNX Runtime
+COMPARE_SECONDS = 300.0  # for the model's own runs in ONNX Runtime; a longer one is not waited for
 Array = np.ndarray
 
 
@@ -43,14 +44,14 @@ Array = np.ndarray
 class Whole:
     """A model that kernels compute from end to end."""
 
-    program: Program
+    program: Program | None  # None: for a processor that this machine cannot stand in for
     lowered: Lowered
     linked: Linked
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program that has been compared with the model it was made of.
+    """A program that has been compared with the model it was made of, where this machine or an emulator can run it.
 
     What belongs to a whole program, as `linked` and `save`, raises BundleError where there is a `fallback`.
     """
@@ -58,8 +59,10 @@ class Compiled:
     made: Whole | Hybrid
     target: Target
     seconds: float  # of everything but the comparison
-    max_abs: float  # the largest difference from ONNX Runtime on the seeded feeds
+    max_abs: float  # the largest difference from ONNX Runtime on the seeded feeds; 0 where it was not compared
     max_rel: float
+    not_here: str | None = None  # why this machine cannot run the program, as a clause; None where it can
+    not_compared: str | None = None  # why the program was not compared, as a clause; None where it was
 
     @property
     def fallback(self) -> tuple[str, ...]:
@@ -68,8 +71,11 @@ class Compiled:
 
     @property
     def program(self) -> Program:
-        """The loaded program."""
-        return self._whole.program
+        """The loaded program; raises BundleError for one that this machine cannot run."""
+        program = self._whole.program
+        if program is None:
+            raise BundleError(f"{self.not_here}; save the program, and run it where it is meant to run.")
+        return program
 
     @property
     def lowered(self) -> Lowered:
@@ -83,19 +89,33 @@ class Compiled:
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of these names (None: all, in order), like ONNX Runtime's session."""
-        return _runner(self.made).run(names, feeds)
+        return self._runner.run(names, feeds)
 
     def __call__(self, **feeds: Array) -> dict[str, Array]:
         """The outputs by name."""
-        return _runner(self.made)(**feeds)
+        return self._runner(**feeds)
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the bundle; raises BundleError."""
-        problem, plan = self.linked.problem, self.linked.plan
+    def save(self, folder: str | os.PathLike[str], *, unchecked: bool = False) -> None:
+        """Write the bundle.
+
+        Raises BundleError, and VerificationError for a program that was not compared with its model, unless it is
+        `unchecked` that is wanted.
+        """
+        linked = self.linked
+        if self.not_compared is not None and not unchecked:
+            raise VerificationError(
+                f"the program was not compared with its model, so it is not saved: {self.not_compared}; pass "
+                "unchecked=True to save it all the same."
+            )
+        problem, plan = linked.problem, linked.plan
         buffers = tuple(
             PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
         )
-        write_bundle(folder, self.linked.listing, self.linked.weights, self.target, buffers=buffers)
+        write_bundle(folder, linked.listing, linked.weights, self.target, buffers=buffers)
+
+    @property
+    def _runner(self) -> Program | Hybrid:
+        return self.made if isinstance(self.made, Hybrid) else self.program
 
     @property
     def _whole(self) -> Whole:
@@ -107,14 +127,10 @@ class Compiled:
         )
 
 
-def _runner(made: Whole | Hybrid) -> Program | Hybrid:
-    return made.program if isinstance(made, Whole) else made
-
-
 def compile_model(
     source: Source,
     *,
-    target: str = "host",
+    target: TargetName = "host",
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, DimValue] | None = None,
     exact: bool = False,
@@ -126,32 +142,49 @@ def compile_model(
     Its regions run in the order of the least arena; with `memory_budget` (bytes of the arena) some run again, or
     in tiles.
 
-    Operators without a kernel run in ONNX Runtime and are listed in `fallback`.
+    Operators without a kernel run in ONNX Runtime and are listed in `fallback`. A program for a `target` that this
+    machine cannot run has none; it is compared in an emulator where one is installed, else it says that it was not.
 
     Raises ModelError, OptionError, NotLowered naming the operators when none of the model has a kernel, and
     VerificationError when the program does not give what ONNX Runtime gives with its optimizations off.
     """
     started = time.perf_counter()
     machine = named(target)
+    not_here = why_not_here(machine)
     original = load(source)
     if shapes or dims:
         change_dims(original, shapes or {}, dims or {})
-    made = _made(_optimized(original), machine, name, exact, memory_budget)
+    made = _made(_optimized(original), machine, name, exact, memory_budget, not_here)
     seconds = time.perf_counter() - started
-    max_abs, max_rel = _compare(original, _runner(made))
-    return Compiled(made, machine, seconds, max_abs, max_rel)
+    program: Program | Hybrid | Emulated | None = made if isinstance(made, Hybrid) else made.program
+    not_compared = None
+    if isinstance(made, Whole) and not_here is not None:
+        try:
+            program = Emulated(made.linked.listing, made.linked.weights, machine)
+        except BundleError as error:
+            not_compared = f"{not_here}; {error}"
+    max_abs, max_rel = (0.0, 0.0) if program is None else _compare(original, program)
+    return Compiled(made, machine, seconds, max_abs, max_rel, not_here, not_compared)
 
 
-def _made(model: ir.Model, target: Target, name: str, exact: bool, memory_budget: int | None) -> Whole | Hybrid:
+def _made(
+    model: ir.Model, target: Target, name: str, exact: bool, memory_budget: int | None, not_here: str | None
+) -> Whole | Hybrid:
     try:
         lowered = lower(model, target, exact=exact)
     except NotLowered as error:
+        folded = fold_constants(model)
+        if folded is not model:
+            return _made(folded, target, name, exact, memory_budget, not_here)
         if memory_budget is not None:
             raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
+        if not_here is not None:
+            raise OptionError(f"ONNX Runtime cannot run parts of the program, as {not_here}: {error}") from error
         return make_hybrid(model, target, name, exact=exact)
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
     linked = link(lowered, name)
-    return Whole(Program(linked.listing, linked.weights, target), lowered, linked)
+    program = None if not_here is not None else Program(linked.listing, linked.weights, target)
+    return Whole(program, lowered, linked)
 
 
 def _within(model: ir.Model, lowered: Lowered, budget: int, target: Target, exact: bool) -> Lowered:
@@ -188,16 +221,19 @@ def _optimized(original: ir.Model) -> ir.Model:
     raise AssertionError("the last way raises")
 
 
-def _compare(original: ir.Model, program: Program | Hybrid) -> tuple[float, float]:
+def _compare(original: ir.Model, program: Program | Hybrid | Emulated) -> tuple[float, float]:
+    """The largest differences on feeds that suit the model; raises VerificationError where one is too large."""
     max_abs = max_rel = 0.0
-    inputs = feed_inputs(original)
     with Workplace() as workplace:
-        runner = workplace.runner(original)
-        for draw in range(FEEDS):
-            feed = make_feed(inputs, {}, draw)
-            expected = runner.run(feed)
+        reference = Reference(workplace, original, COMPARE_SECONDS)
+        if reference.problem is not None or reference.foreign:
+            why = reference.problem or f"nothing here runs {', '.join(reference.foreign)}"
+            raise VerificationError(f"the program cannot be compared, as its model does not run: {why}")
+        for feed, expected in reference.cases:
             found = program.run(None, {key: np.asarray(value) for key, value in feed.items()})
             for value, wanted, got in zip(original.graph.outputs, expected, found, strict=True):
+                if value.name in reference.excluded:
+                    continue
                 difference = compare(wanted, got)
                 if difference.reason is not None:
                     raise VerificationError(

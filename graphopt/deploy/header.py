@@ -12,8 +12,11 @@ _TEXT = """\
 @TENSORS@
  *
  * It needs @ARENA@ bytes for intermediate results, @SCRATCH@ of scratch and @WEIGHTS@ of weights, all taken when a
- * model is created: a run allocates nothing and locks nothing. One model runs one call at a time; create one for each
- * thread.
+ * model is created: a run allocates nothing and waits for nobody. One model runs one call at a time; create one for
+ * each thread. A call of a model that runs already returns @G@_MODEL_BUSY at once.
+ *
+ * Subnormal numbers count as zero, or are right. A run sets the thread's control word of floating-point arithmetic
+ * (nearest, no traps, flush to zero) and restores the caller's before it returns.
  */
 #ifndef @G@_H
 #define @G@_H
@@ -27,7 +30,7 @@ extern "C" {
 
 typedef struct @P@_model @P@_model;
 
-/* What the functions return; @P@_error has a sentence that says more. */
+/* What the functions return; @P@_error has a sentence that says more, but for @G@_MODEL_BUSY. */
 enum {
 @CODES@
 };
@@ -66,8 +69,13 @@ int @P@_create_from(@P@_model **model, const void *weights, size_t bytes);
 int @P@_run(@P@_model *model, const @P@_tensor *inputs, size_t input_count,
     const @P@_tensor *outputs, size_t output_count);
 
-/* Run without checks: the data of all inputs and of all outputs, in the order above. */
-void @P@_run_raw(@P@_model *model, const void *const *inputs, void *const *outputs);
+/* Run without checks of the tensors: the data of all inputs and of all outputs, in the order above. The result is
+ * @G@_OK or @G@_MODEL_BUSY. */
+int @P@_run_raw(@P@_model *model, const void *const *inputs, void *const *outputs);
+
+/* In a child process after fork: a call that another thread of the parent was in does not run here, so the model is
+ * free. */
+void @P@_after_fork(@P@_model *model);
 
 /* What the last error of a model was; the text is overwritten by the next one. */
 const char *@P@_error(const @P@_model *model);

@@ -18,7 +18,7 @@ from graphopt.lowering.lower import has_lowering, lower
 from graphopt.lowering.region import Lowered
 from graphopt.lowering.scope import Scope
 from graphopt.model.nodes import describe
-from graphopt.model.save import to_proto
+from graphopt.model.self_contained import self_contained
 from graphopt.planning.link import link
 from kernels.target import Target
 
@@ -207,12 +207,12 @@ def _session(
     model: ir.Model, outputs: tuple[str, ...], missing: tuple[str, ...]
 ) -> Callable[[dict[str, Array]], Sequence[Array]]:
     """ONNX Runtime on one thread, as programs are."""
-    ir.external_data.load_to_model(model)
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     try:
-        session = ort.InferenceSession(to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"])
+        proto = self_contained(model).proto.SerializeToString()
+        session = ort.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's errors share no base class, nor do protobuf's
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise NotLowered(f"{without_kernels(missing)}, and ONNX Runtime does not run it either: {reason}") from error

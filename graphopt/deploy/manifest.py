@@ -66,7 +66,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         found = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except OSError as error:
         raise BundleError(f"'{path}' cannot be read: {error.strerror}.") from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise BundleError(f"'{path}' is no manifest of a bundle: {error}") from error
     if found.schema != SCHEMA:
         raise BundleError(f"'{path}' has the schema '{found.schema}'; this code reads '{SCHEMA}'.")

@@ -4,7 +4,8 @@
     first, second = program.run(None, {"x": x})
     y = program(x=x)["y"]
 
-One program runs one call at a time; load it again for another thread. Errors are a ProgramError.
+One program runs one call at a time: threads that call it wait for one another, and a prepared call (`bind`) that
+meets another one raises. Load it again for threads that shall run side by side. Errors are a ProgramError.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import contextlib
 import ctypes
 import hashlib
 import json
+import os
+import platform
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +27,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 SCHEMA = "graphopt.bundle/1"
+PROGRAM = "kernels.program/2"  # of the functions in the library
+_MACHINES = {62: "x86_64", 183: "aarch64"}  # the machines of ELF, as the system calls them
 _STORED = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": "u2", "bool": "?"}  # the others are as NumPy has them: "i64"
 
 
@@ -53,7 +58,8 @@ class Interface:
         self.create = function("create", code, pointer, text)
         self.create_mapped = function("create_mapped", code, pointer, text)
         self.create_from = function("create_from", code, pointer, pointer, size)
-        self.run_raw = function("run_raw", None, pointer, pointer, pointer)
+        self.run_raw = function("run_raw", code, pointer, pointer, pointer)
+        self.after_fork = function("after_fork", None, pointer)
         self.error = function("error", text, pointer)
         self.destroy = function("destroy", None, pointer)
 
@@ -71,6 +77,11 @@ class Program:
         `keep` is whatever the functions need to stay alive.
         """
         self.description: dict[str, Any] = json.loads(interface.describe())
+        if self.description["schema"] != PROGRAM:
+            raise self.refusal(
+                f"the library has the schema '{self.description['schema']}'; this code reads '{PROGRAM}': "
+                "compile the model again."
+            )
         self.inputs = tuple(_tensor(one) for one in self.description["inputs"])
         self.outputs = tuple(_tensor(one) for one in self.description["outputs"])
         self.arena_bytes: int = self.description["arena_bytes"]
@@ -87,10 +98,12 @@ class Program:
             self._close()
             raise self.refusal(message)
         self._run = interface.run_raw
+        self._after_fork = interface.after_fork
         self._lock = threading.Lock()
         self._places = {one.name: number for number, one in enumerate(self.inputs)}
         self._given = (ctypes.c_void_p * max(1, len(self.inputs)))()
         self._made = (ctypes.c_void_p * max(1, len(self.outputs)))()
+        _programs.add(self)
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of these names, in their order; all of them for None."""
@@ -133,8 +146,21 @@ class Program:
                 self._given[self._places[name]] = _address(array)
             for number, array in enumerate(outputs):
                 self._made[number] = _address(array)
-            self._run(self._model, self._given, self._made)
+            self._checked(self._run(self._model, self._given, self._made))
         return outputs
+
+    def _checked(self, code: int) -> None:
+        """Raises what a run's code says: without checks of its arguments it can only have met another call."""
+        if code:
+            raise self.refusal(
+                "the program runs another call at this moment; load it again for each thread that runs it."
+            )
+
+    def _renew(self) -> None:
+        """After a fork, in the child: threads that held the lock, or were in a call, are not here."""
+        self._lock = threading.Lock()
+        if self._model is not None:
+            self._after_fork(self._model)
 
     def _array(self, name: str, given: Array) -> Array:
         """What the program reads: of the right type and shape, dense and aligned."""
@@ -152,7 +178,7 @@ class Program:
 
 
 class Bound:
-    """A prepared call of a program: every call writes `outputs` anew. Calls of one program must not overlap."""
+    """A prepared call of a program: every call writes `outputs` anew. Raises where another call of it runs."""
 
     def __init__(self, program: Program, arrays: Sequence[Array]) -> None:
         self.inputs = tuple(arrays)
@@ -164,7 +190,20 @@ class Bound:
 
     def __call__(self) -> None:
         """Run once; the program must not have been closed."""
-        self._run(self._program._model, self._given, self._made)
+        program = self._program
+        if code := self._run(program._model, self._given, self._made):
+            program._checked(code)
+
+
+_programs: weakref.WeakSet[Program] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for program in _programs:
+        program._renew()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _destroy(interface: Interface, model: int | None, keep: object) -> None:
@@ -197,23 +236,18 @@ def load(folder: str | Path | None = None, *, mapped: bool = False) -> Program:
 
 def opened(folder: Path, refusal: type[Exception] = ProgramError) -> tuple[Interface, Path]:
     """The functions of a bundle and the path of its weights; raises `refusal` for one that is not whole."""
-    try:
-        manifest = json.loads((folder / "manifest.json").read_bytes())
-        schema, name, files = (manifest[key] for key in ("schema", "name", "files"))
-    except FileNotFoundError:
-        raise refusal(f"'{folder}' is no compiled program: it has no manifest.json.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise refusal(f"'{folder / 'manifest.json'}' cannot be read: {error}") from error
-    if schema != SCHEMA:
-        raise refusal(f"'{folder}' has the schema '{schema}'; this code reads '{SCHEMA}'.")
+    name, digest = _listed(folder, refusal)
     path = (folder / f"lib{name}.so").resolve()
     # Loading a library that was cut off ends the process, so it is looked at before.
     try:
         code = path.read_bytes()
     except OSError as error:
         raise refusal(f"'{path}' cannot be read: {error.strerror}.") from error
-    if hashlib.sha256(code).hexdigest() != files[path.name]["sha256"]:
+    if hashlib.sha256(code).hexdigest() != digest:
         raise refusal(f"'{path}' is damaged, or was changed: it is not the file that its manifest names.")
+    wanted, here = _MACHINES.get(int.from_bytes(code[18:20], "little"), "another machine"), platform.machine()
+    if wanted != here:
+        raise refusal(f"'{path}' is compiled for {wanted}; this machine is {here}.")
     with contextlib.suppress(OSError):
         ctypes.CDLL("libm.so.6", ctypes.RTLD_GLOBAL)  # for kernels that call the C library's mathematics
     try:
@@ -227,3 +261,32 @@ def opened(folder: Path, refusal: type[Exception] = ProgramError) -> tuple[Inter
         return found
 
     return Interface(address), folder / f"{name}.weights"
+
+
+def _listed(folder: Path, refusal: type[Exception]) -> tuple[str, str]:
+    """The program's name and the SHA-256 of its library, as the manifest has them."""
+    place = folder / "manifest.json"
+    try:
+        manifest = json.loads(place.read_bytes())
+    except FileNotFoundError:
+        raise refusal(f"'{folder}' is no compiled program: it has no manifest.json.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise refusal(f"'{place}' cannot be read: {error}") from error
+
+    def entry(known: Any, key: str, kind: type, what: str) -> Any:
+        found = known.get(key)
+        if not isinstance(found, kind):
+            raise refusal(f"'{place}' is damaged: {what}; compile the model again.")
+        return found
+
+    if not isinstance(manifest, dict):
+        raise refusal(f"'{place}' is damaged: it is no JSON object; compile the model again.")
+    schema = entry(manifest, "schema", str, "it names no schema")
+    if schema != SCHEMA:
+        raise refusal(f"'{folder}' has the schema '{schema}'; this code reads '{SCHEMA}'.")
+    name = entry(manifest, "name", str, "it names no program")
+    if not name.isidentifier():
+        raise refusal(f"'{place}' is damaged: {name!r} is no name of a program; compile the model again.")
+    files = entry(manifest, "files", dict, "it lists no files")
+    library = entry(files, f"lib{name}.so", dict, f"it does not list 'lib{name}.so'")
+    return name, entry(library, "sha256", str, f"it has no checksum of 'lib{name}.so'")

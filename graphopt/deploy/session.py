@@ -18,7 +18,7 @@ from kernels.emit.program import emit, stored_weights
 from kernels.errors import KernelsError
 from kernels.listing import Listing
 from kernels.llvm.load import Loaded, ObjectCache
-from kernels.target import Target, host
+from kernels.target import Target, host, why_not_here
 
 
 class Program(runtime.Program):
@@ -29,8 +29,10 @@ class Program(runtime.Program):
     def __init__(
         self, listing: Listing, weights: bytes | Array, target: Target | None = None, cache: ObjectCache | None = None
     ) -> None:
-        target = target or host()
         try:
+            target = target or host()
+            if (reason := why_not_here(target)) is not None:
+                raise BundleError(f"{reason}; write the program as a bundle, and run it where it is meant to run.")
             stored = stored_weights(listing, weights)
             stored = _placed(stored)
             loaded = Loaded(emit(listing, target, stored).objects(cache), target)

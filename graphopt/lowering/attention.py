@@ -17,10 +17,17 @@ from kernels.templates.attention.problem import Attention, Mask, Place, candidat
 
 
 def lower_attention(scope: Scope, node: ir.Node) -> None:
-    """The region of one Attention; raises NotLowered for a cache inside the operator, and for its score outputs."""
+    """The region of one Attention; a row that the mask shuts out is 0, as ONNX defines it.
+
+    Raises NotLowered for a cache inside the operator, for its score outputs, for a window of keys, and for a mask
+    that is shorter than the keys or does not fit the scores.
+    """
     label = f"Attention '{node.name or node.outputs[0].name}'"
     if any(optional(node, position) is not None for position in (4, 5, 6)) or any(map(is_read, node.outputs[1:])):
         raise NotLowered(f"{label} keeps a cache or gives its scores, which has no kernel yet.")
+    for name in ("left_window_size", "right_window_size"):
+        if number(node, name, -1) != -1:
+            raise NotLowered(f"{label} has a window of keys ('{name}'), which has no kernel yet.")
     if scope.dtype(node.outputs[0]) is not DType.F32:
         raise NotLowered(f"{label} is not of float32.")
     q, k, v = (_with_rows(scope, operand(node, position)) for position in range(3))
@@ -32,7 +39,13 @@ def lower_attention(scope: Scope, node: ir.Node) -> None:
     mask_value, buffers = optional(node, 3), {"q": q.buffer, "k": k.buffer, "v": v.buffer, "output": output.buffer}
     mask = None
     if mask_value is not None:
-        view = dense(scope, mask_value).expanded((batch, heads, queries, k.shape[2]))
+        whole, given = (batch, heads, queries, k.shape[2]), scope.shape(mask_value)
+        lead = len(whole) - len(given)
+        if lead < 0 or any(have not in (1, want) for have, want in zip(given[:-1], whole[lead:-1], strict=True)):
+            raise NotLowered(f"{label} has a mask of {list(given)}, which does not fit scores of {list(whole)}.")
+        if given[-1:] != whole[-1:]:
+            raise NotLowered(f"{label} has a mask for fewer keys than there are, which has no kernel yet.")
+        view = dense(scope, mask_value).expanded(whole)
         steps = view.strides
         mask = Mask(steps[0], steps[1], steps[2], 1 if steps[3] else 0, view.dtype)
         buffers["mask"] = view.buffer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import onnx_ir as ir
 
@@ -25,6 +26,11 @@ def moved(node: ir.Node, view: View, shape: tuple[int, ...], ints: Ints) -> View
     """
     kind = node.op_type
     if kind in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"):
+        if prod(shape) != prod(view.shape):  # as in a file whose shapes contradict each other
+            raise NotLowered(
+                f"{kind} '{node.name or node.outputs[0].name}' makes {list(shape)} of {list(view.shape)}, which has "
+                "another number of elements.", node,
+            )  # fmt: skip
         return view.reshaped(shape)
     if kind == "Transpose":
         order = node.attributes.get("perm")

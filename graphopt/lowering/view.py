@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import prod
 
 from kernels.dtype import DType
 from kernels.tensor.expression import Buffer, dense_strides
@@ -67,11 +68,13 @@ class View:
         return replace(self, shape=tuple(shape), strides=tuple(strides))
 
     def reshaped(self, shape: Sequence[int]) -> View | None:
-        """The same elements in the same order under other dims; None when no strides say so.
+        """The same elements in the same order under other dims; None when no strides say so, or they are not as many.
 
         Dims are taken from both shapes until their products agree; inside such a group the old dims must be one run.
         """
         target = tuple(shape)
+        if prod(target) != prod(self.shape):
+            return None
         if 0 in target or 0 in self.shape:
             return replace(self, shape=target, strides=dense_strides(target))
         old = [(size, stride) for size, stride in zip(self.shape, self.strides, strict=True) if size != 1]

@@ -11,6 +11,7 @@ import onnxruntime as ort
 from onnx.reference import ReferenceEvaluator
 
 from graphopt.model import constants, nodes
+from graphopt.model.inside import attribute_inside
 
 Arrays = Sequence[np.ndarray | None]
 
@@ -50,7 +51,7 @@ def _single_node_model(node: ir.Node, inputs: Arrays, opset: int) -> onnx.ModelP
         proto.output.append(name)
         if name:
             graph.output.append(onnx.ValueInfoProto(name=name))
-    proto.attribute.extend(ir.to_proto(attribute) for attribute in node.attributes.values())
+    proto.attribute.extend(ir.to_proto(attribute_inside(attribute)) for attribute in node.attributes.values())
     graph.node.append(proto)
     version = onnx.helper.make_opsetid(node.domain, opset)
     imports = [version] if node.domain == "" else [version, onnx.helper.make_opsetid("", 17)]
@@ -106,7 +107,7 @@ def evaluate_together(
         for output in node.outputs:
             names[output] = f"v{len(names)}" if output.name or nodes.is_used(output) else ""
             proto.output.append(names[output])
-        proto.attribute.extend(ir.to_proto(attribute) for attribute in node.attributes.values())
+        proto.attribute.extend(ir.to_proto(attribute_inside(attribute)) for attribute in node.attributes.values())
         graph.node.append(proto)
     graph.output.extend(onnx.ValueInfoProto(name=names[output]) for output in outputs)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=10)

@@ -15,8 +15,10 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphopt.errors import ModelError
 from graphopt.model import nodes
+from graphopt.model.mapped import DataFile, MappedTensor
 from graphopt.model.sparse import without_sparse_tensors
-from graphopt.model.tensors import tensors_of
+from graphopt.model.tensors import replace_external
+from graphopt.model.validate import validate
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
@@ -64,6 +66,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
 
 def _from_proto(proto: onnx.ModelProto, folder: Path | None, what: str) -> ir.Model:
     _check_opsets(proto, what)
+    validate(proto, what)
     _check_names(proto, what)
     proto = without_sparse_tensors(proto)
     try:
@@ -76,6 +79,7 @@ def _from_proto(proto: onnx.ModelProto, folder: Path | None, what: str) -> ir.Mo
             f"{what} is not a valid model: {root}; check it with onnx.checker and export it again."
         ) from error
     _attach_folder(model, folder, what)
+    _free_negative_dims(model)
     _sort(model, what)
     return model
 
@@ -121,41 +125,59 @@ def _check_scope(graph: onnx.GraphProto, outer: set[str], what: str) -> None:
 
 
 def _attach_folder(model: ir.Model, folder: Path | None, what: str) -> None:
-    """Tell external tensors where they lie, and check now that all of their data is there."""
-    for tensor in tensors_of(model):
-        if not isinstance(tensor, ir.ExternalTensor):
-            continue
+    """Map external tensors from where they lie, and check now that all of their data is there."""
+    files: dict[Path, DataFile] = {}
+
+    def mapped(tensor: ir.ExternalTensor) -> MappedTensor:
         if folder is None:
             raise ModelError(
                 f"{what} keeps tensor '{tensor.name}' in the file '{tensor.location}', but was not given as a path; "
                 "give the path of the .onnx file instead."
             )
-        tensor.base_dir = folder
-        location = os.fspath(tensor.location)
-        target = folder / location
-        root = folder.resolve()
-        if os.path.isabs(location) or not target.resolve().is_relative_to(root):
-            raise ModelError(
-                f"{what} keeps tensor '{tensor.name}' in '{location}', which lies outside the model's folder; move the "
-                "data beside the model and correct its location."
-            )
-        if not target.is_file():
-            raise ModelError(
-                f"{what} keeps tensor '{tensor.name}' in '{target}', which does not exist; put the data file beside "
-                "the model."
-            )
-        needed = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
-        size = target.stat().st_size
-        if tensor.length is not None and tensor.length < tensor.nbytes:
-            raise ModelError(
-                f"{what}: tensor '{tensor.name}' needs {tensor.nbytes:,} bytes but its entry names {tensor.length:,}; "
-                "export the model again."
-            )
-        if size < needed:
-            raise ModelError(
-                f"'{target}' has {size:,} bytes, but tensor '{tensor.name}' needs it to have {needed:,}; the file is "
-                "cut short, copy it again."
-            )
+        path = _data_path(tensor, folder, what)
+        return MappedTensor(tensor, files.setdefault(path, DataFile(path)), folder)
+
+    replace_external(model, mapped, mapped)
+
+
+def _data_path(tensor: ir.ExternalTensor, folder: Path, what: str) -> Path:
+    """The file that holds a tensor; raises ModelError unless it lies in the model's folder and holds all of it."""
+    location = os.fspath(tensor.location)
+    target = folder / location
+    root = folder.resolve()
+    if os.path.isabs(location) or not target.resolve().is_relative_to(root):
+        raise ModelError(
+            f"{what} keeps tensor '{tensor.name}' in '{location}', which lies outside the model's folder; move the "
+            "data beside the model and correct its location."
+        )
+    if not target.is_file():
+        raise ModelError(
+            f"{what} keeps tensor '{tensor.name}' in '{target}', which does not exist; put the data file beside "
+            "the model."
+        )
+    needed = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
+    size = target.stat().st_size
+    if tensor.length is not None and tensor.length < tensor.nbytes:
+        raise ModelError(
+            f"{what}: tensor '{tensor.name}' needs {tensor.nbytes:,} bytes but its entry names {tensor.length:,}; "
+            "export the model again."
+        )
+    if size < needed:
+        raise ModelError(
+            f"'{target}' has {size:,} bytes, but tensor '{tensor.name}' needs it to have {needed:,}; the file is "
+            "cut short, copy it again."
+        )
+    return target
+
+
+def _free_negative_dims(model: ir.Model) -> None:
+    """A dim that is declared as -1 is one that nobody knows, as runtimes take it."""
+    for graph in nodes.graphs_of(model):
+        values = (*graph.inputs, *graph.outputs, *(output for node in graph for output in node.outputs))
+        for value in values:
+            if value.shape is not None and any(isinstance(dim, int) and dim < 0 for dim in value.shape):
+                dims = [None if isinstance(dim, int) and dim < 0 else dim for dim in value.shape]
+                value.shape = ir.Shape(dims)
 
 
 def _sort(model: ir.Model, what: str) -> None:

@@ -1,12 +1,13 @@
-"""Saving: a finished model in one move, with its external data beside it, or nothing at all."""
+"""Saving: a model in one move, at any moment the old one or the new one with the data that belong to it.
+
+Data go into a file with a name that no file has, and are on disk before the model that names them takes its place by
+one rename. Then the data that only the replaced model named are removed.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +15,22 @@ import onnx
 import onnx_ir as ir
 
 from graphopt.errors import SaveError
+from graphopt.files.place import find_place, replaced_mode, told
+from graphopt.files.single import publish, write_through
+from graphopt.files.staging import staging
 from graphopt.model import nodes
-from graphopt.model.tensors import tensors_of
+from graphopt.model.data_file import (
+    Outside,
+    large_initializers,
+    note_orphans,
+    reading,
+    replaced_data,
+    write_data,
+)
+from graphopt.model.tensors import tensors_of, with_external_replaced
 
 # A protobuf message cannot pass 2 GB; data above this goes into a file of its own even when the input was one file.
 SINGLE_FILE_LIMIT = 1_900_000_000  # bytes
-EXTERNAL_MINIMUM = 1024  # bytes; smaller tensors stay in the .onnx file, where shape inference can read them
 
 
 def to_proto(model: ir.Model) -> onnx.ModelProto:
@@ -67,97 +78,83 @@ def save(
     source_data: frozenset[Path] = frozenset(),
     in_place: bool = False,
 ) -> None:
-    """Write the model to `path`, its large tensors to `<path>.data` when the input had external data or is too large.
+    """Write the model to `path`, large tensors into a file beside it when the input had external data or is too large.
 
-    Everything is written under temporary names in the same folder and renamed at the end. Raises SaveError, leaving
-    nothing behind, when `path` is the input (`source`) and `in_place` was not asked for, or when writing fails. The
-    input's data files (`source_data`, and those the model still reads) are only overwritten in place.
+    The data file is `<path>.data`, or `<path>.<checksum>.data` where that name is taken. A data file of the model that
+    is replaced is removed, unless it is the input's (`source_data`, and what the model still reads) or another model in
+    the folder names it.
+
+    Raises SaveError, leaving everything as it was, when `path` is the input (`source`) and `in_place` was not asked
+    for, when it holds the input's data, and when reading or writing fails.
     """
-    target = Path(path)
-    is_source = source is not None and target.exists() and target.resolve() == source.resolve()
+    place = find_place(path)
+    is_source = source is not None and place.path.exists() and source.exists() and place.path.samefile(source)
     if is_source and not in_place:
-        raise SaveError(f"'{target}' is the input itself; choose another output or pass --in-place.")
-    if target.is_dir():
-        raise SaveError(f"'{target}' is a folder; give the name of the .onnx file to write.")
-    if not target.parent.exists():
-        raise SaveError(f"the folder '{target.parent}' does not exist; create it first.")
+        raise SaveError(f"'{place.given}' is the input itself; choose another output or pass --in-place.")
     files = data_files(model) | source_data
-    external = bool(files) or weight_bytes(model) > SINGLE_FILE_LIMIT
-    data_name = _data_name(target, frozenset() if is_source else files) if external else None
-    folder: Path | None = None
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        _write(model, folder / target.name, data_name)
-        if data_name is None or not (folder / data_name).exists():
-            os.replace(folder / target.name, target)
-        else:
-            _move_both(folder, target, target.parent / data_name)
-    except OSError as error:
-        raise SaveError(_reason(target, error)) from error
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _move_both(folder: Path, target: Path, data: Path) -> None:
-    """Move the data, then the model; where the second fails, the first is taken back."""
-    earlier = folder / "earlier"
-    if data.exists():
-        os.replace(data, earlier)
-    os.replace(folder / data.name, data)
-    try:
-        os.replace(folder / target.name, target)
-    except OSError:
-        if earlier.exists():
-            os.replace(earlier, data)
-        else:
-            data.unlink()
-        raise
-
-
-def _data_name(target: Path, files: frozenset[Path]) -> str:
-    """A name for the data file that is none of `files`, the data the input is read from."""
-    name = f"{target.name}.data"
-    number = 0
-    while (target.parent / name).resolve() in files:
-        number += 1
-        name = f"{target.name}.{number}.data"
-    return name
-
-
-def _write(model: ir.Model, path: Path, data_name: str | None) -> None:
-    if data_name is None:
-        with _loaded_attributes(model):
-            path.write_bytes(to_proto(model).SerializeToString(deterministic=True))
+    if place.path in files:
+        raise SaveError(f"'{place.given}' holds data of the input; choose another output.")
+    large = large_initializers(model) if files or weight_bytes(model) > SINGLE_FILE_LIMIT else ()
+    if large and place.stream:
+        raise SaveError(f"'{place.given}' is no file, and this model needs a data file beside it; choose a file.")
+    if large and place.path.parent != Path(os.path.realpath(place.given.parent)):
+        raise SaveError(
+            f"'{place.given}' is a link into another folder, and a data file would be found by one of the two names "
+            f"only; write to '{place.path}'."
+        )
+    if place.stream:
+        write_through(place, _serialized(model, {}))
         return
-    with _undescribed_initializers(model), _loaded_attributes(model):
-        ir.save(model, path, external_data=data_name, size_threshold_bytes=EXTERNAL_MINIMUM)
+    with contextlib.ExitStack() as stack:
+        with told(place.given):
+            old = replaced_data(place, frozenset() if is_source else files)
+            stage = stack.enter_context(staging(place.path.parent))
+            if old and not large:
+                note_orphans(stage, old)
+        outside = write_data(large, place, stage, old) if large else {}
+        content = _serialized(model, outside)
+        with told(place.given):
+            draft = stage.write("model", content, replaced_mode(place.path))
+        publish(draft, place)
+
+
+def _serialized(model: ir.Model, outside: Outside) -> bytes:
+    """The bytes of the .onnx file. Tensors that are not `outside` move into it, wherever they lie; raises SaveError."""
+    with _self_contained(model, outside):
+        content: bytes = to_proto(model).SerializeToString(deterministic=True)
+    return content
 
 
 @contextlib.contextmanager
-def _loaded_attributes(model: ir.Model) -> Iterator[None]:
-    """Tensors of Constant nodes in functions move into the file: onnx_ir writes only initializers' data beside it."""
-    moved: list[tuple[ir.Node, ir.Attr]] = []
-    for graph in nodes.graphs_of(model):
-        for node in graph:
-            for attribute in list(node.attributes.values()):
-                if attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
-                    continue
-                tensor = attribute.as_tensor()
-                if isinstance(tensor, ir.ExternalTensor):
-                    moved.append((node, attribute))
-                    inside = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
-                    node.attributes[attribute.name] = ir.AttrTensor(attribute.name, inside)
+def _self_contained(model: ir.Model, outside: Outside) -> Iterator[None]:
+    """Initializers and attributes without references to the input's data files."""
+    values: list[tuple[ir.Value, ir.TensorProtocol]] = []
+    attributes: list[tuple[ir.Node, ir.Attr]] = []
     try:
+        for graph in nodes.graphs_of(model):
+            for value in graph.initializers.values():
+                tensor = value.const_value
+                kept: ir.TensorProtocol | None = outside.get(value)
+                if kept is None and isinstance(tensor, ir.ExternalTensor):
+                    kept = _inside(tensor)
+                if tensor is not None and kept is not None:
+                    values.append((value, tensor))
+                    value.const_value = kept
+            for node in graph:
+                for attribute in list(node.attributes.values()):
+                    moved = with_external_replaced(attribute, _inside)
+                    if moved is not attribute:
+                        attributes.append((node, attribute))
+                        node.attributes[attribute.name] = moved
         yield
     finally:
-        for node, attribute in moved:
+        for value, tensor in values:
+            value.const_value = tensor
+        for node, attribute in attributes:
             node.attributes[attribute.name] = attribute
 
 
-def _reason(target: Path, error: OSError) -> str:
-    if error.errno == errno.ENOSPC:
-        return f"'{target}' was not written: the disk is full; free some space or choose another folder."
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"'{target}' was not written: no permission to write there; choose another folder."
-    return f"'{target}' was not written: {error.strerror or error}; choose another place."
+def _inside(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
+    """A tensor that is written into the .onnx file."""
+    with reading(tensor):
+        return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)

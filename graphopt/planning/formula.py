@@ -43,9 +43,8 @@ def peak_formula(
     ranges = families(planned.problem)
     held: dict[str, sympy.Expr] = {}
     for root in ranges:
-        held[root] = expressions.get(
-            by_name[root].value or "", sympy.Integer(by_name[root].size)
-        )  # a workspace: a number
+        size = sympy.Integer(by_name[root].size)  # of a workspace, which no expression tells
+        held[root] = expressions.get(by_name[root].value or "", size)
     largest = _largest_somewhere(_sums(ranges, held), list(sizes))
     if not any(one.free_symbols for one in largest):
         return None

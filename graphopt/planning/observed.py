@@ -15,7 +15,9 @@ import onnx_ir as ir
 from graphopt.rewrite.divergence import CHUNK, exposing
 from graphopt.rewrite.equivalence import feed_inputs
 from graphopt.rewrite.feeds import make_feed
-from graphopt.rewrite.runner import CannotRun, Workplace
+from graphopt.rewrite.runner import CannotRun, OutOfTime, Workplace
+
+SECONDS = 120.0  # of a run; a model that takes longer is not waited for, and what it computes has no known size
 
 
 def observed(model: ir.Model, names: Sequence[str]) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
@@ -26,10 +28,10 @@ def observed(model: ir.Model, names: Sequence[str]) -> Mapping[str, tuple[str, t
             for start in range(0, len(names), CHUNK):
                 chunk = names[start : start + CHUNK]
                 runner = workplace.runner(exposing(model, chunk))
-                results = runner.run(make_feed(feed_inputs(model), {}, 1))
+                results = runner.run(make_feed(feed_inputs(model), {}, 1), SECONDS)
                 for name, result in zip(runner.output_names, results, strict=True):
                     if isinstance(result, np.ndarray):
                         found[name] = (str(result.dtype), result.shape, result.nbytes)
-    except CannotRun:
+    except (CannotRun, OutOfTime, ValueError):
         return found
     return found

@@ -110,9 +110,8 @@ def _tasks(graph: Graph, regions: list[Region], names: Mapping[str, str], name: 
         for earlier in operator.after:
             needs.setdefault((names[earlier], target), Need(names[earlier], target, reuse=True))
     before = {share.value: share.of for share in graph.shares} if lowered else {}
-    buffer: dict[
-        str, str
-    ] = {}  # by value: regions write a buffer several times, each time a value in place of the last
+    # Regions write a buffer several times, each time a value in place of the last.
+    buffer: dict[str, str] = {}  # by value
     for one in graph.values:
         buffer[one.name] = buffer[before[one.name]] if one.name in before else one.name
     sizes = {buffer[value.name]: value.size for value in graph.values}

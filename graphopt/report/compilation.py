@@ -23,17 +23,21 @@ class CompileRecord(msgspec.Struct, frozen=True):
     seconds: float  # without the comparison
     max_abs: float  # from ONNX Runtime without optimizations, on seeded feeds
     max_rel: float
+    not_compared: str | None = None  # why the program was not compared; both differences are 0 then
     schema: str = "graphopt.compile/1"
 
 
 def print_compile(screen: Console, record: CompileRecord) -> None:
     """A few lines."""
+    compared = f"equal to ONNX Runtime, largest difference {record.max_abs:.1e} ({record.max_rel:.1e} relative)"
+    if record.not_compared is not None:
+        compared = f"not: {record.not_compared}"
     table = Table(box=box.SIMPLE, show_header=False)
     for label, text in (
         ("regions", f"{record.regions}, {record.kernels} different kernels, for {record.target}"),
         ("weights", f"{record.weights_bytes / 1e6:,.1f} MB"),
         ("arena", f"{record.arena_bytes:,} bytes (the least possible: {record.arena_bound_bytes:,})"),
-        ("compared", f"equal to ONNX Runtime, largest difference {record.max_abs:.1e} ({record.max_rel:.1e} relative)"),
+        ("compared", compared),
         ("written", f"{record.output} in {record.seconds:.1f} s"),
     ):
         table.add_row(label, text)

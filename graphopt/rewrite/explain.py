@@ -6,7 +6,6 @@ Nothing is verified and nothing is changed: the rules are tried with the gate sh
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -46,7 +45,7 @@ class NearMisses:
     """All near misses of a finished model."""
 
     found: tuple[NearMiss, ...]
-    complete: bool  # False: time was up before every rule had been asked
+    complete: bool  # False: the tries were used up before every rule had been asked
 
 
 class Explainer:
@@ -71,9 +70,11 @@ class Explainer:
         """Why a pass that is a function leaves those of the nodes alone of which it can say so; grouped likewise."""
         return _grouped((node, why.reason) for node, why in self._asked(step, where).items())
 
-    def near_misses(self, steps: Sequence[Pass], level: int, seconds: float) -> NearMisses:
-        """Where a pattern fits, or a pass found what it looks for, and a condition refused; in the passes' order."""
-        end = time.monotonic() + seconds
+    def near_misses(self, steps: Sequence[Pass], level: int, most: int) -> NearMisses:
+        """Where a pattern fits, or a pass found what it looks for, and a condition refused; in the passes' order.
+
+        At most `most` times a rule is tried at a node.
+        """
         by_type: dict[str, list[ir.Node]] = {}
         for node in self.nodes:
             by_type.setdefault(node.op_type, []).append(node)
@@ -85,8 +86,9 @@ class Explainer:
                 kinds = by_type if "*" in rule.anchors else rule.anchors
                 refusals = []
                 for node in (node for kind in kinds for node in by_type.get(kind, ())):
-                    if time.monotonic() > end:
+                    if most == 0:
                         return NearMisses(tuple(found), False)
+                    most -= 1
                     reason = self._refusal(rule, node)
                     if reason is not None:
                         refusals.append((node, reason))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
+
+from graphopt.model.limits import MOST_FED
 
 Feed = dict[str, object]
 Assignment = dict[str, int]
@@ -115,9 +118,19 @@ def _is_float(kind: onnx.TypeProto) -> bool:
 
 
 def make_feed(inputs: tuple[Input, ...], sizes: Mapping[str, int], draw: int) -> Feed:
-    """Integers: ones, then random within their bound, zeros ... Floats: normal, at last from 0.5 to 1.5, and ones."""
+    """Integers: ones, then random within their bound, zeros ... Floats: normal, at last from 0.5 to 1.5, and ones.
+
+    Raises ValueError for inputs of more than `MOST_FED` elements.
+    """
+    elements = sum(math.prod(_shape(item, sizes)) for item in inputs)
+    if elements > MOST_FED:
+        raise ValueError(f"its inputs have {elements:,} elements, and {MOST_FED:,} are the most that is tried")
     generator = np.random.default_rng([20261, draw])
     return {item.name: _value(item, item.type, sizes, draw, generator) for item in inputs}
+
+
+def _shape(item: Input, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(dim if isinstance(dim, int) else sizes.get(dim, 1) for dim in item.dims or ())
 
 
 def _value(
@@ -128,7 +141,7 @@ def _value(
         return [_value(item, kind.sequence_type.elem_type, sizes, draw, generator) for _ in range(2)]
     if which == "optional_type":
         return _value(item, kind.optional_type.elem_type, sizes, draw, generator)
-    shape = tuple(dim if isinstance(dim, int) else sizes.get(dim, 1) for dim in item.dims or ())
+    shape = _shape(item, sizes)
     element = kind.tensor_type.elem_type
     if element == onnx.TensorProto.STRING:
         return generator.choice(np.array(["a", "b", "c"], dtype=object), shape)

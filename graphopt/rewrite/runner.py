@@ -20,10 +20,10 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnx.reference import ReferenceEvaluator
 
-from graphopt.model.save import to_proto
+from graphopt.model.limits import endless_loop
+from graphopt.model.self_contained import STAND_IN, self_contained
 
 SHARED_MINIMUM = 8192  # bytes; smaller tensors stay in the file, where shape inference needs them
-STAND_IN = "weights.bin"  # the file that handed-over tensors claim to lie in; ONNX Runtime asks that it exists
 
 
 class CannotRun(Exception):
@@ -54,31 +54,17 @@ class Workplace:
 
     def write(self, model: ir.Model) -> tuple[Path, dict[str, ort.OrtValue]]:
         """The model without its large weights as a file, and those weights by name."""
-        copy = model.clone()
-        shared: dict[str, ort.OrtValue] = {}
-        for name, value in copy.graph.initializers.items():
-            tensor = value.const_value
-            if tensor is None or tensor.nbytes < SHARED_MINIMUM or tensor.dtype == ir.DataType.STRING:
-                continue
-            held = self._shared(tensor)
-            if held is None:
-                continue
-            shared[name] = held
-            value.const_value = ir.ExternalTensor(
-                STAND_IN, 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
-            )
+        given = self_contained(model, handed_from=SHARED_MINIMUM)
         self._count += 1
         path = self.folder / f"{self._count}.onnx"
-        path.write_bytes(to_proto(copy).SerializeToString())
-        return path, shared
+        path.write_bytes(given.proto.SerializeToString())
+        return path, {name: self._shared(tensor) for name, tensor in given.handed.items()}
 
-    def _shared(self, tensor: ir.TensorProtocol) -> ort.OrtValue | None:
+    def _shared(self, tensor: ir.TensorProtocol) -> ort.OrtValue:
         known = self._values.get(id(tensor))
         if known is not None:
             return known[1]
         array = np.ascontiguousarray(tensor.numpy())
-        if array.nbytes != tensor.nbytes:
-            return None  # packed types (int4) stay in the file
         value = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, int(tensor.dtype))
         self._values[id(tensor)] = (tensor, value)  # the tensor is kept alive, so that its id stays its own
         return value
@@ -101,6 +87,9 @@ class Runner:
     """One model in one engine."""
 
     def __init__(self, workplace: Workplace, model: ir.Model) -> None:
+        endless = endless_loop(model)
+        if endless is not None:
+            raise CannotRun(endless)
         path, shared = workplace.write(model)
         self.output_names = [value.name or "" for value in model.graph.outputs]
         self.engine = "ONNX Runtime, optimizations off"
@@ -118,7 +107,7 @@ class Runner:
             ):
                 raise CannotRun(_first_line(error)) from error
             try:
-                self._reference = ReferenceEvaluator(to_proto(model))
+                self._reference = ReferenceEvaluator(self_contained(model).proto)
                 self.engine = "the ONNX reference evaluator"
             except Exception:  # the reference's errors share none either
                 raise CannotRun(_first_line(error)) from error

@@ -10,6 +10,8 @@ from kernels.emit.types import code_of
 from kernels.listing import Argument, Listing
 from kernels.target import Target
 
+SCHEMA = "kernels.program/2"  # 2: run_raw gives a code, and there is after_fork
+
 
 class Tensor(msgspec.Struct, frozen=True):
     """An input or output: dense, row-major."""
@@ -34,7 +36,7 @@ class Description(msgspec.Struct, frozen=True):
     weights_bytes: int  # of the file
     weights_checksum: str  # 16 hexadecimal digits: kernels/emit/checksum.py
     runs: int
-    schema: str = "kernels.program/1"
+    schema: str = SCHEMA
 
 
 def describe(

@@ -19,7 +19,7 @@ ERROR_BYTES = 512  # of the last error's text, its end included
 
 # Offsets in the record, in bytes.
 READY, RESERVED, MAPPED = 0, 8, 16  # MAPPED: the weights, where they are a mapped file; or null
-WEIGHTS, ARENA, SCRATCH, ERROR = 24, 32, 40, 64
+WEIGHTS, ARENA, SCRATCH, BUSY, ERROR = 24, 32, 40, 48, 64  # BUSY: an i32, 1 while a call runs
 ARGUMENTS = ERROR + ERROR_BYTES  # a pointer for each input, then for each output
 
 

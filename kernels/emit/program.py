@@ -2,7 +2,7 @@
 
 With P for the listing's name, a library of the objects exports
 
-    P_describe  P_create  P_create_mapped  P_create_from  P_run  P_run_raw  P_error  P_destroy
+    P_describe  P_create  P_create_mapped  P_create_from  P_run  P_run_raw  P_after_fork  P_error  P_destroy
 
 which need the C library (and its mathematics, where a kernel calls it) and nothing else. The interface is a module of
 its own, compiled for the oldest processor of the architecture: it is what finds out that a processor is too old.
@@ -30,7 +30,7 @@ from kernels.llvm.load import ObjectCache
 from kernels.llvm.module import Module
 from kernels.target import Target
 
-INTERFACE = ("describe", "create", "create_mapped", "create_from", "run", "run_raw", "error", "destroy")
+INTERFACE = ("describe", "create", "create_mapped", "create_from", "run", "run_raw", "after_fork", "error", "destroy")
 
 
 class WrongWeights(InvalidListing):
@@ -44,6 +44,10 @@ class Part:
     module: Module
     optimize: bool
 
+    def compiled(self, cache: ObjectCache | None = None) -> bytes:
+        """Machine code; raises CompileError."""
+        return (cache or ObjectCache(None)).get(self.module.text(), self.module.target, optimize=self.optimize)
+
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
@@ -55,8 +59,7 @@ class Emitted:
 
     def objects(self, cache: ObjectCache | None = None) -> list[bytes]:
         """Machine code; raises CompileError."""
-        found = cache or ObjectCache(None)
-        return [found.get(one.module.text(), one.module.target, optimize=one.optimize) for one in self.parts]
+        return [one.compiled(cache) for one in self.parts]
 
 
 def stored_weights(listing: Listing, weights: bytes | npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
@@ -91,14 +94,19 @@ def emit(
     write_creation(interface, listing, layout, total)
     write_running(interface, listing, layout)
     _write_describe(interface, listing, description)
+    parts = kernel_parts(listing, target)
+    write_checksum(parts[0].module, f"{listing.name}_checksum")
+    exported = tuple(f"{listing.name}_{one}" for one in INTERFACE)
+    return Emitted((Part(interface, False), *parts), exported, description)
+
+
+def kernel_parts(listing: Listing, target: Target) -> tuple[Part, ...]:
+    """A listing's kernels: those that are compiled as they are, and those that the optimizer sees, where there are."""
     plain, optimized = Module(target), Module(target)
-    write_checksum(plain, f"{listing.name}_checksum")
     for kernel in listing.kernels:
         (optimized if kernel.optimize else plain).include(kernel.module)
-    parts = [Part(interface, False), Part(plain, False)]
-    if any(kernel.optimize for kernel in listing.kernels):
-        parts.append(Part(optimized, True))
-    return Emitted(tuple(parts), tuple(f"{listing.name}_{one}" for one in INTERFACE), description)
+    some = any(kernel.optimize for kernel in listing.kernels)
+    return (Part(plain, False), Part(optimized, True)) if some else (Part(plain, False),)
 
 
 def _oldest(target: Target) -> Target:

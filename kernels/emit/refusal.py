@@ -8,13 +8,14 @@ from kernels.emit.layout import ERROR, ERROR_BYTES
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 
-OK, BAD_ARGUMENT, BAD_WEIGHTS, BAD_PROCESSOR, NO_MEMORY = range(5)
+OK, BAD_ARGUMENT, BAD_WEIGHTS, BAD_PROCESSOR, NO_MEMORY, MODEL_BUSY = range(6)
 CODES = (
     ("OK", OK, "done"),
     ("BAD_ARGUMENT", BAD_ARGUMENT, "an argument is missing or does not fit"),
     ("BAD_WEIGHTS", BAD_WEIGHTS, "the weights file cannot be read, or is not this program's"),
     ("BAD_PROCESSOR", BAD_PROCESSOR, "the processor lacks a feature that the code needs"),
     ("NO_MEMORY", NO_MEMORY, "there is not enough memory"),
+    ("MODEL_BUSY", MODEL_BUSY, "another call of this model has not ended; create a model for each thread"),
 )
 
 

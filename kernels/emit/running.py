@@ -1,9 +1,12 @@
 """Running a model, as LLVM: the caller's tensors are checked and put into the tables, then every block of every run.
 
     int P_run(P_model *model, const P_tensor *inputs, size_t input_count, const P_tensor *outputs, size_t output_count)
-    void P_run_raw(P_model *model, const void *const *inputs, void *const *outputs)    unchecked, in declared order
+    int P_run_raw(P_model *model, const void *const *inputs, void *const *outputs)    unchecked, in declared order
+    void P_after_fork(P_model *model)    in a child process: no call runs any more
 
-Nothing is allocated, nothing locked.
+Nothing is allocated, nobody waits: a call of a model that runs already returns MODEL_BUSY, which one atomic exchange
+finds out. It leaves no sentence, as the record belongs to the call that runs. Kernels run under a control word of
+their own (kernels/llvm/control_word.py); the caller's is back when a call returns.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ from collections.abc import Sequence
 from kernels.emit import layout as at
 from kernels.emit.layout import Layout
 from kernels.emit.places import write_places
-from kernels.emit.refusal import BAD_ARGUMENT, OK, failed, is_null, refuse_when, return_when, say, text
+from kernels.emit.refusal import BAD_ARGUMENT, MODEL_BUSY, OK, failed, is_null, refuse_when, return_when, say, text
 from kernels.emit.types import code_of
 from kernels.listing import Argument, Listing
+from kernels.llvm import control_word
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 
@@ -32,11 +36,14 @@ def write_running(module: Module, listing: Listing, layout: Layout) -> None:
     for kernel in listing.kernels:
         module.declare(kernel.name, "void", ["ptr", "i64", "ptr"])
     parts = _write_parts(module, listing, layout)
-    _write_raw(module, listing, layout, parts)
+    _write_compute(module, listing, layout, parts)
+    _write_raw(module, listing)
     _write_find(module)
     _write_blame(module)
     _write_check(module)
+    _write_checked(module, listing)
     _write_run(module, listing)
+    _write_after_fork(module, listing)
 
 
 def _write_parts(module: Module, listing: Listing, layout: Layout) -> int:
@@ -60,10 +67,10 @@ def _write_blocks(f: Function, kernel: str, blocks: int, table: Value, scratch: 
     f.loop(0, blocks, 1, block)
 
 
-def _write_raw(module: Module, listing: Listing, layout: Layout, parts: int) -> None:
-    given = (Parameter("model"), Parameter("inputs"), Parameter("outputs"))
-    f = Function(module, f"{listing.name}_run_raw", given, exported=True)
-    record = f.parameter("model")
+def _write_compute(module: Module, listing: Listing, layout: Layout, parts: int) -> None:
+    """compute(model, inputs, outputs): the tables of operands, then all runs under the kernels' control word."""
+    f = Function(module, "compute", (Parameter("model"), Parameter("inputs"), Parameter("outputs")))
+    record, word = f.parameter("model"), control_word.enter(f)
     for space, arguments in (("input", listing.inputs), ("output", listing.outputs)):
         for number in range(len(arguments)):
             start = f.load("ptr", f.at(f.parameter(f"{space}s"), number, "ptr"))
@@ -71,6 +78,36 @@ def _write_raw(module: Module, listing: Listing, layout: Layout, parts: int) -> 
     scratch = f.load("ptr", f.at(record, at.SCRATCH, "i8"))
     for part in range(parts):
         f.call(f"part{part}", record, scratch)
+    control_word.leave(f, word)
+    f.finish()
+
+
+def _enter(f: Function, record: Value) -> None:
+    """Take the model for this call, or return MODEL_BUSY."""
+    busy = f.at(record, at.BUSY, "i8")
+    before = f.value("i32", f"atomicrmw xchg ptr {busy.text}, i32 1 acquire, align 4")
+    return_when(f, f.compare("ne", before, f.number("i32", 0)), f.number("i32", MODEL_BUSY))
+
+
+def _leave(f: Function, record: Value) -> None:
+    busy = f.at(record, at.BUSY, "i8")
+    f.line(f"store atomic i32 0, ptr {busy.text} release, align 4")
+
+
+def _write_raw(module: Module, listing: Listing) -> None:
+    given = (Parameter("model"), Parameter("inputs"), Parameter("outputs"))
+    f = Function(module, f"{listing.name}_run_raw", given, exported=True, result="i32")
+    record = f.parameter("model")
+    _enter(f, record)
+    f.call("compute", record, f.parameter("inputs"), f.parameter("outputs"))
+    _leave(f, record)
+    f.give(f.number("i32", OK))
+    f.finish()
+
+
+def _write_after_fork(module: Module, listing: Listing) -> None:
+    f = Function(module, f"{listing.name}_after_fork", (Parameter("model"),), exported=True)
+    _leave(f, f.parameter("model"))
     f.finish()
 
 
@@ -196,16 +233,30 @@ def _check_one(f: Function, spec: Value, tensor: Value, name: Value, word: Value
     wrong(f.compare("ne", rest, f.integer(0)), sentence, data, element)
 
 
+_GIVEN = (
+    Parameter("model"), Parameter("inputs"), Parameter("input_count", "i64"), Parameter("outputs"),
+    Parameter("output_count", "i64"),
+)  # fmt: skip
+
+
 def _write_run(module: Module, listing: Listing) -> None:
-    given = (
-        Parameter("model"), Parameter("inputs"), Parameter("input_count", "i64"), Parameter("outputs"),
-        Parameter("output_count", "i64"),
-    )  # fmt: skip
-    f = Function(module, f"{listing.name}_run", given, exported=True, result="i32")
+    f = Function(module, f"{listing.name}_run", _GIVEN, exported=True, result="i32")
     record = f.parameter("model")
     return_when(f, is_null(f, record), f.number("i32", BAD_ARGUMENT))
     unready = f.compare("eq", f.load("i64", f.at(record, at.READY, "i8")), f.integer(0))
     return_when(f, unready, f.number("i32", BAD_ARGUMENT))  # the text says why it could not be created
+    _enter(f, record)
+    code = f.call("checked", *(f.parameter(one.name) for one in _GIVEN), result="i32")
+    assert code is not None, "it gives a result"
+    _leave(f, record)
+    f.give(code)
+    f.finish()
+
+
+def _write_checked(module: Module, listing: Listing) -> None:
+    """checked(...) -> code: the body of P_run, for a model that this call has taken."""
+    f = Function(module, "checked", _GIVEN, result="i32")
+    record = f.parameter("model")
     slots = [f.at(record, at.ARGUMENTS + 8 * skipped, "i8") for skipped in (0, len(listing.inputs))]
     for word, arguments, slot in (("input", listing.inputs, slots[0]), ("output", listing.outputs, slots[1])):
         names = ", ".join(f"'{one.name}'" for one in arguments) or "none"
@@ -215,7 +266,7 @@ def _write_run(module: Module, listing: Listing) -> None:
         )  # fmt: skip
         assert code is not None, "it gives a result"
         failed(f, code)
-    f.line(f"call void @{listing.name}_run_raw(ptr {record.text}, ptr {slots[0].text}, ptr {slots[1].text})")
+    f.call("compute", record, *slots)
     f.give(f.number("i32", OK))
     f.finish()
 

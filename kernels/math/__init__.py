@@ -1,8 +1,8 @@
 """Functions of vectors, written as instructions: no call, no table, as many vectors side by side as a value has parts.
 
 Each takes the function that is being written and a value of f32, in any number of lanes, and says in its docstring how
-far it may be from the exact result, in units in the last place (ULP) of the exact result rounded to f32. Unless
-stated otherwise, subnormal arguments and results are exact to that bound (gradual underflow), NaN gives NaN, and the
-sign of a zero is kept. The coefficients are our own minimax fits of relative error (Lawson's reweighted least squares
-in extended precision). Values of f64 go to the C library, lane by lane.
+far it may be from the exact result, in units in the last place (ULP) of the exact result rounded to f32. Kernels run
+under a control word that flushes (kernels/llvm/control_word.py): a subnormal argument may count as zero, a subnormal
+result may be zero. NaN gives NaN, and the sign of a zero is kept. The coefficients are our own minimax fits of relative
+error (Lawson's reweighted least squares in extended precision). Values of f64 go to the C library, lane by lane.
 """

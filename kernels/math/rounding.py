@@ -31,7 +31,8 @@ def trunc(f: Function, x: Value) -> Value:
 def sign(f: Function, x: Value) -> Value:
     """-1, 0 or 1; NaN for NaN."""
     zero = f.number(x.type, 0.0)
-    below = f.select(f.compare("olt", x, zero), f.number(x.type, -1.0), x)
+    twice = f.add(x, x)  # of 0 and NaN the same; of a subnormal number, which compares as zero, zero
+    below = f.select(f.compare("olt", x, zero), f.number(x.type, -1.0), twice)
     return f.select(f.compare("ogt", x, zero), f.number(x.type, 1.0), below)
 
 

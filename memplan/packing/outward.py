@@ -89,8 +89,8 @@ class Outward:
 
         After the first runs they are shaken a little: how they lie decides much of what comes on both sides.
         """
-        plain = (-self._reduced.length, -self._sides[0].end, self._sides[0].begin)[self._runs % 3][self._stack]
-        key = plain.astype(np.float64)
+        keys = (-self._reduced.length, -self._sides[0].end, self._sides[0].begin)
+        key = keys[self._runs % 3][self._stack].astype(np.float64)
         if self._runs >= _PLAIN_STACKS:
             key += _SHAKE * float(key.std()) * np.random.default_rng(self._runs).normal(size=len(key))
         rows = self._stack[np.argsort(key, kind="stable")]

@@ -14,6 +14,7 @@ from scheduler.tasks import Kernel, TaskGraph
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+MOST_BLOCKS = 100_000  # of a task graph: what each waits for is kept in as many bits
 Choice = tuple[int, ...]  # by region the number of its kernel, as the task graph counts them
 
 
@@ -63,6 +64,14 @@ def problem_of(graph: TaskGraph, device: Device) -> Problem:
                 f"{kernel.threads} threads, {kernel.registers} registers and {kernel.shared_memory} bytes of shared "
                 "memory; give a smaller one."
             )
+    least = sum(
+        min(region.kernels[one].blocks for one in some) for region, some in zip(graph.regions, fitting, strict=True)
+    )
+    if least > MOST_BLOCKS:
+        raise InvalidTaskGraph(
+            f"the regions of '{graph.name}' have at least {least:,} blocks, more than the {MOST_BLOCKS:,} that can be "
+            "scheduled; give larger blocks, or a smaller graph."
+        )
     position = {region.name: number for number, region in enumerate(graph.regions)}
     needs: dict[tuple[int, int], float | None] = {}  # the halo; None: all blocks
     for need in graph.needs:

@@ -79,7 +79,9 @@ def test_a_budget_is_kept_or_refused_with_what_is_missing(memory: Shell) -> None
         (["--dim", "batch=2", "--budget", "many"], 2, "--budget: 'many' is no number of bytes"),
         (["--what-if", "batch=a"], 2, "--what-if: 'batch=a' is not of the form batch=1,2,4,8."),
         (["--dim", "batch=2", "--tiers", "none"], 1, "none"),
-        (["--dim", "batch=2", "--html", "no/such/place.html"], 1, "'no/such/place.html' was not written"),
+        (["--dim", "batch=2", "--html", "m.onnx"], 2, "--html: 'm.onnx' is the input itself; choose another file."),
+        (["--trace", "r.json", "--json", "./r.json"], 2, "--trace: 'r.json' is written by --json too"),
+        (["--dim", "batch=2", "--html", "no/such/place.html"], 1, "the folder 'no/such' does not exist"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(memory: Shell, options: list[str], status: int, said: str) -> None:

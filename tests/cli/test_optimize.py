@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 from graphopt import api
+from graphopt.errors import VerificationError
 from graphopt.passes import pipeline
 from graphopt.rewrite import optimizer
 from graphopt.rewrite.driver import Pass
@@ -127,6 +128,7 @@ def test_a_fixed_dim_is_freed(shell: Shell) -> None:
         (("--dim", "batch=1", "--dim", "batch=2"), "--dim: 'batch' is given twice."),
         (("--skip", "identiti"), "--skip: there is no pass or rule 'identiti'; the nearest names are identity"),
         (("--report", "in.onnx"), "--report: 'in.onnx' is a model; choose another file."),
+        (("--report", "./out.onnx"), "--report: 'out.onnx' is a model; choose another file."),
     ],
 )
 def test_a_malformed_option_is_a_usage_error(shell: Shell, options: tuple[str, ...], message: str) -> None:
@@ -180,6 +182,20 @@ def test_what_cannot_be_verified_is_not_written(shell: Shell, monkeypatch: pytes
     assert shell.files() == {"in.onnx"}
 
 
+@pytest.mark.parametrize("status", ["not run", "different"])
+def test_from_python_too_a_result_that_failed_its_check_is_saved_on_demand_only(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    verdict = Verification(status, 0, 0.0, 0.0, "there is no kernel for Foo", (), (), "", {}, None)
+    result = dataclasses.replace(api.optimize("in.onnx"), verification=verdict)
+    with pytest.raises(VerificationError, match="no kernel for Foo; pass unchecked=True to save it all the same"):
+        result.save("out.onnx")
+    assert shell.files() == {"in.onnx"}
+    result.save("out.onnx", unchecked=True)
+    api.optimize("in.onnx", verify=False).save("off.onnx")
+    assert shell.files() == {"in.onnx", "out.onnx", "off.onnx"}
+
+
 @rule(op("Relu", var("x")), level=0)
 def relu_is_abs(match: Match) -> Replacement:
     """Relu(x)  -->  Abs(x), which is wrong"""
@@ -209,19 +225,19 @@ def test_random_outputs_are_listed_as_excluded(shell: Shell) -> None:
     assert "not compared, because they are random: r" in answer.err
 
 
-@pytest.mark.parametrize("calls", [1, 2])
-def test_a_full_disk_leaves_nothing_behind(shell: Shell, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
-    """The write itself fails, or the last rename does."""
-    name = "write_bytes" if calls == 1 else "replace"
-    where: object = Path if calls == 1 else os
-    original = getattr(where, name)
+@pytest.mark.parametrize("name", ["write", "replace"])
+def test_a_full_disk_leaves_nothing_behind(shell: Shell, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The report has been prepared; then a write of the model fails, or its rename does."""
+    original, calls = getattr(os, name), 0
 
-    def full(*arguments: object) -> object:
-        if any(str(argument).endswith("out.onnx") for argument in arguments):
+    def full(*arguments: Any) -> object:
+        nonlocal calls
+        calls += 1
+        if name == "replace" or calls > 1:
             raise OSError(28, "No space left on device")
         return original(*arguments)
 
-    monkeypatch.setattr(where, name, full)
+    monkeypatch.setattr(os, name, full)
     answer = shell.run("optimize", "in.onnx", "out.onnx", "--report", "r.json")
     assert answer.status == 1
     assert answer.error == "'out.onnx' was not written: the disk is full; free some space or choose another folder."

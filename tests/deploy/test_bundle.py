@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -100,32 +102,99 @@ def test_the_same_input_gives_the_same_bytes_wherever_it_is_written(
         assert str(tmp_path).encode() not in data and os.uname().nodename.encode() not in data
 
 
-def test_a_bundle_replaces_a_bundle_and_can_be_read_by_others(written: Written, bundle: Path) -> None:
+def test_a_bundle_replaces_a_bundle_and_leaves_what_else_is_there(written: Written, bundle: Path) -> None:
     other = perceptron(host(), rows=2, seed=5)
-    (bundle / "leftover").write_text("of an earlier one")
-    old = os.umask(0o022)
-    try:
-        write_bundle(bundle, other.listing, other.weights, host())
-    finally:
-        os.umask(old)
-    assert sorted(content(bundle)) == FILES and [one.name for one in bundle.parent.iterdir()] == ["copy"]
-    assert stat.S_IMODE(bundle.stat().st_mode) == 0o755
+    (bundle / "main.cpp").write_text("int main() {}")
+    (bundle / "src").mkdir()
+    (bundle / "src" / "in.raw").write_bytes(b"1234")
+    inode = bundle.stat().st_ino
+    write_bundle(bundle, other.listing, other.weights, host())
+    assert sorted(one.name for one in bundle.iterdir()) == sorted([*FILES, "main.cpp", "src"])
+    assert (bundle / "main.cpp").read_text() == "int main() {}" and (bundle / "src" / "in.raw").read_bytes() == b"1234"
+    assert [one.name for one in bundle.parent.iterdir()] == ["copy"] and bundle.stat().st_ino == inode
+    assert not any((bundle / name).is_symlink() for name in FILES)
     x = rows()
     assert (np.abs(Bundle(bundle)(x=x)["y"] - other.answer(x)) <= other.bound(x)).all()
 
 
-def test_a_failure_leaves_the_earlier_bundle(written: Written, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, rename = content(bundle), os.rename
+def test_a_bundle_of_another_name_takes_the_place_of_the_first(bundle: Path) -> None:
+    other = perceptron(host(), rows=2, seed=5, name="net")
+    (bundle / "net.txt").write_text("")
+    write_bundle(bundle, other.listing, other.weights, host())
+    names = [one.replace("mlp", "net") for one in FILES]
+    assert sorted(one.name for one in bundle.iterdir()) == sorted([*names, "net.txt"])
 
-    def failing(source: Path, goal: Path) -> None:
-        if Path(source).name == "new":
-            raise OSError(28, "No space left on device")
-        rename(source, goal)
 
-    monkeypatch.setattr(os, "rename", failing)
-    with pytest.raises(BundleError, match="cannot be written: No space left on device; nothing was changed"):
+def test_bundles_can_be_read_by_others(written: Written, tmp_path: Path) -> None:
+    old = os.umask(0o022)
+    try:
+        for _ in range(2):
+            write_bundle(tmp_path / "b", written.listing, written.weights, host())
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "b").stat().st_mode) == 0o755
+    assert {stat.S_IMODE(one.stat().st_mode) for one in (tmp_path / "b").iterdir()} == {0o644}
+
+
+def test_a_link_to_a_folder_is_followed(written: Written, bundle: Path) -> None:
+    link = bundle.parent / "link"
+    link.symlink_to("copy")
+    other = perceptron(host(), rows=2, seed=5)
+    write_bundle(link, other.listing, other.weights, host())
+    assert link.is_symlink() and sorted(content(bundle)) == FILES
+    assert (bundle / "mlp.weights").read_bytes() == (link / "mlp.weights").read_bytes()
+
+
+def test_files_that_were_changed_or_are_not_the_bundles_are_not_lost(written: Written, bundle: Path) -> None:
+    def refused(name: str, message: str, seed_name: str = "mlp") -> None:
+        other = perceptron(host(), rows=2, seed=5, name=seed_name)
+        before = content(bundle)
+        with pytest.raises(BundleError, match=rf"{re.escape(name)}' {message}"):
+            write_bundle(bundle, other.listing, other.weights, host())
+        assert content(bundle) == before
+
+    example = (bundle / "example.c").read_bytes()
+    (bundle / "example.c").write_text("my own main")
+    changed = "was changed since the bundle was written, and would be overwritten; delete it, move it away, or choose"
+    refused("example.c", changed)
+    (bundle / "example.c").unlink()
+    (bundle / "elsewhere.c").write_bytes(example)
+    (bundle / "example.c").symlink_to("elsewhere.c")
+    refused("example.c", changed)
+    (bundle / "example.c").unlink()
+    (bundle / "net.h").write_text("my own header")
+    refused("net.h", "would be overwritten; move it away or choose another folder", "net")
+    write_bundle(bundle, written.listing, written.weights, host())
+    assert sorted(content(bundle)) == sorted([*FILES, "elsewhere.c", "net.h"]), "a file that was missing is back"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"name": "my web page", "icons": []}', "is no manifest of a bundle"),
+        (None, "names '../thesis.txt', which is no file of the bundle; choose another folder"),
+    ],
+)
+def test_a_manifest_that_is_not_ours_opens_no_door(
+    written: Written, bundle: Path, text: str | None, message: str
+) -> None:
+    whole = json.loads((bundle / "manifest.json").read_text())
+    whole["files"]["../thesis.txt"] = whole["files"].pop("example.c")
+    (bundle / "manifest.json").write_text(text or json.dumps(whole))
+    before = content(bundle)
+    with pytest.raises(BundleError, match=message):
         write_bundle(bundle, written.listing, written.weights, host())
-    assert content(bundle) == before and [one.name for one in bundle.parent.iterdir()] == ["copy"]
+    assert content(bundle) == before
+
+
+def test_two_processes_do_not_write_one_bundle_at_once(written: Written, bundle: Path) -> None:
+    lock = os.open(bundle, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    before = content(bundle)
+    with pytest.raises(BundleError, match=r"another process writes to '.*copy' just now; try again when it has ended"):
+        write_bundle(bundle, written.listing, written.weights, host())
+    os.close(lock)
+    assert content(bundle) == before
 
 
 def test_nothing_else_is_overwritten(written: Written, tmp_path: Path) -> None:
@@ -134,6 +203,7 @@ def test_nothing_else_is_overwritten(written: Written, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder, message in (
         ("letters", "holds other files and no bundle"),
+        ("na\0me", "is no name of a folder, since it holds a NUL character"),
         ("file", "is a file; a bundle is a folder"),
         ("nowhere/at/all", "does not exist; create it first"),
     ):
@@ -167,13 +237,53 @@ def _flip(path: Path) -> None:
         ("manifest.json", Path.unlink, "is no compiled program: it has no manifest.json"),
         ("manifest.json", lambda path: path.write_text('{"schema": "graphopt.bundle/9", "name": "", "files": {}}'),
          "has the schema 'graphopt.bundle/9'; this code reads 'graphopt.bundle/1'"),
-        ("manifest.json", lambda path: path.write_text("[]"), "manifest.json' cannot be read"),
+        ("manifest.json", lambda path: path.write_bytes(b"\xff{}"), "manifest.json' cannot be read"),
+        ("manifest.json", lambda path: path.write_text("[" * 100_000), "manifest.json' cannot be read"),
+        ("manifest.json", lambda path: path.write_text("[]"), "manifest.json' is damaged: it is no JSON object"),
     ],
 )  # fmt: skip
 def test_damaged_bundles(bundle: Path, name: str, damage: Callable[[Path], None], message: str) -> None:
     damage(bundle / name)
     with pytest.raises(BundleError, match=message):
         Bundle(bundle)
+
+
+ABSENT = object()
+DAMAGES = [
+    ("schema", None, "it names no schema"), ("schema", ["graphopt.bundle/1"], "it names no schema"),
+    ("name", None, "it names no program"), ("name", 7, "it names no program"), ("name", {}, "it names no program"),
+    ("name", "", "'' is no name of a program"), ("name", "../copy/mlp", "'../copy/mlp' is no name of a program"),
+    ("name", "other", "it does not list 'libother.so'"), ("name", "m\0p", r"'m\\x00p' is no name of a program"),
+    ("files", None, "it lists no files"), ("files", [], "it lists no files"), ("files", "a", "it lists no files"),
+    ("files", {}, "it does not list 'libmlp.so'"), ("files", {"libmlp.so": None}, "it does not list 'libmlp.so'"),
+    ("files", {"libmlp.so": "abc"}, "it does not list 'libmlp.so'"),
+    ("files", {"libmlp.so": {}}, "it has no checksum of 'libmlp.so'"),
+    ("files", {"libmlp.so": {"sha256": None}}, "it has no checksum of 'libmlp.so'"),
+    ("files", {"libmlp.so": {"sha256": 5}}, "it has no checksum of 'libmlp.so'"),
+    *((key, ABSENT, message) for key, message in (
+        ("schema", "it names no schema"), ("name", "it names no program"), ("files", "it lists no files"),
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value", "message"), DAMAGES, ids=range(len(DAMAGES)))
+def test_manifests_with_entries_of_other_kinds(bundle: Path, key: str, value: object, message: str) -> None:
+    path = bundle / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest[key] = value
+    if value is ABSENT:
+        del manifest[key]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(BundleError, match=f"manifest.json' is damaged: {message}; compile the model again"):
+        Bundle(bundle)
+
+
+@pytest.mark.parametrize("files", [None, [], "a", 7, {"libmlp.so": None}, {"libmlp.so": {"bytes": "many"}}])
+def test_a_manifest_whose_files_are_of_another_kind_is_not_read_back(bundle: Path, files: object) -> None:
+    path = bundle / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"files": files}))
+    with pytest.raises(BundleError, match="is no manifest of a bundle"):
+        read_manifest(bundle)
 
 
 def test_a_processor_that_lacks_something(written: Written, tmp_path: Path) -> None:

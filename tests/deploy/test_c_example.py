@@ -139,7 +139,7 @@ int main(int count, char **words) {
     int code = 0;
     for (int i = 0; i < 100; i++) {
         code |= mlp_run(model, &in, 1, &out, 1);
-        mlp_run_raw(model, given, made);
+        code |= mlp_run_raw(model, given, made);
     }
     if (taken) code = 4;
     if (memcmp(y, z, sizeof y)) code = 5;

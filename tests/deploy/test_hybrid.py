@@ -14,10 +14,12 @@ import models
 from graphopt.cli import run
 from graphopt.deploy import hybrid
 from graphopt.deploy.compiled import Compiled
+from graphopt.deploy.folding import fold_constants, reads_only_constants
 from graphopt.deploy.hybrid import Hybrid
 from graphopt.errors import BundleError
 from graphopt.lowering.elementwise import NotLowered
 from graphopt.lowering.lower import has_lowering, lower
+from graphopt.model.facts import Facts
 from graphopt.model.load import load
 from kernels.target import host
 from tests import support
@@ -185,13 +187,6 @@ def test_a_bundle_is_refused_with_the_operators_names(tmp_path: Path, capsys: py
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_quantized_language_model_keeps_its_products() -> None:
-    """Only the tables of the three embeddings, stored in 8 bits, have no kernel."""
-    compiled = graphopt.compile(models.load("bert_small_dynquant"))
-    assert [one.partition(" ")[0] for one in compiled.fallback] == ["DequantizeLinear"] * 3
-    assert compiled.max_abs < 1e-5  # of hidden states about 1 after four layers
-
-
 @pytest.mark.parametrize(("network", "kind"), [("lstm_bi_op", "LSTM"), ("squeezenet1_1", "MaxPool")])
 def test_networks_whose_operators_lose_their_kernels(network: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`make_hybrid` on networks that are lowered as a whole otherwise; the outputs are those of the whole program."""
@@ -224,3 +219,76 @@ def test_nothing_lowered_is_refused_with_the_operators_names() -> None:
     proto = support.model("g (float[n,8] x) => (int64[2,m] y) { r = Relu(x) y = NonZero(r) }", 20)
     with pytest.raises(graphopt.GraphoptError, match="the dims of 'x' are not all numbers; fix them with --dim"):
         graphopt.compile(proto)
+
+
+def test_parts_in_onnxruntime_read_constants_that_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that is read as it is and transposed, as language models have it; the passes let it be."""
+    given: list[ir.Model] = []
+    session = hybrid._session
+
+    def seen(model: ir.Model, outputs: tuple[str, ...], missing: tuple[str, ...]) -> object:
+        given.append(model)
+        return session(model, outputs, missing)
+
+    monkeypatch.setattr(hybrid, "_session", seen)
+    table = np.random.default_rng(0).standard_normal((200, 16)).astype(np.float32)
+    compiled = _agrees(support.model(
+        """g (int64[3] i, float[3,16] x) => (float[3,200] y) {
+            row = Gather(table, i) a = Add(row, x) b = LpNormalization(a) t = Transpose(table) h = Cast<to = 11>(t)
+            k = Cast<to = 11>(b) s = MatMul(k, h) y0 = LpNormalization(s) y = Cast<to = 1>(y0)
+        }""",
+        20, table=table,
+    ))  # fmt: skip
+    assert {one.partition(" ")[0] for one in compiled.fallback} >= {"LpNormalization"}
+    assert not any(one.startswith("Transpose") for one in compiled.fallback)
+    for part in given:
+        facts = Facts(part)
+        assert not [node.op_type for node in part.graph if reads_only_constants(facts, node)]
+
+
+def test_constants_that_are_folded_and_those_that_stay() -> None:
+    table = np.arange(80, dtype=np.int8).reshape(5, 16)
+    model = load(support.model(
+        """g (float[3,8] x, int64[3] i) => (float[3,4] y, float[3,16] row, float[4,8] z, float[3,8] r) {
+            wt = Transpose(v) h = Cast<to = 10>(wt) back = Cast<to = 1>(h) p = MatMul(x, back)
+            t = DequantizeLinear(table, scale) row = Gather(t, i) z = Transpose(u)
+            r = RandomNormalLike(w) big = Expand(one, size) y1 = ReduceMax<keepdims = 0>(big) y = Add(p, y1)
+        }""",
+        20, v=U.T.copy(), u=U, w=np.zeros((3, 8), np.float32), table=table, scale=np.float32(0.25),
+        one=np.ones(1, np.float32), size=np.array([1 << 20]),
+    ))  # fmt: skip
+    folded = fold_constants(model)
+    assert [node.op_type for node in folded.graph] == [
+        "MatMul", "Gather", "RandomNormalLike", "Expand", "ReduceMax", "Add",
+    ]  # fmt: skip
+    assert folded.graph.outputs[2].const_value is not None and folded.graph.outputs[2].name == "z"
+    assert fold_constants(folded) is folded
+
+
+def test_what_nothing_can_compute_stays() -> None:
+    """The indices lie outside the table: the model fails when it runs, and not before."""
+    model = load(support.model(
+        "g (float[3] x) => (float[3] y) { t = Gather(table, far) y = Add(x, t) }",
+        20, table=np.ones(5, np.float32), far=np.array([9, 9, 9]),
+    ))  # fmt: skip
+    assert fold_constants(model) is model
+
+
+def test_weights_of_integer_arithmetic_stay_quantized() -> None:
+    """ONNX Runtime computes a product of two dequantized operands in integers."""
+    model = load(support.model(
+        """g (float[3,8] x) => (float[3,16] y, float[3,16] z) {
+            q = QuantizeLinear(x, s) d = DequantizeLinear(q, s) w = DequantizeLinear(wq, s) v = DequantizeLinear(vq, s)
+            y = MatMul(d, w) z = MatMul(x, v)
+        }""",
+        20, s=np.float32(0.1), wq=np.ones((8, 16), np.uint8), vq=np.ones((8, 16), np.uint8),
+    ))  # fmt: skip
+    names = [node.outputs[0].name for node in fold_constants(model).graph]
+    assert "w" in names and "v" not in names
+
+
+def test_a_quantized_language_model_keeps_its_products() -> None:
+    """What is looked up in the table of words, stored in 8 bits, is dequantized in each call; the other tables once."""
+    compiled = graphopt.compile(models.load("bert_small_dynquant"))
+    assert compiled.fallback == ("DequantizeLinear 'embedding_DequantizeLinear'",)
+    assert compiled.max_abs < 1e-5  # of hidden states about 1 after four layers

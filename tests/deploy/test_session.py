@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import threading
+import warnings
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from graphopt.deploy import runtime
 from graphopt.deploy.session import Program
 from graphopt.errors import BundleError
 from kernels.dtype import DType
+from kernels.emit.layout import BUSY
 from kernels.listing import Argument, Listing
 from kernels.run import aligned
 from kernels.target import Target, host, x86_64_v3
@@ -150,3 +155,74 @@ def test_a_bound_call_reads_what_the_arrays_hold_now() -> None:
         left += 1
     with pytest.raises(BundleError, match="input 'right' is missing"):
         program.bind({"left": left})
+
+
+def _child(program: Program) -> int:
+    """The exit status of a child process that runs a program: 0 when its answer is right, 3 when it would wait."""
+    left, right = np.full((3, 5), 7, np.float32), np.ones((3, 5), np.float32)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            if program._lock.acquire(blocking=False):
+                program._lock.release()
+                status = 0 if (program(left=left, right=right)["delta"] == 6).all() else 2
+            else:
+                status = 3
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_call_that_meets_another_one_raises() -> None:
+    program = Program(difference(host()), b"")
+    feeds = {"left": _rows(3, 5, 1), "right": _rows(3, 5, 2)}
+    bound = program.bind(feeds)
+    busy = ctypes.c_int32.from_address((program._model or 0) + BUSY)
+    busy.value = 1  # as another thread's call leaves it while it runs
+    for run in (bound, lambda: program.run(None, feeds)):
+        with pytest.raises(BundleError, match="the program runs another call at this moment; load it again for each"):
+            run()
+    busy.value = 0
+    bound()
+    assert np.array_equal(bound.outputs[0], feeds["left"] - feeds["right"])
+
+
+@pytest.mark.parametrize("held", ["lock", "model"])
+def test_a_child_runs_whatever_another_thread_was_in(held: str) -> None:
+    program = Program(difference(host()), b"")
+    begun, end = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with program._lock:
+            begun.set()
+            end.wait()
+
+    thread = threading.Thread(target=other)
+    if held == "lock":
+        thread.start()
+        begun.wait()
+    else:
+        ctypes.c_int32.from_address((program._model or 0) + BUSY).value = 1
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
+            assert _child(program) == 0
+    finally:
+        end.set()
+        if held == "lock":
+            thread.join()
+
+
+def test_a_closed_program_does_not_disturb_a_fork() -> None:
+    closed, program = Program(difference(host()), b""), Program(difference(host()), b"")
+    closed.close()
+    assert _child(program) == 0
+
+
+def test_a_library_of_another_interface_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "PROGRAM", "kernels.program/9")
+    with pytest.raises(
+        BundleError, match=r"schema 'kernels\.program/2'; this code reads 'kernels\.program/9': compile"
+    ):
+        Program(difference(host()), b"")

@@ -15,14 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kernels.emit.standalone import EXIT, WRITE, system_call
 from kernels.kernel import Kernel
+from kernels.llvm import control_word
 from kernels.llvm.compile import compile_object
 from kernels.llvm.function import Function, Value
 from kernels.llvm.link import link_program
 from kernels.run import Array
 
 _OWN = Path(__file__).parent.parent.parent / "build" / "qemu" / "usr" / "bin"
-_WRITE, _EXIT = 64, 93
 
 
 def emulator() -> str | None:
@@ -59,6 +60,7 @@ def run_on_arm(kernel: Kernel, arrays: Mapping[str, Array], folder: Path) -> dic
     module.variable("table", f"internal constant [{len(kernel.operands)} x ptr] [{table}]")
     module.variable("scratch", f"internal global [{max(kernel.scratch_bytes, 1)} x i8] zeroinitializer, align 64")
     f = Function(module, "_start", (), exported=True)
+    control_word.enter(f)
 
     def block(number: Value, _: tuple[Value, ...]) -> None:
         f.line(f"call void @{kernel.name}(ptr @table, i64 {number.text}, ptr @scratch)")
@@ -66,8 +68,8 @@ def run_on_arm(kernel: Kernel, arrays: Mapping[str, Array], folder: Path) -> dic
     f.loop(0, kernel.blocks, 1, block)
     outputs = [operand for operand in kernel.operands if operand.role == "output"]
     for operand in outputs:
-        _system(f, _WRITE, "i64 1", f"ptr @data.{operand.name}", f"i64 {operand.bytes}")
-    _system(f, _EXIT, "i64 0", "ptr null", "i64 0")
+        system_call(f, WRITE, "i64 1", f"ptr @data.{operand.name}", f"i64 {operand.bytes}")
+    system_call(f, EXIT, "i64 0", "ptr null", "i64 0")
     f.finish()
     program = folder / kernel.name
     program.write_bytes(
@@ -83,15 +85,3 @@ def run_on_arm(kernel: Kernel, arrays: Mapping[str, Array], folder: Path) -> dic
         at += operand.bytes
     assert at == len(written), "the program wrote all outputs and nothing else"
     return found
-
-
-# A system call as machine code, because assembling text for another machine is not built into our LLVM:
-# mov x8, x0; mov x0, x1; mov x1, x2; mov x2, x3; svc #0; ret.
-_CALL = (0xAA0003E8, 0xAA0103E0, 0xAA0203E1, 0xAA0303E2, 0xD4000001, 0xD65F03C0)
-
-
-def _system(f: Function, number: int, *arguments: str) -> None:
-    words = ", ".join(f"i32 {word}" for word in _CALL)
-    f.module.variable("system_call", f'internal constant [{len(_CALL)} x i32] [{words}], section ".text.call", align 4')
-    given = ", ".join((f"i64 {number}", *arguments))
-    f.value("i64", f"call i64 @system_call({given})")

@@ -103,9 +103,8 @@ def _run(
     scratch_area, scratch = guarded(-(-kernel.scratch_bytes // 64) * 64, before=before)
     scratch[:] = 0xA5
     table = np.array(addresses, np.uint64)
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(executable.address(kernel.name))
     for block in np.random.default_rng(seed).permutation(kernel.blocks):
-        function(table.ctypes.data, int(block), scratch.ctypes.data if scratch.size else None)
+        executable.block(kernel, table, int(block), scratch.ctypes.data if scratch.size else 0)
     outputs, changed = {}, []
     for operand in kernel.operands:
         view = views[operand.name]

@@ -58,7 +58,8 @@ class Library:
         self.create_mapped = self._function("create_mapped", code, pointer, ctypes.c_char_p)
         self.create_from = self._function("create_from", code, pointer, pointer, size)
         self.run = self._function("run", code, pointer, pointer, size, pointer, size)
-        self.run_raw = self._function("run_raw", None, pointer, pointer, pointer)
+        self.run_raw = self._function("run_raw", code, pointer, pointer, pointer)
+        self.after_fork = self._function("after_fork", None, pointer)
         self.error = self._function("error", ctypes.c_char_p, pointer)
         self.destroy = self._function("destroy", None, pointer)
 
@@ -135,7 +136,7 @@ def test_unchecked_runs_take_the_declared_order() -> None:
     library = Library(difference(host()))
     left, right, delta = rows(3, 5, 1), rows(3, 5, 2), np.zeros((3, 5), np.float32)
     given = (ctypes.c_void_p * 2)(left.ctypes.data, right.ctypes.data)
-    library.run_raw(library.made(), given, (ctypes.c_void_p * 1)(delta.ctypes.data))
+    assert library.run_raw(library.made(), given, (ctypes.c_void_p * 1)(delta.ctypes.data)) == OK
     assert np.array_equal(delta, left - right)
 
 

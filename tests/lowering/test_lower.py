@@ -7,6 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from graphopt.lowering.elementwise import NotLowered
+from graphopt.lowering.images.batch_norm import without_batch_norm
 from graphopt.lowering.lower import lower
 from kernels.target import host, x86_64_v3
 from tests import support
@@ -103,6 +104,28 @@ def test_attention(attributes: str) -> None:
         23, 10,
     )  # fmt: skip
     assert len(compare(proto).regions) == 1
+
+
+@pytest.mark.parametrize("shape", [[10, 20, 31], [7], [10, 20, 30, 2]])
+def test_a_reshape_that_cannot_be_is_refused(shape: list[int]) -> None:
+    text = "g (float[10,20,30] x) => (float[a] y) { z = Reshape(x, s) y = Relu(z) }"
+    proto, wanted = support.model(text, 18, s=np.array(shape)), ", ".join(map(str, shape))
+    with pytest.raises(NotLowered, match=rf"Reshape 'z' makes \[{wanted}\] of \[10, 20, 30\], which has another"):
+        lower(ir.from_proto(proto), host())
+
+
+def test_a_batch_normalization_of_an_unknown_type_is_refused() -> None:
+    """A value with declared dims and no type, behind an operator that nobody knows."""
+    text = "g (float[2,3,4] x) => (float[2,3,4] y) { a = other.Bar(x) y = BatchNormalization(a, s, s, s, s) }"
+    proto = support.model(text, 15, s=np.ones(3, np.float32))
+    with pytest.raises(NotLowered, match="BatchNormalization 'y' reads 'a', whose rank is not known"):
+        without_batch_norm(ir.from_proto(proto))
+    known = proto.graph.value_info.add()
+    known.name = "a"
+    for dim in (2, 3, 4):
+        known.type.tensor_type.shape.dim.add().dim_value = dim
+    with pytest.raises(NotLowered, match="BatchNormalization 'y' reads 'a', whose type is not known"):
+        without_batch_norm(ir.from_proto(proto))
 
 
 def test_what_has_no_kernel_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,3 +69,12 @@ def test_broadcasting(data: st.DataObject) -> None:
     view, storage, array = _drawn(data)
     wanted = [data.draw(st.integers(1, 3))] + [3 if size == 1 else size for size in array.shape]
     np.testing.assert_array_equal(_read(view.expanded(wanted), storage), np.broadcast_to(array, wanted))
+
+
+@pytest.mark.parametrize(
+    ("shape", "target"),
+    [((10, 20, 30), (10, 20, 31)), ((10, 20, 30), (10, 20)), ((2,), (2, 3)), ((), (2,)), ((4,), ()), ((0,), (2, 3)),
+     ((6,), (4,)), ((6, 5), (4, 5))],
+)  # fmt: skip
+def test_a_reshape_to_another_number_of_elements_is_no_view(shape: tuple[int, ...], target: tuple[int, ...]) -> None:
+    assert View.dense("b", DType.F32, shape).reshaped(target) is None

@@ -220,3 +220,21 @@ def test_a_zero_initial_state_is_not_given() -> None:
 @pytest.mark.parametrize("state", ["ConstantOfShape<value = float[1] {0.5}>(d)", "RandomNormalLike(X)"])
 def test_another_initial_state_stays(state: str) -> None:
     refuse(build(RECURRENT.replace("STATE", state), 17, **GRU))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "start", "end", "remains"),
+    [
+        ("", 0, 3, []), ("", 0, 2, ["Slice"]), ("<start = 1>", 0, 2, []), ("<start = 1>", 0, 1, ["Slice"]),
+        ("<start = 1>", 1, 3, ["Slice"]), ("<start = -2>", 0, 9, []), ("<end = 2>", 0, 2, []),
+        ("<end = -1>", -2, 9, []), ("<end = 2>", 0, -1, ["Slice"]), ("<start = -2, end = 9>", 0, 2, []),
+        ("<start = -9, end = 1>", 0, 3, []), ("<start = 2, end = 1>", 0, 3, []),
+    ],
+)  # fmt: skip
+def test_a_slice_of_a_part_of_a_shape(attributes: str, start: int, end: int, remains: list[str]) -> None:
+    """How many dims a Shape gives is told by its start and end, which count from behind or lie outside."""
+    text = f"g (float[N, 4, M] X) => (int64[K] Y) {{ s = Shape{attributes}(X) a = Slice(s, b, e) Y = Neg(a) }}"
+    proto = build(text, 17, b=ints(start), e=ints(end))
+    after, _ = apply_rules(proto, RULES)
+    assert op_types(after) == ["Shape", *remains, "Neg"]
+    assert_equal(proto, after, rtol=0, atol=0, N=2, M=3)

@@ -94,6 +94,7 @@ def test_the_command_writes_what_it_is_asked_for(shell: Shell) -> None:
         (["--device", "h9000"], 1, "there is no device 'h9000'"),
         (["--device", "cpu:2", "--policy", "magic"], 2, "--policy: there is no policy 'magic'; there are best,"),
         (["--device", "cpu:2"], 1, "depends on the dim 'batch'"),
+        (["--device", "cpu:2", "--program", "in.onnx"], 2, "--program: 'in.onnx' is the input itself; choose another"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(shell: Shell, options: list[str], status: int, said: str) -> None:

@@ -36,13 +36,16 @@ def _replace(graph: ir.Graph, facts: Facts, node: ir.Node) -> None:
         raise NotLowered(f"BatchNormalization '{name}' is in training mode.", node)
     arrays = [facts.array(operand(node, position)) for position in range(1, 5)]
     source, rank = operand(node, 0), facts.rank(operand(node, 0))
-    if rank is None or any(array is None for array in arrays):
+    if rank is None:
+        raise NotLowered(f"BatchNormalization '{name}' reads '{source.name}', whose rank is not known.", node)
+    if any(array is None for array in arrays):
         raise NotLowered(f"BatchNormalization '{name}' has statistics that are known only when it runs.", node)
     scale, bias, mean, variance = (np.asarray(array, np.float64) for array in arrays)
     factor = scale / np.sqrt(variance + real(node, "epsilon", 1e-5))
     dims = (-1,) + (1,) * (rank - 2)
     kind = facts.dtype(source)
-    assert kind is not None and node.graph is not None, "a tensor in a graph"
+    if kind is None or not kind.is_floating_point():
+        raise NotLowered(f"BatchNormalization '{name}' reads '{source.name}', whose type is not known.", node)
     constants = []
     for part, numbers in (("factor", factor), ("summand", bias - mean * factor)):
         array = numbers.reshape(dims).astype(kind.numpy())

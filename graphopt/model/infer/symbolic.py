@@ -11,6 +11,7 @@ import sympy
 
 from graphopt.model import content, dims, nodes
 from graphopt.model.infer.known import Known
+from graphopt.model.limits import MOST_DIMS
 
 if TYPE_CHECKING:
     from graphopt.model.facts import Facts
@@ -94,7 +95,7 @@ def _reshape(node: ir.Node, facts: Facts) -> Result:
     kind = _first_type(node, facts)
     if target is None:
         length = facts.shape(node.inputs[1])
-        if length is None or len(length) != 1 or not isinstance(length[0], int):
+        if length is None or len(length) != 1 or not isinstance(length[0], int) or length[0] > MOST_DIMS:
             return (Known(kind, None, None),)
         return (Known(kind, tuple(facts.fresh() for _ in range(length[0])), None),)
     keep_zero = nodes.int_attribute(node, "allowzero", 0) == 1

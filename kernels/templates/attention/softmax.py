@@ -1,6 +1,9 @@
 """The softmax of attention: rows of scores in scratch become exponentials, and the inverse of each row's sum.
 
 Scaling, capping and masking happen here, where each score is read anyway. The division is left to the product with V.
+
+A row without any key (all shut out by the mask, or none there) has zeros and a sum that is not divided by: its result
+is 0, as ONNX defines it, and not the 0 / 0 of the formula. A row whose scores hold a NaN is NaN.
 """
 
 from __future__ import annotations
@@ -32,8 +35,9 @@ class Softmax:
     def write(self) -> str:
         """f(rows, scores, inverses, limit, bound, mask): exp(score - maximum) in place, and the inverse of each sum.
 
-        `limit` keys count in the first row (one more in each next one when causal, `bound` at most); up to `bound` the
-        rest becomes zero, so that the product with V may run over all of them.
+        The inverse of a row without keys is 0. `limit` keys count in the first row (one more in each next one
+        when causal, `bound` at most); up to `bound` the rest becomes zero, so that the product with V may run
+        over all of them.
         """
         name = f"{self._name}_softmax"
         if self._module.has(name):
@@ -58,7 +62,9 @@ class Softmax:
                 mask = f.at(f.parameter("mask"), f.mul(number, one.mask.query), types.scalar(one.mask.dtype))
             highest = self._highest(f, scores, limit, mask)
             total = self._exponentials(f, scores, limit, highest)
-            f.store(f.div(f.number("float", 1.0), total), f.at(f.parameter("inverses"), number))
+            inverse = f.div(f.number("float", 1.0), total)
+            inverse = f.select(f.compare("oeq", total, zero), zero, inverse)
+            f.store(inverse, f.at(f.parameter("inverses"), number))
             if one.causal:
                 f.loop(limit, f.parameter("bound"), 1, lambda key, _: f.store(zero, f.at(scores, key)))
 
@@ -131,6 +137,8 @@ class Softmax:
         """exp(scale * score - scale * maximum) in place; their sum. The scale is 1 where it has been applied."""
         scale = f.number(self._vector, 1.0 if self._rewritten else self._attention.scale)
         turned = f.neg(f.mul(highest, f.number("float", 1.0 if self._rewritten else self._attention.scale)))
+        shut = f.compare("oeq", highest, f.number("float", MINUS_INFINITY))
+        turned = f.select(shut, f.number("float", 0.0), turned)  # the row's exponentials are 0 then, not NaN
         shift = f.splat(turned, self._lanes)
         zero = f.number(self._vector, 0.0)
 

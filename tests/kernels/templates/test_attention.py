@@ -26,7 +26,7 @@ def _exact(
     one: Attention, q: np.ndarray, k: np.ndarray, v: np.ndarray,
     mask: np.ndarray | None = None, lengths: np.ndarray | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """The definition, head by head."""
+    """The definition, head by head; a row without any key is 0."""
     found = np.zeros((one.batch, one.heads, one.queries, one.value_size))
     for b in range(one.batch):
         for h in range(one.heads):
@@ -44,6 +44,7 @@ def _exact(
             with np.errstate(invalid="ignore"):
                 weights = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
                 weights /= weights.sum(axis=1, keepdims=True)
+            weights[np.all(scores == -np.inf, axis=1)] = 0
             found[b, h] = weights @ v[b, group]
     return found
 
@@ -110,8 +111,6 @@ def test_masks_of_both_kinds(one: Attention, boolean: bool, softcap: float, choi
     shape = (one.batch, one.heads, one.queries, one.keys)
     generator = np.random.default_rng(seed)
     mask = generator.random(shape) > 0.3 if boolean else generator.standard_normal(shape).astype(np.float32)
-    if boolean:
-        mask[..., 0] = True  # a row that sees nothing has no defined result
     place = Mask(
         one.heads * one.queries * one.keys, one.queries * one.keys, one.keys, dtype=DType.BOOL if boolean else DType.F32
     )
@@ -123,7 +122,7 @@ def test_masks_of_both_kinds(one: Attention, boolean: bool, softcap: float, choi
 def test_lengths_known_only_in_the_run(
     one: Attention, causal: bool, choice: int, seed: int, data: st.DataObject
 ) -> None:
-    lengths = np.array([data.draw(st.integers(1, one.keys)) for _ in range(one.batch)])
+    lengths = np.array([data.draw(st.integers(0, one.keys)) for _ in range(one.batch)])
     _check(replace(one, with_lengths=True, causal=causal), host(), choice, seed, lengths=lengths)
 
 
@@ -155,15 +154,30 @@ def test_scores_far_apart_neither_overflow_nor_lose_the_largest() -> None:
     np.testing.assert_allclose(got, _exact(one, **arrays), rtol=1e-4, atol=1e-4)  # scores of 300 carry 2e-5
 
 
-def test_a_negative_scale_and_a_row_that_sees_nothing() -> None:
-    one = replace(Attention(1, 1, 3, 20, 4), scale=-0.5)
-    _check(one, host(), 0, 1)
-    hidden = replace(Attention(1, 1, 3, 20, 4), mask=Mask(0, 0, 20, dtype=DType.BOOL))
-    mask = np.ones((1, 1, 3, 20), bool)
-    mask[0, 0, 1] = False
-    kernel = build(hidden, candidates(hidden, host())[0], host())
-    got = run_guarded(kernel, {**_inputs(hidden, 1), "mask": mask.view(np.uint8)})["output"].reshape(3, 4)
-    assert np.isnan(got[1]).all() and np.isfinite(got[[0, 2]]).all()
+def test_a_negative_scale() -> None:
+    _check(replace(Attention(1, 1, 3, 20, 4), scale=-0.5), host(), 0, 1)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.cpu)
+@pytest.mark.parametrize("kind", ["bool", "-inf"])
+@pytest.mark.parametrize("queries", [1, 3])
+def test_a_row_that_sees_nothing_is_zero_and_a_nan_is_nan(queries: int, kind: str, target: Target) -> None:
+    shape = (1, 1, queries, 20)
+    hidden = replace(
+        Attention(1, 1, queries, 20, 4), mask=Mask(0, 0, 20, dtype=DType.BOOL if kind == "bool" else DType.F32)
+    )
+    mask = np.ones(shape, bool) if kind == "bool" else np.zeros(shape, np.float32)
+    mask[0, 0, 0] = False if kind == "bool" else -np.inf
+    arrays = _inputs(hidden, 1)
+    if queries > 1:
+        arrays["q"][0, 0, 2] = np.nan
+    for candidate in candidates(hidden, target):
+        kernel = build(hidden, candidate, target)
+        stored = mask.view(np.uint8) if kind == "bool" else mask
+        got = run_guarded(kernel, {**arrays, "mask": stored})["output"].reshape(queries, 4)
+        assert (got[0] == 0).all()
+        if queries > 1:
+            assert np.isfinite(got[1]).all() and np.isnan(got[2]).all()
 
 
 @pytest.mark.parametrize("target", [x86_64_v4(), x86_64_v3(), aarch64()], ids=["v4", "v3", "arm"])

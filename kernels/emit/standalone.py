@@ -1,0 +1,143 @@
+"""A listing as a static program without any library, for an emulator of another processor.
+
+It reads the weights and all inputs from its standard input, runs every step, and writes all outputs to its standard
+output; it knows no names and checks nothing. Linux on 64-bit ARM only: it speaks to the kernel by system calls, whose
+machine code is given as it is, because our LLVM has no assembler for other machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.emit.program import Part, kernel_parts
+from kernels.errors import KernelsError
+from kernels.listing import Listing, Place
+from kernels.llvm import control_word
+from kernels.llvm.function import Function, Value
+from kernels.llvm.module import Module
+from kernels.target import Target
+
+READ, WRITE, EXIT = 63, 64, 93
+MOST_BYTES = 1 << 30  # of memory: code reaches no further
+_LINE = 64  # bytes: where each piece of the memory starts
+# mov x8, x0; mov x0, x1; mov x1, x2; mov x2, x3; svc #0; ret.
+_CALL = (0xAA0003E8, 0xAA0103E0, 0xAA0203E1, 0xAA0303E2, 0xD4000001, 0xD65F03C0)
+
+
+class NotStandalone(KernelsError):
+    """A listing that cannot be a program of this kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standalone:
+    """The modules, and what the program reads and writes: pieces by their offsets, in bytes."""
+
+    parts: tuple[Part, ...]
+    weights: int
+    inputs: tuple[int, ...]
+    read_bytes: int
+    outputs: tuple[int, ...]
+    written_bytes: int
+
+
+def standalone(listing: Listing, target: Target) -> Standalone:
+    """The program; raises NotStandalone for another processor than ARM64 and for one that takes too much memory."""
+    if not target.is_arm:
+        raise NotStandalone(f"a program without libraries is written for ARM64, not for '{target.triple}'.")
+    sizes = [listing.weights_bytes, *(one.bytes for one in listing.inputs), listing.arena_bytes, listing.scratch_bytes]
+    first = len(sizes)
+    starts, total = [], 0
+    for size in (*sizes, *(one.bytes for one in listing.outputs)):
+        starts.append(total)
+        total += -(-size // _LINE) * _LINE
+    if total > MOST_BYTES:
+        raise NotStandalone(f"the program takes {total:,} bytes of memory; at most {MOST_BYTES:,} are possible.")
+    arena, scratch = starts[first - 2 : first]
+    made = starts[first] if listing.outputs else total
+    module = Module(target)
+    module.variable("memory", f"internal global [{max(total, 1)} x i8] zeroinitializer, align 4096")
+    spaces = {"weights": [0], "input": starts[1 : first - 2], "arena": [arena], "output": starts[first:]}
+    _write_start(module, listing, spaces, arena, scratch, made, total)
+    return Standalone(
+        (Part(module, False), *kernel_parts(listing, target)), 0, tuple(spaces["input"]), arena,
+        tuple(start - made for start in spaces["output"]), total - made,
+    )  # fmt: skip
+
+
+def _at(offset: int) -> str:
+    return f"ptr getelementptr (i8, ptr @memory, i64 {offset})"
+
+
+def _write_start(
+    module: Module, listing: Listing, spaces: dict[str, list[int]], read: int, scratch: int, made: int, total: int
+) -> None:
+    """_start(): read, run the rows (entry, operands, blocks) of a table, write, exit."""
+
+    def place(one: Place) -> str:
+        return _at(spaces[one.space][one.argument if one.space in ("input", "output") else 0] + one.offset)
+
+    blocks = {kernel.name: kernel.blocks for kernel in listing.kernels}
+    rows = []
+    for number, run in enumerate(listing.runs):
+        module.declare(run.kernel, "void", ["ptr", "i64", "ptr"])
+        operands = ", ".join(map(place, run.operands))
+        module.variable(f"operands{number}", f"internal constant [{len(run.operands)} x ptr] [{operands}], align 8")
+        rows.append(f"{{ ptr, ptr, i64 }} {{ ptr @{run.kernel}, ptr @operands{number}, i64 {blocks[run.kernel]} }}")
+    module.variable("runs", f"internal constant [{len(rows)} x {{ ptr, ptr, i64 }}] [{', '.join(rows)}], align 8")
+    f = Function(module, "_start", (), exported=True)
+    control_word.enter(f)
+    memory, table = Value(("@memory",), "ptr"), Value(("@runs",), "ptr")
+    _transfer(f, READ, memory, read)
+
+    def one(number: Value, _: tuple[Value, ...]) -> None:
+        row = f.at(table, f.mul(number, 24), "i8")
+        entry, operands = f.load("ptr", row), f.load("ptr", f.at(row, 8, "i8"))
+
+        def block(number: Value, _: tuple[Value, ...]) -> None:
+            f.line(f"call void {entry.text}(ptr {operands.text}, i64 {number.text}, {_at(scratch)})")
+
+        f.loop(0, f.load("i64", f.at(row, 16, "i8")), 1, block)
+
+    f.loop(0, len(rows), 1, one)
+    _transfer(f, WRITE, f.at(memory, made, "i8"), total - made)
+    system_call(f, EXIT, "i64 0", "ptr null", "i64 0")
+    f.finish()
+
+
+def _transfer(f: Function, number: int, start: Value, size: int) -> None:
+    """Read or write so many bytes, in as many calls as it takes; a failure ends the program with the code 1."""
+    if not size:
+        return
+    name = f.fresh("transfer")
+    before = f.fresh("before")
+    f.line(f"br label %{before}")
+    f.label(before)
+    f.line(f"br label %{name}")
+    f.label(name)
+    f.line(f"%{name}.done = phi i64 [ 0, %{before} ], [ %{name}.next, %{name}.on ]")
+    done = Value((f"%{name}.done",), "i64")
+    left = f.sub(f.integer(size), done)
+    moved = system_call(f, number, f"i64 {int(number == WRITE)}", f"ptr {f.at(start, done, 'i8').text}", _of(left))
+    some = f.compare("sgt", moved, f.integer(0))
+    f.line(f"br i1 {some.text}, label %{name}.on, label %{name}.failed")
+    f.label(f"{name}.failed")
+    system_call(f, EXIT, "i64 1", "ptr null", "i64 0")
+    f.line("unreachable")
+    f.label(f"{name}.on")
+    f.line(f"%{name}.next = add i64 %{name}.done, {moved.text}")
+    f.line(f"%{name}.whole = icmp eq i64 %{name}.next, {size}")
+    f.line(f"br i1 %{name}.whole, label %{name}.end, label %{name}")
+    f.label(f"{name}.end")
+
+
+def _of(value: Value) -> str:
+    return f"{value.type} {value.text}"
+
+
+def system_call(f: Function, number: int, *arguments: str) -> Value:
+    """A system call with three arguments, an i64, a pointer and an i64; its result."""
+    words = ", ".join(f"i32 {word}" for word in _CALL)
+    f.module.variable("system_call", f'internal constant [{len(_CALL)} x i32] [{words}], section ".text.call", align 4')
+    given: Sequence[str] = (f"i64 {number}", *arguments)
+    return f.value("i64", f"call i64 @system_call({', '.join(given)})")

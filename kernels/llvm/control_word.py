@@ -1,0 +1,49 @@
+"""The processor's control word of floating-point arithmetic while kernels run: nearest, no traps, no subnormal numbers.
+
+A subnormal number costs a hundred cycles or more on many cores, an operand as well as a result. The word that kernels
+run under flushes them to zero, which is what our programs promise of them: zero or right. It also says how numbers are
+rounded, so that a result does not depend on what the caller has set.
+
+The word belongs to a thread. Whoever calls kernels sets it before and restores it afterwards; here is the only place
+that knows how.
+"""
+
+from __future__ import annotations
+
+from kernels.errors import KernelsError
+from kernels.llvm.function import Function, Value
+
+MXCSR = 0x1F80 | 1 << 15 | 1 << 6  # all exceptions masked, nearest; flush results to zero, read operands as zero
+FPCR = 1 << 24  # FZ: operands and results; no traps, nearest
+
+
+class NoControlWord(KernelsError):
+    """A processor whose control word we do not know."""
+
+
+def enter(f: Function) -> Value:
+    """Set the kernels' word; gives the caller's, for `leave`. Written into the function's first block."""
+    module = f.module
+    if module.target.is_x86:
+        module.declare("llvm.x86.sse.stmxcsr", "void", ["ptr"])
+        module.declare("llvm.x86.sse.ldmxcsr", "void", ["ptr"])
+        caller, ours = (f.value("ptr", "alloca i32, align 4") for _ in range(2))
+        f.line(f"call void @llvm.x86.sse.stmxcsr(ptr {caller.text})")
+        f.store(f.number("i32", MXCSR), ours)
+        f.line(f"call void @llvm.x86.sse.ldmxcsr(ptr {ours.text})")
+        return caller
+    if module.target.is_arm:
+        module.declare("llvm.aarch64.get.fpcr", "i64", [])
+        module.declare("llvm.aarch64.set.fpcr", "void", ["i64"])
+        caller = f.value("i64", "call i64 @llvm.aarch64.get.fpcr()")
+        f.line(f"call void @llvm.aarch64.set.fpcr(i64 {FPCR})")
+        return caller
+    raise NoControlWord(f"the control word of '{module.target.triple}' is not known; name a target of x86-64 or ARM64.")
+
+
+def leave(f: Function, caller: Value) -> None:
+    """Set the caller's word again."""
+    if f.module.target.is_x86:
+        f.line(f"call void @llvm.x86.sse.ldmxcsr(ptr {caller.text})")
+    else:
+        f.line(f"call void @llvm.aarch64.set.fpcr(i64 {caller.text})")

@@ -1,0 +1,49 @@
+"""Programs without libraries for an emulated ARM: what they compute, and what cannot be one."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels.emit.standalone import MOST_BYTES, NotStandalone, standalone
+from kernels.llvm.link import link_program
+from kernels.target import aarch64, x86_64_v3
+from tests.kernels.arm import emulator, needs_arm
+from tests.kernels.listings import difference, perceptron
+
+
+@needs_arm
+def test_layers_through_an_arena_and_several_inputs(tmp_path: Path) -> None:
+    written = perceptron(aarch64(), (16, 300, 10), rows=7)
+    x = np.random.default_rng(1).standard_normal((7, 16)).astype(np.float32)
+    made = standalone(written.listing, aarch64())
+    given = np.zeros(made.read_bytes, np.uint8)
+    given[: len(written.weights)] = np.frombuffer(written.weights, np.uint8)
+    given[made.inputs[0] : made.inputs[0] + x.nbytes] = x.reshape(-1).view(np.uint8)
+    program = tmp_path / "program"
+    program.write_bytes(link_program([part.compiled() for part in made.parts], aarch64()))
+    program.chmod(0o700)
+    words = [str(emulator()), str(program)]
+    done = subprocess.run(words, input=given.tobytes(), capture_output=True, check=True)
+    assert len(done.stdout) == made.written_bytes
+    y = np.frombuffer(done.stdout, np.float32, 70, made.outputs[0]).reshape(7, 10)
+    assert (np.abs(y - written.answer(x)) <= written.bound(x)).all()
+    short = subprocess.run(words, input=given.tobytes()[:-1], capture_output=True, check=False)
+    assert short.returncode == 1 and not short.stdout
+
+
+def test_pieces_lie_one_after_the_other() -> None:
+    made = standalone(difference(aarch64()), aarch64())
+    assert made.weights == 0 and made.inputs == (0, 64) and made.read_bytes == 128
+    assert made.outputs == (0,) and made.written_bytes == 64
+
+
+def test_what_cannot_be_such_a_program() -> None:
+    with pytest.raises(NotStandalone, match="is written for ARM64, not for 'x86_64-unknown-linux-gnu'"):
+        standalone(difference(x86_64_v3()), x86_64_v3())
+    with pytest.raises(NotStandalone, match=f"at most {MOST_BYTES:,} are possible"):
+        standalone(replace(difference(aarch64()), arena_bytes=1 << 40), aarch64())
