@@ -25,6 +25,7 @@ from memplan.work import Work
 Terms = list[tuple[pulp.LpVariable, float]]
 
 
+FEASIBLE = 2  # HiGHS' word for a primal solution that keeps all rows
 STEPS_AT_ROOT, STEPS_AT_NODE = 15_000, 1_000  # for each entry of the program, between two questions of HiGHS
 
 
@@ -167,9 +168,11 @@ class Program:
         solver.work = work
         self._problem.solve(solver)
         work.over()  # a time limit that has ended it is noted
-        if self._problem.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
-            raise NoPlan(f"HiGHS found no plan ({pulp.LpStatus[self._problem.status]}).")
+        # PuLP takes an interrupted search for one with a solution: whether there is one, HiGHS itself knows.
         info = self._problem.solverModel.getInfo()
+        solved = self._problem.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
+        if not solved or info.primal_solution_status != FEASIBLE:
+            raise NoPlan(f"HiGHS found no plan ({pulp.LpStatus[self._problem.status]}).")
         constant = self._problem.objective.constant
         objective = pulp.value(self._problem.objective)
         # Without integer variables there is no dual bound of a search: a solved linear program is its own.

@@ -71,6 +71,17 @@ def test_the_program_keeps_the_heuristics_plan_where_that_is_faster(mode: Mode, 
     assert work > 1 or program.limited == "work"
 
 
+@pytest.mark.parametrize("work", [2_000_000, 50_000_000, 500_000_000])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_program_that_is_interrupted_gives_the_same_plan_each_time(mode: Mode, work: int) -> None:
+    graph = training(14)
+    target = scarce(graph, 0.25)
+    one, other = (plan_tiers(graph, target, mode=mode, work=work, gap=0.0) for _ in range(2))
+    verify_tiers(graph, one.memory, one.capacities, one.aliases, one.alignment)
+    assert (one.memory, one.bound, one.solver) == (other.memory, other.bound, other.solver)
+    assert one.limited == "work"
+
+
 def test_moves_make_a_training_network_faster() -> None:
     graph = training(12)
     target = scarce(graph, 0.3)
