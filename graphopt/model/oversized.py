@@ -1,7 +1,8 @@
 """Values too large to be computed only to see them: what a model makes out of little, or out of nothing.
 
 A damaged number in a Resize or an Expand asks for more memory than any machine has. No network makes a value hundreds
-of times as large as all that it is given, so what is given is the measure, and large models have room.
+of times as large as all that it is given, so what is given is the measure, and large models have room. Models whose
+weights were taken out make them of one number with ConstantOfShape; these count as what they stand for.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from graphopt.model.facts import Facts
 from graphopt.model.tensors import tensors_of
 
 ALWAYS = 1 << 25  # elements of a value that any model may compute
+STAND_IN = 1 << 27  # elements of a ConstantOfShape that may stand for a weight
 GROWN = 256  # times the elements of all inputs and weights together, which a value may have
 
 
@@ -28,15 +30,15 @@ def oversized(model: ir.Model) -> str | None:
     facts = Facts(copy)
     given = sum(tensor.size for tensor in tensors_of(copy))
     given += sum(_elements(facts, value) for value in copy.graph.inputs if not value.is_initializer())
-    most = max(ALWAYS, GROWN * given)
-    for graph in nodes.graphs_of(copy):
-        for node, value in _results(graph):
-            elements = _elements(facts, value)
-            if elements > most:
-                return (
-                    f"{nodes.describe(node)} gives {elements:,} elements, and {most:,} are the most that is computed "
-                    f"out of {given:,} elements of inputs and weights"
-                )
+    sizes = [(node, _elements(facts, value)) for graph in nodes.graphs_of(copy) for node, value in _results(graph)]
+    made = (size for node, size in sizes if node.op_type == "ConstantOfShape" and size <= STAND_IN)
+    most = max(ALWAYS, GROWN * given, *made)
+    for node, elements in sizes:
+        if elements > most:
+            return (
+                f"{nodes.describe(node)} gives {elements:,} elements, and {most:,} are the most that is computed "
+                f"out of {given:,} elements of inputs and weights"
+            )
     return None
 
 

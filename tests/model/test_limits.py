@@ -11,7 +11,7 @@ import graphopt
 from graphopt.errors import ModelError
 from graphopt.model.evaluate import evaluate
 from graphopt.model.limits import MOST_FED, MOST_RUNS, endless_loop
-from graphopt.model.oversized import ALWAYS, GROWN, oversized
+from graphopt.model.oversized import ALWAYS, GROWN, STAND_IN, oversized
 from graphopt.rewrite.feeds import inputs_of, make_feed
 from tests import support
 
@@ -82,6 +82,13 @@ def test_a_large_model_may_have_large_values() -> None:
     assert oversized(ir.from_proto(_expanded(f"float[1,{held}] x", 256, held))) is None
     assert oversized(ir.from_proto(_expanded(f"float[1,{held}] x", 512, held))) is not None
     assert oversized(ir.from_proto(_expanded("float[1] x", 5000, 5000))) is None
+
+
+def test_a_weight_made_of_one_number_counts_as_a_weight() -> None:
+    text = "g (float[1,n] x) => (float[1,m] y) { w = ConstantOfShape(dims) y = MatMul(x, w) }"
+    stand_in, beyond = (np.array([STAND_IN // 1024, columns], np.int64) for columns in (1024, 1025))
+    assert oversized(ir.from_proto(support.model(text, dims=stand_in))) is None
+    assert "ConstantOfShape 'w' gives" in (oversized(ir.from_proto(support.model(text, dims=beyond))) or "")
 
 
 def test_an_oversized_model_is_not_verified_and_not_run() -> None:
