@@ -222,6 +222,8 @@ def _slice(node: ir.Node, inputs: Operands, opset: int) -> Content | None:
         return None
     axes = axes or tuple(range(len(starts)))
     steps = steps or (1,) * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or any(axis >= data.ndim for axis in axes):
+        return None  # malformed; whoever runs it says so
     index: list[slice] = [slice(None)] * data.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         size = data.shape[axis]

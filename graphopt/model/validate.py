@@ -249,6 +249,11 @@ def _check_node(node: onnx.NodeProto, opsets: dict[str, int], what: str) -> None
                 f"{onnx.AttributeProto.AttributeType.Name(expected)}; "
                 "export the model again."
             )
+        if expected == onnx.AttributeProto.STRING and node.op_type != "Constant" and not _is_text(attribute.s):
+            raise ModelError(
+                f"{what}: attribute '{shown(attribute.name)}' of {label} holds {attribute.s[:40]!r}, which is no text; "
+                "export the model again."
+            )
     if operator is None:
         return
     missing = [name for name in operator.required if name not in names]
@@ -263,6 +268,14 @@ def _check_node(node: onnx.NodeProto, opsets: dict[str, int], what: str) -> None
                 f"{what}: {label} has {len(given)} {side}, the operator takes {least} to {most}; export the "
                 "model again."
             )
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 _FIELDS: dict[int, str] = {

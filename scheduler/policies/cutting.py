@@ -50,7 +50,8 @@ def cutting(problem: Problem, tries: int) -> Plan | None:
         launches.append(joined[came[end], end])
         end = came[end]
     launches.reverse()
-    refined = [improved(problem, one, int(FOR_LAUNCHES * tries * one.makespan / cost[-1])) for one in launches]
+    whole = cost[-1] or 1.0  # regions without bytes and flops take no time at all
+    refined = [improved(problem, one, int(FOR_LAUNCHES * tries * one.makespan / whole)) for one in launches]
     choice = [numbers[0] for numbers in problem.fitting]
     for one in refined:
         for region in one.placed.regions:

@@ -102,6 +102,11 @@ def _sixty_seven_dims(proto: onnx.ModelProto) -> None:
         proto.graph.input[0].type.tensor_type.shape.dim.add()
 
 
+def _shift_nowhere(node: onnx.NodeProto) -> None:
+    node.op_type = "BitShift"
+    node.attribute[0].CopyFrom(helper.make_attribute("direction", b"\xff"))
+
+
 def _cast_to_nothing(node: onnx.NodeProto) -> None:
     node.ClearField("attribute")
     node.op_type = "Cast"
@@ -244,6 +249,11 @@ FAULTS: dict[str, tuple[Fault, str]] = {
         _node(lambda node: node.attribute[0].CopyFrom(helper.make_attribute("perm", 1.5))),
         f"the model: attribute 'perm' of {NODE} is of type FLOAT, the operator takes INTS; export the model again.",
     ),
+    "an attribute that is no text": (
+        _node(_shift_nowhere),
+        "the model: attribute 'direction' of node BitShift 'a' holds b'\\xff', which is no text; export the model "
+        "again.",
+    ),
     "a missing attribute": (
         _node(_cast_to_nothing),
         "the model: node Cast 'a' lacks the attribute 'to'; export the model again.",
@@ -314,3 +324,13 @@ def test_an_output_of_a_subgraph_must_be_computed_in_it() -> None:
     assert str(caught.value) == (
         "the model: output 'a' of the graph 't' is not computed by any node; export the model again."
     )
+
+
+@pytest.mark.parametrize("kind", ["float", "int64"])
+def test_what_only_one_operator_objects_to_is_left_to_whoever_runs_it(kind: str) -> None:
+    """A Slice with two starts and one end: it loads, and is neither inferred nor a traceback."""
+    proto = support.model(
+        f"g ({kind}[4,4] x) => ({kind}[a,b] y) {{ z = Neg(x) y = Slice(z, starts, ends) }}",
+        starts=np.array([1, 1], np.int64), ends=np.array([2], np.int64),
+    )  # fmt: skip
+    assert graphopt.optimize(proto).verification.status in ("verified", "not run")

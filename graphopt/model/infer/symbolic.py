@@ -173,6 +173,8 @@ def _slice(node: ir.Node, facts: Facts) -> Result:
         steps = None if nodes.input_at(node, 4) is None else facts.ints(node.inputs[4])
         if (axes is None and nodes.input_at(node, 3)) or (steps is None and nodes.input_at(node, 4)):
             return None
+    if not source or any(len(given) != len(begin) for given in (finish, axes, steps) if given is not None):
+        return None  # malformed; whoever runs it says so
     result = list(source)
     for position, (start, end) in enumerate(zip(begin, finish, strict=True)):
         axis = (axes[position] if axes else position) % len(source)
@@ -341,7 +343,7 @@ def _resize(node: ir.Node, facts: Facts) -> Result:
     place = 1 if node.op_type == "Upsample" or facts.opset(node) < 11 else 2
     given = nodes.input_at(node, place)
     scales = facts.array(given) if given is not None and facts.is_constant(given) else None
-    if scales is None or scales.size != len(source):
+    if scales is None or scales.size != len(source) or not np.isfinite(scales).all():
         return None
     result: list[dims.Dim] = []
     for size, scale in zip(source, scales.reshape(-1).astype(np.float32), strict=True):
