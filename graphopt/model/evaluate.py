@@ -334,6 +334,15 @@ def _where(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
     return _elementwise(np.where, *_needed(*inputs))
 
 
+def _range(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
+    """Of integers; ONNX Runtime takes tensors of one element for numbers, where the schema asks for scalars."""
+    start, limit, step = arrays = _needed(*inputs)
+    if any(array.size != 1 or array.dtype.kind not in "iu" for array in arrays) or not step.any():
+        return None
+    numbers = range(int(start.item()), int(limit.item()), int(step.item()))
+    return None if len(numbers) > MOST else np.arange(numbers.start, numbers.stop, numbers.step, dtype=start.dtype)
+
+
 def _identity(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
     return inputs[0]
 
@@ -368,4 +377,5 @@ _TABLE: dict[str, Evaluator] = {
     "Shape": _shape,
     "Flatten": _flatten,
     "Identity": _identity,
+    "Range": _range,
 }

@@ -152,6 +152,9 @@ class Reference:
             runner = self.workplace.runner(candidate, self._sound)
         except CannotRun as error:
             return self._verdict("different", 0, 0.0, 0.0, f"the result cannot be loaded: {error}")
+        if runner.engine != self.engine:
+            why = f"only {runner.engine} can load the result, and {self.engine} the original"
+            return self._verdict("different", 0, 0.0, 0.0, why)
         max_abs = max_rel = 0.0
         for number, (feed, expected) in enumerate(self.cases):
             try:

@@ -82,3 +82,15 @@ def test_models_with_other_inputs_cannot_be_compared() -> None:
     other = support.model("g (float[3] z) => (float[3] y) { y = Relu(z) }")
     with pytest.raises(graphopt.OptionError, match="their inputs are"):
         graphopt.verify(one, other)
+
+
+def test_a_result_that_onnx_runtime_cannot_load_is_different() -> None:
+    """The reference evaluator takes a tensor of one element where Range asks for a scalar; ONNX Runtime does not."""
+    good = support.model("g (float[4] x) => (float[n] y) { l = Size(x) a = Cast<to = 1>(l) y = Range(zero, a, one) }")
+    bad = support.model("g (float[4] x) => (float[n] y) { l = Shape(x) a = Cast<to = 1>(l) y = Range(zero, a, one) }")
+    for proto in (good, bad):
+        for name, number in (("zero", 0.0), ("one", 1.0)):
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(number, np.float32), name))
+    found = graphopt.verify(good, bad)
+    assert found.status == "different"
+    assert found.reason is not None and found.reason.startswith("only the ONNX reference evaluator can load the result")
