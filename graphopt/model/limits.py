@@ -13,6 +13,7 @@ from graphopt.model import constants, nodes
 
 MOST_NODES = 1_000_000  # of a model whose functions have taken the place of their calls
 MOST_DIMS = 64  # of a tensor; no array library takes more
+MOST_BYTES = 1 << 48  # of a tensor: what a processor can address
 MOST_FED = 1 << 27  # elements of all inputs of one run
 MOST_WRITTEN = 1 << 31  # bytes of a constant that only repeats numbers, where a program needs them written out
 MOST_RUNS = 1_000_000_000  # of nodes, in loops whose trips are known

@@ -19,13 +19,12 @@ import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
 
 from graphopt.errors import ModelError
-from graphopt.model.limits import MOST_DIMS, MOST_NODES
+from graphopt.model.limits import MOST_BYTES, MOST_DIMS, MOST_NODES
 from graphopt.model.text import shown
 
 _TEXT = FieldDescriptor.TYPE_STRING
 _MESSAGE = FieldDescriptor.TYPE_MESSAGE
 _DATA_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
-_MOST_BYTES = 1 << 48  # of a tensor: what a processor can address
 _NEWEST = 10_000  # of any version: what is above is a damaged field
 _DATA_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 # How many elements of a typed field make one element of the tensor, where that is not one.
@@ -90,7 +89,7 @@ def _check_tensor(tensor: onnx.TensorProto, what: str) -> None:
     dims = list(tensor.dims)
     elements = math.prod(dims)
     dtype = ir.DataType(tensor.data_type)
-    if len(dims) > MOST_DIMS or any(dim < 0 for dim in dims) or elements * _bits(dtype) > 8 * _MOST_BYTES:
+    if len(dims) > MOST_DIMS or any(dim < 0 for dim in dims) or elements * _bits(dtype) > 8 * MOST_BYTES:
         raise ModelError(f"{what}: {label} has the impossible dims {_listed(dims)}; export the model again.")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         _check_external(tensor, label, what)

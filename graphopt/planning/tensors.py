@@ -21,6 +21,7 @@ from graphopt.lowering.elementwise import formula_of
 from graphopt.model import nodes
 from graphopt.model.costs import Sizes, cost_of
 from graphopt.model.facts import Facts
+from graphopt.model.limits import MOST_BYTES
 from graphopt.planning.observed import observed
 from memplan.graph import Graph, Kind, Operator, Share, Value
 
@@ -175,6 +176,8 @@ class _Reader:
             raise OptionError(
                 f"the size of '{value.name}'{where} is known only when the model runs, and it cannot be run."
             )
+        if number > MOST_BYTES:
+            raise OptionError(f"'{value.name}' takes {number:,} bytes, more than any machine has; fix smaller dims.")
         return number
 
     def _time(self, node: ir.Node) -> float:

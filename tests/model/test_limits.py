@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 import graphopt
-from graphopt.errors import ModelError
+from graphopt.errors import ModelError, OptionError
 from graphopt.model.evaluate import evaluate
 from graphopt.model.limits import MOST_FED, MOST_RUNS, endless_loop
 from graphopt.model.oversized import ALWAYS, GROWN, STAND_IN, oversized
@@ -135,3 +135,9 @@ def test_a_constant_that_only_repeats_is_not_written_out_without_end(flow: str) 
         "'a' repeats a few numbers; written out for a program they would take 3,600,000,000 bytes, more than "
         "2,147,483,648; fix smaller dims."
     )
+
+
+def test_a_value_that_no_machine_holds_is_not_planned() -> None:
+    model = support.model("g (float[5,4611686018427387904] x) => (float[5,4611686018427387904] z) { z = Erf(x) }")
+    with pytest.raises(OptionError, match=r"^'x' takes 92,233,720,368,547,758,080 bytes, more than any machine has"):
+        graphopt.memory(model)
