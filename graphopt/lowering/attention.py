@@ -20,7 +20,7 @@ def lower_attention(scope: Scope, node: ir.Node) -> None:
     """The region of one Attention; a row that the mask shuts out is 0, as ONNX defines it.
 
     Raises NotLowered for a cache inside the operator, for its score outputs, for a window of keys, and for a mask
-    that is shorter than the keys or does not fit the scores.
+    of another type than float32 and bool, that is shorter than the keys, or does not fit the scores.
     """
     label = f"Attention '{node.name or node.outputs[0].name}'"
     if any(optional(node, position) is not None for position in (4, 5, 6)) or any(map(is_read, node.outputs[1:])):
@@ -45,6 +45,8 @@ def lower_attention(scope: Scope, node: ir.Node) -> None:
             raise NotLowered(f"{label} has a mask of {list(given)}, which does not fit scores of {list(whole)}.")
         if given[-1:] != whole[-1:]:
             raise NotLowered(f"{label} has a mask for fewer keys than there are, which has no kernel yet.")
+        if scope.dtype(mask_value) not in (DType.F32, DType.BOOL):
+            raise NotLowered(f"{label} has a mask of {scope.dtype(mask_value).value}, which has no kernel yet.")
         view = dense(scope, mask_value).expanded(whole)
         steps = view.strides
         mask = Mask(steps[0], steps[1], steps[2], 1 if steps[3] else 0, view.dtype)

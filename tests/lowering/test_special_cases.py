@@ -119,3 +119,12 @@ def test_attention_with_a_mask_for_fewer_keys_has_no_kernel(keys: int) -> None:
 def test_attention_with_a_mask_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(NotLowered, match=r"has a mask of \[.*5\], which does not fit scores of \[2, 2, 3, 5\]"):
         lower(ir.from_proto(_model(np.ones(shape, bool), 24)), host())
+
+
+@pytest.mark.parametrize("kind", [onnx.TensorProto.INT16, onnx.TensorProto.FLOAT16])
+def test_attention_with_a_mask_of_another_type_has_no_kernel(kind: int) -> None:
+    """ONNX adds masks of integers as well."""
+    proto = _model(np.ones(SHAPES[2], np.float32), 23)
+    proto.graph.input[3].type.tensor_type.elem_type = kind
+    with pytest.raises(NotLowered, match=r"Attention 'y' has a mask of .*16, which has no kernel yet"):
+        lower(ir.from_proto(proto), host())
