@@ -33,6 +33,9 @@ def lower_attention(scope: Scope, node: ir.Node) -> None:
     q, k, v = (_with_rows(scope, operand(node, position)) for position in range(3))
     heads, groups = number(node, "q_num_heads", 0), number(node, "kv_num_heads", 0)
     q, k, v = by_heads(q, heads), by_heads(k, groups), by_heads(v, groups)
+    if q.shape[::3] != k.shape[::3] or k.shape[:3] != v.shape[:3] or k.shape[1] < 1 or q.shape[1] % k.shape[1]:
+        shapes = ", ".join(str(list(one.shape)) for one in (q, k, v))
+        raise NotLowered(f"{label} has queries, keys and values of {shapes}, which do not fit one another.")
     output = scope.result(node.outputs[0])
     shown = by_heads(output, q.shape[1]) if len(output.shape) == 3 else output
     batch, heads, queries, size = q.shape
@@ -66,9 +69,11 @@ def _with_rows(scope: Scope, value: ir.Value) -> View:
 
 
 def by_heads(view: View, heads: int) -> View:
-    """[batch, rows, heads * size] as [batch, heads, rows, size]."""
+    """[batch, rows, heads * size] as [batch, heads, rows, size]; raises NotLowered where there are no such heads."""
     if len(view.shape) == 4:
         return view
+    if len(view.shape) != 3 or heads < 1 or view.shape[2] % heads:
+        raise NotLowered(f"'{view.buffer.partition(':')[2]}' of {list(view.shape)} has no {heads} heads.")
     batch, rows, width = view.shape
     size = width // heads
     strides = (view.strides[0], size * view.strides[2], view.strides[1], view.strides[2])

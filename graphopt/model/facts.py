@@ -8,6 +8,7 @@ Every query of a new node's output infers just that node, so a rewrite pays for 
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 
 import numpy as np
@@ -16,6 +17,7 @@ import onnx_ir as ir
 from graphopt.model import constants, content, dims, nodes, purity
 from graphopt.model.infer import infer_node
 from graphopt.model.infer.known import Known
+from graphopt.model.limits import MOST_BYTES
 from graphopt.model.tensors import tensors_of
 
 # Constants up to this size may be read while looking for a match; weights above it are read only by rules that ask.
@@ -226,8 +228,8 @@ class Facts:
         if producer is None or producer.op_type != "ConstantOfShape" or not nodes.is_standard(producer):
             return None
         shape = self.static_shape(value)
-        if shape is None or nodes.has_reference_attributes(producer):
-            return None
+        if shape is None or nodes.has_reference_attributes(producer) or math.prod(shape) > MOST_BYTES:
+            return None  # nor has NumPy an array of so many elements, not even of one that repeats
         attribute = producer.attributes.get("value")
         filler = np.zeros((), np.float32) if attribute is None else attribute.as_tensor().numpy()
         return constants.splat(filler, shape)

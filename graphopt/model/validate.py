@@ -74,7 +74,8 @@ def _check_texts(message: object, what: str) -> None:
 
 
 def _check_tensor(tensor: onnx.TensorProto, what: str) -> None:
-    label = f"tensor '{shown(tensor.name)}'" if tensor.name else "a tensor"
+    named = tensor.name and not isinstance(tensor.name, bytes)  # bytes are what protobuf could not read as text
+    label = f"tensor '{shown(tensor.name)}'" if named else "a tensor"
     for text in (
         tensor.name,
         tensor.doc_string,

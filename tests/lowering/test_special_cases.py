@@ -128,3 +128,15 @@ def test_attention_with_a_mask_of_another_type_has_no_kernel(kind: int) -> None:
     proto.graph.input[3].type.tensor_type.elem_type = kind
     with pytest.raises(NotLowered, match=r"Attention 'y' has a mask of .*16, which has no kernel yet"):
         lower(ir.from_proto(proto), host())
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [("k", (BATCH, KEYS, SIZE), "has no 0 heads"), ("v", (BATCH, HEADS, KEYS + 1, SIZE), "do not fit one another")],
+)
+def test_attention_of_operands_that_do_not_fit_has_no_kernel(name: str, shape: tuple[int, ...], message: str) -> None:
+    proto = _model(np.ones(SHAPES[2], bool), 23)
+    value = next(one for one in proto.graph.input if one.name == name)
+    value.CopyFrom(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
+    with pytest.raises(NotLowered, match=message):
+        lower(ir.from_proto(proto), host())

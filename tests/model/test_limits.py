@@ -8,8 +8,9 @@ import onnx_ir as ir
 import pytest
 
 import graphopt
-from graphopt.errors import ModelError, OptionError
+from graphopt.errors import GraphoptError, ModelError, OptionError
 from graphopt.model.evaluate import evaluate
+from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_FED, MOST_RUNS, endless_loop
 from graphopt.model.oversized import ALWAYS, GROWN, STAND_IN, oversized
 from graphopt.rewrite.feeds import inputs_of, make_feed
@@ -141,3 +142,16 @@ def test_a_value_that_no_machine_holds_is_not_planned() -> None:
     model = support.model("g (float[5,4611686018427387904] x) => (float[5,4611686018427387904] z) { z = Erf(x) }")
     with pytest.raises(OptionError, match=r"^'x' takes 92,233,720,368,547,758,080 bytes, more than any machine has"):
         graphopt.memory(model)
+
+
+def test_a_constant_of_more_elements_than_arrays_have_is_not_known() -> None:
+    model = graphopt.load(
+        support.model("""g (float[4] x) => (float y) {
+            d = Constant<value = int64[2] {4611686018427387904, 8}>() v = ConstantOfShape(d)
+            s = ReduceSum<keepdims = 0>(v) r = ReduceSum<keepdims = 0>(x) y = Add(s, r)
+        }""")
+    )
+    made = next(node for node in model.graph if node.op_type == "ConstantOfShape").outputs[0]
+    assert Facts(model).array(made) is None
+    with pytest.raises(GraphoptError):
+        graphopt.schedule(model, device="cpu:2")

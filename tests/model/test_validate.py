@@ -334,3 +334,10 @@ def test_what_only_one_operator_objects_to_is_left_to_whoever_runs_it(kind: str)
         starts=np.array([1, 1], np.int64), ends=np.array([2], np.int64),
     )  # fmt: skip
     assert graphopt.optimize(proto).verification.status in ("verified", "not run")
+
+
+def test_a_tensor_whose_name_is_no_text_is_refused() -> None:
+    data = support.model("g (float[2] x) => (float[2] y) { y = Add(x, name) }", name=np.ones(2, np.float32))
+    damaged = data.SerializeToString().replace(b"B\x04name", b"B\x04na\xffe")
+    with pytest.raises(ModelError, match=r"^the model is damaged: a tensor holds b'na\\xffe', which is no text;"):
+        graphopt.load(damaged)
