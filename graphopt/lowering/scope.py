@@ -18,7 +18,7 @@ from graphopt.lowering.images.image import Home, Image
 from graphopt.lowering.region import Region
 from graphopt.lowering.view import View
 from graphopt.model.facts import Facts
-from graphopt.model.limits import MOST_WRITTEN
+from graphopt.model.limits import MOST_BYTES, MOST_WRITTEN
 from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.target import Target
@@ -45,10 +45,14 @@ class Scope:
         self._kernels: dict[Hashable, Kernel] = {}
 
     def shape(self, value: ir.Value) -> tuple[int, ...]:
-        """The dims; raises NotLowered when one is not a number."""
+        """The dims; raises NotLowered when one is not a number, ModelError for a value that no machine holds."""
         found = self.facts.static_shape(value)
         if found is None:
             raise NotLowered(f"the dims of '{value.name}' are not all numbers; fix them with --dim or --shape.")
+        if prod(found) > MOST_BYTES:
+            raise ModelError(
+                f"'{value.name}' has {prod(found):,} elements, more than any machine has; fix smaller dims."
+            )
         return found
 
     def dtype(self, value: ir.Value) -> DType:

@@ -155,3 +155,12 @@ def test_a_constant_of_more_elements_than_arrays_have_is_not_known() -> None:
     assert Facts(model).array(made) is None
     with pytest.raises(GraphoptError):
         graphopt.schedule(model, device="cpu:2")
+
+
+def test_a_value_that_no_machine_holds_is_not_compiled() -> None:
+    """The weights of a convolution, which is asked for tiles before anything is written out."""
+    model = support.model("""g (float[1,4,9,9] x) => (float[1,n,9,9] y) {
+        d = Constant<value = int64[4] {4611686018427387904, 4, 1, 1}>() w = ConstantOfShape(d) y = Conv(x, w)
+    }""")
+    with pytest.raises(ModelError, match=r"has [0-9,]+ elements, more than any machine has; fix smaller dims"):
+        graphopt.compile(model)
