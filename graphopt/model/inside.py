@@ -8,11 +8,9 @@ import onnx_ir as ir
 from graphopt.model.tensors import replace_external, with_external_replaced
 
 
-def bring_inside(model: ir.Model, most: int | None = None) -> None:
-    """Read external initializers of at most `most` bytes (None: all), and all external tensors of attributes."""
-    replace_external(
-        model, lambda tensor: tensor if most is not None and tensor.nbytes > most else _inside(tensor), _inside
-    )
+def bring_inside(model: ir.Model) -> None:
+    """Read all external tensors, of initializers and of attributes."""
+    replace_external(model, _inside, _inside)
 
 
 def attribute_inside(attribute: ir.Attr) -> ir.Attr:

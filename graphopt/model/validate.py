@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
@@ -206,7 +207,7 @@ def _check_nodes(
     inputs: list[str],
     opsets: dict[str, int],
     what: str,
-    held: set[str] = frozenset(),  # type: ignore[assignment]
+    held: AbstractSet[str] = frozenset(),
 ) -> None:
     """Each value is defined once; attributes have the types that the operator asks for."""
     defined = {name for name in held if name}
