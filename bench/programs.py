@@ -17,9 +17,9 @@ from bench.kernels.timing import Peer, Ratio, pin, ratio, readings
 from bench.peers import OURS
 from bench.script import main
 from bench.zoo import model_file
+from graphopt.check.feeds import make_feed
+from graphopt.check.reference import feed_inputs
 from graphopt.deploy.compiled import Compiled
-from graphopt.rewrite.equivalence import feed_inputs
-from graphopt.rewrite.feeds import make_feed
 
 ISSUE = 5
 ROUNDS, QUICK_ROUNDS = 15, 5

@@ -12,6 +12,12 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
+from graphopt.check import divergence, reference
+from graphopt.check.divergence import Divergence
+from graphopt.check.reference import Verification
+from graphopt.check.relaid import relaid_fault
+from graphopt.check.runner import CannotRun
+from graphopt.check.samples import freed_fault
 from graphopt.deploy.compiled import Compiled, compile_model
 from graphopt.errors import GraphoptError, OptionError, VerificationError
 from graphopt.model.census import Census, census
@@ -31,14 +37,8 @@ from graphopt.report.inspection import count_flops
 from graphopt.report.memory.assemble import MemoryReport, Order, memory_report
 from graphopt.report.memory.tiers import TierMode
 from graphopt.report.schedule.assemble import ScheduleReport, schedule_report
-from graphopt.rewrite import divergence, equivalence
-from graphopt.rewrite.divergence import Divergence
-from graphopt.rewrite.equivalence import Verification
 from graphopt.rewrite.optimizer import optimize_verified
 from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
-from graphopt.rewrite.relaid import relaid_fault
-from graphopt.rewrite.runner import CannotRun
-from graphopt.rewrite.samples import freed_fault
 from kernels.target import TargetName, named
 from memplan.tiers.machine import machine
 from scheduler.device import device as find_device
@@ -246,7 +246,7 @@ def _check_options(level: int, skip: Sequence[str], target: str, layout: str | N
 @with_our_errors
 def verify(first: Source, second: Source, *, seconds: float = DEFAULT_VERIFY_SECONDS) -> Verification:
     """Compare two models with the same inputs and outputs on seeded feeds."""
-    return equivalence.verify(*_comparable(first, second), seconds)
+    return reference.verify(*_comparable(first, second), seconds)
 
 
 @with_our_errors

@@ -14,9 +14,9 @@ from typing import ParamSpec, TypeVar
 import onnx
 import onnx_ir as ir
 
+from graphopt.check.runner import CannotRun, Workplace
 from graphopt.errors import GraphoptError, ModelError, OptionError, VerificationError
 from graphopt.model.load import load
-from graphopt.rewrite.runner import CannotRun, Workplace
 from kernels.errors import KernelsError
 from memplan.errors import MemplanError
 from scheduler.errors import SchedulerError

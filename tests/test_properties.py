@@ -7,7 +7,7 @@ import onnx
 from hypothesis import HealthCheck, given, settings
 
 import graphopt
-from graphopt.rewrite.tolerance import compare
+from graphopt.check.tolerance import compare
 from tests import support
 from tests.random_graphs import models
 

@@ -9,9 +9,9 @@ import pytest
 
 import graphopt
 from graphopt import cli
+from graphopt.check.runner import CannotRun
 from graphopt.errors import GraphoptError, ModelError, OptionError, VerificationError
 from graphopt.refusals import with_our_errors
-from graphopt.rewrite.runner import CannotRun
 from kernels.errors import KernelsError
 from memplan.errors import MemplanError
 from scheduler.errors import SchedulerError

@@ -13,12 +13,12 @@ from rich import box
 from rich.table import Table
 
 from graphopt import api
+from graphopt.check.feeds import make_feed
+from graphopt.check.reference import feed_inputs
 from graphopt.cli.options import Json, UsageError, console, parse_shapes, parse_sizes, print_json, progress
 from graphopt.deploy.benchmark import SIDES, Comparison, Side, compare_sides
 from graphopt.model.dimensions import change_dims
 from graphopt.model.self_contained import self_contained
-from graphopt.rewrite.equivalence import feed_inputs
-from graphopt.rewrite.feeds import make_feed
 
 
 class BenchRecord(msgspec.Struct, frozen=True):

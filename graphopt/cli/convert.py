@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from graphopt.api import OptimizeResult
+from graphopt.check.divergence import Divergence
+from graphopt.check.reference import Verification
 from graphopt.planning.budget import Budgeted
 from graphopt.planning.measured import KEEPING
 from graphopt.report.meaning import meanings, why
@@ -21,8 +23,6 @@ from graphopt.report.records import (
     RollbackLine,
     VerificationRecord,
 )  # fmt: skip
-from graphopt.rewrite.divergence import Divergence
-from graphopt.rewrite.equivalence import Verification
 from graphopt.rewrite.explain import Reason
 from graphopt.rewrite.record import Rewrite, Rollback
 

@@ -11,6 +11,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from graphopt.check.reference import Reference
+from graphopt.check.runner import Workplace
+from graphopt.check.tolerance import compare
 from graphopt.deploy.bundle import write_bundle
 from graphopt.deploy.emulation import Emulated
 from graphopt.deploy.folding import fold_constants
@@ -27,10 +30,7 @@ from graphopt.passes import pipeline
 from graphopt.planning.link import Linked, link
 from graphopt.planning.regions import in_best_order, within_budget
 from graphopt.planning.tiling.search import tile_within
-from graphopt.rewrite.equivalence import Reference
 from graphopt.rewrite.optimizer import optimize_verified
-from graphopt.rewrite.runner import Workplace
-from graphopt.rewrite.tolerance import compare
 from kernels.target import Target, TargetName, named, why_not_here
 
 OPSET = 23  # of the private copy: attention and normalisations have operators of their own there

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from graphopt.check.reference import Reference, Verification
+from graphopt.check.runner import Workplace
 from graphopt.errors import BudgetNotKept, OptionError, VerificationError
 from graphopt.planning.fitting import Fitted, fit
 from graphopt.planning.measured import Growth, growth_in_onnxruntime
@@ -20,8 +22,6 @@ from graphopt.planning.memory import best, given
 from graphopt.planning.sequence import write_order
 from graphopt.planning.tensors import model_memory
 from graphopt.planning.tiling.search import LEAST_COLUMNS, MANY_COLUMNS, TILE_WORK
-from graphopt.rewrite.equivalence import Reference, Verification
-from graphopt.rewrite.runner import Workplace
 from memplan.compiling import telling
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from graphopt.check.feeds import make_feed
+from graphopt.check.reference import feed_inputs
 from graphopt.model.save import save
-from graphopt.rewrite.equivalence import feed_inputs
-from graphopt.rewrite.feeds import make_feed
 
 RUNS = 5
 SECONDS = 120

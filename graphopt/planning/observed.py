@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.rewrite.divergence import CHUNK, exposing
-from graphopt.rewrite.equivalence import feed_inputs
-from graphopt.rewrite.feeds import make_feed
-from graphopt.rewrite.runner import CannotRun, OutOfTime, Workplace
+from graphopt.check.divergence import CHUNK, exposing
+from graphopt.check.feeds import make_feed
+from graphopt.check.reference import feed_inputs
+from graphopt.check.runner import CannotRun, OutOfTime, Workplace
 
 SECONDS = 120.0  # of a run; a model that takes longer is not waited for, and what it computes has no known size
 

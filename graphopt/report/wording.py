@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from graphopt.check.reference import Verification
 from graphopt.report.records import VerificationRecord
-from graphopt.rewrite.equivalence import Verification
 
 Checked = Verification | VerificationRecord
 UNITS = ("B", "kB", "MB", "GB", "TB")

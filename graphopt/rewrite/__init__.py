@@ -1,1 +1,1 @@
-"""Rewriting: patterns, rules, the driver, and the check that the result equals the original."""
+"""Rewriting: patterns, rules, the driver, and taking back what the check objects to."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graphopt.check.reference import OFF, UNCHANGED, Reference, Verification
+from graphopt.check.runner import Workplace
 from graphopt.model.signature import signature_of
 from graphopt.rewrite.collection import paused_collection
 from graphopt.rewrite.driver import BrokenRewrite, Pass, run_passes
 from graphopt.rewrite.editor import Editor
-from graphopt.rewrite.equivalence import OFF, UNCHANGED, Reference, Verification
 from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
-from graphopt.rewrite.runner import Workplace
 
 MAX_ROLLBACKS = 8  # single rewrites; after that the rules they belong to are blocked as a whole
 

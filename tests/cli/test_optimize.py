@@ -12,11 +12,11 @@ import onnx
 import pytest
 
 from graphopt import api
+from graphopt.check.reference import Verification
 from graphopt.errors import VerificationError
 from graphopt.passes import pipeline
 from graphopt.rewrite import optimizer
 from graphopt.rewrite.driver import Pass
-from graphopt.rewrite.equivalence import Verification
 from graphopt.rewrite.pattern import op, var
 from graphopt.rewrite.rule import Match, Replacement, rule
 from tests import support

@@ -8,12 +8,12 @@ import onnx_ir as ir
 import pytest
 
 import graphopt
+from graphopt.check.feeds import inputs_of, make_feed
 from graphopt.errors import GraphoptError, ModelError, OptionError
 from graphopt.model.evaluate import evaluate
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_FED, MOST_RUNS, endless_loop
 from graphopt.model.oversized import ALWAYS, GROWN, STAND_IN, oversized
-from graphopt.rewrite.feeds import inputs_of, make_feed
 from tests import support
 
 LOOP = """g (float[2] x, bool go) => (float[2] y) {

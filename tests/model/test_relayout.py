@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
+from graphopt.check.relaid import relaid_fault
 from graphopt.model.relayout import Relayout, relayout
-from graphopt.rewrite.relaid import relaid_fault
 from tests.support import model, op_types
 
 TEXT = "g (float[N, 3, 4, 5] X, float[3] v) => (float[N, 3, 4, 5] Y) { a = Abs(X) Y = Neg(a) }"

@@ -12,6 +12,7 @@ import pytest
 import graphopt
 import models
 from graphopt.api import DEFAULT_VERIFY_SECONDS
+from graphopt.check.reference import Verification
 from graphopt.errors import BudgetNotKept, OptionError, VerificationError
 from graphopt.model import nodes
 from graphopt.model.load import load
@@ -19,7 +20,6 @@ from graphopt.planning import budget as budgets
 from graphopt.planning.fitting import Fitted, fit
 from graphopt.planning.memory import best, given
 from graphopt.planning.tensors import model_memory
-from graphopt.rewrite.equivalence import Verification
 from tests import support
 
 # e is cheap to make, large, and read first and last: it can be computed again; s between is large and can be tiled.

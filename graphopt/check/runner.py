@@ -18,11 +18,11 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
+from graphopt.check import apart
+from graphopt.check.engine import CannotRun, Engine, OutOfTime
 from graphopt.model.limits import endless_loop
 from graphopt.model.oversized import oversized
 from graphopt.model.self_contained import STAND_IN, SelfContained, self_contained
-from graphopt.rewrite import apart
-from graphopt.rewrite.engine import CannotRun, Engine, OutOfTime
 
 SHARED_MINIMUM = 8192  # bytes; smaller tensors stay in the file, where shape inference needs them
 

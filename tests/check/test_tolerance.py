@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphopt.rewrite.tolerance import compare
+from graphopt.check.tolerance import compare
 
 ONES = np.ones(4, np.float32)
 NAN = np.array([1, np.nan, 1, 1], np.float32)

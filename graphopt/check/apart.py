@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from graphopt.rewrite import engine
-from graphopt.rewrite.engine import CannotRun, OutOfTime
+from graphopt.check import engine
+from graphopt.check.engine import CannotRun, OutOfTime
 
 MOST_BYTES = 1800 << 20  # of memory, for a model with few weights
 SHARE = 16  # what is added for each byte of the weights

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.rewrite.equivalence import feed_inputs
-from graphopt.rewrite.feeds import make_feed
-from graphopt.rewrite.runner import CannotRun, Runner, Workplace
-from graphopt.rewrite.tolerance import compare
+from graphopt.check.feeds import make_feed
+from graphopt.check.reference import feed_inputs
+from graphopt.check.runner import CannotRun, Runner, Workplace
+from graphopt.check.tolerance import compare
 
 
 def freed_fault(original: ir.Model, freed: ir.Model) -> str | None:

@@ -12,9 +12,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from graphopt.rewrite import apart
-from graphopt.rewrite.equivalence import Reference
-from graphopt.rewrite.runner import CannotRun, OutOfTime, Workplace
+from graphopt.check import apart
+from graphopt.check.reference import Reference
+from graphopt.check.runner import CannotRun, OutOfTime, Workplace
 from tests import support
 
 FEED = {"x": np.array([1, -2], np.float32)}

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
+from graphopt.check.feeds import DRAWS, Assignment, Input, assignments, inputs_of, make_feed
+from graphopt.check.foreign import cut
+from graphopt.check.runner import CannotRun, OutOfTime, Workplace
+from graphopt.check.tolerance import LIMITS, compare
 from graphopt.model.nodes import nodes_of, subgraphs
 from graphopt.model.oversized import oversized
-from graphopt.rewrite.feeds import DRAWS, Assignment, Input, assignments, inputs_of, make_feed
-from graphopt.rewrite.foreign import cut
-from graphopt.rewrite.runner import CannotRun, OutOfTime, Workplace
-from graphopt.rewrite.tolerance import LIMITS, compare
 
 NOT_REPEATABLE = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}

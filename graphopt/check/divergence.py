@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graphopt.check.foreign import cut
+from graphopt.check.reference import Reference
+from graphopt.check.runner import CannotRun, Workplace
+from graphopt.check.tolerance import Difference, compare
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
-from graphopt.rewrite.equivalence import Reference
-from graphopt.rewrite.foreign import cut
-from graphopt.rewrite.runner import CannotRun, Workplace
-from graphopt.rewrite.tolerance import Difference, compare
 
 CHUNK = 100  # intermediates exposed in one run, so that not all of them are in memory at once
 

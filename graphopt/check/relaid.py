@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from graphopt.check.feeds import assignments, make_feed
+from graphopt.check.reference import TRIES, feed_inputs, random_outputs
+from graphopt.check.runner import CannotRun, Runner, Workplace
+from graphopt.check.tolerance import compare
 from graphopt.model.relayout import Relayout
-from graphopt.rewrite.equivalence import TRIES, feed_inputs, random_outputs
-from graphopt.rewrite.feeds import assignments, make_feed
-from graphopt.rewrite.runner import CannotRun, Runner, Workplace
-from graphopt.rewrite.tolerance import compare
 
 
 def relaid_fault(original: ir.Model, relaid: ir.Model, change: Relayout) -> str | None:
