@@ -18,7 +18,7 @@ from bench.peers import OURS
 from bench.script import main
 from bench.zoo import model_file
 from graphopt.check.feeds import make_feed
-from graphopt.check.reference import feed_inputs
+from graphopt.check.inputs import inputs_of
 from graphopt.deploy.compiled import Compiled
 
 ISSUE = 5
@@ -62,7 +62,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
 def _latency(name: str, program: Compiled, rounds: int) -> Ratio:
     """Both sides on the same feed, Python outside of the loop on neither: one call each."""
     original = graphopt.load(model_file(name))
-    feed = {key: np.asarray(value) for key, value in make_feed(feed_inputs(original), {}, 1).items()}
+    feed = {key: np.asarray(value) for key, value in make_feed(inputs_of(original), {}, "normal").items()}
     peer = Peer(model_file(name).read_bytes(), feed)
     taken = readings({"peer": peer, "ours": program.program.bind(feed)}, rounds)
     return ratio(taken["peer"], taken["ours"])

@@ -14,10 +14,10 @@ import onnx_ir as ir
 
 from graphopt.check import divergence, reference
 from graphopt.check.divergence import Divergence
-from graphopt.check.reference import Verification
 from graphopt.check.relaid import relaid_fault
 from graphopt.check.runner import CannotRun
 from graphopt.check.samples import freed_fault
+from graphopt.check.verification import Verification
 from graphopt.deploy.compiled import Compiled, compile_model
 from graphopt.errors import GraphoptError, OptionError, VerificationError
 from graphopt.model.census import Census, census

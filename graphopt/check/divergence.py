@@ -13,7 +13,7 @@ import onnx_ir as ir
 from graphopt.check.foreign import cut
 from graphopt.check.reference import Reference
 from graphopt.check.runner import CannotRun, Workplace
-from graphopt.check.tolerance import Difference, compare
+from graphopt.check.tolerance import Difference
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
 
@@ -89,13 +89,13 @@ def _compare(first: ir.Model, second: ir.Model, seconds: float) -> tuple[tuple[s
         sound = workplace.examined(second)
         runner = workplace.runner(second if around is None else around.model, sound)
         places = {name: position for position, name in enumerate(runner.output_names)}
-        runs = [(expected, runner.run(feed)) for feed, expected in reference.cases]
-        names = reference.runner.output_names
+        runs = [(case, runner.run(case.feed)) for case in reference.cases]
+        names = reference.runner.output_names[: len(runs[0][0].outputs)]
         for position, name in enumerate(names):
             if name in reference.excluded or name not in places:
                 continue
-            for expected, found in runs:
-                difference = compare(expected[position], found[places[name]])
+            for case, found in runs:
+                difference = reference.difference(name, case, case.outputs[position], found[places[name]])
                 if difference.reason is not None:
                     return (name, difference), position
         return None, len(names)

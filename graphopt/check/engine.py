@@ -33,13 +33,15 @@ class OutOfTime(Exception):
 class Engine:
     """A model that is loaded; `name` says in which engine."""
 
-    def __init__(self, path: Path, shared: Mapping[str, ort.OrtValue]) -> None:
+    def __init__(self, path: Path, shared: Mapping[str, ort.OrtValue], optimized: bool = False) -> None:
         """`shared` holds the initializers that the file at `path` lacks; raises CannotRun."""
-        self.name = "ONNX Runtime, optimizations off"
+        self.name = "ONNX Runtime" if optimized else "ONNX Runtime, optimizations off"
         self._session: ort.InferenceSession | None = None
         self._reference: ReferenceEvaluator | None = None
         try:
-            self._session = ort.InferenceSession(str(path), _options(shared), providers=["CPUExecutionProvider"])
+            self._session = ort.InferenceSession(
+                str(path), _options(shared, optimized), providers=["CPUExecutionProvider"]
+            )
         except Exception as error:  # ONNX Runtime's errors share no base class
             if shared:  # the reference is for small models, and takes no weights from outside
                 raise CannotRun(_first_line(error)) from error
@@ -87,15 +89,19 @@ class Engine:
                 timer.cancel()
 
 
-def _options(shared: Mapping[str, ort.OrtValue]) -> ort.SessionOptions:
+def _options(shared: Mapping[str, ort.OrtValue], optimized: bool) -> ort.SessionOptions:
     options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    levels = ort.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     options.add_session_config_entry("session.disable_prepacking", "1")
-    for name, value in shared.items():
-        options.add_initializer(name, value)
+    if optimized and shared:  # optimizers look into what is handed over this way
+        options.add_external_initializers(list(shared), list(shared.values()))
+    else:
+        for name, value in shared.items():
+            options.add_initializer(name, value)
     return options
 
 

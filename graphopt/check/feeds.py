@@ -1,132 +1,58 @@
-"""Seeded inputs for a model: dims for every dynamic dimension, values by type, indices that stay in range."""
+"""Seeded values for a model's inputs, drawn in several ways, to reach together what an ordinary draw does not.
+
+One draw is a plain normal one. The others have zeros, halves (ties), magnitudes that clip and saturate, values on both
+sides of the model's own constants, nearly constant rows, rows of a mask that are shut, infinities and NaN; integers
+follow their use (check.uses). All of it depends on the model alone, never on what it is compared with.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Literal, get_args
 
 import numpy as np
 import onnx
 
+from graphopt.check.inputs import Input
 from graphopt.model.limits import MOST_FED
 
 Feed = dict[str, object]
-Assignment = dict[str, int]
-
-# Two sizes for each kind of dynamic dim; image sides must survive the strides of a backbone.
-BATCH = (2, 3)
-LENGTH = (3, 5)
-IMAGE = (64, 96)
-FALLBACKS = (1, 2, 4, 7, 8, 10, 16, 32, 50, 128, 224)
-DRAWS = 5
-POSITIVE, ONES = 3, 4  # draws for models that accept only positive numbers, or only ones (scales of a Resize)
-GATHERS = frozenset({"Gather"})
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One input to feed: its name, ONNX type and dims (a string for each dynamic one)."""
-
-    name: str
-    type: onnx.TypeProto
-    dims: tuple[int | str, ...] | None
-    bound: int  # exclusive upper bound of integers
+Draw = Literal["normal", "wild", "grid", "large", "flat", "special", "unit", "positive", "ones", "zeros"]
+DRAWS: tuple[Draw, ...] = get_args(Draw)
+# Draws with values that stand on ties and edges on purpose: moving them by a unit is no rounding.
+EXACT: frozenset[Draw] = frozenset({"grid", "special", "zeros"})
+COUNT: Mapping[Draw, int] = {
+    "normal": 1, "wild": 3, "grid": 2, "large": 5, "flat": 4, "special": 7, "unit": 1, "positive": 2, "ones": 1,
+    "zeros": 0,
+}  # fmt: skip
+HUGE = {8: 1 << 40, 4: 1 << 30, 2: 1 << 14, 1: 1 << 6}  # integers by the bytes of their type
 
 
-def inputs_of(model: onnx.ModelProto) -> tuple[Input, ...]:
-    """The inputs without a default. A dim without a name gets one of its own."""
-    defaults = {tensor.name for tensor in model.graph.initializer}
-    bounds = _index_bounds(model.graph)
-    found = []
-    for value in model.graph.input:
-        if value.name in defaults:
-            continue
-        tensor = _tensor_type(value.type)
-        dims: tuple[int | str, ...] | None = None
-        if tensor is not None and tensor.HasField("shape"):
-            dims = tuple(
-                dim.dim_value if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
-                else (dim.dim_param or f"{value.name}.{axis}")
-                for axis, dim in enumerate(tensor.shape.dim)
-            )  # fmt: skip
-        found.append(Input(value.name, value.type, dims, bounds.get(value.name, 2)))
-    return tuple(found)
-
-
-def _tensor_type(kind: onnx.TypeProto) -> onnx.TypeProto.Tensor | None:
-    which = kind.WhichOneof("value")
-    if which == "tensor_type":
-        return kind.tensor_type
-    if which == "sequence_type":
-        return _tensor_type(kind.sequence_type.elem_type)
-    if which == "optional_type":
-        return _tensor_type(kind.optional_type.elem_type)
-    return None
-
-
-def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
-    """For inputs that index a table of known length (token ids into an embedding): that length."""
-    lengths = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
-    bounds: dict[str, int] = {}
-    for node in graph.node:
-        if node.op_type in GATHERS and len(node.input) == 2 and node.input[0] in lengths:
-            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-            size = lengths[node.input[0]][axis] if lengths[node.input[0]] else 1
-            bounds[node.input[1]] = min(size, bounds.get(node.input[1], size))
-    return bounds
-
-
-def assignments(inputs: tuple[Input, ...]) -> Iterator[Assignment]:
-    """Sizes for the dynamic dims, the likeliest first; the caller keeps those with which the original runs.
-
-    Names are not always honest (past lengths that must agree have different names, a mask is one longer than the
-    past), so after the plain guesses single dims are moved one by one.
-    """
-    kinds: dict[str, tuple[int, int]] = {}
-    leading: set[str] = set()
-    for item in inputs:
-        for axis, dim in enumerate(item.dims or ()):
-            if isinstance(dim, str):
-                image = axis >= 2 and len(item.dims or ()) >= 4 and _is_float(item.type)
-                kind = IMAGE if image else BATCH if axis == 0 and len(item.dims or ()) > 1 else LENGTH
-                kinds.setdefault(dim, kind)
-                if axis == 0:
-                    leading.add(dim)
-    if not kinds:
-        yield {}
-        return
-    guesses = [{name: kind[pick] for name, kind in kinds.items()} for pick in (0, 1)]
-    uniform = [dict.fromkeys(kinds, size) for size in LENGTH]
-    yield from guesses
-    yield from uniform
-    singles = [{name: 1 if name in leading else size for name, size in plan.items()} for plan in (*guesses, *uniform)]
-    yield from singles
-    for pair in ((singles[2], singles[3]), (uniform[0], uniform[1])):
-        for name in list(kinds)[:12]:
-            for base in pair:
-                yield {**base, name: base[name] + 1}
-    for size in FALLBACKS:
-        yield dict.fromkeys(kinds, size)
-
-
-def _is_float(kind: onnx.TypeProto) -> bool:
-    tensor = _tensor_type(kind)
-    return tensor is not None and tensor.elem_type in (
-        onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE
-    )  # fmt: skip
-
-
-def make_feed(inputs: tuple[Input, ...], sizes: Mapping[str, int], draw: int) -> Feed:
-    """Integers: ones, then random within their bound, zeros ... Floats: normal, at last from 0.5 to 1.5, and ones.
+def make_feed(inputs: tuple[Input, ...], sizes: Mapping[str, int], draw: Draw) -> Feed:
+    """Values for all inputs; those with a default keep it in plain draws and are moved near it in the others.
 
     Raises ValueError for inputs of more than `MOST_FED` elements.
     """
-    elements = sum(math.prod(_shape(item, sizes)) for item in inputs)
+    elements = sum(math.prod(_shape(item, sizes)) for item in inputs if item.default is None)
     if elements > MOST_FED:
         raise ValueError(f"its inputs have {elements:,} elements, and {MOST_FED:,} are the most that is tried")
-    generator = np.random.default_rng([20261, draw])
-    return {item.name: _value(item, item.type, sizes, draw, generator) for item in inputs}
+    generator = np.random.default_rng([20261, DRAWS.index(draw)])
+    feed: Feed = {}
+    for item in inputs:
+        if item.default is None:
+            feed[item.name] = _value(item, item.type, sizes, draw, generator)
+        elif draw in ("wild", "grid", "unit"):
+            feed[item.name] = _near(item.default, generator)
+    return feed
+
+
+def _near(default: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Another value for an input with a default: near it, so that what must be positive stays so."""
+    if np.issubdtype(default.dtype, np.floating):
+        moved = default * (1 + 0.2 * generator.random(default.shape)) + 0.01 * generator.random(default.shape)
+        return np.asarray(moved).astype(default.dtype)
+    return default
 
 
 def _shape(item: Input, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -134,30 +60,127 @@ def _shape(item: Input, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _value(
-    item: Input, kind: onnx.TypeProto, sizes: Mapping[str, int], draw: int, generator: np.random.Generator
+    item: Input, kind: onnx.TypeProto, sizes: Mapping[str, int], draw: Draw, generator: np.random.Generator
 ) -> object:
     which = kind.WhichOneof("value")
     if which == "sequence_type":
-        return [_value(item, kind.sequence_type.elem_type, sizes, draw, generator) for _ in range(2)]
+        count = {"wild": 3, "grid": 1}.get(draw, 2)
+        return [_value(item, kind.sequence_type.elem_type, sizes, draw, generator) for _ in range(count)]
     if which == "optional_type":
         return _value(item, kind.optional_type.elem_type, sizes, draw, generator)
+    if which != "tensor_type":
+        raise ValueError(f"input '{item.name}' is a map, for which there are no seeded feeds")
     shape = _shape(item, sizes)
     element = kind.tensor_type.elem_type
     if element == onnx.TensorProto.STRING:
-        return generator.choice(np.array(["a", "b", "c"], dtype=object), shape)
+        return generator.choice(np.array(item.strings, dtype=object), shape)
     dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
     if element == onnx.TensorProto.BOOL:
-        return generator.integers(0, 2, shape).astype(bool)
-    if element in (onnx.TensorProto.UINT8, onnx.TensorProto.INT8):
-        low, high = (0, 256) if element == onnx.TensorProto.UINT8 else (-128, 128)
-        return generator.integers(low, high, shape).astype(dtype)
+        return _bools(shape, draw, generator)
+    if item.use.indexes and not np.issubdtype(dtype, np.complexfloating):
+        signed = not np.issubdtype(dtype, np.unsignedinteger)
+        return _indices(shape, item.use.bound or 2, draw, generator, signed).astype(dtype)
+    if item.use.counts and not np.issubdtype(dtype, np.complexfloating):
+        return np.full(shape, COUNT[draw], dtype)
     if np.issubdtype(dtype, np.integer):
-        if draw == 0:
-            return np.ones(shape, dtype)
-        return generator.integers(0, max(item.bound, 1), shape).astype(dtype) if draw % 2 else np.zeros(shape, dtype)
+        return _integers(shape, dtype, sorted(item.use.constants), draw, generator)
     if np.issubdtype(dtype, np.complexfloating):
-        return (generator.standard_normal(shape) + 1j * generator.standard_normal(shape)).astype(dtype)
-    if draw == ONES:
-        return np.ones(shape, dtype)
-    drawn = generator.uniform(0.5, 1.5, shape) if draw == POSITIVE else generator.standard_normal(shape)
-    return np.asarray(drawn).astype(dtype)
+        parts = [_floats(shape, [], draw, generator) for _ in range(2)]
+        return (parts[0] + 1j * parts[1]).astype(dtype)
+    with np.errstate(over="ignore"):
+        return _floats(shape, sorted(item.use.constants), draw, generator).astype(dtype)
+
+
+def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one value for each row."""
+    return (*shape[:-1], 1) if shape else ()
+
+
+def _floats(shape: tuple[int, ...], constants: list[float], draw: Draw, generator: np.random.Generator) -> np.ndarray:
+    if draw == "ones":
+        return np.ones(shape)
+    if draw == "zeros":
+        return np.zeros(shape)
+    if draw == "positive":
+        return generator.uniform(0.5, 1.5, shape)
+    if draw == "unit":
+        return generator.uniform(0.0, 1.0, shape)
+    normal = np.asarray(generator.standard_normal(shape))
+    if draw == "normal":
+        return normal
+    if draw == "large":
+        return normal * 300.0
+    halves = generator.integers(-8, 9, shape) / 2.0
+    if draw == "flat":
+        base = generator.choice([0.0, 1.0, -3.0], _rows(shape))
+        spread = generator.choice([0.0, 1e-3, 1e-4], _rows(shape))
+        return np.asarray(base + spread * normal)
+    where = generator.random(shape)
+    if draw == "grid":
+        return np.where(where < 0.1, 0.0, halves)
+    if draw == "special":
+        values = np.select(
+            [where < 0.06, where < 0.12, where < 0.18, where < 0.24], [np.nan, np.inf, -np.inf, -0.0], halves
+        )
+        # Rows that stay finite let the others' effect be told from a model that has become all NaN.
+        return np.where(generator.random(_rows(shape)) < 0.5, values, halves)
+    scaled = normal * generator.choice([0.01, 0.3, 1.0, 1.0, 3.0, 30.0], _rows(shape))
+    near = generator.choice([0.0, *constants], shape) + generator.choice([-0.25, 0.0, 0.25], shape)
+    return np.select([where < 0.05, where < 0.15, where < 0.3], [np.zeros(shape), halves, near], scaled)
+
+
+def _integers(
+    shape: tuple[int, ...], dtype: np.dtype, constants: list[float], draw: Draw, generator: np.random.Generator
+) -> np.ndarray:
+    info = np.iinfo(dtype)
+    if draw in ("ones", "zeros"):
+        return np.full(shape, draw == "ones", dtype)
+    if dtype.itemsize == 1 and draw != "flat":
+        return generator.integers(info.min, info.max + 1, shape).astype(dtype)
+    if draw in ("normal", "unit", "positive", "flat"):
+        return _bools(shape, draw, generator).astype(dtype)
+    small = generator.integers(-9, 100, shape) if draw == "wild" else generator.integers(-3, 6, shape)
+    if draw == "large":
+        huge = HUGE[dtype.itemsize]
+        small = np.where(generator.random(shape) < 0.5, generator.integers(-huge, huge, shape), small)
+    near = [int(number) for number in constants if float(number).is_integer() and abs(number) < 2**31]
+    if near:
+        close = generator.choice(np.array(near, np.int64), shape) + generator.integers(-1, 2, shape)
+        small = np.where(generator.random(shape) < 0.4, close, small)
+    return np.clip(np.abs(small) if info.min == 0 else small, info.min, info.max).astype(dtype)
+
+
+def _indices(
+    shape: tuple[int, ...], bound: int, draw: Draw, generator: np.random.Generator, signed: bool
+) -> np.ndarray:
+    count = math.prod(shape)
+    if draw == "zeros":
+        return np.zeros(shape)
+    if draw == "ones":
+        return np.full(shape, min(1, bound - 1))
+    if draw == "large":
+        return np.full(shape, bound - 1)
+    if draw in ("grid", "unit") and count:  # evenly over the table, so that short tables are read whole
+        start = 0 if draw == "grid" else bound // 2
+        step = max(bound // count, 1)
+        return ((start + np.arange(count) * step) % bound).reshape(shape)
+    low = -bound if draw == "wild" and signed else 0
+    return generator.integers(low, bound, shape)
+
+
+def _bools(shape: tuple[int, ...], draw: Draw, generator: np.random.Generator) -> np.ndarray:
+    """Random; plain draws leave no row of a mask shut, flat ones shut about half of them."""
+    if draw in ("ones", "zeros"):
+        return np.full(shape, draw == "ones")
+    if not shape:
+        return np.array(draw in ("normal", "grid", "positive", "special"))
+    values = generator.integers(0, 2, shape).astype(bool)
+    if draw == "grid" and len(shape) > 1:
+        return np.broadcast_to(np.tri(shape[-2], shape[-1]) > 0, shape).copy()
+    if draw in ("normal", "unit", "positive") and shape[-1]:
+        values[..., 0] = True
+    if draw == "flat":
+        values &= generator.integers(0, 2, _rows(shape)).astype(bool)
+        if len(shape) > 1 and values.size:
+            values.reshape(-1, shape[-1])[0] = False
+    return values

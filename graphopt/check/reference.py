@@ -1,80 +1,89 @@
-"""Whether two models are equal: run on seeded feeds, compared output by output. A check, not a proof.
+"""The original model, run on feeds that suit it; candidates, models and programs, are held to what it gave.
 
-Shares no code with the passes. Outputs that depend on random operators are excluded and listed.
+A check, not a proof. Shares no code with the passes, and the feeds depend on the original alone. Outputs that depend
+on random operators are excluded and listed.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
-import onnx
+import numpy as np
 import onnx_ir as ir
 
-from graphopt.check.feeds import DRAWS, Assignment, Input, assignments, inputs_of, make_feed
+from graphopt.check.branches import Branches, watched
+from graphopt.check.coarseness import limits_of
+from graphopt.check.feeds import Draw, Feed, make_feed
 from graphopt.check.foreign import cut
+from graphopt.check.inputs import Input, inputs_of
+from graphopt.check.noise import Case, Noise
+from graphopt.check.randomness import random_outputs
 from graphopt.check.runner import CannotRun, OutOfTime, Workplace
-from graphopt.check.tolerance import LIMITS, compare
-from graphopt.model.nodes import nodes_of, subgraphs
+from graphopt.check.sizes import Assignment, first_sizes, kinds_of, more_sizes
+from graphopt.check.tables import changed_table
+from graphopt.check.tolerance import LIMITS, Difference, compare
+from graphopt.check.verification import Reached, Verification
+from graphopt.check.work import work_of_run
+from graphopt.model.facts import Facts
 from graphopt.model.oversized import oversized
 
-NOT_REPEATABLE = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
-)
-SIZES_WANTED = 2  # how many values each dynamic dim takes
-TRIES = 64  # how many assignments of dims are tried to find them
+TRIES = 96  # how many sizes of the dims are tried to find some that the original accepts
 FEW_TRIES = 8  # with draws that suit few models
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The verdict on two models."""
-
-    status: str  # "verified", "different", "not run" (no engine runs the original), "off"
-    feeds: int  # on how many feeds the outputs were compared
-    max_abs: float
-    max_rel: float
-    reason: str | None  # why the models are not equal, or why nothing was run
-    excluded: tuple[str, ...]  # outputs that were not compared, because they are random
-    sizes: tuple[dict[str, int], ...]  # the values that the dynamic dims took
-    engine: str
-    tolerance: dict[str, float]
-    limited: str | None  # what kept the check from being complete, None when it was
-
-    @property
-    def passed(self) -> bool:
-        """Whether the models were found equal."""
-        return self.status == "verified"
-
-
-OFF = Verification("off", 0, 0.0, 0.0, None, (), (), "", {}, None)
-UNCHANGED = Verification("verified", 0, 0.0, 0.0, None, (), (), "", {}, "nothing was rewritten, so nothing was run")
+FIRST: tuple[Draw, ...] = ("normal", "positive", "ones", "zeros")  # until one is accepted
+# What follows: sizes by purpose (None: the first ones), and a draw. The first few are always made.
+FIXED: tuple[tuple[str | None, Draw], ...] = ((None, "wild"), (None, "flat"), (None, "grid"), (None, "large"))
+DYNAMIC: tuple[tuple[str | None, Draw], ...] = (
+    ("middle", "wild"), ("ones", "grid"), (None, "flat"), ("large", "normal"), ("odd", "normal"), (None, "large"),
+)  # fmt: skip
+REST: tuple[tuple[str | None, Draw], ...] = (
+    (None, "special"), ("large", "wild"), (None, "unit"), (None, "zeros"), (None, "positive"), ("ones", "normal"),
+    ("middle", "large"), ("large", "grid"), (None, "ones"),
+)  # fmt: skip
+PROGRAM = 2e-4  # relative: Winograd's transforms and short polynomials of a program's kernels, amplified by its layers
+ALWAYS = 1  # feeds beyond the first that are made whatever they take; with dynamic dims two
+WORK = 1_000_000_000  # of all other feeds together: check.work
 
 
 class Reference:
     """The original model, run once on feeds that suit it; candidates are compared with its recorded outputs."""
 
-    def __init__(self, workplace: Workplace, model: ir.Model, seconds: float) -> None:
+    def __init__(
+        self,
+        workplace: Workplace,
+        model: ir.Model,
+        seconds: float,
+        *,
+        given: Sequence[tuple[Feed, Sequence[object] | None]] = (),
+        tolerance: float | None = None,
+    ) -> None:
+        """Feeds that the user has `given` come first, with the outputs that are expected where these are known.
+
+        `tolerance` takes the place of the types' allowances.
+        """
         self.workplace = workplace
         self.seconds = seconds
         self.model = model
         self.problem: str | None = None
         self.limited: str | None = None
         self.sizes: list[dict[str, int]] = []
-        self.cases: list[tuple[dict[str, object], list[object]]] = []
+        self.cases: list[Case] = []
         self.excluded = random_outputs(model)
+        self.tolerance = tolerance
         # A model is held to the strictest check that the original passes.
         self.checks = next((full for full in (True, False) if workplace.checker_error(model, full) is None), None)
         self.engine = ""
-        started = time.monotonic()
+        self._started = time.monotonic()
         self.foreign: tuple[str, ...] = ()
-        runnable = model
         self._sound = self.checks is True
-        self.problem = oversized(model)
+        self.branches = Branches()
+        copy = model.clone()
+        facts = Facts(copy)
+        self.problem = oversized(copy, facts)
         if self.problem is not None:
             return
+        runnable = model
         try:
             self.runner = workplace.runner(model, self._sound)
         except CannotRun as error:
@@ -88,44 +97,97 @@ class Reference:
             except CannotRun as rest:
                 self.problem = str(rest)
                 return
+        self.limits = limits_of(copy, facts, tolerance)
         self.engine = self.runner.engine
-        self._record(feed_inputs(runnable), started)
+        self._count = len(runnable.graph.outputs)
+        with_conditions = watched(runnable)
+        if with_conditions is not None:
+            try:
+                self.runner = workplace.runner(with_conditions.model, self._sound)
+                self.branches = Branches(with_conditions.count)
+            except CannotRun:  # an engine that will not give a condition out
+                pass
+        self.noise = Noise(workplace, runnable, self.runner, self._sound)
+        self.inputs = inputs_of(runnable)
+        for feed, expected in given:
+            self._give(feed, expected)
+        self._record(lambda sizes: work_of_run(copy, facts, sizes))
         if self.foreign:
             self.limited = f"compared around what cannot be run here: {', '.join(self.foreign)}"
 
-    def _record(self, inputs: tuple[Input, ...], started: float) -> None:
+    def _give(self, feed: Feed, expected: Sequence[object] | None) -> None:
+        """Run the original on a feed of the user's; its outputs must be those that are expected, if any."""
+        found = list(self.runner.run(feed))
+        outputs = found[: self._count]
+        self.branches.note(found[self._count :])
+        self.cases.append(Case(feed, outputs, "given"))
+        if expected is not None:
+            names = self.runner.output_names
+            for name, one, other in zip(names, expected, outputs, strict=False):
+                difference = self.difference(name, self.cases[-1], one, other)
+                if difference.reason is not None and self.problem is None:
+                    self.problem = f"the model does not give the expected output '{name}' ({difference.reason})"
+
+    def _record(self, work: Callable[[Assignment], int]) -> None:
         """Find sizes and draws that the original accepts, and keep what it gives.
 
         Sizes are looked for with one draw, for a wrong size fails with every draw; the other draws have their turn
         with the likeliest sizes only when the first finds none.
         """
         self._failure = "no feed was found that the model accepts"
-        dynamic = any(isinstance(dim, str) for item in inputs for dim in item.dims or ())
-        wanted = SIZES_WANTED if dynamic else 1
-        for first in range(DRAWS):
-            for sizes in itertools.islice(_distinct(assignments(inputs)), TRIES if first == 0 else FEW_TRIES):
-                if len(self.sizes) == wanted or self.limited is not None:
+        accepted, first = self._first()
+        if accepted is None or first is None:
+            if not self.cases:
+                self.problem = self._failure
+            return
+        self.sizes.append(accepted)
+        purposes = more_sizes(self.inputs, accepted)
+        plan = [(purpose, draw) for purpose, draw in (*(DYNAMIC if purposes else FIXED), *REST)]
+        least = ALWAYS + bool(purposes)
+        left, once, made = float(WORK), 0, 0
+        known: dict[str, Assignment | None] = {}
+        for purpose, draw in plan:
+            if (purpose is None and draw == first) or (purpose and not purposes) or self.limited is not None:
+                continue
+            candidates = [accepted] if purpose is None else [known[purpose]] if purpose in known else purposes[purpose]
+            if purpose is not None:
+                known.setdefault(purpose, None)
+            for sizes in candidates:
+                if sizes is None or (purpose is not None and sizes == accepted):
+                    continue
+                if made >= least:
+                    once = once or max(work(accepted), 1)
+                    left -= once * _grown(self.inputs, accepted, sizes)
+                    if left < 0:
+                        break
+                if self._try(sizes, draw):
+                    made += 1
+                    if sizes not in self.sizes:
+                        self.sizes.append(sizes)
+                    if purpose is not None:
+                        known[purpose] = sizes
                     break
-                if self._try(inputs, sizes, first, started):
-                    self.sizes.append(sizes)
-                    for draw in range(DRAWS):
-                        if draw != first and self._try(inputs, sizes, draw, started):
-                            break
-            if self.sizes or self.limited is not None:
-                break
-        if not self.cases:
-            self.problem = self._failure
-        elif dynamic and len(self.sizes) < SIZES_WANTED and self.limited is None:
+        if purposes and len(self.sizes) < 2 and self.limited is None:
             self.limited = "only one set of sizes for the dynamic dims was found that the original accepts"
 
-    def _try(self, inputs: tuple[Input, ...], sizes: Assignment, draw: int, started: float) -> bool:
+    def _first(self) -> tuple[Assignment, Draw] | tuple[None, None]:
+        for draw in FIRST:
+            tries = TRIES if draw == FIRST[0] else FEW_TRIES
+            for sizes in itertools.islice(first_sizes(self.inputs), tries):
+                if self._try(sizes, draw):
+                    return sizes, draw
+                if self.limited is not None:
+                    return None, None
+        return None, None
+
+    def _try(self, sizes: Assignment, draw: Draw) -> bool:
         """Run the original on one feed and keep the outputs; False when it refuses or time is up."""
-        left = self.seconds - (time.monotonic() - started)
+        left = self.seconds - (time.monotonic() - self._started)
         try:
             if left <= 0:
                 raise OutOfTime
-            feed = make_feed(inputs, sizes, draw)
-            self.cases.append((feed, list(self.runner.run(feed, left))))
+            feed = make_feed(self.inputs, sizes, draw)
+            outputs = list(self.runner.run(feed, left))
         except OutOfTime:
             self.limited = f"stopped after {self.seconds:.0f} s"
             self._failure = f"no run of the original succeeded within the {self.seconds:.0f} s for verification"
@@ -133,6 +195,8 @@ class Reference:
         except (CannotRun, ValueError, TypeError, MemoryError, OverflowError) as error:
             self._failure = str(error)
             return False
+        self.branches.note(outputs[self._count :])
+        self.cases.append(Case(feed, outputs[: self._count], draw))
         return True
 
     def check(self, candidate: ir.Model) -> Verification:
@@ -140,104 +204,120 @@ class Reference:
         if self.checks is not None:
             fault = self.workplace.checker_error(candidate, self.checks)
             if fault is not None:
-                return self._verdict("different", 0, 0.0, 0.0, f"the result is not a valid model: {fault}")
+                return self._verdict("different", f"the result is not a valid model: {fault}")
         if self.problem is not None:
-            return self._verdict("not run", 0, 0.0, 0.0, self.problem)
+            return self._verdict("not run", self.problem)
         if self.foreign:
             around = cut(candidate)
             if around is None or around.operators != self.foreign:
-                return self._verdict("different", 0, 0.0, 0.0, "a custom operator was changed or removed")
+                return self._verdict("different", "a custom operator was changed or removed")
             candidate = around.model
         try:
             runner = self.workplace.runner(candidate, self._sound)
         except CannotRun as error:
-            return self._verdict("different", 0, 0.0, 0.0, f"the result cannot be loaded: {error}")
+            return self._verdict("different", f"the result cannot be loaded: {error}")
         if runner.engine != self.engine:
             why = f"only {runner.engine} can load the result, and {self.engine} the original"
-            return self._verdict("different", 0, 0.0, 0.0, why)
-        max_abs = max_rel = 0.0
-        for number, (feed, expected) in enumerate(self.cases):
+            return self._verdict("different", why)
+        changed = changed_table(self.model, candidate)
+        if changed is not None:
+            return self._verdict("different", changed)
+        return self.compare(runner.run, runner.output_names)
+
+    def compare(
+        self, run: Callable[[Feed], Sequence[object]], names: Sequence[str], *, program: bool = False
+    ) -> Verification:
+        """Compare what `run` gives for each feed with what the original gave.
+
+        A `program` promises nothing for infinities and NaN, and its kernels round otherwise than ONNX Runtime's.
+        """
+        worst = Difference(0.0, 0.0, None)
+        for number, case in enumerate(self.cases):
+            if program and case.draw == "special":
+                continue
             try:
-                outputs = runner.run(feed)
+                outputs = run(case.feed)
             except CannotRun as error:
-                return self._verdict("different", number, max_abs, max_rel, f"the result cannot be run: {error}")
-            for name, one, other in zip(runner.output_names, expected, outputs, strict=True):
+                return self._verdict("different", f"the result cannot be run: {error}", worst, number)
+            for name, one, other in zip(names, case.outputs, outputs, strict=True):
                 if name in self.excluded:
                     continue
-                difference = compare(one, other)
-                max_abs, max_rel = max(max_abs, difference.max_abs), max(max_rel, difference.max_rel)
-                if difference.reason is not None:
-                    return self._verdict(
-                        "different", number + 1, max_abs, max_rel, f"output '{name}': {difference.reason}"
-                    )
-        return self._verdict("verified", len(self.cases), max_abs, max_rel, None)
+                found = self.difference(name, case, one, other, PROGRAM if program else 0.0)
+                worst = Difference(
+                    max(worst.max_abs, found.max_abs), max(worst.max_rel, found.max_rel), found.reason,
+                    max(worst.rounding, found.rounding),
+                )  # fmt: skip
+                if found.reason is not None:
+                    return self._verdict("different", f"output '{name}': {found.reason}", worst, number + 1)
+        return self._verdict("verified", None, worst, len(self.cases))
 
-    def _verdict(self, status: str, feeds: int, max_abs: float, max_rel: float, reason: str | None) -> Verification:
+    def difference(self, name: str, case: Case, one: object, other: object, least: float = 0.0) -> Difference:
+        """The difference of one output, with samples of the model's own rounding as far as they are needed.
+
+        `least` is a relative difference that is allowed in any case.
+        """
+        limit = self.limits.get(name)
+        limit = None if limit is None else max(limit, least)
+        found = compare(one, other, limit=limit)
+        if found.reason is None or self.tolerance is not None:
+            return found
+        position = list(self.runner.output_names).index(name)
+        samples: list[object] = []
+        for outputs in self.noise.samples(case):
+            samples.append(outputs[position])
+            found = compare(one, other, samples=samples, limit=limit)
+            if found.reason is None:
+                break
+        return found
+
+    def _verdict(
+        self, status: str, reason: str | None, worst: Difference | None = None, feeds: int = 0
+    ) -> Verification:
+        worst = worst or Difference(0.0, 0.0, None)
+        tolerance = dict(LIMITS) if self.tolerance is None else dict.fromkeys(LIMITS, self.tolerance)
         return Verification(
-            status, feeds, max_abs, max_rel, reason, tuple(sorted(self.excluded)), tuple(self.sizes), self.engine,
-            dict(LIMITS), self.limited,
+            status, feeds, worst.max_abs, worst.max_rel, reason, tuple(sorted(self.excluded)), tuple(self.sizes),
+            self.engine, tolerance, self.limited, worst.rounding, self._reached(),
+        )  # fmt: skip
+
+    def _reached(self) -> Reached:
+        masks = [value for case in self.cases for value in case.feed.values() if _may_be_mask(value)]
+        shut = any(not np.asarray(value).any(axis=-1).all() for value in masks) if masks else None
+        named = {name for item in self.sizes for name in item}
+        return Reached(
+            tuple(dict.fromkeys(case.draw for case in self.cases)), self.branches.reached, shut,
+            {name: min(item[name] for item in self.sizes) for name in sorted(named)} or None,
+            {name: max(item[name] for item in self.sizes) for name in sorted(named)} or None,
         )  # fmt: skip
 
 
-def _distinct(plans: Iterable[Assignment]) -> Iterator[Assignment]:
-    seen: list[Assignment] = []
-    for plan in plans:
-        if plan not in seen:
-            seen.append(plan)
-            yield plan
-
-
-def feed_inputs(model: ir.Model) -> tuple[Input, ...]:
-    """What has to be fed to run the model."""
-    return inputs_of(_without_weights(model))
-
-
-def _without_weights(model: ir.Model) -> onnx.ModelProto:
-    """Inputs, nodes and initializers' dims, without the data."""
-    proto = onnx.ModelProto()
-    for value in model.graph.inputs:
-        proto.graph.input.append(ir.to_proto(value))
-    for name, value in model.graph.initializers.items():
-        if value.const_value is not None:
-            proto.graph.initializer.append(
-                onnx.TensorProto(
-                    name=name, data_type=int(value.const_value.dtype), dims=value.const_value.shape.numpy()
-                )
-            )
-    for node in model.graph:
-        if node.op_type == "Gather":
-            proto.graph.node.append(ir.to_proto(node))
-    return proto
-
-
-def random_outputs(model: ir.Model) -> frozenset[str]:
-    """The outputs that depend on an operator whose result no two runs share."""
-    drawn = {
-        identifier
-        for identifier, function in model.functions.items()
-        if any(node.op_type in NOT_REPEATABLE for node in nodes_of(function.graph))
-    }
-    tainted: set[ir.Value] = set()
-    for node in nodes_of(model.graph):
-        inner = [deeper for graph in subgraphs(node) for deeper in nodes_of(graph)]
-        own = [node, *inner]
-        random = any(item.op_type in NOT_REPEATABLE or item.op_identifier() in drawn for item in own)
-        random = random or any(_trains(item) for item in own)
-        random = random or any(v in tainted for item in own for v in item.inputs if v is not None)
-        if random:
-            tainted.update(node.outputs)
-    return frozenset(value.name or "" for value in model.graph.outputs if value in tainted)
-
-
-def _trains(node: ir.Node) -> bool:
-    """Whether a Dropout draws its mask: it has a training flag that is not a plain false."""
-    if node.op_type != "Dropout" or len(node.inputs) < 3 or node.inputs[2] is None:
+def _may_be_mask(value: object) -> bool:
+    array = value if isinstance(value, np.ndarray) else None
+    if array is None or array.ndim < 2 or array.size == 0 or array.dtype.kind not in "bi":
         return False
-    flag = node.inputs[2].const_value
-    return flag is None or node.inputs[2].is_graph_input() or bool(flag.numpy().any())
+    return array.dtype.kind == "b" or bool(((array == 0) | (array == 1)).all())
 
 
-def verify(original: ir.Model, candidate: ir.Model, seconds: float = 300.0) -> Verification:
-    """Compare two models with equal signatures on seeded feeds."""
+def _grown(inputs: tuple[Input, ...], accepted: Assignment, sizes: Assignment) -> float:
+    """How much more elements the inputs have than with the sizes that were accepted first."""
+
+    def elements(given: Assignment) -> float:
+        dims: Iterator[float] = (
+            float(np.prod([dim if isinstance(dim, int) else given[dim] for dim in item.dims or ()])) for item in inputs
+        )
+        return sum(dims) + 1.0
+
+    return max(elements(sizes) / elements(accepted), 0.5) if kinds_of(inputs) else 1.0
+
+
+def verify(
+    original: ir.Model,
+    candidate: ir.Model,
+    seconds: float = 300.0,
+    *,
+    given: Sequence[tuple[Feed, Sequence[object] | None]] = (),
+    tolerance: float | None = None,
+) -> Verification:
+    """Compare two models with equal signatures on seeded feeds, and on those that are given."""
     with Workplace() as workplace:
-        return Reference(workplace, original, seconds).check(candidate)
+        return Reference(workplace, original, seconds, given=given, tolerance=tolerance).check(candidate)

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.check.feeds import assignments, make_feed
-from graphopt.check.reference import TRIES, feed_inputs, random_outputs
+from graphopt.check.feeds import make_feed
+from graphopt.check.inputs import inputs_of
+from graphopt.check.randomness import random_outputs
+from graphopt.check.reference import TRIES
 from graphopt.check.runner import CannotRun, Runner, Workplace
+from graphopt.check.sizes import first_sizes
 from graphopt.check.tolerance import compare
 from graphopt.model.relayout import Relayout
 
@@ -37,10 +40,10 @@ def relaid_fault(original: ir.Model, relaid: ir.Model, change: Relayout) -> str 
 
 def _first_run(model: ir.Model, runner: Runner) -> tuple[dict[str, object], Sequence[object]]:
     """A feed that the model accepts, and what it gives."""
-    inputs = feed_inputs(model)
+    inputs = inputs_of(model)
     last: Exception = CannotRun("no feed was found that the model accepts")
-    for sizes in itertools.islice(assignments(inputs), TRIES):
-        feed = make_feed(inputs, sizes, 1)
+    for sizes in itertools.islice(first_sizes(inputs), TRIES):
+        feed = make_feed(inputs, sizes, "normal")
         try:
             return feed, runner.run(feed)
         except CannotRun as error:

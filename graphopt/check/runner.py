@@ -36,6 +36,7 @@ class Workplace:
         self._values: dict[int, tuple[ir.TensorProtocol, ort.OrtValue]] = {}
         self._files: dict[int, tuple[ir.TensorProtocol, apart.Weight]] = {}
         self._process: apart.Process | None = None
+        self._written: tuple[ir.Model, Path, SelfContained] | None = None
         self._count = 0
 
     def __enter__(self) -> Workplace:
@@ -65,15 +66,19 @@ class Workplace:
             raise CannotRun(reason)
         return self.checker_error(model, full=True) is None
 
-    def runner(self, model: ir.Model, sound: bool) -> Runner:
-        """An engine loaded with the model, in a process of its own unless it is `sound`; raises CannotRun."""
+    def runner(self, model: ir.Model, sound: bool, *, optimized: bool = False) -> Runner:
+        """An engine loaded with the model, in a process of its own unless it is `sound`; raises CannotRun.
+
+        `optimized` asks for ONNX Runtime's own optimizations, of a sound model.
+        """
         endless = endless_loop(model)
         if endless is not None:
             raise CannotRun(endless)
         path, given = self._write(model)
         names = tuple(value.name or "" for value in model.graph.outputs)
         if sound:
-            return Runner(Engine(path, {name: self._shared(tensor) for name, tensor in given.handed.items()}), names)
+            shared = {name: self._shared(tensor) for name, tensor in given.handed.items()}
+            return Runner(Engine(path, shared, optimized), names)
         weights = {name: self._file(tensor) for name, tensor in given.handed.items()}
         if self._process is None or not self._process.alive:
             held = sum(tensor.nbytes for tensor in given.handed.values())
@@ -81,11 +86,14 @@ class Workplace:
         return Runner(self._process.load(path, weights), names)
 
     def _write(self, model: ir.Model) -> tuple[Path, SelfContained]:
-        """The model without its large weights as a file, and those weights by name."""
+        """The model without its large weights as a file, and those weights by name; the last is not written again."""
+        if self._written is not None and self._written[0] is model:
+            return self._written[1:]
         given = self_contained(model, handed_from=SHARED_MINIMUM)
         self._count += 1
         path = self.folder / f"{self._count}.onnx"
         path.write_bytes(given.proto.SerializeToString())
+        self._written = (model, path, given)
         return path, given
 
     def _shared(self, tensor: ir.TensorProtocol) -> ort.OrtValue:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.check.feeds import make_feed
-from graphopt.check.reference import feed_inputs
+from graphopt.check.inputs import inputs_of
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.check.tolerance import compare
 
@@ -22,7 +22,7 @@ def freed_fault(original: ir.Model, freed: ir.Model) -> str | None:
         try:
             alone = workplace.runner(original, workplace.examined(original))
             together = workplace.runner(freed, workplace.examined(freed))
-            feed = make_feed(feed_inputs(freed), doubled, 1)
+            feed = make_feed(inputs_of(freed), doubled, "normal")
             whole = together.run(feed)
             halves = [_run_half(alone, feed, inputs, half) for half in range(2)]
         except CannotRun as error:

@@ -1,23 +1,26 @@
-"""How close two results must be, by type: the one place where tolerances are written.
+"""How close two results must be: the one place where it is decided.
 
-The error of an element is |a - b| / (|a| + 0.01 max|a|): relative for what matters, and forgiving for elements far
-below the tensor's largest. Integers, booleans and strings must be equal. NaN and infinity must stand in the same
-places.
+An element may differ by some units in the last place of its own magnitude and of the largest beside it: the largest
+magnitude among the elements that share an index with it along some axis, so that scores are not judged by the scale of
+boxes in the same tensor. Beyond that it may differ by a multiple of the model's own rounding, where samples of it are
+given (check.noise): what the original gives when inputs, weights or the engine's order of summing are moved by as
+little as a unit in the last place. Integers, booleans and strings must be equal, NaN and infinity must stand in the
+same places, except where the samples show that the original does not decide them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-FLOOR = 0.01  # share of the largest magnitude that counts as small
-
-# float32: folding a normalisation into weights moves each element by some 1e-7, and fifty layers of a network
-# amplify that to 1e-4 at most (measured over the zoo); a wrong rewrite is off by far more than 1e-3.
-# float64: models mix float32 parts in, so its limit is not that of double arithmetic.
-# float16 and bfloat16: a few units in the last place, amplified likewise.
-LIMITS = {"float16": 3e-2, "bfloat16": 1e-1, "float32": 1e-3, "float64": 1e-3}
+MULTIPLE = 10.0  # of the model's own rounding, that a result may differ by
+# Relative spacing of the numbers of a type, and how many such units any result may differ by.
+SPACING = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+UNITS = {"float64": 16, "float32": 16, "float16": 4, "bfloat16": 4}
+LIMITS = {kind: UNITS[kind] * SPACING[kind] for kind in SPACING}
+FEWEST = 16  # elements whose largest magnitude is a scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,59 +28,136 @@ class Difference:
     """How far two arrays are apart; `reason` is None when they count as equal."""
 
     max_abs: float
-    max_rel: float
+    max_rel: float  # relative to the element and the largest beside it
     reason: str | None
+    rounding: float = 0.0  # the largest multiple of the model's own rounding; 0 where that was not asked for
 
 
-def compare(expected: object, found: object) -> Difference:
-    """Compare two outputs: arrays, sequences of them, maps, or absent optionals."""
+EQUAL = Difference(0.0, 0.0, None)
+
+
+def compare(
+    expected: object, found: object, *, samples: Sequence[object] = (), limit: float | None = None
+) -> Difference:
+    """Compare two outputs: arrays, sequences of them, maps, or absent optionals.
+
+    `samples` are other results of the model that `expected` is from, which differ by its own rounding. `limit` takes
+    the place of the type's allowance.
+    """
     if expected is None or found is None:
-        return Difference(0.0, 0.0, None if expected is found else "one of the two is absent")
+        return EQUAL if expected is found else replace(EQUAL, reason="one of the two is absent")
     if isinstance(expected, dict) and isinstance(found, dict):
         if list(expected) != list(found):
-            return Difference(0.0, 0.0, "the maps have different keys")
-        return compare(list(expected.values()), list(found.values()))
+            return replace(EQUAL, reason="the maps have different keys")
+        values = [list(one.values()) if isinstance(one, dict) else [] for one in samples]
+        return compare(list(expected.values()), list(found.values()), samples=values, limit=limit)
     if isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)):
-        if len(expected) != len(found):
-            return Difference(0.0, 0.0, f"a sequence has {len(found)} elements, it had {len(expected)}")
-        parts = [compare(one, other) for one, other in zip(expected, found, strict=True)]
-        reason = next((part.reason for part in parts if part.reason is not None), None)
-        return Difference(
-            max((part.max_abs for part in parts), default=0.0),
-            max((part.max_rel for part in parts), default=0.0),
-            reason,
-        )
-    return _arrays(np.asarray(expected), np.asarray(found))
+        return _sequences(expected, found, samples, limit)
+    return _arrays(np.asarray(expected), np.asarray(found), [np.asarray(one) for one in samples], limit)
 
 
-def _arrays(expected: np.ndarray, found: np.ndarray) -> Difference:
+def _sequences(
+    expected: Sequence[object], found: Sequence[object], samples: Sequence[object], limit: float | None
+) -> Difference:
+    lists = [one for one in samples if isinstance(one, (list, tuple))]
+    if len(expected) != len(found):
+        if any(len(one) != len(expected) for one in lists):
+            return EQUAL
+        return replace(EQUAL, reason=f"a sequence has {len(found)} elements, it had {len(expected)}")
+    kept = [one for one in lists if len(one) == len(expected)]
+    parts = [
+        compare(one, other, samples=[sample[position] for sample in kept], limit=limit)
+        for position, (one, other) in enumerate(zip(expected, found, strict=True))
+    ]
+    return Difference(
+        max((part.max_abs for part in parts), default=0.0),
+        max((part.max_rel for part in parts), default=0.0),
+        next((part.reason for part in parts if part.reason is not None), None),
+        max((part.rounding for part in parts), default=0.0),
+    )
+
+
+def _arrays(expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], limit: float | None) -> Difference:
     if expected.dtype != found.dtype:
-        return Difference(0.0, 0.0, f"the type is {found.dtype}, it was {expected.dtype}")
+        return replace(EQUAL, reason=f"the type is {found.dtype}, it was {expected.dtype}")
     if expected.shape != found.shape:
-        return Difference(0.0, 0.0, f"the shape is {list(found.shape)}, it was {list(expected.shape)}")
-    if expected.size == 0:
-        return Difference(0.0, 0.0, None)
-    limit = LIMITS.get(expected.dtype.name)
-    if limit is None:
-        equal = expected == found
-        if bool(np.all(equal)):
-            return Difference(0.0, 0.0, None)
-        count = int(np.size(equal) - np.count_nonzero(equal))
-        return Difference(0.0, 0.0, f"{count} of {expected.size} elements differ ({expected.dtype} must be equal)")
+        if any(one.shape != expected.shape for one in samples):
+            return EQUAL  # the original's own rounding decides the shape
+        return replace(EQUAL, reason=f"the shape is {list(found.shape)}, it was {list(expected.shape)}")
+    samples = [one for one in samples if one.shape == expected.shape and one.dtype == expected.dtype]
+    if expected.size == 0 or (expected.dtype.kind in "biufc" and expected.tobytes() == found.tobytes()):
+        return EQUAL
+    if expected.dtype.name in SPACING:
+        with np.errstate(over="ignore"):
+            return _floats(expected, found, samples, LIMITS[expected.dtype.name] if limit is None else limit)
+    if expected.dtype.kind == "c":
+        pairs = [np.stack([one.real, one.imag]) for one in (expected, found, *samples)]
+        return _arrays(pairs[0], pairs[1], pairs[2:], limit)
+    return _exact(expected, found, samples)
+
+
+def _exact(expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray]) -> Difference:
+    """Elements that must be equal, unless about as many of the original's own are not decided."""
+    count = int(np.count_nonzero(expected != found))
+    undecided = sum((one != expected for one in samples), np.zeros(expected.shape, bool))
+    if count <= MULTIPLE * int(np.count_nonzero(undecided)):
+        return EQUAL
+    reason = f"{count} of {expected.size} elements differ ({expected.dtype} must be equal)"
+    return replace(EQUAL, reason=reason)
+
+
+def _floats(expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], limit: float) -> Difference:
+    kind = expected.dtype
     one, other = expected.astype(np.float64), found.astype(np.float64)
-    if not np.array_equal(np.isnan(one), np.isnan(other)):
-        return Difference(0.0, 0.0, "NaN stands in other places")
-    infinite = np.isinf(one) | np.isinf(other)
-    if not np.array_equal(one[infinite], other[infinite]):
-        return Difference(0.0, 0.0, "infinity stands in other places")
-    usable = np.isfinite(one)
-    one, other = one[usable], other[usable]
-    if one.size == 0:
-        return Difference(0.0, 0.0, None)
-    distance = np.abs(one - other)
-    scale = np.abs(one) + FLOOR * float(np.max(np.abs(one)))
+    others = [sample.astype(np.float64) for sample in samples]
+    undecided = np.zeros(one.shape, bool)
+    for sample in others:
+        undecided |= ~_alike(one, sample)
+    apart = ~_alike(one, other) & ~undecided
+    if apart.any():
+        nan = bool((np.isnan(one) != np.isnan(other))[apart].any())
+        return replace(EQUAL, reason=f"{'NaN' if nan else 'infinity'} stands in other places")
+    usable = np.isfinite(one) & np.isfinite(other) & ~undecided
+    distance = np.where(usable, np.abs(np.where(usable, one, 0) - np.where(usable, other, 0)), 0.0)
+    magnitude = np.where(usable, np.abs(np.where(usable, one, 0)), 0.0)
+    scale = magnitude + largest_beside(magnitude)
     relative = np.divide(distance, scale, out=np.where(distance > 0, np.inf, 0.0), where=scale > 0)
     max_abs, max_rel = float(np.max(distance)), float(np.max(relative))
-    if max_rel > limit:
-        return Difference(max_abs, max_rel, f"off by {max_rel:.1e}, more than {limit:.0e} for {expected.dtype}")
-    return Difference(max_abs, max_rel, None)
+    beyond = np.maximum(distance - limit * scale, 0.0)
+    if not beyond.any():
+        return Difference(max_abs, max_rel, None)
+    noise = np.zeros(one.shape)
+    for sample in others:
+        noise = np.maximum(noise, np.where(usable, np.abs(np.where(usable, sample, 0) - np.where(usable, one, 0)), 0.0))
+    # What a sample moves an element by is a matter of luck, so that the mean of all stands in for less.
+    shares = np.divide(noise, scale, out=np.zeros(one.shape), where=scale > 0)
+    noise = np.maximum(noise, float(np.mean(shares)) * scale)
+    multiples = np.divide(beyond, noise, out=np.where(beyond > 0, np.inf, 0.0), where=noise > 0)
+    rounding = float(np.max(multiples))
+    if rounding <= MULTIPLE:
+        return Difference(max_abs, max_rel, None, rounding)
+    reason = f"off by {max_rel:.1e}, more than {limit:.0e} for {kind}"
+    if others:
+        times = "far more than" if not np.isfinite(rounding) or rounding > 1e6 else f"{rounding:.0f} x"
+        reason += f", and {times} the model's own rounding"
+    return Difference(max_abs, max_rel, reason, rounding)
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Where both are finite, or the same infinity, or both NaN."""
+    finite = np.isfinite(one) & np.isfinite(other)
+    return np.asarray(finite | (one == other) | (np.isnan(one) & np.isnan(other)))
+
+
+def largest_beside(magnitude: np.ndarray) -> np.ndarray:
+    """Of each element, the least over all axes of the largest magnitude among those that share its index there.
+
+    Axes along which fewer than `FEWEST` elements share an index tell nothing; where all do, the whole is taken.
+    """
+    found = np.full(magnitude.shape, np.max(magnitude))
+    for axis, size in enumerate(magnitude.shape):
+        if size < 2 or magnitude.size // size < FEWEST:
+            continue
+        rest = tuple(other for other in range(magnitude.ndim) if other != axis)
+        found = np.minimum(found, np.max(magnitude, axis=rest, keepdims=True))
+    return found

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from graphopt import api
 from graphopt.check.feeds import make_feed
-from graphopt.check.reference import feed_inputs
+from graphopt.check.inputs import inputs_of
 from graphopt.cli.options import Json, UsageError, console, parse_shapes, parse_sizes, print_json, progress
 from graphopt.deploy.benchmark import SIDES, Comparison, Side, compare_sides
 from graphopt.model.dimensions import change_dims
@@ -64,7 +64,7 @@ def command(
             if shapes or dims:
                 change_dims(model, shapes, dims)
             program = api.compile(source, shapes=shapes, dims=dims)
-            feed = {name: np.asarray(value) for name, value in make_feed(feed_inputs(model), {}, 1).items()}
+            feed = {name: np.asarray(value) for name, value in make_feed(inputs_of(model), {}, "normal").items()}
             proto = self_contained(model).proto.SerializeToString()
             ours = Side("graphopt", "f32", partial(program.run, None, feed))
             sides = [SIDES[name](proto, feed, 1) for name in peers]

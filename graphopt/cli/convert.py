@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from graphopt.api import OptimizeResult
 from graphopt.check.divergence import Divergence
-from graphopt.check.reference import Verification
+from graphopt.check.verification import Verification
 from graphopt.planning.budget import Budgeted
 from graphopt.planning.measured import KEEPING
 from graphopt.report.meaning import meanings, why

@@ -13,7 +13,6 @@ import onnx_ir as ir
 
 from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
-from graphopt.check.tolerance import compare
 from graphopt.deploy.bundle import write_bundle
 from graphopt.deploy.emulation import Emulated
 from graphopt.deploy.folding import fold_constants
@@ -235,22 +234,17 @@ def _require_a_run(model: ir.Model) -> None:
 
 def _compare(original: ir.Model, program: Program | Hybrid | Emulated) -> tuple[float, float]:
     """The largest differences on feeds that suit the model; raises VerificationError where one is too large."""
-    max_abs = max_rel = 0.0
     with Workplace() as workplace:
         reference = Reference(workplace, original, COMPARE_SECONDS)
         if reference.problem is not None or reference.foreign:
             why = reference.problem or f"nothing here runs {', '.join(reference.foreign)}"
             raise VerificationError(f"the program cannot be compared, as its model does not run: {why}")
-        for feed, expected in reference.cases:
-            found = program.run(None, {key: np.asarray(value) for key, value in feed.items()})
-            for value, wanted, got in zip(original.graph.outputs, expected, found, strict=True):
-                if value.name in reference.excluded:
-                    continue
-                difference = compare(wanted, got)
-                if difference.reason is not None:
-                    raise VerificationError(
-                        f"the program's output '{value.name}' is not that of ONNX Runtime ({difference.reason}); "
-                        "nothing was written."
-                    )
-                max_abs, max_rel = max(max_abs, difference.max_abs), max(max_rel, difference.max_rel)
-    return max_abs, max_rel
+        names = [value.name or "" for value in original.graph.outputs]
+        verdict = reference.compare(
+            lambda feed: program.run(None, {key: np.asarray(value) for key, value in feed.items()}), names, program=True
+        )
+        if not verdict.passed:
+            raise VerificationError(
+                f"the program does not give what ONNX Runtime gives: {verdict.reason}; nothing was written."
+            )
+    return verdict.max_abs, verdict.max_rel

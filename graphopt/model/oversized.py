@@ -21,16 +21,17 @@ STAND_IN = 1 << 27  # elements of a ConstantOfShape that may stand for a weight
 GROWN = 256  # times the elements of all inputs and weights together, which a value may have
 
 
-def oversized(model: ir.Model) -> str | None:
+def oversized(model: ir.Model, facts: Facts | None = None) -> str | None:
     """What is said of a value that is too large to be computed; None where there is none.
 
-    Dims that are not known before a run count as 1.
+    Dims that are not known before a run count as 1. `facts` are those of `model`; without them a copy's are made.
     """
-    copy = model.clone()
-    facts = Facts(copy)
-    given = sum(tensor.size for tensor in tensors_of(copy))
-    given += sum(_elements(facts, value) for value in copy.graph.inputs if not value.is_initializer())
-    sizes = [(node, _elements(facts, value)) for graph in nodes.graphs_of(copy) for node, value in _results(graph)]
+    if facts is None:
+        model = model.clone()
+        facts = Facts(model)
+    given = sum(tensor.size for tensor in tensors_of(model))
+    given += sum(_elements(facts, value) for value in model.graph.inputs if not value.is_initializer())
+    sizes = [(node, _elements(facts, value)) for graph in nodes.graphs_of(model) for node, value in _results(graph)]
     made = (size for node, size in sizes if node.op_type == "ConstantOfShape" and size <= STAND_IN)
     most = max(ALWAYS, GROWN * given, *made)
     for node, elements in sizes:

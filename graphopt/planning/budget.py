@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from graphopt.check.reference import Reference, Verification
+from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
+from graphopt.check.verification import Verification
 from graphopt.errors import BudgetNotKept, OptionError, VerificationError
 from graphopt.planning.fitting import Fitted, fit
 from graphopt.planning.measured import Growth, growth_in_onnxruntime

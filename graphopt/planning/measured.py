@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.check.feeds import make_feed
-from graphopt.check.reference import feed_inputs
+from graphopt.check.inputs import inputs_of
 from graphopt.model.save import save
 
 RUNS = 5
@@ -69,10 +69,10 @@ def growth_in_onnxruntime(model: ir.Model, *, keeping: bool) -> Growth | None:
     """The growth with ONNX Runtime's defaults, or with the options of KEEPING; None where it cannot be measured."""
     if not Path("/proc/self/clear_refs").exists():
         return None
-    inputs = feed_inputs(model)
+    inputs = inputs_of(model)
     if any(not isinstance(size, int) for one in inputs for size in one.dims or ()):
         return None
-    feed = make_feed(inputs, {}, 1)
+    feed = make_feed(inputs, {}, "normal")
     with tempfile.TemporaryDirectory(prefix="graphopt-memory-") as folder:
         path, arrays = Path(folder) / "model.onnx", Path(folder) / "feed.npz"
         save(model.clone(), path)

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from graphopt.check.divergence import CHUNK, exposing
 from graphopt.check.feeds import make_feed
-from graphopt.check.reference import feed_inputs
+from graphopt.check.inputs import inputs_of
 from graphopt.check.runner import CannotRun, OutOfTime, Workplace
 
 SECONDS = 120.0  # of a run; a model that takes longer is not waited for, and what it computes has no known size
@@ -29,7 +29,7 @@ def observed(model: ir.Model, names: Sequence[str]) -> Mapping[str, tuple[str, t
             for start in range(0, len(names), CHUNK):
                 chunk = names[start : start + CHUNK]
                 runner = workplace.runner(exposing(model, chunk), sound)
-                results = runner.run(make_feed(feed_inputs(model), {}, 1), SECONDS)
+                results = runner.run(make_feed(inputs_of(model), {}, "normal"), SECONDS)
                 for name, result in zip(runner.output_names, results, strict=True):
                     if isinstance(result, np.ndarray):
                         found[name] = (str(result.dtype), result.shape, result.nbytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.check.reference import Verification
+from graphopt.check.verification import Verification
 from graphopt.report.records import VerificationRecord
 
 Checked = Verification | VerificationRecord

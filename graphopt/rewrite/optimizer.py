@@ -7,12 +7,13 @@ after k changes is a model too, and can be checked. The guilty one is blocked an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from graphopt.check.reference import OFF, UNCHANGED, Reference, Verification
+from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
+from graphopt.check.verification import OFF, UNCHANGED, Verification
 from graphopt.model.signature import signature_of
 from graphopt.rewrite.collection import paused_collection
 from graphopt.rewrite.driver import BrokenRewrite, Pass, run_passes
@@ -114,10 +115,7 @@ def _check(reference: Reference, original: ir.Model, candidate: ir.Model) -> Ver
     changes = signature_of(original).differences(signature_of(candidate))
     if not changes:
         return verdict
-    return Verification(
-        "different", verdict.feeds, verdict.max_abs, verdict.max_rel, f"the signature changed: {changes[0]}",
-        verdict.excluded, verdict.sizes, verdict.engine, verdict.tolerance, verdict.limited,
-    )  # fmt: skip
+    return replace(verdict, status="different", reason=f"the signature changed: {changes[0]}")
 
 
 def _bisect(

@@ -23,7 +23,7 @@ g (float[n,4] x) => (float[n,4] y, float[n,4] z) <float[n,4] b> {
 def test_custom_operators_are_kept_and_compared_around() -> None:
     result = graphopt.optimize(onnx.parser.parse_model(CUSTOM))
     assert result.verification.status == "verified"
-    assert result.verification.feeds == 4
+    assert result.verification.feeds == 15
     assert result.verification.limited == "compared around what cannot be run here: acme::Magic 'b'"
     assert support.op_types(result.to_proto()) == ["Magic", "Relu", "Identity"]  # z = x needs its Identity
 
@@ -65,7 +65,9 @@ def test_lengths_that_must_agree_under_different_names_are_found() -> None:
     assert result.verification.passed
     if result.verification.feeds:
         assert all(size["past_a"] == size["past_b"] for size in result.verification.sizes)
-        assert all(size["whole"] == size["past_a"] + 1 for size in result.verification.sizes)
+        several = [size for size in result.verification.sizes if size["whole"] > 1]  # else one stands for all
+        assert several
+        assert all(size["whole"] == size["past_a"] + 1 for size in several)
 
 
 @pytest.mark.parametrize(

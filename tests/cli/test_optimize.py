@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from graphopt import api
-from graphopt.check.reference import Verification
+from graphopt.check.verification import Verification
 from graphopt.errors import VerificationError
 from graphopt.passes import pipeline
 from graphopt.rewrite import optimizer

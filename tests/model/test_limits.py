@@ -8,7 +8,8 @@ import onnx_ir as ir
 import pytest
 
 import graphopt
-from graphopt.check.feeds import inputs_of, make_feed
+from graphopt.check.feeds import make_feed
+from graphopt.check.inputs import inputs_of
 from graphopt.errors import GraphoptError, ModelError, OptionError
 from graphopt.model.evaluate import evaluate
 from graphopt.model.facts import Facts
@@ -62,7 +63,7 @@ def test_a_model_that_never_ends_is_not_verified() -> None:
 def test_inputs_of_too_many_elements_are_not_fed() -> None:
     proto = support.model(f"g (float[2,{MOST_FED}] x) => (float[2,{MOST_FED}] y) {{ y = Neg(x) }}")
     with pytest.raises(ValueError, match=f"its inputs have {2 * MOST_FED:,} elements, and {MOST_FED:,} are the most"):
-        make_feed(inputs_of(proto), {}, 0)
+        make_feed(inputs_of(ir.from_proto(proto)), {}, "normal")
 
 
 def _expanded(inputs: str, *dims: int) -> onnx.ModelProto:

@@ -12,7 +12,7 @@ import pytest
 import graphopt
 import models
 from graphopt.api import DEFAULT_VERIFY_SECONDS
-from graphopt.check.reference import Verification
+from graphopt.check.verification import Verification
 from graphopt.errors import BudgetNotKept, OptionError, VerificationError
 from graphopt.model import nodes
 from graphopt.model.load import load

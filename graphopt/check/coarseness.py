@@ -1,0 +1,33 @@
+"""The coarsest type that an output is computed in: its units are the least that a difference can be."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from graphopt.check.tolerance import LIMITS
+from graphopt.model import nodes
+from graphopt.model.facts import Facts
+
+
+def limits_of(model: ir.Model, facts: Facts, tolerance: float | None = None) -> dict[str, float]:
+    """By name of an output, how much it may differ relatively; `tolerance` is taken for all where it is given."""
+    coarsest: dict[ir.Value, float] = {}
+
+    def own(value: ir.Value) -> float:
+        kind = facts.dtype(value)
+        return LIMITS.get(kind.numpy().name, 0.0) if kind is not None and kind.is_floating_point() else 0.0
+
+    for value in model.graph.inputs:
+        coarsest[value] = own(value)
+    for node in model.graph:
+        read = [value for value in node.inputs if value is not None]
+        inner = [item for graph in nodes.subgraphs(node) for item in nodes.nodes_of(graph)]
+        function = model.functions.get(node.op_identifier())
+        inner += [] if function is None else list(nodes.nodes_of(function))
+        read += [value for item in inner for value in item.inputs if value is not None]
+        limit = max((coarsest.get(value, 0.0) for value in read), default=0.0)
+        limit = max([limit, *(own(value) for item in inner for value in item.outputs)])
+        for value in node.outputs:
+            coarsest[value] = max(limit, own(value))
+    found = {value.name or "": coarsest.get(value, 0.0) for value in model.graph.outputs}
+    return {name: tolerance if tolerance is not None else limit for name, limit in found.items() if limit or tolerance}

@@ -1,0 +1,127 @@
+"""A model's own rounding, sampled: its results when it is moved by as little as numbers can be.
+
+Inputs are moved by one unit in the last place, weights likewise, and the engine sums in another order where its
+optimizations are on. A rewrite that is right differs from the original in just that way. Samples are made when a
+difference asks for them, the cheapest first, and kept.
+
+Values that stand on ties on purpose are not moved, nor are constants with few digits: they are meant as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.check.feeds import EXACT, Feed
+from graphopt.check.runner import CannotRun, Runner, Workplace
+from graphopt.check.tolerance import SPACING
+from graphopt.model.oversized import oversized
+
+MOVED_BYTES = 64 << 20  # of weights, the small ones first
+FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
+DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One feed of the original, and its outputs."""
+
+    feed: Feed
+    outputs: Sequence[object]
+    draw: str  # the kind of its values (check.feeds), "given" for the user's own
+    samples: list[Sequence[object]] = field(default_factory=list)  # of the outputs, as far as they were asked for
+
+
+class Noise:
+    """Samples of what the original gives for a case, moved by its own rounding."""
+
+    def __init__(self, workplace: Workplace, model: ir.Model, runner: Runner, sound: bool) -> None:
+        self._workplace, self._model, self._runner, self._sound = workplace, model, runner, sound
+        self._runners: dict[str, Runner | None] = {}
+
+    def samples(self, case: Case) -> Iterator[Sequence[object]]:
+        """One after the other; the first ones are those that were made before."""
+        ways = ("weights", "engine") if case.draw in EXACT else ("inputs", "weights", "engine", "both")
+        for number, way in enumerate(ways):
+            if number == len(case.samples):
+                found = self._sample(case, way)
+                case.samples.append(case.outputs if found is None else found)
+            if case.samples[number] is not case.outputs:
+                yield case.samples[number]
+
+    def _sample(self, case: Case, way: str) -> Sequence[object] | None:
+        """The outputs, moved in one way; None where that way moves nothing or cannot be run."""
+        feed = case.feed
+        if way in ("inputs", "both"):
+            moved = {name: _moved(value, seed=len(way)) for name, value in feed.items()}
+            if way == "inputs" and all(moved[name] is feed[name] for name in feed):
+                return None
+            feed = moved
+        runner = self._runner if way == "inputs" else self._other("engine" if way == "engine" else "weights")
+        if runner is None:
+            return None
+        try:
+            return list(runner.run(feed))[: len(case.outputs)]
+        except CannotRun:
+            return None
+
+    def _other(self, way: str) -> Runner | None:
+        """The original with moved weights, or in the engine with its optimizations."""
+        if way not in self._runners:
+            self._runners[way] = None
+            try:
+                if way == "engine" and self._sound:
+                    self._runners[way] = self._workplace.runner(self._model, True, optimized=True)
+                elif way == "weights":
+                    moved = moved_weights(self._model)
+                    if moved is not None and oversized(moved) is None:
+                        self._runners[way] = self._workplace.runner(moved, self._sound)
+            except CannotRun:
+                pass
+        return self._runners[way]
+
+
+def moved_weights(model: ir.Model) -> ir.Model | None:
+    """A copy with its floating-point weights moved by one unit in the last place; None where it has none."""
+    copy = model.clone()
+    found = [
+        value for value in copy.graph.initializers.values()
+        if value.const_value is not None and value.const_value.size >= FEWEST
+        and value.const_value.dtype.is_floating_point() and value.const_value.dtype.numpy().name in SPACING
+    ]  # fmt: skip
+    left, any_moved = MOVED_BYTES, False
+    for value in sorted(found, key=lambda item: 0 if item.const_value is None else item.const_value.nbytes):
+        tensor = value.const_value
+        assert tensor is not None, "found has those with one"
+        left -= tensor.nbytes
+        if left < 0:
+            break
+        array = tensor.numpy()
+        moved = _moved(array, seed=len(value.name or ""))
+        if isinstance(moved, np.ndarray) and moved is not array and not _few_digits(array):
+            value.const_value = ir.Tensor(moved, dtype=tensor.dtype, name=value.name)
+            any_moved = True
+    return copy if any_moved else None
+
+
+def _few_digits(array: np.ndarray) -> bool:
+    sample = array.reshape(-1)[:4096].astype(np.float64) * DIGITS
+    return bool(np.all(sample == np.rint(sample)))
+
+
+def _moved(value: object, seed: int) -> object:
+    """A float array with every element one unit up or down, other things as they are; zeros stay."""
+    if isinstance(value, list):
+        return [_moved(item, seed) for item in value]
+    if not isinstance(value, np.ndarray) or value.dtype.name not in SPACING or value.size == 0:
+        return value
+    signs = np.random.default_rng([20262, seed]).integers(0, 2, value.shape, np.int8) * 2 - 1
+    with np.errstate(over="ignore", invalid="ignore"):
+        if value.dtype.name == "bfloat16":
+            return np.asarray(value * (1 + signs * SPACING["bfloat16"])).astype(value.dtype)
+        limits = np.where(signs > 0, np.inf, -np.inf).astype(value.dtype)
+        moved = np.nextafter(value, limits)
+        return np.where((value == 0) | ~np.isfinite(moved), value, moved)

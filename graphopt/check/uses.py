@@ -1,0 +1,167 @@
+"""The purpose of each input's values, followed through a model: indices into a table, counts, or numbers.
+
+An id that is cast and reshaped before a Gather is still an index, and one far outside of the table refuses every run. A
+count (a size, a length, a number of trips, k) must stay small. Everything else may take any value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model import constants, nodes
+
+MOST_CONSTANTS = 16  # kept for one input
+# Positions of operands that are indices, with the position of the table.
+TABLES: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "Gather": ((1, 0),), "GatherElements": ((1, 0),), "GatherND": ((1, 0),), "ScatterElements": ((1, 0),),
+    "ScatterND": ((1, 0),), "Scatter": ((1, 0),), "ArrayFeatureExtractor": ((1, 0),), "TensorScatter": ((2, 0),),
+    "EmbedLayerNormalization": ((0, 2), (1, 4)), "SequenceAt": ((1, 0),), "SequenceErase": ((1, 0),),
+    "SequenceInsert": ((2, 0),),
+}  # fmt: skip
+# Positions of operands that are counts: sizes, lengths, steps, axes, how often.
+COUNTS: Mapping[str, tuple[int, ...]] = {
+    "Reshape": (1,), "Expand": (1,), "ConstantOfShape": (0,), "Tile": (1, 2), "Range": (0, 1, 2), "Pad": (1, 3),
+    "Slice": (1, 2, 3, 4), "Resize": (1, 2, 3), "Upsample": (1,), "TopK": (1,), "Split": (1,), "OneHot": (0, 1),
+    "Loop": (0,),
+    "Unsqueeze": (1,), "Squeeze": (1,), "CumSum": (1,), "CumProd": (1,), "LSTM": (4,), "GRU": (4,), "RNN": (4,),
+    "ReverseSequence": (1,), "NonMaxSuppression": (2,), "CenterCropPad": (1,), "BlackmanWindow": (0,),
+    "HannWindow": (0,), "HammingWindow": (0,), "DFT": (1, 2), "STFT": (1, 3), "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "MaxUnpool": (2,),
+    "Col2Im": (1, 2), "AffineGrid": (1,), "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,), "ReduceMin": (1,),
+    "ReduceProd": (1,), "ReduceL1": (1,), "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,),
+    "ReduceSumSquare": (1,), "SplitToSequence": (1,), "Attention": (6,), "Trilu": (1,), "BitShift": (1,),
+}  # fmt: skip
+# Operators behind which values are still those of the operand, or simple functions of it. None: every operand.
+CARRIERS: Mapping[str, tuple[int, ...] | None] = {
+    "Cast": (0,), "CastLike": (0,), "Reshape": (0,), "Squeeze": (0,), "Unsqueeze": (0,), "Flatten": (0,),
+    "Identity": (0,),
+    "Transpose": (0,), "Slice": (0,), "Concat": None, "Split": (0,), "Expand": (0,), "Tile": (0,), "Gather": (0,),
+    "GatherND": (0,), "GatherElements": (0,), "Pad": (0,), "Add": None, "Sub": None, "Mul": None, "Div": None,
+    "Mod": None, "Neg": None, "Abs": None, "Min": None, "Max": None, "Clip": (0,), "Where": (1, 2), "Floor": None,
+    "Ceil": None, "Round": None, "ReduceSum": (0,), "ReduceMax": (0,), "ReduceMin": (0,), "ReduceProd": (0,),
+    "CumSum": (0,), "Sum": None, "Optional": None, "OptionalGetElement": None, "SequenceConstruct": None,
+}  # fmt: skip
+COMPARISONS = frozenset({"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Clip", "Min", "Max", "Mod"})
+
+
+@dataclass(slots=True)
+class Use:
+    """The uses of one input; also, with no input in mind, the constants that values are compared with anywhere."""
+
+    bound: int | None = None  # the least length of a table that it indexes; None where it indexes none of known length
+    indexes: bool = False
+    counts: bool = False
+    constants: set[float] = field(default_factory=set)
+
+    def join(self, other: Use) -> None:
+        """Add the uses of a value computed from this one."""
+        self.indexes |= other.indexes
+        self.counts |= other.counts
+        if other.bound is not None:
+            self.bound = other.bound if self.bound is None else min(self.bound, other.bound)
+        self.constants |= set(sorted(other.constants)[: max(MOST_CONSTANTS - len(self.constants), 0)])
+
+
+def uses_of(model: ir.Model) -> dict[str, Use]:
+    """The uses of every input by name, and under the empty name the constants that any value is compared with."""
+    found: dict[ir.Value, Use] = {}
+    everything = Use()
+    graphs = list(nodes.graphs_of(model))
+    passed = _passed_on(model)
+    # Backwards: a value's uses are known when those of everything computed from it are.
+    ordered = [node for graph in reversed(graphs) for node in reversed(list(graph))]
+    for node in ordered:
+        _note(node, found, everything)
+    # What is handed to a body or a function has the uses that it has there; twice, for bodies that hand on in turn.
+    for _ in range(2 if passed else 0):
+        for outer, inner in passed:
+            found.setdefault(outer, Use()).join(found.get(inner, Use()))
+        for node in ordered:
+            _note(node, found, everything)
+    uses = {value.name or "": found.get(value, Use()) for value in model.graph.inputs}
+    uses[""] = everything
+    return uses
+
+
+def _note(node: ir.Node, found: dict[ir.Value, Use], everything: Use) -> None:
+    kind = node.op_type
+    for position, table in TABLES.get(kind, ()):
+        value = nodes.input_at(node, position)
+        if value is not None:
+            use = found.setdefault(value, Use())
+            use.indexes = True
+            length = _length(node, nodes.input_at(node, table))
+            if length is not None:
+                use.bound = length if use.bound is None else min(use.bound, length)
+    for position in COUNTS.get(kind, ()):
+        value = nodes.input_at(node, position)
+        if value is not None:
+            found.setdefault(value, Use()).counts = True
+    if kind in COMPARISONS:
+        numbers = set(_numbers(node))
+        everything.join(Use(constants=numbers))
+        for value in node.inputs:
+            if value is not None and value.const_value is None:
+                found.setdefault(value, Use()).join(Use(constants=numbers))
+    positions = CARRIERS.get(kind, ())
+    after = [found[output] for output in node.outputs if output in found]
+    if not after:
+        return
+    for position, value in enumerate(node.inputs):
+        if value is not None and (positions is None or position in positions):
+            use = found.setdefault(value, Use())
+            for one in after:
+                use.join(one)
+
+
+def _length(node: ir.Node, table: ir.Value | None) -> int | None:
+    """The length of the table's axis where that is declared."""
+    tensor = None if table is None else table.const_value
+    shape = (None if table is None else table.shape) if tensor is None else tensor.shape
+    if shape is None:
+        return None
+    axis = 0
+    if not nodes.has_reference_attributes(node):
+        axis = nodes.int_attribute(node, "axis", 0)
+    if not -len(shape) <= axis < len(shape):
+        return None
+    size = shape[axis]
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def _numbers(node: ir.Node) -> Iterator[float]:
+    """The single constants among a node's operands, and the bounds that old opsets keep in attributes."""
+    for value in node.inputs:
+        tensor = None
+        if value is not None:
+            producer = value.producer()
+            tensor = constants.of_initializer(value) if producer is None else constants.of_constant_node(producer)
+        if tensor is not None and tensor.size == 1 and tensor.dtype != ir.DataType.STRING:
+            number = np.asarray(tensor.numpy()).reshape(-1)[0]
+            if np.isfinite(float(number)):
+                yield float(number)
+    for name in ("min", "max"):
+        attribute = node.attributes.get(name)
+        if attribute is not None and not attribute.is_ref() and attribute.type == ir.AttributeType.FLOAT:
+            yield attribute.as_float()
+
+
+def _passed_on(model: ir.Model) -> list[tuple[ir.Value, ir.Value]]:
+    """Values and the inputs of bodies and functions that they become."""
+    pairs: list[tuple[ir.Value, ir.Value]] = []
+    for graph in nodes.graphs_of(model):
+        for node in graph:
+            function = model.functions.get(node.op_identifier())
+            if function is not None:
+                pairs += [(outer, inner) for outer, inner in zip(node.inputs, function.inputs, strict=False) if outer]
+            elif node.op_type in ("Loop", "Scan"):
+                for body in nodes.subgraphs(node):
+                    # A Loop gives its body the trip and the condition first; a Scan what it is given, in order.
+                    given = node.inputs[2:] if node.op_type == "Loop" else node.inputs
+                    inside = body.inputs[2:] if node.op_type == "Loop" else body.inputs
+                    pairs += [(outer, inner) for outer, inner in zip(given, inside, strict=False) if outer is not None]
+    return pairs
