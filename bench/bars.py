@@ -33,6 +33,7 @@ from bench import (
 from bench.bar import Bar, Sheet, console
 from bench.kernels import all as kernels
 from bench.memory import all as memory
+from bench.mutants import sweep as mutants
 from bench.scheduling import all as scheduling
 from bench.script import Measure
 
@@ -59,6 +60,7 @@ MEASURES: dict[str, Measure] = {
     "e2": kills.measure,
     "e3": mutations.measure,
     "e4": under_load.measure,
+    "e5": mutants.measure,
 }
 
 

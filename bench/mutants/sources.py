@@ -1,0 +1,110 @@
+"""The models that are changed: node tests of the onnx package with their recorded inputs, and networks of the zoo."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import numpy_helper
+
+import models
+from bench.judge import all_nodes
+
+Feed = dict[str, Any]
+
+SMALL = (
+    "mlp_tiny", "dscnn_kws", "gru_op", "gru_unrolled", "loop_if_script", "lstm_bi_op", "squeezenet1_1",
+    "mobilenet_v2", "mobilenet_v2_legacy", "light_shufflenet", "light_squeezenet",
+)  # fmt: skip
+MIDDLE = ("resnet18", "resnet18_fp16", "resnet18_legacy", "resnet18_qdq", "unet_own", "bert_small_dynquant")
+LARGE = ("t5_small_encoder", "llama_small_prefill", "clip_text", "convnext_tiny", "vit_s16_legacy", "swin_tiny")
+SHARES = (("node test", 0.5), ("small", 0.4), ("middle", 0.08), ("large", 0.02))
+# Results that no two runs share, and operators whose models only train.
+NOT_REPEATABLE = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A good model, without declared types of inner values, and inputs that were recorded with it."""
+
+    name: str
+    model: onnx.ModelProto
+    recorded: tuple[Feed, ...]
+    sizes: dict[str, int]  # of dynamic dims, with which the model is known to run
+    most_feeds: int
+
+
+def draw(rng: random.Random) -> str:
+    """The name of a source: `zoo:NAME` or `node:NAME`."""
+    (kind,) = rng.choices([kind for kind, _ in SHARES], [share for _, share in SHARES])
+    if kind == "node test":
+        return f"node:{rng.choice(_test_names())}"
+    return f"zoo:{rng.choice({'small': SMALL, 'middle': MIDDLE, 'large': LARGE}[kind])}"
+
+
+@lru_cache(maxsize=6)
+def source(name: str) -> Source:
+    """The source of that name."""
+    kind, _, own = name.partition(":")
+    if kind == "zoo":
+        most = 14 if own in SMALL else 8 if own in MIDDLE else 4
+        found = Source(own, models.load(own), (), models.sizes(own), most)
+    else:
+        test = _tests()[own]
+        model = onnx.ModelProto()
+        model.CopyFrom(test.model)
+        names = [value.name for value in model.graph.input]
+        feeds = tuple(dict(zip(names, map(_array, inputs), strict=False)) for inputs, _ in test.data_sets)
+        found = Source(own, model, feeds, {}, 40)
+    for graph in graphs(found.model.graph):
+        graph.ClearField("value_info")  # a change may give inner values other dims
+    return found
+
+
+def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph and all inside its nodes."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from graphs(inner)
+
+
+def session(model: onnx.ModelProto, *, optimized: bool = False) -> ort.InferenceSession:
+    """ONNX Runtime on one thread, as the model stands or optimized."""
+    options = ort.SessionOptions()
+    level = ort.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+@lru_cache(maxsize=1)
+def _tests() -> dict[str, Any]:
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the tests overflow on purpose
+        tests = load_model_tests(kind="node")
+    return {test.name: test for test in tests if not {node.op_type for node in all_nodes(test.model)} & NOT_REPEATABLE}
+
+
+@lru_cache(maxsize=1)
+def _test_names() -> tuple[str, ...]:
+    return tuple(sorted(_tests()))
+
+
+def _array(value: Any) -> Any:
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    return np.asarray(value) if isinstance(value, np.generic) else value
