@@ -57,7 +57,8 @@ class Engine:
             if self._session is None:
                 assert self._reference is not None, "one of the engines is loaded"
                 return list(self._reference.run(None, dict(feed)))
-            names = {item.name for item in self._session.get_inputs()}
+            taken = (*self._session.get_inputs(), *self._session.get_overridable_initializers())
+            names = {item.name for item in taken}
             given = {name: value for name, value in feed.items() if name in names}
             return self._run_session(given, seconds)
         except OutOfTime:

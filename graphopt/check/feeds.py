@@ -26,6 +26,7 @@ COUNT: Mapping[Draw, int] = {
     "normal": 1, "wild": 3, "grid": 2, "large": 5, "flat": 4, "special": 7, "unit": 1, "positive": 2, "ones": 1,
     "zeros": 0,
 }  # fmt: skip
+SPECIALS = (np.nan, np.inf, -np.inf, -0.0)
 HUGE = {8: 1 << 40, 4: 1 << 30, 2: 1 << 14, 1: 1 << 6}  # integers by the bytes of their type
 
 
@@ -43,16 +44,22 @@ def make_feed(inputs: tuple[Input, ...], sizes: Mapping[str, int], draw: Draw) -
         if item.default is None:
             feed[item.name] = _value(item, item.type, sizes, draw, generator)
         elif draw in ("wild", "grid", "unit"):
-            feed[item.name] = _near(item.default, generator)
+            feed[item.name] = _near(item.default, draw, generator)
     return feed
 
 
-def _near(default: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Another value for an input with a default: near it, so that what must be positive stays so."""
-    if np.issubdtype(default.dtype, np.floating):
-        moved = default * (1 + 0.2 * generator.random(default.shape)) + 0.01 * generator.random(default.shape)
-        return np.asarray(moved).astype(default.dtype)
-    return default
+def _near(default: np.ndarray, draw: Draw, generator: np.random.Generator) -> np.ndarray:
+    """Another value for an input with a default: near it, so that what must be positive or fit stays so."""
+    if default.dtype.kind == "b":
+        return np.asarray(~default)
+    if default.dtype.kind in "iu":
+        if default.size > 1:  # dims, or a permutation
+            return default[::-1].copy()
+        return np.asarray(default + 1 if draw == "wild" else np.maximum(default, 1) - 1, default.dtype)
+    if default.dtype.kind in "OSUc":
+        return default
+    moved = default * (1 + 0.2 * generator.random(default.shape)) + 0.01 * generator.random(default.shape)
+    return np.asarray(moved).astype(default.dtype)
 
 
 def _shape(item: Input, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -108,8 +115,8 @@ def _floats(shape: tuple[int, ...], constants: list[float], draw: Draw, generato
     normal = np.asarray(generator.standard_normal(shape))
     if draw == "normal":
         return normal
-    if draw == "large":
-        return normal * 300.0
+    if draw == "large":  # float32 overflows in Exp and in powers here, float64 does not
+        return np.clip(normal * 200.0, -600.0, 600.0)
     halves = generator.integers(-8, 9, shape) / 2.0
     if draw == "flat":
         base = generator.choice([0.0, 1.0, -3.0], _rows(shape))
@@ -119,14 +126,25 @@ def _floats(shape: tuple[int, ...], constants: list[float], draw: Draw, generato
     if draw == "grid":
         return np.where(where < 0.1, 0.0, halves)
     if draw == "special":
-        values = np.select(
-            [where < 0.06, where < 0.12, where < 0.18, where < 0.24], [np.nan, np.inf, -np.inf, -0.0], halves
-        )
-        # Rows that stay finite let the others' effect be told from a model that has become all NaN.
-        return np.where(generator.random(_rows(shape)) < 0.5, values, halves)
+        return _with_specials(halves, generator)
     scaled = normal * generator.choice([0.01, 0.3, 1.0, 1.0, 3.0, 30.0], _rows(shape))
-    near = generator.choice([0.0, *constants], shape) + generator.choice([-0.25, 0.0, 0.25], shape)
+    near = generator.choice([0.0, *constants], shape)
+    near = near + generator.choice([-1.0, 0.0, 1.0], shape) * np.maximum(0.25, np.abs(near) / 16)
     return np.select([where < 0.05, where < 0.15, where < 0.3], [np.zeros(shape), halves, near], scaled)
+
+
+def _with_specials(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """NaN, infinities and a negative zero in half of the rows; the others tell a fault from a model that is all NaN."""
+    length = values.shape[-1] if values.ndim > 1 else values.size
+    rows = generator.permutation(values.size // max(length, 1))
+    chosen = rows[: (len(rows) + 1) // 2] if values.ndim > 1 else rows
+    places = (chosen[:, None] * length + np.arange(length)).reshape(-1)
+    places = generator.permutation(places)
+    flat = values.reshape(-1).copy()
+    each = max(len(places) // 16, 1)
+    for number, special in enumerate(SPECIALS):
+        flat[places[number * each : (number + 1) * each]] = special
+    return flat.reshape(values.shape)
 
 
 def _integers(

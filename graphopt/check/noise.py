@@ -1,20 +1,21 @@
 """A model's own rounding, sampled: its results when it is moved by as little as numbers can be.
 
-Inputs are moved by one unit in the last place, weights likewise, and the engine sums in another order where its
-optimizations are on. A rewrite that is right differs from the original in just that way. Samples are made when a
-difference asks for them, the cheapest first, and kept.
+Inputs are moved by one unit in the last place, weights likewise, the engine sums in another order where its
+optimizations are on, and the model is run in float64. A rewrite that is right differs from the original in just that
+way. Samples are made when a difference asks for them, the cheapest first, and kept.
 
 Values that stand on ties on purpose are not moved, nor are constants with few digits: they are meant as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
 
+from graphopt.check.double import Double
 from graphopt.check.feeds import EXACT, Feed
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.check.tolerance import SPACING
@@ -22,6 +23,8 @@ from graphopt.model.oversized import oversized
 
 MOVED_BYTES = 64 << 20  # of weights, the small ones first
 FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
+WAYS = ("inputs", "weights", "engine", "double", "both")
+EXACT_WAYS = ("weights", "engine", "double")
 DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
 
 
@@ -38,13 +41,19 @@ class Case:
 class Noise:
     """Samples of what the original gives for a case, moved by its own rounding."""
 
-    def __init__(self, workplace: Workplace, model: ir.Model, runner: Runner, sound: bool) -> None:
+    def __init__(
+        self, workplace: Workplace, model: ir.Model, runner: Runner, sound: bool, work: Callable[[], int]
+    ) -> None:
+        """`runner` has the model loaded; `work` says what a run takes."""
         self._workplace, self._model, self._runner, self._sound = workplace, model, runner, sound
+        self._work = work
         self._runners: dict[str, Runner | None] = {}
+        self._double: Double | None = None
+        self._double_tried = False
 
     def samples(self, case: Case) -> Iterator[Sequence[object]]:
         """One after the other; the first ones are those that were made before."""
-        ways = ("weights", "engine") if case.draw in EXACT else ("inputs", "weights", "engine", "both")
+        ways = EXACT_WAYS if case.draw in EXACT else WAYS
         for number, way in enumerate(ways):
             if number == len(case.samples):
                 found = self._sample(case, way)
@@ -54,6 +63,8 @@ class Noise:
 
     def _sample(self, case: Case, way: str) -> Sequence[object] | None:
         """The outputs, moved in one way; None where that way moves nothing or cannot be run."""
+        if way == "double":
+            return self._in_double(case)
         feed = case.feed
         if way in ("inputs", "both"):
             moved = {name: _moved(value, seed=len(way)) for name, value in feed.items()}
@@ -65,6 +76,15 @@ class Noise:
             return None
         try:
             return list(runner.run(feed))[: len(case.outputs)]
+        except CannotRun:
+            return None
+
+    def _in_double(self, case: Case) -> Sequence[object] | None:
+        try:
+            if not self._double_tried:
+                self._double_tried = True
+                self._double = Double(self._workplace, self._model, self._sound, self._work())
+            return None if self._double is None else self._double.run(case.feed, case.outputs)
         except CannotRun:
             return None
 

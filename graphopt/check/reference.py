@@ -14,10 +14,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.check.branches import Branches, watched
-from graphopt.check.coarseness import limits_of
 from graphopt.check.feeds import Draw, Feed, make_feed
 from graphopt.check.foreign import cut
 from graphopt.check.inputs import Input, inputs_of
+from graphopt.check.lineage import limits_of, summed_outputs
 from graphopt.check.noise import Case, Noise
 from graphopt.check.randomness import random_outputs
 from graphopt.check.runner import CannotRun, OutOfTime, Workplace
@@ -38,10 +38,10 @@ DYNAMIC: tuple[tuple[str | None, Draw], ...] = (
     ("middle", "wild"), ("ones", "grid"), (None, "flat"), ("large", "normal"), ("odd", "normal"), (None, "large"),
 )  # fmt: skip
 REST: tuple[tuple[str | None, Draw], ...] = (
-    (None, "special"), ("large", "wild"), (None, "unit"), (None, "zeros"), (None, "positive"), ("ones", "normal"),
-    ("middle", "large"), ("large", "grid"), (None, "ones"),
+    ("large", "special"), (None, "special"), ("large", "wild"), (None, "unit"), (None, "zeros"), (None, "positive"),
+    ("ones", "normal"), ("middle", "large"), ("large", "grid"), (None, "ones"),
 )  # fmt: skip
-PROGRAM = 2e-4  # relative: Winograd's transforms and short polynomials of a program's kernels, amplified by its layers
+PROGRAM = 2e-4  # relative: Winograd's transforms and short polynomials of a program, amplified by its layers
 ALWAYS = 1  # feeds beyond the first that are made whatever they take; with dynamic dims two
 WORK = 1_000_000_000  # of all other feeds together: check.work
 
@@ -98,6 +98,11 @@ class Reference:
                 self.problem = str(rest)
                 return
         self.limits = limits_of(copy, facts, tolerance)
+        self.summed = summed_outputs(copy)
+
+        def work(sizes: Assignment) -> int:
+            return work_of_run(copy, facts, sizes)
+
         self.engine = self.runner.engine
         self._count = len(runnable.graph.outputs)
         with_conditions = watched(runnable)
@@ -107,11 +112,13 @@ class Reference:
                 self.branches = Branches(with_conditions.count)
             except CannotRun:  # an engine that will not give a condition out
                 pass
-        self.noise = Noise(workplace, runnable, self.runner, self._sound)
+        self.noise = Noise(
+            workplace, runnable, self.runner, self._sound, lambda: work(self.sizes[0] if self.sizes else {})
+        )
         self.inputs = inputs_of(runnable)
         for feed, expected in given:
             self._give(feed, expected)
-        self._record(lambda sizes: work_of_run(copy, facts, sizes))
+        self._record(work)
         if self.foreign:
             self.limited = f"compared around what cannot be run here: {', '.join(self.foreign)}"
 
@@ -258,14 +265,14 @@ class Reference:
         """
         limit = self.limits.get(name)
         limit = None if limit is None else max(limit, least)
-        found = compare(one, other, limit=limit)
+        found = compare(one, other, limit=limit, summed=name in self.summed)
         if found.reason is None or self.tolerance is not None:
             return found
         position = list(self.runner.output_names).index(name)
         samples: list[object] = []
         for outputs in self.noise.samples(case):
             samples.append(outputs[position])
-            found = compare(one, other, samples=samples, limit=limit)
+            found = compare(one, other, samples=samples, limit=limit, summed=name in self.summed)
             if found.reason is None:
                 break
         return found

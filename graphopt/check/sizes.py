@@ -95,7 +95,7 @@ def more_sizes(inputs: tuple[Input, ...], accepted: Assignment) -> dict[str, lis
         "ones": [ones, {**accepted, **{name: 1 for name, (kind, _) in kinds.items() if kind == "batch"}},
                  {**accepted, **dict.fromkeys(lengths, 1)}],
         "large": [
-            {**_apart(kinds, 7, LARGE, IMAGE[0]), **{name: accepted[name] for name in sides}}, moved(34, 7),
+            {**_apart(kinds, 17, LARGE, IMAGE[0]), **{name: accepted[name] for name in sides}}, moved(34, 17),
             moved(34, accepted_batch(kinds, accepted)),
         ],
         "odd": [{**accepted, **{name: accepted[name] + step for name, step in zip(sides, (3, 6), strict=False)}},

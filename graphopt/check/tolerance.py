@@ -37,12 +37,13 @@ EQUAL = Difference(0.0, 0.0, None)
 
 
 def compare(
-    expected: object, found: object, *, samples: Sequence[object] = (), limit: float | None = None
+    expected: object, found: object, *, samples: Sequence[object] = (), limit: float | None = None, summed: bool = False
 ) -> Difference:
     """Compare two outputs: arrays, sequences of them, maps, or absent optionals.
 
     `samples` are other results of the model that `expected` is from, which differ by its own rounding. `limit` takes
-    the place of the type's allowance.
+    the place of the type's allowance. Of what is `summed`, an infinity may be NaN and the other way: the order of
+    summing decides which.
     """
     if expected is None or found is None:
         return EQUAL if expected is found else replace(EQUAL, reason="one of the two is absent")
@@ -50,14 +51,14 @@ def compare(
         if list(expected) != list(found):
             return replace(EQUAL, reason="the maps have different keys")
         values = [list(one.values()) if isinstance(one, dict) else [] for one in samples]
-        return compare(list(expected.values()), list(found.values()), samples=values, limit=limit)
+        return compare(list(expected.values()), list(found.values()), samples=values, limit=limit, summed=summed)
     if isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)):
-        return _sequences(expected, found, samples, limit)
-    return _arrays(np.asarray(expected), np.asarray(found), [np.asarray(one) for one in samples], limit)
+        return _sequences(expected, found, samples, limit, summed)
+    return _arrays(np.asarray(expected), np.asarray(found), [np.asarray(one) for one in samples], limit, summed)
 
 
 def _sequences(
-    expected: Sequence[object], found: Sequence[object], samples: Sequence[object], limit: float | None
+    expected: Sequence[object], found: Sequence[object], samples: Sequence[object], limit: float | None, summed: bool
 ) -> Difference:
     lists = [one for one in samples if isinstance(one, (list, tuple))]
     if len(expected) != len(found):
@@ -66,7 +67,7 @@ def _sequences(
         return replace(EQUAL, reason=f"a sequence has {len(found)} elements, it had {len(expected)}")
     kept = [one for one in lists if len(one) == len(expected)]
     parts = [
-        compare(one, other, samples=[sample[position] for sample in kept], limit=limit)
+        compare(one, other, samples=[sample[position] for sample in kept], limit=limit, summed=summed)
         for position, (one, other) in enumerate(zip(expected, found, strict=True))
     ]
     return Difference(
@@ -77,7 +78,9 @@ def _sequences(
     )
 
 
-def _arrays(expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], limit: float | None) -> Difference:
+def _arrays(
+    expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], limit: float | None, summed: bool
+) -> Difference:
     if expected.dtype != found.dtype:
         return replace(EQUAL, reason=f"the type is {found.dtype}, it was {expected.dtype}")
     if expected.shape != found.shape:
@@ -89,10 +92,10 @@ def _arrays(expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], 
         return EQUAL
     if expected.dtype.name in SPACING:
         with np.errstate(over="ignore"):
-            return _floats(expected, found, samples, LIMITS[expected.dtype.name] if limit is None else limit)
+            return _floats(expected, found, samples, LIMITS[expected.dtype.name] if limit is None else limit, summed)
     if expected.dtype.kind == "c":
         pairs = [np.stack([one.real, one.imag]) for one in (expected, found, *samples)]
-        return _arrays(pairs[0], pairs[1], pairs[2:], limit)
+        return _arrays(pairs[0], pairs[1], pairs[2:], limit, summed)
     return _exact(expected, found, samples)
 
 
@@ -106,7 +109,9 @@ def _exact(expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray]) -
     return replace(EQUAL, reason=reason)
 
 
-def _floats(expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], limit: float) -> Difference:
+def _floats(
+    expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], limit: float, summed: bool
+) -> Difference:
     kind = expected.dtype
     one, other = expected.astype(np.float64), found.astype(np.float64)
     others = [sample.astype(np.float64) for sample in samples]
@@ -114,6 +119,8 @@ def _floats(expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], 
     for sample in others:
         undecided |= ~_alike(one, sample)
     apart = ~_alike(one, other) & ~undecided
+    if summed:
+        apart &= np.isfinite(one) | np.isfinite(other)
     if apart.any():
         nan = bool((np.isnan(one) != np.isnan(other))[apart].any())
         return replace(EQUAL, reason=f"{'NaN' if nan else 'infinity'} stands in other places")
@@ -129,9 +136,9 @@ def _floats(expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], 
     noise = np.zeros(one.shape)
     for sample in others:
         noise = np.maximum(noise, np.where(usable, np.abs(np.where(usable, sample, 0) - np.where(usable, one, 0)), 0.0))
-    # What a sample moves an element by is a matter of luck, so that the mean of all stands in for less.
+    # How far a sample moves one element is a matter of luck: the mean square of all stands in for less.
     shares = np.divide(noise, scale, out=np.zeros(one.shape), where=scale > 0)
-    noise = np.maximum(noise, float(np.mean(shares)) * scale)
+    noise = np.maximum(noise, float(np.sqrt(np.mean(shares**2))) * scale)
     multiples = np.divide(beyond, noise, out=np.where(beyond > 0, np.inf, 0.0), where=noise > 0)
     rounding = float(np.max(multiples))
     if rounding <= MULTIPLE:

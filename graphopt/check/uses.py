@@ -25,7 +25,7 @@ TABLES: Mapping[str, tuple[tuple[int, int], ...]] = {
 # Positions of operands that are counts: sizes, lengths, steps, axes, how often.
 COUNTS: Mapping[str, tuple[int, ...]] = {
     "Reshape": (1,), "Expand": (1,), "ConstantOfShape": (0,), "Tile": (1, 2), "Range": (0, 1, 2), "Pad": (1, 3),
-    "Slice": (1, 2, 3, 4), "Resize": (1, 2, 3), "Upsample": (1,), "TopK": (1,), "Split": (1,), "OneHot": (0, 1),
+    "Slice": (1, 2, 3, 4), "Resize": (1, 2, 3), "Upsample": (1,), "TopK": (1,), "Split": (1,), "OneHot": (1,),
     "Loop": (0,),
     "Unsqueeze": (1,), "Squeeze": (1,), "CumSum": (1,), "CumProd": (1,), "LSTM": (4,), "GRU": (4,), "RNN": (4,),
     "ReverseSequence": (1,), "NonMaxSuppression": (2,), "CenterCropPad": (1,), "BlackmanWindow": (0,),
@@ -78,8 +78,8 @@ def uses_of(model: ir.Model) -> dict[str, Use]:
         _note(node, found, everything)
     # What is handed to a body or a function has the uses that it has there; twice, for bodies that hand on in turn.
     for _ in range(2 if passed else 0):
-        for outer, inner in passed:
-            found.setdefault(outer, Use()).join(found.get(inner, Use()))
+        for before, after in passed:
+            found.setdefault(before, Use()).join(found.get(after, Use()))
         for node in ordered:
             _note(node, found, everything)
     uses = {value.name or "": found.get(value, Use()) for value in model.graph.inputs}
@@ -97,6 +97,10 @@ def _note(node: ir.Node, found: dict[ir.Value, Use], everything: Use) -> None:
             length = _length(node, nodes.input_at(node, table))
             if length is not None:
                 use.bound = length if use.bound is None else min(use.bound, length)
+    if kind == "OneHot" and node.inputs and node.inputs[0] is not None:
+        use = found.setdefault(node.inputs[0], Use())
+        use.indexes = True
+        use.bound = next((int(number) for number in _numbers(node) if number > 0), use.bound)
     for position in COUNTS.get(kind, ()):
         value = nodes.input_at(node, position)
         if value is not None:
@@ -151,15 +155,18 @@ def _numbers(node: ir.Node) -> Iterator[float]:
 
 
 def _passed_on(model: ir.Model) -> list[tuple[ir.Value, ir.Value]]:
-    """Values and the inputs of bodies and functions that they become."""
+    """Values that are the same at the border of a body or function; of each pair the one computed first comes first."""
     pairs: list[tuple[ir.Value, ir.Value]] = []
     for graph in nodes.graphs_of(model):
         for node in graph:
             function = model.functions.get(node.op_identifier())
             if function is not None:
                 pairs += [(outer, inner) for outer, inner in zip(node.inputs, function.inputs, strict=False) if outer]
-            elif node.op_type in ("Loop", "Scan"):
-                for body in nodes.subgraphs(node):
+                pairs += zip(function.outputs, node.outputs, strict=False)
+            for body in nodes.subgraphs(node):
+                given_back = body.outputs[1:] if node.op_type == "Loop" else body.outputs
+                pairs += zip(given_back, node.outputs, strict=False)
+                if node.op_type in ("Loop", "Scan"):
                     # A Loop gives its body the trip and the condition first; a Scan what it is given, in order.
                     given = node.inputs[2:] if node.op_type == "Loop" else node.inputs
                     inside = body.inputs[2:] if node.op_type == "Loop" else body.inputs

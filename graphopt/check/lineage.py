@@ -1,4 +1,7 @@
-"""The coarsest type that an output is computed in: its units are the least that a difference can be."""
+"""The operators and types behind an output: the coarsest type sets what a difference may be at least.
+
+Behind sums of products, regrouping decides whether infinities of both signs meet.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,26 @@ import onnx_ir as ir
 from graphopt.check.tolerance import LIMITS
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
+
+SUMS = frozenset(
+    {
+        "MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Attention", "LSTM", "GRU", "RNN", "BatchNormalization",
+        "LayerNormalization", "InstanceNormalization", "GroupNormalization", "ReduceMean", "ReduceSum",
+    }
+)  # fmt: skip
+
+
+def summed_outputs(model: ir.Model) -> frozenset[str]:
+    """The names of the outputs that depend on a sum of products, or on a mean."""
+    behind: set[ir.Value] = set()
+    for node in model.graph:
+        inner = [item for graph in nodes.subgraphs(node) for item in nodes.nodes_of(graph)]
+        function = model.functions.get(node.op_identifier())
+        inner += [] if function is None else list(nodes.nodes_of(function))
+        everything = (node, *inner)
+        if any(item.op_type in SUMS or any(value in behind for value in item.inputs) for item in everything):
+            behind.update(node.outputs)
+    return frozenset(value.name or "" for value in model.graph.outputs if value in behind)
 
 
 def limits_of(model: ir.Model, facts: Facts, tolerance: float | None = None) -> dict[str, float]:

@@ -1,0 +1,139 @@
+"""A model in float64: its results tell the rounding of the original, which computes in less.
+
+Every float32, float16 and bfloat16 becomes a float64, in types, weights, constants and casts. Operators that ONNX
+Runtime lacks in float64 are left to the ONNX reference evaluator, where the model is small enough for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+
+from graphopt.check.feeds import Feed
+from graphopt.check.runner import CannotRun, Workplace
+from graphopt.model import constants, nodes
+from graphopt.model.self_contained import self_contained
+
+NARROW = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+MOST_BYTES = 256 << 20  # of weights in float64
+REFERENCE_WORK = 60_000_000  # of a run in the reference evaluator: check.work
+# Operands that stay float32 by the operator's definition.
+ALWAYS_FLOAT: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
+TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype"})
+
+
+class Double:
+    """The model in float64, ready to run."""
+
+    def __init__(self, workplace: Workplace, model: ir.Model, sound: bool, work: int) -> None:
+        """`work` is that of a run; raises CannotRun where nothing runs the model in float64."""
+        wide = in_double(model)
+        if wide is None:
+            raise CannotRun("its types cannot be widened")
+        self._reference: ReferenceEvaluator | None = None
+        self._names = [value.name for value in wide.graph.inputs]
+        try:
+            self._runner = workplace.runner(wide, sound)
+        except CannotRun:
+            if work > REFERENCE_WORK:
+                raise
+            try:
+                self._reference = ReferenceEvaluator(self_contained(wide).proto)
+            except Exception as error:  # the reference's errors share no base class
+                raise CannotRun(str(error)) from error
+
+    def run(self, feed: Feed, like: Sequence[object]) -> list[object]:
+        """The outputs, in the types of those that they are `like`; raises CannotRun."""
+        wide = {name: _widened(value) for name, value in feed.items()}
+        if self._reference is None:
+            found = list(self._runner.run(wide))
+        else:
+            try:
+                with np.errstate(all="ignore"):
+                    found = list(self._reference.run(None, wide))
+            except Exception as error:  # as above
+                raise CannotRun(str(error)) from error
+        return [_narrowed(one, other) for one, other in zip(found, like, strict=False)]
+
+
+def _widened(value: object) -> object:
+    if isinstance(value, list):
+        return [_widened(item) for item in value]
+    if isinstance(value, np.ndarray) and value.dtype.name in ("float32", "float16", "bfloat16"):
+        return value.astype(np.float64)
+    return value
+
+
+def _narrowed(value: object, like: object) -> object:
+    if isinstance(value, np.ndarray) and isinstance(like, np.ndarray) and value.dtype == np.float64:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return value.astype(like.dtype)
+    if isinstance(value, list) and isinstance(like, list):
+        return [_narrowed(one, other) for one, other in zip(value, like, strict=False)]
+    return value
+
+
+def in_double(model: ir.Model) -> ir.Model | None:
+    """A copy in float64; None where it holds none of the narrow types, too many weights, or functions."""
+    if model.functions:
+        return None
+    copy = model.clone()
+    kept = _kept(copy)
+    weights = [
+        value for graph in nodes.graphs_of(copy) for value in graph.initializers.values()
+        if value.const_value is not None and value.const_value.dtype in NARROW and value not in kept
+    ]  # fmt: skip
+    if sum(value.const_value.size * 8 for value in weights if value.const_value is not None) > MOST_BYTES:
+        return None
+    for value in weights:
+        assert value.const_value is not None, "weights have one"
+        wide = value.const_value.numpy().astype(np.float64)
+        value.const_value = ir.Tensor(wide, dtype=ir.DataType.DOUBLE, name=value.name)
+    for graph in nodes.graphs_of(copy):
+        for value in (*graph.inputs, *graph.outputs, *graph.initializers.values()):
+            _widen_type(value, kept)
+        for node in graph:
+            for value in node.outputs:
+                _widen_type(value, kept)
+            _widen_attributes(node)
+    return copy
+
+
+def _kept(model: ir.Model) -> set[ir.Value]:
+    return {
+        value
+        for graph in nodes.graphs_of(model)
+        for node in graph
+        for position in ALWAYS_FLOAT.get(node.op_type, ())
+        if (value := nodes.input_at(node, position)) is not None
+    }
+
+
+def _widen_type(value: ir.Value, kept: set[ir.Value]) -> None:
+    if value in kept:
+        return
+    if isinstance(value.type, ir.TensorType) and value.type.dtype in NARROW:
+        value.type = ir.TensorType(ir.DataType.DOUBLE)
+    elif isinstance(value.type, ir.SequenceType) and value.type.dtype in NARROW:
+        value.type = ir.SequenceType(ir.TensorType(ir.DataType.DOUBLE))
+
+
+def _widen_attributes(node: ir.Node) -> None:
+    if node.op_type == "Constant":
+        tensor = constants.of_constant_node(node)
+        if tensor is not None and tensor.dtype in NARROW:
+            wide = ir.Tensor(tensor.numpy().astype(np.float64), dtype=ir.DataType.DOUBLE)
+            node.attributes.clear()
+            node.attributes["value"] = ir.AttrTensor("value", wide)
+        return
+    for name, attribute in tuple(node.attributes.items()):
+        if attribute.is_ref():
+            continue
+        if name in TYPE_ATTRIBUTES and attribute.type == ir.AttributeType.INT and attribute.as_int() in NARROW:
+            node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.DOUBLE))
+        elif attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in NARROW:
+            wide = ir.Tensor(attribute.as_tensor().numpy().astype(np.float64), dtype=ir.DataType.DOUBLE)
+            node.attributes[name] = ir.AttrTensor(name, wide)
