@@ -61,6 +61,7 @@ bench: $(BENCH_STAMP)
 	$(BENCH_VENV)/bin/python -m bench.quantized --json build/bench/quantized.json
 	$(BENCH_VENV)/bin/python -m bench.speed --json build/bench/speed.json
 	$(BENCH_VENV)/bin/python -m bench.kills
+	$(BENCH_VENV)/bin/python -m bench.mutants --json build/bench/mutants.json
 	$(BENCH_VENV)/bin/python -m bench.capabilities $(DATA_OPTION) --json build/bench/capabilities.json
 	$(if $(DATA),$(BENCH_VENV)/bin/python -m bench.ort_models $(DATA_OPTION) --json build/bench/ort_models.json)
 

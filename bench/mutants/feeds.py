@@ -45,7 +45,7 @@ def shown(
     kinds = ("hinted", "hinted again") if hints else KINDS
     given = 0
     for place, kind in enumerate(kinds):
-        wanted = len(plans) if kind == "plain" else 1
+        wanted = min(len(plans), source.most_feeds // 3) if kind == "plain" else 1
         for plan in plans[place % len(plans) :] + plans[: place % len(plans)]:
             if wanted == 0 or given >= source.most_feeds:
                 break
@@ -56,6 +56,19 @@ def shown(
                     yield Shown(kind, feed, results)
                     given, wanted = given + 1, wanted - 1
                     break
+
+
+def freely(source: Source, run: Callable[[Feed], list[object] | None]) -> bool:
+    """Whether every symbol of the inputs may be one larger than it is known to be, each alone."""
+    rng = np.random.default_rng(7)
+    return all(
+        any(
+            (feed := _feed(source, "plain", {**source.sizes, name: size + 1}, attempt, (), rng)) is not None
+            and run(feed) is not None
+            for attempt in range(MOST_TRIES)
+        )
+        for name, size in source.sizes.items()
+    )
 
 
 def moved(feed: Feed, seed: int) -> Feed:
@@ -84,13 +97,16 @@ def _plans(source: Source) -> Iterator[Dims]:
         yield {}
         return
     if source.sizes:
-        yield {name: source.sizes.get(name, 1) for name in names}
-        for size in (2, 3):  # batches
-            yield {name: size if source.sizes.get(name, 1) == 1 else source.sizes[name] for name in names}
+        known = {name: source.sizes.get(name, 1) for name in names}
+        yield known
+        for name in list(names)[:6]:
+            for size in (known[name] + 1, 9, 1, 17) if source.recorded else (known[name] + 1, 1):
+                yield {**known, name: size}
     yield {name: 32 * (place + 1) if image else PRIMES[place % 10] for place, (name, image) in enumerate(names.items())}
-    for size in (1, 2, 5, 9, 17, 33):
+    for size in (1, 2, 5, 9, 17, 33) if source.recorded or not source.sizes else ():
         yield {name: 32 * min(size, 3) if image else size for name, image in names.items()}
-    yield {name: PRIMES[-1 - place % 10] for place, name in enumerate(names)}
+    if source.recorded or not source.sizes:
+        yield {name: PRIMES[-1 - place % 10] for place, name in enumerate(names)}
 
 
 def _feed(
@@ -123,7 +139,10 @@ def _feed(
                 return None
             feed[value.name] = base
             continue
-        shape = base.shape if base is not None else _shape(value, plan)
+        free = value.type.HasField("tensor_type") and any(dim.dim_param for dim in tensor.shape.dim)
+        shape = base.shape if base is not None and not free else _shape(value, plan)
+        if base is not None and base.shape != shape:
+            base = None
         drawn = _values(source, value, base, shape, kind, attempt, hints, rng)
         if drawn is None:
             return None
@@ -213,7 +232,8 @@ def _integers(
         case "signed":
             low, high = -9, 100
         case "big":
-            low, high = -(1 << 40), 1 << 40
+            most = 1 if source.endless else 1 << 40
+            low, high = -most, most
         case _:
             low, high = 0, 1
     low, high = max(low, int(limits.min)), min(high, int(limits.max))

@@ -1,4 +1,8 @@
-"""The models that are changed: node tests of the onnx package with their recorded inputs, and networks of the zoo."""
+"""The models that are changed: node tests of the onnx package with their recorded inputs, and networks of the zoo.
+
+Most have fixed dims. Some of each are freed: equal sizes of a node test become one symbol, the first dim of a network's
+inputs another; the sizes that were fixed are those with which the model is known to run.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,10 @@ SMALL = (
 )  # fmt: skip
 MIDDLE = ("resnet18", "resnet18_fp16", "resnet18_legacy", "resnet18_qdq", "unet_own", "bert_small_dynquant")
 LARGE = ("t5_small_encoder", "llama_small_prefill", "clip_text", "convnext_tiny", "vit_s16_legacy", "swin_tiny")
-SHARES = (("node test", 0.5), ("small", 0.4), ("middle", 0.08), ("large", 0.02))
+SHARES = (("node test", 0.35), ("freed node test", 0.2), ("small", 0.25), ("freed small", 0.1), ("middle", 0.08),
+          ("large", 0.02))  # fmt: skip
+FREED = frozenset({"freed node test", "freed small"})
+GROUPS = {"small": SMALL, "freed small": SMALL, "middle": MIDDLE, "large": LARGE}
 # Results that no two runs share, and operators whose models only train.
 NOT_REPEATABLE = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
@@ -37,37 +44,57 @@ class Source:
     """A good model, without declared types of inner values, and inputs that were recorded with it."""
 
     name: str
+    group: str
     model: onnx.ModelProto
     recorded: tuple[Feed, ...]
     sizes: dict[str, int]  # of dynamic dims, with which the model is known to run
     most_feeds: int
+    endless: bool  # an integer may be the number of trips of a loop
 
 
-def draw(rng: random.Random) -> str:
-    """The name of a source: `zoo:NAME` or `node:NAME`."""
-    (kind,) = rng.choices([kind for kind, _ in SHARES], [share for _, share in SHARES])
-    if kind == "node test":
-        return f"node:{rng.choice(_test_names())}"
-    return f"zoo:{rng.choice({'small': SMALL, 'middle': MIDDLE, 'large': LARGE}[kind])}"
+def draw(rng: random.Random) -> tuple[str, str]:
+    """The group and the name of a source."""
+    (group,) = rng.choices([group for group, _ in SHARES], [share for _, share in SHARES])
+    return group, rng.choice(GROUPS[group] if group in GROUPS else _test_names())
 
 
-@lru_cache(maxsize=6)
-def source(name: str) -> Source:
-    """The source of that name."""
-    kind, _, own = name.partition(":")
-    if kind == "zoo":
-        most = 14 if own in SMALL else 8 if own in MIDDLE else 4
-        found = Source(own, models.load(own), (), models.sizes(own), most)
+def source(group: str, name: str) -> Source:
+    """The source of that group and name."""
+    feeds: tuple[Feed, ...] = ()
+    sizes: dict[str, int] = {}
+    if group in GROUPS:
+        model, sizes = models.load(name), models.sizes(name)
+        most = 14 if name in SMALL else 8 if name in MIDDLE else 4
+        if group == "freed small":
+            sizes = sizes | _freed(model, leading=True)
     else:
-        test = _tests()[own]
+        test, most = _tests()[name], 40
         model = onnx.ModelProto()
         model.CopyFrom(test.model)
         names = [value.name for value in model.graph.input]
         feeds = tuple(dict(zip(names, map(_array, inputs), strict=False)) for inputs, _ in test.data_sets)
-        found = Source(own, model, feeds, {}, 40)
-    for graph in graphs(found.model.graph):
+        if group == "freed node test":
+            sizes = _freed(model, leading=False)
+    for graph in graphs(model.graph):
         graph.ClearField("value_info")  # a change may give inner values other dims
-    return found
+    endless = any(node.op_type == "Loop" for node in all_nodes(model))
+    return Source(name, group, model, feeds, sizes, most, endless)
+
+
+def _freed(model: onnx.ModelProto, *, leading: bool) -> dict[str, int]:
+    """Make fixed dims of the inputs symbols, in place, or only the first of each; their sizes by symbol."""
+    sizes: dict[str, int] = {}
+    given = {tensor.name for tensor in model.graph.initializer}
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        for dim in dims[:1] if leading else dims:
+            if value.name not in given and dim.dim_value > (0 if leading else 1):
+                symbol = f"d{dim.dim_value}"
+                sizes[symbol], dim.dim_param = dim.dim_value, symbol
+    if sizes:
+        for value in model.graph.output:
+            value.type.tensor_type.ClearField("shape")
+    return sizes
 
 
 def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

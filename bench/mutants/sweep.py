@@ -20,7 +20,8 @@ from bench.workers import Worker
 ISSUE = 15
 COUNT, QUICK_COUNT = 1000, 60
 SHARE = 0.95  # of the wrong models that must be told
-LIMIT = 400.0  # seconds for one trial; the check's own limit is below
+LIMIT = 120.0  # seconds to find a wrong model and an input for it
+LIMIT_CHECK = 400.0  # seconds for the check, whose own limit is below
 JOBS = 2
 BATCH = 16  # trials between two looks at the count
 MOST_TRIALS = 12  # for each wrong model that is wanted
@@ -51,7 +52,7 @@ def sweep(seed: int, count: int, jobs: int, folder: str, show: Callable[[Told], 
             reply = worker.call("bench.mutants.trial:attempt", seed, number, limit=LIMIT)
             if reply.kind != "value" or reply.value is None:
                 return None  # none was found, or ONNX Runtime crashed or did not end with it
-            answer = worker.call("bench.mutants.trial:judged", number, folder, limit=LIMIT)
+            answer = worker.call("bench.mutants.trial:judged", number, folder, limit=LIMIT_CHECK)
             told = Told(Wrong(**reply.value), answer.value if answer.kind == "value" else answer.kind)
             if not told.caught:
                 show(told)
@@ -87,27 +88,29 @@ def measure(
     def show(told: Told) -> None:
         wrong = told.wrong
         sheet.console.print(
-            f"{told.status}: {wrong.number} {wrong.model}: {wrong.text} ({wrong.shown_by})", markup=False
+            f"{told.status}: {wrong.number} {wrong.group} {wrong.model}: {wrong.text} ({wrong.shown_by})", markup=False
         )
 
     found = list(sweep(chosen, count, jobs, str(save) if save else "", show))
     missed = [told for told in found if not told.caught]
     for title, of in (
         ("change", lambda told: told.wrong.kind),
-        ("model", lambda told: "zoo" if not told.wrong.model.startswith("test_") else "node test"),
+        ("model", lambda told: told.wrong.group),
         ("shown by", lambda told: told.wrong.shown_by),
     ):
         names = sorted({of(told) for told in found}, key=[*changes.KINDS].index if title == "change" else None)
         rows = []
         for name in names:
             own = [told for told in found if of(told) == name]
-            caught = sum(told.caught for told in own)
-            rows.append((name, len(own), caught, len(own) - caught, f"{100 * caught / len(own):.1f} %"))
-        sheet.table(f"wrong models by {title}, seed {chosen}", (title, "counted", "caught", "missed", "share"), rows)
+            caught, verified = (sum(told.status == status for told in own) for status in ("different", "verified"))
+            share = f"{100 * caught / len(own):.1f} %"
+            rows.append((name, len(own), caught, verified, len(own) - caught - verified, share))
+        columns = (title, "counted", "caught", "called verified", "not run", "share caught")
+        sheet.table(f"wrong models by {title}, seed {chosen}", columns, rows)
     sheet.table(
         "missed", ("number", "model", "class", "change", "shown by", "result", "status"),
-        [(str(one.wrong.number), one.wrong.model, one.wrong.kind, one.wrong.text[:120], one.wrong.shown_by,
-          one.wrong.seen, one.status) for one in missed],
+        [(str(one.wrong.number), f"{one.wrong.model} ({one.wrong.group})", one.wrong.kind, one.wrong.text[:120],
+          one.wrong.shown_by, one.wrong.seen, one.status) for one in missed],
     )  # fmt: skip
     caught = len(found) - len(missed)
     share = caught / len(found) if found else 0.0

@@ -13,8 +13,8 @@ import onnx
 import onnxruntime as ort
 
 from bench.mutants import changes, differ
-from bench.mutants.feeds import STEADY, Shown, moved, shown
-from bench.mutants.sources import Feed, Source, draw, session, source
+from bench.mutants.feeds import STEADY, Shown, freely, moved, shown
+from bench.mutants.sources import FREED, Feed, Source, draw, session, source
 
 TRIES = 8  # changes of one model until one loads and shows
 LARGE_TRIES = 3
@@ -26,6 +26,7 @@ class Wrong:
     """A wrong model, with an input that shows it."""
 
     number: int
+    group: str
     model: str
     kind: str
     text: str
@@ -33,19 +34,22 @@ class Wrong:
     seen: str  # how the result changed
 
 
-class _Original:
-    """A good model, its sessions and what it gave."""
+class Original:
+    """A good model, its sessions and what it gave. Raises what ONNX Runtime raises for a model that it refuses."""
 
-    def __init__(self, name: str) -> None:
-        self.source: Source = source(name)
+    def __init__(self, group: str, name: str) -> None:
+        self.source: Source = source(group, name)
         self.valid = _valid(self.source.model)
         self.session = session(self.source.model)
         self._optimized: ort.InferenceSession | None = None
         self.size = self.source.model.ByteSize()
+        if group in FREED and not freely(self.source, self.run):
+            raise ValueError(f"the dims of {name} depend on one another")
         self.common = list(shown(self.source, self.run, 1))
 
     def run(self, feed: Feed) -> list[object] | None:
-        return _run(self.session, feed)
+        """What the model gives; None where it refuses the input."""
+        return outputs(self.session, feed)
 
     def around(self, change: changes.Change, number: int) -> Iterator[Shown]:
         """The common inputs, and those that are made for a change."""
@@ -57,22 +61,22 @@ class _Original:
         """The original's results with the noise of another order of computing, and of inputs that are rounded."""
         if self._optimized is None:
             self._optimized = session(self.source.model, optimized=True)
-        results = [_run(self._optimized, found.feed)]
+        results = [outputs(self._optimized, found.feed)]
         if found.kind not in STEADY:
             results += [self.run(moved(found.feed, seed)) for seed in (1, 2)]
         return None if any(one is None for one in results) else [one for one in results if one is not None]
 
 
-_pending: dict[int, tuple[_Original, onnx.ModelProto, Shown]] = {}
+pending: dict[int, tuple[Original, onnx.ModelProto, Shown]] = {}
 
 
 def attempt(seed: int, number: int) -> dict[str, object] | None:
     """A wrong model for `judged`, as a JSON object; None where the draw led to none."""
     rng = random.Random(f"{seed}:{number}")
-    name, kinds = draw(rng), rng.sample(sorted(changes.KINDS), len(changes.KINDS))
+    (group, name), kinds = draw(rng), rng.sample(sorted(changes.KINDS), len(changes.KINDS))
     try:
-        original = _original(name)
-    except Exception:  # ONNX Runtime has no kernel for it; its errors share no base class
+        original = _original(group, name)
+    except Exception:  # its dims are not free, or ONNX Runtime has no kernel; its errors share no base class
         return None
     for _ in range(TRIES if original.size < LARGE else LARGE_TRIES):
         model = onnx.ModelProto()
@@ -87,9 +91,9 @@ def attempt(seed: int, number: int) -> dict[str, object] | None:
         found = _shown_by(original, model, change, number)
         if found is not None:
             where, seen = found
-            _pending.clear()
-            _pending[number] = (original, model, where)
-            return asdict(Wrong(number, original.source.name, change.kind, change.text, where.kind, seen))
+            pending.clear()
+            pending[number] = (original, model, where)
+            return asdict(Wrong(number, group, name, change.kind, change.text, where.kind, seen))
     return None
 
 
@@ -97,7 +101,7 @@ def judged(number: int, folder: str) -> str:
     """The check's status of the wrong model; both models and the input are saved unless it is "different"."""
     import graphopt
 
-    original, model, where = _pending[number]
+    original, model, where = pending[number]
     try:
         status = graphopt.verify(original.source.model, model).status
     except graphopt.GraphoptError as error:
@@ -108,7 +112,7 @@ def judged(number: int, folder: str) -> str:
 
 
 def _shown_by(
-    original: _Original, model: onnx.ModelProto, change: changes.Change, number: int
+    original: Original, model: onnx.ModelProto, change: changes.Change, number: int
 ) -> tuple[Shown, str] | None:
     """The first input on which the results differ clearly; None where the model does not load or none does."""
     if original.valid and not _valid(model):
@@ -118,7 +122,7 @@ def _shown_by(
     except Exception:  # refused by ONNX Runtime
         return None
     for one in original.around(change, number):
-        results = _run(running, one.feed)
+        results = outputs(running, one.feed)
         if results is None:
             return one, "does not run"
         if differ.change(one.results, results):
@@ -130,8 +134,8 @@ def _shown_by(
 
 
 @lru_cache(maxsize=4)
-def _original(name: str) -> _Original:
-    return _Original(name)
+def _original(group: str, name: str) -> Original:
+    return Original(group, name)
 
 
 def _valid(model: onnx.ModelProto) -> bool:
@@ -142,7 +146,8 @@ def _valid(model: onnx.ModelProto) -> bool:
     return True
 
 
-def _run(running: ort.InferenceSession, feed: Feed) -> list[object] | None:
+def outputs(running: ort.InferenceSession, feed: Feed) -> list[object] | None:
+    """What a session gives; None where it refuses the input."""
     try:
         results: list[object] = running.run(None, feed)
     except Exception:  # ONNX Runtime's errors share no base class

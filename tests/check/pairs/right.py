@@ -90,12 +90,12 @@ RIGHT = (
           X + """<float two = {2.0}, float s = {0.1}, uint8 z = {128}> { m = Mul(x, two) q = QuantizeLinear(m, s, z)
             y = DequantizeLinear(q, s, z) }""",
           X + """<float t = {0.05}, float s = {0.1}, uint8 z = {128}> { q = QuantizeLinear(x, t, z)
-            y = DequantizeLinear(q, s, z) }""", step=0.1),
+            y = DequantizeLinear(q, s, z) }""", step=0.05),
     Right("a quantized product", "a scale moves from the input of a product to its result",
           X8 + """<float s = {0.02}, int8 z = {0}, float two = {2.0}> { m = MatMul(x, w) p = Mul(m, two)
             q = QuantizeLinear(p, s, z) y = DequantizeLinear(q, s, z) }""",
           X8 + """<float s = {0.02}, int8 z = {0}> { p = MatMul(x, w) q = QuantizeLinear(p, s, z)
-            y = DequantizeLinear(q, s, z) }""", {"w": DENSE}, {"w": DENSE * 2}, step=0.02),
+            y = DequantizeLinear(q, s, z) }""", {"w": DENSE}, {"w": DENSE * 2}, step=0.01),
     Right("the exponential of a sum", "exp(x) * e = exp(x + 1); the argument is rounded once more",
           X + "<float e = {2.7182817}> { a = Exp(x) y = Mul(a, e) }",
           X + "<float one = {1.0}> { a = Add(x, one) y = Exp(a) }"),
