@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from graphopt.check.samples import freed_fault
 from graphopt.check.verification import Verification
 from graphopt.deploy.compiled import Compiled, compile_model
 from graphopt.errors import GraphoptError, OptionError, VerificationError
-from graphopt.model.census import Census, census
+from graphopt.model.census import Census, census, file_bytes
 from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.fixing import fix_inputs
 from graphopt.model.load import Source, load
@@ -165,6 +166,7 @@ def optimize(
         pipeline.stages(request),
         stop_after=stop_after,
         seconds=verify_seconds if verify else None,
+        most_bytes=_most_bytes(source, original, request),
         progress=progress,
         sketches=details,
     )
@@ -238,6 +240,13 @@ def _bytes_read(source: Source, original: ir.Model) -> int | None:
     external = sum(tensor.nbytes for tensor in tensors_of(original) if isinstance(tensor, ir.ExternalTensor))
     own = len(source) if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).stat().st_size
     return own + external
+
+
+def _most_bytes(source: Source, original: ir.Model, request: pipeline.Request) -> int | None:
+    """The bytes that the result may take: those of the input, unless the caller asks for what may take more."""
+    if request.level > DEFAULT_LEVEL or request.opset is not None or request.inline or request.layout is not None:
+        return None
+    return min(_bytes_read(source, original) or sys.maxsize, file_bytes(original))
 
 
 def _check_options(level: int, skip: Sequence[str], target: str, layout: str | None) -> None:
