@@ -9,6 +9,7 @@
 #   make bench-kernels   kernels beside ONNX Runtime and the machine's peak, on one core
 #   make bench-memory    memory plans beside their bounds and ONNX Runtime; DATA=folder of packing problems
 #   make bench-scheduling    schedules beside their bounds, the verifier beside brute force; DATA=folder as above
+#   make bench-real   trained models out of packages: optimized, planned and compiled, beside onnxslim and onnxsim
 #   make qemu    fetch an emulator of 64-bit ARM, with which the tests then run kernels for it (Debian, Ubuntu)
 #   make clean   remove what the other targets made
 
@@ -20,7 +21,7 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(BENCH_VENV)/.installed
 DATA_OPTION = $(if $(DATA),--data $(DATA))
 
-.PHONY: demo test lint bench bench-ort bench-kernels bench-memory bench-scheduling bars qemu clean
+.PHONY: demo test lint bench bench-ort bench-kernels bench-memory bench-scheduling bench-real bars qemu clean
 
 # No recipe runs beside another: ruff, mypy and pytest each use every core, and the tests' summary shall come last.
 .NOTPARALLEL:
@@ -80,6 +81,10 @@ bench-memory: $(BENCH_STAMP)
 bench-scheduling: $(BENCH_STAMP)
 	mkdir -p build/bench
 	$(BENCH_VENV)/bin/python -m bench.scheduling.all $(DATA_OPTION) --json build/bench/scheduling.json
+
+bench-real: $(BENCH_STAMP)
+	mkdir -p build/bench
+	$(BENCH_VENV)/bin/python -m bench.real --json build/bench/real.json
 
 build/qemu:
 	mkdir -p build/qemu.part

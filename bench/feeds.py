@@ -6,6 +6,7 @@ plainer integers are tried, because an integer input may be a shape, an axis or 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -18,9 +19,11 @@ Feed = dict[str, Any]
 Style = Literal["random", "integers one", "integers zero", "all one"]
 
 _SIZES = (3, 5, 2, 4, 8, 7, 16, 1, 6, 32)
+_LARGE_SIZES = tuple(2**power for power in range(6, 17))  # of a model that needs so many pixels or samples
 _SIZES_WANTED = 2
 _DRAWS = (11, 12)  # seeds
-_MOST_TRIES = 200  # runs of the original until a model counts as one we cannot feed
+_MOST_ELEMENTS = 2**26  # of one input
+_MOST_TRIES = 400  # runs of the original until a model counts as one we cannot feed
 _WORDS = np.array(["to", "be", "or", "not", "question"], dtype=object)
 
 
@@ -48,8 +51,8 @@ def working_feeds(model: onnx.ModelProto, runs: Callable[[Feed], bool]) -> list[
     feeds: list[Feed] = []
     sizes_used: set[int] = set()
     tries = 0
-    for size, dims in _assignments(names):
-        if size in sizes_used:
+    for size, dims in _assignments(names, _leading_dims(inputs)):
+        if size in sizes_used or any(math.prod(_shape(value, dims)) > _MOST_ELEMENTS for value in inputs):
             continue
         for style in _styles(inputs):
             tries += 1
@@ -97,15 +100,29 @@ def _dynamic_dims(inputs: list[onnx.ValueInfoProto]) -> list[str]:
     return list(names)
 
 
-def _assignments(names: list[str]) -> Iterator[tuple[int, dict[str, int]]]:
+def _leading_dims(inputs: list[onnx.ValueInfoProto]) -> frozenset[str]:
+    """The dynamic dims that are the first of several."""
+    found = set()
+    for value in inputs:
+        dims = _tensor_type(value).shape.dim
+        if len(dims) > 1:
+            found.add(_dim_key(value, 0, dims[0]))
+    return frozenset(found - {None})  # type: ignore[arg-type]
+
+
+def _assignments(names: list[str], leading: frozenset[str]) -> Iterator[tuple[int, dict[str, int]]]:
     """Sizes for the dims: first all equal, then one larger by one (a mask that covers the past and the new token),
-    then one equal to 1 (a batch that must broadcast)."""
+    then one equal to 1 (a batch that must broadcast), then large ones behind `leading` dims of 1, or alone."""
     for size in _SIZES:
         yield size, dict.fromkeys(names, size)
     for size in _SIZES[:4]:
         for other in (size + 1, 1, 2 * size):
             for name in names:
                 yield size, {**dict.fromkeys(names, size), name: other}
+    for size in _LARGE_SIZES:
+        yield size, {name: 1 if name in leading else size for name in names}
+        for name in names:
+            yield size, {**dict.fromkeys(names, 1), name: size}
 
 
 def _styles(inputs: list[onnx.ValueInfoProto]) -> tuple[Style, ...]:
@@ -115,14 +132,18 @@ def _styles(inputs: list[onnx.ValueInfoProto]) -> tuple[Style, ...]:
     return ("random", "integers one", "integers zero", "all one") if integer else ("random", "all one")
 
 
+def _shape(value: onnx.ValueInfoProto, dims: dict[str, int]) -> tuple[int, ...]:
+    return tuple(
+        dims.get(_dim_key(value, axis, dim) or "", dim.dim_value)
+        for axis, dim in enumerate(_tensor_type(value).shape.dim)
+    )
+
+
 def _draw(inputs: list[onnx.ValueInfoProto], dims: dict[str, int], style: Style, seed: int) -> Feed:
     feed: Feed = {}
     for position, value in enumerate(inputs):
         rng = np.random.default_rng([seed, position])
-        tensor = _tensor_type(value)
-        shape = tuple(
-            dims.get(_dim_key(value, axis, dim) or "", dim.dim_value) for axis, dim in enumerate(tensor.shape.dim)
-        )
+        tensor, shape = _tensor_type(value), _shape(value, dims)
         if value.type.HasField("tensor_type"):
             feed[value.name] = _values(tensor.elem_type, shape, value.name, style, rng)
         else:

@@ -76,9 +76,9 @@ def survey(
     records = []
     try:
         for model, source in models:
-            digest = _digest(source)
+            content = digest(source)
             for name in optimizers:
-                key = f"{digest} {name} {_version(name)} judge{JUDGE_VERSION}"
+                key = f"{content} {name} {_version(name)} judge{JUDGE_VERSION}"
                 record = None if name in peers.OWN else kept.get(key, model, name)
                 if record is None:
                     if name not in workers:
@@ -112,7 +112,7 @@ def _run(worker: Worker, judging: Worker, name: str, model: str, source: Path) -
         shutil.rmtree(folder)
 
 
-def _digest(source: Path) -> str:
+def digest(source: Path) -> str:
     """Of the model's content; models of one name and different seeds or versions differ."""
     with source.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]

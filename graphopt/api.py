@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ from graphopt.check.samples import freed_fault
 from graphopt.check.verification import Verification
 from graphopt.deploy.compiled import Compiled, compile_model
 from graphopt.errors import GraphoptError, OptionError, VerificationError
-from graphopt.model.census import Census, census
+from graphopt.model.census import Census, census, file_bytes
 from graphopt.model.dimensions import DimValue, change_dims
+from graphopt.model.fixing import fix_inputs
 from graphopt.model.load import Source, load
 from graphopt.model.relayout import relayout
 from graphopt.model.save import data_files, save
@@ -63,7 +65,7 @@ class OptimizeResult:
     flops: tuple[int, int] | None  # before and after, dynamic dims taken as 1; None without `details`
     verification: Verification
     signature: Signature
-    signature_changes: tuple[str, ...]  # dims that the caller fixed, freed or permuted; nothing else ever changes
+    signature_changes: tuple[str, ...]  # inputs and dims that the caller fixed, freed or permuted; nothing else ever
     kept_transposes: tuple[str, ...]  # with `layout`: the Transposes left in the main graph, each with what keeps it
     source: Path | None
     source_data: frozenset[Path]  # files that the input keeps tensors in
@@ -112,6 +114,8 @@ def optimize(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, DimValue] | None = None,
+    values: Mapping[str, object] | None = None,
+    fix_defaults: bool = False,
     level: int = DEFAULT_LEVEL,
     target: pipeline.Target = "standard",
     opset: int | None = None,
@@ -129,6 +133,7 @@ def optimize(
     """A better model that was checked equal to `source`.
 
     `shapes` fixes inputs' shapes, `dims` fixes a symbolic dim (`{"batch": 1}`) or frees a fixed one (`{"batch": "N"}`).
+    `values` fixes inputs at constants (`{"sr": 16000}`), `fix_defaults` those that have defaults.
     `level`: 0 clean-up, 1 folding and algebra, 2 weight folding and fusion, 3 what may change rounding. `target`:
     "standard" writes operators of the model's opset only, "ort" may use those of com.microsoft that the installed
     ONNX Runtime has. `opset` lifts the model to a newer opset first; without it the opset stays. `inline` inlines
@@ -144,7 +149,7 @@ def optimize(
     """
     _check_options(level, skip, target, layout)
     request = pipeline.Request(level, frozenset(skip), target, opset, inline, layout, layout_functions)
-    original = load(source)
+    original, fixed = _given(source, values, fix_defaults)
     loaded_signature = signature_of(original)
     if shapes or dims:
         freed = any(not isinstance(size, int) and not size.isdigit() for size in (dims or {}).values())
@@ -161,6 +166,7 @@ def optimize(
         pipeline.stages(request),
         stop_after=stop_after,
         seconds=verify_seconds if verify else None,
+        most_bytes=_most_bytes(source, original, request),
         progress=progress,
         sketches=details,
     )
@@ -185,12 +191,18 @@ def optimize(
         flops=(count_flops(original), count_flops(model)) if details else None,
         verification=outcome.verification,
         signature=signature_of(model),
-        signature_changes=(*loaded_signature.differences(signature_of(model)), *turned),
+        signature_changes=(*fixed, *loaded_signature.differences(signature_of(model)), *turned),
         kept_transposes=() if layout is None else kept_transposes(model),
         source=Path(source) if isinstance(source, (str, os.PathLike)) else None,
         source_data=data_files(original),
         budgeted=budgeted,
     )
+
+
+def _given(source: Source, values: Mapping[str, object] | None, fix_defaults: bool) -> tuple[ir.Model, tuple[str, ...]]:
+    """The model with the inputs that the caller fixes as constants, and a sentence for each of them."""
+    model = load(source)
+    return model, fix_inputs(model, values or {}, defaults=fix_defaults)
 
 
 def _relay(model: ir.Model, layout: pipeline.Layout, verify: bool) -> tuple[str, ...]:
@@ -228,6 +240,13 @@ def _bytes_read(source: Source, original: ir.Model) -> int | None:
     external = sum(tensor.nbytes for tensor in tensors_of(original) if isinstance(tensor, ir.ExternalTensor))
     own = len(source) if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).stat().st_size
     return own + external
+
+
+def _most_bytes(source: Source, original: ir.Model, request: pipeline.Request) -> int | None:
+    """The bytes that the result may take: those of the input, unless the caller asks for what may take more."""
+    if request.level > DEFAULT_LEVEL or request.opset is not None or request.inline or request.layout is not None:
+        return None
+    return min(_bytes_read(source, original) or sys.maxsize, file_bytes(original))
 
 
 def _check_options(level: int, skip: Sequence[str], target: str, layout: str | None) -> None:
@@ -286,6 +305,8 @@ def compile(  # the builtin of this name is not used here
     target: TargetName = "host",
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, DimValue] | None = None,
+    values: Mapping[str, object] | None = None,
+    fix_defaults: bool = False,
     exact: bool = False,
     memory_budget: int | None = None,
 ) -> Compiled:
@@ -296,7 +317,8 @@ def compile(  # the builtin of this name is not used here
     program for a processor that this machine is not runs in QEMU for the comparison; where there is none,
     `not_compared` of the result says why, and `save` asks for `unchecked=True`. `exact` leaves out kernels that round
     otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
-    may take; some kernels then run again, or in tiles.
+    may take; some kernels then run again, or in tiles. `values` fixes inputs at constants. Inputs with defaults are
+    constants of every program, so that `fix_defaults` says nothing new.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.
@@ -304,7 +326,8 @@ def compile(  # the builtin of this name is not used here
     Raises ModelError for a model that cannot be worked on, OptionError for a request that does not fit it, NotLowered
     naming the operators when none has a kernel, VerificationError when the program does not give what the model gives.
     """
-    return compile_model(source, target=target, shapes=shapes, dims=dims, exact=exact, memory_budget=memory_budget)
+    original, _ = _given(source, values, fix_defaults=True)
+    return compile_model(original, target=target, shapes=shapes, dims=dims, exact=exact, memory_budget=memory_budget)
 
 
 @with_our_errors
@@ -313,6 +336,8 @@ def memory(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
+    values: Mapping[str, object] | None = None,
+    fix_defaults: bool = False,
     order: Order = "given",
     budget: int | None = None,
     tiers: str | os.PathLike[str] | None = None,
@@ -323,6 +348,7 @@ def memory(
 ) -> MemoryReport:
     """How much memory a model's tensors need, where they live in one arena, and what would save some.
 
+    `values` fixes inputs at constants (`{"sr": 16000}`), `fix_defaults` those that have defaults.
     `order`: "given" as in the file, or "best". `budget` in bytes: by order, and recomputing or tiles where that is not
     enough. `tiers`: a machine file or the name of a preset. `what_if`: values of dims to plan besides. `points` plans
     of memory against time are added to the record. Sizes count temporaries and outputs, not weights and inputs.
@@ -332,7 +358,7 @@ def memory(
     """
     name = Path(source).name if isinstance(source, (str, os.PathLike)) else "model"
     return memory_report(
-        load(source),
+        _given(source, values, fix_defaults)[0],
         name,
         shapes=shapes or {},
         dims=dims or {},
@@ -355,20 +381,23 @@ def schedule(
     target: TargetName = "host",
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
+    values: Mapping[str, object] | None = None,
+    fix_defaults: bool = False,
     work: int = DEFAULT_SCHEDULE_WORK,
     progress: Callable[[str], None] | None = None,
 ) -> ScheduleReport:
     """A model's regions on the workers of a device: simulated makespans by policy, bounds, and a verified program.
 
     `device`: "h200", "v100", "cpu:2" or a machine file. `target` is the processor that regions are lowered for.
-    `work`, in blocks placed, is for each schedule. Schedule and memory are planned together.
+    `values` fixes inputs at constants; inputs with defaults are always constants of a program, so that `fix_defaults`
+    says nothing new. `work`, in blocks placed, is for each schedule. Schedule and memory are planned together.
 
     Raises ModelError for a model that cannot be worked on, OptionError for dims without a value, an unknown device, and
     work that does not fit it.
     """
     name = Path(source).name if isinstance(source, (str, os.PathLike)) else "model"
     return schedule_report(
-        load(source),
+        _given(source, values, fix_defaults=True)[0],
         name,
         find_device(os.fspath(device)),
         named(target),

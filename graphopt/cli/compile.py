@@ -9,12 +9,15 @@ import typer
 
 from graphopt import api
 from graphopt.cli.options import (
+    FixDefaults,
     Json,
     UsageError,
+    Values,
     console,
     parse_budget,
     parse_shapes,
     parse_sizes,
+    parse_values,
     print_json,
     progress,
 )
@@ -31,6 +34,8 @@ def command(
         list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix the shape of an input; repeatable.")
     ] = None,
     dim: Annotated[list[str] | None, typer.Option(metavar="NAME=SIZE", help="Fix a dynamic dim; repeatable.")] = None,
+    value: Values = None,
+    fix_defaults: FixDefaults = False,
     exact: Annotated[
         bool, typer.Option("--exact", help="Leave out kernels that round otherwise than a plain sum (Winograd).")
     ] = False,
@@ -54,7 +59,16 @@ def command(
         shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
         budget = parse_budget(memory_budget, "--memory-budget")
         replaced_files(output)  # refuses before the work is done what could not be written after it
-        compiled = api.compile(source, target=target, shapes=shapes, dims=dims, exact=exact, memory_budget=budget)
+        compiled = api.compile(
+            source,
+            target=target,
+            shapes=shapes,
+            dims=dims,
+            values=parse_values(value or ()),
+            fix_defaults=fix_defaults,
+            exact=exact,
+            memory_budget=budget,
+        )
         if compiled.not_compared is not None and not unchecked:
             reason = f"the program was not compared: {compiled.not_compared}; add --unchecked to write it all the same."
             raise UsageError("--target", reason)

@@ -11,9 +11,10 @@ import typer
 
 from graphopt import api
 from graphopt.cli import convert
-from graphopt.cli.options import Json, Level, UsageError, console, nearest, print_json, progress
+from graphopt.cli.options import Json, Level, UsageError, console, print_json, progress
 from graphopt.errors import OptionError
 from graphopt.model.nodes import describe, graphs_of
+from graphopt.model.text import nearest
 from graphopt.passes import pipeline
 from graphopt.report.explanation import print_explain
 from graphopt.report.meaning import doc_of

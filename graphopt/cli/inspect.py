@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from graphopt import api
-from graphopt.cli.options import Json, console, nearest, parse_sizes, print_json
+from graphopt.cli.options import Json, console, parse_sizes, print_json
 from graphopt.errors import OptionError
+from graphopt.model.text import nearest
 from graphopt.report.inspection import inspect_model, print_inspect
 
 

@@ -10,12 +10,15 @@ import typer
 
 from graphopt import api
 from graphopt.cli.options import (
+    FixDefaults,
     UsageError,
+    Values,
     check_outputs,
     json_or_console,
     parse_budget,
     parse_shapes,
     parse_sizes,
+    parse_values,
     progress,
     write_reports,
 )
@@ -36,6 +39,8 @@ def command(
     dim: Annotated[
         list[str] | None, typer.Option(metavar="NAME=SIZE", help="Fix a dim, batch=8 for example; repeatable.")
     ] = None,
+    value: Values = None,
+    fix_defaults: FixDefaults = False,
     order: Annotated[
         Literal["given", "best"], typer.Option(help="The order of the file, or the one that needs least.")
     ] = "given",
@@ -71,8 +76,9 @@ def command(
     points = CURVE_POINTS if html is not None else 0
     with progress(f"planning {source.name}") as tell:
         report = api.memory(
-            source, shapes=shapes, dims=dims, order=order, budget=parse_budget(budget, "--budget"), tiers=tiers,
-            tier_mode=tier_mode, what_if=_what_ifs(what_if or ()), points=points, progress=tell,
+            source, shapes=shapes, dims=dims, values=parse_values(value or ()), fix_defaults=fix_defaults,
+            order=order, budget=parse_budget(budget, "--budget"), tiers=tiers, tier_mode=tier_mode,
+            what_if=_what_ifs(what_if or ()), points=points, progress=tell,
         )  # fmt: skip
     record = report.record
     screen = json_or_console(record, json_file)

@@ -11,6 +11,7 @@ import typer
 from graphopt import api
 from graphopt.cli import convert
 from graphopt.cli.options import (
+    FixDefaults,
     Json,
     Layout,
     Level,
@@ -18,11 +19,13 @@ from graphopt.cli.options import (
     Switch,
     Target,
     UsageError,
+    Values,
     console,
     parse_budget,
     parse_dims,
     parse_shapes,
     parse_skips,
+    parse_values,
     print_json,
     progress,
     same_file,
@@ -55,6 +58,8 @@ def command(
             "INPUT:AXIS=N for one dim; repeatable.",
         ),
     ] = None,
+    value: Values = None,
+    fix_defaults: FixDefaults = False,
     level: Level = api.DEFAULT_LEVEL,
     target: Target = "standard",
     opset: Annotated[
@@ -104,13 +109,14 @@ def command(
     if report is not None and report.suffix.lower() not in REPORTS:
         raise UsageError("--report", f"'{report}' is neither {' nor '.join(REPORTS)}; the ending says what is written.")
     shapes, dims, skips = parse_shapes(shape or ()), parse_dims(dim or ()), parse_skips(skip or ())
+    values = parse_values(value or ())
     for path in (destination, *([report] if report is not None else [])):
         find_place(path)  # refuses before the work is done what could not be written after it
     with progress(f"optimizing {source.name}") as tell:
         result = api.optimize(
-            source, shapes=shapes, dims=dims, level=level, target=target, opset=opset, inline=inline, layout=layout,
-            layout_functions=layout_functions == "on", skip=skips, stop_after=stop_after, verify=verify,
-            verify_seconds=verify_seconds, details=_is_page(report),
+            source, shapes=shapes, dims=dims, values=values, fix_defaults=fix_defaults, level=level, target=target,
+            opset=opset, inline=inline, layout=layout, layout_functions=layout_functions == "on", skip=skips,
+            stop_after=stop_after, verify=verify, verify_seconds=verify_seconds, details=_is_page(report),
             memory_budget=parse_budget(memory_budget, "--memory-budget"), progress=tell,
         )  # fmt: skip
         if result.unverified is not None:

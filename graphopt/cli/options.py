@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from rich.console import Console
 
 from graphopt.files.place import find_place
 from graphopt.files.single import write_file
+from graphopt.model.text import nearest
 from graphopt.passes import pipeline
 from graphopt.report.json_report import encode
 from graphopt.report.terminal import Screen, line
@@ -22,7 +22,6 @@ from memplan.compiling import telling
 from memplan.tiers.machine import InvalidMachine, parse_bytes
 
 Progress = Callable[[str], None]
-NEAREST = 5  # names offered for one that does not exist
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout; everything else goes to stderr.")]
 Level = Annotated[
@@ -35,6 +34,15 @@ Level = Annotated[
 Target = Annotated[
     pipeline.Target,
     typer.Option("--target", help="Operators the result may use: those of ONNX, or also ONNX Runtime's com.microsoft."),
+]
+Values = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value", metavar="NAME=16000", help="Fix an input at a value, or at a list such as 1,2,3; repeatable."
+    ),
+]
+FixDefaults = Annotated[
+    bool, typer.Option("--fix-defaults", help="Take inputs that have defaults for constants, so that they fold.")
 ]
 Layout = pipeline.Layout
 Switch = Literal["on", "off"]
@@ -97,6 +105,11 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
     return found
 
 
+def parse_values(texts: Sequence[str]) -> dict[str, str | list[str]]:
+    """`NAME=16000` or `NAME=1,2,3`, several times; what the texts spell depends on the input's type."""
+    return {name: value.split(",") if "," in value else value for name, value in _pairs(texts, "--value", "NAME=16000")}
+
+
 def parse_budget(text: str | None, option: str) -> int | None:
     """Bytes from a text such as 40MiB; None for None."""
     if text is None:
@@ -148,19 +161,6 @@ def parse_skips(names: Sequence[str]) -> tuple[str, ...]:
         if name not in known:
             raise UsageError("--skip", f"there is no pass or rule '{name}'; {nearest(name, known)}.")
     return tuple(names)
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """The names that look most like `name`, as the end of a message; the first few where none does."""
-    listed = list(dict.fromkeys(known))
-    by_lower = {item.lower(): item for item in reversed(listed)}
-    alike = [by_lower[item] for item in difflib.get_close_matches(name.lower(), by_lower, n=NEAREST, cutoff=0.6)]
-    containing = [item for item in listed if name.lower() in item.lower()]
-    close = list(dict.fromkeys((*alike, *containing)))[:NEAREST]
-    if close:
-        return f"the nearest names are {', '.join(close)}"
-    more = f" and {len(listed) - NEAREST} more" if len(listed) > NEAREST else ""
-    return f"there are {', '.join(listed[:NEAREST])}{more}" if listed else "there are none at all"
 
 
 def console(json: bool) -> Console:

@@ -9,11 +9,14 @@ import typer
 
 from graphopt import api
 from graphopt.cli.options import (
+    FixDefaults,
     UsageError,
+    Values,
     check_outputs,
     json_or_console,
     parse_shapes,
     parse_sizes,
+    parse_values,
     progress,
     write_reports,
 )
@@ -35,6 +38,8 @@ def command(
         list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix the shape of an input; repeatable.")
     ] = None,
     dim: Annotated[list[str] | None, typer.Option(metavar="NAME=SIZE", help="Fix a dynamic dim; repeatable.")] = None,
+    value: Values = None,
+    fix_defaults: FixDefaults = False,
     work: Annotated[
         int, typer.Option(min=0, metavar="N", help="Blocks that the searches of each schedule may place.")
     ] = api.DEFAULT_SCHEDULE_WORK,
@@ -56,7 +61,17 @@ def command(
     shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
     check_outputs(source, (("--json", json_file), ("--html", html), ("--trace", trace), ("--program", program)))
     with progress(f"scheduling {source.name}") as tell:
-        report = api.schedule(source, device=device, policy=policy, shapes=shapes, dims=dims, work=work, progress=tell)
+        report = api.schedule(
+            source,
+            device=device,
+            policy=policy,
+            shapes=shapes,
+            dims=dims,
+            values=parse_values(value or ()),
+            fix_defaults=fix_defaults,
+            work=work,
+            progress=tell,
+        )
     record = report.record
     screen = json_or_console(record, json_file)
     print_schedule(screen, record)

@@ -35,10 +35,10 @@ def census(model: ir.Model, size: int | None = None) -> Census:
         if value.const_value is not None
     )
     ordered = tuple(sorted(types.items(), key=lambda item: (-item[1], item[0])))
-    return Census(sum(types.values()), _bytes(model) if size is None else size, parameters, ordered)
+    return Census(sum(types.values()), file_bytes(model) if size is None else size, parameters, ordered)
 
 
-def _bytes(model: ir.Model) -> int:
+def file_bytes(model: ir.Model) -> int:
     """The size of the file with its data file; exact but for a few bytes of length prefixes in models above 64 MB."""
     large = weight_bytes(model) > SERIALIZED
     measured = model.clone() if large else model

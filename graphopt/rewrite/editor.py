@@ -36,6 +36,7 @@ class Editor:
         stop_after: int | None = None,
         blocked: frozenset[tuple[str, str]] = frozenset(),
         sketches: bool = False,
+        may_grow: bool = True,
     ) -> None:
         self.model = model
         self.journal = Journal(sketches=sketches)
@@ -46,7 +47,7 @@ class Editor:
         self.pass_name = ""
         # What is needed of a tensor to see that two are different; the tensor is held, so that its id stays its own.
         self.samples: dict[int, tuple[ir.TensorProtocol, Hashable]] = {}
-        self.budget = GROWTH_BYTES + weight_bytes(model) // GROWTH_SHARE
+        self.budget = GROWTH_BYTES + weight_bytes(model) // GROWTH_SHARE if may_grow else 0
         self._loaded_ir_version = model.ir_version
         self.read_again()
 

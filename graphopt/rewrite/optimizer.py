@@ -18,6 +18,7 @@ from graphopt.model.signature import signature_of
 from graphopt.rewrite.collection import paused_collection
 from graphopt.rewrite.driver import BrokenRewrite, Pass, run_passes
 from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.lighten import lighten
 from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 
 MAX_ROLLBACKS = 8  # single rewrites; after that the rules they belong to are blocked as a whole
@@ -49,27 +50,41 @@ def optimize_verified(
     *,
     stop_after: int | None = None,
     seconds: float | None,
+    most_bytes: int | None = None,
     progress: Progress | None = None,
     sketches: bool = False,
 ) -> Outcome:
     """Run the stages on a copy of `original`; with `seconds` not None, check the result and roll back what is wrong.
 
-    With `sketches` the first rewrites of each rule are drawn: their records show the graph around them.
+    A result that would take more than `most_bytes` as a file is made lighter; where that does not do, it is made again
+    and nothing is written out that costs bytes. With `sketches` the first rewrites of each rule are drawn: their
+    records show the graph around them.
     """
     blocked: set[tuple[str, str]] = set()
     rolled_back: list[Rollback] = []
+    may_grow = True
+
+    def fitting() -> _Run:
+        nonlocal may_grow
+        result = run(stop_after)
+        if most_bytes is None or not result.log or lighten(result.model, original, most_bytes):
+            return result
+        if may_grow:
+            may_grow = False
+            return fitting()
+        return result
 
     def run(limit: int | None) -> _Run:
         while True:
             try:
-                return _run(original, stages, limit, frozenset(blocked), progress, sketches)
+                return _run(original, stages, limit, frozenset(blocked), progress, sketches, may_grow)
             except BrokenRewrite as broken:
                 blocked.add((broken.rule, broken.site))
                 rolled_back.append(Rollback(broken.rule, broken.site, broken.reason))
                 if len(rolled_back) > MAX_ROLLBACKS:
                     blocked.add((broken.rule, "*"))
 
-    result = run(stop_after)
+    result = fitting()
     if seconds is None:
         return Outcome(result.model, result.log, result.passes, tuple(rolled_back), OFF)
     if not result.log:
@@ -90,7 +105,7 @@ def optimize_verified(
             rolled_back.append(Rollback(guilty.rule, guilty.site, reason))
             if len(rolled_back) > MAX_ROLLBACKS:
                 blocked.add((guilty.rule, "*"))
-            result = run(stop_after)
+            result = fitting()
 
 
 @paused_collection()
@@ -101,8 +116,9 @@ def _run(
     blocked: frozenset[tuple[str, str]],
     progress: Progress | None,
     sketches: bool,
+    may_grow: bool,
 ) -> _Run:
-    editor = Editor(original.clone(), stop_after=limit, blocked=blocked, sketches=sketches)
+    editor = Editor(original.clone(), stop_after=limit, blocked=blocked, sketches=sketches, may_grow=may_grow)
     records: list[PassRecord] = []
     for stage in stages:
         records.extend(run_passes(editor, stage, progress))

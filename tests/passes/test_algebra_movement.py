@@ -249,6 +249,14 @@ def test_slices_with_steps_on_other_axes() -> None:
     leaves(proto, ["Slice"], N=2)
 
 
+def test_one_slice_under_several_goes_into_each() -> None:
+    text = (
+        "g (float[N, 6, 7] X) => (float[N, P, Q] Y, float[N, P, R] Z)"
+        " { a = Slice(X, s, e, a1, two) Y = Slice(a, s, e, a2) Z = Slice(a, one, e, a2) }"
+    )
+    leaves(build(text, s=ints(0), e=ints(END), a1=ints(1), a2=ints(2), two=ints(2), one=ints(1)), ["Slice"] * 2, N=2)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -256,7 +264,10 @@ def test_slices_with_steps_on_other_axes() -> None:
         "g (float[N, 6] X) => (float[N, P] Y) { a = Slice(X, s, e, a1, two) Y = Slice(a, s, e, a1, two) }",
         # Bounds from the end of an unknown length.
         "g (float[6, M] X) => (float[6, P] Y) { a = Slice(X, s, e, a1) Y = Slice(a, m, e, a1) }",
-        # The middle is read elsewhere.
+        # The middle is read by another operator too.
+        "g (float[N, 6] X) => (float[N, P] Y, float[N, Q] Z)"
+        " { a = Slice(X, s, e, a1) Y = Slice(a, s, e, a0) Z = Abs(a) }",
+        # The middle is an output.
         "g (float[N, 6] X) => (float[N, P] Y, float[N, Q] A) { A = Slice(X, s, e, a1) Y = Slice(A, s, e, a0) }",
     ],
 )

@@ -75,11 +75,16 @@ def _merged(match: Match, first: Cut, second: Cut) -> Cut:
 def slice_of_slice(match: Match) -> Replacement:
     """Slice(Slice(x, a, axis 1), b, axis 2)  -->  Slice(x, a and b, axes 1 and 2)
 
-    On the same axis the bounds are added, for steps of 1. Leaves alone negative bounds of an axis of unknown length.
+    On the same axis the bounds are added, for steps of 1. Readers of the inner Slice may be several, but Slices all: it
+    goes when the last of them reads x. Leaves alone negative bounds of an axis of unknown length.
     """
-    inner = inner_node(match, operand(match), "Slice")
+    inner = inner_node(match, operand(match), "Slice", alone=False)
     if inner is None:
-        match.refuse("the operand is not a Slice read here alone")
+        match.refuse("the operand is not a Slice")
+    match.require(not inner.outputs[0].is_graph_output(), "the inner Slice is an output of the graph")
+    uses = inner.outputs[0].uses()
+    slices = all(node.op_type == "Slice" and nodes.is_standard(node) and at == 0 for node, at in uses)
+    match.require(slices, "the inner Slice has readers that are no Slices")
     source = inner.inputs[0]
     assert source is not None, "a Slice has an input"
     outer_cuts = {cut.axis: cut for cut in _cuts(match, match.root)}

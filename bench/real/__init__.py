@@ -1,0 +1,1 @@
+"""Trained models that users have, taken from the packages that carry them."""
