@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from graphopt.check.uses import Use, uses_of
-from graphopt.model import nodes
+from graphopt.model import constants, nodes
 
 FLOATS = frozenset(
     {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}
@@ -57,7 +57,8 @@ def inputs_of(model: ir.Model) -> tuple[Input, ...]:
             )  # fmt: skip
         default = None
         if value.const_value is not None:
-            if (model.ir_version or 0) < 4 or value.const_value.size > MOST_OVERRIDDEN:
+            constant = (model.ir_version or 0) < 4 or constants.of_initializer(value) is not None
+            if constant or value.const_value.size > MOST_OVERRIDDEN:
                 continue  # before IR version 4 every initializer was listed as an input
             default = value.const_value.numpy()
             dims = tuple(default.shape)

@@ -41,7 +41,7 @@ REST: tuple[tuple[str | None, Draw], ...] = (
     ("large", "special"), (None, "special"), ("large", "wild"), (None, "unit"), (None, "zeros"), (None, "positive"),
     ("ones", "normal"), ("middle", "large"), ("large", "grid"), (None, "ones"),
 )  # fmt: skip
-PROGRAM = 2e-4  # relative: Winograd's transforms and short polynomials of a program, amplified by its layers
+PROGRAM = 3e-5  # relative: Winograd's transforms and short polynomials of a program, amplified by its layers
 ALWAYS = 1  # feeds beyond the first that are made whatever they take; with dynamic dims two
 WORK = 1_000_000_000  # of all other feeds together: check.work
 
