@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from graphopt.check import divergence, reference
 from graphopt.check.divergence import Divergence
+from graphopt.check.given import Feeds, read_feeds
 from graphopt.check.relaid import relaid_fault
 from graphopt.check.runner import CannotRun
 from graphopt.check.samples import freed_fault
@@ -128,6 +129,8 @@ def optimize(
     verify_seconds: float = DEFAULT_VERIFY_SECONDS,
     details: bool = False,
     memory_budget: int | None = None,
+    feeds: Feeds | None = None,
+    tolerance: float | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> OptimizeResult:
     """A better model that was checked equal to `source`.
@@ -142,6 +145,9 @@ def optimize(
     `details` adds what a report shows: sketches of the first rewrites of each rule, and flops.
     `memory_budget` in bytes: nodes are ordered, values computed again or in tiles, so that temporaries and outputs fit
     an arena of that size in file order; the outputs are the same bit for bit.
+    `feeds` are compared besides the seeded ones: a mapping of arrays by input name, a .npz file, a folder of these or
+    of ONNX test data sets, or several of them; arrays named as outputs are what the model is expected to give.
+    `tolerance` is a relative difference that takes the place of the types' allowances and of the model's own rounding.
     `stop_after` cuts the run after that many rewrites. A rewrite that the check objects to is rolled back and listed;
     the result is correct all the same.
 
@@ -169,6 +175,8 @@ def optimize(
         most_bytes=_most_bytes(source, original, request),
         progress=progress,
         sketches=details,
+        given=read_feeds(original, feeds),
+        tolerance=tolerance,
     )
     total = time.perf_counter() - started
     seconds = sum(record.seconds for record in outcome.passes)
@@ -263,9 +271,20 @@ def _check_options(level: int, skip: Sequence[str], target: str, layout: str | N
 
 
 @with_our_errors
-def verify(first: Source, second: Source, *, seconds: float = DEFAULT_VERIFY_SECONDS) -> Verification:
-    """Compare two models with the same inputs and outputs on seeded feeds."""
-    return reference.verify(*_comparable(first, second), seconds)
+def verify(
+    first: Source,
+    second: Source,
+    *,
+    seconds: float = DEFAULT_VERIFY_SECONDS,
+    feeds: Feeds | None = None,
+    tolerance: float | None = None,
+) -> Verification:
+    """Compare two models with the same inputs and outputs on seeded feeds.
+
+    `feeds` and `tolerance` are those of `optimize`.
+    """
+    one, other = _comparable(first, second)
+    return reference.verify(one, other, seconds, given=read_feeds(one, feeds), tolerance=tolerance)
 
 
 @with_our_errors
@@ -309,6 +328,8 @@ def compile(  # the builtin of this name is not used here
     fix_defaults: bool = False,
     exact: bool = False,
     memory_budget: int | None = None,
+    feeds: Feeds | None = None,
+    tolerance: float | None = None,
 ) -> Compiled:
     """A native program for one size of every dim, compared with ONNX Runtime without optimizations.
 
@@ -318,7 +339,7 @@ def compile(  # the builtin of this name is not used here
     `not_compared` of the result says why, and `save` asks for `unchecked=True`. `exact` leaves out kernels that round
     otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
     may take; some kernels then run again, or in tiles. `values` fixes inputs at constants. Inputs with defaults are
-    constants of every program, so that `fix_defaults` says nothing new.
+    constants of every program, so that `fix_defaults` says nothing new. `feeds` and `tolerance` as for `optimize`.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.
@@ -327,7 +348,10 @@ def compile(  # the builtin of this name is not used here
     naming the operators when none has a kernel, VerificationError when the program does not give what the model gives.
     """
     original, _ = _given(source, values, fix_defaults=True)
-    return compile_model(original, target=target, shapes=shapes, dims=dims, exact=exact, memory_budget=memory_budget)
+    return compile_model(
+        original, target=target, shapes=shapes, dims=dims, exact=exact, memory_budget=memory_budget, feeds=feeds,
+        tolerance=tolerance,
+    )  # fmt: skip
 
 
 @with_our_errors

@@ -16,6 +16,7 @@ import onnx_ir as ir
 from graphopt.check.branches import Branches, watched
 from graphopt.check.feeds import Draw, Feed, make_feed
 from graphopt.check.foreign import cut
+from graphopt.check.given import Given
 from graphopt.check.inputs import Input, inputs_of
 from graphopt.check.lineage import limits_of, summed_outputs
 from graphopt.check.noise import Case, Noise
@@ -26,6 +27,7 @@ from graphopt.check.tables import changed_table
 from graphopt.check.tolerance import LIMITS, Difference, compare
 from graphopt.check.verification import Reached, Verification
 from graphopt.check.work import work_of_run
+from graphopt.errors import OptionError
 from graphopt.model.facts import Facts
 from graphopt.model.oversized import oversized
 
@@ -41,6 +43,7 @@ REST: tuple[tuple[str | None, Draw], ...] = (
     ("large", "special"), (None, "special"), ("large", "wild"), (None, "unit"), (None, "zeros"), (None, "positive"),
     ("ones", "normal"), ("middle", "large"), ("large", "grid"), (None, "ones"),
 )  # fmt: skip
+EXPECTED = 1e-3  # relative, for expected outputs, that another runtime may have given; as in ONNX's own tests
 PROGRAM = 3e-5  # relative: Winograd's transforms and short polynomials of a program, amplified by its layers
 ALWAYS = 1  # feeds beyond the first that are made whatever they take; with dynamic dims two
 WORK = 1_000_000_000  # of all other feeds together: check.work
@@ -55,12 +58,13 @@ class Reference:
         model: ir.Model,
         seconds: float,
         *,
-        given: Sequence[tuple[Feed, Sequence[object] | None]] = (),
+        given: Sequence[Given] = (),
         tolerance: float | None = None,
     ) -> None:
-        """Feeds that the user has `given` come first, with the outputs that are expected where these are known.
+        """Feeds that the user has `given` come first; the model must give the outputs that they expect.
 
-        `tolerance` takes the place of the types' allowances.
+        `tolerance` takes the place of the types' allowances and of the model's own rounding. Raises OptionError for a
+        given feed that the model refuses.
         """
         self.workplace = workplace
         self.seconds = seconds
@@ -116,24 +120,27 @@ class Reference:
             workplace, runnable, self.runner, self._sound, lambda: work(self.sizes[0] if self.sizes else {})
         )
         self.inputs = inputs_of(runnable)
-        for feed, expected in given:
-            self._give(feed, expected)
+        for one in given:
+            self._give(one)
         self._record(work)
         if self.foreign:
             self.limited = f"compared around what cannot be run here: {', '.join(self.foreign)}"
 
-    def _give(self, feed: Feed, expected: Sequence[object] | None) -> None:
-        """Run the original on a feed of the user's; its outputs must be those that are expected, if any."""
-        found = list(self.runner.run(feed))
-        outputs = found[: self._count]
+    def _give(self, given: Given) -> None:
+        """Run the original on a feed of the user's; what it gives must be what is expected, if anything is."""
+        try:
+            found = list(self.runner.run(given.feed))
+        except CannotRun as error:
+            raise OptionError(f"the model does not accept {given.name}: {error}.") from error
+        case = Case(given.feed, found[: self._count], "given")
         self.branches.note(found[self._count :])
-        self.cases.append(Case(feed, outputs, "given"))
-        if expected is not None:
-            names = self.runner.output_names
-            for name, one, other in zip(names, expected, outputs, strict=False):
-                difference = self.difference(name, self.cases[-1], one, other)
-                if difference.reason is not None and self.problem is None:
-                    self.problem = f"the model does not give the expected output '{name}' ({difference.reason})"
+        self.cases.append(case)
+        for name, output in zip(self.runner.output_names, case.outputs, strict=False):
+            if name not in given.expected or self.problem is not None:
+                continue
+            difference = compare(given.expected[name], output, limit=EXPECTED)
+            if difference.reason is not None:
+                self.problem = f"the model does not give output '{name}' as {given.name} has it ({difference.reason})"
 
     def _record(self, work: Callable[[Assignment], int]) -> None:
         """Find sizes and draws that the original accepts, and keep what it gives.
@@ -290,12 +297,7 @@ class Reference:
     def _reached(self) -> Reached:
         masks = [value for case in self.cases for value in case.feed.values() if _may_be_mask(value)]
         shut = any(not np.asarray(value).any(axis=-1).all() for value in masks) if masks else None
-        named = {name for item in self.sizes for name in item}
-        return Reached(
-            tuple(dict.fromkeys(case.draw for case in self.cases)), self.branches.reached, shut,
-            {name: min(item[name] for item in self.sizes) for name in sorted(named)} or None,
-            {name: max(item[name] for item in self.sizes) for name in sorted(named)} or None,
-        )  # fmt: skip
+        return Reached(tuple(dict.fromkeys(case.draw for case in self.cases)), self.branches.reached, shut)
 
 
 def _may_be_mask(value: object) -> bool:
@@ -322,7 +324,7 @@ def verify(
     candidate: ir.Model,
     seconds: float = 300.0,
     *,
-    given: Sequence[tuple[Feed, Sequence[object] | None]] = (),
+    given: Sequence[Given] = (),
     tolerance: float | None = None,
 ) -> Verification:
     """Compare two models with equal signatures on seeded feeds, and on those that are given."""

@@ -12,8 +12,6 @@ class Reached:
     draws: tuple[str, ...] = ()  # kinds of values (check.feeds), "given" for the user's own
     branches: tuple[int, int] = (0, 0)  # of the main graph's Ifs: those taken, and all
     shut_rows: bool | None = None  # whether a row of a mask was false throughout; None where no input may be a mask
-    least: dict[str, int] | None = None  # by dynamic dim, its least and largest size; None where there are none
-    largest: dict[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from rich.table import Table
 
 from graphopt import api
 from graphopt.check.feeds import make_feed
+from graphopt.check.given import read_feeds
 from graphopt.check.inputs import inputs_of
-from graphopt.cli.options import Json, UsageError, console, parse_shapes, parse_sizes, print_json, progress
+from graphopt.cli.options import FeedFiles, Json, UsageError, console, parse_shapes, parse_sizes, print_json, progress
 from graphopt.deploy.benchmark import SIDES, Comparison, Side, compare_sides
 from graphopt.model.dimensions import change_dims
 from graphopt.model.self_contained import self_contained
@@ -44,13 +45,14 @@ def command(
         list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix the shape of an input; repeatable.")
     ] = None,
     dim: Annotated[list[str] | None, typer.Option(metavar="NAME=SIZE", help="Fix a dynamic dim; repeatable.")] = None,
+    feeds: FeedFiles = None,
     rounds: Annotated[int, typer.Option(min=3, metavar="N", help="Readings of each side.")] = 15,
     json: Json = False,
 ) -> None:
     """Compile models and measure them beside other runtimes, by turns, on one thread.
 
-    Shows medians, the ratio with a 95 % interval (above 1, ours is faster), the largest difference between the results,
-    and the precision of each side.
+    Measured is the first of `--feeds`, or a seeded feed. Shows medians, the ratio with a 95 % interval (above 1, ours
+    is faster), the largest difference between the results, and the precision of each side.
     """
     peers = against.split(",")
     for name in peers:
@@ -63,8 +65,10 @@ def command(
             model = api.load(source)
             if shapes or dims:
                 change_dims(model, shapes, dims)
-            program = api.compile(source, shapes=shapes, dims=dims)
-            feed = {name: np.asarray(value) for name, value in make_feed(inputs_of(model), {}, "normal").items()}
+            program = api.compile(source, shapes=shapes, dims=dims, feeds=feeds)
+            own = read_feeds(model, feeds)
+            drawn = own[0].feed if own else make_feed(inputs_of(model), {}, "normal")
+            feed = {name: np.asarray(value) for name, value in drawn.items()}
             proto = self_contained(model).proto.SerializeToString()
             ours = Side("graphopt", "f32", partial(program.run, None, feed))
             sides = [SIDES[name](proto, feed, 1) for name in peers]

@@ -9,8 +9,10 @@ import typer
 
 from graphopt import api
 from graphopt.cli.options import (
+    FeedFiles,
     FixDefaults,
     Json,
+    Tolerance,
     UsageError,
     Values,
     console,
@@ -46,6 +48,8 @@ def command(
         bool,
         typer.Option("--unchecked", help="Write a program that could not be compared, as nothing here can run it."),
     ] = False,
+    feeds: FeedFiles = None,
+    tolerance: Tolerance = None,
     json: Json = False,
 ) -> None:
     """Compile a model into a shared library with its weights, a C header, an example, and a Python module.
@@ -66,6 +70,8 @@ def command(
             dims=dims,
             values=parse_values(value or ()),
             fix_defaults=fix_defaults,
+            feeds=feeds,
+            tolerance=tolerance,
             exact=exact,
             memory_budget=budget,
         )
@@ -77,7 +83,7 @@ def command(
     record = CompileRecord(
         str(source), str(output), compiled.target.cpu, len(listing.runs), len(listing.kernels), listing.weights_bytes,
         plan.arena_size, plan.lower_bound, listing.scratch_bytes, compiled.seconds, compiled.max_abs, compiled.max_rel,
-        compiled.not_compared,
+        compiled.not_compared, compiled.verification.feeds, compiled.verification.rounding, compiled.remade,
     )  # fmt: skip
     if json:
         print_json(record)

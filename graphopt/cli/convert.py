@@ -32,6 +32,8 @@ def verification_record(verification: Verification) -> VerificationRecord:
     return VerificationRecord(
         verification.status, verification.feeds, verification.max_abs, verification.max_rel, verification.reason,
         verification.excluded, verification.sizes, verification.engine, verification.tolerance, verification.limited,
+        verification.rounding, verification.reached.draws, verification.reached.branches,
+        verification.reached.shut_rows,
     )  # fmt: skip
 
 

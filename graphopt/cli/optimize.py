@@ -11,6 +11,7 @@ import typer
 from graphopt import api
 from graphopt.cli import convert
 from graphopt.cli.options import (
+    FeedFiles,
     FixDefaults,
     Json,
     Layout,
@@ -18,6 +19,7 @@ from graphopt.cli.options import (
     Seconds,
     Switch,
     Target,
+    Tolerance,
     UsageError,
     Values,
     console,
@@ -86,6 +88,8 @@ def command(
     stop_after: Annotated[int | None, typer.Option(min=0, metavar="N", help="Stop after N rewrites.")] = None,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check the result against the input.")] = True,
     verify_seconds: Seconds = api.DEFAULT_VERIFY_SECONDS,
+    feeds: FeedFiles = None,
+    tolerance: Tolerance = None,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -117,7 +121,8 @@ def command(
             source, shapes=shapes, dims=dims, values=values, fix_defaults=fix_defaults, level=level, target=target,
             opset=opset, inline=inline, layout=layout, layout_functions=layout_functions == "on", skip=skips,
             stop_after=stop_after, verify=verify, verify_seconds=verify_seconds, details=_is_page(report),
-            memory_budget=parse_budget(memory_budget, "--memory-budget"), progress=tell,
+            memory_budget=parse_budget(memory_budget, "--memory-budget"), feeds=feeds, tolerance=tolerance,
+            progress=tell,
         )  # fmt: skip
         if result.unverified is not None:
             raise VerificationError(

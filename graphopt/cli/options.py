@@ -44,6 +44,21 @@ Values = Annotated[
 FixDefaults = Annotated[
     bool, typer.Option("--fix-defaults", help="Take inputs that have defaults for constants, so that they fold.")
 ]
+FeedFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--feeds", metavar="FILE.npz|FOLDER",
+        help="Compare on these inputs too: a .npz file with an array for each input (and for outputs that are "
+        "expected), or a folder of them or of ONNX test data sets; repeatable.",
+    ),
+]  # fmt: skip
+Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        "--tolerance", min=0.0, metavar="1e-3",
+        help="Allow this relative difference instead of a multiple of the model's own rounding.",
+    ),
+]  # fmt: skip
 Layout = pipeline.Layout
 Switch = Literal["on", "off"]
 Seconds = Annotated[

@@ -9,7 +9,7 @@ import typer
 
 from graphopt import api
 from graphopt.cli import convert
-from graphopt.cli.options import Json, Seconds, console, print_json, progress
+from graphopt.cli.options import FeedFiles, Json, Seconds, Tolerance, console, print_json, progress
 from graphopt.errors import VerificationError
 from graphopt.report.records import VerifyRecord
 from graphopt.report.terminal import line, print_verify
@@ -22,6 +22,8 @@ def command(
         bool, typer.Option("--bisect", help="When they differ, find the first intermediate value that does.")
     ] = False,
     verify_seconds: Seconds = api.DEFAULT_VERIFY_SECONDS,
+    feeds: FeedFiles = None,
+    tolerance: Tolerance = None,
     json: Json = False,
 ) -> None:
     """Compare two models with the same inputs and outputs. A check on seeded feeds, not a proof.
@@ -29,7 +31,7 @@ def command(
     Exit status: 0 equal within the tolerances, 1 different or at fault, 2 wrong usage.
     """
     with progress("verifying") as tell:
-        verification = api.verify(a, b, seconds=verify_seconds)
+        verification = api.verify(a, b, seconds=verify_seconds, feeds=feeds, tolerance=tolerance)
         if verification.status == "not run":
             raise VerificationError(
                 f"'{a}' and '{b}' could not be compared: {verification.reason}; make sure that ONNX Runtime runs '{a}'."

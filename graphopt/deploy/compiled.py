@@ -11,8 +11,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from graphopt.check.given import Feeds, Given, read_feeds
 from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
+from graphopt.check.verification import OFF, Verification
 from graphopt.deploy.bundle import write_bundle
 from graphopt.deploy.emulation import Emulated
 from graphopt.deploy.folding import fold_constants
@@ -58,10 +60,20 @@ class Compiled:
     made: Whole | Hybrid
     target: Target
     seconds: float  # of everything but the comparison
-    max_abs: float  # the largest difference from ONNX Runtime on the seeded feeds; 0 where it was not compared
-    max_rel: float
+    verification: Verification  # of the program beside ONNX Runtime; its status is "off" where it was not compared
     not_here: str | None = None  # why this machine cannot run the program, as a clause; None where it can
     not_compared: str | None = None  # why the program was not compared, as a clause; None where it was
+    remade: str | None = None  # what was wrong with the first program, in whose place an exact one was made
+
+    @property
+    def max_abs(self) -> float:
+        """The largest difference from ONNX Runtime; 0 where the program was not compared."""
+        return self.verification.max_abs
+
+    @property
+    def max_rel(self) -> float:
+        """The largest difference relative to each element and the largest beside it."""
+        return self.verification.max_rel
 
     @property
     def fallback(self) -> tuple[str, ...]:
@@ -134,6 +146,8 @@ def compile_model(
     dims: Mapping[str, DimValue] | None = None,
     exact: bool = False,
     memory_budget: int | None = None,
+    feeds: Feeds | None = None,
+    tolerance: float | None = None,
     name: str = "model",
 ) -> Compiled:
     """A program for one size of every dim; `exact` leaves out kernels that round otherwise than a sum (Winograd).
@@ -144,26 +158,54 @@ def compile_model(
     Operators without a kernel run in ONNX Runtime and are listed in `fallback`. A program for a `target` that this
     machine cannot run has none; it is compared in an emulator where one is installed, else it says that it was not.
 
+    A program that does not give what ONNX Runtime gives is made again, first with `exact` kernels, then of a model
+    whose every rewrite has passed the check; `remade` of the result says why. `feeds` and `tolerance` are for the
+    comparison.
+
     Raises ModelError, OptionError, NotLowered naming the operators when none of the model has a kernel, and
-    VerificationError when the program does not give what ONNX Runtime gives with its optimizations off.
+    VerificationError when no program gives what ONNX Runtime gives with its optimizations off.
     """
-    started = time.perf_counter()
     machine = named(target)
     not_here = why_not_here(machine)
     original = load(source)
     if shapes or dims:
         change_dims(original, shapes or {}, dims or {})
-    made = _made(_optimized(original), machine, name, exact, memory_budget, not_here)
-    seconds = time.perf_counter() - started
-    program: Program | Hybrid | Emulated | None = made if isinstance(made, Hybrid) else made.program
-    not_compared = None
-    if isinstance(made, Whole) and not_here is not None:
-        try:
-            program = Emulated(made.linked.listing, made.linked.weights, machine)
-        except BundleError as error:
-            not_compared = f"{not_here}; {error}"
-    max_abs, max_rel = (0.0, 0.0) if program is None else _compare(original, program)
-    return Compiled(made, machine, seconds, max_abs, max_rel, not_here, not_compared)
+    given = read_feeds(original, feeds)
+    ways = [(exact, False), (True, False), (True, True)] if not exact else [(True, False), (True, True)]
+    reference: Reference | None = None
+    verdicts: list[Verification] = []
+    seconds = 0.0
+    with Workplace() as workplace:
+        for exactly, checked in ways:
+            started = time.perf_counter()
+            made = _made(_optimized(original, checked=checked), machine, name, exactly, memory_budget, not_here)
+            program, not_compared = _runnable(made, machine, not_here)
+            seconds += time.perf_counter() - started
+            if program is None:
+                return Compiled(made, machine, seconds, OFF, not_here, not_compared)
+            if reference is None:
+                reference = _reference(workplace, original, given, tolerance)
+            verdicts.append(_compared(reference, original, program))
+            if verdicts[-1].passed:
+                remade = None if len(verdicts) == 1 else verdicts[0].reason
+                return Compiled(made, machine, seconds, verdicts[-1], not_here, None, remade)
+    raise VerificationError(
+        f"the program does not give what ONNX Runtime gives: {verdicts[-1].reason}; nothing was written."
+    )
+
+
+def _runnable(
+    made: Whole | Hybrid, machine: Target, not_here: str | None
+) -> tuple[Program | Hybrid | Emulated | None, str | None]:
+    """What can be run here for the comparison; None with the reason where nothing can."""
+    if isinstance(made, Hybrid):
+        return made, None
+    if not_here is None:
+        return made.program, None
+    try:
+        return Emulated(made.linked.listing, made.linked.weights, machine), None
+    except BundleError as error:
+        return None, f"{not_here}; {error}"
 
 
 def _made(
@@ -208,13 +250,17 @@ def _within(model: ir.Model, lowered: Lowered, budget: int, target: Target, exac
     raise BudgetNotKept(budget, least)
 
 
-def _optimized(original: ir.Model) -> ir.Model:
-    """The model with the operators that kernels know best; the comparison at the end covers what passes do."""
+def _optimized(original: ir.Model, *, checked: bool) -> ir.Model:
+    """The model with the operators that kernels know best; the comparison at the end covers what passes do.
+
+    `checked` holds every rewrite to the original, and takes back those that fail.
+    """
     opset = original.graph.opset_imports.get("", 1)
     for wanted in (OPSET, None) if opset < OPSET <= onnx.defs.onnx_opset_version() else (None,):
         request = pipeline.Request(2, frozenset(), "standard", wanted, False, None, True)
         try:
-            return optimize_verified(original, pipeline.stages(request), seconds=None).model
+            seconds = COMPARE_SECONDS if checked else None
+            return optimize_verified(original, pipeline.stages(request), seconds=seconds).model
         except OptionError:  # no way to lift this model
             if wanted is None:
                 raise
@@ -232,19 +278,17 @@ def _require_a_run(model: ir.Model) -> None:
                 )
 
 
-def _compare(original: ir.Model, program: Program | Hybrid | Emulated) -> tuple[float, float]:
-    """The largest differences on feeds that suit the model; raises VerificationError where one is too large."""
-    with Workplace() as workplace:
-        reference = Reference(workplace, original, COMPARE_SECONDS)
-        if reference.problem is not None or reference.foreign:
-            why = reference.problem or f"nothing here runs {', '.join(reference.foreign)}"
-            raise VerificationError(f"the program cannot be compared, as its model does not run: {why}")
-        names = [value.name or "" for value in original.graph.outputs]
-        verdict = reference.compare(
-            lambda feed: program.run(None, {key: np.asarray(value) for key, value in feed.items()}), names, program=True
-        )
-        if not verdict.passed:
-            raise VerificationError(
-                f"the program does not give what ONNX Runtime gives: {verdict.reason}; nothing was written."
-            )
-    return verdict.max_abs, verdict.max_rel
+def _reference(workplace: Workplace, original: ir.Model, given: Sequence[Given], tolerance: float | None) -> Reference:
+    """The original's runs; raises VerificationError where it has none."""
+    reference = Reference(workplace, original, COMPARE_SECONDS, given=given, tolerance=tolerance)
+    if reference.problem is not None or reference.foreign:
+        why = reference.problem or f"nothing here runs {', '.join(reference.foreign)}"
+        raise VerificationError(f"the program cannot be compared, as its model does not run: {why}")
+    return reference
+
+
+def _compared(reference: Reference, original: ir.Model, program: Program | Hybrid | Emulated) -> Verification:
+    names = [value.name or "" for value in original.graph.outputs]
+    return reference.compare(
+        lambda feed: program.run(None, {key: np.asarray(value) for key, value in feed.items()}), names, program=True
+    )

@@ -21,15 +21,25 @@ class CompileRecord(msgspec.Struct, frozen=True):
     arena_bound_bytes: int  # the live peak: no arena is smaller
     scratch_bytes: int
     seconds: float  # without the comparison
-    max_abs: float  # from ONNX Runtime without optimizations, on seeded feeds
+    max_abs: float  # from ONNX Runtime without optimizations, on seeded feeds and those that were given
     max_rel: float
     not_compared: str | None = None  # why the program was not compared; both differences are 0 then
+    feeds: int = 0  # that were compared
+    rounding: float = 0.0  # the largest difference beyond the kernels' allowance, in multiples of the model's rounding
+    remade: str | None = None  # what was wrong with a first program, in whose place an exact one was made
     schema: str = "graphopt.compile/1"
 
 
 def print_compile(screen: Console, record: CompileRecord) -> None:
     """A few lines."""
-    compared = f"equal to ONNX Runtime, largest difference {record.max_abs:.1e} ({record.max_rel:.1e} relative)"
+    compared = (
+        f"equal to ONNX Runtime on {record.feeds} feeds, largest difference {record.max_abs:.1e} "
+        f"({record.max_rel:.1e} relative)"
+    )
+    if record.rounding:
+        compared += f", within {record.rounding:.2g} x the model's own rounding"
+    if record.remade is not None:
+        compared += f"; made again with exact kernels, as the first program was not ({record.remade})"
     if record.not_compared is not None:
         compared = f"not: {record.not_compared}"
     table = Table(box=box.SIMPLE, show_header=False)

@@ -26,8 +26,12 @@ class VerificationRecord(msgspec.Struct, frozen=True):
     excluded: tuple[str, ...]  # outputs not compared, because they are random
     sizes: tuple[dict[str, int], ...]  # the values that the dynamic dims took
     engine: str
-    tolerance: dict[str, float]  # largest relative error allowed, by element type
+    tolerance: dict[str, float]  # relative difference that is allowed whatever the model's rounding, by element type
     limited: str | None  # what kept the check from being complete
+    rounding: float  # the largest difference beyond that, as a multiple of the model's own rounding
+    draws: tuple[str, ...]  # kinds of values in the feeds
+    branches: tuple[int, int]  # of the main graph's Ifs: those that the feeds took, and all
+    shut_rows: bool | None  # whether a row of a mask was false throughout; null where no input may be a mask
 
 
 class PassLine(msgspec.Struct, frozen=True):

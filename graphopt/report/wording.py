@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphopt.check.tolerance import MULTIPLE
 from graphopt.check.verification import Verification
 from graphopt.report.records import VerificationRecord
 
@@ -45,7 +46,8 @@ def verdict(verification: Checked) -> str:
         if not verification.feeds:
             return "verified (nothing was rewritten)"
         feeds = "1 feed" if verification.feeds == 1 else f"{verification.feeds} feeds"
-        return f"verified ({feeds}, max error {error(verification.max_rel)})"
+        rounding = f", within {verification.rounding:.2g} x the model's own rounding" if verification.rounding else ""
+        return f"verified ({feeds}, max error {error(verification.max_rel)}{rounding})"
     if verification.status == "off":
         return "off: nothing was checked"
     return f"{verification.status}: {verification.reason}"
@@ -59,14 +61,21 @@ def error(number: float) -> str:
 def tolerances(verification: Checked) -> str:
     """The limits under which outputs counted as equal."""
     limits = ", ".join(f"{kind} {limit:.0e}" for kind, limit in verification.tolerance.items())
-    return f"largest error allowed: {limits}; integers, booleans and strings must be equal"
+    if len(set(verification.tolerance.values())) == 1:
+        return (
+            f"largest error allowed: {limits.split(' ')[1].rstrip(',')}; integers, booleans and strings must be equal"
+        )
+    return (
+        f"allowed without question: {limits}; beyond that {MULTIPLE:.0f} x the model's own rounding; integers, "
+        "booleans and strings must be equal"
+    )
 
 
 def remarks(verification: Checked) -> tuple[str, ...]:
     """What a reader of the verdict should know: the engine, outputs left out, a check that was cut short."""
     found = []
     if verification.feeds:
-        found.append(f"compared in {verification.engine}{_sizes(verification)}")
+        found.append(f"compared in {verification.engine}{_reached(verification)}")
         found.append(tolerances(verification))
     if verification.excluded:
         found.append(f"not compared, because they are random: {', '.join(verification.excluded)}")
@@ -75,6 +84,18 @@ def remarks(verification: Checked) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _sizes(verification: Checked) -> str:
-    texts = [", ".join(f"{name}={size}" for name, size in sizes.items()) for sizes in verification.sizes if sizes]
-    return f" with {' and with '.join(texts)}" if texts else ""
+def _reached(verification: Checked) -> str:
+    """What the feeds had in them and reached: sizes, kinds of values, branches, masks."""
+    reached = verification if isinstance(verification, VerificationRecord) else verification.reached
+    names = dict.fromkeys(name for sizes in verification.sizes for name in sizes)
+    spans = []
+    for name in names:
+        taken = [sizes[name] for sizes in verification.sizes]
+        spans.append(f"{name} {min(taken)} to {max(taken)}" if min(taken) < max(taken) else f"{name} {taken[0]}")
+    parts = [", ".join(spans)] if spans else []
+    parts.append(f"values {', '.join(reached.draws)}")
+    if reached.branches[1]:
+        parts.append(f"{reached.branches[0]} of {reached.branches[1]} branches")
+    if reached.shut_rows is not None:
+        parts.append(f"mask rows shut: {'yes' if reached.shut_rows else 'no'}")
+    return f"; {'; '.join(parts)}"

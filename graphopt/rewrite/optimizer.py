@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from graphopt.check.given import Given
 from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import OFF, UNCHANGED, Verification
@@ -53,12 +54,14 @@ def optimize_verified(
     most_bytes: int | None = None,
     progress: Progress | None = None,
     sketches: bool = False,
+    given: Sequence[Given] = (),
+    tolerance: float | None = None,
 ) -> Outcome:
     """Run the stages on a copy of `original`; with `seconds` not None, check the result and roll back what is wrong.
 
     A result that would take more than `most_bytes` as a file is made lighter; where that does not do, it is made again
-    and nothing is written out that costs bytes. With `sketches` the first rewrites of each rule are drawn: their
-    records show the graph around them.
+    and nothing is written out that costs bytes. Feeds that are `given` and a `tolerance` are for the check. With
+    `sketches` the first rewrites of each rule are drawn: their records show the graph around them.
     """
     blocked: set[tuple[str, str]] = set()
     rolled_back: list[Rollback] = []
@@ -87,15 +90,15 @@ def optimize_verified(
     result = fitting()
     if seconds is None:
         return Outcome(result.model, result.log, result.passes, tuple(rolled_back), OFF)
-    if not result.log:
+    if not result.log and not given:
         return Outcome(result.model, result.log, result.passes, tuple(rolled_back), UNCHANGED)
     with Workplace() as workplace:
         _tell(progress, "verification: running the original")
-        reference = Reference(workplace, original, seconds)
+        reference = Reference(workplace, original, seconds, given=given, tolerance=tolerance)
         while True:
             _tell(progress, "verification: comparing")
             verdict = _check(reference, original, result.model)
-            if not result.log:
+            if not result.log and not given:
                 return Outcome(result.model, result.log, result.passes, tuple(rolled_back), UNCHANGED)
             if verdict.status != "different":
                 return Outcome(result.model, result.log, result.passes, tuple(rolled_back), verdict)

@@ -1,0 +1,116 @@
+"""Feeds: integers follow their use, draws hold what they are for, sizes tell dims apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt.check.feeds import DRAWS, Draw, make_feed
+from graphopt.check.inputs import inputs_of
+from graphopt.check.sizes import first_sizes, more_sizes
+from graphopt.check.uses import uses_of
+from graphopt.model.load import load
+from tests import support
+
+TABLE = np.arange(40, dtype=np.float32).reshape(20, 2)
+
+
+def _feeds(text: str, draw: Draw, sizes: dict[str, int] | None = None, **tensors: np.ndarray) -> dict[str, np.ndarray]:
+    feed = make_feed(inputs_of(load(support.model(text, **tensors))), sizes or {}, draw)
+    return {name: np.asarray(value) for name, value in feed.items()}
+
+
+@pytest.mark.parametrize(
+    "path", ["y = Gather(t, i)", "c = Cast<to = 6>(i) y = Gather(t, c)", "r = Reshape(i, flat) y = Gather(t, r)",
+             "z = Identity(i) c = Unsqueeze(z, axis) d = Squeeze(c, axis) y = Gather(t, d)"],
+)  # fmt: skip
+def test_an_index_is_followed_to_its_table(path: str) -> None:
+    text = f"g (int64[n] i) => (float[n,2] y) {{ {path} }}"
+    tensors = {"t": TABLE}
+    if "flat" in path:
+        tensors["flat"] = np.array([-1])
+    if "axis" in path:
+        tensors["axis"] = np.array([0])
+    for draw in DRAWS:
+        indices = _feeds(text, draw, {"n": 30}, **tensors)["i"]
+        assert indices.min() >= -20 and indices.max() < 20
+    assert set(_feeds(text, "grid", {"n": 30}, **tensors)["i"]) == set(range(20))  # every row is read
+
+
+def test_counts_stay_small_and_are_followed_through_branches_and_functions() -> None:
+    text = """g (int64 k, bool c) => (float[n] y) {
+        l = If (c) <then_branch = t () => (int64 u) { u = Identity(k) }, else_branch = e () => (int64 v) { v = Neg(k) }>
+        s = Unsqueeze(l, axis) y = ConstantOfShape(s)
+    }"""
+    model = load(support.model(text, axis=np.array([0])))
+    assert uses_of(model)["k"].counts
+    assert {int(make_feed(inputs_of(model), {}, draw)["k"]) for draw in DRAWS} >= {0, 1, 3}  # type: ignore[call-overload]
+
+
+def test_integers_that_are_numbers_are_negative_and_huge_too() -> None:
+    text = "g (int64[200] x) => (int64[200] y) { y = Abs(x) }"
+    assert _feeds(text, "wild")["x"].min() < 0
+    assert np.abs(_feeds(text, "large")["x"]).max() > 1 << 32
+
+
+def test_values_stand_on_both_sides_of_the_constants_that_they_meet() -> None:
+    text = "g (float[300] x) => (bool[300] y) <float c = {4321.0}> { y = Greater(x, c) }"
+    x = _feeds(text, "wild")["x"]
+    assert {4321.0} < set(x[np.abs(x) > 1000])
+    assert (x > 4321).any() and ((x < 4321) & (x > 4000)).any()
+
+
+def test_special_values_leave_half_of_the_rows_finite() -> None:
+    x = _feeds("g (float[8,6] x) => (float[8,6] y) { y = Relu(x) }", "special")["x"]
+    assert np.isnan(x).any() and np.isposinf(x).any() and np.isneginf(x).any() and np.signbit(x[x == 0]).any()
+    assert np.isfinite(x).all(axis=1).sum() >= 4
+    assert np.isnan(_feeds("g (float[2] x) => (float[2] y) { y = Relu(x) }", "special")["x"]).any()
+
+
+def test_rows_of_masks_are_shut_in_one_draw_and_in_no_plain_one() -> None:
+    text = "g (bool[6,5] m, float[6,5] x) => (float[6,5] y) { y = Where(m, x, x) }"
+    assert _feeds(text, "normal")["m"].any(axis=1).all()
+    assert not _feeds(text, "flat")["m"].any(axis=1).all()
+    verdict = graphopt.optimize(support.model(text.replace("Where(m, x, x)", "Where(m, a, b)").replace(
+        "{ y", "{ a = Identity(x) b = Neg(x) y"))).verification  # fmt: skip
+    assert verdict.reached.shut_rows is True
+
+
+def test_a_default_is_left_in_plain_draws_and_moved_in_others() -> None:
+    text = "g (float[2] x, float[2] s) => (float[2] y) { y = Mul(x, s) }"
+    tensors = {"s": np.array([1, 2], np.float32)}
+    assert "s" not in _feeds(text, "normal", **tensors)
+    moved = _feeds(text, "wild", **tensors)["s"]
+    assert (moved > 0).all() and not np.array_equal(moved, tensors["s"])
+
+
+def test_every_dim_has_a_size_of_its_own_and_sizes_reach_one_and_above_32() -> None:
+    text = "g (float[b,c,h,w] x, float[b,l] z, int64[b,m] i) => (float[b,c,h,w] y) { y = Relu(x) }"
+    inputs = inputs_of(load(support.model(text)))
+    first = next(first_sizes(inputs))
+    assert len(set(first.values())) == len(first)
+    purposes = more_sizes(inputs, first)
+    assert purposes["ones"][0] == {**first, "b": 1, "c": 1, "l": 1, "m": 1}
+    assert min(purposes["large"][0][name] for name in ("l", "m")) > 32
+    assert purposes["middle"][0]["h"] == first["w"]
+
+
+def test_a_model_that_needs_long_inputs_gets_them() -> None:
+    """A window of 12,400 samples, as audio networks have."""
+    text = """g (float[1,n] x) => (float[1,1,m] y) <int64[1] axis = {1}> {
+        u = Unsqueeze(x, axis) y = AveragePool<kernel_shape = [12400], strides = [160]>(u)
+    }"""
+    found = graphopt.verify(support.model(text), support.model(text))
+    assert found.passed
+    assert found.sizes[0]["n"] >= 12_400
+
+
+def test_branches_that_were_taken_are_counted() -> None:
+    text = """g (float[3] x) => (float[3] y) <float limit = {LIMIT}> {
+        s = ReduceSum<keepdims = 0>(x) c = Greater(s, limit)
+        y = If (c) <then_branch = t () => (float[3] u) { u = Neg(x) },
+                    else_branch = e () => (float[3] v) { v = Abs(x) }>
+    }"""
+    assert graphopt.verify(*[support.model(text.replace("LIMIT", "0.0"))] * 2).reached.branches == (2, 2)
+    assert graphopt.verify(*[support.model(text.replace("LIMIT", "1e30"))] * 2).reached.branches == (1, 2)

@@ -1,0 +1,85 @@
+"""The model's own rounding: what its samples move, and what they leave as it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+
+import graphopt
+from graphopt.check.double import in_double
+from graphopt.check.noise import moved_weights
+from graphopt.model.load import load
+from tests import support
+
+ILL = """g (float[4,16] x) => (float[4,16] y) <float big = {10000.0}, float three = {3.0}> {
+    t = Div(x, three) a = Add(t, big) b = Sub(a, big) y = Sigmoid(b)
+}"""
+RIGHT = """g (float[4,16] x) => (float[4,16] y) <float big = {10000.0}, float more = {30000.0}, float three = {3.0}> {
+    a = Add(x, more) t = Div(a, three) b = Sub(t, big) y = Sigmoid(b)
+}"""
+PLAIN = "g (float[4,16] x) => (float[4,16] y) <float three = {3.0}> { t = Div(x, three) y = Sigmoid(t) }"
+
+
+def test_a_difference_is_held_to_the_rounding_of_the_original() -> None:
+    """Ten bits of x are lost beside 10,000, and others in the other order."""
+    found = graphopt.verify(support.model(ILL), support.model(RIGHT))
+    assert found.passed
+    assert found.max_rel > 1e-5
+    assert 0 < found.rounding <= 10
+
+
+def test_the_same_difference_is_a_fault_where_the_original_does_not_round() -> None:
+    found = graphopt.verify(support.model(PLAIN), support.model(ILL))
+    assert found.status == "different"
+    assert found.reason is not None and "the model's own rounding" in found.reason
+
+
+def test_a_tolerance_takes_the_place_of_the_rounding() -> None:
+    found = graphopt.verify(support.model(PLAIN), support.model(ILL), tolerance=1e-2)
+    assert found.passed
+    assert set(found.tolerance.values()) == {1e-2}
+    assert graphopt.verify(support.model(ILL), support.model(RIGHT), tolerance=1e-9).status == "different"
+
+
+def test_weights_move_by_one_unit_and_constants_of_few_digits_stay() -> None:
+    weight = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    grid = np.arange(16, dtype=np.float32).reshape(4, 4)
+    text = "g (float[4,4] x) => (float[4,4] y) { a = MatMul(x, w) b = Add(a, grid) y = Mul(b, small) }"
+    model = load(support.model(text, w=weight, grid=grid, small=np.array([0.1], np.float32)))
+    moved = moved_weights(model)
+    assert moved is not None
+    arrays = {name: value.const_value.numpy() for name, value in moved.graph.initializers.items() if value.const_value}
+    units = np.abs(arrays["w"].view(np.int32) - weight.view(np.int32))
+    assert units.min() == units.max() == 1
+    assert np.array_equal(arrays["grid"], grid)
+    assert arrays["small"] == np.float32(0.1)
+
+
+def test_a_model_without_weights_has_none_to_move() -> None:
+    assert moved_weights(load(support.model("g (float[4] x) => (float[4] y) { y = Relu(x) }"))) is None
+
+
+def test_a_model_in_double_has_doubles_everywhere_but_where_the_operator_says_float() -> None:
+    text = """g (float[1,1,4,4] x) => (float[1,1,8,8] y) {
+        c = Constant<value_floats = [2.0]>() a = Mul(x, c) h = Cast<to = 10>(a) f = Cast<to = 1>(h)
+        y = Resize(f, , scales)
+    }"""
+    wide = in_double(load(support.model(text, scales=np.array([1, 1, 2, 2], np.float32))))
+    assert wide is not None
+    assert {value.dtype for node in wide.graph for value in node.outputs if value.dtype} <= {ir.DataType.DOUBLE}
+    assert [node.attributes["to"].as_int() for node in wide.graph if node.op_type == "Cast"] == [11, 11]
+    scales = wide.graph.initializers["scales"].const_value
+    assert scales is not None and scales.dtype == ir.DataType.FLOAT
+    x = np.random.default_rng(0).standard_normal((1, 1, 4, 4))
+    (found,) = ReferenceEvaluator(ir.to_proto(wide)).run(None, {"x": x})
+    assert isinstance(found, np.ndarray) and found.dtype == np.float64
+    assert np.array_equal(found, np.repeat(np.repeat(2 * x, 2, 2), 2, 3))
+
+
+def test_an_overflow_of_the_original_is_its_own_rounding() -> None:
+    """Log(1 + Exp(x)) is infinite from 89 on in float32, and Softplus is not."""
+    text = "g (float[n] x) => (float[n] y) <float one = {1.0}> { e = Exp(x) s = Add(e, one) y = Log(s) }"
+    plain = "g (float[n] x) => (float[n] y) { y = Softplus(x) }"
+    assert graphopt.verify(support.model(text), support.model(plain)).passed
+    assert graphopt.verify(support.model(plain), support.model(text)).status == "different"
