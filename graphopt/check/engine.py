@@ -33,8 +33,13 @@ class OutOfTime(Exception):
 class Engine:
     """A model that is loaded; `name` says in which engine."""
 
-    def __init__(self, path: Path, shared: Mapping[str, ort.OrtValue], optimized: bool = False) -> None:
-        """`shared` holds the initializers that the file at `path` lacks; raises CannotRun."""
+    def __init__(
+        self, path: Path, shared: Mapping[str, ort.OrtValue], optimized: bool = False, alone: bool = False
+    ) -> None:
+        """`shared` holds the initializers that the file at `path` lacks; `alone` leaves out the reference.
+
+        Raises CannotRun.
+        """
         self.name = "ONNX Runtime" if optimized else "ONNX Runtime, optimizations off"
         self._session: ort.InferenceSession | None = None
         self._reference: ReferenceEvaluator | None = None
@@ -43,7 +48,7 @@ class Engine:
                 str(path), _options(shared, optimized), providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # ONNX Runtime's errors share no base class
-            if shared:  # the reference is for small models, and takes no weights from outside
+            if shared or alone:  # the reference is for small models, and takes no weights from outside
                 raise CannotRun(_first_line(error)) from error
             try:
                 self._reference = ReferenceEvaluator(onnx.load(path))

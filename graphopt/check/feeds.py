@@ -26,14 +26,16 @@ COUNT: Mapping[Draw, int] = {
     "normal": 1, "wild": 3, "grid": 2, "large": 5, "flat": 4, "special": 7, "unit": 1, "positive": 2, "ones": 1,
     "zeros": 0,
 }  # fmt: skip
+COUNTS = (0, 2, -1, 3)  # to try where a model refuses the count of a draw
 SPECIALS = (np.nan, np.inf, -np.inf, -0.0)
 HUGE = {8: 1 << 40, 4: 1 << 30, 2: 1 << 14, 1: 1 << 6}  # integers by the bytes of their type
 
 
-def make_feed(inputs: tuple[Input, ...], sizes: Mapping[str, int], draw: Draw) -> Feed:
+def make_feed(inputs: tuple[Input, ...], sizes: Mapping[str, int], draw: Draw, count: int | None = None) -> Feed:
     """Values for all inputs; those with a default keep it in plain draws and are moved near it in the others.
 
-    Raises ValueError for inputs of more than `MOST_FED` elements.
+    `count` is for the inputs that are sizes, lengths or axes, in place of the draw's own. Raises ValueError for inputs
+    of more than `MOST_FED` elements.
     """
     elements = sum(math.prod(_shape(item, sizes)) for item in inputs if item.default is None)
     if elements > MOST_FED:
@@ -42,7 +44,7 @@ def make_feed(inputs: tuple[Input, ...], sizes: Mapping[str, int], draw: Draw) -
     feed: Feed = {}
     for item in inputs:
         if item.default is None:
-            feed[item.name] = _value(item, item.type, sizes, draw, generator)
+            feed[item.name] = _value(item, item.type, sizes, draw, count, generator)
         elif draw in ("wild", "grid", "unit"):
             feed[item.name] = _near(item.default, draw, generator)
     return feed
@@ -67,14 +69,15 @@ def _shape(item: Input, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _value(
-    item: Input, kind: onnx.TypeProto, sizes: Mapping[str, int], draw: Draw, generator: np.random.Generator
-) -> object:
+    item: Input, kind: onnx.TypeProto, sizes: Mapping[str, int], draw: Draw, count: int | None,
+    generator: np.random.Generator,
+) -> object:  # fmt: skip
     which = kind.WhichOneof("value")
     if which == "sequence_type":
-        count = {"wild": 3, "grid": 1}.get(draw, 2)
-        return [_value(item, kind.sequence_type.elem_type, sizes, draw, generator) for _ in range(count)]
+        length = {"wild": 3, "grid": 1}.get(draw, 2)
+        return [_value(item, kind.sequence_type.elem_type, sizes, draw, count, generator) for _ in range(length)]
     if which == "optional_type":
-        return _value(item, kind.optional_type.elem_type, sizes, draw, generator)
+        return _value(item, kind.optional_type.elem_type, sizes, draw, count, generator)
     if which != "tensor_type":
         raise ValueError(f"input '{item.name}' is a map, for which there are no seeded feeds")
     shape = _shape(item, sizes)
@@ -86,9 +89,10 @@ def _value(
         return _bools(shape, draw, generator)
     if item.use.indexes and not np.issubdtype(dtype, np.complexfloating):
         signed = not np.issubdtype(dtype, np.unsignedinteger)
-        return _indices(shape, item.use.bound or 2, draw, generator, signed).astype(dtype)
+        indices = _indices(shape, item.use.bound or 2, draw, generator, signed)
+        return _among(indices, item.use.exceptions, draw, generator).astype(dtype)
     if item.use.counts and not np.issubdtype(dtype, np.complexfloating):
-        return np.full(shape, COUNT[draw], dtype)
+        return np.full(shape, COUNT[draw] if count is None else count).astype(dtype)
     if np.issubdtype(dtype, np.integer):
         return _integers(shape, dtype, sorted(item.use.constants), draw, generator)
     if np.issubdtype(dtype, np.complexfloating):
@@ -129,7 +133,7 @@ def _floats(shape: tuple[int, ...], constants: list[float], draw: Draw, generato
         return _with_specials(halves, generator)
     scaled = normal * generator.choice([0.01, 0.3, 1.0, 1.0, 3.0, 30.0], _rows(shape))
     near = generator.choice([0.0, *constants], shape)
-    near = near + generator.choice([-1.0, 0.0, 1.0], shape) * np.maximum(0.25, np.abs(near) / 16)
+    near = near + generator.choice([-1.0, -0.1, 0.0, 0.1, 1.0], shape) * np.maximum(0.25, np.abs(near) / 16)
     return np.select([where < 0.05, where < 0.15, where < 0.3], [np.zeros(shape), halves, near], scaled)
 
 
@@ -184,6 +188,13 @@ def _indices(
         return ((start + np.arange(count) * step) % bound).reshape(shape)
     low = -bound if draw == "wild" and signed else 0
     return generator.integers(low, bound, shape)
+
+
+def _among(indices: np.ndarray, exceptions: set[int], draw: Draw, generator: np.random.Generator) -> np.ndarray:
+    """Indices with a few that the model takes for none, as the class to ignore."""
+    if not exceptions or draw not in ("wild", "grid", "unit"):
+        return indices
+    return np.where(generator.random(indices.shape) < 0.3, generator.choice(sorted(exceptions), indices.shape), indices)
 
 
 def _bools(shape: tuple[int, ...], draw: Draw, generator: np.random.Generator) -> np.ndarray:

@@ -16,6 +16,7 @@ FLOATS = frozenset(
     {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}
 )
 MOST_STRINGS = 16
+UNKNOWN = ("a", "b", "c", "?")  # strings that a model may not know
 MOST_OVERRIDDEN = 1 << 16  # elements of a default in whose place another value is fed
 
 
@@ -28,7 +29,7 @@ class Input:
     dims: tuple[int | str, ...] | None
     use: Use
     default: np.ndarray | None = None  # an initializer of this name, which a caller may override
-    strings: tuple[str, ...] = ("a", "b", "c")  # that the model knows
+    strings: tuple[str, ...] = UNKNOWN  # that the model knows, and others
 
     @property
     def is_float(self) -> bool:
@@ -43,7 +44,7 @@ def inputs_of(model: ir.Model) -> tuple[Input, ...]:
     A dim without a name, or below zero, gets a name of its own: INPUT.AXIS.
     """
     uses = uses_of(model)
-    strings = tuple(dict.fromkeys(_strings(model)))[:MOST_STRINGS] or ("a", "b", "c")
+    strings = tuple(dict.fromkeys(_strings(model)))[:MOST_STRINGS]
     found = []
     for value in model.graph.inputs:
         proto = ir.to_proto(value)
@@ -65,7 +66,7 @@ def inputs_of(model: ir.Model) -> tuple[Input, ...]:
         name = value.name or ""
         use = uses[name]
         use.constants |= uses[""].constants
-        found.append(Input(name, proto.type, dims, use, default, strings))
+        found.append(Input(name, proto.type, dims, use, default, (*strings, *UNKNOWN)))
     return tuple(found)
 
 

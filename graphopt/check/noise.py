@@ -83,7 +83,8 @@ class Noise:
         try:
             if not self._double_tried:
                 self._double_tried = True
-                self._double = Double(self._workplace, self._model, self._sound, self._work())
+                if self._sound:
+                    self._double = Double(self._workplace, self._model, self._work())
             return None if self._double is None else self._double.run(case.feed, case.outputs)
         except CannotRun:
             return None
@@ -94,7 +95,7 @@ class Noise:
             self._runners[way] = None
             try:
                 if way == "engine" and self._sound:
-                    self._runners[way] = self._workplace.runner(self._model, True, optimized=True)
+                    self._runners[way] = self._workplace.runner(self._model, True, optimized=True, alone=True)
                 elif way == "weights":
                     moved = moved_weights(self._model)
                     if moved is not None and oversized(moved) is None:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.check.branches import Branches, watched
-from graphopt.check.feeds import Draw, Feed, make_feed
+from graphopt.check.feeds import COUNT, COUNTS, Draw, Feed, make_feed
 from graphopt.check.foreign import cut
 from graphopt.check.given import Given
 from graphopt.check.inputs import Input, inputs_of
@@ -149,11 +149,14 @@ class Reference:
         with the likeliest sizes only when the first finds none.
         """
         self._failure = "no feed was found that the model accepts"
-        accepted, first = self._first()
-        if accepted is None or first is None:
+        found = self._first()
+        if found is None:
             if not self.cases:
                 self.problem = self._failure
             return
+        accepted, first, count = found
+        counting = any(item.use.counts for item in self.inputs)
+        again = COUNT[first] if count is None else count
         self.sizes.append(accepted)
         purposes = more_sizes(self.inputs, accepted)
         plan = [(purpose, draw) for purpose, draw in (*(DYNAMIC if purposes else FIXED), *REST)]
@@ -174,7 +177,7 @@ class Reference:
                     left -= once * _grown(self.inputs, accepted, sizes)
                     if left < 0:
                         break
-                if self._try(sizes, draw):
+                if self._try(sizes, draw) or (counting and self._try(sizes, draw, again)):
                     made += 1
                     if sizes not in self.sizes:
                         self.sizes.append(sizes)
@@ -184,23 +187,26 @@ class Reference:
         if purposes and len(self.sizes) < 2 and self.limited is None:
             self.limited = "only one set of sizes for the dynamic dims was found that the original accepts"
 
-    def _first(self) -> tuple[Assignment, Draw] | tuple[None, None]:
+    def _first(self) -> tuple[Assignment, Draw, int | None] | None:
+        """The first sizes, draw and count (None: the draw's own) that the original accepts."""
+        counts = (None, *COUNTS) if any(item.use.counts for item in self.inputs) else (None,)
         for draw in FIRST:
             tries = TRIES if draw == FIRST[0] else FEW_TRIES
-            for sizes in itertools.islice(first_sizes(self.inputs), tries):
-                if self._try(sizes, draw):
-                    return sizes, draw
-                if self.limited is not None:
-                    return None, None
-        return None, None
+            for number, sizes in enumerate(itertools.islice(first_sizes(self.inputs), tries)):
+                for count in counts if number < FEW_TRIES else counts[:1]:
+                    if self._try(sizes, draw, count):
+                        return sizes, draw, count
+                    if self.limited is not None:
+                        return None
+        return None
 
-    def _try(self, sizes: Assignment, draw: Draw) -> bool:
+    def _try(self, sizes: Assignment, draw: Draw, count: int | None = None) -> bool:
         """Run the original on one feed and keep the outputs; False when it refuses or time is up."""
         left = self.seconds - (time.monotonic() - self._started)
         try:
             if left <= 0:
                 raise OutOfTime
-            feed = make_feed(self.inputs, sizes, draw)
+            feed = make_feed(self.inputs, sizes, draw, count)
             outputs = list(self.runner.run(feed, left))
         except OutOfTime:
             self.limited = f"stopped after {self.seconds:.0f} s"

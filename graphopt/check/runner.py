@@ -66,10 +66,11 @@ class Workplace:
             raise CannotRun(reason)
         return self.checker_error(model, full=True) is None
 
-    def runner(self, model: ir.Model, sound: bool, *, optimized: bool = False) -> Runner:
+    def runner(self, model: ir.Model, sound: bool, *, optimized: bool = False, alone: bool = False) -> Runner:
         """An engine loaded with the model, in a process of its own unless it is `sound`; raises CannotRun.
 
-        `optimized` asks for ONNX Runtime's own optimizations, of a sound model.
+        `optimized` asks for ONNX Runtime's own optimizations, `alone` for ONNX Runtime or nothing; both of a sound
+        model.
         """
         endless = endless_loop(model)
         if endless is not None:
@@ -78,7 +79,7 @@ class Workplace:
         names = tuple(value.name or "" for value in model.graph.outputs)
         if sound:
             shared = {name: self._shared(tensor) for name, tensor in given.handed.items()}
-            return Runner(Engine(path, shared, optimized), names)
+            return Runner(Engine(path, shared, optimized, alone), names)
         weights = {name: self._file(tensor) for name, tensor in given.handed.items()}
         if self._process is None or not self._process.alive:
             held = sum(tensor.nbytes for tensor in given.handed.values())

@@ -45,6 +45,9 @@ CARRIERS: Mapping[str, tuple[int, ...] | None] = {
     "Ceil": None, "Round": None, "ReduceSum": (0,), "ReduceMax": (0,), "ReduceMin": (0,), "ReduceProd": (0,),
     "CumSum": (0,), "Sum": None, "Optional": None, "OptionalGetElement": None, "SequenceConstruct": None,
 }  # fmt: skip
+DICTIONARIES = frozenset({"TfIdfVectorizer", "LabelEncoder", "CategoryMapper"})  # their integers are what they look for
+LABELLED = frozenset({"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})  # the second operand names classes
+LEAST_CONSTANT = 1e-3  # smaller ones are epsilons, near which values lie anyway
 COMPARISONS = frozenset({"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Clip", "Min", "Max", "Mod"})
 
 
@@ -56,6 +59,7 @@ class Use:
     indexes: bool = False
     counts: bool = False
     constants: set[float] = field(default_factory=set)
+    exceptions: set[int] = field(default_factory=set)  # indices that are taken for none
 
     def join(self, other: Use) -> None:
         """Add the uses of a value computed from this one."""
@@ -63,6 +67,7 @@ class Use:
         self.counts |= other.counts
         if other.bound is not None:
             self.bound = other.bound if self.bound is None else min(self.bound, other.bound)
+        self.exceptions |= other.exceptions
         self.constants |= set(sorted(other.constants)[: max(MOST_CONSTANTS - len(self.constants), 0)])
 
 
@@ -101,6 +106,13 @@ def _note(node: ir.Node, found: dict[ir.Value, Use], everything: Use) -> None:
         use = found.setdefault(node.inputs[0], Use())
         use.indexes = True
         use.bound = next((int(number) for number in _numbers(node) if number > 0), use.bound)
+    if kind in LABELLED and len(node.inputs) > 1 and node.inputs[1] is not None:
+        use = found.setdefault(node.inputs[1], Use())
+        use.indexes = True
+        use.bound = _length(node, node.inputs[0], 1)
+        ignored = node.attributes.get("ignore_index")
+        use.exceptions |= set() if ignored is None or ignored.is_ref() else {ignored.as_int()}
+    everything.join(Use(constants={number for number in _attributes(node) if abs(number) > LEAST_CONSTANT}))
     for position in COUNTS.get(kind, ()):
         value = nodes.input_at(node, position)
         if value is not None:
@@ -122,15 +134,14 @@ def _note(node: ir.Node, found: dict[ir.Value, Use], everything: Use) -> None:
                 use.join(one)
 
 
-def _length(node: ir.Node, table: ir.Value | None) -> int | None:
-    """The length of the table's axis where that is declared."""
+def _length(node: ir.Node, table: ir.Value | None, axis: int = 0) -> int | None:
+    """The length of the table's axis, by default that of the node, where it is declared."""
     tensor = None if table is None else table.const_value
     shape = (None if table is None else table.shape) if tensor is None else tensor.shape
     if shape is None:
         return None
-    axis = 0
     if not nodes.has_reference_attributes(node):
-        axis = nodes.int_attribute(node, "axis", 0)
+        axis = nodes.int_attribute(node, "axis", axis)
     if not -len(shape) <= axis < len(shape):
         return None
     size = shape[axis]
@@ -138,7 +149,7 @@ def _length(node: ir.Node, table: ir.Value | None) -> int | None:
 
 
 def _numbers(node: ir.Node) -> Iterator[float]:
-    """The single constants among a node's operands, and the bounds that old opsets keep in attributes."""
+    """The single constants among a node's operands, and the numbers in its attributes."""
     for value in node.inputs:
         tensor = None
         if value is not None:
@@ -148,10 +159,16 @@ def _numbers(node: ir.Node) -> Iterator[float]:
             number = np.asarray(tensor.numpy()).reshape(-1)[0]
             if np.isfinite(float(number)):
                 yield float(number)
-    for name in ("min", "max"):
-        attribute = node.attributes.get(name)
-        if attribute is not None and not attribute.is_ref() and attribute.type == ir.AttributeType.FLOAT:
+    yield from _attributes(node)
+
+
+def _attributes(node: ir.Node) -> Iterator[float]:
+    """The numbers in attributes: bounds of old opsets, thresholds, slopes."""
+    for attribute in node.attributes.values():
+        if not attribute.is_ref() and attribute.type == ir.AttributeType.FLOAT and np.isfinite(attribute.as_float()):
             yield attribute.as_float()
+        elif node.op_type in DICTIONARIES and not attribute.is_ref() and attribute.type == ir.AttributeType.INTS:
+            yield from map(float, attribute.as_ints())
 
 
 def _passed_on(model: ir.Model) -> list[tuple[ir.Value, ir.Value]]:
