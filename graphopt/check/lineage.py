@@ -11,12 +11,37 @@ from graphopt.check.tolerance import LIMITS
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
 
+DEEPEST = 16  # moves between a function and an output
 SUMS = frozenset(
     {
         "MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Attention", "LSTM", "GRU", "RNN", "BatchNormalization",
         "LayerNormalization", "InstanceNormalization", "GroupNormalization", "ReduceMean", "ReduceSum",
     }
 )  # fmt: skip
+
+# Functions of a fixed range, which engines compute to a unit of the range, and what only moves their results.
+BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Erf"})
+MOVES = frozenset(
+    {
+        "Identity", "Reshape", "Transpose", "Concat", "Slice", "Split", "Squeeze", "Unsqueeze", "Flatten", "Gather",
+        "Resize", "Expand", "Dropout",
+    }
+)  # fmt: skip
+
+
+def bounded_outputs(model: ir.Model) -> frozenset[str]:
+    """The names of the outputs that hold nothing but results of functions whose range is 0 or -1 to 1, moved about."""
+
+    def is_bounded(value: ir.Value | None, depth: int) -> bool:
+        node = None if value is None else value.producer()
+        if node is None or depth > DEEPEST:
+            return False
+        if node.op_type in BOUNDED:
+            return True
+        operands = node.inputs if node.op_type == "Concat" else node.inputs[:1]
+        return node.op_type in MOVES and all(is_bounded(operand, depth + 1) for operand in operands)
+
+    return frozenset(value.name or "" for value in model.graph.outputs if is_bounded(value, 0))
 
 
 def summed_outputs(model: ir.Model) -> frozenset[str]:

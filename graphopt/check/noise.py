@@ -23,7 +23,7 @@ from graphopt.model.oversized import oversized
 
 MOVED_BYTES = 64 << 20  # of weights, the small ones first
 FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
-WAYS = ("inputs", "weights", "engine", "double", "both")
+WAYS = ("inputs", "weights", "engine", "double", "both", "both again", "both once more")
 EXACT_WAYS = ("weights", "engine", "double")
 DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
 
@@ -66,7 +66,7 @@ class Noise:
         if way == "double":
             return self._in_double(case)
         feed = case.feed
-        if way in ("inputs", "both"):
+        if way in ("inputs", "both", "both again", "both once more"):
             moved = {name: _moved(value, seed=len(way)) for name, value in feed.items()}
             if way == "inputs" and all(moved[name] is feed[name] for name in feed):
                 return None

@@ -18,13 +18,13 @@ from graphopt.check.feeds import COUNT, COUNTS, Draw, Feed, make_feed
 from graphopt.check.foreign import cut
 from graphopt.check.given import Given
 from graphopt.check.inputs import Input, inputs_of
-from graphopt.check.lineage import limits_of, summed_outputs
+from graphopt.check.lineage import bounded_outputs, limits_of, summed_outputs
 from graphopt.check.noise import Case, Noise
 from graphopt.check.randomness import random_outputs
 from graphopt.check.runner import CannotRun, OutOfTime, Workplace
 from graphopt.check.sizes import Assignment, first_sizes, kinds_of, more_sizes
 from graphopt.check.tables import changed_table
-from graphopt.check.tolerance import LIMITS, Difference, compare
+from graphopt.check.tolerance import LIMITS, PLAIN, Difference, Nature, compare
 from graphopt.check.verification import Reached, Verification
 from graphopt.check.work import work_of_run
 from graphopt.errors import OptionError
@@ -102,7 +102,8 @@ class Reference:
                 self.problem = str(rest)
                 return
         self.limits = limits_of(copy, facts, tolerance)
-        self.summed = summed_outputs(copy)
+        summed, bounded = summed_outputs(copy), bounded_outputs(copy)
+        self.natures = {name: Nature(name in summed, name in bounded) for name in (*summed, *bounded)}
 
         def work(sizes: Assignment) -> int:
             return work_of_run(copy, facts, sizes)
@@ -278,14 +279,15 @@ class Reference:
         """
         limit = self.limits.get(name)
         limit = None if limit is None else max(limit, least)
-        found = compare(one, other, limit=limit, summed=name in self.summed)
+        nature = self.natures.get(name, PLAIN)
+        found = compare(one, other, limit=limit, nature=nature)
         if found.reason is None or self.tolerance is not None:
             return found
         position = list(self.runner.output_names).index(name)
         samples: list[object] = []
         for outputs in self.noise.samples(case):
             samples.append(outputs[position])
-            found = compare(one, other, samples=samples, limit=limit, summed=name in self.summed)
+            found = compare(one, other, samples=samples, limit=limit, nature=nature)
             if found.reason is None:
                 break
         return found

@@ -36,14 +36,29 @@ class Difference:
 EQUAL = Difference(0.0, 0.0, None)
 
 
+@dataclass(frozen=True, slots=True)
+class Nature:
+    """What is known of an output from the operators behind it."""
+
+    summed: bool = False  # behind sums of products: the order of summing decides between an infinity and NaN
+    bounded: bool = False  # of a function whose range is 1, which is computed to a unit of that
+
+
+PLAIN = Nature()
+
+
 def compare(
-    expected: object, found: object, *, samples: Sequence[object] = (), limit: float | None = None, summed: bool = False
+    expected: object,
+    found: object,
+    *,
+    samples: Sequence[object] = (),
+    limit: float | None = None,
+    nature: Nature = PLAIN,
 ) -> Difference:
     """Compare two outputs: arrays, sequences of them, maps, or absent optionals.
 
     `samples` are other results of the model that `expected` is from, which differ by its own rounding. `limit` takes
-    the place of the type's allowance. Of what is `summed`, an infinity may be NaN and the other way: the order of
-    summing decides which.
+    the place of the type's allowance.
     """
     if expected is None or found is None:
         return EQUAL if expected is found else replace(EQUAL, reason="one of the two is absent")
@@ -51,14 +66,14 @@ def compare(
         if list(expected) != list(found):
             return replace(EQUAL, reason="the maps have different keys")
         values = [list(one.values()) if isinstance(one, dict) else [] for one in samples]
-        return compare(list(expected.values()), list(found.values()), samples=values, limit=limit, summed=summed)
+        return compare(list(expected.values()), list(found.values()), samples=values, limit=limit, nature=nature)
     if isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)):
-        return _sequences(expected, found, samples, limit, summed)
-    return _arrays(np.asarray(expected), np.asarray(found), [np.asarray(one) for one in samples], limit, summed)
+        return _sequences(expected, found, samples, limit, nature)
+    return _arrays(np.asarray(expected), np.asarray(found), [np.asarray(one) for one in samples], limit, nature)
 
 
 def _sequences(
-    expected: Sequence[object], found: Sequence[object], samples: Sequence[object], limit: float | None, summed: bool
+    expected: Sequence[object], found: Sequence[object], samples: Sequence[object], limit: float | None, nature: Nature
 ) -> Difference:
     lists = [one for one in samples if isinstance(one, (list, tuple))]
     if len(expected) != len(found):
@@ -67,7 +82,7 @@ def _sequences(
         return replace(EQUAL, reason=f"a sequence has {len(found)} elements, it had {len(expected)}")
     kept = [one for one in lists if len(one) == len(expected)]
     parts = [
-        compare(one, other, samples=[sample[position] for sample in kept], limit=limit, summed=summed)
+        compare(one, other, samples=[sample[position] for sample in kept], limit=limit, nature=nature)
         for position, (one, other) in enumerate(zip(expected, found, strict=True))
     ]
     return Difference(
@@ -79,7 +94,7 @@ def _sequences(
 
 
 def _arrays(
-    expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], limit: float | None, summed: bool
+    expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], limit: float | None, nature: Nature
 ) -> Difference:
     if expected.dtype != found.dtype:
         return replace(EQUAL, reason=f"the type is {found.dtype}, it was {expected.dtype}")
@@ -92,10 +107,10 @@ def _arrays(
         return EQUAL
     if expected.dtype.name in SPACING:
         with np.errstate(over="ignore"):
-            return _floats(expected, found, samples, LIMITS[expected.dtype.name] if limit is None else limit, summed)
+            return _floats(expected, found, samples, LIMITS[expected.dtype.name] if limit is None else limit, nature)
     if expected.dtype.kind == "c":
         pairs = [np.stack([one.real, one.imag]) for one in (expected, found, *samples)]
-        return _arrays(pairs[0], pairs[1], pairs[2:], limit, summed)
+        return _arrays(pairs[0], pairs[1], pairs[2:], limit, nature)
     return _exact(expected, found, samples)
 
 
@@ -110,7 +125,7 @@ def _exact(expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray]) -
 
 
 def _floats(
-    expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], limit: float, summed: bool
+    expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], limit: float, nature: Nature
 ) -> Difference:
     kind = expected.dtype
     one, other = expected.astype(np.float64), found.astype(np.float64)
@@ -119,7 +134,7 @@ def _floats(
     for sample in others:
         undecided |= ~_alike(one, sample)
     apart = ~_alike(one, other) & ~undecided
-    if summed:
+    if nature.summed:
         apart &= np.isfinite(one) | np.isfinite(other)
     if apart.any():
         nan = bool((np.isnan(one) != np.isnan(other))[apart].any())
@@ -128,6 +143,8 @@ def _floats(
     distance = np.where(usable, np.abs(np.where(usable, one, 0) - np.where(usable, other, 0)), 0.0)
     magnitude = np.where(usable, np.abs(np.where(usable, one, 0)), 0.0)
     scale = magnitude + largest_beside(magnitude)
+    if nature.bounded:
+        scale = np.maximum(scale, SPACING[kind.name] / max(limit, SPACING[kind.name]))
     relative = np.divide(distance, scale, out=np.where(distance > 0, np.inf, 0.0), where=scale > 0)
     max_abs, max_rel = float(np.max(distance)), float(np.max(relative))
     beyond = np.maximum(distance - limit * scale, 0.0)
