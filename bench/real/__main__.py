@@ -116,7 +116,7 @@ def _optimize(row: Row, source: Path, folder: Path, judging: Worker) -> None:
     if row.status != "verified":
         row.status += f": {reply.value['reason']}"
     row.ours = judge(judging, source, first)
-    reply = _call("again", OURS, str(first), str(second))
+    reply = _call("again", OURS, str(first), str(second), bool(row.taken_back))
     if reply.kind == "value":
         row.rest, row.fixed_point = reply.value["rules"], reply.value["same"]
     else:

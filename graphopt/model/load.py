@@ -14,7 +14,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphopt.errors import ModelError
-from graphopt.model import nodes
+from graphopt.model import maps, nodes
 from graphopt.model.mapped import DataFile, MappedTensor
 from graphopt.model.sparse import without_sparse_tensors
 from graphopt.model.tensors import replace_external
@@ -73,7 +73,9 @@ def _from_proto(proto: onnx.ModelProto, folder: Path | None, what: str) -> ir.Mo
     _check_names(proto, what)
     proto = without_sparse_tensors(proto)
     try:
-        model = ir.from_proto(proto)
+        model = maps.from_proto(proto, what)
+    except ModelError:
+        raise
     except Exception as error:  # onnx_ir reports malformed models with many types
         root: BaseException = error
         while root.__cause__ is not None:

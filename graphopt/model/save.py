@@ -18,7 +18,7 @@ from graphopt.errors import SaveError
 from graphopt.files.place import find_place, replaced_mode, told
 from graphopt.files.single import publish, write_through
 from graphopt.files.staging import staging
-from graphopt.model import nodes
+from graphopt.model import maps, nodes
 from graphopt.model.data_file import (
     Outside,
     large_initializers,
@@ -36,7 +36,7 @@ SINGLE_FILE_LIMIT = 1_900_000_000  # bytes
 def to_proto(model: ir.Model) -> onnx.ModelProto:
     """The model as a ModelProto; initializers are not described a second time in value_info."""
     with _undescribed_initializers(model):
-        return ir.to_proto(model)
+        return maps.to_proto(model)
 
 
 @contextlib.contextmanager

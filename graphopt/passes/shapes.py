@@ -40,7 +40,8 @@ def fold_shape_arithmetic(match: Match) -> Replacement:
 def constant_reshape_target(match: Match) -> Replacement:
     """Reshape(x, [batch, 12, 64] computed from Shape(...))  -->  Reshape(x, constant [0, 12, 64] or [-1, 12, 64])
 
-    A dimension equal to the input's at the same place becomes 0 (copy), at most one other becomes -1.
+    A dimension equal to the input's at the same place becomes 0 (copy), at most one other becomes -1. Leaves alone an
+    output of the graph that is declared with another rank: with a constant target a checker would see that.
     """
     root = match.root
     source, target = nodes.input_at(root, 0), nodes.input_at(root, 1)
@@ -51,6 +52,10 @@ def constant_reshape_target(match: Match) -> Replacement:
     if held is None:
         match.refuse("what the target holds is not known")
     wanted = held.tolist()
+    declared = match.output.shape if match.output.is_graph_output() else None
+    match.require(
+        declared is None or len(declared) == len(wanted), "the graph declares the output with another number of dims"
+    )
     match.require(
         not nodes.int_attribute(root, "allowzero", 0) or 0 not in wanted, "allowzero is set and a dimension is zero"
     )

@@ -51,6 +51,17 @@ def test_the_usual_chain_before_a_reshape() -> None:
     ) == ["Reshape"]  # fmt: skip
 
 
+def test_an_output_that_is_declared_with_another_rank_keeps_a_target_that_hides_it() -> None:
+    """As an OCR network does: onnx accepts the file only because nobody can tell the rank that the target gives."""
+    text = """g (float[batch,seq,64] x) => (RANK y) {
+        s = Shape(x) b = Gather(s, zero) bu = Unsqueeze(b, axis)
+        target = Concat<axis = 0>(bu, rest) y = Reshape(x, target)
+    }"""
+    constants = {"zero": np.array(0), "axis": np.array([0]), "rest": np.array([-1, 64])}
+    assert _optimized(text.replace("RANK", "float[a,b,64]"), **constants) == ["Reshape"]
+    assert "Concat" in _optimized(text.replace("RANK", "float[a,64]"), **constants)
+
+
 def test_a_known_dim_beside_an_unknown_one_is_folded() -> None:
     assert _optimized(
         """g (float[batch,8] x) => (float[batch,8] y) {

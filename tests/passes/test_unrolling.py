@@ -174,6 +174,35 @@ def test_loops_inside_a_function() -> None:
     assert operators.count("Add") == 3
 
 
+COUNTER = """g (float[2] x) => (float[2] y, int64 n) {
+    n, y = Loop (LIMIT, true, zero, x) <body = body (int64 i, bool going, int64 k, float[2] p)
+        => (bool go, int64 next, float[2] q) { next = Add (k, one) go = Less (next, most) q = Add (p, x) }>
+}"""
+
+
+def counting(most: int, limit: str = "") -> onnx.ModelProto:
+    """A loop that ends when its own counter reaches `most`, as TensorFlow's map over so many rows does."""
+    numbers = {"zero": 0, "one": 1, "most": most, **({limit: 2} if limit else {})}
+    constants = {name: np.array(number) for name, number in numbers.items()}
+    return support.model(COUNTER.replace("LIMIT", limit), true=np.array(True), **constants)
+
+
+@pytest.mark.parametrize(("most", "limit", "runs"), [(1, "", 1), (3, "", 3), (3, "limit", 2), (1, "limit", 1)])
+def test_a_counter_of_its_own_ends_the_loop(most: int, limit: str, runs: int) -> None:
+    assert unrolled(counting(most, limit)).count("Add") == 2 * runs
+
+
+def test_a_map_over_one_row_is_no_loop() -> None:
+    result = graphopt.optimize(counting(1))
+    assert result.verification.passed and not result.rolled_back
+    assert support.op_types(result.to_proto()) == ["Add"]
+
+
+def test_the_number_of_the_iteration_may_end_it_too() -> None:
+    body = "go = Less (i, two) y_out = Add (y_in, x)"
+    assert unrolled(looping(body, trips="", two=np.array(2))) == ["Add"] * 3
+
+
 # -- what stays ---------------------------------------------------------------------------------------------------
 
 
@@ -184,6 +213,10 @@ def test_a_count_that_the_caller_gives() -> None:
 def test_a_condition_that_changes() -> None:
     body = "s = ReduceSum <keepdims = 0> (y_in) go = Less (s, ten) y_out = Add (y_in, x)"
     stays(looping(body, ten=np.array(10, np.float32)))
+
+
+def test_a_counter_that_counts_too_far() -> None:
+    stays(counting(9))
 
 
 def test_a_condition_that_the_caller_gives() -> None:

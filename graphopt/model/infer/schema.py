@@ -10,6 +10,7 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from graphopt.model import content, dims, nodes
 from graphopt.model.infer.known import UNKNOWN, Known
+from graphopt.model.maps import type_of, type_proto
 
 if TYPE_CHECKING:
     from graphopt.model.facts import Facts
@@ -113,7 +114,7 @@ def _unknown(node: ir.Node, facts: Facts) -> tuple[Known, ...]:
 def _type_proto(known: Known, names: dict[str, dims.Dim]) -> onnx.TypeProto | None:
     if known.type is None:
         return None
-    result = ir.serde.serialize_type(known.type)
+    result = type_proto(known.type)
     if isinstance(known.type, ir.TensorType) and known.shape is not None:
         result.tensor_type.shape.SetInParent()
         for dim in known.shape:
@@ -129,7 +130,7 @@ def _type_proto(known: Known, names: dict[str, dims.Dim]) -> onnx.TypeProto | No
 def _known(proto: onnx.TypeProto | None, names: dict[str, dims.Dim], facts: Facts) -> Known:
     if proto is None or proto.WhichOneof("value") is None:
         return UNKNOWN
-    kind = ir.serde.deserialize_type_proto_for_type(proto)
+    kind = type_of(proto)
     if proto.WhichOneof("value") != "tensor_type" or not proto.tensor_type.HasField("shape"):
         return Known(kind, None, None)
     shape: list[dims.Dim] = []
