@@ -6,23 +6,23 @@ on random operators are excluded and listed.
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from graphopt.check.branches import Branches, watched
-from graphopt.check.feeds import COUNT, COUNTS, Draw, Feed, make_feed
+from graphopt.check.feeds import Feed
 from graphopt.check.foreign import cut
 from graphopt.check.given import Given
-from graphopt.check.inputs import Input, inputs_of
+from graphopt.check.inputs import inputs_of
 from graphopt.check.lineage import bounded_outputs, limits_of, summed_outputs
 from graphopt.check.noise import Case, Noise
 from graphopt.check.randomness import random_outputs
 from graphopt.check.runner import CannotRun, OutOfTime, Workplace
-from graphopt.check.sizes import Assignment, first_sizes, kinds_of, more_sizes
+from graphopt.check.search import Search
+from graphopt.check.sizes import Assignment
 from graphopt.check.tables import changed_table
 from graphopt.check.tolerance import LIMITS, PLAIN, ROUGH, Difference, Nature, compare
 from graphopt.check.verification import Reached, Verification
@@ -31,21 +31,7 @@ from graphopt.errors import OptionError
 from graphopt.model.facts import Facts
 from graphopt.model.oversized import oversized
 
-TRIES = 96  # how many sizes of the dims are tried to find some that the original accepts
-FEW_TRIES = 8  # with draws that suit few models
-FIRST: tuple[Draw, ...] = ("normal", "positive", "ones", "zeros")  # until one is accepted
-# What follows: sizes by purpose (None: the first ones), and a draw. The first few are always made.
-FIXED: tuple[tuple[str | None, Draw], ...] = ((None, "wild"), (None, "flat"), (None, "grid"), (None, "large"))
-DYNAMIC: tuple[tuple[str | None, Draw], ...] = (
-    ("middle", "wild"), ("ones", "grid"), (None, "flat"), ("large", "normal"), ("odd", "normal"), (None, "large"),
-)  # fmt: skip
-REST: tuple[tuple[str | None, Draw], ...] = (
-    ("large", "special"), (None, "special"), ("large", "wild"), (None, "unit"), (None, "zeros"), (None, "positive"),
-    ("ones", "normal"), ("middle", "large"), ("large", "grid"), (None, "ones"),
-)  # fmt: skip
 PROGRAM = 3e-5  # relative: Winograd's transforms and short polynomials of a program, amplified by its layers
-ALWAYS = 1  # feeds beyond the first that are made whatever they take; with dynamic dims two
-WORK = 1_000_000_000  # of all other feeds together: check.work
 
 
 class Reference:
@@ -78,6 +64,7 @@ class Reference:
         self.checks = next((full for full in (True, False) if workplace.checker_error(model, full) is None), None)
         self.engine = ""
         self._started = time.monotonic()
+        self._failure: str | None = None
         self.foreign: tuple[str, ...] = ()
         self._sound = self.checks is True
         self.branches = Branches()
@@ -143,76 +130,27 @@ class Reference:
                 self.problem = f"the model does not give output '{name}' as {given.name} has it ({difference.reason})"
 
     def _record(self, work: Callable[[Assignment], int]) -> None:
-        """Find sizes and draws that the original accepts, and keep what it gives.
-
-        Sizes are looked for with one draw, for a wrong size fails with every draw; the other draws have their turn
-        with the likeliest sizes only when the first finds none.
-        """
-        self._failure = "no feed was found that the model accepts"
-        found = self._first()
-        if found is None:
-            if not self.cases:
-                self.problem = self._failure
-            return
-        accepted, first, count = found
-        counting = any(item.use.counts for item in self.inputs)
-        again = COUNT[first] if count is None else count
-        self.sizes.append(accepted)
-        purposes = more_sizes(self.inputs, accepted)
-        plan = [(purpose, draw) for purpose, draw in (*(DYNAMIC if purposes else FIXED), *REST)]
-        least = ALWAYS + bool(purposes)
-        left, once, made = float(WORK), 0, 0
-        known: dict[str, Assignment | None] = {}
-        for purpose, draw in plan:
-            if (purpose is None and draw == first) or (purpose and not purposes) or self.limited is not None:
-                continue
-            candidates = [accepted] if purpose is None else [known[purpose]] if purpose in known else purposes[purpose]
-            if purpose is not None:
-                known.setdefault(purpose, None)
-            for sizes in candidates:
-                if sizes is None or (purpose is not None and sizes == accepted):
-                    continue
-                if made >= least:
-                    once = once or max(work(accepted), 1)
-                    left -= once * _grown(self.inputs, accepted, sizes)
-                    if left < 0:
-                        break
-                if self._try(sizes, draw) or (counting and self._try(sizes, draw, again)):
-                    made += 1
-                    if sizes not in self.sizes:
-                        self.sizes.append(sizes)
-                    if purpose is not None:
-                        known[purpose] = sizes
-                    break
-        if purposes and len(self.sizes) < 2 and self.limited is None:
-            self.limited = "only one set of sizes for the dynamic dims was found that the original accepts"
-
-    def _first(self) -> tuple[Assignment, Draw, int | None] | None:
-        """The first sizes, draw and count (None: the draw's own) that the original accepts."""
-        counts = (None, *COUNTS) if any(item.use.counts for item in self.inputs) else (None,)
-        for draw in FIRST:
-            tries = TRIES if draw == FIRST[0] else FEW_TRIES
-            for number, sizes in enumerate(itertools.islice(first_sizes(self.inputs), tries)):
-                for count in counts if number < FEW_TRIES else counts[:1]:
-                    if self._try(sizes, draw, count):
-                        return sizes, draw, count
-                    if self.limited is not None:
-                        return None
-        return None
-
-    def _try(self, sizes: Assignment, draw: Draw, count: int | None = None) -> bool:
-        """Run the original on one feed and keep the outputs; False when it refuses or time is up."""
-        left = self.seconds - (time.monotonic() - self._started)
+        """Find feeds that the original accepts, and keep what it gives."""
+        search = Search(self.inputs, self._accepts, work, self.sizes)
         try:
-            if left <= 0:
-                raise OutOfTime
-            feed = make_feed(self.inputs, sizes, draw, count)
-            outputs = list(self.runner.run(feed, left))
+            found = search.run()
         except OutOfTime:
             self.limited = f"stopped after {self.seconds:.0f} s"
             self._failure = f"no run of the original succeeded within the {self.seconds:.0f} s for verification"
-            return False
-        except (CannotRun, ValueError, TypeError, MemoryError, OverflowError) as error:
+            found = bool(self.cases)
+        if not found and not self.cases:
+            self.problem = self._failure or search.failure or "no feed was found that the model accepts"
+        elif search.limited and self.limited is None:
+            self.limited = "only one set of sizes for the dynamic dims was found that the original accepts"
+
+    def _accepts(self, feed: Feed, draw: str) -> bool:
+        """Run the original on one feed and keep the outputs; False when it refuses, OutOfTime when time is up."""
+        left = self.seconds - (time.monotonic() - self._started)
+        if left <= 0:
+            raise OutOfTime
+        try:
+            outputs = list(self.runner.run(feed, left))
+        except CannotRun as error:
             self._failure = str(error)
             return False
         self.branches.note(outputs[self._count :])
@@ -312,18 +250,6 @@ def _may_be_mask(value: object) -> bool:
     if array is None or array.ndim < 2 or array.size == 0 or array.dtype.kind not in "bi":
         return False
     return array.dtype.kind == "b" or bool(((array == 0) | (array == 1)).all())
-
-
-def _grown(inputs: tuple[Input, ...], accepted: Assignment, sizes: Assignment) -> float:
-    """How much more elements the inputs have than with the sizes that were accepted first."""
-
-    def elements(given: Assignment) -> float:
-        dims: Iterator[float] = (
-            float(np.prod([dim if isinstance(dim, int) else given[dim] for dim in item.dims or ()])) for item in inputs
-        )
-        return sum(dims) + 1.0
-
-    return max(elements(sizes) / elements(accepted), 0.5) if kinds_of(inputs) else 1.0
 
 
 def verify(

@@ -11,8 +11,8 @@ import onnx_ir as ir
 from graphopt.check.feeds import make_feed
 from graphopt.check.inputs import inputs_of
 from graphopt.check.randomness import random_outputs
-from graphopt.check.reference import TRIES
 from graphopt.check.runner import CannotRun, Runner, Workplace
+from graphopt.check.search import TRIES
 from graphopt.check.sizes import first_sizes
 from graphopt.check.tolerance import ROUGH, compare
 from graphopt.model.relayout import Relayout

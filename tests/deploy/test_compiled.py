@@ -8,16 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from typer.testing import CliRunner
 
 import graphopt
 from graphopt.cli import app, run
-from graphopt.deploy import emulation
+from graphopt.deploy import compiled, emulation
 from graphopt.deploy.session import Bundle, Program
 from graphopt.errors import BundleError, OptionError
+from graphopt.model.load import load
+from graphopt.passes import pipeline
+from graphopt.rewrite.driver import Pass
+from graphopt.rewrite.pattern import op, var
+from graphopt.rewrite.rule import Match, Replacement, rule
 from kernels import target
-from kernels.target import host, x86_64_v4
+from kernels.target import Target, host, x86_64_v4
 from tests import support
 from tests.kernels.arm import emulator, needs_arm
 
@@ -239,3 +245,47 @@ def test_a_model_that_does_not_run_is_refused_in_a_sentence() -> None:
     )  # fmt: skip
     with pytest.raises(graphopt.VerificationError, match=r"cannot be compared, as its model does not run: .*indices"):
         graphopt.compile(proto)
+
+
+def test_a_program_that_differs_is_made_again_with_exact_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transform of the first program is spoiled: one weight of a convolution is another."""
+    weight = np.random.default_rng(0).standard_normal((64, 64, 3, 3)).astype(np.float32) / 24
+    text = "g (float[1,64,56,56] x) => (float[1,64,56,56] y) { y = Conv<pads = [1,1,1,1]>(x, w) }"
+    proto = support.model(text, w=weight)
+    spoiled = weight.copy()
+    spoiled[3, 5, 1, 1] += 0.5
+    made = compiled._made
+
+    def spoiling(model: ir.Model, target: Target, name: str, exact: bool, *rest: object) -> object:
+        given = model if exact else load(support.model(text, w=spoiled))
+        return made(given, target, name, exact, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compiled, "_made", spoiling)
+    program = graphopt.compile(proto)
+    assert program.remade is not None and program.remade.startswith("output 'y': off by ")
+    assert program.verification.passed
+    assert "winograd" not in " ".join(region.kernel.candidate for region in program.lowered.regions)
+
+
+def test_a_program_that_stays_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = load(support.model("g (float[4] x) => (float[4] y) { y = Exp(x) }"))
+    monkeypatch.setattr(compiled, "_optimized", lambda original, checked: wrong)
+    with pytest.raises(graphopt.VerificationError) as caught:
+        graphopt.compile(support.model("g (float[4] x) => (float[4] y) { y = Sin(x) }"))
+    assert str(caught.value).startswith("the program does not give what ONNX Runtime gives: output 'y': off by ")
+    assert str(caught.value).endswith("; nothing was written.")
+
+
+@rule(op("Neg", var("x")), level=1)
+def neg_is_abs(match: Match) -> Replacement:
+    """Neg(x)  -->  Abs(x), which is wrong"""
+    return match.op("Abs", match["x"])
+
+
+def test_a_wrong_rewrite_is_taken_back_for_a_program_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = (Pass("wrong", 1, (neg_is_abs,)),)
+    monkeypatch.setattr(pipeline, "stages", lambda request: (wrong,))
+    program = graphopt.compile(support.model("g (float[4] x) => (float[4] y) { y = Neg(x) }", 23))
+    assert program.verification.passed
+    assert program.remade is not None and program.remade.startswith("output 'y': off by ")
+    assert program(x=np.ones(4, np.float32))["y"].tolist() == [-1.0] * 4
