@@ -18,7 +18,7 @@ import numpy as np
 MULTIPLE = 10.0  # of the model's own rounding, that a result may differ by
 # Relative spacing of the numbers of a type, and how many such units any result may differ by.
 SPACING = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-UNITS = {"float64": 16, "float32": 16, "float16": 4, "bfloat16": 4}
+UNITS = {"float64": 32, "float32": 32, "float16": 4, "bfloat16": 4}
 LIMITS = {kind: UNITS[kind] * SPACING[kind] for kind in SPACING}
 ROUGH = 1e-3  # relative, for two runs that are compared once, without samples of the rounding
 FEWEST = 16  # elements whose largest magnitude is a scale
