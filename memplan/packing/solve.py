@@ -1,5 +1,7 @@
 """The least arena, or one under a capacity: greedy first, then outward from the peak, then the exact search.
 
+Problems too large for the exact search are packed outward in two ways; the one that gets lower at first goes on.
+
 Every step starts from the best packing so far, so that there is an answer at any moment. The exact search goes through
 its preorders in turn with node limits that double: no preorder is good everywhere, and a search that does not find a
 packing soon had better be begun anew in another order than gone on with.
@@ -13,6 +15,7 @@ from itertools import islice
 
 import numpy as np
 
+from memplan.packing.beam import Beam
 from memplan.packing.greedy import PLAIN, Placed, greedy, packing, shaken
 from memplan.packing.outward import Outward
 from memplan.packing.placing import place
@@ -26,6 +29,8 @@ from memplan.work import Work, allowed
 MOST_SEARCHED = 3000  # rows: the exact search keeps every pair that clashes, and gets nowhere with more
 SOLVER = "exact search"
 _RUNS = 24  # outward, without a limit
+_FIRST_WIDTHS, _WIDTH = (1, 8), 32  # packings side by side: at first, and then
+_BARREN = 24  # rounds of the beam that find nothing lower, before something else is tried
 _BUDGET = 10  # times that all rows are placed, under one limit
 _TRIES = 3  # under one limit, before less is asked for
 _SHARES = 6  # times that half as much is asked for
@@ -101,6 +106,8 @@ def _solve(problem: MemoryProblem, work: Work, start: Packing | None) -> Packing
     outward = None if state.best.height <= enough or (reduced.pinned >= 0).any() else Outward(reduced)
     if outward is not None:
         _offered(state, outward.runs(_RUNS // 3, work))
+        if not small:
+            _beam(state, Beam(reduced))
         _offered(state, islice(orders, _FIRST_ORDERS))
         _offered(state, outward.runs(_RUNS, work))
         _climb(state, outward, _BUDGET, patient=not small)
@@ -170,6 +177,21 @@ def _climb(state: _State, outward: Outward, budget: int, *, patient: bool) -> No
             share += 1
             if part == 1 or share == _SHARES:
                 return
+
+
+def _beam(state: _State, beam: Beam) -> None:
+    """Packings side by side, few and then more; only while they are lower than what was found before."""
+    lowest, barren, widths = None, 0, iter(_FIRST_WIDTHS)
+    while not state.done() and barren < _BARREN:
+        width = next(widths, _WIDTH)
+        if width == _WIDTH and lowest is None:
+            return
+        barren += 1
+        for stack in range(beam.stacks):
+            found = None if state.done() else beam.below(state.best.height, stack, width, state.work)
+            if found is not None:
+                state.offer(found)
+                lowest, barren = found, 0
 
 
 def _exact(state: _State) -> None:
