@@ -29,7 +29,8 @@ from memplan.work import Work, allowed
 MOST_SEARCHED = 3000  # rows: the exact search keeps every pair that clashes, and gets nowhere with more
 SOLVER = "exact search"
 _RUNS = 24  # outward, without a limit
-_FIRST_WIDTHS, _WIDTH = (1, 8), 32  # packings side by side: at first, and then
+_FEW, _MANY = 8, 32  # packings side by side
+_BEST_STACKS = 3  # from which many are packed
 _BARREN = 24  # rounds of the beam that find nothing lower, before something else is tried
 _BUDGET = 10  # times that all rows are placed, under one limit
 _TRIES = 3  # under one limit, before less is asked for
@@ -180,18 +181,23 @@ def _climb(state: _State, outward: Outward, budget: int, *, patient: bool) -> No
 
 
 def _beam(state: _State, beam: Beam) -> None:
-    """Packings side by side, few and then more; only while they are lower than what was found before."""
-    lowest, barren, widths = None, 0, iter(_FIRST_WIDTHS)
-    while not state.done() and barren < _BARREN:
-        width = next(widths, _WIDTH)
-        if width == _WIDTH and lowest is None:
-            return
-        barren += 1
-        for stack in range(beam.stacks):
-            found = None if state.done() else beam.below(state.best.height, stack, width, state.work)
-            if found is not None:
-                state.offer(found)
-                lowest, barren = found, 0
+    """Few packings side by side from every stack; if that is lower than all before, more from the best stacks."""
+    before, barren = state.best.height, 0
+    for stack in beam.stacks():
+        _below(state, beam, None, stack, 1)
+    for stack in beam.stacks():
+        _below(state, beam, state.best.height, stack, _FEW)
+    while state.best.height < before and barren < _BARREN and not state.done():
+        lowest = state.best.height
+        for stack in beam.stacks()[:_BEST_STACKS]:
+            _below(state, beam, state.best.height, stack, _MANY)
+        barren = 0 if state.best.height < lowest else barren + 1
+
+
+def _below(state: _State, beam: Beam, height: int | None, stack: int, width: int) -> None:
+    found = None if state.done() else beam.below(height, stack, width, state.work)
+    if found is not None:
+        state.offer(found)
 
 
 def _exact(state: _State) -> None:

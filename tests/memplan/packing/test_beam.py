@@ -28,9 +28,9 @@ def test_small_problems_with_gaps_and_alignments_are_packed(problem: MemoryProbl
     reduced = reduce(problem)
     assume(reduced.rows > 0 and (reduced.pinned < 0).all())
     beam = Beam(reduced)
-    for stack in range(beam.stacks):
+    for stack in beam.stacks():
         for width in (1, 3):
-            placed = beam.below(1 << 40, stack, width, Work(PLENTY))
+            placed = beam.below(None, stack, width, Work(PLENTY))
             assert placed is not None
             _verified(problem, reduced, placed)
 
@@ -41,7 +41,7 @@ def test_each_packing_is_lower_than_asked_for_and_the_same_again() -> None:
     again = Beam(reduced)
     beam, height, found = Beam(reduced), 1 << 60, 0
     for width in (1, 8, 16):
-        for stack in range(beam.stacks):
+        for stack in beam.stacks():
             placed = beam.below(height, stack, width, Work(PLENTY))
             other = again.below(height, stack, width, Work(PLENTY))
             assert (placed is None) == (other is None)
@@ -57,7 +57,7 @@ def test_each_packing_is_lower_than_asked_for_and_the_same_again() -> None:
 def test_work_ends_it() -> None:
     reduced = reduce(uniform(4000, 3))
     work = Work(10**6)
-    assert Beam(reduced).below(1 << 60, 0, 8, work) is None
+    assert Beam(reduced).below(None, 0, 8, work) is None
     assert work.over() and work.left > -(10**6)
 
 
@@ -78,7 +78,7 @@ def test_a_hole_is_kept_for_what_leaves_with_its_neighbour() -> None:
         alignment=4,
     )
     reduced = reduce(problem)
-    placed = Beam(reduced).below(1 << 40, 0, 1, Work(PLENTY))
+    placed = Beam(reduced).below(None, 0, 1, Work(PLENTY))
     assert placed is not None and placed.height == reduced.bound
     offsets = expand(problem, reduced, placed.offsets)
     assert (offsets["late"], offsets["next"]) == (24, 20)
