@@ -32,11 +32,11 @@ _NEAR = 0.5  # mean sizes: neighbours with such a hole between them count half a
 _CHANCE = 0.15  # of a hole: what chance adds to a choice at most
 _ENDS = 2  # best places for a row, of each packing
 _LOOKS_PER_STEP, _STEPS_PER_FIT = 3, 15  # a slot that is looked at; a hole that a row fits in
-_MIXES = ((1, 1), (8, 1), (1, 8), (32, 1), (1, 32))  # a row is low whose begin is nearer, times this, than its end
+# A row lies low if its begin, times the first, is nearer to the peak than its end, times the other.
+_MIXES = ((1, 1), (8, 1), (1, 8), (32, 1), (1, 32))
 _ANY_HEIGHT = 1 << 62
 _BOTTOM, _TOP, _FIRST = 0, 1, 2  # slots: the arena's ends, and those of rows
 
-Indices = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
 
