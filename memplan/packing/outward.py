@@ -31,7 +31,7 @@ _STEPS_PER_LOOK = 7
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class Side:
     """One direction of time: rows in the order in which they come; times count away from the peak."""
 
     arrivals: Ints
@@ -39,22 +39,33 @@ class _Side:
     end: Ints  # [rows]
 
 
+def at_peak(reduced: Reduced) -> Ints:
+    """The rows that are live at the peak; in their gaps too."""
+    peak = int(np.argmax(live(reduced)))
+    return np.flatnonzero((first_sections(reduced) <= peak) & (peak < last_sections(reduced))).astype(np.int64)
+
+
+def sides(reduced: Reduced) -> tuple[Side, Side]:
+    """What comes after the peak, and what comes before it with time running backward; the largest first at a time."""
+    begin, end = first_sections(reduced), last_sections(reduced)
+    peak = int(np.argmax(live(reduced)))
+    right, left = np.flatnonzero(begin > peak), np.flatnonzero(end <= peak)
+    return (
+        Side(right[np.lexsort((-reduced.size[right], begin[right]))], begin, end),
+        Side(left[np.lexsort((-reduced.size[left], -end[left]))], -end, -begin),
+    )
+
+
 class Outward:
     """Runs over one problem, which has no pinned row. A row is taken to need its bytes in its gaps too."""
 
     def __init__(self, reduced: Reduced) -> None:
         assert not (reduced.pinned >= 0).any(), "pinned rows cannot be stacked"
-        begin, end = first_sections(reduced), last_sections(reduced)
-        peak = int(np.argmax(live(reduced)))
         self._reduced = reduced
-        self._stack = np.flatnonzero((begin <= peak) & (peak < end))
-        right, left = np.flatnonzero(begin > peak), np.flatnonzero(end <= peak)
-        self._sides = (
-            _Side(right[np.lexsort((-reduced.size[right], begin[right]))], begin, end),
-            _Side(left[np.lexsort((-reduced.size[left], -end[left]))], -end, -begin),
-        )
+        self._stack = at_peak(reduced)
+        self._sides = sides(reduced)
         self._slack = 1.0 / float(reduced.size.mean())
-        self._life = 1.0 / float((end - begin).mean())
+        self._life = 1.0 / float((self._sides[0].end - self._sides[0].begin).mean())
         self._runs = 0
 
     def runs(self, count: int, work: Work) -> Iterator[Placed]:
@@ -102,7 +113,7 @@ class Outward:
             low += int(self._reduced.size[row])
         return rows.astype(np.int64)
 
-    def _climb(self, side: _Side, offsets: Ints, stacked: Ints, limit: int, budget: int, work: Work) -> bool:
+    def _climb(self, side: Side, offsets: Ints, stacked: Ints, limit: int, budget: int, work: Work) -> bool:
         piece = max(16, len(stacked) // _PIECES_PER_STACK)
         count = -(-len(side.arrivals) // piece)
         before: list[Ints] = [stacked]
@@ -131,7 +142,7 @@ class Outward:
         return True
 
     def _run(
-        self, side: _Side, first: int, last: int, offsets: Ints, rows: Ints, count: int, limit: int, work: Work,
+        self, side: Side, first: int, last: int, offsets: Ints, rows: Ints, count: int, limit: int, work: Work,
         *, grow: bool,
     ) -> tuple[int, int]:  # fmt: skip
         turn = self._runs

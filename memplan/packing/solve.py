@@ -1,5 +1,7 @@
 """The least arena, or one under a capacity: greedy first, then outward from the peak, then the exact search.
 
+Problems too large for the exact search are packed outward in two ways; the one that gets lower at first goes on.
+
 Every step starts from the best packing so far, so that there is an answer at any moment. The exact search goes through
 its preorders in turn with node limits that double: no preorder is good everywhere, and a search that does not find a
 packing soon had better be begun anew in another order than gone on with.
@@ -13,6 +15,7 @@ from itertools import islice
 
 import numpy as np
 
+from memplan.packing.beam import Beam
 from memplan.packing.greedy import PLAIN, Placed, greedy, packing, shaken
 from memplan.packing.outward import Outward
 from memplan.packing.placing import place
@@ -26,6 +29,9 @@ from memplan.work import Work, allowed
 MOST_SEARCHED = 3000  # rows: the exact search keeps every pair that clashes, and gets nowhere with more
 SOLVER = "exact search"
 _RUNS = 24  # outward, without a limit
+_FEW, _MANY = 8, 32  # packings side by side
+_BEST_STACKS = 3  # from which many are packed
+_BARREN = 24  # rounds of the beam that find nothing lower, before something else is tried
 _BUDGET = 10  # times that all rows are placed, under one limit
 _TRIES = 3  # under one limit, before less is asked for
 _SHARES = 6  # times that half as much is asked for
@@ -101,6 +107,8 @@ def _solve(problem: MemoryProblem, work: Work, start: Packing | None) -> Packing
     outward = None if state.best.height <= enough or (reduced.pinned >= 0).any() else Outward(reduced)
     if outward is not None:
         _offered(state, outward.runs(_RUNS // 3, work))
+        if not small:
+            _beam(state, Beam(reduced))
         _offered(state, islice(orders, _FIRST_ORDERS))
         _offered(state, outward.runs(_RUNS, work))
         _climb(state, outward, _BUDGET, patient=not small)
@@ -170,6 +178,26 @@ def _climb(state: _State, outward: Outward, budget: int, *, patient: bool) -> No
             share += 1
             if part == 1 or share == _SHARES:
                 return
+
+
+def _beam(state: _State, beam: Beam) -> None:
+    """Few packings side by side from every stack; if that is lower than all before, more from the best stacks."""
+    before, barren = state.best.height, 0
+    for stack in beam.stacks():
+        _below(state, beam, None, stack, 1)
+    for stack in beam.stacks():
+        _below(state, beam, state.best.height, stack, _FEW)
+    while state.best.height < before and barren < _BARREN and not state.done():
+        lowest = state.best.height
+        for stack in beam.stacks()[:_BEST_STACKS]:
+            _below(state, beam, state.best.height, stack, _MANY)
+        barren = 0 if state.best.height < lowest else barren + 1
+
+
+def _below(state: _State, beam: Beam, height: int | None, stack: int, width: int) -> None:
+    found = None if state.done() else beam.below(height, stack, width, state.work)
+    if found is not None:
+        state.offer(found)
 
 
 def _exact(state: _State) -> None:
