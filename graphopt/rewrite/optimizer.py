@@ -63,9 +63,9 @@ def optimize_verified(
     """Run the stages on a copy of `original`; with `seconds` not None, check the result and roll back what is wrong.
 
     A result that would take more than `most_bytes` as a file is made lighter; where that does not do, it is made again
-    and nothing is written out that costs bytes. Room that is left is filled with constants where that makes nodes fewer.
-    Feeds that are `given` and a `tolerance` are for the check. With
-    `sketches` the first rewrites of each rule are drawn: their records show the graph around them.
+    and nothing is written out that costs bytes. Room that is left is filled with constants where that saves nodes.
+    Feeds that are `given` and a `tolerance` are for the check. With `sketches` the first rewrites of each rule are
+    drawn: their records show the graph around them.
     """
     blocked: set[tuple[str, str]] = set()
     rolled_back: list[Rollback] = []
