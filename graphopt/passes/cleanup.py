@@ -194,10 +194,13 @@ def write_out_small_splats(editor: Editor, worklist: Sequence[ir.Node]) -> None:
         if node.graph is None or not nodes.is_standard(node) or nodes.has_reference_attributes(node):
             continue
         size = _repeated_size(editor, node)
-        if size is not None and size <= editor.budget and not node.outputs[0].is_graph_output():
+        if size is not None and not node.outputs[0].is_graph_output():
             found.append((size, len(found), node))
     for size, _, node in sorted(found, key=lambda item: item[:2]):
-        if size > min(editor.budget, editor.facts.memory_left):
+        if size > editor.budget:
+            editor.refuse_growth(size)
+            return
+        if size > editor.facts.memory_left:
             return
         array, kind = _repeated(editor, node), editor.facts.dtype(node.outputs[0])
         match = Match(node, bind(node), editor.facts)

@@ -264,6 +264,7 @@ class _Folder:
 
     def _require_budget(self, growth: int) -> None:
         if growth > self.editor.budget:
+            self.editor.refuse_growth(growth)
             raise Refused(
                 f"written out it would make the file {growth:,} bytes larger; all folding together may add "
                 f"{GROWTH_BYTES:,} bytes and one {GROWTH_SHARE}th of the weights"

@@ -26,6 +26,11 @@ FUNCTIONS_SINCE = 8  # IR version
 FAN_OUT = 16  # readers that are followed further; keeps a run linear where a value is read everywhere
 
 
+def usual_budget(model: ir.Model) -> int:
+    """The bytes that all constants together may add where nobody says how many."""
+    return GROWTH_BYTES + weight_bytes(model) // GROWTH_SHARE
+
+
 class Editor:
     """Changes one model in place and keeps its facts, names and log right."""
 
@@ -36,7 +41,7 @@ class Editor:
         stop_after: int | None = None,
         blocked: frozenset[tuple[str, str]] = frozenset(),
         sketches: bool = False,
-        may_grow: bool = True,
+        budget: int | None = None,
     ) -> None:
         self.model = model
         self.journal = Journal(sketches=sketches)
@@ -47,7 +52,8 @@ class Editor:
         self.pass_name = ""
         # What is needed of a tensor to see that two are different; the tensor is held, so that its id stays its own.
         self.samples: dict[int, tuple[ir.TensorProtocol, Hashable]] = {}
-        self.budget = GROWTH_BYTES + weight_bytes(model) // GROWTH_SHARE if may_grow else 0
+        self.budget = usual_budget(model) if budget is None else budget
+        self.refused_growth: int | None = None  # the least number of bytes that the budget was too small for
         self._loaded_ir_version = model.ir_version
         self.read_again()
 
@@ -122,6 +128,10 @@ class Editor:
     def count_nodes(self) -> int:
         """How many nodes the model has, subgraphs and functions included."""
         return sum(len(graph) for graph in self.graphs())
+
+    def refuse_growth(self, growth: int) -> None:
+        """Take note that constants were not written out, since the budget did not suffice."""
+        self.refused_growth = growth if self.refused_growth is None else min(growth, self.refused_growth)
 
     # -- names ----------------------------------------------------------------------------------------------------
 

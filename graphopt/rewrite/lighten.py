@@ -9,24 +9,33 @@ import onnx_ir as ir
 
 from graphopt.model.census import file_bytes
 from graphopt.model.nodes import graphs_of
-from graphopt.rewrite.provenance import PROVENANCE
+from graphopt.rewrite.provenance import PROVENANCE, SEPARATOR
 
 
 def lighten(model: ir.Model, original: ir.Model, most: int) -> bool:
     """Bring the model's file down to `most` bytes; True where it is no larger then.
 
-    First go the lines that say which nodes a new one stands for, then the long names of values that `original` does
-    not have. A model that is small enough is left as it is.
+    First go the lines that say which nodes a new one stands for, then the long names of values; what `original` has of
+    either stays, so that a second run has nothing to win by it. A model that is small enough is left as it is.
     """
     if file_bytes(model) <= most:
         return True
+    old = {line for graph in graphs_of(original) for node in graph for line in _lines(node)}
     for graph in graphs_of(model):
         for node in graph:
+            kept = [line for line in _lines(node) if line in old]
             node.metadata_props.pop(PROVENANCE, None)
+            if kept:
+                node.metadata_props[PROVENANCE] = SEPARATOR.join(kept)
     if file_bytes(model) <= most:
         return True
     _shorten(model, original)
     return file_bytes(model) <= most
+
+
+def _lines(node: ir.Node) -> list[str]:
+    line = node.metadata_props.get(PROVENANCE)
+    return [] if line is None else line.split(SEPARATOR)
 
 
 def _shorten(model: ir.Model, original: ir.Model) -> None:

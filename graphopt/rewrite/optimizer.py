@@ -15,10 +15,12 @@ from graphopt.check.given import Given
 from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import OFF, UNCHANGED, Verification
+from graphopt.model.census import file_bytes
+from graphopt.model.nodes import graphs_of
 from graphopt.model.signature import signature_of
 from graphopt.rewrite.collection import paused_collection
 from graphopt.rewrite.driver import BrokenRewrite, Pass, run_passes
-from graphopt.rewrite.editor import Editor
+from graphopt.rewrite.editor import Editor, usual_budget
 from graphopt.rewrite.lighten import lighten
 from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 
@@ -43,6 +45,7 @@ class _Run:
     model: ir.Model
     log: tuple[Rewrite, ...]
     passes: tuple[PassRecord, ...]
+    refused_growth: int | None  # the least number of bytes that the budget for growth was too small for
 
 
 def optimize_verified(
@@ -60,27 +63,37 @@ def optimize_verified(
     """Run the stages on a copy of `original`; with `seconds` not None, check the result and roll back what is wrong.
 
     A result that would take more than `most_bytes` as a file is made lighter; where that does not do, it is made again
-    and nothing is written out that costs bytes. Feeds that are `given` and a `tolerance` are for the check. With
-    `sketches` the first rewrites of each rule are drawn: their records show the graph around them.
+    and nothing is written out that costs bytes. Room that is left is filled with constants where that saves nodes.
+    Feeds that are `given` and a `tolerance` are for the check. With `sketches` the first rewrites of each rule are
+    drawn: their records show the graph around them.
     """
     blocked: set[tuple[str, str]] = set()
     rolled_back: list[Rollback] = []
-    may_grow = True
+    budget: int | None = None  # of bytes for constants; None: the usual one
 
     def fitting() -> _Run:
-        nonlocal may_grow
+        """A run whose file is no larger than it may be, and that writes out what there is room for."""
+        nonlocal budget
         result = run(stop_after)
-        if most_bytes is None or not result.log or lighten(result.model, original, most_bytes):
+        if most_bytes is None or not result.log:
             return result
-        if may_grow:
-            may_grow = False
-            return fitting()
+        room = most_bytes - file_bytes(result.model)
+        if room < 0 and not lighten(result.model, original, most_bytes) and budget != 0:
+            budget = 0
+            result = run(stop_after)
+            lighten(result.model, original, most_bytes)
+        elif budget is None and result.refused_growth is not None and result.refused_growth <= room:
+            budget = usual_budget(original) + room
+            wider = run(stop_after)
+            if _nodes(wider) < _nodes(result) and file_bytes(wider.model) <= most_bytes:
+                return wider
+            budget = None
         return result
 
     def run(limit: int | None) -> _Run:
         while True:
             try:
-                return _run(original, stages, limit, frozenset(blocked), progress, sketches, may_grow)
+                return _run(original, stages, limit, frozenset(blocked), progress, sketches, budget)
             except BrokenRewrite as broken:
                 blocked.add((broken.rule, broken.site))
                 rolled_back.append(Rollback(broken.rule, broken.site, broken.reason))
@@ -119,13 +132,17 @@ def _run(
     blocked: frozenset[tuple[str, str]],
     progress: Progress | None,
     sketches: bool,
-    may_grow: bool,
+    budget: int | None,
 ) -> _Run:
-    editor = Editor(original.clone(), stop_after=limit, blocked=blocked, sketches=sketches, may_grow=may_grow)
+    editor = Editor(original.clone(), stop_after=limit, blocked=blocked, sketches=sketches, budget=budget)
     records: list[PassRecord] = []
     for stage in stages:
         records.extend(run_passes(editor, stage, progress))
-    return _Run(editor.model, tuple(editor.log), tuple(records))
+    return _Run(editor.model, tuple(editor.log), tuple(records), editor.refused_growth)
+
+
+def _nodes(run: _Run) -> int:
+    return sum(len(graph) for graph in graphs_of(run.model))
 
 
 def _check(reference: Reference, original: ir.Model, candidate: ir.Model) -> Verification:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from graphopt.rewrite.rule import Match
 
 PROVENANCE = "graphopt.from"  # metadata key on a node that stands for several
+SEPARATOR = "; "  # between what several rules say
 NAMED = 16  # nodes that are named for one; a rolled-up recurrence stands for hundreds
 
 
@@ -39,4 +40,4 @@ def trace(rule: str, node: ir.Node, sources: Sequence[ir.Node]) -> None:
 def _say(node: ir.Node, rule: str, sources: Sequence[str]) -> None:
     earlier = node.metadata_props.get(PROVENANCE)
     line = f"{rule}({', '.join(sources)})"
-    node.metadata_props[PROVENANCE] = line if earlier is None else f"{earlier}; {line}"
+    node.metadata_props[PROVENANCE] = line if earlier is None else f"{earlier}{SEPARATOR}{line}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -34,6 +35,13 @@ def test_lines_about_nodes_go_first_and_alone() -> None:
     assert lighten(model, original, most)
     assert not any(PROVENANCE in node.metadata_props for node in model.graph)
     assert "long_name" in {output.name for node in model.graph for output in node.outputs}
+
+
+def test_what_the_original_says_of_its_nodes_stays() -> None:
+    model = _with_lines(SAID)
+    next(iter(model.graph)).metadata_props[PROVENANCE] += "; another-rule(Neg)"
+    lighten(model, _with_lines(SAID), 1)
+    assert {node.metadata_props[PROVENANCE] for node in model.graph} == {"some-rule(Neg, Neg)"}
 
 
 def test_new_names_are_shortened_then_and_old_ones_are_not() -> None:
@@ -80,6 +88,17 @@ def test_who_asks_for_more_may_get_a_larger_file() -> None:
     result = graphopt.optimize(support.model(GROWING), level=3)
     assert support.op_types(result.to_proto()) == ["Add"]
     assert result.after.bytes > len(support.model(GROWING).SerializeToString())
+
+
+def test_room_that_other_rewrites_leave_is_used() -> None:
+    """A table of 12 kB is beyond the usual budget, and costs the file nothing where as much was never read."""
+    alone = support.model(GROWING.replace("500", "3000"))
+    assert support.op_types(graphopt.optimize(alone).to_proto()) == ["Range", "Cast", "Add"]
+    beside = support.model(GROWING.replace("500", "3000"), unread=np.zeros(3000, np.float32))
+    result = graphopt.optimize(beside)
+    assert support.op_types(result.to_proto()) == ["Add"]
+    assert result.verification.passed
+    assert result.after.bytes <= result.before.bytes
 
 
 def test_a_second_run_finds_nothing() -> None:
