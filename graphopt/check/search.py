@@ -29,8 +29,8 @@ REST: tuple[tuple[str | None, Draw], ...] = (
     ("large", "special"), (None, "special"), ("large", "wild"), (None, "unit"), (None, "zeros"), (None, "positive"),
     ("ones", "normal"), ("middle", "large"), ("large", "grid"), (None, "ones"),
 )  # fmt: skip
-ALWAYS = 1  # feeds beyond the first that are made whatever they take; with dynamic dims two
-WORK = 1_000_000_000  # of all other feeds together: check.work
+DEAR: tuple[tuple[str | None, Draw], ...] = (("ones", "wild"), (None, "wild"))  # one of them, where a run takes long
+WORK = 1_000_000_000  # of all feeds beyond the second together, and of a run from which on it takes long: check.work
 
 
 @dataclass(slots=True)
@@ -59,13 +59,14 @@ class Search:
         work = max(self.work(accepted), 1)
         left, made = float(WORK), 0
         known: dict[str | None, list[Assignment]] = {None: [accepted]} | dict(purposes.items())
-        for purpose, following in (*(DYNAMIC if purposes else FIXED), *REST):
+        plan = DEAR if work > WORK else (*(DYNAMIC if purposes else FIXED), *REST)
+        for purpose, following in plan:
             if purpose not in known or (purpose is None and following == draw):
                 continue
             for sizes in known[purpose]:
                 if purpose is not None and sizes == accepted:
                     continue
-                if made >= ALWAYS + self._dynamic:
+                if made:
                     left -= work * self._grown(accepted, sizes)
                     if left < 0:
                         return True

@@ -250,7 +250,7 @@ def _within(model: ir.Model, lowered: Lowered, budget: int, target: Target, exac
     raise BudgetNotKept(budget, least)
 
 
-def _optimized(original: ir.Model, *, checked: bool) -> ir.Model:
+def _optimized(original: ir.Model, *, checked: bool = False) -> ir.Model:
     """The model with the operators that kernels know best; the comparison at the end covers what passes do.
 
     `checked` holds every rewrite to the original, and takes back those that fail.

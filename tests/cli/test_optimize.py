@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ def test_writes_a_verified_model_and_a_table(shell: Shell) -> None:
     assert ("nodes", "5", "2", "-60%") in rows
     assert {("Identity", "1", "0", "-1"), ("Gemm", "0", "1", "+1"), ("1", "other", "operator", "1", "1")} <= rows
     assert {line[0] for line in rows if line} >= {"bytes", "parameters", "seconds", "verification"}
-    assert "verification  verified (4 feeds, max error 0)" in answer.out
-    assert "largest error allowed: float16 3e-02, bfloat16 1e-01, float32 1e-03" in answer.out
+    assert re.search(r"verification  verified \(1\d feeds, max error 0\)", answer.out)
+    assert "float32 4e-06, float16 4e-03, bfloat16 3e-02; beyond that 10 x the model's own rounding" in answer.out
 
 
 def test_json_is_one_object_alone_on_stdout(shell: Shell) -> None:
@@ -57,7 +58,7 @@ def test_json_is_one_object_alone_on_stdout(shell: Shell) -> None:
     # Empty fields that the writer of the input had spelled out make up the difference.
     assert abs(record["bytes_before"] - len(Path("in.onnx").read_bytes())) <= 16
     assert record["bytes_after"] == len(Path("out.onnx").read_bytes())
-    assert record["verification"]["status"] == "verified" and record["verification"]["feeds"] == 4
+    assert record["verification"]["status"] == "verified" and record["verification"]["feeds"] > 10
     assert {"max_abs", "max_rel"} <= set(record["verification"])
     assert all(set(line) == {"name", "rewrites", "nodes_before", "nodes_after", "seconds"} for line in record["passes"])
     assert record["rolled_back"] == [] and record["signature_unchanged"] is True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import onnx
 import pytest
 
@@ -23,8 +25,8 @@ def test_equal_models(shell: Shell) -> None:
     assert answer.status == 0
     record = answer.json
     assert (record["schema"], record["equal"], record["divergence"]) == ("graphopt.verify/1", True, None)
-    assert record["verification"]["status"] == "verified" and record["verification"]["feeds"] == 4
-    assert "verification  verified (4 feeds, max error 0)" in answer.err
+    assert record["verification"]["status"] == "verified" and record["verification"]["feeds"] > 10
+    assert re.search(r"verification  verified \(1\d feeds, max error 0\)", answer.err)
 
 
 def test_bisect_names_the_first_value_that_differs(shell: Shell) -> None:
@@ -37,7 +39,7 @@ def test_bisect_names_the_first_value_that_differs(shell: Shell) -> None:
     found = answer.json["divergence"]
     assert (found["name"], found["node_a"], found["node_b"]) == ("d", "Sigmoid 'd'", "Tanh 'd'")
     assert found["compared"] == 3 and found["max_rel"] > 1e-3
-    assert "more than 1e-03 for float32" in found["reason"]
+    assert "more than 4e-06 for float32" in found["reason"]
     assert "first difference  'd': off by" in answer.err
     assert "in B            Tanh 'd'" in answer.err
 

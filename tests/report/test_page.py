@@ -93,9 +93,9 @@ def test_what_can_scroll_is_reached_by_keyboard_and_has_a_name(page: _Reader) ->
 
 def test_it_has_the_figures_and_the_verdict(page: _Reader) -> None:
     assert "nodes 5 → 2 -60%" in page.text
-    assert "✓ verified (4 feeds, max error 0)" in page.text
+    assert re.search(r"✓ verified \(1\d feeds, max error 0\)", page.text)
     assert "engine ONNX Runtime" in page.text
-    assert "float32 1e-03" in page.text
+    assert "float32 4e-06" in page.text
     assert "names, order, types and dims unchanged" in page.text
     assert "operations (flops)" in page.text
 
