@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from graphopt.check.feeds import COUNT, COUNTS, Draw, Feed, make_feed
+from graphopt.check.feeds import COUNT, COUNTS, LAST_COUNTS, Draw, Feed, make_feed
 from graphopt.check.inputs import Input
 from graphopt.check.sizes import Assignment, first_sizes, more_sizes
 
@@ -87,10 +87,11 @@ class Search:
     def _first(self) -> Draw | None:
         """The draw of the first feed that the model accepts."""
         counting = any(item.use.counts for item in self.inputs)
-        for draw in FIRST:
-            tries = TRIES if draw == FIRST[0] else FEW_TRIES
+        passes = ((None, *COUNTS), LAST_COUNTS) if counting else ((None,),)
+        for counts, draw in itertools.product(passes, FIRST):
+            tries = TRIES if draw == FIRST[0] and None in counts else FEW_TRIES
             for number, sizes in enumerate(itertools.islice(first_sizes(self.inputs), tries)):
-                for count in (None, *COUNTS) if counting and number < FEW_TRIES else (None,):
+                for count in counts if number < FEW_TRIES else (None,):
                     if self._attempt(sizes, draw, count):
                         self._again = COUNT[draw] if count is None else count
                         return draw
