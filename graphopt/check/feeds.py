@@ -29,6 +29,7 @@ COUNT: Mapping[Draw, int] = {
 COUNTS = (2, 3)  # to try where a model refuses the count of a draw
 LAST_COUNTS = (-1, 0)  # at last: an axis may be such, and with a number of trips nothing is computed
 SPECIALS = (np.nan, np.inf, -np.inf, -0.0)
+FEW = 64  # values of an input
 HUGE = {8: 1 << 40, 4: 1 << 30, 2: 1 << 14, 1: 1 << 6}  # integers by the bytes of their type
 
 
@@ -92,6 +93,13 @@ def _value(
         signed = not np.issubdtype(dtype, np.unsignedinteger)
         indices = _indices(shape, item.use.bound or 2, draw, generator, signed)
         return _among(indices, item.use.exceptions, draw, generator).astype(dtype)
+    if item.use.axes and np.issubdtype(dtype, np.integer):
+        axes = np.arange(math.prod(shape)).reshape(shape)
+        return (-1 - axes if draw in ("wild", "large") else axes).astype(dtype)
+    if item.use.steps and np.issubdtype(dtype, np.integer):
+        return np.full(shape, {"wild": 2, "grid": -1}.get(draw, 1)).astype(dtype)
+    if item.use.starts and np.issubdtype(dtype, np.integer):
+        return np.full(shape, {"wild": 1, "grid": -1, "large": 2}.get(draw, 0)).astype(dtype)
     if item.use.counts and not np.issubdtype(dtype, np.complexfloating):
         return np.full(shape, COUNT[draw] if count is None else count).astype(dtype)
     if np.issubdtype(dtype, np.integer):
@@ -135,7 +143,8 @@ def _floats(shape: tuple[int, ...], constants: list[float], draw: Draw, generato
     scaled = normal * generator.choice([0.01, 0.3, 1.0, 1.0, 3.0, 30.0], _rows(shape))
     near = generator.choice([0.0, *constants], shape)
     near = near + generator.choice([-1.0, -0.1, 0.0, 0.1, 1.0], shape) * np.maximum(0.25, np.abs(near) / 16)
-    return np.select([where < 0.05, where < 0.15, where < 0.3], [np.zeros(shape), halves, near], scaled)
+    share = 0.3 if normal.size > FEW else 0.6  # of few values more are near the constants
+    return np.select([where < 0.05, where < 0.15, where < share], [np.zeros(shape), halves, near], scaled)
 
 
 def _with_specials(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:

@@ -22,19 +22,24 @@ TABLES: Mapping[str, tuple[tuple[int, int], ...]] = {
     "EmbedLayerNormalization": ((0, 2), (1, 4)), "SequenceAt": ((1, 0),), "SequenceErase": ((1, 0),),
     "SequenceInsert": ((2, 0),),
 }  # fmt: skip
-# Positions of operands that are counts: sizes, lengths, steps, axes, how often.
+# Positions of operands that are counts: sizes, lengths, ends, how often.
 COUNTS: Mapping[str, tuple[int, ...]] = {
-    "Reshape": (1,), "Expand": (1,), "ConstantOfShape": (0,), "Tile": (1, 2), "Range": (0, 1, 2), "Pad": (1, 3),
-    "Slice": (1, 2, 3, 4), "Resize": (1, 2, 3), "Upsample": (1,), "TopK": (1,), "Split": (1,), "OneHot": (1,),
-    "Loop": (0,),
-    "Unsqueeze": (1,), "Squeeze": (1,), "CumSum": (1,), "CumProd": (1,), "LSTM": (4,), "GRU": (4,), "RNN": (4,),
-    "ReverseSequence": (1,), "NonMaxSuppression": (2,), "CenterCropPad": (1,), "BlackmanWindow": (0,),
-    "HannWindow": (0,), "HammingWindow": (0,), "DFT": (1, 2), "STFT": (1, 3), "MelWeightMatrix": (0, 1, 2, 3, 4),
-    "MaxUnpool": (2,),
-    "Col2Im": (1, 2), "AffineGrid": (1,), "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,), "ReduceMin": (1,),
-    "ReduceProd": (1,), "ReduceL1": (1,), "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,),
-    "ReduceSumSquare": (1,), "SplitToSequence": (1,), "Attention": (6,), "Trilu": (1,), "BitShift": (1,),
+    "Reshape": (1,), "Expand": (1,), "ConstantOfShape": (0,), "Tile": (1, 2), "Range": (0, 1, 2), "Pad": (1,),
+    "Slice": (2,), "Resize": (1, 2, 3), "Upsample": (1,), "TopK": (1,), "Split": (1,), "OneHot": (1,), "Loop": (0,),
+    "LSTM": (4,), "GRU": (4,), "RNN": (4,), "ReverseSequence": (1,), "NonMaxSuppression": (2,),
+    "CenterCropPad": (1,), "BlackmanWindow": (0,), "HannWindow": (0,), "HammingWindow": (0,), "DFT": (1,),
+    "STFT": (1, 3), "MelWeightMatrix": (0, 1, 2, 3, 4), "MaxUnpool": (2,), "Col2Im": (1, 2), "AffineGrid": (1,),
+    "SplitToSequence": (1,), "Attention": (6,), "Trilu": (1,), "BitShift": (1,),
 }  # fmt: skip
+# Positions of operands that are axes, and of those that say where something begins, and how far it steps.
+AXES: Mapping[str, tuple[int, ...]] = {
+    "Slice": (3,), "Unsqueeze": (1,), "Squeeze": (1,), "CumSum": (1,), "CumProd": (1,), "DFT": (2,), "Pad": (3,),
+} | dict.fromkeys(
+    ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
+     "ReduceLogSumExp", "ReduceSumSquare"), (1,),
+)  # fmt: skip
+STARTS: Mapping[str, tuple[int, ...]] = {"Slice": (1,)}
+STEPS: Mapping[str, tuple[int, ...]] = {"Slice": (4,)}
 # Operators behind which values are still those of the operand, or simple functions of it. None: every operand.
 CARRIERS: Mapping[str, tuple[int, ...] | None] = {
     "Cast": (0,), "CastLike": (0,), "Reshape": (0,), "Squeeze": (0,), "Unsqueeze": (0,), "Flatten": (0,),
@@ -58,6 +63,9 @@ class Use:
     bound: int | None = None  # the least length of a table that it indexes; None where it indexes none of known length
     indexes: bool = False
     counts: bool = False
+    axes: bool = False
+    starts: bool = False
+    steps: bool = False
     constants: set[float] = field(default_factory=set)
     exceptions: set[int] = field(default_factory=set)  # indices that are taken for none
 
@@ -65,6 +73,9 @@ class Use:
         """Add the uses of a value computed from this one."""
         self.indexes |= other.indexes
         self.counts |= other.counts
+        self.axes |= other.axes
+        self.starts |= other.starts
+        self.steps |= other.steps
         if other.bound is not None:
             self.bound = other.bound if self.bound is None else min(self.bound, other.bound)
         self.exceptions |= other.exceptions
@@ -113,10 +124,11 @@ def _note(node: ir.Node, found: dict[ir.Value, Use], everything: Use) -> None:
         ignored = node.attributes.get("ignore_index")
         use.exceptions |= set() if ignored is None or ignored.is_ref() else {ignored.as_int()}
     everything.join(Use(constants={number for number in _attributes(node) if abs(number) > LEAST_CONSTANT}))
-    for position in COUNTS.get(kind, ()):
-        value = nodes.input_at(node, position)
-        if value is not None:
-            found.setdefault(value, Use()).counts = True
+    for operands, name in ((COUNTS, "counts"), (AXES, "axes"), (STARTS, "starts"), (STEPS, "steps")):
+        for position in operands.get(kind, ()):
+            value = nodes.input_at(node, position)
+            if value is not None:
+                setattr(found.setdefault(value, Use()), name, True)
     if kind in COMPARISONS:
         numbers = set(_numbers(node))
         everything.join(Use(constants=numbers))
