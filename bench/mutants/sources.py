@@ -1,4 +1,4 @@
-"""The models that are changed: node tests of the onnx package with their recorded inputs, and networks of the zoo.
+"""The models that are changed: node tests of onnx with their recorded inputs, networks of the zoo, and its families.
 
 Most have fixed dims. Some of each are freed: equal sizes of a node test become one symbol, the first dim of a network's
 inputs another; the sizes that were fixed are those with which the model is known to run.
@@ -20,6 +20,7 @@ from onnx import numpy_helper
 
 import models
 from bench.judge import all_nodes
+from models import families
 
 Feed = dict[str, Any]
 
@@ -29,10 +30,10 @@ SMALL = (
 )  # fmt: skip
 MIDDLE = ("resnet18", "resnet18_fp16", "resnet18_legacy", "resnet18_qdq", "unet_own", "bert_small_dynquant")
 LARGE = ("t5_small_encoder", "llama_small_prefill", "clip_text", "convnext_tiny", "vit_s16_legacy", "swin_tiny")
-SHARES = (("node test", 0.35), ("freed node test", 0.2), ("small", 0.25), ("freed small", 0.1), ("middle", 0.08),
-          ("large", 0.02))  # fmt: skip
+SHARES = (("node test", 0.3), ("freed node test", 0.2), ("small", 0.2), ("freed small", 0.1), ("family", 0.1),
+          ("middle", 0.08), ("large", 0.02))  # fmt: skip
 FREED = frozenset({"freed node test", "freed small"})
-GROUPS = {"small": SMALL, "freed small": SMALL, "middle": MIDDLE, "large": LARGE}
+GROUPS = {"small": SMALL, "freed small": SMALL, "family": families.names(), "middle": MIDDLE, "large": LARGE}
 # Results that no two runs share, and operators whose models only train.
 NOT_REPEATABLE = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
@@ -62,7 +63,9 @@ def source(group: str, name: str) -> Source:
     """The source of that group and name."""
     feeds: tuple[Feed, ...] = ()
     sizes: dict[str, int] = {}
-    if group in GROUPS:
+    if group == "family":
+        model, sizes, most = families.build(name), families.sizes(name), 14
+    elif group in GROUPS:
         model, sizes = models.load(name), models.sizes(name)
         most = 14 if name in SMALL else 8 if name in MIDDLE else 4
         if group == "freed small":

@@ -14,12 +14,14 @@ from onnx.reference import ReferenceEvaluator
 
 from graphopt.check.feeds import Feed
 from graphopt.check.runner import CannotRun, Workplace
+from graphopt.check.work import NODE
 from graphopt.model import constants, nodes
 from graphopt.model.self_contained import self_contained
 
 NARROW = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 MOST_BYTES = 256 << 20  # of weights in float64
-REFERENCE_WORK = 60_000_000  # of a run in the reference evaluator: check.work
+REFERENCE_WORK = 60_000_000  # of a run in the reference evaluator: check.work, without what it counts for each node
+REFERENCE_NODES = 2000
 PLAUSIBLE = 0.05  # mean difference from the original, as a share of the mean magnitude
 # Operands that stay float32 by the operator's definition.
 ALWAYS_FLOAT: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
@@ -38,7 +40,7 @@ class Double:
         try:
             self._runner = workplace.runner(wide, True, alone=True)
         except CannotRun:
-            if work > REFERENCE_WORK:
+            if not is_small(wide, work):
                 raise
             try:
                 self._reference = ReferenceEvaluator(self_contained(wide).proto)
@@ -60,6 +62,35 @@ class Double:
         if self._reference is not None and not all(_plausible(*pair) for pair in zip(outputs, like, strict=False)):
             raise CannotRun("the reference evaluator computes something else")
         return outputs
+
+
+class Definition:
+    """A small model in its own types, as ONNX defines it: engines keep more than float16 between its operators."""
+
+    def __init__(self, model: ir.Model, work: int) -> None:
+        """`work` is that of a run; raises CannotRun for a model that is large, or has none of the short types."""
+        short = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+        values = (value for graph in nodes.graphs_of(model) for node in graph for value in node.outputs)
+        if not is_small(model, work) or not any(value.dtype in short for value in (*model.graph.inputs, *values)):
+            raise CannotRun("its own types are those of the engine")
+        try:
+            self._reference = ReferenceEvaluator(self_contained(model).proto)
+        except Exception as error:  # the reference's errors share no base class
+            raise CannotRun(str(error)) from error
+
+    def run(self, feed: Feed) -> list[object]:
+        """The outputs; raises CannotRun."""
+        try:
+            with np.errstate(all="ignore"):
+                return list(self._reference.run(None, dict(feed)))
+        except Exception as error:  # as above
+            raise CannotRun(str(error)) from error
+
+
+def is_small(model: ir.Model, work: int) -> bool:
+    """Whether a run, of so much `work`, is one for the reference evaluator."""
+    count = sum(len(graph) for graph in nodes.graphs_of(model))
+    return work - NODE * count <= REFERENCE_WORK and count <= REFERENCE_NODES
 
 
 def _widened(value: object) -> object:

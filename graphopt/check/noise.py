@@ -1,8 +1,9 @@
 """A model's own rounding, sampled: its results when it is moved by as little as numbers can be.
 
 Inputs are moved by one unit in the last place, weights likewise, the engine sums in another order where its
-optimizations are on, and the model is run in float64. A rewrite that is right differs from the original in just that
-way. Samples are made when a difference asks for them, the cheapest first, and kept.
+optimizations are on, and the model is run in float64, or in float16 as ONNX defines it where engines keep more. A
+rewrite that is right differs from the original in just that way. Samples are made when a difference asks for them, the
+cheapest first, and kept.
 
 Values that stand on ties on purpose are not moved, nor are constants with few digits: they are meant as they are.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.check.double import Double
+from graphopt.check.double import Definition, Double
 from graphopt.check.feeds import EXACT, Feed
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.check.tolerance import SPACING
@@ -23,8 +24,8 @@ from graphopt.model.oversized import oversized
 
 MOVED_BYTES = 64 << 20  # of weights, the small ones first
 FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
-WAYS = ("inputs", "weights", "engine", "double", "both", "both again", "both once more")
-EXACT_WAYS = ("weights", "engine", "double")
+WAYS = ("inputs", "weights", "engine", "double", "definition", "both", "both again", "both once more")
+EXACT_WAYS = ("weights", "engine", "double", "definition")
 DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
 
 
@@ -50,6 +51,8 @@ class Noise:
         self._runners: dict[str, Runner | None] = {}
         self._double: Double | None = None
         self._double_tried = False
+        self._definition: Definition | None = None
+        self._definition_tried = False
 
     def samples(self, case: Case) -> Iterator[Sequence[object]]:
         """One after the other; the first ones are those that were made before."""
@@ -65,6 +68,8 @@ class Noise:
         """The outputs, moved in one way; None where that way moves nothing or cannot be run."""
         if way == "double":
             return self._in_double(case)
+        if way == "definition":
+            return self._defined(case)
         feed = case.feed
         if way in ("inputs", "both", "both again", "both once more"):
             moved = {name: _moved(value, seed=len(way)) for name, value in feed.items()}
@@ -86,6 +91,16 @@ class Noise:
                 if self._sound:
                     self._double = Double(self._workplace, self._model, self._work())
             return None if self._double is None else self._double.run(case.feed, case.outputs)
+        except CannotRun:
+            return None
+
+    def _defined(self, case: Case) -> Sequence[object] | None:
+        try:
+            if not self._definition_tried:
+                self._definition_tried = True
+                if self._sound:
+                    self._definition = Definition(self._model, self._work())
+            return None if self._definition is None else self._definition.run(case.feed)
         except CannotRun:
             return None
 
