@@ -13,7 +13,6 @@ from onnx.reference import ReferenceEvaluator
 
 import graphopt
 import models
-from graphopt.errors import VerificationError
 from models import families
 from tests.support import feeds, session
 
@@ -36,13 +35,10 @@ WITHOUT_KERNEL = {
     "cached_decoder": {"Attention": 2},  # with the cache inside of the operator
     "diffusion_unet": {"GroupNormalization": 14},
     "diffusion_unet_opset21": {"GroupNormalization": 14},
-}
-# Programs that are right and refused, with what the check says. Masks are integers that may be any: in float16
-# (1 - 8) * -65504 is infinite and its row NaN; the reference keeps float32 from one operator to the next.
-REFUSED = {"masked_encoder_fp16": "NaN stands in other places"}
-# 10000 * (n - 1) + score loses the digits of the score, and which way it rounds is a matter of the processor's order
-# of summing; the check knows this only from a run in float64, which its reference lacks for Erf.
-UNDECIDED = frozenset({"masked_encoder_10000"})
+    "masked_encoder_fp16": {
+        "MatMul": 12, "Reshape": 8, "Transpose": 8, "Add": 6, "Split": 2, "Softmax": 2, "Gelu": 2, "Gemm": 1,
+    },
+}  # fmt: skip
 SCALED = ("silu_detector", "squeeze_excite")  # numbers of many magnitudes side by side: other weights are tried, too
 
 
@@ -115,7 +111,7 @@ def test_a_family_is_optimized_with_nothing_taken_back(name: str) -> None:
     assert result.after.bytes <= result.before.bytes
 
 
-@pytest.mark.parametrize("name", sorted(set(MOST) - set(REFUSED) - UNDECIDED))
+@pytest.mark.parametrize("name", families.names())
 def test_the_program_of_a_family_gives_what_the_model_gives(name: str) -> None:
     compiled = graphopt.compile(families.build(name), dims=families.sizes(name))
     assert compiled.verification.passed, compiled.verification.reason
@@ -134,12 +130,6 @@ def test_other_weights_pass_too(name: str, seed: int) -> None:
     compiled = graphopt.compile(model, dims=families.sizes(name))
     assert compiled.verification.passed, compiled.verification.reason
     assert compiled.fallback == ()
-
-
-@pytest.mark.parametrize("name", sorted(REFUSED))
-def test_a_right_program_that_the_check_refuses(name: str) -> None:
-    with pytest.raises(VerificationError, match=REFUSED[name]):
-        graphopt.compile(families.build(name), dims=families.sizes(name))
 
 
 def test_a_mask_of_8_is_nan_in_float16_and_a_number_in_float32() -> None:
