@@ -93,6 +93,8 @@ def _value(
         signed = not np.issubdtype(dtype, np.unsignedinteger)
         indices = _indices(shape, item.use.bound or 2, draw, generator, signed)
         return _among(indices, item.use.exceptions, draw, generator).astype(dtype)
+    if item.use.factors and not np.issubdtype(dtype, np.complexfloating):
+        return np.full(shape, 2 if draw in ("wild", "large") else 1).astype(dtype)
     if item.use.axes and np.issubdtype(dtype, np.integer):
         axes = np.arange(math.prod(shape)).reshape(shape)
         return (-1 - axes if draw in ("wild", "large") else axes).astype(dtype)

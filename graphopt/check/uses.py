@@ -24,8 +24,8 @@ TABLES: Mapping[str, tuple[tuple[int, int], ...]] = {
 }  # fmt: skip
 # Positions of operands that are counts: sizes, lengths, ends, how often.
 COUNTS: Mapping[str, tuple[int, ...]] = {
-    "Reshape": (1,), "Expand": (1,), "ConstantOfShape": (0,), "Tile": (1, 2), "Range": (0, 1, 2), "Pad": (1,),
-    "Slice": (2,), "Resize": (1, 2, 3), "Upsample": (1,), "TopK": (1,), "Split": (1,), "OneHot": (1,), "Loop": (0,),
+    "Reshape": (1,), "Expand": (1,), "ConstantOfShape": (0,), "Range": (0, 1, 2), "Pad": (1,),
+    "Slice": (2,), "Resize": (3,), "TopK": (1,), "Split": (1,), "OneHot": (1,), "Loop": (0,),
     "LSTM": (4,), "GRU": (4,), "RNN": (4,), "ReverseSequence": (1,), "NonMaxSuppression": (2,),
     "CenterCropPad": (1,), "BlackmanWindow": (0,), "HannWindow": (0,), "HammingWindow": (0,), "DFT": (1,),
     "STFT": (1, 3), "MelWeightMatrix": (0, 1, 2, 3, 4), "MaxUnpool": (2,), "Col2Im": (1, 2), "AffineGrid": (1,),
@@ -38,6 +38,7 @@ AXES: Mapping[str, tuple[int, ...]] = {
     ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
      "ReduceLogSumExp", "ReduceSumSquare"), (1,),
 )  # fmt: skip
+FACTORS: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,), "Tile": (1, 2)}  # of a size, for each dim
 STARTS: Mapping[str, tuple[int, ...]] = {"Slice": (1,)}
 STEPS: Mapping[str, tuple[int, ...]] = {"Slice": (4,)}
 # Operators behind which values are still those of the operand, or simple functions of it. None: every operand.
@@ -63,6 +64,7 @@ class Use:
     bound: int | None = None  # the least length of a table that it indexes; None where it indexes none of known length
     indexes: bool = False
     counts: bool = False
+    factors: bool = False
     axes: bool = False
     starts: bool = False
     steps: bool = False
@@ -73,6 +75,7 @@ class Use:
         """Add the uses of a value computed from this one."""
         self.indexes |= other.indexes
         self.counts |= other.counts
+        self.factors |= other.factors
         self.axes |= other.axes
         self.starts |= other.starts
         self.steps |= other.steps
@@ -124,7 +127,8 @@ def _note(node: ir.Node, found: dict[ir.Value, Use], everything: Use) -> None:
         ignored = node.attributes.get("ignore_index")
         use.exceptions |= set() if ignored is None or ignored.is_ref() else {ignored.as_int()}
     everything.join(Use(constants={number for number in _attributes(node) if abs(number) > LEAST_CONSTANT}))
-    for operands, name in ((COUNTS, "counts"), (AXES, "axes"), (STARTS, "starts"), (STEPS, "steps")):
+    roles = ((COUNTS, "counts"), (FACTORS, "factors"), (AXES, "axes"), (STARTS, "starts"), (STEPS, "steps"))
+    for operands, name in roles:
         for position in operands.get(kind, ()):
             value = nodes.input_at(node, position)
             if value is not None:

@@ -114,3 +114,15 @@ def test_branches_that_were_taken_are_counted() -> None:
     }"""
     assert graphopt.verify(*[support.model(text.replace("LIMIT", "0.0"))] * 2).reached.branches == (2, 2)
     assert graphopt.verify(*[support.model(text.replace("LIMIT", "1e30"))] * 2).reached.branches == (1, 2)
+
+
+def test_factors_of_sizes_stay_small_and_axes_and_beginnings_fit() -> None:
+    text = """g (float[1,2,4,4] x, float[4] s, int64[4] r, int64[2] a, int64[2] b, int64[2] e) => (float[p,q,u,v] y) {
+        i = Resize(x, , s) t = Tile(i, r) y = Slice(t, b, e, a)
+    }"""
+    for draw in DRAWS:
+        feed = _feeds(text, draw)
+        assert feed["s"].min() >= 1 and feed["s"].max() <= 2
+        assert feed["r"].min() >= 1 and feed["r"].max() <= 2
+        assert feed["a"].tolist() in ([0, 1], [-1, -2])
+    assert {int(_feeds(text, draw)["b"][0]) for draw in DRAWS} == {-1, 0, 1, 2}
