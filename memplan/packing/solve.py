@@ -37,7 +37,7 @@ _TRIES = 3  # under one limit, before less is asked for
 _SHARES = 6  # times that half as much is asked for
 _FINEST = 10  # a search between two heights ends where they differ by this power of two of the height
 _FIRST_ORDERS = 3  # of greedy, before a large problem is packed outward; the others come last
-USUAL_WORK = 10_000_000_000  # steps
+USUAL_WORK, LARGE_WORK = 10_000_000_000, 20_000_000_000  # steps; for problems too large for the exact search
 STEPS_PER_ROW = 1_500  # of greedy packing, for each doubling of the rows
 STEPS_PER_NODE = 50  # of the exact search, for each row
 _NODES_PER_LOOK = 5000  # at what is left
@@ -75,18 +75,21 @@ class _State:
 def solve(
     problem: MemoryProblem, *, work: int | None = None, time_limit: float | None = None, start: Packing | None = None
 ) -> Packing:
-    """Offsets of all buffers. `work` in steps, those of ten seconds where nothing is said; `time_limit` in seconds.
+    """Offsets of all buffers.
+
+    `work` in steps, by default about ten seconds', of large problems twenty; `time_limit` in seconds.
 
     With a capacity any arena within it will do; without one the least arena is looked for, and is the given start at
     worst. Raises CannotFit where the capacity is below the lower bound, where a search shows that nothing fits, and
     where the work was not enough.
     """
-    with allowed(work, time_limit, USUAL_WORK) as steps:
-        return _solve(problem, steps, start)
-
-
-def _solve(problem: MemoryProblem, work: Work, start: Packing | None) -> Packing:
     reduced = reduce(problem)
+    usual = USUAL_WORK if reduced.rows <= MOST_SEARCHED else LARGE_WORK
+    with allowed(work, time_limit, usual) as steps:
+        return _solve(problem, reduced, steps, start)
+
+
+def _solve(problem: MemoryProblem, reduced: Reduced, work: Work, start: Packing | None) -> Packing:
     bound = max(reduced.bound * reduced.unit, empty_pins(problem))
     if problem.capacity is not None and problem.capacity < bound:
         raise CannotFit(
