@@ -45,9 +45,11 @@ class Process:
         self._process.kill()
         self._process.communicate()
 
-    def load(self, path: Path, weights: Mapping[str, Weight], seconds: float | None = None) -> Distant:
-        """The model at `path`, loaded there; raises CannotRun."""
-        found = self.ask(("load", path, weights), seconds)
+    def load(
+        self, path: Path, weights: Mapping[str, Weight], seconds: float | None = None, *, optimized: bool = False
+    ) -> Distant:
+        """The model at `path`, loaded there, `optimized` by ONNX Runtime where that is wanted; raises CannotRun."""
+        found = self.ask(("load", path, weights, optimized, optimized), seconds)
         assert isinstance(found, tuple), "the answer to a load"
         return Distant(self, *found)
 

@@ -104,11 +104,8 @@ def _options(shared: Mapping[str, ort.OrtValue], optimized: bool) -> ort.Session
     options.enable_mem_pattern = False
     options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # it took a third of all CPU time
-    if optimized and shared:  # optimizers look into what is handed over this way
-        options.add_external_initializers(list(shared), list(shared.values()))
-    else:
-        for name, value in shared.items():
-            options.add_initializer(name, value)
+    for name, value in shared.items():
+        options.add_initializer(name, value)
     return options
 
 
@@ -118,7 +115,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _serve(most_bytes: int) -> None:
-    """Answer ("load", path, weights) and ("run", number of the engine, feed, seconds) until stdin ends."""
+    """Answer ("load", path, weights, optimized, alone), ("run", number, feed, seconds) until stdin ends."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what an engine prints is no answer
     if sys.platform != "win32":
@@ -134,7 +131,9 @@ def _serve(most_bytes: int) -> None:
         try:
             if request[0] == "load":
                 engines.append(
-                    Engine(request[1], {name: _weight(mapped, *found) for name, found in request[2].items()})
+                    Engine(
+                        request[1], {name: _weight(mapped, *found) for name, found in request[2].items()}, *request[3:]
+                    )
                 )
                 answer: tuple[str, object] = ("done", (len(engines) - 1, engines[-1].name))
             else:

@@ -24,7 +24,7 @@ BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Erf"})
 MOVES = frozenset(
     {
         "Identity", "Reshape", "Transpose", "Concat", "Slice", "Split", "Squeeze", "Unsqueeze", "Flatten", "Gather",
-        "Resize", "Expand", "Dropout",
+        "Resize", "Expand", "Dropout", "ReduceMean", "ReduceMax", "ReduceMin",
     }
 )  # fmt: skip
 

@@ -21,11 +21,13 @@ from graphopt.check.feeds import EXACT, Feed
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.check.tolerance import SPACING
 from graphopt.model.oversized import oversized
+from graphopt.model.save import weight_bytes
 
 MOVED_BYTES = 64 << 20  # of weights, the small ones first
+ENGINE_BYTES = 256 << 20  # of weights, with which the engine's optimizations are tried: it holds them itself then
 FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
-WAYS = ("inputs", "weights", "engine", "double", "definition", "both", "both again", "both once more")
-EXACT_WAYS = ("weights", "engine", "double", "definition")
+WAYS = ("inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more")
+EXACT_WAYS = ("weights", "double", "definition", "engine")
 DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
 
 
@@ -109,8 +111,8 @@ class Noise:
         if way not in self._runners:
             self._runners[way] = None
             try:
-                if way == "engine" and self._sound:
-                    self._runners[way] = self._workplace.runner(self._model, True, optimized=True, alone=True)
+                if way == "engine" and self._sound and weight_bytes(self._model) <= ENGINE_BYTES:
+                    self._runners[way] = self._workplace.runner(self._model, True, optimized=True)
                 elif way == "weights":
                     moved = moved_weights(self._model)
                     if moved is not None and oversized(moved) is None:

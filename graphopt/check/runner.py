@@ -69,32 +69,34 @@ class Workplace:
     def runner(self, model: ir.Model, sound: bool, *, optimized: bool = False, alone: bool = False) -> Runner:
         """An engine loaded with the model, in a process of its own unless it is `sound`; raises CannotRun.
 
-        `optimized` asks for ONNX Runtime's own optimizations, `alone` for ONNX Runtime or nothing; both of a sound
-        model.
+        `optimized` asks for ONNX Runtime's own optimizations, which crash on some models, so that they have that
+        process too. `alone` asks for ONNX Runtime or nothing, of a sound model.
         """
         endless = endless_loop(model)
         if endless is not None:
             raise CannotRun(endless)
-        path, given = self._write(model)
+        # Optimizers look into weights, so that these are not handed over.
+        path, given = self._write(model, None if optimized else SHARED_MINIMUM)
         names = tuple(value.name or "" for value in model.graph.outputs)
-        if sound:
+        if sound and not optimized:
             shared = {name: self._shared(tensor) for name, tensor in given.handed.items()}
-            return Runner(Engine(path, shared, optimized, alone), names)
+            return Runner(Engine(path, shared, alone=alone), names)
         weights = {name: self._file(tensor) for name, tensor in given.handed.items()}
         if self._process is None or not self._process.alive:
             held = sum(tensor.nbytes for tensor in given.handed.values())
             self._process = apart.Process(apart.MOST_BYTES + apart.SHARE * held)
-        return Runner(self._process.load(path, weights), names)
+        return Runner(self._process.load(path, weights, optimized=optimized), names)
 
-    def _write(self, model: ir.Model) -> tuple[Path, SelfContained]:
+    def _write(self, model: ir.Model, handed_from: int | None = SHARED_MINIMUM) -> tuple[Path, SelfContained]:
         """The model without its large weights as a file, and those weights by name; the last is not written again."""
-        if self._written is not None and self._written[0] is model:
+        if self._written is not None and self._written[0] is model and handed_from is not None:
             return self._written[1:]
-        given = self_contained(model, handed_from=SHARED_MINIMUM)
+        given = self_contained(model, handed_from=handed_from)
         self._count += 1
         path = self.folder / f"{self._count}.onnx"
         path.write_bytes(given.proto.SerializeToString())
-        self._written = (model, path, given)
+        if handed_from is not None:
+            self._written = (model, path, given)
         return path, given
 
     def _shared(self, tensor: ir.TensorProtocol) -> ort.OrtValue:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+import pytest
 from onnx.reference import ReferenceEvaluator
 
 import graphopt
 from graphopt.check.double import in_double
 from graphopt.check.noise import moved_weights
+from graphopt.check.runner import CannotRun, Workplace
 from graphopt.model.load import load
 from tests import support
 
@@ -83,3 +85,19 @@ def test_an_overflow_of_the_original_is_its_own_rounding() -> None:
     plain = "g (float[n] x) => (float[n] y) { y = Softplus(x) }"
     assert graphopt.verify(support.model(text), support.model(plain)).passed
     assert graphopt.verify(support.model(plain), support.model(text)).status == "different"
+
+
+def test_the_engine_optimizes_in_a_process_of_its_own() -> None:
+    """ONNX Runtime's optimizers crash on some valid models; such an end is told like any other refusal."""
+    model = load(support.model("g (float[4] x) => (float[4] y) { a = Neg(x) y = Neg(a) }"))
+    with Workplace() as workplace:
+        runner = workplace.runner(model, True, optimized=True)
+        assert runner.engine == "ONNX Runtime"
+        process = workplace._process
+        assert process is not None
+        (found,) = runner.run({"x": np.ones(4, np.float32)})
+        assert np.array_equal(np.asarray(found), np.ones(4))
+        process._process.kill()
+        process._process.wait()
+        with pytest.raises(CannotRun):
+            runner.run({"x": np.ones(4, np.float32)})
