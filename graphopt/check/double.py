@@ -78,11 +78,11 @@ class Definition:
         except Exception as error:  # the reference's errors share no base class
             raise CannotRun(str(error)) from error
 
-    def run(self, feed: Feed) -> list[object]:
-        """The outputs; raises CannotRun."""
+    def run(self, feed: Feed, like: Sequence[object]) -> list[object]:
+        """The outputs, as many as those that they are `like`; raises CannotRun."""
         try:
             with np.errstate(all="ignore"):
-                return list(self._reference.run(None, dict(feed)))
+                return list(self._reference.run(None, dict(feed)))[: len(like)]
         except Exception as error:  # as above
             raise CannotRun(str(error)) from error
 

@@ -51,10 +51,7 @@ class Noise:
         self._workplace, self._model, self._runner, self._sound = workplace, model, runner, sound
         self._work = work
         self._runners: dict[str, Runner | None] = {}
-        self._double: Double | None = None
-        self._double_tried = False
-        self._definition: Definition | None = None
-        self._definition_tried = False
+        self._computed: dict[str, Double | Definition | None] = {}
 
     def samples(self, case: Case) -> Iterator[Sequence[object]]:
         """One after the other; the first ones are those that were made before."""
@@ -68,13 +65,11 @@ class Noise:
 
     def _sample(self, case: Case, way: str) -> Sequence[object] | None:
         """The outputs, moved in one way; None where that way moves nothing or cannot be run."""
-        if way == "double":
-            return self._in_double(case)
-        if way == "definition":
-            return self._defined(case)
+        if way in ("double", "definition"):
+            return self._in_other_types(case, way)
         feed = case.feed
         if way in ("inputs", "both", "both again", "both once more"):
-            moved = {name: _moved(value, seed=len(way)) for name, value in feed.items()}
+            moved = {name: _moved(value, seed=WAYS.index(way)) for name, value in feed.items()}
             if way == "inputs" and all(moved[name] is feed[name] for name in feed):
                 return None
             feed = moved
@@ -86,23 +81,16 @@ class Noise:
         except CannotRun:
             return None
 
-    def _in_double(self, case: Case) -> Sequence[object] | None:
+    def _in_other_types(self, case: Case, way: str) -> Sequence[object] | None:
+        """The outputs computed in float64, or in the model's own types as ONNX defines them."""
         try:
-            if not self._double_tried:
-                self._double_tried = True
+            if way not in self._computed:
+                self._computed[way] = None
                 if self._sound:
-                    self._double = Double(self._workplace, self._model, self._work())
-            return None if self._double is None else self._double.run(case.feed, case.outputs)
-        except CannotRun:
-            return None
-
-    def _defined(self, case: Case) -> Sequence[object] | None:
-        try:
-            if not self._definition_tried:
-                self._definition_tried = True
-                if self._sound:
-                    self._definition = Definition(self._model, self._work())
-            return None if self._definition is None else self._definition.run(case.feed)
+                    made = Double(self._workplace, self._model, self._work()) if way == "double" else None
+                    self._computed[way] = made or Definition(self._model, self._work())
+            found = self._computed[way]
+            return None if found is None else found.run(case.feed, case.outputs)
         except CannotRun:
             return None
 
@@ -131,14 +119,15 @@ def moved_weights(model: ir.Model) -> ir.Model | None:
         and value.const_value.dtype.is_floating_point() and value.const_value.dtype.numpy().name in SPACING
     ]  # fmt: skip
     left, any_moved = MOVED_BYTES, False
-    for value in sorted(found, key=lambda item: 0 if item.const_value is None else item.const_value.nbytes):
+    smallest = sorted(found, key=lambda item: 0 if item.const_value is None else item.const_value.nbytes)
+    for number, value in enumerate(smallest):
         tensor = value.const_value
         assert tensor is not None, "found has those with one"
         left -= tensor.nbytes
         if left < 0:
             break
         array = tensor.numpy()
-        moved = _moved(array, seed=len(value.name or ""))
+        moved = _moved(array, seed=number)
         if isinstance(moved, np.ndarray) and moved is not array and not _few_digits(array):
             value.const_value = ir.Tensor(moved, dtype=tensor.dtype, name=value.name)
             any_moved = True
