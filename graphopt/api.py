@@ -6,8 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import onnx
@@ -27,21 +25,20 @@ from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.fixing import fix_inputs
 from graphopt.model.load import Source, load
 from graphopt.model.relayout import relayout
-from graphopt.model.save import data_files, save
-from graphopt.model.self_contained import self_contained
-from graphopt.model.signature import Signature, signature_of
+from graphopt.model.save import data_files
+from graphopt.model.signature import signature_of
 from graphopt.model.tensors import tensors_of
 from graphopt.passes import pipeline
 from graphopt.passes.layout.images import images
 from graphopt.passes.layout.kept import kept_transposes
-from graphopt.planning.budget import Budgeted, keep_budget
+from graphopt.planning.budget import keep_budget
 from graphopt.refusals import with_our_errors
 from graphopt.report.inspection import count_flops
 from graphopt.report.memory.assemble import MemoryReport, Order, memory_report
 from graphopt.report.memory.tiers import TierMode
 from graphopt.report.schedule.assemble import ScheduleReport, schedule_report
+from graphopt.result import OptimizeResult
 from graphopt.rewrite.optimizer import optimize_verified
-from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 from kernels.target import TargetName, named
 from memplan.tiers.machine import machine
 from scheduler.device import device as find_device
@@ -49,64 +46,6 @@ from scheduler.device import device as find_device
 DEFAULT_LEVEL = 2
 DEFAULT_VERIFY_SECONDS = 300.0
 DEFAULT_SCHEDULE_WORK = 7_500_000  # blocks placed: about five seconds of searching
-
-
-@dataclass(frozen=True)
-class OptimizeResult:
-    """The optimized model and what was done to reach it. What is in a model is counted when it is first asked for."""
-
-    model: ir.Model
-    original: ir.Model  # as loaded, with the dims and the layout that the caller asked for
-    original_bytes: int | None  # of the file or bytes that were read; None where there was neither
-    seconds: float  # of the passes, without loading, saving and verification
-    verify_seconds: float
-    passes: tuple[PassRecord, ...]
-    rewrites: tuple[Rewrite, ...]
-    rolled_back: tuple[Rollback, ...]
-    flops: tuple[int, int] | None  # before and after, dynamic dims taken as 1; None without `details`
-    verification: Verification
-    signature: Signature
-    signature_changes: tuple[str, ...]  # inputs and dims that the caller fixed, freed or permuted; nothing else ever
-    kept_transposes: tuple[str, ...]  # with `layout`: the Transposes left in the main graph, each with what keeps it
-    source: Path | None
-    source_data: frozenset[Path]  # files that the input keeps tensors in
-    budgeted: Budgeted | None = None  # with `memory_budget`: what keeping it took
-
-    @cached_property
-    def before(self) -> Census:
-        """Nodes, bytes, parameters and operators of the original."""
-        return census(self.original, self.original_bytes)
-
-    @cached_property
-    def after(self) -> Census:
-        """Nodes, bytes, parameters and operators of the optimized model."""
-        return census(self.model)
-
-    @property
-    def unverified(self) -> str | None:
-        """Why the result did not pass a check that was asked for; None where it passed, or none was asked for."""
-        if self.verification.status not in ("verified", "off"):
-            return self.verification.reason or "nothing ran it"
-        if self.budgeted is not None and self.budgeted.not_compared is not None:
-            return f"under the memory budget, {self.budgeted.not_compared}"
-        return None
-
-    def save(self, path: str | os.PathLike[str], *, in_place: bool = False, unchecked: bool = False) -> None:
-        """Write the model, its external data beside it, and leave what was there when that fails, or dies on the way.
-
-        Raises SaveError where nothing can be written, and VerificationError for a result that was to be checked but
-        could not be, or was found different, unless it is `unchecked` that is wanted.
-        """
-        if self.unverified is not None and not unchecked:
-            raise VerificationError(
-                f"the result could not be verified, so it is not saved: {self.unverified}; pass "
-                "unchecked=True to save it all the same."
-            )
-        save(self.model, path, source=self.source, source_data=self.source_data, in_place=in_place)
-
-    def to_proto(self) -> onnx.ModelProto:
-        """The model as a ModelProto that holds all of its data, external data included, checked or not."""
-        return self_contained(self.model).proto
 
 
 @with_our_errors

@@ -16,7 +16,7 @@ LIBRARIES = ("memplan", "scheduler", "kernels")
 # From the ground up; a module may import its own room and those before it.
 ROOMS = (
     "errors", "files", "model", "check", "rewrite", "passes", "lowering", "planning", "deploy", "report", "refusals",
-    "api", "cli",
+    "result", "api", "cli",
 )  # fmt: skip
 
 

@@ -1,0 +1,78 @@
+"""What `optimize` gives: the model, the story of how it came to be, and the way to a file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from graphopt.check.verification import Verification
+from graphopt.errors import VerificationError
+from graphopt.model.census import Census, census
+from graphopt.model.save import save
+from graphopt.model.self_contained import self_contained
+from graphopt.model.signature import Signature
+from graphopt.planning.budget import Budgeted
+from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
+
+
+@dataclass(frozen=True)
+class OptimizeResult:
+    """The optimized model and what was done to reach it. What is in a model is counted when it is first asked for."""
+
+    model: ir.Model
+    original: ir.Model  # as loaded, with the dims and the layout that the caller asked for
+    original_bytes: int | None  # of the file or bytes that were read; None where there was neither
+    seconds: float  # of the passes, without loading, saving and verification
+    verify_seconds: float
+    passes: tuple[PassRecord, ...]
+    rewrites: tuple[Rewrite, ...]
+    rolled_back: tuple[Rollback, ...]
+    flops: tuple[int, int] | None  # before and after, dynamic dims taken as 1; None without `details`
+    verification: Verification
+    signature: Signature
+    signature_changes: tuple[str, ...]  # inputs and dims that the caller fixed, freed or permuted; nothing else ever
+    kept_transposes: tuple[str, ...]  # with `layout`: the Transposes left in the main graph, each with what keeps it
+    source: Path | None
+    source_data: frozenset[Path]  # files that the input keeps tensors in
+    budgeted: Budgeted | None = None  # with `memory_budget`: what keeping it took
+
+    @cached_property
+    def before(self) -> Census:
+        """Nodes, bytes, parameters and operators of the original."""
+        return census(self.original, self.original_bytes)
+
+    @cached_property
+    def after(self) -> Census:
+        """Nodes, bytes, parameters and operators of the optimized model."""
+        return census(self.model)
+
+    @property
+    def unverified(self) -> str | None:
+        """Why the result did not pass a check that was asked for; None where it passed, or none was asked for."""
+        if self.verification.status not in ("verified", "off"):
+            return self.verification.reason or "nothing ran it"
+        if self.budgeted is not None and self.budgeted.not_compared is not None:
+            return f"under the memory budget, {self.budgeted.not_compared}"
+        return None
+
+    def save(self, path: str | os.PathLike[str], *, in_place: bool = False, unchecked: bool = False) -> None:
+        """Write the model, its external data beside it, and leave what was there when that fails, or dies on the way.
+
+        Raises SaveError where nothing can be written, and VerificationError for a result that was to be checked but
+        could not be, or was found different, unless it is `unchecked` that is wanted.
+        """
+        if self.unverified is not None and not unchecked:
+            raise VerificationError(
+                f"the result could not be verified, so it is not saved: {self.unverified}; pass "
+                "unchecked=True to save it all the same."
+            )
+        save(self.model, path, source=self.source, source_data=self.source_data, in_place=in_place)
+
+    def to_proto(self) -> onnx.ModelProto:
+        """The model as a ModelProto that holds all of its data, external data included, checked or not."""
+        return self_contained(self.model).proto
