@@ -16,7 +16,7 @@ import onnx_ir as ir
 import pytest
 
 import models
-from graphopt import api
+from graphopt import api, result
 from graphopt.deploy import bundle, compiled
 from graphopt.deploy.manifest import Manifest, PlannedBuffer
 from graphopt.lowering import fusion
@@ -194,7 +194,7 @@ def a_node_more(patch: Patch) -> None:
         found = census(model, size)
         return replace(found, nodes=found.nodes + 1)
 
-    patch.setattr(api, "census", more)
+    patch.setattr(result, "census", more)
 
 
 def weights_twice(patch: Patch) -> None:
