@@ -72,8 +72,7 @@ def make(name: str, threshold: int, folder: str) -> None:
 def flow(what: str, name: str, folder: str) -> str:
     """Inside a worker: one flow on the model; "right", or what is wrong."""
     import graphopt
-    from graphopt.errors import BudgetNotKept, GraphoptError
-    from graphopt.lowering.elementwise import NotLowered
+    from graphopt.errors import BudgetNotKept, GraphoptError, NotLowered
 
     source, output = Path(folder) / "model.onnx", Path(folder) / "out.onnx"
     dims = {} if name.startswith("torch ") else models.sizes(name)

@@ -21,8 +21,8 @@ import models
 from bench.bar import Bar, Sheet
 from bench.script import main
 from bench.survey import BUILD
-from graphopt.deploy.bundle import replaced_files
 from graphopt.files.folder import write_folder
+from graphopt.program.deploy.bundle import replaced_files
 from tests.files.faults import content, killed_at, leftovers
 
 ISSUE = 14

@@ -19,7 +19,7 @@ from bench.script import main
 from bench.zoo import model_file
 from graphopt.check.feeds import make_feed
 from graphopt.check.inputs import inputs_of
-from graphopt.deploy.compiled import Compiled
+from graphopt.program.deploy.compiled import Compiled
 
 ISSUE = 5
 ROUNDS, QUICK_ROUNDS = 15, 5

@@ -13,8 +13,8 @@ from graphopt.api import (
     simplify,
     verify,
 )
-from graphopt.deploy.compiled import Compiled
 from graphopt.errors import BundleError, GraphoptError, ModelError, OptionError, SaveError, VerificationError
+from graphopt.program.deploy.compiled import Compiled
 
 __version__ = "0.1.0"
 

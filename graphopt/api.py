@@ -18,8 +18,8 @@ from graphopt.check.relaid import relaid_fault
 from graphopt.check.runner import CannotRun
 from graphopt.check.samples import freed_fault
 from graphopt.check.verification import Verification
-from graphopt.deploy.compiled import Compiled, compile_model
 from graphopt.errors import GraphoptError, OptionError, VerificationError
+from graphopt.memory.budget import keep_budget
 from graphopt.model.census import Census, census, file_bytes
 from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.fixing import fix_inputs
@@ -31,7 +31,7 @@ from graphopt.model.tensors import tensors_of
 from graphopt.passes import pipeline
 from graphopt.passes.layout.images import images
 from graphopt.passes.layout.kept import kept_transposes
-from graphopt.planning.budget import keep_budget
+from graphopt.program.deploy.compiled import Compiled, compile_model
 from graphopt.refusals import with_our_errors
 from graphopt.report.inspection import count_flops
 from graphopt.report.memory.assemble import MemoryReport, Order, memory_report

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 
 class GraphoptError(Exception):
     """Base of every error that graphopt raises for input or for a request it cannot serve."""
@@ -36,3 +38,11 @@ class VerificationError(GraphoptError):
 
 class BundleError(GraphoptError):
     """A compiled program that cannot be written, loaded, or called like this."""
+
+
+class NotLowered(GraphoptError):
+    """A node that no kernel computes. `nodes` are those that were lowered when it was found; empty: not known."""
+
+    def __init__(self, message: str, *nodes: ir.Node) -> None:
+        super().__init__(message)
+        self.nodes = nodes

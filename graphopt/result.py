@@ -12,11 +12,11 @@ import onnx_ir as ir
 
 from graphopt.check.verification import Verification
 from graphopt.errors import VerificationError
+from graphopt.memory.budget import Budgeted
 from graphopt.model.census import Census, census
 from graphopt.model.save import save
 from graphopt.model.self_contained import self_contained
 from graphopt.model.signature import Signature
-from graphopt.planning.budget import Budgeted
 from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 
 

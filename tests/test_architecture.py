@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 LIBRARIES = ("memplan", "scheduler", "kernels")
 # From the ground up; a module may import its own room and those before it.
 ROOMS = (
-    "errors", "files", "model", "check", "rewrite", "passes", "lowering", "planning", "deploy", "report", "refusals",
+    "errors", "files", "model", "check", "rewrite", "passes", "memory", "program", "report", "refusals",
     "result", "api", "cli",
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ from bench.bar import Bar, Sheet
 from bench.kernels.timing import model, pin, ratio, readings
 from bench.peers import OURS
 from bench.script import main
-from graphopt.deploy.compiled import compile_model
+from graphopt.program.deploy.compiled import compile_model
 
 ISSUE = 4
 ROUNDS, QUICK_ROUNDS = 31, 9

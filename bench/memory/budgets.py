@@ -16,10 +16,10 @@ from bench.bar import Bar, Sheet
 from bench.peers import OURS
 from bench.script import main
 from graphopt.errors import BudgetNotKept
+from graphopt.memory import plan as planning
+from graphopt.memory.budget import keep_budget
+from graphopt.memory.tensors import model_memory
 from graphopt.model.load import load
-from graphopt.planning import memory as planning
-from graphopt.planning.budget import keep_budget
-from graphopt.planning.tensors import model_memory
 
 ISSUE = 6
 NAMES = ("unet_own", "densenet121")

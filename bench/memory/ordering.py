@@ -17,8 +17,8 @@ from bench.bar import Bar, Sheet
 from bench.peers import OURS
 from bench.script import main
 from bench.zoo import model_file
+from graphopt.memory.tensors import model_memory
 from graphopt.model.load import load
-from graphopt.planning.tensors import model_memory
 from memplan.graph import Graph, Operator, Value
 from memplan.ordering import order
 from memplan.verify.sequence import verify_sequence

@@ -14,10 +14,10 @@ from bench.bar import Bar, Sheet
 from bench.peers import OURS
 from bench.script import main
 from graphopt.errors import BudgetNotKept, OptionError
+from graphopt.memory import plan as planning
+from graphopt.memory.budget import keep_budget
+from graphopt.memory.tensors import model_memory
 from graphopt.model.load import load
-from graphopt.planning import memory as planning
-from graphopt.planning.budget import keep_budget
-from graphopt.planning.tensors import model_memory
 
 SHARES = (0.75, 0.6, 0.5)
 MIB = 1 << 20

@@ -15,11 +15,11 @@ from bench.bar import Bar, Sheet
 from bench.memory.dims import sizes_of
 from bench.peers import OURS
 from bench.script import main
+from graphopt.memory import plan as planning
+from graphopt.memory.measured import growth_in_onnxruntime
+from graphopt.memory.tensors import model_memory
 from graphopt.model.dimensions import change_dims
 from graphopt.model.load import load
-from graphopt.planning import memory as planning
-from graphopt.planning.measured import growth_in_onnxruntime
-from graphopt.planning.tensors import model_memory
 
 ISSUE = 6
 MOST = 1.005  # arena over live peak

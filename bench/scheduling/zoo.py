@@ -15,7 +15,7 @@ from bench.script import main
 from graphopt.errors import GraphoptError
 from graphopt.model.dimensions import change_dims
 from graphopt.model.load import load
-from graphopt.planning.tasks import tasks_of
+from graphopt.program.tasks import tasks_of
 from kernels.target import host
 from scheduler.device import device
 from scheduler.policies.choose import schedule

@@ -17,9 +17,9 @@ from graphopt.check.feeds import make_feed
 from graphopt.check.given import read_feeds
 from graphopt.check.inputs import inputs_of
 from graphopt.cli.options import FeedFiles, Json, UsageError, console, parse_shapes, parse_sizes, print_json, progress
-from graphopt.deploy.benchmark import SIDES, Comparison, Side, compare_sides
 from graphopt.model.dimensions import change_dims
 from graphopt.model.self_contained import self_contained
+from graphopt.program.deploy.benchmark import SIDES, Comparison, Side, compare_sides
 
 
 class BenchRecord(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from graphopt.cli.options import (
     print_json,
     progress,
 )
-from graphopt.deploy.bundle import replaced_files
+from graphopt.program.deploy.bundle import replaced_files
 from graphopt.report.compilation import CompileRecord, print_compile
 from kernels.target import TargetName
 

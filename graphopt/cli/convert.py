@@ -9,8 +9,8 @@ import onnx_ir as ir
 from graphopt.api import OptimizeResult
 from graphopt.check.divergence import Divergence
 from graphopt.check.verification import Verification
-from graphopt.planning.budget import Budgeted
-from graphopt.planning.measured import KEEPING
+from graphopt.memory.budget import Budgeted
+from graphopt.memory.measured import KEEPING
 from graphopt.report.meaning import meanings, why
 from graphopt.report.records import (
     BudgetRecord,

@@ -10,10 +10,10 @@ import numpy as np
 import typer
 
 from graphopt.cli.options import UsageError, console
-from graphopt.deploy.session import Bundle
 from graphopt.errors import OptionError
 from graphopt.files.place import told
 from graphopt.files.single import write_file
+from graphopt.program.deploy.session import Bundle
 
 
 def command(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import overload
 
 import onnx_ir as ir
+
+from graphopt.errors import NotLowered
 
 
 def is_standard(node: ir.Node) -> bool:
@@ -48,15 +51,29 @@ def string_attribute(node: ir.Node, name: str, default: str) -> str:
     return default if attribute is None else attribute.as_string()
 
 
-def ints_attribute(node: ir.Node, name: str) -> tuple[int, ...] | None:
-    """The value of an ints attribute, or None where it is not given."""
+@overload
+def ints_attribute(node: ir.Node, name: str) -> tuple[int, ...] | None: ...
+@overload
+def ints_attribute(node: ir.Node, name: str, default: Sequence[int]) -> tuple[int, ...]: ...
+def ints_attribute(node: ir.Node, name: str, default: Sequence[int] | None = None) -> tuple[int, ...] | None:
+    """The value of an ints attribute, or `default` where it is not given."""
     attribute = attribute_of(node, name)
-    return None if attribute is None else tuple(attribute.as_ints())
+    if attribute is not None:
+        return tuple(attribute.as_ints())
+    return None if default is None else tuple(default)
 
 
 def input_at(node: ir.Node, index: int) -> ir.Value | None:
     """The input at `index`; None where it is absent or empty."""
     return node.inputs[index] if index < len(node.inputs) else None
+
+
+def required_input(node: ir.Node, index: int) -> ir.Value:
+    """The input at `index`; raises NotLowered where it is absent or empty."""
+    value = input_at(node, index)
+    if value is None:
+        raise NotLowered(f"{node.op_type} '{node.name}' has no operand {index}.")
+    return value
 
 
 def used_outputs(node: ir.Node) -> tuple[ir.Value, ...]:

@@ -17,14 +17,14 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
-from graphopt.deploy.bundle import replaced_files, write_bundle
-from graphopt.deploy.session import Bundle
 from graphopt.errors import GraphoptError
 from graphopt.files.folder import write_folder
 from graphopt.files.references import named_files
 from graphopt.files.single import prepared, write_file
 from graphopt.model.load import load
 from graphopt.model.save import data_files, save
+from graphopt.program.deploy.bundle import replaced_files, write_bundle
+from graphopt.program.deploy.session import Bundle
 from kernels.target import host
 from tests import support
 from tests.files.faults import content, killed_at, leftovers, refused_from

@@ -17,17 +17,17 @@ import pytest
 
 import models
 from graphopt import api, result
-from graphopt.deploy import bundle, compiled
-from graphopt.deploy.manifest import Manifest, PlannedBuffer
-from graphopt.lowering import fusion
-from graphopt.lowering.images.image import Image
-from graphopt.lowering.lower import lower
-from graphopt.lowering.region import Lowered
-from graphopt.lowering.scope import Scope
+from graphopt.memory.tensors import ModelMemory, model_memory
 from graphopt.model.census import Census, census
 from graphopt.passes import pipeline
-from graphopt.planning import link
-from graphopt.planning.tensors import ModelMemory, model_memory
+from graphopt.program import listing as link
+from graphopt.program.deploy import bundle, compiled
+from graphopt.program.deploy.manifest import Manifest, PlannedBuffer
+from graphopt.program.regions import fusion
+from graphopt.program.regions.images.image import Image
+from graphopt.program.regions.lower import lower
+from graphopt.program.regions.region import Lowered
+from graphopt.program.regions.scope import Scope
 from graphopt.report.memory import assemble
 from graphopt.report.memory.records import MemoryRecord
 from kernels.emit import program

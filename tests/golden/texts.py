@@ -8,13 +8,13 @@ import onnx_ir as ir
 
 import graphopt
 import models
-from graphopt.deploy.compiled import _optimized
-from graphopt.lowering.elementwise import NotLowered
-from graphopt.lowering.lower import lower
-from graphopt.lowering.region import Region
+from graphopt.errors import NotLowered
 from graphopt.model.dimensions import change_dims
-from graphopt.planning.link import link
-from graphopt.planning.regions import in_best_order
+from graphopt.program.deploy.compiled import _optimized
+from graphopt.program.listing import link
+from graphopt.program.order import in_best_order
+from graphopt.program.regions.lower import lower
+from graphopt.program.regions.region import Region
 from kernels.kernel import Kernel
 from kernels.listing import Argument, Place
 from kernels.target import named

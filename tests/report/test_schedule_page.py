@@ -18,7 +18,7 @@ from graphopt.report.schedule.terminal import duration, print_schedule
 from graphopt.report.schedule.trace import schedule_trace
 from tests import support
 from tests.cli.shell import Shell
-from tests.planning.test_together import TEXT
+from tests.memory.test_together import TEXT
 from tests.report.browser import opened
 
 

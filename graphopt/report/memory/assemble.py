@@ -12,14 +12,14 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import BudgetNotKept, OptionError
+from graphopt.memory import plan as planning
+from graphopt.memory.fitting import Fitted, fit
+from graphopt.memory.formula import peak_formula
+from graphopt.memory.plan import ORDER_WORK, Planned
+from graphopt.memory.sequence import write_order
+from graphopt.memory.tensors import PEAK_FLOPS, ModelMemory, model_memory
 from graphopt.model.dimensions import change_dims
 from graphopt.model.save import save
-from graphopt.planning import memory as planning
-from graphopt.planning.fitting import Fitted, fit
-from graphopt.planning.formula import peak_formula
-from graphopt.planning.memory import ORDER_WORK, Planned
-from graphopt.planning.sequence import write_order
-from graphopt.planning.tensors import PEAK_FLOPS, ModelMemory, model_memory
 from graphopt.report.inspection import name_dims
 from graphopt.report.memory.build import extra_percent, memory_record
 from graphopt.report.memory.records import CurvePoint, LeverLine, MemoryRecord, TierReport, WhatIfLine

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from graphopt.planning.memory import Planned
-from graphopt.planning.tensors import ModelMemory
+from graphopt.memory.plan import Planned
+from graphopt.memory.tensors import ModelMemory
 from graphopt.report.memory.families import families
 from graphopt.report.memory.records import (
     BufferLine,

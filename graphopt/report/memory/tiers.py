@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt.errors import OptionError
-from graphopt.planning.tensors import ModelMemory
+from graphopt.memory.tensors import ModelMemory
 from graphopt.report.memory.records import MoveLine, TierLine, TierReport
 from memplan.tiers.machine import Machine
 from memplan.tiers.plan import Mode, TierPlan, all_fast_time, plan_tiers

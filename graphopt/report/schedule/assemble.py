@@ -11,8 +11,8 @@ from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import OptionError
 from graphopt.model.dimensions import change_dims
-from graphopt.planning.tasks import Tasks, tasks_of
-from graphopt.planning.together import Together, plan_together
+from graphopt.program.plan import Together, plan_together
+from graphopt.program.tasks import Tasks, tasks_of
 from graphopt.report.inspection import name_dims
 from graphopt.report.schedule.records import (
     BoundLine,

@@ -1,0 +1,131 @@
+"""A model that keeps a memory budget: nodes in another order, again or in tiles, outputs the same bit for bit.
+
+The budget is that of the arena for temporaries and outputs in file order, every result in bytes of its own where that
+can be kept, and else with results in place and slices, as our bundles have them. It holds in runtimes that keep the
+order of the file and do not merge equal nodes. ONNX Runtime merges them at ORT_ENABLE_BASIC and above, and its
+arena packs worse than the plan; so what it really takes is measured too, with the options that keep the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from graphopt.check.reference import Reference
+from graphopt.check.runner import Workplace
+from graphopt.check.verification import Verification
+from graphopt.errors import BudgetNotKept, OptionError, VerificationError
+from graphopt.memory.fitting import Fitted, fit
+from graphopt.memory.measured import Growth, growth_in_onnxruntime
+from graphopt.memory.plan import best, given
+from graphopt.memory.sequence import write_order
+from graphopt.memory.tensors import model_memory
+from graphopt.memory.tiling.search import LEAST_COLUMNS, MANY_COLUMNS, TILE_WORK
+from memplan.compiling import telling
+
+
+@dataclass(frozen=True, slots=True)
+class Budgeted:
+    """The model, and what its budget cost. Sizes in bytes."""
+
+    model: ir.Model
+    budget: int
+    sharing: bool  # whether it takes results in place and slices to keep it; without, only views share bytes
+    arena_given: int  # of the order of the file
+    arena_best: int  # of the best order without computing anything again
+    arena: int
+    added_nodes: int  # that compute a value again, or a tile
+    tiled_regions: int
+    extra_time_percent: float  # estimated from flops and bytes
+    compared: bool  # run beside the model that it was made of, and equal bit for bit
+    not_compared: str | None  # why a comparison that was asked for could not be made; None where it was, or is off
+    measured: tuple[Growth, Growth] | None  # ONNX Runtime with the options that keep the plan: before and after
+
+
+def keep_budget(
+    model: ir.Model,
+    budget: int,
+    *,
+    verify_seconds: float | None,
+    measure: bool = True,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Budgeted:
+    """A copy of `model` whose plan fits `budget`; with `verify_seconds`, run beside the model and compared bit for bit.
+
+    A model that cannot be run is not compared, and `not_compared` of the result says why.
+
+    Raises OptionError for a budget that no plan keeps and for dims without a value, VerificationError where a bit
+    differs.
+    """
+    if model.functions:
+        raise OptionError("a memory budget counts the tensors inside model-local functions too: pass --inline with it.")
+    with telling(tell):
+        try:
+            found = _kept(model, budget, verify_seconds, tell, sharing=False)
+        except BudgetNotKept:
+            found = _kept(model, budget, verify_seconds, tell, sharing=True)
+    measured = None
+    if measure:
+        tell("measuring what ONNX Runtime takes")
+        growths = [growth_in_onnxruntime(one, keeping=True) for one in (model, found.model)]
+        if growths[0] is not None and growths[1] is not None:
+            measured = (growths[0], growths[1])
+    return replace(found, measured=measured)
+
+
+def _kept(
+    model: ir.Model, budget: int, verify_seconds: float | None, tell: Callable[[str], None], *, sharing: bool
+) -> Budgeted:
+    work = model.clone()
+    memory = model_memory(work, sharing=sharing)
+    start = given(memory)
+    tell("ordering under the memory budget")
+    ordered = best(memory)
+    # Libraries may sum a tile in another order than the whole: then larger tiles are tried, and in the end none.
+    for columns in (LEAST_COLUMNS, MANY_COLUMNS, 0):
+        tile_work = TILE_WORK if columns else 0
+        fitted = fit(work, memory, budget, start=ordered, columns=columns, tile_work=tile_work, tell=tell)
+        tell("comparing bits")
+        try:
+            kept, not_compared = _written(model, fitted, verify_seconds)
+            break
+        except VerificationError:
+            if not fitted.regions:
+                raise
+    return Budgeted(
+        kept,
+        budget,
+        sharing,
+        start.packing.arena_size,
+        ordered.packing.arena_size,
+        fitted.planned.packing.arena_size,
+        len(kept.graph) - len(model.graph),
+        fitted.regions,
+        100 * (fitted.planned.time - start.time) / start.time if start.time else 0.0,
+        verify_seconds is not None and not_compared is None,
+        not_compared,
+        None,
+    )
+
+
+def _written(model: ir.Model, fitted: Fitted, verify_seconds: float | None) -> tuple[ir.Model, str | None]:
+    """The fitted model in the plan's order, compared with `model`; and why it could not be."""
+    kept = fitted.model.clone()
+    there = dict(zip(fitted.model.graph, kept.graph, strict=True))
+    write_order(kept, fitted.planned.order, {name: there[node] for name, node in fitted.memory.nodes.items()})
+    if verify_seconds is None:
+        return kept, None
+    verification = _compare(model, kept, verify_seconds)
+    return kept, None if verification.passed else verification.reason or "nothing ran it"
+
+
+def _compare(model: ir.Model, changed: ir.Model, seconds: float) -> Verification:
+    """The verdict, "verified" or "not run"; raises VerificationError where an output is not the same, bit for bit."""
+    with Workplace() as workplace:
+        found = Reference(workplace, model, seconds).check(changed)
+    if found.status == "different" or found.max_abs:
+        reason = found.reason or f"an output differs by {found.max_abs:.1e}"
+        raise VerificationError(f"the model in its new order does not give the same bits: {reason}.")
+    return found

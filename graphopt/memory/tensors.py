@@ -1,0 +1,272 @@
+"""A model as memory sees it: the tensors between its nodes with their sizes, and the nodes with their costs.
+
+A tensor that only describes another's bytes (Reshape, Squeeze, Identity ...) is a view; elementwise results may take
+their operand's place; operands of a Concat may be made inside its result where it joins whole blocks of memory, and
+results of such a Split lie inside its operand. What a runtime does with these offers is its own choice: the plan says
+what they save.
+
+Inputs and weights belong to the caller. They are constants here: there from beginning to end, outside the arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import onnx_ir as ir
+
+from graphopt.errors import OptionError
+from graphopt.memory.observed import observed
+from graphopt.model import nodes
+from graphopt.model.costs import Sizes, cost_of
+from graphopt.model.facts import Facts
+from graphopt.model.limits import MOST_BYTES
+from graphopt.model.operators.elementwise import formula_of
+from memplan.graph import Graph, Kind, Operator, Share, Value
+
+# What times are counted in where no machine is named: one core of a server. Only their ratios matter.
+PEAK_FLOPS = 1.0e11  # per second
+BANDWIDTH = 2.0e10  # bytes per second
+VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
+IN_PLACE = frozenset({"BatchNormalization", "Softmax", "LogSoftmax", "Clip", "Where", "Cast", "Not"})
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What a report says of a value."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    producer: str  # the node's name and operator; empty for what is given
+    users: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMemory:
+    """A model's graph for memory plans, and what its names stand for."""
+
+    graph: Graph
+    nodes: Mapping[str, ir.Node]  # operator -> node
+    tensors: Mapping[str, Tensor]
+    weights_bytes: int
+    input_bytes: int
+    notes: tuple[str, ...]  # what had to be left out or assumed
+    sharing: bool = True  # whether results in place and slices are among the graph's shares
+
+
+def model_memory(
+    model: ir.Model,
+    *,
+    peak_flops: float = PEAK_FLOPS,
+    bandwidth: float | None = BANDWIDTH,
+    sharing: bool = True,
+) -> ModelMemory:
+    """The main graph of a model whose dims are all numbers; nodes of a subgraph count as their node's workspace.
+
+    An operator's time is the larger of flops / `peak_flops` and bytes / `bandwidth` (None: flops alone, for planners
+    that count the bytes themselves). Without `sharing` only views share bytes, as in a runtime that gives every other
+    result bytes of its own. Raises OptionError naming a dim without a number, or a tensor whose size only a
+    run can tell.
+    """
+    return _Reader(model, peak_flops, bandwidth, sharing).read()
+
+
+class _Reader:
+    def __init__(self, model: ir.Model, peak_flops: float, bandwidth: float | None, sharing: bool) -> None:
+        self._model = model
+        self._facts = Facts(model)
+        self._sizes = Sizes(self._facts, {})
+        self._peak_flops, self._bandwidth, self._sharing = peak_flops, bandwidth, sharing
+        self._notes: dict[str, None] = {}
+        self._observed: dict[str, tuple[str, tuple[int, ...], int]] = {}
+
+    def read(self) -> ModelMemory:
+        graph = self._model.graph
+        given = [*graph.inputs, *(value for value in graph.initializers.values() if value not in set(graph.inputs))]
+        names = _names(graph, given)
+        self._observe([value for value in names if value.const_value is None])
+        values = [Value(names[value], self._bytes(value, None), "constant") for value in given]
+        outputs = set(graph.outputs)
+        fixed = {value for value in given if value.const_value is not None}
+        operators, by_operator = [], {}
+        shares: list[Share] = []
+        for node in graph:
+            read = list(dict.fromkeys(v for v in (*node.inputs, *nodes.implicit_inputs(node)) if v is not None))
+            made = [value for value in node.outputs if value in names]
+            if self._is_constant(node, read, fixed):
+                fixed.update(made)
+            for value in made:
+                kind: Kind = "constant" if value in fixed else "output" if value in outputs else "temporary"
+                values.append(Value(names[value], self._bytes(value, node), kind))
+            if not made or made[0] in fixed:
+                continue
+            name = names_of_node(node)
+            operators.append(
+                Operator(
+                    name,
+                    tuple(names[value] for value in read if value in names),
+                    tuple(names[value] for value in made),
+                    self._time(node),
+                    sum(self._peak_inside(inner) for inner in nodes.subgraphs(node)),
+                    self._facts.is_pure(node),
+                )
+            )
+            by_operator[name] = node
+            shares += self._shares(node, made, names)
+        weights = sum(self._bytes(value, None) for value in fixed)
+        inputs = sum(self._bytes(value, None) for value in graph.inputs if value.name not in graph.initializers)
+        found = Graph(tuple(values), tuple(operators), tuple(shares))
+        tensors = {names[value]: self._tensor(value, names) for value in names}
+        return ModelMemory(found, by_operator, tensors, weights, inputs, tuple(self._notes), self._sharing)
+
+    def _is_constant(self, node: ir.Node, read: list[ir.Value], fixed: set[ir.Value]) -> bool:
+        """Whether the node computes from weights alone: what every runtime does once, when it loads the model."""
+        if nodes.has_subgraphs(node) or not self._facts.is_pure(node):
+            return False
+        return all(value in fixed for value in read)
+
+    def _tensor(self, value: ir.Value, names: Mapping[ir.Value, str]) -> Tensor:
+        producer = value.producer()
+        users = tuple(dict.fromkeys(names_of_node(node) for node, _ in value.uses() if node.graph is not None))
+        dtype = self._facts.dtype(value)
+        seen = self._observed.get(value.name or "")
+        return Tensor(
+            seen[0] if seen is not None else "" if dtype is None else str(dtype.numpy()),
+            seen[1] if seen is not None else self._sizes.shape(value) or (),
+            "" if producer is None else f"{names_of_node(producer)} ({producer.op_type})",
+            users,
+        )
+
+    # -- sizes ----------------------------------------------------------------------------------------------------
+
+    def _observe(self, values: list[ir.Value]) -> None:
+        """Look at a run for the sizes that inference cannot tell."""
+        for value in values:
+            for dim in self._facts.shape(value) or ():
+                for symbol in () if isinstance(dim, int) else sorted(dim.free_symbols, key=str):
+                    if not str(symbol).startswith("?") and value.producer() is None:
+                        raise OptionError(
+                            f"the size of '{value.name}' depends on the dim '{symbol}': give it a value, "
+                            f"--dim {symbol}=1 for example."
+                        )
+        unknown = [value.name or "" for value in values if value.producer() is not None and not self._is_known(value)]
+        if unknown:
+            self._observed = dict(observed(self._model, unknown))
+            self._notes[f"the sizes of {len(unknown)} tensors were seen in a run, inference cannot tell them"] = None
+
+    def _is_known(self, value: ir.Value) -> bool:
+        if self._facts.dtype(value) == ir.DataType.STRING:
+            return True
+        return self._facts.dtype(value) is not None and self._facts.static_shape(value) is not None
+
+    def _bytes(self, value: ir.Value, node: ir.Node | None) -> int:
+        if value.const_value is not None:
+            return _stored(value)
+        seen = self._observed.get(value.name or "")
+        if seen is not None:
+            return seen[2]
+        dtype = self._facts.dtype(value)
+        if dtype is None or dtype == ir.DataType.STRING:
+            self._notes[f"'{value.name}' is no tensor of numbers; it counts 0 bytes"] = None
+            return 0
+        number = self._sizes.bytes(value)
+        if number is None or self._facts.static_shape(value) is None:
+            where = f" (made by {nodes.describe(node)})" if node is not None else ""
+            raise OptionError(
+                f"the size of '{value.name}'{where} is known only when the model runs, and it cannot be run."
+            )
+        if number > MOST_BYTES:
+            raise OptionError(f"'{value.name}' takes {number:,} bytes, more than any machine has; fix smaller dims.")
+        return number
+
+    def _time(self, node: ir.Node) -> float:
+        cost = cost_of(node, self._sizes)
+        if cost is None:
+            return 0.0
+        time = cost.flops / self._peak_flops
+        if self._bandwidth is not None:
+            time = max(time, cost.bytes / self._bandwidth)
+        return time * 1e9
+
+    def _peak_inside(self, graph: ir.Graph) -> int:
+        """The live peak of a subgraph in its order, without its outputs' life after it."""
+        own = {value for node in graph for value in node.outputs if nodes.is_used(value) or value in graph.outputs}
+        last: dict[ir.Value, int] = {}
+        order = list(graph)
+        for step, node in enumerate(order):
+            for value in (*node.inputs, *nodes.implicit_inputs(node), *node.outputs):
+                if value in own:
+                    last[value] = step
+        last.update((value, len(order)) for value in graph.outputs if value in own)
+        live = peak = 0
+        for step, node in enumerate(order):
+            live += sum(self._inner_bytes(value) for value in node.outputs if value in own)
+            inside = sum(self._peak_inside(inner) for inner in nodes.subgraphs(node))
+            peak = max(peak, live + inside)
+            live -= sum(self._inner_bytes(value) for value, end in last.items() if end == step)
+        return peak
+
+    def _inner_bytes(self, value: ir.Value) -> int:
+        shape, number = self._facts.shape(value), self._sizes.bytes(value)
+        if number is None or any(not isinstance(dim, int) for dim in shape or ()):
+            self._notes["tensors inside If, Loop and Scan whose size only a run can tell count as one element"] = None
+        return number or 0
+
+    def _size(self, value: ir.Value | None) -> int | None:
+        seen = self._observed.get(value.name or "") if value is not None else None
+        return seen[2] if seen is not None else self._sizes.bytes(value)
+
+    # -- shares ---------------------------------------------------------------------------------------------------
+
+    def _shares(self, node: ir.Node, made: list[ir.Value], names: Mapping[ir.Value, str]) -> Iterator[Share]:
+        if not nodes.is_standard(node):
+            return
+        size = self._size
+        first = node.inputs[0] if node.inputs else None
+        if node.op_type in VIEWS and first is not None and first in names and made and size(first) == size(made[0]):
+            yield Share(names[made[0]], names[first])
+        elif not self._sharing:
+            return
+        elif node.op_type == "Concat":
+            yield from self._parts(node, [v for v in node.inputs if v is not None], node.outputs[0], names, into=True)
+        elif node.op_type == "Split" and first is not None and first in names:
+            yield from self._parts(node, list(node.outputs), first, names, into=False)
+        elif node.op_type in IN_PLACE or formula_of(node) is not None:
+            for value in dict.fromkeys(node.inputs):
+                if value is not None and value in names and made and size(value) == size(made[0]):
+                    yield Share(names[made[0]], names[value], overwrites=True)
+
+    def _parts(
+        self, node: ir.Node, parts: list[ir.Value], whole: ir.Value, names: Mapping[ir.Value, str], into: bool
+    ) -> Iterator[Share]:
+        """Blocks one after the other in memory: where every dim before the axis is 1."""
+        shape = self._sizes.shape(whole) or ()
+        axis = nodes.int_attribute(node, "axis", 0)
+        if prod(shape[: axis % max(len(shape), 1)]) != 1:
+            return
+        at = 0
+        for value in parts:
+            if value in names and not (into and parts.count(value) > 1):
+                yield Share(names[value], names[whole], at)
+            at += self._size(value) or 0
+
+
+def names_of_node(node: ir.Node) -> str:
+    """The node's name, or one made of its operator and first output where it has none."""
+    return node.name or f"{node.op_type}:{node.outputs[0].name}"
+
+
+def _names(graph: ir.Graph, given: list[ir.Value]) -> dict[ir.Value, str]:
+    """The values that take part, by name; a value that nobody reads takes part where nothing else of its node does."""
+    found = {value: value.name or "" for value in given}
+    outputs = set(graph.outputs)
+    for node in graph:
+        used = [value for value in node.outputs if nodes.is_used(value) or value in outputs]
+        for value in used or node.outputs[:1]:
+            found[value] = value.name or f"{names_of_node(node)}:{node.outputs.index(value)}"
+    return found
+
+
+def _stored(value: ir.Value) -> int:
+    return 0 if value.const_value is None else int(value.const_value.nbytes)

@@ -1,0 +1,135 @@
+"""What a tiled stretch of a model takes, without writing it: the live peak inside it, and its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from graphopt.memory.plan import problem_of
+from graphopt.memory.tensors import BANDWIDTH, ModelMemory
+from graphopt.memory.tiling.region import Cut, Piece, Run, Step
+from graphopt.model.facts import Facts
+from memplan.bounds import live_peak
+from memplan.graph import Graph, Operator, Share, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Of the whole stretch, with what lives through it."""
+
+    peak: int  # bytes
+    time: float  # nanoseconds
+
+
+class Stretch:
+    """The operators `first` to `last` of an order, with what is live before them and needed behind."""
+
+    def __init__(self, memory: ModelMemory, facts: Facts, first: int, last: int) -> None:
+        graph = memory.graph
+        self._facts = facts
+        self.operators = graph.operators[first : last + 1]
+        made = {name for one in graph.operators[:first] for name in one.outputs}
+        here = {name for one in self.operators for name in one.outputs}
+        later = {name for one in graph.operators[last + 1 :] for name in one.inputs}
+        later.update(value.name for value in graph.values if value.kind == "output")
+        read = {name for one in self.operators for name in one.inputs}
+        self._values = {value.name: value for value in graph.values}
+        self._begin = tuple(sorted(made & (read | later)))
+        self._end = tuple(sorted((made | here) & later))
+        self._shares = [one for one in graph.shares if one.value in here or one.of in here]
+        self._offered = {(one.value, one.of): one for one in self._shares}
+        self._sharing = memory.sharing
+        self._names = {value: name for name, value in _ir_values(memory).items()}
+
+    def tiled(self, before: Sequence[Operator], steps: Iterable[Step], after: Sequence[Operator]) -> Estimate:
+        """Operators that come before the tiles, the tiles, and what comes after them."""
+        by_output = {name: one for one in self.operators for name in one.outputs}
+        pieces: dict[Piece, Value] = {}
+        operators, shares = list(before), list(self._shares)
+        for number, step in enumerate(steps):
+            if isinstance(step, Run):
+                read = [piece for piece in step.inputs if piece is not None and piece.value in self._names]
+                made = step.outputs
+                time = by_output[self._names[made[0].value]].time * step.share
+                shares += self._kept(read, made)
+            elif isinstance(step, Cut):
+                read, made = [step.source], (step.made,)
+                time = 2e9 * self._size(step.made) / BANDWIDTH
+            else:
+                read, made = list(step.pieces), (step.whole,)
+                time = 2e9 * self._size(step.whole) / BANDWIDTH
+                shares += self._side_by_side(step.pieces, step.whole) if self._sharing else []
+            for piece in made:
+                pieces[piece] = replace(self._values[self._names[piece.value]], name=self._name(piece),
+                                        size=self._size(piece), kind="temporary")  # fmt: skip
+            names = tuple(dict.fromkeys(self._name(piece) for piece in read))
+            operators.append(Operator(f"tile step {number}", names, tuple(self._name(one) for one in made), time))
+        operators += after
+        return self._estimate(operators, list(pieces.values()), shares)
+
+    def _estimate(self, operators: Sequence[Operator], pieces: Sequence[Value], shares: Sequence[Share]) -> Estimate:
+        made = {name for one in operators for name in one.outputs} | set(self._begin)
+        constants = {
+            name
+            for one in operators
+            for name in one.inputs
+            if name not in made and self._values[name].kind in ("constant", "input")
+        }
+        values = [replace(self._values[name], kind="constant") for name in sorted(constants)]
+        own = {piece.name for piece in pieces}
+        values += [replace(self._values[name], kind="temporary") for name in sorted(made - own)]
+        values += pieces
+        enter, leave = Operator("begin", (), self._begin), Operator("end", self._end, ())
+        known = made | constants
+        graph = Graph(
+            tuple(values),
+            (enter, *operators, leave),
+            tuple(one for one in shares if one.value in known and one.of in known),
+        )
+        return Estimate(live_peak(problem_of(graph)), sum(one.time for one in operators))
+
+    def _name(self, piece: Piece) -> str:
+        name = self._names[piece.value]
+        return name if piece.axis is None else f"{name}[{piece.low}:{piece.high}] {piece.number}"
+
+    def _size(self, piece: Piece) -> int:
+        whole = self._values[self._names[piece.value]].size
+        if piece.axis is None:
+            return whole
+        shape = self._facts.static_shape(piece.value)
+        assert shape is not None, "a part was found of it"
+        return whole // shape[piece.axis] * (piece.high - piece.low)
+
+    def _kept(self, read: Sequence[Piece], made: Sequence[Piece]) -> Iterable[Share]:
+        """The places that the whole operator offers, for its pieces."""
+        for result in made:
+            for operand in read:
+                for value, of in ((result, operand), (operand, result)):
+                    share = self._offered.get((self._names[value.value], self._names[of.value]))
+                    if share is not None and self._size(value) <= self._size(of):
+                        whole = self._values[share.of].size or 1
+                        yield Share(self._name(value), self._name(of), share.at * self._size(of) // whole,
+                                    share.overwrites)  # fmt: skip
+
+    def _side_by_side(self, pieces: Sequence[Piece], whole: Piece) -> Iterable[Share]:
+        """Pieces can be made where the whole will stand, if they are blocks of memory one after the other."""
+        shape = self._facts.static_shape(whole.value)
+        assert shape is not None and pieces[0].axis is not None, "a part was found of it"
+        if all(size == 1 for size in shape[: pieces[0].axis]):
+            at = 0
+            for piece in pieces:
+                yield Share(self._name(piece), self._name(whole), at)
+                at += self._size(piece)
+
+
+def _ir_values(memory: ModelMemory) -> Mapping[str, ir.Value]:
+    """The values of the model by their names in the graph of memory."""
+    found: dict[str, ir.Value] = {}
+    for operator in memory.graph.operators:
+        node = memory.nodes[operator.name]
+        for value in (*node.inputs, *node.outputs):
+            if value is not None and value.name:
+                found[value.name] = value
+    return found

@@ -1,0 +1,273 @@
+"""Which part of a model to tile, so that its live peak comes under a budget with little extra time.
+
+Greedy: while some step needs more than the budget, stretches of the order around the worst step are tried, from where
+little lives to where little lives, along every axis, in more and more tiles. Estimates choose; the model that is
+written decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import onnx_ir as ir
+
+from graphopt.memory.plan import problem_of
+from graphopt.memory.tensors import ModelMemory, model_memory
+from graphopt.memory.tiling.estimate import Estimate, Stretch
+from graphopt.memory.tiling.locality import Range
+from graphopt.memory.tiling.region import Region, Run, Step, axes_from, region_of, steps_of
+from graphopt.memory.tiling.write import split_around, write_tiles
+from graphopt.model import nodes
+from graphopt.model.facts import Facts
+from memplan.bounds import live_bytes
+from memplan.work import Work
+
+COUNTS = (2, 3, 4, 6, 8, 12, 16)
+REACH = 40  # operators before and behind the worst step
+ENDS = 7  # of a stretch, to each side
+TILE_WORK = 60_000_000_000  # steps, about as many nanoseconds
+STEPS_PER_NODE, STEPS_PER_RUN = 250_000, 40_000  # of a model that is written and read; of one that is estimated
+AIMS = (1.0, 0.85, 0.7)  # what to keep around each step, of the budget: cheap choices may leave no way on
+EXACT = 3  # candidates that are written to see what they really take
+LEAST_OPSET = 10  # Slice with ends as operands
+# Results of a product below which libraries sum in another order, so that bits differ. MLAS sums in other blocks where
+# a thread has at most 64 columns, but sums of 128 products or fewer always in one; 192 columns are more for each of two
+# threads, 1,024 for each of six. It also has kernels of its own for single rows.
+LEAST_COLUMNS, MANY_COLUMNS = 192, 1024
+ONE_BLOCK = 128
+LEAST_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    """Bytes to keep around a step, and the fewest columns of a convolution's tile."""
+
+    budget: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    region: Region
+    count: int
+    estimate: Estimate
+    added: float  # nanoseconds
+
+
+def tile_within(
+    model: ir.Model,
+    budget: int,
+    *,
+    sharing: bool = True,
+    columns: int = LEAST_COLUMNS,
+    work: int = TILE_WORK,
+    tell: Callable[[str], None] = lambda text: None,
+) -> tuple[ir.Model, int]:
+    """A copy of `model` in which regions are tiled until its live peak in file order is at most `budget` bytes.
+
+    Where that is not reached with so much work, in steps, the copy with the least peak that was found. Also tells how
+    many regions were tiled. `sharing` as in `model_memory`; a tile of a convolution has at least so many `columns`.
+    """
+    left = Work(work)
+    copy = model.clone()
+    best = _Tiled(copy, model_memory(copy, sharing=sharing), 0)
+    if copy.graph.opset_imports.get("", 1) < LEAST_OPSET:
+        return copy, 0
+    start = best
+    for aim in AIMS:
+        found = _greedy(start, budget, _Goal(int(aim * budget), columns), left, tell)
+        best = min(best, found, key=lambda one: max(_live(one.memory), default=0))
+        if max(_live(best.memory), default=0) <= budget:
+            break
+    return best.model, best.regions
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiled:
+    model: ir.Model
+    memory: ModelMemory
+    regions: int
+
+
+def _greedy(now: _Tiled, budget: int, goal: _Goal, work: Work, tell: Callable[[str], None]) -> _Tiled:
+    """Tile around the worst step while that helps, each time as cheaply as the goal is kept there."""
+    live = _live(now.memory)
+    while live and max(live) > budget and not work.over():
+        for found in _candidates(now, live, goal, work):
+            work.spend(STEPS_PER_NODE * len(now.model.graph))
+            trial = _applied(now.model, found)
+            memory = model_memory(trial, sharing=now.memory.sharing)
+            its = _live(memory)
+            if _worse(its) < _worse(live):
+                now, live = _Tiled(trial, memory, now.regions + 1), its
+                tell(f"{now.regions} regions in tiles")
+                break
+        else:
+            break
+    return now
+
+
+def _live(memory: ModelMemory) -> list[int]:
+    """Bytes at each step of the order."""
+    changes = dict(live_bytes(problem_of(memory.graph)))
+    found, now = [], 0
+    for step in range(len(memory.graph.operators)):
+        now = changes.get(step, now)
+        found.append(now)
+    return found
+
+
+def _worse(live: Sequence[int]) -> tuple[int, int]:
+    """The peak, and at how many steps it stands: equal layers reach it one after the other."""
+    peak = max(live)
+    return peak, sum(one == peak for one in live)
+
+
+def _candidates(now: _Tiled, live: Sequence[int], goal: _Goal, work: Work) -> list[_Candidate]:
+    """The most promising ways to tile around the worst step."""
+    worst = max(range(len(live)), key=live.__getitem__)
+    facts, memory = Facts(now.model), now.memory
+    found: list[_Candidate] = []
+    for axes in _axes(facts, memory, worst):
+        for first, last in _stretches(memory, axes, worst):
+            found += _tilings(facts, memory, live, axes, (first, last), goal, work)
+        if any(one.estimate.peak <= goal.budget for one in found):
+            break
+    found.sort(key=lambda one: (max(one.estimate.peak, goal.budget), one.added))
+    return found[:EXACT]
+
+
+def _axes(facts: Facts, memory: ModelMemory, worst: int) -> Iterator[Mapping[ir.Value, int]]:
+    """For each axis of the worst step's result, the axes of values around it."""
+    names = [one.name for one in memory.graph.operators[max(0, worst - REACH) : worst + REACH + 1]]
+    near = [memory.nodes[name] for name in names]
+    seed = nodes.used_outputs(memory.nodes[memory.graph.operators[worst].name])
+    for axis in range(facts.rank(seed[0]) or 0) if seed else ():
+        found = axes_from(facts, seed[0], axis, near)
+        if len(found) > 1:
+            yield found
+
+
+def _stretches(memory: ModelMemory, axes: Mapping[ir.Value, int], worst: int) -> list[tuple[int, int]]:
+    """First and last operator: where least lives before, and behind."""
+    operators = memory.graph.operators
+    sizes = {value.name: value.size for value in memory.graph.values if value.kind == "temporary"}
+    last_use = {name: step for step, one in enumerate(operators) for name in one.inputs}
+    across = [0] * (len(operators) + 1)  # bytes between a step and the one before
+    for step, one in enumerate(operators):
+        for name in one.outputs:
+            for after in range(step + 1, last_use.get(name, step) + 1):
+                across[after] += sizes.get(name, 0)
+
+    def can_tile(step: int) -> bool:
+        used = nodes.used_outputs(memory.nodes[operators[step].name])
+        return bool(used) and used[0] in axes
+
+    begins = [step for step in range(worst, max(-1, worst - REACH - 1), -1) if can_tile(step)]
+    ends = [step for step in range(worst, min(len(operators), worst + REACH + 1)) if can_tile(step)]
+    firsts = _front(begins, [across[step] for step in begins])
+    lasts = _front(ends, [across[step + 1] for step in ends])
+    return [(first, last) for first in firsts for last in lasts]
+
+
+def _front(steps: Sequence[int], costs: Sequence[int]) -> list[int]:
+    """Of steps from near to far, those that cost less than all nearer ones: the nearest and the cheapest among them."""
+    found: list[tuple[int, int]] = []
+    for step, cost in zip(steps, costs, strict=True):
+        if not found or cost < found[-1][1]:
+            found.append((step, cost))
+    if len(found) > ENDS:
+        stride = (len(found) - 1) / (ENDS - 1)
+        found = [found[round(number * stride)] for number in range(ENDS)]
+    return [step for step, _ in found]
+
+
+def _tilings(
+    facts: Facts,
+    memory: ModelMemory,
+    live: Sequence[int],
+    axes: Mapping[ir.Value, int],
+    ends: tuple[int, int],
+    goal: _Goal,
+    work: Work,
+) -> Iterator[_Candidate]:
+    first, last = ends
+    operators = memory.graph.operators[first : last + 1]
+    order = [memory.nodes[one.name] for one in operators]
+    by_node = dict(zip(order, operators, strict=True))
+    members = [node for node in order if nodes.used_outputs(node) and nodes.used_outputs(node)[0] in axes]
+    region = region_of(facts, members, axes)
+    if region is None:
+        return
+    head, behind, tail = split_around(order, set(members))
+    made_behind = {value for node in behind for value in node.outputs}
+    if any(value in made_behind for node in members for value in node.inputs):
+        return
+    stretch = Stretch(memory, facts, first, last)
+    before = [by_node[node] for node in head]
+    after = [by_node[node] for node in (*behind, *tail)]
+    untiled = sum(one.time for one in operators)
+    least = max(live[first : last + 1])
+    for count in COUNTS:
+        steps = steps_of(facts, region, count)
+        if steps is None or not all(_keeps_bits(facts, step, goal.columns) for step in steps):
+            return
+        work.spend(STEPS_PER_RUN * (len(before) + len(steps) + len(after)))
+        estimate = stretch.tiled(before, steps, after)
+        if estimate.peak >= least:
+            continue
+        least = estimate.peak
+        yield _Candidate(region, count, estimate, estimate.time - untiled)
+        if least <= goal.budget:
+            return
+
+
+def _keeps_bits(facts: Facts, step: Step, columns: int) -> bool:
+    """Whether libraries compute the tile as they compute the whole, as far as its size tells."""
+    if not isinstance(step, Run) or step.node.op_type not in ("Conv", "ConvTranspose", "MatMul", "Gemm"):
+        return True
+    piece, operand = step.outputs[0], step.node.inputs[0]
+    assert piece.axis is not None and operand is not None, "products have an operand, a run makes pieces"
+    if step.node.op_type == "ConvTranspose":  # a product of the weights and the operand, whose windows are added up
+        shape = _shape(facts, operand, step.how.inputs[0])
+    else:
+        shape = _shape(facts, piece.value, Range(piece.axis, piece.low, piece.high))
+    if step.node.op_type in ("Conv", "ConvTranspose"):
+        weights = _shape(facts, step.node.inputs[1], None)
+        depth = weights[0] if step.node.op_type == "ConvTranspose" else prod(weights[1:])
+        return piece.axis == 0 or depth <= ONE_BLOCK or prod(shape[2:]) >= columns
+    return piece.axis < len(shape) - 2 or shape[-2] >= LEAST_ROWS
+
+
+def _shape(facts: Facts, value: ir.Value | None, of: Range | None) -> list[int]:
+    shape = [] if value is None else list(facts.static_shape(value) or ())
+    if of is not None:
+        shape[of.axis] = of.high - of.low
+    return shape
+
+
+def _applied(model: ir.Model, candidate: _Candidate) -> ir.Model:
+    """A copy of the model with the candidate written into it."""
+    copy = model.clone()
+    there = dict(zip(model.graph, copy.graph, strict=True))
+    axes = {
+        mine: axis
+        for value, axis in candidate.region.axes.items()
+        for mine in _outputs_like(value, there)
+    }  # fmt: skip
+    facts = Facts(copy)
+    region = region_of(facts, [there[node] for node in candidate.region.members], axes)
+    assert region is not None, "the copy is the same model"
+    steps = steps_of(facts, region, candidate.count)
+    assert steps is not None, "the copy is the same model"
+    write_tiles(copy, region, steps)
+    return copy
+
+
+def _outputs_like(value: ir.Value, there: Mapping[ir.Node, ir.Node]) -> list[ir.Value]:
+    producer = value.producer()
+    index = value.index()
+    assert producer is not None and index is not None, "a region's values are made by its nodes"
+    return [there[producer].outputs[index]]

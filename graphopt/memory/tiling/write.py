@@ -1,0 +1,161 @@
+"""Tiles written into a model: copies of a region's nodes with their ranges, Slice before them and Concat behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.memory.tiling.region import Cut, Join, Piece, Region, Run, Step
+from graphopt.model import nodes
+
+
+def write_tiles(model: ir.Model, region: Region, steps: Iterable[Step]) -> int:
+    """Replace the region's nodes by the steps, in place; returns how many nodes were added.
+
+    The tiles stand where the last node of the region stood; what read the region between its nodes comes after them.
+    Values that are needed outside keep their names.
+    """
+    graph = model.graph
+    before = len(graph)
+    made = _Writer(graph).write(steps)
+    members = set(region.members)
+    head, behind, tail = split_around(list(graph), members)
+    for value, whole in made.joined.items():
+        _hand_over(graph, value, whole)
+    for node in [*head, *behind, *tail, *region.members]:
+        graph.remove(node)
+    for node in reversed(region.members):
+        for position in range(len(node.inputs)):
+            node.replace_input_with(position, None)
+    graph.extend([*head, *made.nodes, *behind, *tail])
+    return len(graph) - before
+
+
+def split_around(order: Sequence[ir.Node], members: set[ir.Node]) -> tuple[list[ir.Node], list[ir.Node], list[ir.Node]]:
+    """The nodes before a region's tiles, those between its members that depend on them, and what follows anyway."""
+    places = [place for place, node in enumerate(order) if node in members]
+    head, behind = list(order[: places[0]]), []
+    reached = set(members)
+    for node in order[places[0] : places[-1]]:
+        if node in members:
+            continue
+        read = (*node.inputs, *nodes.implicit_inputs(node))
+        if any(value is not None and value.producer() in reached for value in read):
+            reached.add(node)
+            behind.append(node)
+        else:
+            head.append(node)
+    return head, behind, list(order[places[-1] + 1 :])
+
+
+def _hand_over(graph: ir.Graph, value: ir.Value, whole: ir.Value) -> None:
+    for user, position in tuple(value.uses()):
+        user.replace_input_with(position, whole)
+    for place, output in enumerate(graph.outputs):
+        if output is value:
+            graph.outputs[place] = whole
+    value.name, whole.name = None, value.name
+
+
+class _Writer:
+    def __init__(self, graph: ir.Graph) -> None:
+        self._graph = graph
+        self._names = {value.name for node in graph for value in node.outputs} | set(graph.initializers)
+        self._names.update(value.name for value in graph.inputs)
+        self._names.update(node.name for node in graph)
+        self._constants: dict[tuple[int, ...], ir.Value] = {}
+        self._held: dict[Piece, ir.Value] = {}
+        self.nodes: list[ir.Node] = []
+        self.joined: dict[ir.Value, ir.Value] = {}
+
+    def write(self, steps: Iterable[Step]) -> _Writer:
+        for step in steps:
+            if isinstance(step, Run):
+                self._run(step)
+            elif isinstance(step, Cut):
+                self._cut(step)
+            else:
+                self._join(step)
+        return self
+
+    def _run(self, step: Run) -> None:
+        node, how = step.node, step.how
+        inputs = [None if piece is None else self._value(piece) for piece in step.inputs]
+        for position, array in how.constants.items():
+            inputs[position] = self._constant(array)
+        changed = [ir.convenience.convert_attribute(name, value) for name, value in how.attributes.items()]
+        kept = [one for one in node.attributes.values() if one.name not in how.attributes]
+        copy = ir.Node(
+            node.domain,
+            node.op_type,
+            inputs,
+            [*kept, *changed],
+            overload=node.overload,
+            num_outputs=len(node.outputs),
+            name=self._new(node.name or node.op_type),
+            doc_string=node.doc_string,
+            metadata_props={**node.metadata_props, nodes.TILED: node.name or node.outputs[0].name or node.op_type},
+        )
+        used = nodes.used_outputs(node)
+        by_output = dict(zip(used, step.outputs, strict=True))
+        for mine, theirs in zip(copy.outputs, node.outputs, strict=True):
+            mine.name = ""
+            if theirs in by_output:
+                self._declare(mine, by_output[theirs])
+        self.nodes.append(copy)
+
+    def _cut(self, step: Cut) -> None:
+        axis = step.made.axis
+        assert axis is not None, "a cut makes a piece"
+        moved = 0 if step.source.axis is None else step.source.low
+        bounds = (step.made.low - moved, step.made.high - moved, axis)
+        inputs = [self._value(step.source), *(self._constant(np.array([one], np.int64)) for one in bounds)]
+        self._add("Slice", inputs, [], step.made)
+
+    def _join(self, step: Join) -> None:
+        axis = step.pieces[0].axis
+        assert axis is not None, "what is joined are pieces"
+        inputs = [self._value(piece) for piece in step.pieces]
+        node = self._add("Concat", inputs, [ir.AttrInt64("axis", axis)], step.whole)
+        self.joined[step.whole.value] = node.outputs[0]
+
+    def _add(self, operator: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr], made: Piece) -> ir.Node:
+        origin = made.value.producer()
+        of = made.value.name if origin is None else origin.name or origin.op_type
+        node = ir.Node("", operator, inputs, attributes, name=self._new(f"{of}_{operator.lower()}"),
+                       metadata_props={nodes.TILED: of or operator})  # fmt: skip
+        self._declare(node.outputs[0], made)
+        self.nodes.append(node)
+        return node
+
+    def _declare(self, value: ir.Value, piece: Piece) -> None:
+        value.name = self._new(f"{piece.value.name}_tile")
+        value.type = piece.value.type
+        if piece.value.shape is not None:
+            shape = list(piece.value.shape)
+            if piece.axis is not None:
+                shape[piece.axis] = piece.high - piece.low
+            value.shape = ir.Shape(shape)
+        self._held[piece] = value
+
+    def _value(self, piece: Piece) -> ir.Value:
+        return piece.value if piece.axis is None else self._held[piece]
+
+    def _constant(self, array: np.ndarray) -> ir.Value:
+        key = tuple(array.tolist())
+        if key not in self._constants:
+            name = self._new("tile_" + "_".join(str(one) for one in key))
+            value = ir.Value(name=name, const_value=ir.Tensor(array, name=name))
+            self._graph.register_initializer(value)
+            self._constants[key] = value
+        return self._constants[key]
+
+    def _new(self, name: str) -> str:
+        new, number = name, 1
+        while new in self._names:
+            number += 1
+            new = f"{name}_{number}"
+        self._names.add(new)
+        return new

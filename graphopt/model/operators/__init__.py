@@ -1,0 +1,1 @@
+"""Operators: what is known of each of them, a file for each family."""

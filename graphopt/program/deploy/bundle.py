@@ -1,0 +1,121 @@
+"""Writing a bundle: a folder with a program that runs without graphopt.
+
+lib<name>.so     the machine code          <name>.h     its C interface       example.c   a program that uses it
+<name>.weights   what it reads at start    <name>.py    from Python           manifest.json
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphopt.errors import BundleError, SaveError
+from graphopt.files.folder import write_folder
+from graphopt.files.staging import sweep
+from graphopt.program.deploy import runtime
+from graphopt.program.deploy.example import example
+from graphopt.program.deploy.header import header
+from graphopt.program.deploy.manifest import (
+    MANIFEST,
+    File,
+    Manifest,
+    PlannedBuffer,
+    file_of,
+    read_manifest,
+    steps_of,
+    written,
+)
+from graphopt.program.deploy.runtime import Array
+from kernels.emit.processor import Requirement
+from kernels.emit.program import emit, stored_weights
+from kernels.errors import KernelsError
+from kernels.listing import Listing
+from kernels.llvm.link import link_shared
+from kernels.llvm.load import ObjectCache
+from kernels.target import Target
+
+
+def write_bundle(
+    folder: str | os.PathLike[str],
+    listing: Listing,
+    weights: bytes | Array,
+    target: Target,
+    *,
+    buffers: Sequence[PlannedBuffer] = (),
+    needed: Sequence[Requirement] | None = None,
+    cache: ObjectCache | None = None,
+) -> Manifest:
+    """Compile a listing and write it, whole or not at all, at any moment.
+
+    An earlier bundle in `folder` is replaced, that is the files that its manifest names; others stay as they are.
+    `weights` are the listing's bytes of weights; `buffers` say in the manifest what lies where in the arena; `needed`
+    is what the processor is asked for (None: all that code for the target may use). The same input gives the same
+    bytes. Raises BundleError.
+    """
+    path = Path(folder)
+    replaced = replaced_files(path)
+    try:
+        stored = stored_weights(listing, weights)
+        emitted = emit(listing, target, stored, needed)
+        library = link_shared(emitted.objects(cache), target, exported=emitted.exported, name=f"lib{listing.name}.so")
+    except KernelsError as error:
+        raise BundleError(str(error)) from error
+    program = emitted.description
+    files: dict[str, bytes | memoryview] = {
+        f"lib{listing.name}.so": library,
+        f"{listing.name}.weights": stored.data,
+        f"{listing.name}.h": header(program).encode(),
+        f"{listing.name}.py": Path(runtime.__file__).read_bytes(),
+        "example.c": example(program).encode(),
+    }
+    known = {name: file_of(content) for name, content in files.items()}
+    manifest = Manifest(listing.name, program, steps_of(listing), tuple(buffers), known)
+    files[MANIFEST] = written(manifest)
+    try:
+        write_folder(path, files, replaced)
+    except SaveError as error:
+        raise BundleError(str(error)) from error
+    return manifest
+
+
+def replaced_files(folder: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The files in `folder` that a new bundle takes the place of: those of the bundle that lies there; none without.
+
+    Raises BundleError where a bundle cannot be written: for a file, for a folder that holds other files and no bundle,
+    and for a bundle with files that are no longer as its manifest says, since they may be somebody's work.
+    """
+    path = Path(folder)
+    if "\0" in os.fspath(path):
+        raise BundleError(f"{os.fspath(path)!r} is no name of a folder, since it holds a NUL character.")
+    if not path.absolute().parent.is_dir():
+        raise BundleError(f"the folder '{path.absolute().parent}' does not exist; create it first.")
+    if path.exists() and not path.is_dir():
+        raise BundleError(f"'{path}' is a file; a bundle is a folder.")
+    sweep(path)
+    if not path.is_dir() or not any(path.iterdir()):
+        return ()
+    if not (path / MANIFEST).exists():
+        raise BundleError(f"'{path}' holds other files and no bundle; choose an empty folder or a new one.")
+    found = [MANIFEST]
+    for name, known in read_manifest(path).files.items():
+        if Path(name).name != name:
+            raise BundleError(
+                f"'{path / MANIFEST}' names '{name}', which is no file of the bundle; choose another folder."
+            )
+        if os.path.lexists(path / name):
+            if not _is_file(path / name, known):
+                raise BundleError(
+                    f"'{path / name}' was changed since the bundle was written, and would be overwritten; delete it, "
+                    "move it away, or choose another folder."
+                )
+            found.append(name)
+    return tuple(found)
+
+
+def _is_file(path: Path, known: File) -> bool:
+    """Whether this is the file that a manifest describes, and no link to it."""
+    try:
+        return not path.is_symlink() and path.stat().st_size == known.bytes and file_of(path.read_bytes()) == known
+    except OSError as error:
+        raise BundleError(f"'{path}' cannot be read: {error.strerror}.") from error

@@ -1,0 +1,66 @@
+"""Programs for 64-bit ARM on a machine that is none, through QEMU where it is installed: for the comparison only."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from graphopt.errors import BundleError
+from graphopt.program.deploy.runtime import Array
+from kernels.emit.program import stored_weights
+from kernels.emit.standalone import standalone
+from kernels.errors import KernelsError
+from kernels.listing import Listing
+from kernels.llvm.link import link_program
+from kernels.target import Target
+
+EMULATORS = ("qemu-aarch64-static", "qemu-aarch64")
+MOST_FLOPS = 4_000_000_000  # of one run: an emulated core does some hundred million in a second
+
+
+class Emulated:
+    """A listing that runs in an emulator, a process for each call. Raises BundleError for one that cannot."""
+
+    def __init__(self, listing: Listing, weights: bytes | Array, target: Target) -> None:
+        path = next((found for name in EMULATORS if (found := shutil.which(name))), None)
+        if path is None or not target.is_arm:
+            raise BundleError("no emulator of it is installed")
+        kernels = {one.name: one for one in listing.kernels}
+        flops = sum(kernels[run.kernel].flops for run in listing.runs)
+        if flops > MOST_FLOPS:
+            raise BundleError(f"a run takes {flops:,} operations, more than an emulator is asked for")
+        try:
+            self._made = standalone(listing, target)
+            self._code = link_program([part.compiled() for part in self._made.parts], target)
+            self._weights = stored_weights(listing, weights)[: listing.weights_bytes]
+        except KernelsError as error:
+            raise BundleError(f"it cannot be emulated: {error}") from error
+        self._path, self._listing = path, listing
+
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
+        """The outputs of these names, or all of them."""
+        made, listing = self._made, self._listing
+        given = np.zeros(made.read_bytes, np.uint8)
+        given[made.weights : made.weights + self._weights.size] = self._weights
+        for argument, start in zip(listing.inputs, made.inputs, strict=True):
+            array = np.ascontiguousarray(feeds[argument.name], argument.dtype.numpy).reshape(-1).view(np.uint8)
+            given[start : start + array.size] = array
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "program"
+            program.write_bytes(self._code)
+            program.chmod(0o700)
+            done = subprocess.run([self._path, str(program)], input=given.tobytes(), capture_output=True, check=False)
+        if done.returncode or len(done.stdout) != made.written_bytes:
+            raise BundleError(f"the program for another processor failed in '{self._path}': code {done.returncode}.")
+        found = {}
+        for argument, start in zip(listing.outputs, made.outputs, strict=True):
+            count = prod(argument.shape)
+            array = np.frombuffer(done.stdout, argument.dtype.numpy, count, start).reshape(argument.shape)
+            found[argument.name] = array.copy()
+        return [found[name] for name in (found if names is None else names)]

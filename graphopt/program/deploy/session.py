@@ -1,0 +1,62 @@
+"""Programs from Python inside graphopt: of a listing in this process, without any file, or of a bundle."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from graphopt.errors import BundleError
+from graphopt.program.deploy import runtime
+from graphopt.program.deploy.runtime import Array, Interface
+from kernels.emit.layout import HUGE_PAGE
+from kernels.emit.program import emit, stored_weights
+from kernels.errors import KernelsError
+from kernels.listing import Listing
+from kernels.llvm.load import Loaded, ObjectCache
+from kernels.target import Target, host, why_not_here
+
+
+class Program(runtime.Program):
+    """A listing compiled and loaded. `run(None, feeds)` and `program(**feeds)`; raises BundleError."""
+
+    refusal = BundleError
+
+    def __init__(
+        self, listing: Listing, weights: bytes | Array, target: Target | None = None, cache: ObjectCache | None = None
+    ) -> None:
+        try:
+            target = target or host()
+            if (reason := why_not_here(target)) is not None:
+                raise BundleError(f"{reason}; write the program as a bundle, and run it where it is meant to run.")
+            stored = stored_weights(listing, weights)
+            stored = _placed(stored)
+            loaded = Loaded(emit(listing, target, stored).objects(cache), target)
+        except KernelsError as error:
+            raise BundleError(str(error)) from error
+        interface = Interface(lambda name: loaded.address(f"{listing.name}_{name}"))
+        super().__init__(interface, stored, keep=loaded)
+
+
+class Bundle(runtime.Program):
+    """A bundle from disk; raises BundleError for one that is damaged or does not fit this machine."""
+
+    refusal = BundleError
+
+    def __init__(self, folder: str | os.PathLike[str], *, mapped: bool = False) -> None:
+        super().__init__(*runtime.opened(Path(folder), BundleError), mapped=mapped)
+
+
+def _placed(weights: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """A copy that starts where a huge page may start, as a bundle's weights do."""
+    area = mmap.mmap(-1, weights.size + 2 * HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a system without huge pages
+        area.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(area, np.uint8)
+    start = -whole.ctypes.data % HUGE_PAGE
+    whole[start : start + weights.size] = weights
+    return whole[start : start + weights.size]

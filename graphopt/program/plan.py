@@ -1,0 +1,157 @@
+"""Schedule and memory, planned together.
+
+A schedule that runs regions beside each other needs more memory than one after the other; and a buffer that takes the
+place of another makes its writer wait for the other's readers. Two ways are tried, and the cheaper one is kept:
+
+- forbid: buffers share bytes only where the task graph itself makes one happen before the other;
+- wait: buffers share bytes as they may in the order of the schedule, and the waits that this takes are added to the
+  task graph, which is scheduled again. This is repeated while it pays, for each schedule has an order of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import msgspec
+import networkx
+import numpy as np
+
+from graphopt.program.tasks import Tasks
+from memplan.accesses import Accesses
+from memplan.concurrent import concurrent_problem
+from memplan.packing.solve import solve
+from memplan.plan import Packing
+from memplan.verify.concurrent import verify_concurrent
+from scheduler.device import Device
+from scheduler.policies.choose import USUAL_WORK, Scheduled, schedule
+from scheduler.tasks import Need, TaskGraph
+
+Way = Literal["forbid", "wait"]
+ROUNDS = 3
+AS_FAST = 1.005  # so much slower counts as equally fast, and less memory decides
+PACK_WORK = 5_000_000_000  # steps
+ALIGNMENT = 64  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """A schedule with a place for every buffer; both have been verified."""
+
+    scheduled: Scheduled
+    packing: Packing
+    way: Way
+    added_waits: int  # needs that only the reuse of bytes makes
+
+
+def plan_together(
+    tasks: Tasks,
+    device: Device,
+    *,
+    policy: str = "best",
+    work: int = USUAL_WORK,
+    tell: Callable[[str], None] = lambda text: None,
+) -> tuple[Together, ...]:
+    """All ways that were tried, the one to take first. `work`, in blocks placed, is for each schedule."""
+    tell("scheduling")
+    first = schedule(tasks.graph, device, policy=policy, work=work)
+    found = [Together(first, _packed(tasks, _order(tasks, first), tasks.graph.needs), "forbid", 0)]
+    now = first
+    for number in range(ROUNDS):
+        tell(f"schedule and memory, round {number + 1}")
+        order = _order(tasks, now)
+        sequence = tuple((one, other) for one, other in pairwise(order))
+        packing = _packed(tasks, order, tuple(Need(one, other) for one, other in sequence))
+        added = _reuse_needs(tasks, order, packing)
+        if not added:
+            found.append(Together(now, packing, "wait", 0))
+            break
+        needs = (*tasks.graph.needs, *added)
+        graph = msgspec.structs.replace(tasks.graph, needs=needs)
+        again = schedule(graph, device, policy=policy, work=work)
+        _verify(tasks, graph, order, packing)
+        found.append(Together(again, packing, "wait", len(added)))
+        if again.makespan >= now.makespan and number:
+            break
+        now = again
+    fastest = min(one.scheduled.makespan for one in found)
+    return tuple(
+        sorted(
+            found,
+            key=lambda one: (
+                one.scheduled.makespan > AS_FAST * fastest, one.packing.arena_size, one.scheduled.makespan,
+            ),
+        )
+    )  # fmt: skip
+
+
+def _order(tasks: Tasks, scheduled: Scheduled) -> tuple[str, ...]:
+    """The regions by when their first block starts, none before what it needs."""
+    simulation = scheduled.simulation
+    first = np.full(len(simulation.regions), np.inf)
+    np.minimum.at(first, simulation.region, simulation.start)
+    start = dict(zip(simulation.regions, first.tolist(), strict=True))
+    graph: networkx.DiGraph = networkx.DiGraph((need.source, need.target) for need in tasks.graph.needs)
+    graph.add_nodes_from(region.name for region in tasks.graph.regions)
+    position = {region.name: number for number, region in enumerate(tasks.graph.regions)}
+    return tuple(
+        networkx.lexicographical_topological_sort(
+            graph, key=lambda name: (start.get(scheduled.merged.get(name, name), 0.0), position[name])
+        )
+    )
+
+
+def _accesses(tasks: Tasks, order: Sequence[str], needs: Sequence[Need]) -> Accesses:
+    """What happens before what between whole regions: a need from block to block promises nothing of the whole."""
+    before = tuple((need.source, need.target) for need in needs if need.pattern == "all")
+    return Accesses(tuple(order), before, tasks.reads, tasks.writes)
+
+
+def _packed(tasks: Tasks, order: Sequence[str], needs: Sequence[Need]) -> Packing:
+    accesses = _accesses(tasks, order, needs)
+    problem = concurrent_problem(tasks.sizes, accesses, kept=tasks.kept, alignment=ALIGNMENT)
+    packing = solve(problem, work=PACK_WORK)
+    verify_concurrent(tasks.sizes, packing, accesses)
+    return packing
+
+
+def _verify(tasks: Tasks, graph: TaskGraph, order: Sequence[str], packing: Packing) -> None:
+    verify_concurrent(tasks.sizes, packing, _accesses(tasks, order, graph.needs))
+
+
+def _reuse_needs(tasks: Tasks, order: Sequence[str], packing: Packing) -> tuple[Need, ...]:
+    """What has to be waited for besides, so that buffers on the same bytes never meet."""
+    position = {name: number for number, name in enumerate(order)}
+    users: dict[str, list[str]] = {name: [] for name in tasks.sizes}
+    writers: dict[str, list[str]] = {name: [] for name in tasks.sizes}
+    for name in order:
+        for buffer in tasks.writes.get(name, ()):
+            writers[buffer].append(name)
+            users[buffer].append(name)
+        for buffer in tasks.reads.get(name, ()):
+            users[buffer].append(name)
+    known = networkx.DiGraph((need.source, need.target) for need in tasks.graph.needs if need.pattern == "all")
+    known.add_nodes_from(order)
+    later: Mapping[str, set[str]] = {name: networkx.descendants(known, name) for name in order}
+    added: dict[tuple[str, str], Need] = {}
+    for one, other in _on_the_same_bytes(tasks, packing):
+        early, late = (one, other) if position[users[one][-1]] < position[writers[other][0]] else (other, one)
+        for use in users[early]:
+            for write in writers[late]:
+                if write not in later[use] and use != write:
+                    added[use, write] = Need(use, write, reuse=True)
+    return tuple(added.values())
+
+
+def _on_the_same_bytes(tasks: Tasks, packing: Packing) -> list[tuple[str, str]]:
+    names = sorted((name for name in tasks.sizes if tasks.sizes[name]), key=lambda name: (packing.offsets[name], name))
+    pairs = []
+    for position, one in enumerate(names):
+        end = packing.offsets[one] + tasks.sizes[one]
+        for other in names[position + 1 :]:
+            if packing.offsets[other] >= end:
+                break
+            pairs.append((one, other))
+    return pairs

@@ -1,0 +1,84 @@
+"""ONNX's Attention as one kernel: heads are strides, so that the projections before and after need no transposes."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.model.nodes import float_attribute, input_at, int_attribute, is_used, required_input
+from graphopt.program.regions.copies import dense
+from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.view import View
+from kernels.dtype import DType
+from kernels.templates.attention import build as attention
+from kernels.templates.attention.problem import Attention, Mask, Place, candidates
+
+
+def lower_attention(scope: Scope, node: ir.Node) -> None:
+    """The region of one Attention; a row that the mask shuts out is 0, as ONNX defines it.
+
+    Raises NotLowered for a cache inside the operator, for its score outputs, for a window of keys, and for a mask
+    of another type than float32 and bool, that is shorter than the keys, or does not fit the scores.
+    """
+    label = f"Attention '{node.name or node.outputs[0].name}'"
+    if any(input_at(node, position) is not None for position in (4, 5, 6)) or any(map(is_used, node.outputs[1:])):
+        raise NotLowered(f"{label} keeps a cache or gives its scores, which has no kernel yet.")
+    for name in ("left_window_size", "right_window_size"):
+        if int_attribute(node, name, -1) != -1:
+            raise NotLowered(f"{label} has a window of keys ('{name}'), which has no kernel yet.")
+    if scope.dtype(node.outputs[0]) is not DType.F32:
+        raise NotLowered(f"{label} is not of float32.")
+    q, k, v = (_with_rows(scope, required_input(node, position)) for position in range(3))
+    heads, groups = int_attribute(node, "q_num_heads", 0), int_attribute(node, "kv_num_heads", 0)
+    q, k, v = by_heads(q, heads), by_heads(k, groups), by_heads(v, groups)
+    if q.shape[::3] != k.shape[::3] or k.shape[:3] != v.shape[:3] or k.shape[1] < 1 or q.shape[1] % k.shape[1]:
+        shapes = ", ".join(str(list(one.shape)) for one in (q, k, v))
+        raise NotLowered(f"{label} has queries, keys and values of {shapes}, which do not fit one another.")
+    output = scope.result(node.outputs[0])
+    shown = by_heads(output, q.shape[1]) if len(output.shape) == 3 else output
+    batch, heads, queries, size = q.shape
+    mask_value, buffers = input_at(node, 3), {"q": q.buffer, "k": k.buffer, "v": v.buffer, "output": output.buffer}
+    mask = None
+    if mask_value is not None:
+        whole, given = (batch, heads, queries, k.shape[2]), scope.shape(mask_value)
+        lead = len(whole) - len(given)
+        if lead < 0 or any(have not in (1, want) for have, want in zip(given[:-1], whole[lead:-1], strict=True)):
+            raise NotLowered(f"{label} has a mask of {list(given)}, which does not fit scores of {list(whole)}.")
+        if given[-1:] != whole[-1:]:
+            raise NotLowered(f"{label} has a mask for fewer keys than there are, which has no kernel yet.")
+        if scope.dtype(mask_value) not in (DType.F32, DType.BOOL):
+            raise NotLowered(f"{label} has a mask of {scope.dtype(mask_value).value}, which has no kernel yet.")
+        view = dense(scope, mask_value).expanded(whole)
+        steps = view.strides
+        mask = Mask(steps[0], steps[1], steps[2], 1 if steps[3] else 0, view.dtype)
+        buffers["mask"] = view.buffer
+    problem = Attention(
+        batch, heads, queries, k.shape[2], size, k.shape[1], v.shape[3], float_attribute(node, "scale", 1 / sqrt(size)),
+        bool(int_attribute(node, "is_causal", 0)), 0, float_attribute(node, "softcap", 0.0), False, mask,
+        _place(q), _place(k), _place(v), _place(shown),
+    )  # fmt: skip
+    scope.add(scope.kernel("attention", problem, candidates, attention.build), buffers, (node,))
+
+
+def _with_rows(scope: Scope, value: ir.Value) -> View:
+    """The value's view; a copy where the elements of a head do not lie side by side."""
+    view = scope.place(value)
+    return view if view.strides[-1] == 1 or view.shape[-1] == 1 else dense(scope, value)
+
+
+def by_heads(view: View, heads: int) -> View:
+    """[batch, rows, heads * size] as [batch, heads, rows, size]; raises NotLowered where there are no such heads."""
+    if len(view.shape) == 4:
+        return view
+    if len(view.shape) != 3 or heads < 1 or view.shape[2] % heads:
+        raise NotLowered(f"'{view.buffer.partition(':')[2]}' of {list(view.shape)} has no {heads} heads.")
+    batch, rows, width = view.shape
+    size = width // heads
+    strides = (view.strides[0], size * view.strides[2], view.strides[1], view.strides[2])
+    return View(view.buffer, view.dtype, (batch, heads, rows, size), strides, view.offset)
+
+
+def _place(view: View) -> Place:
+    return Place(view.strides[0], view.strides[1], view.strides[2], view.offset)

@@ -1,0 +1,48 @@
+"""Elementwise regions that store one value: expressions, and copies into another order."""
+
+from __future__ import annotations
+
+from math import prod
+
+import onnx_ir as ir
+
+from graphopt.program.regions.fusion import Tree
+from graphopt.program.regions.reader import Reader
+from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.view import View
+from kernels.templates import elementwise
+from kernels.templates.elementwise import Elementwise, Output
+from kernels.tensor.expression import Expression, Variable, index
+
+
+def axes_of(shape: tuple[int, ...]) -> tuple[Variable, ...]:
+    """A loop variable for each dim."""
+    return tuple(Variable(f"d{number}", size) for number, size in enumerate(shape))
+
+
+def store(
+    scope: Scope, axes: tuple[Variable, ...], value: Expression, reader: Reader, aim: View, nodes: tuple[ir.Node, ...]
+) -> None:
+    """A region that stores an expression for all values of the axes."""
+    problem = Elementwise(axes, (Output(aim.operand("y"), value),))
+    kernel = scope.kernel("elementwise", problem, elementwise.candidates, elementwise.build)
+    scope.add(kernel, {**reader.buffers, "y": aim.buffer}, nodes)
+
+
+def copy(scope: Scope, source: View, aim: View, nodes: tuple[ir.Node, ...]) -> None:
+    """A region that copies one view to another of the same dims."""
+    axes = axes_of(source.shape)
+    reader = Reader(Tree(None, frozenset(), None), scope.place, scope.constant, {})
+    store(scope, axes, reader.load(source, tuple(index(axis) for axis in axes)), reader, aim, nodes)
+
+
+def dense(scope: Scope, value: ir.Value) -> View:
+    """Where a value lies row-major from the start of its buffer; copied there when it does not."""
+    view = scope.place(value)
+    if view.is_dense:
+        return view
+    made = View.dense(f"dense:{value.name}", view.dtype, view.shape)
+    if made.buffer not in scope.temporaries:
+        scope.temporaries[made.buffer] = view.dtype.bytes * prod(view.shape)
+        copy(scope, view, made, ())
+    return made

@@ -1,0 +1,153 @@
+"""Slices and pads of rows and columns: copies in the layout that the images have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.model.nodes import input_at, ints_attribute, required_input
+from graphopt.model.operators.elementwise import number_of
+from graphopt.program.regions.copies import axes_of, copy, store
+from graphopt.program.regions.fusion import Tree
+from graphopt.program.regions.images.image import Image, layout_of
+from graphopt.program.regions.reader import Reader
+from graphopt.program.regions.scope import Scope
+from kernels.templates import elementwise
+from kernels.templates.elementwise import Elementwise, Output
+from kernels.tensor.expression import Buffer, Expression, Number, Variable, index
+
+_NAMES = ("image", "block", "plane", "row", "column", "lane")
+
+
+def slices_pixels(scope: Scope, node: ir.Node) -> bool:
+    """Whether a Slice takes rows or columns, forwards, of images that have no strides."""
+    if node.op_type != "Slice" or node.domain not in ("", "ai.onnx") or not _is_blocked(scope, required_input(node, 0)):
+        return False
+    before, after = scope.shape(required_input(node, 0)), scope.shape(node.outputs[0])
+    return before[:2] == after[:2] and all(step > 0 for step in _slice(scope, node, "steps", 4))
+
+
+def lower_slice(scope: Scope, node: ir.Node) -> None:
+    """The region that copies the pixels of a Slice."""
+    source, shape = scope.images[required_input(node, 0)], scope.shape(node.outputs[0])
+    rank = len(shape)
+    starts = _slice(scope, node, "starts", 1)
+    axes = _slice(scope, node, "axes", 3) or tuple(range(len(starts)))
+    steps = _slice(scope, node, "steps", 4) or (1,) * len(starts)
+    first, step = [0] * 5, [1] * 5
+    for axis, start, stride in zip(axes, starts, steps, strict=True):
+        size = source.shape[axis % rank]
+        place = axis % rank + 5 - rank
+        first[place], step[place] = max(0, min(start + size if start < 0 else start, size)), stride
+    result = scope.image(node.outputs[0], layout_of(shape, source.layout.order, source.layout.block))
+    aim = result.inside("y")
+    _copy(scope, source, result, _part(source, "x", aim.shape, first[2:], step[2:]), aim, (node,))
+
+
+def lower_pad(scope: Scope, node: ir.Node) -> None:
+    """Regions that fill a Pad's result with its constant, and copy what is inside."""
+    mode = node.attributes["mode"].as_string() if "mode" in node.attributes else "constant"
+    source, output = required_input(node, 0), node.outputs[0]
+    shape, name = scope.shape(output), f"Pad '{node.name or output.name}'"
+    if mode != "constant":
+        raise NotLowered(f"{name} repeats the border ('{mode}'), which has no kernel yet.")
+    before = _before(scope, node, len(shape), name)
+    filler = _filler(scope, node, name)
+    if _is_blocked(scope, source) and filler.value == 0 and shape[:2] == scope.shape(source)[:2]:
+        image = scope.images[source]
+        result = scope.image(output, layout_of(shape, image.layout.order, image.layout.block))
+        whole = result.inside("y")
+        _fill(scope, result, whole, filler, node)
+        first = (0, 0, *before[2:])[-3:]
+        low, count = _inside(image.layout.size, result.layout.size, first)
+        inner = (*whole.shape[:2], *count, whole.shape[5])
+        aim = _part(result, "y", inner, [one + at for one, at in zip(first, low, strict=True)], (1, 1, 1))
+        _copy(scope, image, result, _part(image, "x", inner, low, (1, 1, 1)), aim, (node,))
+        return
+    view = scope.place(source)
+    made = scope.result(output)
+    empty = Reader(Tree(None, frozenset(), None), scope.place, scope.constant, {})
+    store(scope, axes_of(shape), filler, empty, made, (node,))
+    low, count = _inside(view.shape, shape, before)
+    for axis, (at, size, start) in enumerate(zip(low, count, before, strict=True)):
+        view, made = view.sliced(axis, at, size), made.sliced(axis, start + at, size)
+    copy(scope, view, made, (node,))
+
+
+def _is_blocked(scope: Scope, value: ir.Value) -> bool:
+    return value in scope.images and scope.images[value].channel_stride is None
+
+
+def _slice(scope: Scope, node: ir.Node, name: str, position: int) -> tuple[int, ...]:
+    value = input_at(node, position)
+    if value is None:
+        return ints_attribute(node, name, ())
+    found = scope.facts.ints(value)
+    if found is None:
+        raise NotLowered(f"Slice '{node.name}' has {name} that are known only when it runs.")
+    return found
+
+
+def _before(scope: Scope, node: ir.Node, rank: int, name: str) -> tuple[int, ...]:
+    """What comes before each dim: an input since opset 11, an attribute before; axes since opset 18."""
+    value, chosen = input_at(node, 1), input_at(node, 3)
+    given = ints_attribute(node, "pads", ()) if value is None else scope.facts.ints(value)
+    axes = tuple(range(rank)) if chosen is None else scope.facts.ints(chosen)
+    if given is None or axes is None:
+        raise NotLowered(f"{name} has pads that are known only when it runs.")
+    found = [0] * rank
+    for axis, pad in zip(axes, given[: len(axes)], strict=True):
+        found[axis % rank] = pad
+    return tuple(found)
+
+
+def _filler(scope: Scope, node: ir.Node, name: str) -> Number:
+    dtype, value = scope.dtype(node.outputs[0]), input_at(node, 2)
+    if value is None:
+        given = node.attributes.get("value")
+        return Number(0.0 if given is None else float(given.value), dtype) if dtype.is_float else Number(0, dtype)
+    array = scope.constant(value)
+    found = None if array is None else number_of(array, dtype)
+    if found is None:
+        raise NotLowered(f"{name} fills with a value that is known only when it runs.")
+    return found
+
+
+def _inside(size: Sequence[int], out: Sequence[int], before: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of each dim of the input, the first element that is kept (negative pads cut some off), and how many are."""
+    low = tuple(max(0, -pad) for pad in before)
+    ends = (min(s, o - pad) for s, o, pad in zip(size, out, before, strict=True))
+    return low, tuple(end - one for end, one in zip(ends, low, strict=True))
+
+
+def _part(image: Image, name: str, shape: tuple[int, ...], first: Sequence[int], step: Sequence[int]) -> Buffer:
+    """Some pixels of images: from `first` on, every `step`-th."""
+    whole = image.inside(name)
+    strides = (*whole.strides[:2], *(a * b for a, b in zip(whole.strides[2:5], step, strict=True)), 1)
+    offset = whole.offset + sum(a * b for a, b in zip(whole.strides[2:5], first, strict=True))
+    return replace(whole, shape=shape, strides=strides, offset=offset)
+
+
+def _copy(scope: Scope, source: Image, result: Image, x: Buffer, y: Buffer, nodes: tuple[ir.Node, ...]) -> None:
+    axes = tuple(Variable(name, size) for name, size in zip(_NAMES, y.shape, strict=True))
+    _region(scope, axes, y, x[axes], {"x": source.buffer, "y": result.buffer}, nodes)
+
+
+def _fill(scope: Scope, result: Image, y: Buffer, filler: Number, node: ir.Node) -> None:
+    axes = tuple(Variable(name, size) for name, size in zip(_NAMES, y.shape, strict=True))
+    _region(scope, axes, y, filler, {"y": result.buffer}, (node,))
+
+
+def _region(
+    scope: Scope,
+    axes: tuple[Variable, ...],
+    y: Buffer,
+    value: Expression,
+    buffers: dict[str, str],
+    nodes: tuple[ir.Node, ...],
+) -> None:
+    problem = Elementwise(axes, (Output(y, value, tuple(index(axis) for axis in axes)),))
+    scope.add(scope.kernel("elementwise", problem, elementwise.candidates, elementwise.build), buffers, nodes)

@@ -1,0 +1,57 @@
+"""Copies between layouts: runs of channels that lie evenly on both sides, a loop nest for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphopt.program.regions.images.image import Image
+from kernels.templates.elementwise import Elementwise, Output
+from kernels.tensor.expression import Expression, Number, Variable, index
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    first: int  # channel, counted from the first one that is copied
+    blocks: int
+    lanes: int  # channels of each block
+
+
+def copies(source: Image, aim: Image, first: int = 0) -> list[Elementwise]:
+    """Loops ("x" to "y") that copy all channels to those from `first` on; the lanes that fill up the aim get zeros."""
+    count = source.layout.channels
+    blocks = [image.layout.block if image.channel_stride is None else 0 for image in (source, aim)]
+    padded = aim.layout.blocks * aim.layout.block - aim.layout.channels if first + count == aim.layout.channels else 0
+    if padded and blocks[1] and blocks[0] == blocks[1] and first % blocks[1] == 0:
+        count, padded = source.layout.blocks * source.layout.block, 0  # both sides have the same zeros
+    jobs = [(run, True) for run in _runs(count, (blocks[0], 0), (blocks[1], first))]
+    if padded:
+        jobs.append((_Run(count, 1, padded), False))
+    found: list[Elementwise] = []
+    for run, copied in jobs:
+        aims = aim.channels("y", first + run.first, run.blocks, run.lanes)
+        names = ("image", "block", "lane", "plane", "row", "column")
+        axes = tuple(Variable(one, size) for one, size in zip(names, aims.shape, strict=True))
+        value: Expression = Number(0, aim.dtype)
+        if copied:
+            value = source.channels("x", run.first, run.blocks, run.lanes)[axes]
+        found.append(Elementwise(axes, (Output(aims, value, tuple(index(one) for one in axes)),)))
+    return found
+
+
+def _runs(count: int, *sides: tuple[int, int]) -> Iterator[_Run]:
+    """Runs of channels; a side is its channels per block (0: evenly spread) and the first channel there."""
+    blocked = {block for block, _ in sides if block}
+    done = 0
+    while done < count:
+        rests = [block - (first + done) % block for block, first in sides if block]
+        aligned = all((first + done) % block == 0 for block, first in sides if block)
+        size = next(iter(blocked)) if len(blocked) == 1 and aligned else 0
+        if not blocked:
+            run = _Run(done, 1, count)
+        elif size and count - done >= size:
+            run = _Run(done, (count - done) // size, size)
+        else:
+            run = _Run(done, 1, min(*rests, count - done) if rests else count - done)
+        yield run
+        done += run.blocks * run.lanes

@@ -1,0 +1,123 @@
+"""Conv and ConvTranspose as regions, with the elementwise nodes behind them as epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.model.nodes import input_at, int_attribute, ints_attribute, required_input
+from graphopt.model.operators.windows import padding
+from graphopt.program.regions.fusion import Tree, root_of
+from graphopt.program.regions.images.image import Image, layout_of
+from graphopt.program.regions.images.phases import lower_phases
+from graphopt.program.regions.images.shift import placed
+from graphopt.program.regions.images.sources import ImageReader, image_of, result_layout, vector_image
+from graphopt.program.regions.scope import Scope
+from kernels.dtype import DType
+from kernels.templates.convolution import ways
+from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution.problem import Convolution, whole
+from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.tensor.expression import Expression
+
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+
+
+def lower_convolution(scope: Scope, tree: Tree) -> None:
+    """The region of a convolution and its epilogue."""
+    node, root = tree.anchor, root_of(tree).outputs[0]
+    assert node is not None, "the tree of a convolution has one"
+    name = f"{node.op_type} '{node.name or node.outputs[0].name}'"
+    weights = scope.constant(required_input(node, 1))
+    if weights is None:
+        raise NotLowered(f"{name} has weights that are known only when it runs.")
+    if scope.dtype(node.outputs[0]) is not DType.F32:
+        raise NotLowered(f"{name} is not of float32.")
+    if node.op_type == "ConvTranspose" and _by_phases(scope, tree, node, weights):
+        return
+    problem, source = _problem(scope, node, root, weights.shape)
+    reader = ImageReader(scope, tree, problem)
+    at = reader.at(len(scope.shape(root)))
+    sums: Expression = ACCUMULATED[()]
+    bias = input_at(node, 2)
+    if bias is not None:
+        array = scope.constant(bias)
+        if array is None:
+            raise NotLowered(f"{name} has a bias that is known only when it runs.")
+        sums = sums + reader.per_channel(bias, array, at)
+    reader.accumulated[node.outputs[0]] = sums
+    value = sums if root is node.outputs[0] else reader.value(root, at)
+    problem = replace(problem, epilogue=Epilogue(value))
+    kernel = scope.kernel("convolution", problem, partial(ways.candidates, exact=scope.exact), ways.build)
+    packing = kernel.operand("weights").packing
+    assert packing is not None, "weights of convolutions are packed"
+    packed = f"weights:{node.outputs[0].name}"
+    scope.constants[packed] = packing.pack(weights)
+    result = scope.image(root, problem.output)
+    scope.add(
+        placed(kernel, x=source, y=result),
+        {**reader.buffers, "x": source.buffer, "weights": packed, "y": result.buffer},
+        (node, *tree.in_order),
+    )
+
+
+def _problem(scope: Scope, node: ir.Node, root: ir.Value, weights: tuple[int, ...]) -> tuple[Convolution, Image]:
+    x, shape = required_input(node, 0), scope.shape(node.outputs[0])
+    source, window = image_of(scope, x), weights[2:]
+    rank, size, out = len(window), scope.shape(x)[2:], shape[2:]
+    groups = int_attribute(node, "group", 1)
+    strides, dilations = ints_attribute(node, "strides", (1,) * rank), ints_attribute(node, "dilations", (1,) * rank)
+    reach = [(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True)]
+    if node.op_type == "ConvTranspose":
+        cut = _cut(node, size, out, reach, strides)
+        before = tuple(span - 1 - one for span, one in zip(reach, cut, strict=True))
+        return Convolution(
+            source.layout, result_layout(scope, root), whole(window, 1), dilations=whole(dilations, 1),
+            pads=whole(before, 0), groups=groups, input_dilations=whole(strides, 1), transposed=True,
+        ), source  # fmt: skip
+    before, _ = padding(node, size, out, reach, strides)
+    output = result_layout(scope, root)
+    if groups == shape[1] == weights[0] and weights[1] == 1 and groups > 1:
+        source = vector_image(scope, x)  # each channel alone: only channels side by side are fast
+        output = _like(source.layout, shape)
+    return Convolution(
+        source.layout, output, whole(window, 1), whole(strides, 1), whole(dilations, 1), whole(before, 0), groups
+    ), source
+
+
+def _like(layout: Layout, shape: tuple[int, ...]) -> Layout:
+    return layout_of(shape, layout.order, layout.block)
+
+
+def _by_phases(scope: Scope, tree: Tree, node: ir.Node, weights: npt.NDArray[np.generic]) -> bool:
+    """Lower a ConvTranspose without zeros in its input; False where it must be done with them."""
+    size, out, window = scope.shape(required_input(node, 0))[2:], scope.shape(node.outputs[0])[2:], weights.shape[2:]
+    ones = (1,) * len(size)
+    strides, dilations = ints_attribute(node, "strides", ones), ints_attribute(node, "dilations", ones)
+    if int_attribute(node, "group", 1) != 1 or dilations != ones:
+        return False
+    return lower_phases(scope, tree, weights, strides, _cut(node, size, out, window, strides))
+
+
+def _cut(
+    node: ir.Node, size: Sequence[int], out: Sequence[int], reach: Sequence[int], strides: Sequence[int]
+) -> tuple[int, ...]:
+    """How much is cut off the start of each dim of a ConvTranspose's result."""
+    rank = len(size)
+    attribute = node.attributes.get("auto_pad")
+    automatic = "NOTSET" if attribute is None else attribute.as_string()
+    more = ints_attribute(node, "output_padding", (0,) * rank)
+    if automatic == "NOTSET" and "output_shape" not in node.attributes:
+        return ints_attribute(node, "pads", (0,) * (2 * rank))[:rank]
+    # total = stride * (size - 1) + output padding + reach - output, halved as ConvTranspose says
+    total = [
+        max(0, step * (s - 1) + extra + span - o)
+        for s, o, span, step, extra in zip(size, out, reach, strides, more, strict=True)
+    ]
+    return tuple(one // 2 if automatic == "SAME_UPPER" else one - one // 2 for one in total)

@@ -1,0 +1,101 @@
+"""Where a value lies as images: a buffer and a layout, which may keep channels in blocks that no strides describe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from graphopt.program.regions.view import View
+from kernels.dtype import DType
+from kernels.templates.convolution.layout import Layout, Order
+from kernels.templates.convolution.problem import whole
+from kernels.tensor.expression import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A value of dims (images, channels, one to three spatial dims) in a layout."""
+
+    buffer: str
+    dtype: DType
+    shape: tuple[int, ...]
+    layout: Layout
+    offset: int = 0  # elements of the buffer before the storage: these are some of the channels of other images
+
+    @classmethod
+    def of_view(cls, view: View) -> Image | None:
+        """The same place as images; None where no layout has such strides."""
+        if not is_image(view.shape):
+            return None
+        last = view.transposed((0, *range(2, len(view.shape)), 1))
+        if last.is_dense:
+            return cls(view.buffer, view.dtype, view.shape, layout_of(view.shape, "NHWC"))
+        if view.is_dense:
+            return cls(view.buffer, view.dtype, view.shape, layout_of(view.shape, "NCHW"))
+        return None
+
+    @property
+    def channel_stride(self) -> int | None:
+        """Elements from one channel to the next; None where blocks make it uneven."""
+        layout = self.layout
+        if layout.block == 1:
+            return layout.block_stride
+        return 1 if layout.blocks == 1 else _even(layout)
+
+    def view(self) -> View | None:
+        """The same place as strides; None where there are none."""
+        layout, step = self.layout, self.channel_stride
+        if step is None:
+            return None
+        spatial = (layout.plane_stride, layout.row_stride, layout.column_stride)[5 - len(self.shape) :]
+        return View(
+            self.buffer, self.dtype, self.shape, (layout.image_stride, step, *spatial), self.offset + layout.origin
+        )
+
+    def inside(self, name: str) -> Buffer:
+        """The pixels, with the layout's dims (image, block, plane, row, column, lane)."""
+        found = self.layout.buffer(name, self.dtype)
+        return replace(found, offset=found.offset + self.offset)
+
+    def channels(self, name: str, first: int, blocks: int, lanes: int) -> Buffer:
+        """The channels from `first` on, with dims (image, block, lane, plane, row, column).
+
+        Where the layout has blocks, these are parts of blocks: `lanes` each of one block.
+        """
+        layout = self.layout
+        step = self.channel_stride
+        if step is None:
+            block, lane = divmod(first, layout.block)
+            offset, strides = block * layout.block_stride + lane, (layout.block_stride, 1)
+        else:
+            offset, strides = first * step, (lanes * step, step)
+        return Buffer(
+            name,
+            self.dtype,
+            (layout.batch, blocks, lanes, *layout.size),
+            (layout.image_stride, *strides, layout.plane_stride, layout.row_stride, layout.column_stride),
+            self.offset + layout.origin + offset,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a value should lie so that concatenating it needs no copy: from a channel on of images in blocks."""
+
+    buffer: str
+    channel: int
+    bytes: int  # of the whole buffer
+
+
+def _even(layout: Layout) -> int | None:
+    """Blocks of single pixels without halo follow one another like one block."""
+    return 1 if layout.block_stride == layout.block else None
+
+
+def is_image(shape: tuple[int, ...]) -> bool:
+    """Whether dims can be those of images."""
+    return 3 <= len(shape) <= 5 and 0 not in shape
+
+
+def layout_of(shape: tuple[int, ...], order: Order, block: int = 0) -> Layout:
+    """A layout without halo for a value's dims."""
+    return Layout(shape[0], shape[1], whole(shape[2:], 1), order, block if order == "NCHWc" else 0)

@@ -1,0 +1,157 @@
+"""ConvTranspose without its zeros: one convolution for each row of a stride, which writes every stride-th row.
+
+    y[s j + p] = sum over m of x[j + d - m] w[r + s m]    with r = (p + pad) mod s and d = (p + pad) // s
+
+Along rows, each phase p is a convolution with the taps that it really has. Along columns, all phases are output
+channels of one convolution: the channels of neighbouring columns follow one another in memory, so that its result, s
+times as many channels at each column, is the image itself, s times as wide. Rows of other phases are a halo to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from graphopt.model.nodes import input_at, required_input
+from graphopt.program.regions.fusion import Tree, root_of
+from graphopt.program.regions.images.image import layout_of
+from graphopt.program.regions.images.shift import placed
+from graphopt.program.regions.images.sources import ImageReader, block_of, image_of
+from graphopt.program.regions.scope import Scope
+from kernels.templates.convolution import ways
+from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution.problem import Convolution, whole
+from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.tensor.expression import Expression, Index
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Output places s j + p along one dim: which taps see the inputs from `low` (relative to j) on."""
+
+    low: int
+    taps: tuple[int | None, ...]  # of the kernel; None: no tap sees that input
+
+
+def phase(number: int, stride: int, taps: int, pad: int) -> Phase:
+    """The phase p = `number`."""
+    first, ahead = (number + pad) % stride, (number + pad) // stride
+    seen: dict[int, int | None] = {ahead - m: first + stride * m for m in range(-(-(taps - first) // stride))}
+    seen = seen or {0: None}
+    low = min(0, *seen)  # pads are not negative: inputs before the first tap are seen with weights of zero
+    return Phase(low, tuple(seen.get(place) for place in range(low, max(seen) + 1)))
+
+
+def _joined(phases: Sequence[Phase]) -> tuple[Phase, ...]:
+    """Phases that all start and end at the same inputs."""
+    low = min(one.low for one in phases)
+    high = max(one.low + len(one.taps) for one in phases)
+    found = []
+    for one in phases:
+        before, after = one.low - low, high - one.low - len(one.taps)
+        found.append(Phase(low, (None,) * before + one.taps + (None,) * after))
+    return tuple(found)
+
+
+def lower_phases(
+    scope: Scope, tree: Tree, weights: npt.NDArray[np.generic], strides: Sequence[int], pads: Sequence[int]
+) -> bool:
+    """The regions of a ConvTranspose of one group without dilation; False where its sizes do not fit this form."""
+    node, root = tree.anchor, root_of(tree).outputs[0]
+    assert node is not None, "the tree of a convolution has one"
+    shape, stride = scope.shape(root), whole(strides, 1)
+    out, window, pad = whole(shape[2:], 1), whole(weights.shape[2:], 1), whole(pads, 0)
+    block = block_of(scope.target)
+    blocked = shape[1] % block == 0
+    final = layout_of(shape, "NCHWc" if blocked else "NHWC", block)
+    width = block if blocked else shape[1]  # channels of a block
+    if window[0] != 1 or stride[0] != 1 or out[1] % stride[1] or out[2] % stride[2] or stride == (1, 1, 1):
+        return False
+    reader_of = partial(_Reader, scope, tree, final, stride[2])
+    if not all(_is_readable(scope, final, value) for value in _operands(tree)):
+        return False
+    source = image_of(scope, required_input(node, 0))
+    result = scope.image(root, final)
+    columns = _joined([phase(number, stride[2], window[2], pad[2]) for number in range(stride[2])])
+    whole_weights = weights.reshape(*weights.shape[:2], *window[1:])
+    for number in range(stride[1]):
+        rows = phase(number, stride[1], window[1], pad[1])
+        steps = out[2] // stride[2]
+        output = Layout(
+            shape[0], shape[1] * stride[2], (1, out[1] // stride[1], steps), final.order,
+            width * stride[2], (0, 0, number * steps), (0, 0, (stride[1] - 1 - number) * steps),
+        )  # fmt: skip
+        problem = Convolution(
+            source.layout, output, (1, len(rows.taps), len(columns[0].taps)), pads=(0, -rows.low, -columns[0].low)
+        )
+        reader = reader_of(problem)
+        at = reader.at(len(shape))
+        sums: Expression = ACCUMULATED[()]
+        bias = input_at(node, 2)
+        if bias is not None:
+            sums = sums + reader.outside(bias, at)
+        reader.accumulated[node.outputs[0]] = sums
+        value = sums if root is node.outputs[0] else reader.value(root, at)
+        problem = replace(problem, epilogue=Epilogue(value))
+        kernel = scope.kernel("convolution", problem, partial(ways.candidates, exact=scope.exact), ways.build)
+        packing = kernel.operand("weights").packing
+        assert packing is not None, "weights of convolutions are packed"
+        packed = f"weights {number}:{node.outputs[0].name}"
+        scope.constants[packed] = packing.pack(_arranged(whole_weights, rows, columns, width))
+        buffers = {**reader.buffers, "x": source.buffer, "weights": packed, "y": result.buffer}
+        scope.add(placed(kernel, x=source, y=result), buffers, (node, *tree.in_order))
+    return True
+
+
+def _arranged(
+    weights: npt.NDArray[np.generic], rows: Phase, columns: Sequence[Phase], width: int
+) -> npt.NDArray[np.generic]:
+    """Weights (channels, output channels, rows, columns) as those of a phase of rows, a block's columns together."""
+    depth, channels = weights.shape[:2]
+    made = np.zeros((channels // width, len(columns), width, depth, len(rows.taps), len(columns[0].taps)), np.float32)
+    for number, across in enumerate(columns):
+        for r, row in enumerate(rows.taps):
+            for c, column in enumerate(across.taps):
+                if row is not None and column is not None:
+                    made[:, number, :, :, r, c] = weights[:, :, row, column].T.reshape(-1, width, depth)
+    return made.reshape(channels * len(columns), depth, 1, len(rows.taps), len(columns[0].taps))
+
+
+def _operands(tree: Tree) -> list[ir.Value]:
+    return [value for node in tree.in_order for value in node.inputs if value is not None and not tree.holds(value)]
+
+
+def _is_readable(scope: Scope, final: Layout, value: ir.Value) -> bool:
+    """Whether an operand is one number, one number for each channel, or images that lie as the result does."""
+    array = scope.constant(value)
+    if array is not None:
+        return array.size == 1 or _per_channel(array, final.channels)
+    return value in scope.images and scope.images[value].layout == final
+
+
+def _per_channel(array: npt.NDArray[np.generic], channels: int) -> bool:
+    return array.size == channels and array.ndim >= 3 and array.shape[-3] == channels
+
+
+class _Reader(ImageReader):
+    """Reads operands as the convolution sees its result: blocks of several columns."""
+
+    def __init__(self, scope: Scope, tree: Tree, final: Layout, columns: int, frame: Convolution) -> None:
+        super().__init__(scope, tree, frame)
+        self._final, self._columns = final, columns
+
+    def outside(self, value: ir.Value, at: tuple[Index, ...]) -> Expression:
+        array = self._constant(value)
+        if array is None:
+            image = self._images[value]
+            return self.blocked(replace(image, layout=self._frame.output))
+        width = self._frame.output.block // self._columns
+        repeated = np.repeat(array.reshape(-1, 1, width), self._columns, axis=1)
+        name = f"constant of {self._columns}x{width}:{value.name}"
+        view = self._scope.keep(name, repeated.reshape(-1, *(1,) * (len(at) - 2)), self._scope.dtype(value))
+        return self.load(view, at)

@@ -1,0 +1,112 @@
+"""Pooling as regions: windows, whole images, and elementwise trees as windows of one pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.model.nodes import int_attribute, ints_attribute, is_used, required_input
+from graphopt.model.operators.windows import padding
+from graphopt.program.regions.fusion import Tree, root_of
+from graphopt.program.regions.images.image import Image, layout_of
+from graphopt.program.regions.images.shift import placed
+from graphopt.program.regions.images.sources import ImageReader, vector_image
+from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.view import View
+from kernels.templates import pooling
+from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution.problem import Convolution, whole
+from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.templates.pooling import Pooling
+
+POOLS = ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")
+_KINDS: Mapping[str, Literal["max", "average"]] = {
+    "MaxPool": "max", "GlobalMaxPool": "max", "ReduceMax": "max",
+    "AveragePool": "average", "GlobalAveragePool": "average", "ReduceMean": "average",
+}  # fmt: skip
+
+
+def lower_pool(scope: Scope, tree: Tree) -> None:
+    """The region of a pooling and its epilogue."""
+    node = tree.anchor
+    assert node is not None, "the tree of a pooling has one"
+    if any(is_used(output) for output in node.outputs[1:]):
+        raise NotLowered(
+            f"{node.op_type} '{node.name or node.outputs[0].name}' gives indices, which has no kernel yet."
+        )
+    source = vector_image(scope, required_input(node, 0))
+    if node.op_type not in ("MaxPool", "AveragePool"):
+        _build(scope, tree, source, _global(source, node))
+        return
+    shape, size = scope.shape(node.outputs[0]), source.shape[2:]
+    rank = len(size)
+    window = ints_attribute(node, "kernel_shape", ())
+    strides, dilations = ints_attribute(node, "strides", (1,) * rank), ints_attribute(node, "dilations", (1,) * rank)
+    reach = [(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True)]
+    before, after = padding(node, size, shape[2:], reach, strides)
+    windows = Convolution(
+        source.layout, like(source.layout, shape), whole(window, 1), whole(strides, 1), whole(dilations, 1),
+        whole(before, 0), shape[1],
+    )  # fmt: skip
+    counted = bool(int_attribute(node, "count_include_pad", 0))
+    _build(scope, tree, source, Pooling(windows, _KINDS[node.op_type], counted, whole(after, 0)))
+
+
+def like(layout: Layout, shape: tuple[int, ...]) -> Layout:
+    """The layout of other dims with the same order and blocks."""
+    return layout_of(shape, layout.order, layout.block)
+
+
+def _global(source: Image, node: ir.Node) -> Pooling:
+    layout = source.layout
+    output = replace(layout, size=(1, 1, 1))
+    return Pooling(Convolution(layout, output, layout.size, groups=layout.channels), _KINDS[node.op_type])
+
+
+def is_global(scope: Scope, node: ir.Node) -> bool:
+    """Whether a reduction is one over all pixels of images that have no strides."""
+    if node.op_type not in ("ReduceMean", "ReduceMax"):
+        return False
+    source = required_input(node, 0)
+    if source not in scope.images:
+        return False
+    rank = len(scope.shape(source))
+    given = scope.facts.ints(node.inputs[1]) if len(node.inputs) > 1 else ints_attribute(node, "axes", ())
+    return {axis % rank for axis in given or ()} == set(range(2, rank))
+
+
+def lower_pixels(scope: Scope, tree: Tree, source: ir.Value, image: Image) -> None:
+    """An elementwise tree whose result lies as `source`, one of its operands, does: windows of one pixel."""
+    windows = Convolution(image.layout, image.layout, (1, 1, 1), groups=image.layout.channels)
+    _build(scope, tree, image, Pooling(windows, "max"), source)
+
+
+def _build(scope: Scope, tree: Tree, source: Image, problem: Pooling, known: ir.Value | None = None) -> None:
+    node, root = tree.anchor, root_of(tree).outputs[0]
+    shape = scope.shape(root)
+    reader = ImageReader(scope, tree, problem.windows)
+    reader.accumulated[known if node is None and known is not None else node.outputs[0]] = ACCUMULATED[()]  # type: ignore[union-attr]
+    value = reader.value(root, reader.at(len(shape)))
+    problem = replace(problem, windows=replace(problem.windows, epilogue=Epilogue(value)))
+    kernel = scope.kernel("pooling", problem, pooling.candidates, pooling.build)
+    if len(shape) == 2:
+        result = _flat(scope, root, problem.windows.output)
+        kernel = placed(kernel, x=source)
+    else:
+        image = scope.image(root, problem.windows.output)
+        result, kernel = image.buffer, placed(kernel, x=source, y=image)
+    nodes = (*(() if node is None else (node,)), *tree.in_order)
+    scope.add(kernel, {**reader.buffers, "x": source.buffer, "y": result}, nodes)
+
+
+def _flat(scope: Scope, value: ir.Value, layout: Layout) -> str:
+    """Images of one pixel as a matrix: (images, channels), rows as long as the blocks are."""
+    dtype, shape = scope.dtype(value), scope.shape(value)
+    view = View(f"value:{value.name}", dtype, shape, (layout.image_stride, 1))
+    scope.temporaries[view.buffer] = dtype.bytes * layout.elements
+    scope.places[value] = view
+    return view.buffer

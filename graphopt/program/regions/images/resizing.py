@@ -1,0 +1,88 @@
+"""Resize and Upsample as regions, with the elementwise nodes behind them as epilogue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.model.nodes import input_at, int_attribute, ints_attribute, required_input
+from graphopt.program.regions.fusion import Tree, root_of
+from graphopt.program.regions.images.pool import like
+from graphopt.program.regions.images.shift import placed
+from graphopt.program.regions.images.sources import ImageReader, vector_image
+from graphopt.program.regions.scope import Scope
+from kernels.kernel import Kernel
+from kernels.target import Target
+from kernels.templates import resize
+from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.templates.resize import Coordinates, Resize, Rounding
+
+RESIZES = ("Resize", "Upsample")
+
+
+def lower_resize(scope: Scope, tree: Tree) -> None:
+    """The region of a resizing of rows and columns and its epilogue."""
+    node, root = tree.anchor, root_of(tree).outputs[0]
+    assert node is not None, "the tree of a resizing has one"
+    problem_name = f"{node.op_type} '{node.name or node.outputs[0].name}'"
+    before, after = scope.shape(required_input(node, 0)), scope.shape(node.outputs[0])
+    if before[:2] != after[:2]:
+        raise NotLowered(f"{problem_name} changes images or channels, not rows and columns alone.")
+    old = node.op_type == "Upsample" or scope.facts.opset(node) < 11  # always asymmetric, and rounded down
+    mode = _text(node, "mode", "nearest")
+    coordinates = "asymmetric" if old else _text(node, "coordinate_transformation_mode", "half_pixel")
+    rounding = "floor" if old else _text(node, "nearest_mode", "round_prefer_floor")
+    if (
+        mode not in ("nearest", "linear")
+        or coordinates not in get_args(Coordinates)
+        or rounding not in get_args(Rounding)
+    ):
+        raise NotLowered(f"{problem_name} with mode '{mode}' and coordinates '{coordinates}' has no kernel.")
+    if int_attribute(node, "antialias", 0) or _text(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise NotLowered(f"{problem_name} with antialias or a kept aspect ratio has no kernel.")
+    source = vector_image(scope, required_input(node, 0))
+    problem = Resize(
+        source.layout, like(source.layout, after), mode, coordinates, rounding,  # type: ignore[arg-type]
+        _scales(scope, node, len(after), problem_name),
+    )  # fmt: skip
+    reader = ImageReader(scope, tree, problem.places)
+    reader.accumulated[node.outputs[0]] = ACCUMULATED[()]
+    problem = replace(problem, epilogue=Epilogue(reader.value(root, reader.at(len(after)))))
+    kernel = scope.kernel("resize", problem, _only, _build)
+    result = scope.image(root, problem.output)
+    scope.add(
+        placed(kernel, x=source, y=result),
+        {**reader.buffers, "x": source.buffer, "y": result.buffer},
+        (node, *tree.in_order),
+    )
+
+
+def _only(problem: Resize, target: Target) -> tuple[None]:
+    return (None,)
+
+
+def _build(problem: Resize, candidate: None, target: Target, name: str) -> Kernel:
+    return resize.build(problem, target, name)
+
+
+def _text(node: ir.Node, name: str, otherwise: str) -> str:
+    attribute = node.attributes.get(name)
+    return otherwise if attribute is None else str(attribute.as_string())
+
+
+def _scales(scope: Scope, node: ir.Node, rank: int, name: str) -> tuple[float, float, float] | None:
+    """The scales of planes, rows and columns; None where sizes were given."""
+    position = 2 if node.op_type == "Resize" and scope.facts.opset(node) >= 11 else 1
+    value = input_at(node, position)
+    if value is None or scope.shape(value) == (0,):
+        return None
+    array = scope.constant(value)
+    if array is None:
+        raise NotLowered(f"{name} has scales that are known only when it runs.")
+    found = [1.0] * 5
+    for axis, scale in zip(ints_attribute(node, "axes", range(rank)), array.tolist(), strict=True):
+        found[axis % rank + 5 - rank] = float(scale)
+    return found[2], found[3], found[4]

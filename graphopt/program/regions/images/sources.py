@@ -1,0 +1,148 @@
+"""Where images are read and written: layouts of operands and results, and expressions of their elements."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.program.regions.copies import dense
+from graphopt.program.regions.fusion import Tree
+from graphopt.program.regions.images.image import Image, is_image, layout_of
+from graphopt.program.regions.reader import Reader
+from graphopt.program.regions.scope import Scope
+from kernels.dtype import DType
+from kernels.target import Target
+from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution.problem import Convolution
+from kernels.templates.convolution.windows import side_by_side
+from kernels.tensor.expression import Expression, Index, Load, Variable, index
+
+
+def block_of(target: Target) -> int:
+    """Channels of a block: a vector, or two of the narrowest."""
+    return max(8, target.lanes())
+
+
+def image_of(scope: Scope, value: ir.Value) -> Image:
+    """A value as images where it lies, copied only where its strides are no layout's."""
+    if value in scope.images:
+        return scope.images[value]
+    if not is_image(scope.shape(value)):
+        raise NotLowered(f"'{value.name}' has dims {scope.shape(value)}, which are not those of images.")
+    if scope.dtype(value) is not DType.F32:
+        raise NotLowered(f"'{value.name}' has images of {scope.dtype(value).value}; their kernels are of float32.")
+    found = Image.of_view(scope.place(value)) or Image.of_view(dense(scope, value))
+    assert found is not None, "dense dims of images"
+    return found
+
+
+def vector_image(scope: Scope, value: ir.Value) -> Image:
+    """A value as images whose channels lie side by side."""
+    found = image_of(scope, value)
+    if side_by_side(found.layout, scope.target.lanes()):
+        return found
+    block = block_of(scope.target)
+    order = "NCHWc" if found.layout.channels >= block else "NHWC"
+    layout = layout_of(found.shape, order, block)  # type: ignore[arg-type]
+    made = Image(f"blocked:{value.name}", found.dtype, found.shape, layout)
+    scope.temporaries[made.buffer] = made.dtype.bytes * layout.elements
+    scope.convert(found, made)
+    scope.place(value)  # those who want strides still find it where it was
+    scope.images[value] = made
+    return made
+
+
+def _in_blocks(scope: Scope, value: ir.Value, block: int) -> Image:
+    """A copy of a value as images in blocks."""
+    found = image_of(scope, value)
+    made = Image(f"blocks:{value.name}", found.dtype, found.shape, layout_of(found.shape, "NCHWc", block))
+    if made.buffer not in scope.temporaries:
+        scope.temporaries[made.buffer] = made.dtype.bytes * made.layout.elements
+        scope.convert(found, made)
+    return made
+
+
+def result_layout(scope: Scope, value: ir.Value) -> Layout:
+    """The layout for a convolution's result: blocks of channels, unless its readers want strides."""
+    shape = scope.shape(value)
+    readers = {use.node for use in value.uses()}
+    if shape[1] == 1 or shape[2:] == (1,) * (len(shape) - 2):
+        return layout_of(shape, "NHWC")
+    if value.is_graph_output() and not readers:
+        return layout_of(shape, "NCHW")
+    last = layout_of(shape, "NHWC")
+    for node in readers:
+        if node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+            view = Image("", DType.F32, shape, last).view()
+            assert view is not None, "one block of channels"
+            fits = view.reshaped(scope.shape(node.outputs[0])) is not None
+            return last if fits else layout_of(shape, "NCHW")
+    if any(node.op_type == "Transpose" for node in readers) or shape[1] < block_of(scope.target) // 2:
+        return last
+    return layout_of(shape, "NCHWc", block_of(scope.target))
+
+
+class ImageReader(Reader):
+    """Writes the expressions of a kernel whose loops are those of images in a layout."""
+
+    def __init__(self, scope: Scope, tree: Tree, frame: Convolution) -> None:
+        super().__init__(tree, scope.place, scope.constant, {})
+        self._scope, self._images = scope, scope.images
+        self._frame = frame
+        self._named: dict[str, Image] = {}
+
+    def at(self, rank: int) -> tuple[Index, ...]:
+        """The dims of the value that is computed: image, channel and the spatial ones."""
+        image, _, plane, row, column, _ = self._frame.variables
+        spatial = (plane, row, column)[5 - rank :] if rank > 2 else ()
+        return (index(image), self._frame.channel, *(index(one) for one in spatial))
+
+    def outside(self, value: ir.Value, at: tuple[Index, ...]) -> Expression:
+        """As it lies, where its blocks are those of the loops; by strides otherwise."""
+        image, frame = self._images.get(value), self._frame.output
+        if image is not None and image.layout.order == frame.order == "NCHWc" and image.layout.block == frame.block:
+            return self.blocked(image)
+        array = self._constant(value)
+        if array is not None and array.size == frame.channels == _channels(array.shape, len(at)):
+            return self.per_channel(value, array, at)
+        shape, padded = self._scope.shape(value), frame.order == "NCHWc" and frame.channels % frame.block
+        copied = array is None and len(shape) == len(at) and self._scope.dtype(value) is DType.F32
+        if padded and copied and shape[1] == frame.channels:
+            return self.blocked(_in_blocks(self._scope, value, frame.block))
+        return super().outside(value, at)
+
+    def per_channel(self, value: ir.Value, array: npt.NDArray[np.generic], at: tuple[Index, ...]) -> Expression:
+        """A constant of one number for each channel, with zeros for the lanes that fill up the last block.
+
+        They are never read into a result; but a load that only some elements need must lie inside its buffer.
+        """
+        frame = self._frame.output
+        filled = frame.blocks * frame.block
+        whole = np.zeros((filled, *(1,) * (len(at) - 2)), array.dtype)
+        whole[: array.size] = array.reshape(-1, *whole.shape[1:])
+        name = f"constant:{value.name}" if filled == array.size else f"constant of {filled}:{value.name}"
+        return self.load(self._scope.keep(name, whole, self._scope.dtype(value)), at)
+
+    def blocked(self, image: Image) -> Load:
+        """The element of images with the same blocks; dims of one element are broadcast."""
+        buffer = image.inside(self.name_of(image))
+        sizes = zip(self._frame.variables, buffer.shape, strict=True)
+        return buffer[tuple(_at(variable, size) for variable, size in sizes)]
+
+    def name_of(self, image: Image) -> str:
+        """The name of the operand that these images are."""
+        known = next((name for name, one in self._named.items() if one == image), "")
+        name = known or f"i{len(self.buffers)}"
+        self.buffers[name], self._named[name] = image.buffer, image
+        return name
+
+
+def _at(variable: Variable, size: int) -> Index:
+    return Index(()) if size == 1 and variable.extent != 1 else index(variable)
+
+
+def _channels(shape: tuple[int, ...], rank: int) -> int:
+    """The size of the channels' dim of an operand, which may have fewer dims."""
+    return shape[1 - rank] if len(shape) >= rank - 1 else 1

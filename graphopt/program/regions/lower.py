@@ -1,0 +1,137 @@
+"""A graph to regions: trees of nodes become kernels, movement becomes views, in the order of the graph."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.model.nodes import describe
+from graphopt.program.regions.attention import lower_attention
+from graphopt.program.regions.copies import axes_of, copy, store
+from graphopt.program.regions.fusion import Tree, is_anchor, is_elementwise, trees
+from graphopt.program.regions.images.batch_norm import without_batch_norm
+from graphopt.program.regions.images.borders import lower_pad, lower_slice, slices_pixels
+from graphopt.program.regions.images.joining import homes_of, joins_images, lower_joining
+from graphopt.program.regions.images.operators import lower_images
+from graphopt.program.regions.images.pointwise import lower_pointwise
+from graphopt.program.regions.indexing import OPERATORS, lower_indexing
+from graphopt.program.regions.movement import MOVEMENTS, lower_movement
+from graphopt.program.regions.products import lower_product
+from graphopt.program.regions.reader import Reader
+from graphopt.program.regions.recurrent import CELLS, lower_recurrent
+from graphopt.program.regions.region import Lowered
+from graphopt.program.regions.rotary import lower_rotary
+from graphopt.program.regions.rows import lower_rows
+from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.view import View
+from kernels.errors import KernelsError
+from kernels.listing import Argument
+from kernels.target import Target
+from kernels.tensor.expression import index
+
+
+def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
+    """The main graph as regions, all dims being numbers; `exact` leaves out convolutions that round more than sums do.
+
+    Raises NotLowered naming the node that has no kernel.
+    """
+    model = without_batch_norm(model)
+    scope, graph = Scope(model, target, exact=exact), model.graph
+    inputs = []
+    for value in graph.inputs:
+        if scope.constant(value) is not None:
+            continue  # an old initializer that is listed as an input
+        argument = Argument(value.name or "", scope.dtype(value), scope.shape(value))
+        inputs.append(argument)
+        scope.places[value] = View.dense(f"input:{value.name}", argument.dtype, argument.shape)
+    computed = [node for node in graph if not _is_constant(scope, node)]
+    scope.homes = homes_of(scope, computed)
+    by_root: dict[ir.Node, list[Tree]] = {}
+    for tree in trees(computed, scope.shape):
+        if tree.root is not None:
+            by_root.setdefault(tree.root, []).append(tree)
+    for node in computed:
+        if node in by_root:
+            for tree in by_root[node]:
+                with _naming(tree.in_order if tree.anchor is None else (tree.anchor,)):
+                    _lower_tree(scope, tree)
+        elif not (is_elementwise(node) or is_anchor(node)):
+            with _naming((node,)):
+                _lower_alone(scope, node)
+    outputs = []
+    for value in graph.outputs:
+        shape, dtype = scope.shape(value), scope.dtype(value)
+        outputs.append(Argument(value.name or "", dtype, shape))
+        here = scope.place(value)
+        if here != View.dense(f"output:{value.name}", dtype, shape):
+            copy(scope, here, View.dense(f"output:{value.name}", dtype, shape), ())
+    return Lowered(tuple(inputs), tuple(outputs), tuple(scope.regions), scope.temporaries, scope.constants)
+
+
+def has_lowering(node: ir.Node) -> bool:
+    """Whether the operator has kernels at all; `lower` may still refuse the node for its dims or attributes."""
+    known = node.domain in ("", "ai.onnx") and (node.op_type in ALONE or node.op_type == "BatchNormalization")
+    return known or is_elementwise(node) or is_anchor(node)
+
+
+@contextlib.contextmanager
+def _naming(nodes: tuple[ir.Node, ...]) -> Iterator[None]:
+    """Let a refusal carry the nodes that it is about; what a template refuses is a refusal too."""
+    try:
+        yield
+    except NotLowered as error:
+        error.nodes = error.nodes or nodes
+        raise
+    except KernelsError as error:
+        raise NotLowered(f"{', '.join(map(describe, nodes))} has no kernel: {error}", *nodes) from error
+
+
+def _is_constant(scope: Scope, node: ir.Node) -> bool:
+    return all(scope.constant(output) is not None for output in node.outputs)
+
+
+def _lower_tree(scope: Scope, tree: Tree) -> None:
+    if tree.anchor is None:
+        _lower_elementwise(scope, tree)
+    elif tree.anchor.op_type in ("MatMul", "Gemm"):
+        lower_product(scope, tree)
+    elif not lower_images(scope, tree):
+        lower_rows(scope, tree)
+
+
+def _lower_elementwise(scope: Scope, tree: Tree) -> None:
+    assert tree.root is not None, "trees of the graph have a root"
+    if lower_pointwise(scope, tree):
+        return
+    root = tree.root.outputs[0]
+    axes = axes_of(scope.shape(root))
+    reader = Reader(tree, scope.place, scope.constant, {})
+    value = reader.node(tree.root, tuple(index(axis) for axis in axes))
+    store(scope, axes, value, reader, scope.result(root), tree.in_order)
+
+
+def _lower_alone(scope: Scope, node: ir.Node) -> None:
+    """A node that no other one joins."""
+    if joins_images(scope, node):
+        lower_joining(scope, node)
+        return
+    if slices_pixels(scope, node):
+        lower_slice(scope, node)
+        return
+    lowering = ALONE.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    if lowering is None:
+        raise NotLowered(f"{node.op_type} '{node.name or node.outputs[0].name}' has no kernel yet.")
+    lowering(scope, node)
+
+
+ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
+    "Attention": lower_attention,
+    "Pad": lower_pad,
+    "RotaryEmbedding": lower_rotary,
+    **dict.fromkeys(MOVEMENTS, lower_movement),
+    **dict.fromkeys(OPERATORS, lower_indexing),
+    **dict.fromkeys(CELLS, lower_recurrent),
+}

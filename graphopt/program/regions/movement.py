@@ -1,0 +1,106 @@
+"""Operators that move data without computing: views where strides can say it, copies where they cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.model.nodes import int_attribute, required_input
+from graphopt.program.regions.copies import copy, dense
+from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.view import View
+
+MOVEMENTS = frozenset({
+    "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Expand", "Slice", "Split", "Concat",
+})  # fmt: skip
+Ints = Callable[[ir.Value | None], tuple[int, ...] | None]
+
+
+def moved(node: ir.Node, view: View, shape: tuple[int, ...], ints: Ints) -> View | None:
+    """The view of a node's first result, given its first operand's and the result's shape; None where it is a copy.
+
+    Raises NotLowered for an operator that is none of these.
+    """
+    kind = node.op_type
+    if kind in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"):
+        if prod(shape) != prod(view.shape):  # as in a file whose shapes contradict each other
+            raise NotLowered(
+                f"{kind} '{node.name or node.outputs[0].name}' makes {list(shape)} of {list(view.shape)}, which has "
+                "another number of elements.", node,
+            )  # fmt: skip
+        return view.reshaped(shape)
+    if kind == "Transpose":
+        order = node.attributes.get("perm")
+        axes = range(len(view.shape))[::-1] if order is None else [int(axis) for axis in order.as_ints()]
+        return view.transposed(tuple(axes))
+    if kind == "Expand":
+        return view.expanded(shape)
+    if kind == "Slice":
+        return _slice(node, view, shape, ints)
+    raise NotLowered(f"{kind} '{node.name}' has no kernel yet.")
+
+
+def _slice(node: ir.Node, view: View, shape: tuple[int, ...], ints: Ints) -> View | None:
+    """Starts and steps are inputs since opset 10, attributes before; what they leave is told by the result's shape."""
+
+    def given(position: int, name: str) -> tuple[int, ...] | None:
+        if position < len(node.inputs) and node.inputs[position] is not None:
+            found = ints(node.inputs[position])
+            if found is None:
+                raise NotLowered(f"Slice '{node.name}' has a {name} that is known only when it runs.")
+            return found
+        attribute = node.attributes.get(name)
+        return None if attribute is None else tuple(int(one) for one in attribute.as_ints())
+
+    starts = given(1, "starts") or ()
+    axes = given(3, "axes") or tuple(range(len(starts)))
+    steps = given(4, "steps") or (1,) * len(starts)
+    for axis, start, step in zip(axes, starts, steps, strict=True):
+        axis %= len(view.shape)
+        if step < 0:
+            return None
+        size = view.shape[axis]
+        first = max(0, min(start + size if start < 0 else start, size))
+        view = view.sliced(axis, first, shape[axis], step)
+    return view
+
+
+def lower_movement(scope: Scope, node: ir.Node) -> None:
+    """Views for the node's results, with the copies that they need."""
+    if node.op_type == "Concat":
+        _concat(scope, node)
+        return
+    if node.op_type == "Split":
+        _split(scope, node)
+        return
+    source, output = required_input(node, 0), node.outputs[0]
+    before, shape = scope.place(source), scope.shape(output)
+    view = moved(node, before, shape, scope.facts.ints)
+    if view is None:  # with the elements in order, any reshape is a view
+        view = moved(node, dense(scope, source), shape, scope.facts.ints)
+    if view is None:
+        raise NotLowered(f"{node.op_type} '{node.name or output.name}' has no kernel yet.")
+    scope.places[output] = view
+
+
+def _concat(scope: Scope, node: ir.Node) -> None:
+    whole, start = scope.result(node.outputs[0]), 0
+    axis = int_attribute(node, "axis", 0) % len(whole.shape)
+    for value in node.inputs:
+        assert value is not None, "every operand of a Concat is there"
+        part = scope.place(value)
+        if 0 not in part.shape:
+            copy(scope, part, whole.sliced(axis, start, part.shape[axis]), (node,))
+        start += part.shape[axis]
+
+
+def _split(scope: Scope, node: ir.Node) -> None:
+    view, start = scope.place(required_input(node, 0)), 0
+    axis = int_attribute(node, "axis", 0) % len(view.shape)
+    for output in node.outputs:
+        count = scope.shape(output)[axis]
+        scope.places[output] = view.sliced(axis, start, count)
+        start += count

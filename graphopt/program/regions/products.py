@@ -1,0 +1,146 @@
+"""MatMul and Gemm as matrix products of views, with the elementwise nodes behind them as epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.program.regions.fusion import Tree, root_of
+from graphopt.program.regions.reader import Reader
+from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.view import View
+from kernels.dtype import DType
+from kernels.templates import gemm
+from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.templates.gemm import Gemm
+from kernels.templates.matrix import Matrix
+from kernels.tensor.expression import Expression, Index, index
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A product as ONNX has it: two views [..., rows, depth] and [..., depth, columns], and what is added."""
+
+    a: View
+    b: View
+    scale: float
+    added: ir.Value | None
+    added_scale: float
+
+
+class _Apart(Exception):
+    """A view whose leading dims are not one run, so that rows of all matrices cannot be counted through."""
+
+
+def lower_product(scope: Scope, tree: Tree) -> None:
+    """The region of a product and its epilogue."""
+    node = tree.anchor
+    assert node is not None, "the tree of a product has one"
+    if scope.dtype(node.outputs[0]) is not DType.F32:
+        raise NotLowered(f"{node.op_type} '{node.name}' is not of float32.")
+    found = _read(scope, node)
+    shape = scope.shape(node.outputs[0])
+    constant = node.inputs[1] if scope.constant(node.inputs[1]) is not None else None  # type: ignore[arg-type]
+    output = scope.result(root_of(tree).outputs[0])
+    if len(found.b.shape) == 2 and len(shape) > 2:
+        try:
+            _build(scope, tree, found, output, (prod(shape[:-1]), shape[-1]), constant)
+            return
+        except _Apart:
+            pass
+    _build(scope, tree, found, output, shape, constant)
+
+
+def _read(scope: Scope, node: ir.Node) -> _Product:
+    a, b = (scope.place(value) for value in node.inputs[:2] if value is not None)
+    if node.op_type == "MatMul":
+        if len(a.shape) < 2 or len(b.shape) < 2:
+            raise NotLowered(f"MatMul '{node.name}' of a vector has no kernel yet.")
+        return _Product(a, b, 1.0, None, 0.0)
+
+    def number(name: str, otherwise: float) -> float:
+        attribute = node.attributes.get(name)
+        return otherwise if attribute is None else float(attribute.value)
+
+    a = a.transposed((1, 0)) if number("transA", 0) else a
+    b = b.transposed((1, 0)) if number("transB", 0) else b
+    added = node.inputs[2] if len(node.inputs) > 2 else None
+    return _Product(a, b, number("alpha", 1.0), added, number("beta", 1.0))
+
+
+def _build(
+    scope: Scope, tree: Tree, found: _Product, output: View, shape: tuple[int, ...], constant: ir.Value | None
+) -> None:
+    """`shape` is the result's, or that of all its rows counted through; raises _Apart when they cannot be."""
+    node = tree.anchor
+    assert node is not None
+    flat = len(shape) < len(output.shape)
+    arrange = _flattener(shape, len(output.shape)) if flat else _same
+    a, b = arrange(found.a) if flat else found.a, found.b
+    *batch, rows, columns = shape
+    depth = a.shape[-1]
+    plain = Gemm(rows, columns, depth, tuple(batch))
+    at = tuple(index(one) for one in (*plain.batch_variables, plain.row, plain.column))
+    reader = Reader(tree, scope.place, scope.constant, {}, arrange)
+    sums: Expression = ACCUMULATED[()]
+    if found.scale != 1.0:
+        sums = sums * found.scale
+    if found.added is not None and found.added_scale != 0.0:
+        added = reader.value(found.added, at)
+        sums = sums + (added if found.added_scale == 1.0 else added * found.added_scale)
+    value = _root_value(reader, tree, sums, at)
+    problem = Gemm(
+        rows, columns, depth, tuple(batch), _matrix(a, batch), _matrix(b, batch), _matrix(arrange(output), batch),
+        constant is not None, Epilogue(value),
+    )  # fmt: skip
+    kernel = scope.kernel("product", problem, gemm.candidates, gemm.build)
+    buffers = {**reader.buffers, "a": a.buffer, "b": b.buffer, "c": output.buffer}
+    packing = kernel.operand("b").packing
+    if packing is not None and constant is not None:
+        array = scope.constant(constant)
+        assert array is not None, "the caller has looked"
+        buffers["b"] = f"packed:{node.outputs[0].name}"
+        scope.constants[buffers["b"]] = packing.pack(array)
+    scope.add(kernel, buffers, (node, *tree.in_order))
+
+
+def _root_value(reader: Reader, tree: Tree, sums: Expression, at: tuple[Index, ...]) -> Expression:
+    """The root's element, given the product's."""
+    assert tree.anchor is not None
+    reader.accumulated[tree.anchor.outputs[0]] = sums
+    return sums if tree.root is tree.anchor else reader.node(root_of(tree), at)
+
+
+def _matrix(view: View, batch: list[int]) -> Matrix:
+    lead = len(view.shape) - 2
+    strides = (0,) * (len(batch) - lead) + tuple(
+        0 if size == 1 else stride for size, stride in zip(view.shape[:-2], view.strides[:-2], strict=True)
+    )
+    return Matrix(view.strides[-2], view.strides[-1], strides, view.offset)
+
+
+def _same(view: View) -> View:
+    return view
+
+
+def _flattener(shape: tuple[int, ...], rank: int) -> Callable[[View], View]:
+    """Leading dims counted through as one dim of rows."""
+
+    def flat(view: View) -> View:
+        if len(view.shape) < 2 or prod(view.shape[:-1]) == 1:
+            return view if len(view.shape) < 2 else _required(view.reshaped((1, view.shape[-1])))
+        if len(view.shape) != rank or prod(view.shape[:-1]) != shape[0]:
+            raise _Apart
+        return _required(view.reshaped((shape[0], view.shape[-1])))
+
+    return flat
+
+
+def _required(view: View | None) -> View:
+    if view is None:
+        raise _Apart
+    return view

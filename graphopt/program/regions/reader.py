@@ -1,0 +1,81 @@
+"""Values as expressions: what one element of a value is worth, in terms of the buffers that a kernel will read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.model.operators.elementwise import Operator, dtype_of, formula_of, number_of
+from graphopt.program.regions.fusion import Tree
+from graphopt.program.regions.view import View
+from kernels.tensor.expression import Expression, Index
+
+Constant = Callable[[ir.Value], npt.NDArray[np.generic] | None]
+Reshape = Callable[[View], View]
+
+
+class Reader:
+    """Writes the expressions of one region, and remembers which buffer each operand of its kernel is."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        places: Callable[[ir.Value], View],
+        constant: Constant,
+        accumulated: dict[ir.Value, Expression],
+        arrange: Reshape = lambda view: view,
+    ) -> None:
+        self._tree, self._places, self._constant = tree, places, constant
+        self.accumulated = accumulated  # what the anchor's result is worth
+        self._arrange = arrange
+        self._known: dict[tuple[ir.Value, tuple[Index, ...]], Expression] = {}
+        self.buffers: dict[str, str] = {}  # by the operand's name
+        self._operands: dict[View, str] = {}
+
+    def value(self, value: ir.Value, at: tuple[Index, ...]) -> Expression:
+        """One element; dims are matched from the last one on, and those of one element are broadcast."""
+        key = (value, at)
+        if key not in self._known:
+            self._known[key] = self._value(value, at)
+        return self._known[key]
+
+    def _value(self, value: ir.Value, at: tuple[Index, ...]) -> Expression:
+        if value in self.accumulated:
+            return self.accumulated[value]
+        array = self._constant(value)
+        if array is not None and array.size == 1:
+            number = number_of(array, dtype_of(ir.DataType.from_numpy(array.dtype)))
+            if number is not None:
+                return number
+        producer = value.producer()
+        if producer is not None and producer in self._tree.nodes:
+            return self.node(producer, at)
+        return self.outside(value, at)
+
+    def outside(self, value: ir.Value, at: tuple[Index, ...]) -> Expression:
+        """One element of a value that other regions compute."""
+        return self.load(self._places(value), at)
+
+    def node(self, node: ir.Node, at: tuple[Index, ...]) -> Expression:
+        """One element of an elementwise node's result."""
+        formula = formula_of(node)
+        if formula is None:
+            raise NotLowered(f"{node.op_type} '{node.name}' is not elementwise.")
+        operands = tuple(None if one is None else self.value(one, at) for one in node.inputs)
+        return formula(Operator(node, operands))
+
+    def load(self, view: View, at: Sequence[Index]) -> Expression:
+        """An element of a view."""
+        view = self._arrange(view)
+        if view not in self._operands:
+            name = f"x{len(self._operands)}"
+            self._operands[view] = name
+            self.buffers[name] = view.buffer
+        shown = at[len(at) - len(view.shape) :]
+        zero = Index(())
+        indices = tuple(zero if size == 1 else one for one, size in zip(shown, view.shape, strict=True))
+        return view.operand(self._operands[view])[indices]

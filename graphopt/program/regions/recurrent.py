@@ -1,0 +1,120 @@
+"""LSTM, GRU and RNN: one matrix product for all steps' inputs, one kernel for the steps."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.model.nodes import input_at, int_attribute, is_used, required_input
+from graphopt.program.regions.copies import dense
+from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.view import View
+from kernels.dtype import DType
+from kernels.templates import gemm
+from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.templates.gemm import Gemm
+from kernels.templates.recurrent import build as recurrent
+from kernels.templates.recurrent.problem import GATES, Cell, Recurrent, candidates
+from kernels.tensor.expression import Buffer
+
+CELLS: dict[str, Cell] = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
+_DEFAULT = {"lstm": ["Sigmoid", "Tanh", "Tanh"], "gru": ["Sigmoid", "Tanh"], "rnn": ["Tanh"]}
+Array = npt.NDArray[np.float32]
+Direction = Literal["forward", "reverse"]
+
+
+def lower_recurrent(scope: Scope, node: ir.Node) -> None:
+    """The two regions of a recurrent layer; raises NotLowered for what is not the common form."""
+    cell = CELLS[node.op_type]
+    w, r, bias = _weights(scope, node, cell)
+    directions = _directions(node)
+    x = dense(scope, required_input(node, 0))
+    steps, batch, inputs = x.shape
+    gates, hidden = GATES[cell], r.shape[-1]
+    before_reset = bool(int_attribute(node, "linear_before_reset", 0))
+    both = bias[:, 0] + bias[:, 1]
+    if cell == "gru" and before_reset:
+        both[:, 2] = bias[:, 0, 2]
+    label = (
+        f"{node.op_type}:{node.inputs[0].name if node.inputs[0] else ''}:{len(scope.regions)}"  # outputs may lack names
+    )
+    projected = f"gates:{label}"
+    width = len(directions) * gates * hidden
+    scope.temporaries[projected] = 4 * steps * batch * width
+    _project(scope, node, x, w.reshape(width, inputs).T, both.reshape(width), label)
+    lengths = input_at(node, 4)
+    layer = Recurrent(
+        cell, steps, batch, hidden, directions, before_reset, lengths is not None, input_at(node, 7) is not None
+    )
+    kernel = scope.kernel("recurrent", layer, candidates, recurrent.build)
+    packing = kernel.operand("r").packing
+    assert packing is not None, "the weights are constants"
+    scope.constants[f"packed r:{label}"] = packing.pack(r)
+    buffers = {"gates": projected, "r": f"packed r:{label}"}
+    states = (len(directions), batch, hidden)
+    for name, position in (("initial_h", 5), ("initial_c", 6), ("lengths", 4), ("peepholes", 7)):
+        value = input_at(node, position)
+        if value is not None:
+            buffers[name] = dense(scope, value).buffer
+        elif name.startswith("initial"):
+            buffers[name] = scope.keep(f"zero:{label}", np.zeros(states, np.float32), DType.F32).buffer
+    if cell == "gru":
+        hidden_bias = np.ascontiguousarray(bias[:, 1, 2])
+        buffers["hidden_bias"] = scope.keep(f"hidden bias:{label}", hidden_bias, DType.F32).buffer
+    for number_of_output, name in enumerate(("y", "y_h", "y_c")):
+        output = node.outputs[number_of_output] if number_of_output < len(node.outputs) else None
+        if output is not None and is_used(output):
+            buffers[name] = scope.result(output).buffer
+        elif any(one.name == name for one in kernel.operands):
+            buffers[name] = f"{name}:{label}"
+            scope.temporaries[buffers[name]] = kernel.operand(name).bytes
+    scope.add(kernel, buffers, (node,))
+
+
+def _project(scope: Scope, node: ir.Node, x: View, w: Array, bias: Array, label: str) -> None:
+    """W x + b of all steps and directions."""
+    steps, batch, inputs = x.shape
+    plain = Gemm(steps * batch, w.shape[1], inputs)
+    added = Buffer("bias", DType.F32, (w.shape[1],))[plain.column]
+    problem = Gemm(steps * batch, w.shape[1], inputs, epilogue=Epilogue(ACCUMULATED[()] + added))
+    kernel = scope.kernel("product", problem, gemm.candidates, gemm.build)
+    packing = kernel.operand("b").packing
+    assert packing is not None, "the weights are constants"
+    scope.constants[f"packed w:{label}"] = packing.pack(np.ascontiguousarray(w))
+    kept = scope.keep(f"bias:{label}", bias, DType.F32).buffer
+    buffers = {"a": x.buffer, "b": f"packed w:{label}", "bias": kept, "c": f"gates:{label}"}
+    scope.add(kernel, buffers, (node,))
+
+
+def _weights(scope: Scope, node: ir.Node, cell: Cell) -> tuple[Array, Array, Array]:
+    """W [directions, gates * hidden, inputs], R [..., hidden], biases [directions, 2, gates, hidden]."""
+    label = f"{node.op_type} '{node.name or node.outputs[0].name}'"
+    w, r = (scope.constant(required_input(node, position)) for position in (1, 2))
+    if w is None or r is None or w.dtype != np.float32:
+        raise NotLowered(f"{label} has weights that are computed, or not of float32.")
+    directions, hidden = r.shape[0], r.shape[2]
+    given = input_at(node, 3)
+    bias = np.zeros((directions, 2 * GATES[cell] * hidden), np.float32) if given is None else scope.constant(given)
+    if bias is None:
+        raise NotLowered(f"{label} has a bias that is computed.")
+    names = node.attributes.get("activations")
+    wanted = _DEFAULT[cell] * directions
+    if names is not None and [str(one) for one in names.as_strings()] != wanted:
+        raise NotLowered(f"{label} has other activations than {', '.join(wanted)}.")
+    for name in ("clip", "input_forget", "layout"):
+        if int_attribute(node, name, 0):
+            raise NotLowered(f"{label} has the attribute {name}, which has no kernel yet.")
+    shaped = np.array(bias, np.float32).reshape(directions, 2, GATES[cell], hidden)
+    return np.asarray(w), np.asarray(r), shaped
+
+
+def _directions(node: ir.Node) -> tuple[Direction, ...]:
+    given = node.attributes["direction"].as_string() if "direction" in node.attributes else "forward"
+    found: dict[str, tuple[Direction, ...]] = {
+        "forward": ("forward",), "reverse": ("reverse",), "bidirectional": ("forward", "reverse"),
+    }  # fmt: skip
+    return found[given]

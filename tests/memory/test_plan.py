@@ -1,0 +1,197 @@
+"""Plans of models: given, best, within a budget; budgets in ONNX files and in programs; formulas of the peak."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import graphopt
+import models
+from graphopt.api import DEFAULT_VERIFY_SECONDS
+from graphopt.errors import BudgetNotKept, OptionError
+from graphopt.memory import plan as planning
+from graphopt.memory.budget import keep_budget
+from graphopt.memory.measured import growth_in_onnxruntime
+from graphopt.memory.tensors import model_memory
+from graphopt.model.load import load
+from graphopt.model.save import to_proto
+from graphopt.program.listing import memory_problem as link_problem
+from graphopt.program.order import in_best_order, region_graph, run_in_order, within_budget
+from graphopt.program.regions.lower import lower
+from graphopt.program.regions.region import Lowered
+from kernels.target import host
+from memplan.bounds import live_peak
+from memplan.verify.sequence import verify_sequence
+from tests import support
+
+# Two long branches from x: the file runs them by turns, so that two large values wait; one after the other is better.
+BRANCHES = """g (float[1,64] x) => (float[1,1] y) {
+    a = MatMul(x, w) b = MatMul(x, w)
+    c = ReduceSum<keepdims = 1>(a, axis) d = ReduceSum<keepdims = 1>(b, axis)
+    y = Add(c, d)
+}"""
+WIDE = np.ones((64, 256), np.float32)
+AXIS = np.array([1])
+
+
+def branches() -> ir.Model:
+    return load(support.model(BRANCHES, w=WIDE, axis=AXIS))
+
+
+def test_the_best_order_is_found_and_never_worse() -> None:
+    memory = model_memory(branches())
+    assert planning.given(memory).peak == 2 * 1024 + 64
+    best = planning.best(memory)
+    assert best.peak == 1024 + 64 + 64 and best.packing.arena_size == best.peak
+    assert best.recomputations == 0 and sorted(best.order) == sorted(planning.given(memory).order)
+
+
+# e = f(x) is small to compute and large to keep: it is read first and last.
+SKIP = """g (float[1,16] x) => (float[1,512] y) {
+    e = MatMul(x, w) s = MatMul(e, v) t = Softmax(s) u = MatMul(t, w2) r = Softmax(u) y = Mul(r, e)
+}"""
+
+
+def skip() -> ir.Model:
+    draw = np.random.default_rng(0)
+    weights = {
+        name: draw.standard_normal(shape).astype(np.float32)
+        for name, shape in (("w", (16, 512)), ("v", (512, 1024)), ("w2", (1024, 512)))
+    }
+    return load(support.model(SKIP, **weights))
+
+
+def test_a_budget_is_kept_by_computing_again_what_is_cheap() -> None:
+    memory = model_memory(skip())
+    best = planning.best(memory)
+    budget = best.packing.arena_size - 1
+    planned = planning.within(memory, budget)
+    assert planned.packing.arena_size <= budget < best.packing.arena_size and planned.recomputations >= 1
+    assert planned.time > best.time
+
+
+def test_a_budget_that_nothing_keeps_is_refused_with_what_is_missing() -> None:
+    with pytest.raises(OptionError, match=r"a memory budget of 100 bytes cannot be kept: the least arena .* more\."):
+        planning.within(model_memory(skip()), 100)
+
+
+def test_a_model_in_its_budget_gives_the_same_bits() -> None:
+    model = skip()
+    budget = planning.best(model_memory(model)).packing.arena_size - 1
+    done = keep_budget(model, budget, verify_seconds=DEFAULT_VERIFY_SECONDS, measure=False)
+    assert done.arena <= budget and done.added_nodes >= 1 and done.compared
+    support.assert_equal(to_proto(model), to_proto(done.model))
+    assert planning.given(model_memory(done.model)).packing.arena_size <= budget, "the file's own order keeps it"
+
+
+def test_functions_are_inlined_first() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[4] x) => (float[4] y) { y = own.f(x) }
+        <domain: "own", opset_import: ["" : 17]>
+        f (x) => (y) { y = Exp(x) }"""
+    with pytest.raises(OptionError, match="pass --inline with it"):
+        keep_budget(load(onnx.parser.parse_model(text)), 1 << 20, verify_seconds=None)
+
+
+def test_what_onnxruntime_takes_is_measured_or_not_told() -> None:
+    growth = growth_in_onnxruntime(load(models.load("squeezenet1_1")), keeping=False)
+    assert growth is None or growth.all_runs >= growth.first > 1 << 20
+
+
+def regions_of(model: ir.Model) -> Lowered:
+    return lower(model, host())
+
+
+def test_regions_run_in_the_order_of_the_least_arena() -> None:
+    lowered = regions_of(branches())
+    ordered = in_best_order(lowered)
+    assert sorted(region.nodes for region in ordered.regions) == sorted(region.nodes for region in lowered.regions)
+    graph = region_graph(lowered)
+    verify_sequence(graph, [operator.name for operator in graph.operators])
+
+
+def test_a_region_that_runs_again_writes_a_temporary_of_its_own() -> None:
+    lowered = regions_of(skip())
+    again = run_in_order(lowered, [*map(str, range(len(lowered.regions) - 1)), "0", str(len(lowered.regions) - 1)])
+    assert len(again.regions) == len(lowered.regions) + 1
+    written = again.regions[-2].buffers[-1]
+    assert written.endswith("#2") and written in again.temporaries and written in again.regions[-1].buffers
+
+
+def test_a_program_keeps_its_budget_and_says_so_when_it_cannot() -> None:
+    proto = to_proto(skip())
+    whole = graphopt.compile(proto)
+    least = whole.linked.plan.arena_size
+    with pytest.raises(OptionError, match="cannot be kept: the least arena that was found takes"):
+        graphopt.compile(proto, memory_budget=64)
+    lowered = regions_of(skip())
+    small = within_budget(lowered, least)
+    assert small == in_best_order(lowered)
+    feed = {"x": np.ones((1, 16), np.float32)}
+    kept = graphopt.compile(proto, memory_budget=least)
+    assert np.array_equal(kept.run(None, feed)[0], whole.run(None, feed)[0])
+
+
+def test_a_program_runs_in_tiles_where_nothing_else_keeps_the_budget() -> None:
+    proto = models.load("squeezenet1_1")
+    lowered = lower(load(proto), host())
+    budget = int(graphopt.compile(proto).linked.plan.arena_size * 0.6)
+    with pytest.raises(BudgetNotKept):
+        within_budget(lowered, budget)
+    kept = graphopt.compile(proto, memory_budget=budget)
+    assert kept.linked.plan.arena_size <= budget
+    assert kept.max_rel < 1e-3, "it was compared with ONNX Runtime"
+
+
+def test_the_peak_as_a_formula_of_batch_and_length() -> None:
+    text = "g (float[batch,seq,8] x) => (float[batch,seq,8] y) { a = Softmax(x) b = MatMul(a, w) y = Softmax(b) }"
+    model = support.model(text, w=np.ones((8, 8), np.float32))
+    record = graphopt.memory(model, dims={"batch": 2, "seq": 16}).record
+    assert record.formula == "64*batch*seq" and record.peak == 64 * 2 * 16
+    assert (
+        graphopt.memory(support.model(text.replace("batch,seq", "2,16"), w=np.ones((8, 8), np.float32))).record.formula
+        is None
+    )
+
+
+def test_what_if_plans_other_dims_beside_the_one_that_is_shown() -> None:
+    model = support.model("g (float[batch,8] x) => (float[batch,8] y) { a = Softmax(x) y = Softmax(a) }")
+    record = graphopt.memory(model, what_if={"batch": (1, 4)}).record
+    assert [(line.dims, line.peak) for line in record.what_if] == [({"batch": 1}, 64), ({"batch": 4}, 128)]
+    beside = graphopt.memory(model, dims={"batch": 8}, what_if={"batch": (1, 4)}).record
+    assert beside.peak == 256 and beside.what_if == record.what_if
+
+
+def test_a_fixed_batch_may_be_another_one() -> None:
+    model = support.model("g (float[1,64] x) => (float[1,64] y) { a = Softmax(x) y = Softmax(a) }")
+    assert graphopt.memory(model, dims={"batch": 4}).record.peak == 4 * graphopt.memory(model).record.peak
+
+
+def test_regions_are_ordered_and_run_again_whatever_temporaries_are_called() -> None:
+    """A second write is called `name@1`, a second run's buffer `name#2`: temporaries may be called so already."""
+    plain = regions_of(skip())
+    first, *others = plain.temporaries
+    spelled = dict(
+        zip(plain.temporaries, [first, *(f"{first}{end}" for end in ("#2", "@1", "#2'", "@1'"))], strict=False)
+    )
+    names = {one: spelled.get(one, one) for one in plain.temporaries}
+    assert others and len(set(names.values())) == len(names)
+    odd = replace(
+        plain,
+        temporaries={names[one]: size for one, size in plain.temporaries.items()},
+        regions=tuple(
+            replace(region, buffers=tuple(names.get(one, one) for one in region.buffers)) for region in plain.regions
+        ),
+    )
+    order = [*map(str, range(len(plain.regions) - 1)), "0", str(len(plain.regions) - 1)]
+    sizes = [
+        (list(again.temporaries.values()), live_peak(link_problem(again)))
+        for again in (run_in_order(one, order) for one in (plain, odd))
+    ]
+    assert sizes[0] == sizes[1]
+    shapes = [[(len(one.inputs), len(one.outputs)) for one in region_graph(each).operators] for each in (plain, odd)]
+    assert shapes[0] == shapes[1]

@@ -1,0 +1,55 @@
+"""An order written into a graph: the same results, nodes that compute again, and optimizers that leave them."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+import graphopt
+from graphopt.memory.sequence import write_order
+from graphopt.memory.tensors import model_memory
+from graphopt.model import nodes
+from graphopt.model.load import load
+from graphopt.model.save import to_proto
+from tests import support
+
+TEXT = """g (float[4] x) => (float[4] y, float[4] b) {
+    a = Exp(x) b = Neg(a) c = Sqrt(a) d = Add(b, c) y = Mul(d, a)
+}"""
+
+
+def ordered(*order: str) -> tuple[ir.Model, int]:
+    model = load(support.model(TEXT))
+    memory = model_memory(model)
+    by_type = {node.op_type: name for name, node in memory.nodes.items()}
+    return model, write_order(model, [by_type[name] for name in order], memory.nodes)
+
+
+def test_nodes_stand_in_the_order_asked_for_and_the_rest_computes_again() -> None:
+    model, added = ordered("Exp", "Sqrt", "Neg", "Add", "Exp", "Mul")
+    assert added == 1 and [node.op_type for node in model.graph] == ["Exp", "Sqrt", "Neg", "Add", "Exp", "Mul"]
+    again, product = list(model.graph)[4:]
+    assert again.metadata_props[nodes.RECOMPUTED] and again.outputs[0].name == "a_recomputed"
+    assert product.inputs[1] is again.outputs[0]
+    support.assert_equal(support.model(TEXT), to_proto(model))
+
+
+def test_an_output_keeps_its_name_when_it_is_what_is_computed_again() -> None:
+    model, added = ordered("Exp", "Neg", "Sqrt", "Add", "Mul", "Neg")
+    assert added == 1 and [value.name for value in model.graph.outputs] == ["y", "b"]
+    assert model.graph.outputs[1].producer() is list(model.graph)[-1]
+    support.assert_equal(support.model(TEXT), to_proto(model))
+
+
+def test_our_own_merging_of_equal_nodes_leaves_them() -> None:
+    model, _ = ordered("Exp", "Sqrt", "Neg", "Add", "Exp", "Mul")
+    result = graphopt.optimize(to_proto(model))
+    assert support.op_types(result.to_proto()).count("Exp") == 2
+    merged = support.model("g (float[4] x) => (float[4] y) { a = Exp(x) b = Exp(x) y = Add(a, b) }")
+    assert support.op_types(graphopt.optimize(merged).to_proto()).count("Exp") == 1, "which it does otherwise"
+
+
+def test_a_value_computed_twice_more_is_read_where_it_is_newest() -> None:
+    model, added = ordered("Exp", "Neg", "Exp", "Sqrt", "Add", "Exp", "Mul")
+    names = [node.outputs[0].name for node in model.graph]
+    assert added == 2 and names == ["a", "b", "a_recomputed", "c", "d", "a_recomputed2", "y"]
+    support.assert_equal(support.model(TEXT), to_proto(model))

@@ -1,0 +1,293 @@
+"""Models with operators that have no kernel: those run in ONNX Runtime, the rest in kernels, and the whole is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import graphopt
+import models
+from graphopt.cli import run
+from graphopt.errors import BundleError, NotLowered
+from graphopt.model.facts import Facts
+from graphopt.model.load import load
+from graphopt.program.deploy import hybrid
+from graphopt.program.deploy.compiled import Compiled
+from graphopt.program.deploy.folding import fold_constants, reads_only_constants
+from graphopt.program.deploy.hybrid import Hybrid
+from graphopt.program.regions.lower import has_lowering, lower
+from kernels.target import host
+from tests import support
+
+TOLERANCE = 1e-5  # relative and absolute: a few roundings of float32 products of 8 to 16 terms
+W, V, U = (
+    np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
+    for seed, dims in enumerate(((8, 16), (16, 8), (8, 4)))
+)
+
+
+def _agrees(proto: onnx.ModelProto) -> Compiled:
+    """The compiled model, after it gave what ONNX Runtime gives on feeds that compiling did not see."""
+    compiled = graphopt.compile(proto)
+    feeds = support.feeds(proto, {}, seed=7)
+    expected = support.session(proto).run(None, feeds)
+    found = compiled.run(None, feeds)
+    assert len(found) == len(expected)
+    for wanted, got in zip(expected, found, strict=True):
+        assert wanted.dtype == got.dtype and wanted.shape == got.shape
+        np.testing.assert_allclose(got, wanted, rtol=TOLERANCE, atol=TOLERANCE)
+    return compiled
+
+
+def _sides(compiled: Compiled) -> list[bool]:
+    """For each part in order: whether kernels compute it."""
+    assert isinstance(compiled.made, Hybrid)
+    return [part.native for part in compiled.made.parts]
+
+
+def test_in_the_middle() -> None:
+    compiled = _agrees(support.model(
+        """g (float[3,8] x) => (float[3,4] y) {
+            p = MatMul(x, w) q = Gelu(p) c = LpNormalization(q) r = MatMul(c, v)
+            s = Tanh(r) y = MatMul(s, u)
+        }""",
+        20, w=W, v=V, u=U,
+    ))  # fmt: skip
+    assert _sides(compiled) == [True, False, True]
+    assert compiled.fallback == ("LpNormalization 'c'",)
+
+
+def test_at_the_start_and_at_the_end() -> None:
+    text = """g (float[3,8] x) => (float[3,8] y) {
+        c = LpNormalization(x) p = MatMul(c, w) q = Relu(p) y = MatMul(q, v)
+    }"""
+    assert _sides(_agrees(support.model(text, 20, w=W, v=V))) == [False, True]
+    text = """g (float[3,8] x) => (float[3,8] y) {
+        p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) y = LpNormalization(r)
+    }"""
+    assert _sides(_agrees(support.model(text, 20, w=W, v=V))) == [True, False]
+
+
+def test_values_read_on_both_sides_and_given_to_the_caller() -> None:
+    compiled = _agrees(support.model(
+        """g (float[3,8] x, float[3,8] x2) => (float[3,8] y, float[3,8] r, float[3,8] x2same) {
+            p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) c = LpNormalization(r)
+            t = Mul(c, r) z = MatMul(t, w) z1 = Tanh(z) z2 = MatMul(z1, v) d = LpNormalization(z2) e = Add(d, r)
+            f = Add(e, x) h = Softmax(f) y = Add(h, x2) x2same = Identity(x2)
+        }""",
+        20, w=W, v=V,
+    ))  # fmt: skip
+    assert _sides(compiled) == [True, False, True, False, True]
+    assert compiled.fallback == ("LpNormalization 'c'", "LpNormalization 'd'")
+
+
+def test_integers_cross() -> None:
+    compiled = _agrees(support.model(
+        """g (float[3,8] x) => (float[3,8] y, int64[3,8] j) {
+            lengths = Constant<value_ints = [1, 2, 3, 3, 2, 1, 1, 3]>() two = Constant<value_int = 2>()
+            p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) i = Cast<to = 7>(r)
+            t = ReverseSequence(i, lengths) j = Mul(t, two) m = Cast<to = 1>(j) s = Softmax(r) y = Add(s, m)
+        }""",
+        20, w=W, v=V,
+    ))  # fmt: skip
+    assert compiled.fallback == ("ReverseSequence 't'",) and _sides(compiled) == [True, False, True]
+
+
+def test_dims_known_only_when_it_runs() -> None:
+    """What follows a NonZero has no fixed size and stays with it."""
+    compiled = _agrees(support.model(
+        """g (float[3,8] x) => (int64[2,n] y, float[3,8] r) {
+            p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) s = Relu(r) z = NonZero(s) y = Mul(z, z)
+        }""",
+        20, w=W, v=V,
+    ))  # fmt: skip
+    assert compiled.fallback == ("NonZero 'z'", "Mul 'y'")
+    with pytest.raises(BundleError, match="NonZero 'z' has no kernel yet"):
+        _ = compiled.linked
+
+
+def test_a_refusal_inside_lowering_falls_back_too() -> None:
+    """This Pad has kernels, but not for this mode; the nodes around it keep theirs."""
+    compiled = _agrees(support.model(
+        """g (float[1,4,6,6] x) => (float[1,4,8,8] y) {
+            pads = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>()
+            p = Relu(x) q = Softmax(p) r = Pad<mode = "wrap">(q, pads) s = Softmax(r) y = Exp(s)
+        }""",
+        20,
+    ))  # fmt: skip
+    assert compiled.fallback == ("Pad 'r'",) and _sides(compiled) == [True, False, True]
+
+
+def test_little_work_between_two_parts_stays_with_them() -> None:
+    compiled = _agrees(support.model(
+        """g (float[3,8] x) => (float[3,8] y) {
+            p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) c = LpNormalization(r)
+            t = Tanh(c) y = LpNormalization(t)
+        }""",
+        20, w=W, v=V,
+    ))  # fmt: skip
+    assert _sides(compiled) == [True, False]
+    assert compiled.fallback == ("LpNormalization 'c'", "Tanh 't'", "LpNormalization 'y'")
+
+
+def test_a_subgraph_reads_what_kernels_gave() -> None:
+    compiled = _agrees(support.model(
+        """g (float[3,8] x, bool flag) => (float[3,8] y) {
+            p = MatMul(x, w) q = Relu(p) r = MatMul(q, v)
+            c = If(flag) <
+                then_branch = one () => (float[3,8] a) { a = Neg(r) },
+                else_branch = two () => (float[3,8] b) { b = Add(r, x) }
+            >
+            s = Softmax(c) y = Exp(s)
+        }""",
+        20, w=W, v=V,
+    ))  # fmt: skip
+    assert compiled.fallback == ("If 'c'",) and _sides(compiled) == [True, False, True]
+
+
+def test_calls_that_do_not_fit_are_refused_by_name() -> None:
+    compiled = _agrees(support.model(
+        """g (float[3,8] x) => (float[3,8] y) {
+            c = LpNormalization(x) s = Softmax(c) y = Exp(s)
+        }""",
+        20,
+    ))  # fmt: skip
+    x = np.zeros((3, 8), np.float32)
+    np.testing.assert_array_equal(compiled(x=x)["y"], compiled.run(["y"], {"x": x})[0])
+    with pytest.raises(BundleError, match="input 'x' is missing"):
+        compiled.run(None, {})
+    with pytest.raises(BundleError, match="there is no input 'z'"):
+        compiled.run(None, {"x": x, "z": x})
+    with pytest.raises(BundleError, match="float64; expected is float32"):
+        compiled.run(None, {"x": x.astype(np.float64)})
+    with pytest.raises(BundleError, match=r"the shape \[8, 3\]; expected is \[3, 8\]"):
+        compiled.run(None, {"x": x.T})
+    with pytest.raises(BundleError, match="there is no output 'z'"):
+        compiled.run(["z"], {"x": x})
+
+
+def test_a_bundle_is_refused_with_the_operators_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    proto = support.model(
+        """g (float[3,8] x) => (float[3,8] y, float[3,8] t) {
+            s = Softmax(x) e = Exp(s)
+            y = LpNormalization(e) t = Hardmax(e)
+        }""",
+        20,
+    )  # fmt: skip
+    with pytest.raises(BundleError, match=r"LpNormalization 'y', Hardmax 't' have no kernel yet.*run it from Python"):
+        graphopt.compile(proto).save(tmp_path / "bundle")
+    onnx.save(proto, tmp_path / "model.onnx")
+    assert run(["compile", str(tmp_path / "model.onnx"), str(tmp_path / "bundle")]) == 1
+    assert "error: LpNormalization 'y', Hardmax 't' have no kernel yet" in capsys.readouterr().err
+    assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.parametrize(("network", "kind"), [("lstm_bi_op", "LSTM"), ("squeezenet1_1", "MaxPool")])
+def test_networks_whose_operators_lose_their_kernels(network: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make_hybrid` on networks that are lowered as a whole otherwise; the outputs are those of the whole program."""
+    monkeypatch.setattr(hybrid, "has_lowering", lambda node: node.op_type != kind and has_lowering(node))
+    model = load(models.load(network))
+    made, whole = hybrid.make_hybrid(model, host(), "m"), graphopt.compile(model)
+    assert whole.fallback == () and any(one.startswith(f"{kind} ") for one in made.fallback)
+    assert {one.native for one in made.parts} == {True, False}
+    feeds = support.feeds(ir.to_proto(model), {}, seed=3)
+    for wanted, got in zip(whole.run(None, feeds), made.run(None, feeds), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)  # sums of up to 4608 products, 26 layers
+
+
+def test_what_a_template_refuses_names_the_node() -> None:
+    proto = support.model("g (int64[2,8] x) => (int64[2,1] y) { y = ReduceMean(x, a) }", 20, a=np.array([1]))
+    with pytest.raises(NotLowered, match="ReduceMean 'y' has no kernel: mean of i64") as refusal:
+        lower(ir.from_proto(proto), host())
+    assert [node.op_type for node in refusal.value.nodes] == ["ReduceMean"]
+
+
+def test_nothing_lowered_is_refused_with_the_operators_names() -> None:
+    proto = support.model(
+        "g (float[3,8] x) => (int64[2,n] y, float[3,8] z) { y = NonZero(x) z = LpNormalization(x) }",
+        20,
+    )
+    with pytest.raises(
+        graphopt.GraphoptError, match="NonZero 'y', LpNormalization 'z' have no kernel yet, and nothing is left"
+    ):
+        graphopt.compile(proto)
+    proto = support.model("g (float[n,8] x) => (int64[2,m] y) { r = Relu(x) y = NonZero(r) }", 20)
+    with pytest.raises(graphopt.GraphoptError, match="the dims of 'x' are not all numbers; fix them with --dim"):
+        graphopt.compile(proto)
+
+
+def test_parts_in_onnxruntime_read_constants_that_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that is read as it is and transposed, as language models have it; the passes let it be."""
+    given: list[ir.Model] = []
+    session = hybrid._session
+
+    def seen(model: ir.Model, outputs: tuple[str, ...], missing: tuple[str, ...]) -> object:
+        given.append(model)
+        return session(model, outputs, missing)
+
+    monkeypatch.setattr(hybrid, "_session", seen)
+    table = np.random.default_rng(0).standard_normal((200, 16)).astype(np.float32)
+    compiled = _agrees(support.model(
+        """g (int64[3] i, float[3,16] x) => (float[3,200] y) {
+            row = Gather(table, i) a = Add(row, x) b = LpNormalization(a) t = Transpose(table) h = Cast<to = 11>(t)
+            k = Cast<to = 11>(b) s = MatMul(k, h) y0 = LpNormalization(s) y = Cast<to = 1>(y0)
+        }""",
+        20, table=table,
+    ))  # fmt: skip
+    assert {one.partition(" ")[0] for one in compiled.fallback} >= {"LpNormalization"}
+    assert not any(one.startswith("Transpose") for one in compiled.fallback)
+    for part in given:
+        facts = Facts(part)
+        assert not [node.op_type for node in part.graph if reads_only_constants(facts, node)]
+
+
+def test_constants_that_are_folded_and_those_that_stay() -> None:
+    table = np.arange(80, dtype=np.int8).reshape(5, 16)
+    model = load(support.model(
+        """g (float[3,8] x, int64[3] i) => (float[3,4] y, float[3,16] row, float[4,8] z, float[3,8] r) {
+            wt = Transpose(v) h = Cast<to = 10>(wt) back = Cast<to = 1>(h) p = MatMul(x, back)
+            t = DequantizeLinear(table, scale) row = Gather(t, i) z = Transpose(u)
+            r = RandomNormalLike(w) big = Expand(one, size) y1 = ReduceMax<keepdims = 0>(big) y = Add(p, y1)
+        }""",
+        20, v=U.T.copy(), u=U, w=np.zeros((3, 8), np.float32), table=table, scale=np.float32(0.25),
+        one=np.ones(1, np.float32), size=np.array([1 << 20]),
+    ))  # fmt: skip
+    folded = fold_constants(model)
+    assert [node.op_type for node in folded.graph] == [
+        "MatMul", "Gather", "RandomNormalLike", "Expand", "ReduceMax", "Add",
+    ]  # fmt: skip
+    assert folded.graph.outputs[2].const_value is not None and folded.graph.outputs[2].name == "z"
+    assert fold_constants(folded) is folded
+
+
+def test_what_nothing_can_compute_stays() -> None:
+    """The indices lie outside the table: the model fails when it runs, and not before."""
+    model = load(support.model(
+        "g (float[3] x) => (float[3] y) { t = Gather(table, far) y = Add(x, t) }",
+        20, table=np.ones(5, np.float32), far=np.array([9, 9, 9]),
+    ))  # fmt: skip
+    assert fold_constants(model) is model
+
+
+def test_weights_of_integer_arithmetic_stay_quantized() -> None:
+    """ONNX Runtime computes a product of two dequantized operands in integers."""
+    model = load(support.model(
+        """g (float[3,8] x) => (float[3,16] y, float[3,16] z) {
+            q = QuantizeLinear(x, s) d = DequantizeLinear(q, s) w = DequantizeLinear(wq, s) v = DequantizeLinear(vq, s)
+            y = MatMul(d, w) z = MatMul(x, v)
+        }""",
+        20, s=np.float32(0.1), wq=np.ones((8, 16), np.uint8), vq=np.ones((8, 16), np.uint8),
+    ))  # fmt: skip
+    names = [node.outputs[0].name for node in fold_constants(model).graph]
+    assert "w" in names and "v" not in names
+
+
+def test_a_quantized_language_model_keeps_its_products() -> None:
+    """What is looked up in the table of words, stored in 8 bits, is dequantized in each call; the other tables once."""
+    compiled = graphopt.compile(models.load("bert_small_dynquant"))
+    assert compiled.fallback == ("DequantizeLinear 'embedding_DequantizeLinear'",)
+    assert compiled.max_abs < 1e-5  # of hidden states about 1 after four layers

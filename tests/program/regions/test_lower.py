@@ -1,0 +1,137 @@
+"""Graphs as regions: what is computed together, and that it is right."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from graphopt.errors import NotLowered
+from graphopt.program.regions.images.batch_norm import without_batch_norm
+from graphopt.program.regions.lower import lower
+from kernels.target import host, x86_64_v3
+from tests import support
+from tests.program.regions.running import compare
+
+
+def _weight(*shape: int) -> np.ndarray:
+    return np.random.default_rng([7, *shape]).standard_normal(shape).astype(np.float32)
+
+
+def test_a_layer_is_one_region() -> None:
+    proto = support.model(
+        """g (float[5,16] x, float[5,8] r) => (float[5,8] y) {
+            p = MatMul(x, w) q = Add(p, b) s = Relu(q) y = Add(s, r)
+        }""",
+        18, w=_weight(16, 8), b=_weight(8),
+    )  # fmt: skip
+    lowered = compare(proto)
+    assert len(lowered.regions) == 1 and not lowered.temporaries
+    compare(proto, target=x86_64_v3())
+
+
+def test_a_gate_that_is_read_twice_stays_in_its_region() -> None:
+    proto = support.model(
+        "g (float[3,4,16] x) => (float[3,4,8] y) { p = MatMul(x, w) s = Sigmoid(p) y = Mul(p, s) }",
+        18,
+        w=_weight(16, 8),
+    )
+    assert len(compare(proto).regions) == 1
+
+
+def test_of_two_products_that_are_added_the_later_one_adds() -> None:
+    proto = support.model(
+        "g (float[5,16] x) => (float[5,8] y) { p = MatMul(x, w) q = MatMul(x, v) a = Tanh(p) y = Mul(a, q) }",
+        18, w=_weight(16, 8), v=_weight(16, 8),
+    )  # fmt: skip
+    assert [len(region.nodes) for region in compare(proto).regions] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[5,6] x) => (float[5,6] y) { a = Exp(x) b = Mul(a, x) c = Clip(b, l, h) y = Erf(c) }",
+        "g (float[2,1,3] x, float[4,1] z) => (float[2,4,3] y) { y = Sub(x, z) }",
+        "g (float[5,6] x) => (float[5,6] y) { a = Softmax(x) y = Mul(a, h) }",
+        "g (float[5,6,3] x) => (float[5,6,3] y) { y = Softmax<axis = 1>(x) }",
+        "g (float[5,6] x) => (float[5,6] y) { y = LogSoftmax<axis = 0>(x) }",
+        "g (float[5,6] x) => (float[5,6] y) { n = LayerNormalization(x, s, v) y = Relu(n) }",
+        "g (float[5,6] x) => (float[5,1] y) { a = ReduceMean(x, axes) y = Sqrt(a) }",
+        "g (float[5,6] x) => (float[5] y) { y = ReduceMax<keepdims = 0>(x, axes) }",
+        "g (float[5,6] x) => (float[30] y) { t = Transpose(x) y = Reshape(t, flat) }",
+        "g (float[5,6] x) => (float[6,5] y) { y = Transpose(x) }",
+        "g (float[5,6] x) => (int64[5,1] y) { y = ArgMax<axis = 1>(x) }",
+        "g (float[5,6] x) => (float[5,6] y) { a, b = Split<axis = 1, num_outputs = 2>(x) y = Concat<axis = 1>(b, a) }",
+        "g (float[5,6] x) => (float[3,6] y) { y = Gather(x, pick) }",
+        "g (float[5,6] x) => (float[5,6] y) { y = Identity(x) }",
+        "g (float[5,6] x) => (float[2,6] y) { a = Slice(x, one, three, zero) y = Neg(a) }",
+        "g (float[5,6] x, bool[5,6] c) => (float[5,6] y) { a = Neg(x) y = Where(c, a, x) }",
+        "g (float[5,6] x) => (int64[5,6] y) { a = Cast<to = 7>(x) y = Mod(a, two) }",
+        "g (float[2,5,6] x, float[2,6,4] z) => (float[2,5,4] y) { y = MatMul(x, z) }",
+        "g (float[2,3,5,6] x) => (float[2,3,5,5] y) { t = Transpose<perm = [0, 1, 3, 2]>(x) y = MatMul(x, t) }",
+        "g (float[5,6] x) => (float[6,3] y) { y = Gemm<transA = 1, transB = 1, alpha = 0.5, beta = 2.0>(x, g5, g3) }",
+        "g (float[2,5,6] x, float[1,5,4] z) => (float[2,5,4] y) { p = MatMul(x, m) y = Add(p, z) }",
+    ],
+)
+def test_single_operators_and_small_chains(text: str) -> None:
+    proto = support.model(
+        text, 18, l=np.float32(-1), h=np.float32(2), s=_weight(6), v=_weight(6), axes=np.array([1]),
+        flat=np.array([30]), one=np.array([1]), three=np.array([3]), zero=np.array([0]), two=np.array(3),
+        g5=_weight(3, 5), g3=_weight(6, 3), m=_weight(6, 4), pick=np.array([4, 0, -1]),
+    )  # fmt: skip
+    compare(proto)
+
+
+@pytest.mark.parametrize(
+    "attributes", ["num_heads = 2", "num_heads = 2, interleaved = 1", "num_heads = 2, rotary_embedding_dim = 4"]
+)
+def test_rotary_embedding(attributes: str) -> None:
+    half = 2 if "dim" in attributes else 4
+    proto = support.model(
+        f"g (float[2,5,16] x) => (float[2,5,16] y) {{ y = RotaryEmbedding<{attributes}>(x, c, s, p) }}", 23, 10,
+        c=_weight(9, half), s=_weight(9, half), p=np.array([[0, 1, 2, 3, 8], [4, 4, 5, 6, 7]]),
+    )  # fmt: skip
+    compare(proto)
+
+
+@pytest.mark.parametrize("attributes", ["", "is_causal = 1", "softcap = 2.0", "scale = 0.3"])
+def test_attention(attributes: str) -> None:
+    given = ", ".join(one for one in ("q_num_heads = 4, kv_num_heads = 2", attributes) if one)
+    proto = support.model(
+        f"""g (float[2,5,16] q, float[2,7,8] k, float[2,7,8] v) => (float[2,5,16] y) {{
+            y = Attention<{given}>(q, k, v)
+        }}""",
+        23, 10,
+    )  # fmt: skip
+    assert len(compare(proto).regions) == 1
+
+
+@pytest.mark.parametrize("shape", [[10, 20, 31], [7], [10, 20, 30, 2]])
+def test_a_reshape_that_cannot_be_is_refused(shape: list[int]) -> None:
+    text = "g (float[10,20,30] x) => (float[a] y) { z = Reshape(x, s) y = Relu(z) }"
+    proto, wanted = support.model(text, 18, s=np.array(shape)), ", ".join(map(str, shape))
+    with pytest.raises(NotLowered, match=rf"Reshape 'z' makes \[{wanted}\] of \[10, 20, 30\], which has another"):
+        lower(ir.from_proto(proto), host())
+
+
+def test_a_batch_normalization_of_an_unknown_type_is_refused() -> None:
+    """A value with declared dims and no type, behind an operator that nobody knows."""
+    text = "g (float[2,3,4] x) => (float[2,3,4] y) { a = other.Bar(x) y = BatchNormalization(a, s, s, s, s) }"
+    proto = support.model(text, 15, s=np.ones(3, np.float32))
+    with pytest.raises(NotLowered, match="BatchNormalization 'y' reads 'a', whose rank is not known"):
+        without_batch_norm(ir.from_proto(proto))
+    known = proto.graph.value_info.add()
+    known.name = "a"
+    for dim in (2, 3, 4):
+        known.type.tensor_type.shape.dim.add().dim_value = dim
+    with pytest.raises(NotLowered, match="BatchNormalization 'y' reads 'a', whose type is not known"):
+        without_batch_norm(ir.from_proto(proto))
+
+
+def test_what_has_no_kernel_is_named() -> None:
+    proto = support.model("g (float[5,6] x) => (int64[2,n] y) { y = NonZero(x) }", 18)
+    with pytest.raises(NotLowered, match="NonZero 'y' has no kernel yet"):
+        lower(ir.from_proto(proto), host())
+    free = support.model("g (float[n,6] x) => (float[n,6] y) { y = Relu(x) }", 18)
+    with pytest.raises(NotLowered, match=r"the dims of 'x' are not all numbers; fix them with --dim or --shape"):
+        lower(ir.from_proto(free), host())
