@@ -148,8 +148,8 @@ def weights_agree(trail: Trail) -> None:
     assert trail.optimized.after.parameters == trail.inspected.parameters == sum(one.size for one in tensors)
     assert record.weights == sum(one.nbytes for one in tensors)
     lowered = trail.compiled.lowered
-    read = {buffer for region in lowered.regions for buffer in region.buffers}
-    distinct = {array.tobytes(): array.nbytes for name, array in lowered.constants.items() if name in read}
+    read = set(lowered.buffers)
+    distinct = {array.tobytes(): array.nbytes for one, array in lowered.constants.items() if one in read}
     assert listing.weights_bytes == sum(map(aligned, distinct.values()))
     assert listing.weights_bytes == trail.compiled.linked.weights.nbytes
     stored = (trail.folder / "model.weights").stat().st_size
@@ -198,10 +198,15 @@ def arena_agrees(trail: Trail) -> None:
         for other in manifest.buffers[:number]:
             apart = one.end <= other.begin or other.end <= one.begin
             assert apart or one.offset + one.bytes <= other.offset or other.offset + other.bytes <= one.offset
+    kernels = {kernel.name: kernel for kernel in linked.listing.kernels}
     for step, run in enumerate(linked.listing.runs):
-        for place in run.operands:
-            here = any(one.offset == place.offset and one.begin <= step < one.end for one in manifest.buffers)
-            assert place.space != "arena" or here, "every operand in the arena is a buffer that lives now"
+        for place, operand in zip(run.operands, kernels[run.kernel].operands, strict=True):
+            here = any(
+                one.begin <= step < one.end and one.offset <= place.offset
+                and place.offset + operand.bytes <= one.offset + one.bytes
+                for one in manifest.buffers
+            )  # fmt: skip
+            assert place.space != "arena" or here, "every operand in the arena lies in a buffer that lives now"
     scratch = max((kernel.scratch_bytes for kernel in linked.listing.kernels), default=0)
     assert scratch == linked.listing.scratch_bytes == manifest.program.scratch_bytes == trail.library["scratch_bytes"]
     assert f"{scratch:,} of scratch" in header_of(trail)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from graphopt.program.regions import buffer
+from graphopt.program.regions.buffer import distinct_names
 from graphopt.program.regions.region import Lowered
 from kernels.listing import ALIGNMENT, Listing, Place, Run
 from memplan.packing.solve import solve
@@ -15,6 +19,9 @@ from memplan.plan import Packing
 from memplan.problem import Buffer, MemoryProblem
 from memplan.verify.packing import verify
 
+_SPACES: Mapping[buffer.Role, Literal["arena", "weights", "input", "output"]] = {
+    "input": "input", "output": "output", "constant": "weights", "temporary": "arena",
+}  # fmt: skip
 PACK_WORK = 5_000_000_000  # steps of a search where greedy packing leaves holes
 
 
@@ -34,22 +41,14 @@ def link(lowered: Lowered, name: str) -> Linked:
     plan = solve(problem, work=PACK_WORK)
     verify(problem, plan)
     weights, offsets = _weights(lowered)
-    inputs = {f"input:{one.name}": number for number, one in enumerate(lowered.inputs)}
-    outputs = {f"output:{one.name}": number for number, one in enumerate(lowered.outputs)}
+    offsets |= {one: plan.offsets[name] for one, name in distinct_names(lowered.temporaries).items()}
 
-    def place(buffer: str) -> Place:
-        if buffer in inputs:
-            return Place("input", 0, inputs[buffer])
-        if buffer in outputs:
-            return Place("output", 0, outputs[buffer])
-        if buffer in offsets:
-            return Place("weights", offsets[buffer])
-        return Place("arena", plan.offsets[buffer])
+    def place(given: buffer.Place) -> Place:
+        start = given.buffer
+        return Place(_SPACES[start.role], offsets.get(start, 0) + given.offset, start.argument or 0)
 
     kernels = {region.kernel.name: region.kernel for region in lowered.regions}
-    runs = tuple(
-        Run(region.kernel.name, tuple(place(buffer) for buffer in region.buffers)) for region in lowered.regions
-    )
+    runs = tuple(Run(region.kernel.name, tuple(map(place, region.places))) for region in lowered.regions)
     listing = Listing(
         name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, len(weights)
     )
@@ -58,34 +57,34 @@ def link(lowered: Lowered, name: str) -> Linked:
 
 def memory_problem(lowered: Lowered) -> MemoryProblem:
     """A temporary lives from the region that first touches it to after the one that touches it last."""
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
+    first: dict[buffer.Buffer, int] = {}
+    last: dict[buffer.Buffer, int] = {}
     for step, region in enumerate(lowered.regions):
-        for buffer in region.buffers:
-            if buffer in lowered.temporaries:
-                first.setdefault(buffer, step)
-                last[buffer] = step
-    buffers = tuple(Buffer(one, lowered.temporaries[one], first[one], last[one] + 1) for one in first)
-    return MemoryProblem(buffers, ALIGNMENT)
+        for place in region.places:
+            first.setdefault(place.buffer, step)
+            last[place.buffer] = step
+    names = distinct_names(lowered.temporaries)
+    return MemoryProblem(
+        tuple(Buffer(name, one.size, first[one], last[one] + 1) for one, name in names.items()), ALIGNMENT
+    )
 
 
-def _weights(lowered: Lowered) -> tuple[npt.NDArray[np.uint8], dict[str, int]]:
+def _weights(lowered: Lowered) -> tuple[npt.NDArray[np.uint8], dict[buffer.Buffer, int]]:
     """The constants that are read, one after the other; equal ones once."""
-    read = dict.fromkeys(buffer for region in lowered.regions for buffer in region.buffers)
-    offsets: dict[str, int] = {}
+    offsets: dict[buffer.Buffer, int] = {}
     held: dict[tuple[int, bytes], int] = {}
     parts: list[npt.NDArray[np.uint8]] = []
     top = 0
-    for name in read:
-        array = lowered.constants.get(name)
+    for constant in lowered.buffers:
+        array = lowered.constants.get(constant)
         if array is None:
             continue
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         key = (raw.size, _digest(raw))
         if key in held:
-            offsets[name] = held[key]
+            offsets[constant] = held[key]
             continue
-        offsets[name] = held[key] = top
+        offsets[constant] = held[key] = top
         filled = -(-raw.size // ALIGNMENT) * ALIGNMENT
         parts += [raw, np.zeros(filled - raw.size, np.uint8)]
         top += filled

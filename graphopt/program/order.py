@@ -6,11 +6,13 @@ place of the earlier. Such regions are never run again, nor are those that read 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from graphopt.errors import BudgetNotKept
-from graphopt.program.regions.region import Lowered, Region
+from graphopt.program.regions.buffer import Buffer, distinct_names
+from graphopt.program.regions.region import Lowered
 from kernels.listing import ALIGNMENT
 from memplan.bounds import live_peak
 from memplan.graph import Graph, Operator, Share, Value
@@ -55,31 +57,35 @@ def region_graph(lowered: Lowered) -> Graph:
     values: list[Value] = []
     operators: list[Operator] = []
     shares: list[Share] = []
-    turn: dict[str, int] = {}
-    writers: dict[str, int] = {}
-    readers: dict[str, list[str]] = {}  # of a buffer's present turn
-    for region in lowered.regions:
-        for buffer in _written(region, lowered):
-            writers[buffer] = writers.get(buffer, 0) + 1
+    names = distinct_names(lowered.temporaries)
+    taken = set(names.values())
+    latest: dict[Buffer, str] = {}  # the value that a buffer holds now
+    version: Counter[Buffer] = Counter()
+    left = Counter(buffer for region in lowered.regions for buffer in _temporary(region.writes))
+    several = {buffer for buffer, writers in left.items() if writers > 1}
+    readers: dict[Buffer, list[str]] = {}  # of what a buffer holds now
     for position, region in enumerate(lowered.regions):
-        reads = [_version(buffer, turn[buffer], lowered) for buffer in _read(region, lowered)]
+        read, written = _temporary(region.reads), _temporary(region.writes)
+        reads = [latest[buffer] for buffer in read]
         makes, after = [], []
-        for buffer in _written(region, lowered):
-            before = turn.get(buffer)
-            turn[buffer] = 0 if before is None else before + 1
-            made = _version(buffer, turn[buffer], lowered)
-            values.append(Value(made, _aligned(lowered.temporaries[buffer])))
-            makes.append(made)
+        for buffer in written:
+            before = latest.get(buffer)
+            version[buffer] += 1
+            value = names[buffer] if before is None else free_name(f"{names[buffer]}@{version[buffer] - 1}", taken)
+            values.append(Value(value, _aligned(buffer.size)))
+            makes.append(value)
+            left[buffer] -= 1
+            latest[buffer] = value
             if before is not None:
-                reads.append(_version(buffer, before, lowered))
+                reads.append(before)
                 after += readers.pop(buffer, [])  # they want what stands there now
-                shares.append(Share(made, _version(buffer, before, lowered), overwrites=True))
-        for buffer in _read(region, lowered):
+                shares.append(Share(value, before, overwrites=True))
+        for buffer in read:
             readers.setdefault(buffer, []).append(str(position))
         kernel = region.kernel
         time = 1e9 * max(kernel.flops / PEAK_FLOPS, kernel.traffic / BANDWIDTH)
-        passing = any(turn[buffer] < writers[buffer] - 1 for buffer in _read(region, lowered))
-        once = passing or any(writers[buffer] > 1 for buffer in _written(region, lowered)) or not makes
+        passing = any(left[buffer] for buffer in read)
+        once = passing or not several.isdisjoint(written) or not makes
         operators.append(
             Operator(
                 str(position),
@@ -95,19 +101,17 @@ def region_graph(lowered: Lowered) -> Graph:
 
 def run_in_order(lowered: Lowered, order: Sequence[str]) -> Lowered:
     """The regions as `order` names them; one that is there again writes temporaries of its own."""
-    temporaries: dict[str, int] = dict(lowered.temporaries)
-    latest: dict[str, str] = {}
-    runs: dict[str, int] = {}
+    latest: dict[Buffer, Buffer] = {}
+    runs: Counter[str] = Counter()
     regions = []
     for name in order:
         region = lowered.regions[int(name)]
-        runs[name] = runs.get(name, 0) + 1
+        runs[name] += 1
         if runs[name] > 1:
-            for buffer in _written(region, lowered):
-                latest[buffer] = free_name(f"{buffer}#{runs[name]}", lowered.temporaries)
-                temporaries[latest[buffer]] = lowered.temporaries[buffer]
-        regions.append(replace(region, buffers=tuple(latest.get(buffer, buffer) for buffer in region.buffers)))
-    return replace(lowered, regions=tuple(regions), temporaries=temporaries)
+            latest |= {buffer: replace(buffer, run=runs[name]) for buffer in _temporary(region.writes)}
+        places = tuple(replace(place, buffer=latest.get(place.buffer, place.buffer)) for place in region.places)
+        regions.append(replace(region, places=places))
+    return replace(lowered, regions=tuple(regions))
 
 
 def _best(graph: Graph) -> tuple[str, ...] | None:
@@ -120,22 +124,9 @@ def _peak(graph: Graph, order: Sequence[str]) -> int:
     return live_peak(memory_problem(graph, order, alignment=ALIGNMENT))
 
 
-def _version(buffer: str, turn: int, lowered: Lowered) -> str:
-    return buffer if turn == 0 else free_name(f"{buffer}@{turn}", lowered.temporaries)
-
-
 def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _read(region: Region, lowered: Lowered) -> list[str]:
-    return _of_role(region, lowered.temporaries, ("input",))
-
-
-def _written(region: Region, lowered: Lowered) -> list[str]:
-    return _of_role(region, lowered.temporaries, ("output",))
-
-
-def _of_role(region: Region, temporaries: Mapping[str, int], roles: tuple[str, ...]) -> list[str]:
-    pairs = zip(region.kernel.operands, region.buffers, strict=True)
-    return list(dict.fromkeys(buffer for operand, buffer in pairs if operand.role in roles and buffer in temporaries))
+def _temporary(buffers: Iterable[Buffer]) -> list[Buffer]:
+    return [buffer for buffer in buffers if buffer.role == "temporary"]

@@ -50,10 +50,7 @@ def tasks_of(model: ir.Model, device: Device, target: Target, name: str) -> Task
 
 def _of_regions(lowered: Lowered, device: Device, name: str) -> Tasks:
     regions, names = [], {}
-    written = {
-        buffer for region in lowered.regions
-        for buffer, one in zip(region.buffers, region.kernel.operands, strict=True) if one.role == "output"
-    }  # fmt: skip
+    written = {buffer for region in lowered.regions for buffer in region.writes}
     for position, region in enumerate(lowered.regions):
         kernel = region.kernel
         names[str(position)] = f"{position}:{region.nodes[0] if region.nodes else kernel.name}"
@@ -61,10 +58,10 @@ def _of_regions(lowered: Lowered, device: Device, name: str) -> Tasks:
         work = Work(
             names[str(position)], kernel.flops, sum(one.bytes for one in kernel.operands if one.role != "output"),
             sum(one.bytes for one in kernel.operands if one.role == "output"), outputs, _depth(kernel.flops, outputs),
-            convolution=any(node.startswith("Conv ") for node in region.nodes),
+            convolution=any(node.operator == "Conv" for node in region.nodes),
             recent_bytes=sum(
-                one.bytes for buffer, one in zip(region.buffers, kernel.operands, strict=True)
-                if one.role == "input" and buffer in written
+                one.bytes for place, one in zip(region.places, kernel.operands, strict=True)
+                if one.role == "input" and place.buffer in written
             ),
             blocks=kernel.blocks,
         )  # fmt: skip

@@ -87,7 +87,7 @@ def _kernel(kernel: Kernel) -> tuple[str, str]:
 
 
 def _operators(region: Region) -> str:
-    return "".join(f" {node.partition(' ')[0]}" for node in region.nodes)
+    return "".join(f" {node.operator}" for node in region.nodes)
 
 
 def _place(place: Place) -> str:

@@ -73,7 +73,7 @@ def by_heads(view: View, heads: int) -> View:
     if len(view.shape) == 4:
         return view
     if len(view.shape) != 3 or heads < 1 or view.shape[2] % heads:
-        raise NotLowered(f"'{view.buffer.partition(':')[2]}' of {list(view.shape)} has no {heads} heads.")
+        raise NotLowered(f"'{view.buffer.value}' of {list(view.shape)} has no {heads} heads.")
     batch, rows, width = view.shape
     size = width // heads
     strides = (view.strides[0], size * view.strides[2], view.strides[1], view.strides[2])

@@ -41,8 +41,8 @@ def dense(scope: Scope, value: ir.Value) -> View:
     view = scope.place(value)
     if view.is_dense:
         return view
-    made = View.dense(f"dense:{value.name}", view.dtype, view.shape)
-    if made.buffer not in scope.temporaries:
-        scope.temporaries[made.buffer] = view.dtype.bytes * prod(view.shape)
-        copy(scope, view, made, ())
-    return made
+    if value not in scope.dense_copies:
+        buffer = scope.temporary("dense", value.name, view.dtype.bytes * prod(view.shape))
+        scope.dense_copies[value] = View.dense(buffer, view.dtype, view.shape)
+        copy(scope, view, scope.dense_copies[value], ())
+    return scope.dense_copies[value]

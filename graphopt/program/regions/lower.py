@@ -46,7 +46,8 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
             continue  # an old initializer that is listed as an input
         argument = Argument(value.name or "", scope.dtype(value), scope.shape(value))
         inputs.append(argument)
-        scope.places[value] = View.dense(f"input:{value.name}", argument.dtype, argument.shape)
+        buffer = scope.buffer("input", "input", value.name, argument.bytes, len(inputs) - 1)
+        scope.places[value] = View.dense(buffer, argument.dtype, argument.shape)
     computed = [node for node in graph if not _is_constant(scope, node)]
     scope.homes = homes_of(scope, computed)
     by_root: dict[ir.Node, list[Tree]] = {}
@@ -65,10 +66,10 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
     for value in graph.outputs:
         shape, dtype = scope.shape(value), scope.dtype(value)
         outputs.append(Argument(value.name or "", dtype, shape))
-        here = scope.place(value)
-        if here != View.dense(f"output:{value.name}", dtype, shape):
-            copy(scope, here, View.dense(f"output:{value.name}", dtype, shape), ())
-    return Lowered(tuple(inputs), tuple(outputs), tuple(scope.regions), scope.temporaries, scope.constants)
+        here, aim = scope.place(value), View.dense(scope.output(value), dtype, shape)
+        if here != aim:
+            copy(scope, here, aim, ())
+    return Lowered(tuple(inputs), tuple(outputs), tuple(scope.regions), scope.constants)
 
 
 def has_lowering(node: ir.Node) -> bool:

@@ -103,8 +103,7 @@ def _build(
     if packing is not None and constant is not None:
         array = scope.constant(constant)
         assert array is not None, "the caller has looked"
-        buffers["b"] = f"packed:{node.outputs[0].name}"
-        scope.constants[buffers["b"]] = packing.pack(array)
+        buffers["b"] = scope.weight("packed", node.outputs[0].name, packing.pack(array))
     scope.add(kernel, buffers, (node, *tree.in_order))
 
 

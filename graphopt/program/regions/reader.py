@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.operators.elementwise import Operator, dtype_of, formula_of, number_of
+from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.view import View
 from kernels.tensor.expression import Expression, Index
@@ -33,7 +34,7 @@ class Reader:
         self.accumulated = accumulated  # what the anchor's result is worth
         self._arrange = arrange
         self._known: dict[tuple[ir.Value, tuple[Index, ...]], Expression] = {}
-        self.buffers: dict[str, str] = {}  # by the operand's name
+        self.buffers: dict[str, Buffer] = {}  # by the operand's name
         self._operands: dict[View, str] = {}
 
     def value(self, value: ir.Value, at: tuple[Index, ...]) -> Expression:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import input_at, int_attribute, is_used, required_input
+from graphopt.program.regions import buffer as program
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
@@ -42,10 +43,9 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
     label = (
         f"{node.op_type}:{node.inputs[0].name if node.inputs[0] else ''}:{len(scope.regions)}"  # outputs may lack names
     )
-    projected = f"gates:{label}"
     width = len(directions) * gates * hidden
-    scope.temporaries[projected] = 4 * steps * batch * width
-    _project(scope, node, x, w.reshape(width, inputs).T, both.reshape(width), label)
+    projected = scope.temporary("gates", label, 4 * steps * batch * width)
+    _project(scope, node, x, w.reshape(width, inputs).T, both.reshape(width), label, projected)
     lengths = input_at(node, 4)
     layer = Recurrent(
         cell, steps, batch, hidden, directions, before_reset, lengths is not None, input_at(node, 7) is not None
@@ -53,29 +53,29 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
     kernel = scope.kernel("recurrent", layer, candidates, recurrent.build)
     packing = kernel.operand("r").packing
     assert packing is not None, "the weights are constants"
-    scope.constants[f"packed r:{label}"] = packing.pack(r)
-    buffers = {"gates": projected, "r": f"packed r:{label}"}
+    buffers = {"gates": projected, "r": scope.weight("packed r", label, packing.pack(r))}
     states = (len(directions), batch, hidden)
     for name, position in (("initial_h", 5), ("initial_c", 6), ("lengths", 4), ("peepholes", 7)):
         value = input_at(node, position)
         if value is not None:
             buffers[name] = dense(scope, value).buffer
         elif name.startswith("initial"):
-            buffers[name] = scope.keep(f"zero:{label}", np.zeros(states, np.float32), DType.F32).buffer
+            buffers[name] = scope.keep("zero", label, np.zeros(states, np.float32), DType.F32).buffer
     if cell == "gru":
         hidden_bias = np.ascontiguousarray(bias[:, 1, 2])
-        buffers["hidden_bias"] = scope.keep(f"hidden bias:{label}", hidden_bias, DType.F32).buffer
+        buffers["hidden_bias"] = scope.keep("hidden bias", label, hidden_bias, DType.F32).buffer
     for number_of_output, name in enumerate(("y", "y_h", "y_c")):
         output = node.outputs[number_of_output] if number_of_output < len(node.outputs) else None
         if output is not None and is_used(output):
             buffers[name] = scope.result(output).buffer
         elif any(one.name == name for one in kernel.operands):
-            buffers[name] = f"{name}:{label}"
-            scope.temporaries[buffers[name]] = kernel.operand(name).bytes
+            buffers[name] = scope.temporary(name, label, kernel.operand(name).bytes)
     scope.add(kernel, buffers, (node,))
 
 
-def _project(scope: Scope, node: ir.Node, x: View, w: Array, bias: Array, label: str) -> None:
+def _project(
+    scope: Scope, node: ir.Node, x: View, w: Array, bias: Array, label: str, projected: program.Buffer
+) -> None:
     """W x + b of all steps and directions."""
     steps, batch, inputs = x.shape
     plain = Gemm(steps * batch, w.shape[1], inputs)
@@ -84,9 +84,9 @@ def _project(scope: Scope, node: ir.Node, x: View, w: Array, bias: Array, label:
     kernel = scope.kernel("product", problem, gemm.candidates, gemm.build)
     packing = kernel.operand("b").packing
     assert packing is not None, "the weights are constants"
-    scope.constants[f"packed w:{label}"] = packing.pack(np.ascontiguousarray(w))
-    kept = scope.keep(f"bias:{label}", bias, DType.F32).buffer
-    buffers = {"a": x.buffer, "b": f"packed w:{label}", "bias": kept, "c": f"gates:{label}"}
+    weights = scope.weight("packed w", label, packing.pack(np.ascontiguousarray(w)))
+    kept = scope.keep("bias", label, bias, DType.F32).buffer
+    buffers = {"a": x.buffer, "b": weights, "bias": kept, "c": projected}
     scope.add(kernel, buffers, (node,))
 
 

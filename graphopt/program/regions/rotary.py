@@ -64,7 +64,6 @@ def _angles(scope: Scope, node: ir.Node, position: int, batch: int, rows: int, h
     ids = dense(scope, places)
     problem = indexed.gather(view.shape, 0, ids.shape, view.dtype, ids.dtype)
     kernel = scope.kernel("indexed", problem, lambda *_: (None,), lambda one, _, *rest: indexed.build(one, *rest))
-    buffer = f"angles {position}:{node.outputs[0].name}"
-    scope.temporaries[buffer] = view.dtype.bytes * batch * rows * half
+    buffer = scope.temporary(f"angles {position}", node.outputs[0].name, view.dtype.bytes * batch * rows * half)
     scope.add(kernel, {"data": view.buffer, "indices": ids.buffer, "output": buffer}, (node,))
     return View.dense(buffer, view.dtype, (batch, 1, rows, half))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import TypeVar
 
@@ -15,9 +14,10 @@ from graphopt.errors import ModelError, NotLowered
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES, MOST_WRITTEN
 from graphopt.model.operators.elementwise import dtype_of
+from graphopt.program.regions.buffer import Buffer, Place, Role
 from graphopt.program.regions.images.convert import copies
 from graphopt.program.regions.images.image import Home, Image
-from graphopt.program.regions.region import Region
+from graphopt.program.regions.region import Origin, Region
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.kernel import Kernel
@@ -25,6 +25,7 @@ from kernels.target import Target
 from kernels.templates import elementwise
 from kernels.templates.convolution.layout import Layout
 
+Places = Mapping[str, Buffer | Place]  # by the names of a kernel's operands; a buffer stands for its start
 Problem = TypeVar("Problem", bound=Hashable)
 Candidate = TypeVar("Candidate")
 
@@ -34,14 +35,19 @@ class Scope:
 
     def __init__(self, model: ir.Model, target: Target, *, exact: bool = False) -> None:
         self.facts = Facts(model)
+        self._graph = model.graph
         self.target = target
         self.exact = exact
         self.places: dict[ir.Value, View] = {}
+        self.dense_copies: dict[ir.Value, View] = {}  # row-major copies of values that lie otherwise
+        self.block_copies: dict[tuple[ir.Value, int], Image] = {}  # copies in blocks of so many channels
         self.homes: dict[ir.Value, Home] = {}  # where images should lie to be concatenated without copies
         self.images: dict[ir.Value, Image] = {}  # values that lie as images; `place` gives their views
         self.regions: list[Region] = []
-        self.temporaries: dict[str, int] = {}
-        self.constants: dict[str, npt.NDArray[np.generic]] = {}
+        self.constants: dict[Buffer, npt.NDArray[np.generic]] = {}
+        self._filled: dict[tuple[ir.Value, str], View] = {}
+        self._outputs: dict[ir.Value, Buffer] = {}
+        self._buffers = 0
         self._kernels: dict[Hashable, Kernel] = {}
 
     def shape(self, value: ir.Value) -> tuple[int, ...]:
@@ -74,46 +80,75 @@ class Scope:
             array = self.constant(value)
             if array is None:
                 raise NotLowered(f"'{value.name}' is read before it is computed.")
-            self.places[value] = self.keep(f"constant:{value.name}", array, self.dtype(value))
+            self.places[value] = self.keep("constant", value.name, array, self.dtype(value))
         return self.places[value]
 
-    def keep(self, name: str, array: npt.NDArray[np.generic], dtype: DType) -> View:
-        """A constant under a name, as it is; raises ModelError for one that only repeats, without end."""
+    def buffer(self, role: Role, purpose: str, name: str | None, size: int, argument: int | None = None) -> Buffer:
+        """A buffer of its own of `size` bytes; `name` is that of the value it is for."""
+        self._buffers += 1
+        return Buffer(self._buffers - 1, role, size, purpose, name or "", argument)
+
+    def temporary(self, purpose: str, name: str | None, size: int) -> Buffer:
+        """A buffer of the arena of `size` bytes."""
+        return self.buffer("temporary", purpose, name, size)
+
+    def output(self, value: ir.Value) -> Buffer:
+        """The caller's buffer of a result of the graph."""
+        if value not in self._outputs:
+            size = self.dtype(value).bytes * prod(self.shape(value))
+            number = next(at for at, output in enumerate(self._graph.outputs) if output is value)
+            self._outputs[value] = self.buffer("output", "output", value.name, size, number)
+        return self._outputs[value]
+
+    def weight(self, purpose: str, name: str | None, array: npt.NDArray[np.generic]) -> Buffer:
+        """A constant as a kernel wants it."""
+        buffer = self.buffer("constant", purpose, name, array.nbytes)
+        self.constants[buffer] = array
+        return buffer
+
+    def keep(self, purpose: str, name: str | None, array: npt.NDArray[np.generic], dtype: DType) -> View:
+        """A constant as it is, row-major; raises ModelError for one that only repeats, without end."""
         if array.nbytes > MOST_WRITTEN and 0 in array.strides:
             raise ModelError(
-                f"'{name.partition(':')[2]}' repeats a few numbers; written out for a program they would take "
+                f"'{name}' repeats a few numbers; written out for a program they would take "
                 f"{array.nbytes:,} bytes, more than {MOST_WRITTEN:,}; fix smaller dims."
             )
-        self.constants[name] = np.ascontiguousarray(array).view(dtype.numpy)
-        return View.dense(name, dtype, array.shape)
+        return View.dense(self.weight(purpose, name, np.ascontiguousarray(array).view(dtype.numpy)), dtype, array.shape)
+
+    def filled(self, value: ir.Value, purpose: str, array: npt.NDArray[np.generic]) -> View:
+        """A constant value's numbers as `array` repeats or fills them up, once for each purpose."""
+        if (value, purpose) not in self._filled:
+            self._filled[value, purpose] = self.keep(purpose, value.name, array, self.dtype(value))
+        return self._filled[value, purpose]
 
     def result(self, value: ir.Value) -> View:
         """A dense place for a value that is about to be computed: an output of the graph, or a temporary."""
         dtype, shape = self.dtype(value), self.shape(value)
-        name = f"output:{value.name}" if value.is_graph_output() else f"value:{value.name}"
-        view = View.dense(name, dtype, shape)
-        if not value.is_graph_output():
-            self.temporaries[name] = dtype.bytes * int(np.prod(shape, dtype=np.int64))
-        self.places[value] = view
-        return view
+        self.places[value] = View.dense(self._result_buffer("value", value, dtype.bytes * prod(shape)), dtype, shape)
+        return self.places[value]
+
+    def _result_buffer(self, purpose: str, value: ir.Value, size: int) -> Buffer:
+        """The caller's buffer for an output of the graph, a temporary of `size` bytes for any other value."""
+        return self.output(value) if value.is_graph_output() else self.temporary(purpose, value.name, size)
 
     def image(self, value: ir.Value, layout: Layout) -> Image:
         """A place in a layout for a value that is about to be computed."""
         dtype, shape = self.dtype(value), self.shape(value)
-        made = Image(f"value:{value.name}", dtype, shape, layout)
         home = self.homes.get(value)
         if home is not None and layout.order == "NCHWc" and layout.before == layout.after == (0, 0, 0):
             offset = home.channel // layout.block * layout.block_stride
-            self.temporaries[home.buffer] = home.bytes
-            self.images[value] = replace(made, buffer=home.buffer, offset=offset)
+            self.images[value] = Image(home.buffer, dtype, shape, layout, offset)
             return self.images[value]
-        view, aim = made.view(), View.dense(f"output:{value.name}", dtype, shape)
-        if value.is_graph_output() and view is not None and view.is_dense and layout.elements == prod(shape):
-            made, self.places[value] = replace(made, buffer=aim.buffer), aim
-        else:
-            self.temporaries[made.buffer] = dtype.bytes * layout.elements
-        self.images[value] = made
-        return made
+        if value.is_graph_output() and layout.elements == prod(shape):
+            image = Image(self.output(value), dtype, shape, layout)
+            view = image.view()
+            if view is not None and view.is_dense:
+                self.images[value], self.places[value] = image, View.dense(image.buffer, dtype, shape)
+                return image
+        self.images[value] = Image(
+            self.temporary("value", value.name, dtype.bytes * layout.elements), dtype, shape, layout
+        )
+        return self.images[value]
 
     def place_is_dense(self, value: ir.Value) -> bool:
         """Whether a value lies row-major in a buffer of its own."""
@@ -131,10 +166,8 @@ class Scope:
         view = image.view()
         if view is not None:
             return view
-        name = f"output:{value.name}" if value.is_graph_output() else f"dense:{value.name}"
-        view = View.dense(name, image.dtype, image.shape)
-        if not value.is_graph_output():
-            self.temporaries[name] = image.dtype.bytes * prod(image.shape)
+        size = image.dtype.bytes * prod(image.shape)
+        view = View.dense(self._result_buffer("dense", value, size), image.dtype, image.shape)
         aim = Image.of_view(view)
         assert aim is not None, "dense dims of images"
         self.convert(image, aim)
@@ -154,7 +187,10 @@ class Scope:
             self._kernels[key] = build(problem, choice, self.target, f"{stem}_{len(self._kernels)}")
         return self._kernels[key]
 
-    def add(self, kernel: Kernel, buffers: Mapping[str, str], nodes: tuple[ir.Node, ...]) -> None:
-        """A region; `buffers` by the names of the kernel's operands."""
-        described = tuple(f"{node.op_type} {node.name or node.outputs[0].name}" for node in nodes)
-        self.regions.append(Region(described, kernel, tuple(buffers[operand.name] for operand in kernel.operands)))
+    def add(self, kernel: Kernel, places: Places, nodes: tuple[ir.Node, ...]) -> None:
+        """A region."""
+        origins = tuple(Origin(node.op_type, node.name or node.outputs[0].name or "") for node in nodes)
+        given = (places[operand.name] for operand in kernel.operands)
+        self.regions.append(
+            Region(origins, kernel, tuple(Place(one) if isinstance(one, Buffer) else one for one in given))
+        )

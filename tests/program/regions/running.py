@@ -7,6 +7,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
+from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
 from kernels.run import Executable, aligned
@@ -15,21 +16,29 @@ from kernels.target import Target, host
 
 def run_lowered(lowered: Lowered, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs, in order."""
-    arrays: dict[str, np.ndarray] = dict(lowered.constants)
-    for argument in lowered.inputs:
-        arrays[f"input:{argument.name}"] = np.ascontiguousarray(feeds[argument.name])
-    for argument in lowered.outputs:
-        arrays[f"output:{argument.name}"] = aligned(argument.bytes, np.uint8)
-    for name, size in lowered.temporaries.items():
-        arrays[name] = aligned(size, np.uint8)
+    arrays: dict[Buffer, np.ndarray] = {one: _bytes(array) for one, array in lowered.constants.items()}
+    outputs: dict[int | None, np.ndarray] = {}
+    for buffer in lowered.buffers:
+        if buffer.role == "input":
+            arrays[buffer] = _bytes(feeds[lowered.inputs[buffer.argument or 0].name])
+        elif buffer.role != "constant":
+            arrays[buffer] = aligned(buffer.size, np.uint8)
+        if buffer.role == "output":
+            outputs[buffer.argument] = arrays[buffer]
     for region in lowered.regions:
         given = {
-            operand.name: arrays[buffer] for operand, buffer in zip(region.kernel.operands, region.buffers, strict=True)
+            operand.name: arrays[place.buffer][place.offset :]
+            for operand, place in zip(region.kernel.operands, region.places, strict=True)
         }
         Executable([region.kernel])(given)
     return [
-        arrays[f"output:{one.name}"][: one.bytes].view(one.dtype.numpy).reshape(one.shape) for one in lowered.outputs
+        outputs[number][: one.bytes].view(one.dtype.numpy).reshape(one.shape)
+        for number, one in enumerate(lowered.outputs)
     ]
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def compare(proto: onnx.ModelProto, seed: int = 0, target: Target | None = None, tolerance: float = 1e-5) -> Lowered:

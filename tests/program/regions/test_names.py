@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import graphopt
 from graphopt.program.listing import link
+from graphopt.program.order import in_best_order
 from graphopt.program.regions.lower import lower
 from kernels.target import named
 from tests import support
@@ -54,3 +59,40 @@ def test_derived_names_meet_no_value(suffix: str, target: str) -> None:
     for one in ("runs", "arena_bytes", "weights_bytes", "scratch_bytes"):
         assert getattr(hostile.listing, one) == getattr(plain.listing, one)
     np.testing.assert_array_equal(hostile.weights, plain.weights)
+
+
+NAMES = st.text("ab@#:/[] '", min_size=1, max_size=6)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(NAMES, min_size=10, max_size=10, unique=True))
+def test_plans_schedules_and_programs_are_those_of_plain_names(drawn: list[str]) -> None:
+    """Whatever the values inside are called, and whatever their names' order in the alphabet."""
+    hostile = _model(dict(zip(["a", "b", "c", "d", "e", "f", "h", "w", "v", "s"], drawn, strict=True)))
+    assert _all(hostile) == _of_plain_names()
+
+
+@cache
+def _of_plain_names() -> object:
+    return _all(_model({}))
+
+
+def _all(proto: onnx.ModelProto) -> object:
+    return _program(proto), _plan(proto), _schedule(proto)
+
+
+def _program(proto: onnx.ModelProto) -> object:
+    linked = link(in_best_order(lower(graphopt.load(proto), named("x86-64-v3"))), "m")
+    return linked.listing.runs, linked.listing.arena_bytes, linked.weights.tobytes()
+
+
+def _plan(proto: onnx.ModelProto) -> object:
+    record = graphopt.memory(proto, order="best").record
+    lines = [(line.bytes, line.offset, line.begin, line.end) for line in record.buffers]
+    return record.peak, record.arena, lines, [step.live for step in record.steps]
+
+
+def _schedule(proto: onnx.ModelProto) -> object:
+    record = graphopt.schedule(proto, device="cpu:2", work=2_000).record
+    spans = [(span.multiprocessor, span.worker, span.blocks, span.start, span.end) for span in record.spans]
+    return record.makespan, record.waits, [(way.way, way.arena) for way in record.ways], spans

@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 
 shapes = st.lists(st.integers(1, 4), min_size=0, max_size=4)
+
+BUFFER = Buffer(0, "temporary", 0, "value", "b")
 
 
 def _read(view: View, storage: np.ndarray) -> np.ndarray:
@@ -22,7 +25,7 @@ def _drawn(data: st.DataObject) -> tuple[View, np.ndarray, np.ndarray]:
     """A view after some moves, the storage, and the array that NumPy has after the same moves."""
     shape = data.draw(shapes)
     storage = np.arange(int(np.prod(shape)), dtype=np.float32)
-    view, array = View.dense("b", DType.F32, shape), storage.reshape(shape)
+    view, array = View.dense(BUFFER, DType.F32, shape), storage.reshape(shape)
     for _ in range(data.draw(st.integers(0, 3))):
         if view.shape and data.draw(st.booleans()):
             order = data.draw(st.permutations(range(len(view.shape))))
@@ -77,4 +80,4 @@ def test_broadcasting(data: st.DataObject) -> None:
      ((6,), (4,)), ((6, 5), (4, 5))],
 )  # fmt: skip
 def test_a_reshape_to_another_number_of_elements_is_no_view(shape: tuple[int, ...], target: tuple[int, ...]) -> None:
-    assert View.dense("b", DType.F32, shape).reshaped(target) is None
+    assert View.dense(BUFFER, DType.F32, shape).reshaped(target) is None

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import input_at, ints_attribute, required_input
 from graphopt.model.operators.elementwise import number_of
+from graphopt.program.regions.buffer import Place
 from graphopt.program.regions.copies import axes_of, copy, store
 from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.images.image import Image, layout_of
@@ -133,12 +134,12 @@ def _part(image: Image, name: str, shape: tuple[int, ...], first: Sequence[int],
 
 def _copy(scope: Scope, source: Image, result: Image, x: Buffer, y: Buffer, nodes: tuple[ir.Node, ...]) -> None:
     axes = tuple(Variable(name, size) for name, size in zip(_NAMES, y.shape, strict=True))
-    _region(scope, axes, y, x[axes], {"x": source.buffer, "y": result.buffer}, nodes)
+    _region(scope, axes, y, x[axes], {"x": Place(source.buffer), "y": Place(result.buffer)}, nodes)
 
 
 def _fill(scope: Scope, result: Image, y: Buffer, filler: Number, node: ir.Node) -> None:
     axes = tuple(Variable(name, size) for name, size in zip(_NAMES, y.shape, strict=True))
-    _region(scope, axes, y, filler, {"y": result.buffer}, (node,))
+    _region(scope, axes, y, filler, {"y": Place(result.buffer)}, (node,))
 
 
 def _region(
@@ -146,7 +147,7 @@ def _region(
     axes: tuple[Variable, ...],
     y: Buffer,
     value: Expression,
-    buffers: dict[str, str],
+    buffers: dict[str, Place],
     nodes: tuple[ir.Node, ...],
 ) -> None:
     problem = Elementwise(axes, (Output(y, value, tuple(index(axis) for axis in axes)),))

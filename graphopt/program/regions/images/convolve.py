@@ -16,9 +16,8 @@ from graphopt.model.operators.windows import padding
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import Image, layout_of
 from graphopt.program.regions.images.phases import lower_phases
-from graphopt.program.regions.images.shift import placed
 from graphopt.program.regions.images.sources import ImageReader, image_of, result_layout, vector_image
-from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.scope import Places, Scope
 from kernels.dtype import DType
 from kernels.templates.convolution import ways
 from kernels.templates.convolution.layout import Layout
@@ -57,14 +56,15 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     kernel = scope.kernel("convolution", problem, partial(ways.candidates, exact=scope.exact), ways.build)
     packing = kernel.operand("weights").packing
     assert packing is not None, "weights of convolutions are packed"
-    packed = f"weights:{node.outputs[0].name}"
-    scope.constants[packed] = packing.pack(weights)
+    packed = scope.weight("weights", node.outputs[0].name, packing.pack(weights))
     result = scope.image(root, problem.output)
-    scope.add(
-        placed(kernel, x=source, y=result),
-        {**reader.buffers, "x": source.buffer, "weights": packed, "y": result.buffer},
-        (node, *tree.in_order),
-    )
+    places: Places = {
+        **reader.buffers,
+        "x": source.place,
+        "weights": packed,
+        "y": result.place,
+    }
+    scope.add(kernel, places, (node, *tree.in_order))
 
 
 def _problem(scope: Scope, node: ir.Node, root: ir.Value, weights: tuple[int, ...]) -> tuple[Convolution, Image]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import whole
-from kernels.tensor.expression import Buffer
+from kernels.tensor import expression
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
     """A value of dims (images, channels, one to three spatial dims) in a layout."""
 
-    buffer: str
+    buffer: Buffer
     dtype: DType
     shape: tuple[int, ...]
     layout: Layout
@@ -34,29 +35,28 @@ class Image:
         return None
 
     @property
+    def place(self) -> Place:
+        """The start of the storage."""
+        return Place(self.buffer, self.offset * self.dtype.bytes)
+
+    @property
     def channel_stride(self) -> int | None:
         """Elements from one channel to the next; None where blocks make it uneven."""
-        layout = self.layout
-        if layout.block == 1:
-            return layout.block_stride
-        return 1 if layout.blocks == 1 else _even(layout)
+        return channel_stride(self.layout)
 
     def view(self) -> View | None:
         """The same place as strides; None where there are none."""
-        layout, step = self.layout, self.channel_stride
-        if step is None:
+        strides = strides_of(self.layout, len(self.shape))
+        if strides is None:
             return None
-        spatial = (layout.plane_stride, layout.row_stride, layout.column_stride)[5 - len(self.shape) :]
-        return View(
-            self.buffer, self.dtype, self.shape, (layout.image_stride, step, *spatial), self.offset + layout.origin
-        )
+        return View(self.buffer, self.dtype, self.shape, strides, self.offset + self.layout.origin)
 
-    def inside(self, name: str) -> Buffer:
+    def inside(self, name: str) -> expression.Buffer:
         """The pixels, with the layout's dims (image, block, plane, row, column, lane)."""
         found = self.layout.buffer(name, self.dtype)
         return replace(found, offset=found.offset + self.offset)
 
-    def channels(self, name: str, first: int, blocks: int, lanes: int) -> Buffer:
+    def channels(self, name: str, first: int, blocks: int, lanes: int) -> expression.Buffer:
         """The channels from `first` on, with dims (image, block, lane, plane, row, column).
 
         Where the layout has blocks, these are parts of blocks: `lanes` each of one block.
@@ -68,7 +68,7 @@ class Image:
             offset, strides = block * layout.block_stride + lane, (layout.block_stride, 1)
         else:
             offset, strides = first * step, (lanes * step, step)
-        return Buffer(
+        return expression.Buffer(
             name,
             self.dtype,
             (layout.batch, blocks, lanes, *layout.size),
@@ -81,14 +81,23 @@ class Image:
 class Home:
     """Where a value should lie so that concatenating it needs no copy: from a channel on of images in blocks."""
 
-    buffer: str
+    buffer: Buffer
     channel: int
-    bytes: int  # of the whole buffer
 
 
-def _even(layout: Layout) -> int | None:
-    """Blocks of single pixels without halo follow one another like one block."""
-    return 1 if layout.block_stride == layout.block else None
+def channel_stride(layout: Layout) -> int | None:
+    """Elements from one channel to the next; None where blocks make it uneven."""
+    if layout.block == 1:
+        return layout.block_stride
+    # Blocks of single pixels without halo follow one another like one block.
+    return 1 if layout.blocks == 1 or layout.block_stride == layout.block else None
+
+
+def strides_of(layout: Layout, rank: int) -> tuple[int, ...] | None:
+    """The strides of images with `rank` dims; None where blocks make the channels uneven."""
+    step = channel_stride(layout)
+    spatial = (layout.plane_stride, layout.row_stride, layout.column_stride)[5 - rank :]
+    return None if step is None else (layout.image_stride, step, *spatial)
 
 
 def is_image(shape: tuple[int, ...]) -> bool:

@@ -59,11 +59,12 @@ def homes_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, Home]:
                 homes[output] = first
                 continue
             layout = layout_of(scope.shape(output), "NCHWc", block_of(scope.target))
-            homes[output] = Home(f"joined:{output.name}", 0, DType.F32.bytes * layout.elements)
+            buffer = scope.temporary("joined", output.name, DType.F32.bytes * layout.elements)
+            homes[output] = Home(buffer, 0)
         home = homes[output]
         for value, start in zip(values, starts, strict=True):
             if value not in homes and value.producer() is not None and not value.is_graph_output():
-                homes[value] = Home(home.buffer, home.channel + start, home.bytes)
+                homes[value] = Home(home.buffer, home.channel + start)
     return homes
 
 

@@ -20,9 +20,8 @@ import onnx_ir as ir
 from graphopt.model.nodes import input_at, required_input
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import layout_of
-from graphopt.program.regions.images.shift import placed
 from graphopt.program.regions.images.sources import ImageReader, block_of, image_of
-from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.scope import Places, Scope
 from kernels.templates.convolution import ways
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution, whole
@@ -101,10 +100,10 @@ def lower_phases(
         kernel = scope.kernel("convolution", problem, partial(ways.candidates, exact=scope.exact), ways.build)
         packing = kernel.operand("weights").packing
         assert packing is not None, "weights of convolutions are packed"
-        packed = f"weights {number}:{node.outputs[0].name}"
-        scope.constants[packed] = packing.pack(_arranged(whole_weights, rows, columns, width))
-        buffers = {**reader.buffers, "x": source.buffer, "weights": packed, "y": result.buffer}
-        scope.add(placed(kernel, x=source, y=result), buffers, (node, *tree.in_order))
+        arranged = packing.pack(_arranged(whole_weights, rows, columns, width))
+        packed = scope.weight(f"weights {number}", node.outputs[0].name, arranged)
+        places: Places = {**reader.buffers, "x": source.place, "weights": packed, "y": result.place}
+        scope.add(kernel, places, (node, *tree.in_order))
     return True
 
 
@@ -152,6 +151,5 @@ class _Reader(ImageReader):
             return self.blocked(replace(image, layout=self._frame.output))
         width = self._frame.output.block // self._columns
         repeated = np.repeat(array.reshape(-1, 1, width), self._columns, axis=1)
-        name = f"constant of {self._columns}x{width}:{value.name}"
-        view = self._scope.keep(name, repeated.reshape(-1, *(1,) * (len(at) - 2)), self._scope.dtype(value))
-        return self.load(view, at)
+        purpose = f"constant of {self._columns}x{width}"
+        return self.load(self._scope.filled(value, purpose, repeated.reshape(-1, *(1,) * (len(at) - 2))), at)

@@ -11,9 +11,9 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import int_attribute, ints_attribute, is_used, required_input
 from graphopt.model.operators.windows import padding
+from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import Image, layout_of
-from graphopt.program.regions.images.shift import placed
 from graphopt.program.regions.images.sources import ImageReader, vector_image
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
@@ -93,20 +93,15 @@ def _build(scope: Scope, tree: Tree, source: Image, problem: Pooling, known: ir.
     value = reader.value(root, reader.at(len(shape)))
     problem = replace(problem, windows=replace(problem.windows, epilogue=Epilogue(value)))
     kernel = scope.kernel("pooling", problem, pooling.candidates, pooling.build)
-    if len(shape) == 2:
-        result = _flat(scope, root, problem.windows.output)
-        kernel = placed(kernel, x=source)
-    else:
-        image = scope.image(root, problem.windows.output)
-        result, kernel = image.buffer, placed(kernel, x=source, y=image)
+    output = problem.windows.output
+    result = Place(_flat(scope, root, output)) if len(shape) == 2 else scope.image(root, output).place
     nodes = (*(() if node is None else (node,)), *tree.in_order)
-    scope.add(kernel, {**reader.buffers, "x": source.buffer, "y": result}, nodes)
+    scope.add(kernel, {**reader.buffers, "x": source.place, "y": result}, nodes)
 
 
-def _flat(scope: Scope, value: ir.Value, layout: Layout) -> str:
+def _flat(scope: Scope, value: ir.Value, layout: Layout) -> Buffer:
     """Images of one pixel as a matrix: (images, channels), rows as long as the blocks are."""
     dtype, shape = scope.dtype(value), scope.shape(value)
-    view = View(f"value:{value.name}", dtype, shape, (layout.image_stride, 1))
-    scope.temporaries[view.buffer] = dtype.bytes * layout.elements
-    scope.places[value] = view
-    return view.buffer
+    buffer = scope.temporary("value", value.name, dtype.bytes * layout.elements)
+    scope.places[value] = View(buffer, dtype, shape, (layout.image_stride, 1))
+    return buffer

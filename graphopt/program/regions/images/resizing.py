@@ -11,9 +11,8 @@ from graphopt.errors import NotLowered
 from graphopt.model.nodes import input_at, int_attribute, ints_attribute, required_input
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.pool import like
-from graphopt.program.regions.images.shift import placed
 from graphopt.program.regions.images.sources import ImageReader, vector_image
-from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.scope import Places, Scope
 from kernels.kernel import Kernel
 from kernels.target import Target
 from kernels.templates import resize
@@ -52,12 +51,8 @@ def lower_resize(scope: Scope, tree: Tree) -> None:
     reader.accumulated[node.outputs[0]] = ACCUMULATED[()]
     problem = replace(problem, epilogue=Epilogue(reader.value(root, reader.at(len(after)))))
     kernel = scope.kernel("resize", problem, _only, _build)
-    result = scope.image(root, problem.output)
-    scope.add(
-        placed(kernel, x=source, y=result),
-        {**reader.buffers, "x": source.buffer, "y": result.buffer},
-        (node, *tree.in_order),
-    )
+    places: Places = {**reader.buffers, "x": source.place, "y": scope.image(root, problem.output).place}
+    scope.add(kernel, places, (node, *tree.in_order))
 
 
 def _only(problem: Resize, target: Target) -> tuple[None]:

@@ -9,9 +9,10 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.fusion import Tree
-from graphopt.program.regions.images.image import Image, is_image, layout_of
+from graphopt.program.regions.images.image import Image, is_image, layout_of, strides_of
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.view import reshaped_strides
 from kernels.dtype import DType
 from kernels.target import Target
 from kernels.templates.convolution.layout import Layout
@@ -46,8 +47,8 @@ def vector_image(scope: Scope, value: ir.Value) -> Image:
     block = block_of(scope.target)
     order = "NCHWc" if found.layout.channels >= block else "NHWC"
     layout = layout_of(found.shape, order, block)  # type: ignore[arg-type]
-    made = Image(f"blocked:{value.name}", found.dtype, found.shape, layout)
-    scope.temporaries[made.buffer] = made.dtype.bytes * layout.elements
+    buffer = scope.temporary("blocked", value.name, found.dtype.bytes * layout.elements)
+    made = Image(buffer, found.dtype, found.shape, layout)
     scope.convert(found, made)
     scope.place(value)  # those who want strides still find it where it was
     scope.images[value] = made
@@ -56,12 +57,13 @@ def vector_image(scope: Scope, value: ir.Value) -> Image:
 
 def _in_blocks(scope: Scope, value: ir.Value, block: int) -> Image:
     """A copy of a value as images in blocks."""
-    found = image_of(scope, value)
-    made = Image(f"blocks:{value.name}", found.dtype, found.shape, layout_of(found.shape, "NCHWc", block))
-    if made.buffer not in scope.temporaries:
-        scope.temporaries[made.buffer] = made.dtype.bytes * made.layout.elements
-        scope.convert(found, made)
-    return made
+    if (value, block) not in scope.block_copies:
+        source = image_of(scope, value)
+        layout = layout_of(source.shape, "NCHWc", block)
+        buffer = scope.temporary("blocks", value.name, source.dtype.bytes * layout.elements)
+        scope.block_copies[value, block] = Image(buffer, source.dtype, source.shape, layout)
+        scope.convert(source, scope.block_copies[value, block])
+    return scope.block_copies[value, block]
 
 
 def result_layout(scope: Scope, value: ir.Value) -> Layout:
@@ -75,9 +77,9 @@ def result_layout(scope: Scope, value: ir.Value) -> Layout:
     last = layout_of(shape, "NHWC")
     for node in readers:
         if node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
-            view = Image("", DType.F32, shape, last).view()
-            assert view is not None, "one block of channels"
-            fits = view.reshaped(scope.shape(node.outputs[0])) is not None
+            strides = strides_of(last, len(shape))
+            assert strides is not None, "one block of channels"
+            fits = reshaped_strides(shape, strides, scope.shape(node.outputs[0])) is not None
             return last if fits else layout_of(shape, "NCHW")
     if any(node.op_type == "Transpose" for node in readers) or shape[1] < block_of(scope.target) // 2:
         return last
@@ -122,8 +124,8 @@ class ImageReader(Reader):
         filled = frame.blocks * frame.block
         whole = np.zeros((filled, *(1,) * (len(at) - 2)), array.dtype)
         whole[: array.size] = array.reshape(-1, *whole.shape[1:])
-        name = f"constant:{value.name}" if filled == array.size else f"constant of {filled}:{value.name}"
-        return self.load(self._scope.keep(name, whole, self._scope.dtype(value)), at)
+        purpose = "constant" if filled == array.size else f"constant of {filled}"
+        return self.load(self._scope.filled(value, purpose, whole), at)
 
     def blocked(self, image: Image) -> Load:
         """The element of images with the same blocks; dims of one element are broadcast."""
