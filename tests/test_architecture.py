@@ -15,8 +15,8 @@ ROOT = Path(__file__).parent.parent
 LIBRARIES = ("memplan", "scheduler", "kernels")
 # From the ground up; a module may import its own room and those before it.
 ROOMS = (
-    "errors", "files", "model", "check", "rewrite", "passes", "memory", "program", "report", "refusals",
-    "result", "api", "cli",
+    "errors", "files", "model", "check", "rewrite", "passes", "memory", "program", "flows", "report", "refusals",
+    "api", "cli",
 )  # fmt: skip
 
 

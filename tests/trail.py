@@ -22,6 +22,8 @@ import onnx_ir as ir
 
 import graphopt
 from graphopt.api import MemoryReport, OptimizeResult, ScheduleReport
+from graphopt.flows.inspect import inspect_model
+from graphopt.flows.records.optimization import InspectRecord
 from graphopt.model.census import census
 from graphopt.model.dimensions import change_dims
 from graphopt.model.load import load
@@ -29,8 +31,6 @@ from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.deploy.manifest import MANIFEST, Manifest, read_manifest
 from graphopt.program.deploy.session import Bundle
 from graphopt.program.regions.lower import lower
-from graphopt.report.inspection import inspect_model
-from graphopt.report.records import InspectRecord
 from kernels.emit.types import CODES
 from kernels.listing import ALIGNMENT, Argument
 from kernels.target import host

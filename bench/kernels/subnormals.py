@@ -17,11 +17,11 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
+import graphopt
 from bench.bar import Bar, Sheet
 from bench.kernels.timing import model, pin, ratio, readings
 from bench.peers import OURS
 from bench.script import main
-from graphopt.program.deploy.compiled import compile_model
 
 ISSUE = 4
 ROUNDS, QUICK_ROUNDS = 31, 9
@@ -49,7 +49,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     rows, missed, worst = [], [], 0.0
     for case in cases():
         source = model(case.nodes, case.ordinary, ["y"], case.constants, opset=23)
-        program = compile_model(onnx.load_from_string(source)).program
+        program = graphopt.compile(onnx.load_from_string(source)).program
         feeds = {"ordinary": case.ordinary, **case.hard}
         held = {name: array.copy() for name, array in case.ordinary.items()}
         bound = program.bind(held)

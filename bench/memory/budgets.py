@@ -38,20 +38,22 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
             budget = int(share * min(alone, shared))
             started = time.perf_counter()
             try:
-                done = keep_budget(model, budget, verify_seconds=60.0, measure=share == SHARE)
+                kept_model = keep_budget(model, budget, verify_seconds=60.0, measure=share == SHARE)
+                done = kept_model.record
             except BudgetNotKept as error:
                 least = (error.least / MIB, 100 * error.least / min(alone, shared))
                 rows.append((name, alone / MIB, shared / MIB, budget / MIB, "not kept", *least, *("",) * 6))
                 kept.append(share != SHARE)
                 continue
             took = time.perf_counter() - started
-            growth = ("", "") if done.measured is None else tuple(f"{one.all_runs / MIB:.1f}" for one in done.measured)
+            growths = (done.measured_before, done.measured_after)
+            growth = tuple("" if taken is None else f"{taken / MIB:.1f}" for taken in growths)
             rows.append((
                 name, alone / MIB, shared / MIB, budget / MIB, "shared" if done.sharing else "own", done.arena / MIB,
                 100 * done.arena / min(alone, shared), done.tiled_regions, done.added_nodes, done.extra_time_percent,
                 took, *growth,
             ))  # fmt: skip
-            kept.append(done.compared and done.arena <= budget)
+            kept.append(done.bit_equal and done.arena <= budget)
             if share == SHARE:
                 figures.append(
                     f"{name} {done.arena / MIB:.2f} MiB: {100 * done.arena / shared:.1f} % of {shared / MIB:.2f}, "

@@ -36,7 +36,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         kept = None
         for share in SHARES[:1] if quick else SHARES:
             try:
-                kept = keep_budget(model, int(share * best), verify_seconds=60.0, measure=False)
+                kept = keep_budget(model, int(share * best), verify_seconds=60.0, measure=False).record
             except BudgetNotKept:
                 break
         took = time.perf_counter() - started

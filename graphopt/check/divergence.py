@@ -6,8 +6,8 @@ Names are what a rewriter keeps for the values it does not touch, so values of e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import onnx_ir as ir
 
 from graphopt.check.foreign import cut
@@ -20,9 +20,8 @@ from graphopt.model.facts import Facts
 CHUNK = 100  # intermediates exposed in one run, so that not all of them are in memory at once
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """Where two models part."""
+class Divergence(msgspec.Struct, frozen=True):
+    """The first value at which two models part."""
 
     name: str
     node_a: str  # what computes the value, as "Op 'name'"

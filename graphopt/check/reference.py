@@ -25,7 +25,7 @@ from graphopt.check.search import Search
 from graphopt.check.sizes import Assignment
 from graphopt.check.tables import changed_table
 from graphopt.check.tolerance import LIMITS, PLAIN, ROUGH, Difference, Nature, compare
-from graphopt.check.verification import Reached, Verification
+from graphopt.check.verification import Status, Verification
 from graphopt.check.work import work_of_run
 from graphopt.errors import OptionError
 from graphopt.model.facts import Facts
@@ -162,52 +162,34 @@ class Reference:
         if self.checks is not None:
             fault = self.workplace.checker_error(candidate, self.checks)
             if fault is not None:
-                return self._verdict("different", f"the result is not a valid model: {fault}")
+                return self.verdict("different", f"the result is not a valid model: {fault}")
         if self.problem is not None:
-            return self._verdict("not run", self.problem)
+            return self.verdict("not run", self.problem)
         if self.foreign:
             around = cut(candidate)
             if around is None or around.operators != self.foreign:
-                return self._verdict("different", "a custom operator was changed or removed")
+                return self.verdict("different", "a custom operator was changed or removed")
             candidate = around.model
         try:
             runner = self.workplace.runner(candidate, self._sound)
         except CannotRun as error:
-            return self._verdict("different", f"the result cannot be loaded: {error}")
+            return self.verdict("different", f"the result cannot be loaded: {error}")
         if runner.engine != self.engine:
             why = f"only {runner.engine} can load the result, and {self.engine} the original"
-            return self._verdict("different", why)
+            return self.verdict("different", why)
         changed = changed_table(self.model, candidate)
         if changed is not None:
-            return self._verdict("different", changed)
-        return self.compare(runner.run, runner.output_names)
-
-    def compare(
-        self, run: Callable[[Feed], Sequence[object]], names: Sequence[str], *, program: bool = False
-    ) -> Verification:
-        """Compare what `run` gives for each feed with what the original gave.
-
-        A `program` promises nothing for infinities and NaN, and its kernels round otherwise than ONNX Runtime's.
-        """
-        worst = Difference(0.0, 0.0, None)
-        for number, case in enumerate(self.cases):
-            if program and case.draw == "special":
-                continue
+            return self.verdict("different", changed)
+        comparison = Comparison(self, runner.output_names)
+        for case in comparison.cases:
             try:
-                outputs = run(case.feed)
+                outputs = runner.run(case.feed)
             except CannotRun as error:
-                return self._verdict("different", f"the result cannot be run: {error}", worst, number)
-            for name, one, other in zip(names, case.outputs, outputs, strict=True):
-                if name in self.excluded:
-                    continue
-                found = self.difference(name, case, one, other, PROGRAM if program else 0.0)
-                worst = Difference(
-                    max(worst.max_abs, found.max_abs), max(worst.max_rel, found.max_rel), found.reason,
-                    max(worst.rounding, found.rounding),
-                )  # fmt: skip
-                if found.reason is not None:
-                    return self._verdict("different", f"output '{name}': {found.reason}", worst, number + 1)
-        return self._verdict("verified", None, worst, len(self.cases))
+                comparison.fail(case, error)
+                break
+            if not comparison.take(case, outputs):
+                break
+        return comparison.verification
 
     def difference(self, name: str, case: Case, one: object, other: object, least: float = 0.0) -> Difference:
         """The difference of one output, with samples of the model's own rounding as far as they are needed.
@@ -229,20 +211,66 @@ class Reference:
                 break
         return found
 
-    def _verdict(
-        self, status: str, reason: str | None, worst: Difference | None = None, feeds: int = 0
+    def verdict(
+        self, status: Status, reason: str | None, worst: Difference | None = None, feeds: int = 0
     ) -> Verification:
+        """The verdict after so many `feeds`, `worst` being the largest difference."""
         worst = worst or Difference(0.0, 0.0, None)
         tolerance = dict(LIMITS) if self.tolerance is None else dict.fromkeys(LIMITS, self.tolerance)
         return Verification(
             status, feeds, worst.max_abs, worst.max_rel, reason, tuple(sorted(self.excluded)), tuple(self.sizes),
-            self.engine, tolerance, self.limited, worst.rounding, self._reached(),
+            self.engine, tolerance, self.limited, worst.rounding,
+            tuple(dict.fromkeys(case.draw for case in self.cases)), self.branches.reached, self._shut_rows(),
         )  # fmt: skip
 
-    def _reached(self) -> Reached:
+    def _shut_rows(self) -> bool | None:
         masks = [value for case in self.cases for value in case.feed.values() if _may_be_mask(value)]
-        shut = any(not np.asarray(value).any(axis=-1).all() for value in masks) if masks else None
-        return Reached(tuple(dict.fromkeys(case.draw for case in self.cases)), self.branches.reached, shut)
+        return any(not np.asarray(value).any(axis=-1).all() for value in masks) if masks else None
+
+
+class Comparison:
+    """The comparison of a result with the original, one case after the other.
+
+    A `program` promises nothing for infinities and NaN, and its kernels round otherwise than ONNX Runtime's.
+    """
+
+    def __init__(self, reference: Reference, names: Sequence[str], *, program: bool = False) -> None:
+        self._reference, self._names = reference, names
+        self._least = PROGRAM if program else 0.0
+        self._worst = Difference(0.0, 0.0, None)
+        self._different: Verification | None = None
+        self.cases = tuple(case for case in reference.cases if not (program and case.draw == "special"))
+
+    def take(self, case: Case, outputs: Sequence[object]) -> bool:
+        """Compare the outputs that the result gave for a case; False where they differ, which ends the comparison."""
+        for name, one, other in zip(self._names, case.outputs, outputs, strict=True):
+            if name in self._reference.excluded:
+                continue
+            found = self._reference.difference(name, case, one, other, self._least)
+            self._worst = Difference(
+                max(self._worst.max_abs, found.max_abs), max(self._worst.max_rel, found.max_rel), found.reason,
+                max(self._worst.rounding, found.rounding),
+            )  # fmt: skip
+            if found.reason is not None:
+                self._differ(f"output '{name}': {found.reason}", self._before(case) + 1)
+                return False
+        return True
+
+    def fail(self, case: Case, error: Exception) -> None:
+        """The result could not be run on a case."""
+        self._differ(f"the result cannot be run: {error}", self._before(case))
+
+    def _before(self, case: Case) -> int:
+        return next(number for number, other in enumerate(self._reference.cases) if other is case)
+
+    def _differ(self, reason: str, feeds: int) -> None:
+        self._different = self._reference.verdict("different", reason, self._worst, feeds)
+
+    @property
+    def verification(self) -> Verification:
+        """The verdict: "verified" where no case differed."""
+        feeds = len(self._reference.cases)
+        return self._different or self._reference.verdict("verified", None, self._worst, feeds)
 
 
 def _may_be_mask(value: object) -> bool:

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+Status = Literal["verified", "different", "not run", "off"]  # "not run": no engine runs the original
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """What the feeds of a check had in them, and where they led the original."""
+class Verification(msgspec.Struct, frozen=True):
+    """The verdict on two models, as `--json` prints it. A number that JSON cannot hold is written as null."""
 
-    draws: tuple[str, ...] = ()  # kinds of values (check.feeds), "given" for the user's own
-    branches: tuple[int, int] = (0, 0)  # of the main graph's Ifs: those taken, and all
-    shut_rows: bool | None = None  # whether a row of a mask was false throughout; None where no input may be a mask
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The verdict on two models."""
-
-    status: str  # "verified", "different", "not run" (no engine runs the original), "off"
-    feeds: int  # on how many feeds the outputs were compared
-    max_abs: float
-    max_rel: float  # relative to each element and the largest beside it (check.tolerance)
-    reason: str | None  # why the models are not equal, or why nothing was run
-    excluded: tuple[str, ...]  # outputs that were not compared, because they are random
-    sizes: tuple[dict[str, int], ...]  # the values that the dynamic dims took
-    engine: str
-    tolerance: dict[str, float]  # by type, what counts as equal whatever the model's own rounding is
-    limited: str | None  # what kept the check from being complete, None when it was
+    status: Status
+    feeds: int = 0  # on how many feeds the outputs were compared
+    max_abs: float = 0.0
+    max_rel: float = 0.0  # relative to each element and the largest beside it (check.tolerance)
+    reason: str | None = None  # why the models are not equal, or why nothing was run
+    excluded: tuple[str, ...] = ()  # outputs that were not compared, because they are random
+    sizes: tuple[dict[str, int], ...] = ()  # the values that the dynamic dims took
+    engine: str = ""
+    tolerance: dict[str, float] = {}  # by type, what counts as equal whatever the model's own rounding is
+    limited: str | None = None  # what kept the check from being complete, None when it was
     rounding: float = 0.0  # the largest multiple of the model's own rounding; 0 where all is within `tolerance`
-    reached: Reached = Reached()
+    draws: tuple[str, ...] = ()  # kinds of values in the feeds (check.feeds), "given" for the user's own
+    branches: tuple[int, int] = (0, 0)  # of the main graph's Ifs: those that the feeds took, and all
+    shut_rows: bool | None = None  # whether a row of a mask was false throughout; None where no input may be a mask
 
     @property
     def passed(self) -> bool:
@@ -37,5 +33,5 @@ class Verification:
         return self.status == "verified"
 
 
-OFF = Verification("off", 0, 0.0, 0.0, None, (), (), "", {}, None)
-UNCHANGED = Verification("verified", 0, 0.0, 0.0, None, (), (), "", {}, "nothing was rewritten, so nothing was run")
+OFF = Verification("off")
+UNCHANGED = Verification("verified", limited="nothing was rewritten, so nothing was run")

@@ -16,8 +16,8 @@ from graphopt.cli import run as run_
 from graphopt.cli import schedule as schedule_
 from graphopt.cli.options import UsageError, print_json
 from graphopt.errors import GraphoptError
+from graphopt.flows.records.optimization import Failure
 from graphopt.model.text import shown
-from graphopt.report.records import Failure
 
 app = typer.Typer(
     help="A better ONNX model, checked equal to the first.",

@@ -23,8 +23,9 @@ from graphopt.cli.options import (
     print_json,
     progress,
 )
+from graphopt.flows.compile import compile_record
 from graphopt.program.deploy.bundle import replaced_files
-from graphopt.report.compilation import CompileRecord, print_compile
+from graphopt.report.compilation import print_compile
 from kernels.target import TargetName
 
 
@@ -79,12 +80,7 @@ def command(
             reason = f"the program was not compared: {compiled.not_compared}; add --unchecked to write it all the same."
             raise UsageError("--target", reason)
         compiled.save(output, unchecked=unchecked)
-    listing, plan = compiled.linked.listing, compiled.linked.plan
-    record = CompileRecord(
-        str(source), str(output), compiled.target.cpu, len(listing.runs), len(listing.kernels), listing.weights_bytes,
-        plan.arena_size, plan.lower_bound, listing.scratch_bytes, compiled.seconds, compiled.max_abs, compiled.max_rel,
-        compiled.not_compared, compiled.verification.feeds, compiled.verification.rounding, compiled.remade,
-    )  # fmt: skip
+    record = compile_record(compiled, str(source), str(output))
     if json:
         print_json(record)
     print_compile(console(json), record)

@@ -9,7 +9,8 @@ import typer
 
 from graphopt import api
 from graphopt.cli.options import Json, console, print_json
-from graphopt.report.difference import difference, print_diff
+from graphopt.flows.diff import difference
+from graphopt.report.difference import print_diff
 
 
 def command(

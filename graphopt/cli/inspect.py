@@ -10,8 +10,9 @@ import typer
 from graphopt import api
 from graphopt.cli.options import Json, console, parse_sizes, print_json
 from graphopt.errors import OptionError
+from graphopt.flows.inspect import inspect_model
 from graphopt.model.text import nearest
-from graphopt.report.inspection import inspect_model, print_inspect
+from graphopt.report.inspection import print_inspect
 
 
 def command(

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from graphopt import api
-from graphopt.cli import convert
 from graphopt.cli.options import (
     FeedFiles,
     FixDefaults,
@@ -35,15 +34,13 @@ from graphopt.cli.options import (
 from graphopt.errors import VerificationError
 from graphopt.files.place import find_place
 from graphopt.files.single import prepared
-from graphopt.passes import pipeline
+from graphopt.flows.explain import near_misses
+from graphopt.flows.optimize import DEFAULT_LEVEL, DEFAULT_VERIFY_SECONDS
 from graphopt.report.json_report import encode
 from graphopt.report.page import page
-from graphopt.report.records import OptimizeFile
 from graphopt.report.terminal import line, print_optimize
-from graphopt.rewrite.explain import Explainer
 
 REPORTS = (".json", ".html")
-NEAR_TRIES = 50_000  # of rules at nodes, for the near misses of a page
 
 
 def command(
@@ -62,7 +59,7 @@ def command(
     ] = None,
     value: Values = None,
     fix_defaults: FixDefaults = False,
-    level: Level = api.DEFAULT_LEVEL,
+    level: Level = DEFAULT_LEVEL,
     target: Target = "standard",
     opset: Annotated[
         int | None,
@@ -87,7 +84,7 @@ def command(
     ] = None,
     stop_after: Annotated[int | None, typer.Option(min=0, metavar="N", help="Stop after N rewrites.")] = None,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check the result against the input.")] = True,
-    verify_seconds: Seconds = api.DEFAULT_VERIFY_SECONDS,
+    verify_seconds: Seconds = DEFAULT_VERIFY_SECONDS,
     feeds: FeedFiles = None,
     tolerance: Tolerance = None,
     report: Annotated[
@@ -130,12 +127,10 @@ def command(
                 "pass --no-verify to write the result unchecked."
             )
         tell("writing")
-        record = convert.optimize_record(result, str(source), str(destination), level)
-        request = pipeline.Request(level, frozenset(skips), target, opset, inline, layout, layout_functions == "on")
+        record = result.record(str(destination))
         with contextlib.ExitStack() as stack:
             if report is not None:  # it is moved to its place only when the model has been written too
-                content = _report(report, convert.with_rewrites(record, result), result, request)
-                stack.enter_context(prepared(report, content))
+                stack.enter_context(prepared(report, _report(report, result, str(destination))))
             result.save(destination, in_place=in_place and same_file(source, destination))
     if json:
         print_json(record)
@@ -158,11 +153,9 @@ def _is_page(report: Path | None) -> bool:
     return report is not None and report.suffix.lower() == ".html"
 
 
-def _report(path: Path, record: OptimizeFile, result: api.OptimizeResult, request: pipeline.Request) -> bytes:
+def _report(path: Path, result: api.OptimizeResult, output: str) -> bytes:
     """What is written to the file: the ending of its name decides."""
-    if not _is_page(path):
-        return encode(record)
-    steps = [step for stage in pipeline.stages(request) for step in stage]
-    # A copy: rules are tried on it, and the model is still to be written.
-    near = Explainer(result.model.clone()).near_misses(steps, request.level, NEAR_TRIES)
-    return page(record, result.rewrites, result.flops, near).encode()
+    record = result.full_record(output)
+    return (
+        page(record, result.rewrites, result.flops, near_misses(result)).encode() if _is_page(path) else encode(record)
+    )

@@ -20,6 +20,7 @@ from graphopt.cli.options import (
     progress,
     write_reports,
 )
+from graphopt.flows.schedule import DEFAULT_SCHEDULE_WORK
 from graphopt.report.json_report import encode
 from graphopt.report.schedule.page import schedule_page
 from graphopt.report.schedule.terminal import print_schedule
@@ -42,7 +43,7 @@ def command(
     fix_defaults: FixDefaults = False,
     work: Annotated[
         int, typer.Option(min=0, metavar="N", help="Blocks that the searches of each schedule may place.")
-    ] = api.DEFAULT_SCHEDULE_WORK,
+    ] = DEFAULT_SCHEDULE_WORK,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with a Gantt chart.")] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a trace for Perfetto.")] = None,
     json_file: Annotated[

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from graphopt import api
-from graphopt.cli import convert
 from graphopt.cli.options import FeedFiles, Json, Seconds, Tolerance, console, print_json, progress
 from graphopt.errors import VerificationError
-from graphopt.report.records import VerifyRecord
+from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
+from graphopt.flows.records.optimization import VerifyRecord
 from graphopt.report.terminal import line, print_verify
 
 
@@ -21,7 +21,7 @@ def command(
     bisect: Annotated[
         bool, typer.Option("--bisect", help="When they differ, find the first intermediate value that does.")
     ] = False,
-    verify_seconds: Seconds = api.DEFAULT_VERIFY_SECONDS,
+    verify_seconds: Seconds = DEFAULT_VERIFY_SECONDS,
     feeds: FeedFiles = None,
     tolerance: Tolerance = None,
     json: Json = False,
@@ -40,8 +40,7 @@ def command(
         if bisect and not verification.passed:
             divergence = api.first_divergence(a, b, seconds=verify_seconds, progress=tell)
     record = VerifyRecord(
-        a=str(a), b=str(b), equal=verification.passed, verification=convert.verification_record(verification),
-        divergence=None if divergence is None else convert.divergence_record(divergence),
+        a=str(a), b=str(b), equal=verification.passed, verification=verification, divergence=divergence,
     )  # fmt: skip
     if json:
         print_json(record)

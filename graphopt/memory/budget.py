@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import msgspec
 import onnx_ir as ir
+from msgspec import structs
 
 from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import Verification
 from graphopt.errors import BudgetNotKept, OptionError, VerificationError
 from graphopt.memory.fitting import Fitted, fit
-from graphopt.memory.measured import Growth, growth_in_onnxruntime
+from graphopt.memory.measured import KEEPING, growth_in_onnxruntime
 from graphopt.memory.plan import best, given
 from graphopt.memory.sequence import write_order
 from graphopt.memory.tensors import model_memory
@@ -26,22 +28,32 @@ from graphopt.memory.tiling.search import LEAST_COLUMNS, MANY_COLUMNS, TILE_WORK
 from memplan.compiling import telling
 
 
-@dataclass(frozen=True, slots=True)
-class Budgeted:
-    """The model, and what its budget cost. Sizes in bytes."""
+class BudgetRecord(msgspec.Struct, frozen=True):
+    """What a memory budget took, as `--json` prints it. Sizes in bytes, of an arena in file order."""
 
-    model: ir.Model
     budget: int
-    sharing: bool  # whether it takes results in place and slices to keep it; without, only views share bytes
-    arena_given: int  # of the order of the file
-    arena_best: int  # of the best order without computing anything again
+    sharing: bool  # results in place and slices are counted as such; without, every result has bytes of its own
+    arena_given: int  # in the order that the passes left
+    arena_best: int  # in the best order that computes nothing again
     arena: int
     added_nodes: int  # that compute a value again, or a tile
     tiled_regions: int
     extra_time_percent: float  # estimated from flops and bytes
-    compared: bool  # run beside the model that it was made of, and equal bit for bit
+    bit_equal: (
+        bool  # run beside the model that it was made of, and equal; false: the check is off, or could not be made
+    )
+    keeping: str = KEEPING  # ONNX Runtime's options under which the plan survives
+    measured_before: int | None = None  # growth of ONNX Runtime's process in several runs with them
+    measured_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budgeted:
+    """The model that keeps its budget, and what that cost."""
+
+    model: ir.Model
+    record: BudgetRecord
     not_compared: str | None  # why a comparison that was asked for could not be made; None where it was, or is off
-    measured: tuple[Growth, Growth] | None  # ONNX Runtime with the options that keep the plan: before and after
 
 
 def keep_budget(
@@ -66,13 +78,14 @@ def keep_budget(
             found = _kept(model, budget, verify_seconds, tell, sharing=False)
         except BudgetNotKept:
             found = _kept(model, budget, verify_seconds, tell, sharing=True)
-    measured = None
-    if measure:
-        tell("measuring what ONNX Runtime takes")
-        growths = [growth_in_onnxruntime(one, keeping=True) for one in (model, found.model)]
-        if growths[0] is not None and growths[1] is not None:
-            measured = (growths[0], growths[1])
-    return replace(found, measured=measured)
+    if not measure:
+        return found
+    tell("measuring what ONNX Runtime takes")
+    before, after = (growth_in_onnxruntime(each, keeping=True) for each in (model, found.model))
+    if before is None or after is None:
+        return found
+    measured = structs.replace(found.record, measured_before=before.all_runs, measured_after=after.all_runs)
+    return replace(found, record=measured)
 
 
 def _kept(
@@ -94,20 +107,18 @@ def _kept(
         except VerificationError:
             if not fitted.regions:
                 raise
-    return Budgeted(
-        kept,
-        budget,
-        sharing,
-        start.packing.arena_size,
-        ordered.packing.arena_size,
-        fitted.planned.packing.arena_size,
-        len(kept.graph) - len(model.graph),
-        fitted.regions,
-        100 * (fitted.planned.time - start.time) / start.time if start.time else 0.0,
-        verify_seconds is not None and not_compared is None,
-        not_compared,
-        None,
+    record = BudgetRecord(
+        budget=budget,
+        sharing=sharing,
+        arena_given=start.packing.arena_size,
+        arena_best=ordered.packing.arena_size,
+        arena=fitted.planned.packing.arena_size,
+        added_nodes=len(kept.graph) - len(model.graph),
+        tiled_regions=fitted.regions,
+        extra_time_percent=100 * (fitted.planned.time - start.time) / start.time if start.time else 0.0,
+        bit_equal=verify_seconds is not None and not_compared is None,
     )
+    return Budgeted(kept, record, not_compared)
 
 
 def _written(model: ir.Model, fitted: Fitted, verify_seconds: float | None) -> tuple[ir.Model, str | None]:

@@ -129,3 +129,15 @@ def _follow_outputs(model: ir.Model) -> None:
             value.shape = ir.Shape(
                 [new if isinstance(new, int) else old for new, old in zip(shape, value.shape, strict=True)]
             )
+
+
+def name_dims(model: ir.Model) -> None:
+    """Give the inputs' dynamic dims without a name one that can be asked for: INPUT:AXIS."""
+    for value in model.graph.inputs:
+        if value.shape is not None:
+            value.shape = ir.Shape(
+                [
+                    f"{value.name}:{axis}" if isinstance(dim, ir.SymbolicDim) and dim.value is None else dim
+                    for axis, dim in enumerate(value.shape)
+                ]
+            )

@@ -1,10 +1,11 @@
-"""Names in sentences: those from strangers made fit for a terminal, and those that were likely meant."""
+"""Words in sentences: names from strangers made fit for a terminal, names that were likely meant, counts, sizes."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
 
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 NEAREST = 5  # names offered for one that does not exist
 
 
@@ -24,3 +25,29 @@ def nearest(name: str, known: Sequence[str]) -> str:
         return f"the nearest names are {', '.join(close)}"
     more = f" and {len(listed) - NEAREST} more" if len(listed) > NEAREST else ""
     return f"there are {', '.join(listed[:NEAREST])}{more}" if listed else "there are none at all"
+
+
+def steps(begin: int, end: int) -> str:
+    """The steps of a half-open range as people count them: 3 to 7, both included."""
+    return str(begin) if end == begin + 1 else f"{begin} to {end - 1}"
+
+
+def binary_size(count: float) -> str:
+    """Bytes with a binary unit: 6.89 MiB."""
+    number = float(count)
+    for unit in UNITS:
+        if abs(number) < 1023.5 or unit == UNITS[-1]:
+            return (
+                f"{number:.0f} B"
+                if unit == "B"
+                else f"{number:.3g} {unit}"
+                if number < 999.5
+                else f"{number:.0f} {unit}"
+            )
+        number /= 1024
+    raise AssertionError("the last unit returns")
+
+
+def several(number: int, what: str) -> str:
+    """A number of things, of one in the singular."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import jinja2
 from markupsafe import Markup
 
+from graphopt.flows.records.optimization import OptimizeFile
+from graphopt.passes.meaning import Meaning, meanings, why
 from graphopt.report import drawing, wording
-from graphopt.report.meaning import Meaning, meanings, why
-from graphopt.report.records import OptimizeFile, PassLine
 from graphopt.rewrite.explain import NearMiss, NearMisses
-from graphopt.rewrite.record import Rewrite, Sketch
+from graphopt.rewrite.record import PassRecord, Rewrite, Sketch
 
 LISTED = 400  # rewrites of one rule listed one by one
 LISTED_AT_ALL = 3000
@@ -105,7 +105,7 @@ def page(record: OptimizeFile, log: Sequence[Rewrite], flops: tuple[int, int] | 
     )
 
 
-def _seconds(passes: Sequence[PassLine]) -> float:
+def _seconds(passes: Sequence[PassRecord]) -> float:
     return sum(step.seconds for step in passes)
 
 

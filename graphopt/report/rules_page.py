@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from graphopt.passes import pipeline
-from graphopt.report.meaning import doc_of, meaning
+from graphopt.passes.meaning import doc_of, meaning
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.rule import Rule
 

@@ -10,9 +10,10 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from graphopt.model.text import shown
-from graphopt.report.memory.wording import binary_size, several
-from graphopt.report.records import BudgetRecord, OptimizeRecord, VerificationRecord, VerifyRecord
+from graphopt.check.verification import Verification
+from graphopt.flows.records.optimization import OptimizeRecord, VerifyRecord
+from graphopt.memory.budget import BudgetRecord
+from graphopt.model.text import binary_size, several, shown
 from graphopt.report.wording import change, quantity, remarks, size, verdict
 
 SHOWN_TYPES = 24  # operators that changed and are listed one by one
@@ -131,7 +132,7 @@ def _type_rows(table: Table, record: OptimizeRecord) -> None:
         )  # fmt: skip
 
 
-def print_verdict(console: Console, verification: VerificationRecord) -> None:
+def print_verdict(console: Console, verification: Verification) -> None:
     """The verdict and its small print."""
     good = verification.status == "verified"
     style = "green" if good else "yellow" if verification.status == "off" else "red"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from graphopt.check.tolerance import MULTIPLE
 from graphopt.check.verification import Verification
-from graphopt.report.records import VerificationRecord
 
-Checked = Verification | VerificationRecord
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -40,7 +38,7 @@ def change(before: float, after: float) -> str:
     return f"{percent:+.1f}%" if abs(percent) < 10 else f"{percent:+.0f}%"
 
 
-def verdict(verification: Checked) -> str:
+def verdict(verification: Verification) -> str:
     """The result of a check in a few words: verified (4 feeds, max error 2e-06)."""
     if verification.status == "verified":
         if not verification.feeds:
@@ -58,7 +56,7 @@ def error(number: float) -> str:
     return f"{number:.0e}" if number else "0"
 
 
-def tolerances(verification: Checked) -> str:
+def tolerances(verification: Verification) -> str:
     """The limits under which outputs counted as equal."""
     limits = ", ".join(f"{kind} {limit:.0e}" for kind, limit in verification.tolerance.items())
     if len(set(verification.tolerance.values())) == 1:
@@ -71,7 +69,7 @@ def tolerances(verification: Checked) -> str:
     )
 
 
-def remarks(verification: Checked) -> tuple[str, ...]:
+def remarks(verification: Verification) -> tuple[str, ...]:
     """What a reader of the verdict should know: the engine, outputs left out, a check that was cut short."""
     found = []
     if verification.feeds:
@@ -84,18 +82,17 @@ def remarks(verification: Checked) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _reached(verification: Checked) -> str:
+def _reached(verification: Verification) -> str:
     """What the feeds had in them and reached: sizes, kinds of values, branches, masks."""
-    reached = verification if isinstance(verification, VerificationRecord) else verification.reached
     names = dict.fromkeys(name for sizes in verification.sizes for name in sizes)
     spans = []
     for name in names:
         taken = [sizes[name] for sizes in verification.sizes]
         spans.append(f"{name} {min(taken)} to {max(taken)}" if min(taken) < max(taken) else f"{name} {taken[0]}")
     parts = [", ".join(spans)] if spans else []
-    parts.append(f"values {', '.join(reached.draws)}")
-    if reached.branches[1]:
-        parts.append(f"{reached.branches[0]} of {reached.branches[1]} branches")
-    if reached.shut_rows is not None:
-        parts.append(f"mask rows shut: {'yes' if reached.shut_rows else 'no'}")
+    parts.append(f"values {', '.join(verification.draws)}")
+    if verification.branches[1]:
+        parts.append(f"{verification.branches[0]} of {verification.branches[1]} branches")
+    if verification.shut_rows is not None:
+        parts.append(f"mask rows shut: {'yes' if verification.shut_rows else 'no'}")
     return f"; {'; '.join(parts)}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True)
 class Dot:
@@ -37,8 +39,7 @@ class Rewrite:
     sketches: tuple[Sketch, Sketch] | None = None  # before and after; None where no drawing was asked for
 
 
-@dataclass(frozen=True, slots=True)
-class PassRecord:
+class PassRecord(msgspec.Struct, frozen=True):
     """What one pass did over all rounds."""
 
     name: str
@@ -48,8 +49,7 @@ class PassRecord:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Rollback:
+class Rollback(msgspec.Struct, frozen=True):
     """A rewrite that was taken back, and what it had broken."""
 
     rule: str

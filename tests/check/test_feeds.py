@@ -74,7 +74,7 @@ def test_rows_of_masks_are_shut_in_one_draw_and_in_no_plain_one() -> None:
     assert not _feeds(text, "flat")["m"].any(axis=1).all()
     verdict = graphopt.optimize(support.model(text.replace("Where(m, x, x)", "Where(m, a, b)").replace(
         "{ y", "{ a = Identity(x) b = Neg(x) y"))).verification  # fmt: skip
-    assert verdict.reached.shut_rows is True
+    assert verdict.shut_rows is True
 
 
 def test_a_default_is_left_in_plain_draws_and_moved_in_others() -> None:
@@ -112,8 +112,8 @@ def test_branches_that_were_taken_are_counted() -> None:
         y = If (c) <then_branch = t () => (float[3] u) { u = Neg(x) },
                     else_branch = e () => (float[3] v) { v = Abs(x) }>
     }"""
-    assert graphopt.verify(*[support.model(text.replace("LIMIT", "0.0"))] * 2).reached.branches == (2, 2)
-    assert graphopt.verify(*[support.model(text.replace("LIMIT", "1e30"))] * 2).reached.branches == (1, 2)
+    assert graphopt.verify(*[support.model(text.replace("LIMIT", "0.0"))] * 2).branches == (2, 2)
+    assert graphopt.verify(*[support.model(text.replace("LIMIT", "1e30"))] * 2).branches == (1, 2)
 
 
 def test_factors_of_sizes_stay_small_and_axes_and_beginnings_fit() -> None:

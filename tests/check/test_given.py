@@ -30,7 +30,7 @@ def test_a_feed_of_the_user_shows_what_seeded_ones_do_not() -> None:
     assert graphopt.verify(one, other).status == "verified"
     found = graphopt.verify(one, other, feeds={"x": X})
     assert found.status == "different"
-    assert found.reached.draws[0] == "given"
+    assert found.draws[0] == "given"
 
 
 def test_feeds_come_as_files_and_folders(tmp_path: Path) -> None:
@@ -102,4 +102,4 @@ def test_a_program_is_compared_on_the_feeds_of_the_user() -> None:
     model = support.model("g (float[4] x) => (float[4] y) { y = Relu(x) }")
     program = graphopt.compile(model, feeds={"x": np.ones(4, np.float32)})
     assert program.verification.passed
-    assert program.verification.reached.draws[0] == "given"
+    assert program.verification.draws[0] == "given"

@@ -12,9 +12,10 @@ from typing import Any
 import onnx
 import pytest
 
-from graphopt import api
+import graphopt
 from graphopt.check.verification import Verification
 from graphopt.errors import VerificationError
+from graphopt.flows import optimize
 from graphopt.passes import pipeline
 from graphopt.rewrite import optimizer
 from graphopt.rewrite.driver import Pass
@@ -167,13 +168,13 @@ def test_without_verification_the_status_is_off(shell: Shell) -> None:
 
 
 def test_what_cannot_be_verified_is_not_written(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = Verification("not run", 0, 0.0, 0.0, "ONNX Runtime has no kernel for Foo", (), (), "", {}, None)
+    result = Verification("not run", reason="ONNX Runtime has no kernel for Foo")
     honest = optimizer.optimize_verified
 
     def unlucky(*arguments: Any, **options: Any) -> optimizer.Outcome:
         return dataclasses.replace(honest(*arguments, **options), verification=result)
 
-    monkeypatch.setattr(api, "optimize_verified", unlucky)
+    monkeypatch.setattr(optimize, "optimize_verified", unlucky)
     answer = shell.run("optimize", "in.onnx", "out.onnx", "--report", "r.json")
     assert answer.status == 1
     assert answer.error == (
@@ -187,13 +188,13 @@ def test_what_cannot_be_verified_is_not_written(shell: Shell, monkeypatch: pytes
 def test_from_python_too_a_result_that_failed_its_check_is_saved_on_demand_only(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
-    verdict = Verification(status, 0, 0.0, 0.0, "there is no kernel for Foo", (), (), "", {}, None)
-    result = dataclasses.replace(api.optimize("in.onnx"), verification=verdict)
+    verdict = Verification(status, reason="there is no kernel for Foo")
+    result = dataclasses.replace(graphopt.optimize("in.onnx"), verification=verdict)
     with pytest.raises(VerificationError, match="no kernel for Foo; pass unchecked=True to save it all the same"):
         result.save("out.onnx")
     assert shell.files() == {"in.onnx"}
     result.save("out.onnx", unchecked=True)
-    api.optimize("in.onnx", verify=False).save("off.onnx")
+    graphopt.optimize("in.onnx", verify=False).save("off.onnx")
     assert shell.files() == {"in.onnx", "out.onnx", "off.onnx"}
 
 
@@ -261,10 +262,10 @@ def test_a_fault_of_our_own_is_one_line_too(shell: Shell, monkeypatch: pytest.Mo
     def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(api, "optimize_verified", broken)
+    monkeypatch.setattr(optimize, "optimize_verified", broken)
     answer = shell.run("optimize", "in.onnx", "out.onnx", "--json")
     assert answer.status == 1
-    assert "graphopt has a fault of its own (ZeroDivisionError at api.py:" in answer.error
+    assert "graphopt has a fault of its own (ZeroDivisionError at flows/optimize.py:" in answer.error
     assert answer.json["error"] == answer.error
     assert shell.files() == {"in.onnx"}
 

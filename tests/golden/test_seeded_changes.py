@@ -16,7 +16,8 @@ import onnx_ir as ir
 import pytest
 
 import models
-from graphopt import api, result
+from graphopt.flows import memory, optimize, result
+from graphopt.flows.records.memory import MemoryRecord
 from graphopt.memory.tensors import ModelMemory, model_memory
 from graphopt.model.census import Census, census
 from graphopt.passes import pipeline
@@ -28,8 +29,6 @@ from graphopt.program.regions.images.image import Image
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
 from graphopt.program.regions.scope import Scope
-from graphopt.report.memory import assemble
-from graphopt.report.memory.records import MemoryRecord
 from kernels.emit import program
 from kernels.emit.description import Description
 from kernels.kernel import Kernel
@@ -202,22 +201,22 @@ def weights_twice(patch: Patch) -> None:
         found = model_memory(model, **options)
         return replace(found, weights_bytes=2 * found.weights_bytes)
 
-    patch.setattr(assemble, "model_memory", twice)
+    patch.setattr(memory, "model_memory", twice)
 
 
 def a_byte_more(patch: Patch) -> None:
-    read = api._bytes_read
-    patch.setattr(api, "_bytes_read", lambda source, original: read(source, original) + 1)
+    read = optimize._bytes_read
+    patch.setattr(optimize, "_bytes_read", lambda source, original: read(source, original) + 1)
 
 
 def a_higher_peak(patch: Patch) -> None:
-    record = assemble.memory_record
+    record = memory.memory_record
 
     def higher(*given: Any, **named: Any) -> MemoryRecord:
         found = record(*given, **named)
         return msgspec.structs.replace(found, peak=found.peak + ALIGNMENT)
 
-    patch.setattr(assemble, "memory_record", higher)
+    patch.setattr(memory, "memory_record", higher)
 
 
 def another_type(patch: Patch) -> None:

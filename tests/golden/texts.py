@@ -9,8 +9,8 @@ import onnx_ir as ir
 import graphopt
 import models
 from graphopt.errors import NotLowered
+from graphopt.flows.compile import optimized
 from graphopt.model.dimensions import change_dims
-from graphopt.program.deploy.compiled import _optimized
 from graphopt.program.listing import link
 from graphopt.program.order import in_best_order
 from graphopt.program.regions.lower import lower
@@ -37,7 +37,7 @@ def ready_to_lower(name: str) -> ir.Model:
     model = graphopt.load(models.load(name))
     if models.sizes(name):
         change_dims(model, {}, models.sizes(name))
-    return _optimized(model)
+    return optimized(model)
 
 
 def listing_text(model: ir.Model, target: str) -> str:

@@ -11,9 +11,9 @@ import pytest
 
 import graphopt
 import models
-from graphopt.api import DEFAULT_VERIFY_SECONDS
 from graphopt.check.verification import Verification
 from graphopt.errors import BudgetNotKept, OptionError, VerificationError
+from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
 from graphopt.memory import budget as budgets
 from graphopt.memory.fitting import Fitted, fit
 from graphopt.memory.plan import best, given
@@ -84,8 +84,11 @@ def test_u_net_keeps_three_quarters_of_its_best_order_and_every_bit() -> None:
     done = budgets.keep_budget(
         load(models.load("unet_own")), 21 << 20, verify_seconds=DEFAULT_VERIFY_SECONDS, measure=False
     )
-    assert (done.arena_best >> 20, done.sharing, done.compared) == (32, False, True), "28 where results share bytes"
-    assert done.tiled_regions >= 1 and 0 < done.extra_time_percent < 5
+    record = done.record
+    assert (record.arena_best >> 20, record.sharing, record.bit_equal) == (32, False, True), (
+        "28 where results share bytes"
+    )
+    assert done.record.tiled_regions >= 1 and 0 < done.record.extra_time_percent < 5
     assert given(model_memory(done.model)).packing.arena_size <= 21 << 20, "the file's own order keeps it"
 
 
@@ -101,10 +104,10 @@ def test_tiles_whose_bits_differ_are_given_up(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(budgets, "_compare", doubting)
     model = load(models.load("unet_own"))
-    assert budgets.keep_budget(model, 24 << 20, verify_seconds=None, measure=False).tiled_regions == 1
+    assert budgets.keep_budget(model, 24 << 20, verify_seconds=None, measure=False).record.tiled_regions == 1
     done = budgets.keep_budget(model, 24 << 20, verify_seconds=DEFAULT_VERIFY_SECONDS, measure=False)
-    assert refused and done.tiled_regions == 0 and done.arena == 24 << 20
-    assert done.compared and 0 < done.extra_time_percent < 10, "by recomputation"
+    assert refused and done.record.tiled_regions == 0 and done.record.arena == 24 << 20
+    assert done.record.bit_equal and 0 < done.record.extra_time_percent < 10, "by recomputation"
 
 
 def test_a_model_that_nothing_runs_is_not_said_to_be_equal() -> None:
@@ -113,15 +116,15 @@ def test_a_model_that_nothing_runs_is_not_said_to_be_equal() -> None:
         a = Relu(x) b = Sigmoid(a) c = Add(a, b) y = Gather<axis = 0>(c, nine)
     }"""
     done = budgets.keep_budget(load(support.model(text)), 1 << 10, verify_seconds=DEFAULT_VERIFY_SECONDS, measure=False)
-    assert not done.compared and done.not_compared is not None and "Gather" in done.not_compared
+    assert not done.record.bit_equal and done.not_compared is not None and "Gather" in done.not_compared
     unasked = budgets.keep_budget(load(support.model(text)), 1 << 10, verify_seconds=None, measure=False)
-    assert (unasked.compared, unasked.not_compared) == (False, None)
+    assert (unasked.record.bit_equal, unasked.not_compared) == (False, None)
 
 
 def test_a_model_not_compared_under_its_budget_is_saved_only_when_that_is_wanted(tmp_path: Path) -> None:
     result = graphopt.optimize(support.model("g (float[4] x) => (float[4] y) { y = Relu(x) }"), memory_budget=1 << 10)
-    assert result.budgeted is not None and result.budgeted.compared and result.unverified is None
-    doubtful = replace(result, budgeted=replace(result.budgeted, compared=False, not_compared="time was up"))
+    assert result.budgeted is not None and result.budgeted.record.bit_equal and result.unverified is None
+    doubtful = replace(result, budgeted=replace(result.budgeted, not_compared="time was up"))
     with pytest.raises(VerificationError, match="not saved: under the memory budget, time was up; pass unchecked"):
         doubtful.save(tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())

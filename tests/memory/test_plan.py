@@ -12,8 +12,8 @@ import pytest
 
 import graphopt
 import models
-from graphopt.api import DEFAULT_VERIFY_SECONDS
 from graphopt.errors import BudgetNotKept, OptionError
+from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
 from graphopt.memory import plan as planning
 from graphopt.memory.budget import keep_budget
 from graphopt.memory.measured import growth_in_onnxruntime
@@ -84,7 +84,7 @@ def test_a_model_in_its_budget_gives_the_same_bits() -> None:
     model = skip()
     budget = planning.best(model_memory(model)).packing.arena_size - 1
     done = keep_budget(model, budget, verify_seconds=DEFAULT_VERIFY_SECONDS, measure=False)
-    assert done.arena <= budget and done.added_nodes >= 1 and done.compared
+    assert done.record.arena <= budget and done.record.added_nodes >= 1 and done.record.bit_equal
     support.assert_equal(to_proto(model), to_proto(done.model))
     assert planning.given(model_memory(done.model)).packing.arena_size <= budget, "the file's own order keeps it"
 

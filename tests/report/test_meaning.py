@@ -6,7 +6,7 @@ import numpy as np
 
 import graphopt
 from graphopt.passes import pipeline
-from graphopt.report.meaning import meaning, meanings, why
+from graphopt.passes.meaning import meaning, meanings, why
 from tests import support
 
 

@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 
 import graphopt
-from graphopt.report.memory.assemble import MemoryReport
+from graphopt.flows.memory import MemoryReport
+from graphopt.flows.records.memory import BufferLine, MemoryRecord, StepLine
+from graphopt.model.text import binary_size, steps
 from graphopt.report.memory.page import memory_page
-from graphopt.report.memory.records import BufferLine, MemoryRecord, StepLine
 from graphopt.report.memory.terminal import print_memory
 from graphopt.report.memory.trace import memory_trace
-from graphopt.report.memory.wording import binary_size, steps
 from tests import support
 from tests.report.browser import opened
 

@@ -12,9 +12,9 @@ import onnx
 import pytest
 from onnx import helper
 
+from graphopt.flows.records.optimization import OptimizeFile
 from graphopt.passes import pipeline
 from graphopt.report.page import page as page_of
-from graphopt.report.records import OptimizeFile
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.explain import NearMisses
 from graphopt.rewrite.pattern import op, var

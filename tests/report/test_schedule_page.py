@@ -12,13 +12,13 @@ import pytest
 from rich.console import Console
 
 import graphopt
-from graphopt.report.schedule.assemble import ScheduleReport
+from graphopt.flows.schedule import ScheduleReport
 from graphopt.report.schedule.page import schedule_page
 from graphopt.report.schedule.terminal import duration, print_schedule
 from graphopt.report.schedule.trace import schedule_trace
 from tests import support
 from tests.cli.shell import Shell
-from tests.memory.test_together import TEXT
+from tests.program.test_plan import TEXT
 from tests.report.browser import opened
 
 

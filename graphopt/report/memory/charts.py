@@ -6,9 +6,9 @@ import plotly.graph_objects as go
 import plotly.io
 from markupsafe import Markup
 
-from graphopt.report.memory.families import Family, families
-from graphopt.report.memory.records import MemoryRecord, TierReport
-from graphopt.report.memory.wording import binary_size, steps
+from graphopt.flows.records.families import Family, families
+from graphopt.flows.records.memory import MemoryRecord, TierReport
+from graphopt.model.text import binary_size, steps
 
 MIB = 1 << 20
 INK, LINE = "#7a8696", "rgba(122,134,150,0.25)"  # readable on light and on dark ground

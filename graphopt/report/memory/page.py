@@ -8,10 +8,10 @@ from markupsafe import Markup
 from msgspec.structs import replace
 from plotly.offline import get_plotlyjs
 
+from graphopt.flows.records.families import families
+from graphopt.flows.records.memory import BufferLine, MemoryRecord
+from graphopt.model.text import binary_size, steps
 from graphopt.report.memory.charts import arena_chart, curve_chart, live_chart, tier_chart
-from graphopt.report.memory.families import families
-from graphopt.report.memory.records import BufferLine, MemoryRecord
-from graphopt.report.memory.wording import binary_size, steps
 from graphopt.report.page import ENVIRONMENT
 
 LARGEST = 100  # buffers in the table

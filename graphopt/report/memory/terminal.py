@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from graphopt.report.memory.records import MemoryRecord
-from graphopt.report.memory.wording import binary_size, steps
+from graphopt.flows.records.memory import MemoryRecord
+from graphopt.model.text import binary_size, steps
 from graphopt.report.terminal import dim_line, line, new_table
 
 LIVE = 12  # buffers listed at the peak

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from graphopt.report.memory.families import families
-from graphopt.report.memory.records import MemoryRecord
+from graphopt.flows.records.families import families
+from graphopt.flows.records.memory import MemoryRecord
 
 OPERATORS, ARENA, MOVES = 1, 2, 3  # process ids: Perfetto draws a group of rows for each
 SHORTEST = 1.0  # microseconds; an operator without a time is still to be seen

@@ -6,10 +6,10 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from graphopt.flows.records.schedule import ScheduleRecord
+from graphopt.model.text import binary_size
 from graphopt.report.memory.charts import COLOURS, drawn
-from graphopt.report.memory.wording import binary_size
 from graphopt.report.page import ENVIRONMENT
-from graphopt.report.schedule.records import ScheduleRecord
 from graphopt.report.schedule.terminal import duration
 
 MOST_SPANS = 8000  # bars in the chart; a browser draws more only slowly

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from graphopt.report.memory.wording import binary_size
-from graphopt.report.schedule.records import ScheduleRecord
+from graphopt.flows.records.schedule import ScheduleRecord
+from graphopt.model.text import binary_size
 from graphopt.report.terminal import dim_line, line, new_table
 
 

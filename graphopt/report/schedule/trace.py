@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from graphopt.report.schedule.records import ScheduleRecord
+from graphopt.flows.records.schedule import ScheduleRecord
 
 
 def schedule_trace(record: ScheduleRecord) -> bytes:

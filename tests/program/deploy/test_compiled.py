@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 import graphopt
 from graphopt.cli import app, run
 from graphopt.errors import BundleError, OptionError
+from graphopt.flows import compile as compile_flow
 from graphopt.model.load import load
 from graphopt.passes import pipeline
-from graphopt.program.deploy import compiled, emulation
+from graphopt.program.deploy import emulation
 from graphopt.program.deploy.session import Bundle, Program
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.pattern import op, var
@@ -254,13 +255,13 @@ def test_a_program_that_differs_is_made_again_with_exact_kernels(monkeypatch: py
     proto = support.model(text, w=weight)
     spoiled = weight.copy()
     spoiled[3, 5, 1, 1] += 0.5
-    made = compiled._made
+    made = compile_flow.make
 
     def spoiling(model: ir.Model, target: Target, name: str, exact: bool, *rest: object) -> object:
         given = model if exact else load(support.model(text, w=spoiled))
         return made(given, target, name, exact, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(compiled, "_made", spoiling)
+    monkeypatch.setattr(compile_flow, "make", spoiling)
     program = graphopt.compile(proto)
     assert program.remade is not None and program.remade.startswith("output 'y': off by ")
     assert program.verification.passed
@@ -269,7 +270,7 @@ def test_a_program_that_differs_is_made_again_with_exact_kernels(monkeypatch: py
 
 def test_a_program_that_stays_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = load(support.model("g (float[4] x) => (float[4] y) { y = Exp(x) }"))
-    monkeypatch.setattr(compiled, "_optimized", lambda original, checked: wrong)
+    monkeypatch.setattr(compile_flow, "optimized", lambda original, checked: wrong)
     with pytest.raises(graphopt.VerificationError) as caught:
         graphopt.compile(support.model("g (float[4] x) => (float[4] y) { y = Sin(x) }"))
     assert str(caught.value).startswith("the program does not give what ONNX Runtime gives: output 'y': off by ")

@@ -7,41 +7,17 @@ from __future__ import annotations
 
 import msgspec
 
+from graphopt.check.divergence import Divergence
+from graphopt.check.verification import Verification
+from graphopt.memory.budget import BudgetRecord
+from graphopt.rewrite.record import PassRecord, Rollback
+
 
 class Failure(msgspec.Struct, frozen=True):
     """Printed in place of a result when there is none."""
 
     error: str
     schema: str = "graphopt.error/1"
-
-
-class VerificationRecord(msgspec.Struct, frozen=True):
-    """The verdict on two models."""
-
-    status: str  # "verified", "different", "not run", "off"
-    feeds: int
-    max_abs: float
-    max_rel: float
-    reason: str | None
-    excluded: tuple[str, ...]  # outputs not compared, because they are random
-    sizes: tuple[dict[str, int], ...]  # the values that the dynamic dims took
-    engine: str
-    tolerance: dict[str, float]  # relative difference that is allowed whatever the model's rounding, by element type
-    limited: str | None  # what kept the check from being complete
-    rounding: float  # the largest difference beyond that, as a multiple of the model's own rounding
-    draws: tuple[str, ...]  # kinds of values in the feeds
-    branches: tuple[int, int]  # of the main graph's Ifs: those that the feeds took, and all
-    shut_rows: bool | None  # whether a row of a mask was false throughout; null where no input may be a mask
-
-
-class PassLine(msgspec.Struct, frozen=True):
-    """What one pass did over all rounds."""
-
-    name: str
-    rewrites: int
-    nodes_before: int
-    nodes_after: int
-    seconds: float
 
 
 class RewriteLine(msgspec.Struct, frozen=True, rename={"pass_name": "pass"}):
@@ -55,31 +31,6 @@ class RewriteLine(msgspec.Struct, frozen=True, rename={"pass_name": "pass"}):
     after: tuple[str, ...]
     why: str  # what the rule does, as `before --> after`
     reason: str | None  # what the rule says of this one place
-
-
-class RollbackLine(msgspec.Struct, frozen=True):
-    """A rewrite that was taken back."""
-
-    rule: str
-    site: str
-    reason: str
-
-
-class BudgetRecord(msgspec.Struct, frozen=True):
-    """What `--memory-budget` took; sizes in bytes, of an arena for temporaries and outputs in file order."""
-
-    budget: int
-    sharing: bool  # results in place and slices are counted as such; without, every result has bytes of its own
-    arena_given: int  # in the order that the passes left
-    arena_best: int  # in the best order that computes nothing again
-    arena: int
-    added_nodes: int
-    tiled_regions: int
-    extra_time_percent: float  # estimated
-    bit_equal: bool  # compared with the model before the budget; false: the check is off
-    keeping: str  # ONNX Runtime's options under which the plan survives
-    measured_before: int | None  # growth of ONNX Runtime's process in several runs with them
-    measured_after: int | None
 
 
 class OptimizeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,9 +50,9 @@ class OptimizeRecord(msgspec.Struct, frozen=True, kw_only=True):
     types_after: dict[str, int]
     seconds: float  # of the passes
     verify_seconds: float
-    passes: tuple[PassLine, ...]
-    rolled_back: tuple[RollbackLine, ...]
-    verification: VerificationRecord
+    passes: tuple[PassRecord, ...]
+    rolled_back: tuple[Rollback, ...]
+    verification: Verification
     signature_unchanged: bool
     signature_changes: tuple[str, ...]
     opset_before: int
@@ -116,18 +67,6 @@ class OptimizeFile(OptimizeRecord, frozen=True, kw_only=True):
     rewrites: tuple[RewriteLine, ...]
 
 
-class DivergenceRecord(msgspec.Struct, frozen=True):
-    """The first value at which two models part."""
-
-    name: str
-    node_a: str  # the node that computes it in the first model
-    node_b: str
-    reason: str
-    max_abs: float
-    max_rel: float
-    compared: int  # values found equal on the way there
-
-
 class VerifyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What `graphopt verify` found."""
 
@@ -135,8 +74,8 @@ class VerifyRecord(msgspec.Struct, frozen=True, kw_only=True):
     a: str
     b: str
     equal: bool
-    verification: VerificationRecord
-    divergence: DivergenceRecord | None  # only with --bisect, and only when the models differ
+    verification: Verification
+    divergence: Divergence | None  # only with --bisect, and only when the models differ
 
 
 class NodeLine(msgspec.Struct, frozen=True):
@@ -267,5 +206,5 @@ class ExplainRecord(msgspec.Struct, frozen=True, kw_only=True):
     level: int
     text: str  # what the rule or pass does, or what became of the node
     fired: tuple[RewriteLine, ...]
-    rolled_back: tuple[RollbackLine, ...]
+    rolled_back: tuple[Rollback, ...]
     missed: tuple[RuleReasons, ...]

@@ -1,4 +1,4 @@
-"""A memory report from a model: the plan that is asked for, what each lever would save, other dims, tiers."""
+"""`memory`: the plan that is asked for, what each lever would save, other dims, tiers."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import BudgetNotKept, OptionError
+from graphopt.flows.memory_record import extra_percent, memory_record, tier_report
+from graphopt.flows.records.memory import CurvePoint, LeverLine, MemoryRecord, WhatIfLine
+from graphopt.flows.source import name_of, read
 from graphopt.memory import plan as planning
 from graphopt.memory.fitting import Fitted, fit
 from graphopt.memory.formula import peak_formula
 from graphopt.memory.plan import ORDER_WORK, Planned
 from graphopt.memory.sequence import write_order
-from graphopt.memory.tensors import PEAK_FLOPS, ModelMemory, model_memory
-from graphopt.model.dimensions import change_dims
+from graphopt.memory.tensors import ModelMemory, model_memory
+from graphopt.memory.tiers import place, tiers_of
+from graphopt.model.dimensions import change_dims, name_dims
+from graphopt.model.load import Source
 from graphopt.model.save import save
-from graphopt.report.inspection import name_dims
-from graphopt.report.memory.build import extra_percent, memory_record
-from graphopt.report.memory.records import CurvePoint, LeverLine, MemoryRecord, TierReport, WhatIfLine
-from graphopt.report.memory.tiers import TierMode, tier_report, tiers_of
-from graphopt.report.memory.wording import binary_size, several, steps
+from graphopt.model.text import binary_size, several, steps
 from memplan.bounds import live_peak
 from memplan.compiling import telling
-from memplan.tiers.machine import Machine
+from memplan.tiers.machine import machine as find_machine
+from memplan.tiers.plan import Mode
 
 Order = Literal["given", "best"]
 # Steps of searching, about as many nanoseconds.
@@ -67,29 +69,35 @@ class MemoryReport:
         save(model, path)
 
 
-def memory_report(
-    model: ir.Model,
-    name: str,
+def memory(
+    source: Source,
     *,
-    shapes: Mapping[str, Sequence[int]],
-    dims: Mapping[str, int],
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    values: Mapping[str, object] | None = None,
+    fix_defaults: bool = False,
     order: Order = "given",
     budget: int | None = None,
-    machine: Machine | None = None,
-    tier_mode: TierMode = "sync",
+    tiers: str | os.PathLike[str] | None = None,
+    tier_mode: Mode = "sync",
     what_if: Mapping[str, Sequence[int]] | None = None,
-    levers: bool = True,
     points: int = 0,
-    tell: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None] | None = None,
 ) -> MemoryReport:
-    """The plan of `model` (which is left as it is) and all that is said of it.
+    """How much memory a model's tensors need, where they live in one arena, and what would save some.
 
-    `budget` in bytes asks for recomputation and tiles where an order alone does not keep it. `points` plans of the
-    curve of memory against time are made besides. Raises OptionError for dims that are missing or that the model does
-    not have, and for a budget that cannot be kept.
+    `values` fixes inputs at constants (`{"sr": 16000}`), `fix_defaults` those that have defaults.
+    `order`: "given" as in the file, or "best". `budget` in bytes: by order, and recomputing or tiles where that is not
+    enough. `tiers`: a machine file or the name of a preset. `what_if`: values of dims to plan besides. `points` plans
+    of memory against time are added to the record. Sizes count temporaries and outputs, not weights and inputs.
+
+    Raises ModelError for a model that cannot be worked on, OptionError for dims without a value, a budget that no plan
+    keeps (saying the least that was found), and tiers that cannot hold the model.
     """
+    tell, dims = progress or (lambda text: None), dims or {}
+    name, machine = name_of(source), None if tiers is None else find_machine(os.fspath(tiers))
     first = {changed: sizes[0] for changed, sizes in (what_if or {}).items() if changed not in dims}
-    symbolic = _prepared(model, shapes)
+    symbolic = _prepared(read(source, values, fix_defaults=fix_defaults)[0], shapes or {})
     work = _with_dims(symbolic, {**first, **dims})
     tell("reading sizes")
     memory = model_memory(work)
@@ -105,7 +113,11 @@ def memory_report(
         said = " and ".join(means) or "best"
     elif order == "best":
         planned, said = best, "best"
-    tiers, places = (None, {}) if machine is None else _tiers(work, planned, machine, tier_mode, tell)
+    tier_lines, tier_by_value = None, {}
+    if machine is not None:
+        tell(f"placing on {machine.name}")
+        graph, placed = place(work, planned.order, machine, tier_mode)
+        tier_lines, tier_by_value = tier_report(graph, placed, machine, tier_mode), tiers_of(placed)
     curve = _curve(work, best, given, points, tell) if points and not regions else ()
     record = memory_record(
         memory,
@@ -115,10 +127,10 @@ def memory_report(
         order=said,
         given_time=given.time,
         order_bound=best.lower_bound,
-        levers=_levers(work, memory, planned, given, best, regions, tell) if levers else (),
+        levers=_levers(work, memory, planned, given, best, regions, tell),
         curve=curve,
-        tiers=tiers,
-        places=places,
+        tiers=tier_lines,
+        places=tier_by_value,
         what_if=_what_if(symbolic, dims, what_if or {}, order, tell),
         formula=None if regions else _formula(symbolic, planned, memory, {**first, **dims}),
         budget=budget,
@@ -127,7 +139,7 @@ def memory_report(
 
 
 def _prepared(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> ir.Model:
-    work = model.clone()
+    work = model
     name_dims(work)
     if work.functions:
         work = InlinePass()(work).model
@@ -256,12 +268,3 @@ def _what_if(
         plan = planning.given(memory) if order == "given" else planning.best(memory, work=LEVER_WORK)
         found.append(WhatIfLine(chosen, plan.peak, plan.packing.arena_size))
     return tuple(found)
-
-
-def _tiers(
-    model: ir.Model, planned: Planned, machine: Machine, mode: TierMode, tell: Callable[[str], None]
-) -> tuple[TierReport, dict[str, str]]:
-    tell(f"placing on {machine.name}")
-    memory = model_memory(model, peak_flops=machine.peak_flops or PEAK_FLOPS, bandwidth=None)
-    report, plan = tier_report(memory, planned.order, machine, mode)
-    return report, tiers_of(plan)

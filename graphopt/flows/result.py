@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+from msgspec import structs
 
 from graphopt.check.verification import Verification
 from graphopt.errors import VerificationError
+from graphopt.flows.records.optimization import OptimizeFile, OptimizeRecord, RewriteLine
 from graphopt.memory.budget import Budgeted
 from graphopt.model.census import Census, census
 from graphopt.model.save import save
 from graphopt.model.self_contained import self_contained
 from graphopt.model.signature import Signature
+from graphopt.passes import pipeline
+from graphopt.passes.meaning import meanings, why
 from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 
 
@@ -24,6 +29,7 @@ from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 class OptimizeResult:
     """The optimized model and what was done to reach it. What is in a model is counted when it is first asked for."""
 
+    request: pipeline.Request  # what the caller asked for
     model: ir.Model
     original: ir.Model  # as loaded, with the dims and the layout that the caller asked for
     original_bytes: int | None  # of the file or bytes that were read; None where there was neither
@@ -60,6 +66,37 @@ class OptimizeResult:
             return f"under the memory budget, {self.budgeted.not_compared}"
         return None
 
+    def record(self, output: str) -> OptimizeRecord:
+        """What was done, as `--json` prints it; `output` is the file that is written."""
+        return OptimizeRecord(
+            input="" if self.source is None else str(self.source),
+            output=output,
+            level=self.request.level,
+            nodes_before=self.before.nodes,
+            nodes_after=self.after.nodes,
+            bytes_before=self.before.bytes,
+            bytes_after=self.after.bytes,
+            parameters_before=self.before.parameters,
+            parameters_after=self.after.parameters,
+            types_before=dict(self.before.by_type),
+            types_after=dict(self.after.by_type),
+            seconds=self.seconds,
+            verify_seconds=self.verify_seconds,
+            passes=self.passes,
+            rolled_back=self.rolled_back,
+            verification=self.verification,
+            signature_unchanged=not self.signature_changes,
+            signature_changes=self.signature_changes,
+            opset_before=_opset(self.original),
+            opset_after=_opset(self.model),
+            kept_transposes=self.kept_transposes,
+            memory=None if self.budgeted is None else self.budgeted.record,
+        )
+
+    def full_record(self, output: str) -> OptimizeFile:
+        """The same record and every rewrite, as `--report` writes it."""
+        return OptimizeFile(**structs.asdict(self.record(output)), rewrites=rewrite_lines(self.rewrites))
+
     def save(self, path: str | os.PathLike[str], *, in_place: bool = False, unchecked: bool = False) -> None:
         """Write the model, its external data beside it, and leave what was there when that fails, or dies on the way.
 
@@ -76,3 +113,20 @@ class OptimizeResult:
     def to_proto(self) -> onnx.ModelProto:
         """The model as a ModelProto that holds all of its data, external data included, checked or not."""
         return self_contained(self.model).proto
+
+
+def rewrite_lines(rewrites: Sequence[Rewrite]) -> tuple[RewriteLine, ...]:
+    """Changes, each with what its rule does."""
+    said = meanings()
+    return tuple(
+        RewriteLine(
+            item.number, item.pass_name, item.rule, item.site, item.before, item.after, why(said, item).short,
+            item.reason,
+        )
+        for item in rewrites
+    )  # fmt: skip
+
+
+def _opset(model: ir.Model) -> int:
+    """The version of ONNX's own operators that the model imports; 1 where it names none."""
+    return model.opset_imports.get("", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphopt.report.memory.records import BufferLine
+from graphopt.flows.records.memory import BufferLine
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,16 @@
-"""A schedule report from a model: tasks, policies, bounds, and schedule and memory planned together."""
+"""`schedule`: tasks, policies, bounds, and schedule and memory planned together."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import OptionError
-from graphopt.model.dimensions import change_dims
-from graphopt.program.plan import Together, plan_together
-from graphopt.program.tasks import Tasks, tasks_of
-from graphopt.report.inspection import name_dims
-from graphopt.report.schedule.records import (
+from graphopt.flows.records.schedule import (
     BoundLine,
     PolicyLine,
     ScheduleRecord,
@@ -22,12 +18,19 @@ from graphopt.report.schedule.records import (
     StallLine,
     WayLine,
 )
-from kernels.target import Target
+from graphopt.flows.source import name_of, read
+from graphopt.model.dimensions import change_dims, name_dims
+from graphopt.model.load import Source
+from graphopt.program.plan import Together, plan_together
+from graphopt.program.tasks import Tasks, tasks_of
+from kernels.target import TargetName, named
 from scheduler.compiling import telling
 from scheduler.device import Device
-from scheduler.policies.choose import USUAL_WORK, Scheduled
+from scheduler.device import device as find_device
+from scheduler.policies.choose import Scheduled
 from scheduler.program import text
 
+DEFAULT_SCHEDULE_WORK = 7_500_000  # blocks placed: about five seconds of searching
 NEXT = 1.0  # nanoseconds between two runs that are drawn as one
 BASELINE = "launches"  # the policy that figures are compared with: one launch per region
 
@@ -41,37 +44,44 @@ class ScheduleReport:
     together: Together
 
 
-def schedule_report(
-    model: ir.Model,
-    name: str,
-    device: Device,
-    target: Target,
+def schedule(
+    source: Source,
     *,
-    shapes: Mapping[str, Sequence[int]],
-    dims: Mapping[str, int],
+    device: str | os.PathLike[str],
     policy: str = "best",
-    work: int = USUAL_WORK,
-    tell: Callable[[str], None] = lambda text: None,
+    target: TargetName = "host",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    values: Mapping[str, object] | None = None,
+    fix_defaults: bool = False,
+    work: int = DEFAULT_SCHEDULE_WORK,
+    progress: Callable[[str], None] | None = None,
 ) -> ScheduleReport:
-    """The schedule of `model` (which is left as it is) on a device. Every program has been verified.
+    """A model's regions on the workers of a device: simulated makespans by policy, bounds, and a verified program.
 
-    Raises OptionError for dims without a value and for a model that computes nothing, SchedulerError for a block that
-    fits no multiprocessor.
+    `device`: "h200", "v100", "cpu:2" or a machine file. `target` is the processor that regions are lowered for.
+    `values` fixes inputs at constants; inputs with defaults are always constants of a program, so that `fix_defaults`
+    says nothing new. `work`, in blocks placed, is for each schedule. Schedule and memory are planned together.
+
+    Raises ModelError for a model that cannot be worked on, OptionError for dims without a value, an unknown device, and
+    work that does not fit it.
     """
-    fixed = model.clone()
+    name, machine = name_of(source), find_device(os.fspath(device))
+    fixed, _ = read(source, values, fix_defaults=True)
+    tell = progress or (lambda text: None)
     name_dims(fixed)
     if fixed.functions:
         fixed = InlinePass()(fixed).model
-    change_dims(fixed, shapes, dict(dims))
+    change_dims(fixed, shapes or {}, dict(dims or {}))
     tell("reading tasks")
-    tasks = tasks_of(fixed, device, target, name)
+    tasks = tasks_of(fixed, machine, named(target), name)
     if not tasks.graph.regions:
         raise OptionError(
             f"'{name}' computes nothing that could be scheduled: its outputs are views of inputs or constants."
         )
     with telling(tell):
-        ways = plan_together(tasks, device, policy=policy, work=work, tell=tell)
-    return ScheduleReport(_record(name, device, tasks, ways), tasks, ways[0])
+        ways = plan_together(tasks, machine, policy=policy, work=work, tell=tell)
+    return ScheduleReport(_record(name, machine, tasks, ways), tasks, ways[0])
 
 
 def _record(name: str, device: Device, tasks: Tasks, ways: Sequence[Together]) -> ScheduleRecord:

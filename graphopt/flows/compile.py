@@ -1,0 +1,135 @@
+"""`compile`: a native program of a model, compared with it before it is given out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from graphopt.check.given import Feeds, Given, read_feeds
+from graphopt.check.reference import Comparison, Reference
+from graphopt.check.runner import CannotRun, Workplace
+from graphopt.check.verification import OFF, Verification
+from graphopt.errors import OptionError, VerificationError
+from graphopt.flows.records.compilation import CompileRecord
+from graphopt.flows.source import read
+from graphopt.model.dimensions import DimValue, change_dims
+from graphopt.model.load import Source
+from graphopt.passes import pipeline
+from graphopt.program.deploy.compiled import Compiled
+from graphopt.program.make import COMPARE_SECONDS, Program, make, runnable
+from graphopt.rewrite.optimizer import optimize_verified
+from kernels.target import TargetName, named, why_not_here
+
+OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
+
+
+def compile(  # the builtin of this name is not used here
+    source: Source,
+    *,
+    target: TargetName = "host",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, DimValue] | None = None,
+    values: Mapping[str, object] | None = None,
+    fix_defaults: bool = False,
+    exact: bool = False,
+    memory_budget: int | None = None,
+    feeds: Feeds | None = None,
+    tolerance: float | None = None,
+    name: str = "model",
+) -> Compiled:
+    """A native program for one size of every dim, compared with ONNX Runtime without optimizations.
+
+    The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
+    and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64"; a
+    program for a processor that this machine is not runs in QEMU for the comparison; where there is none,
+    `not_compared` of the result says why, and `save` asks for `unchecked=True`. `exact` leaves out kernels that round
+    otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
+    may take; some kernels then run again, or in tiles. `values` fixes inputs at constants. Inputs with defaults are
+    constants of every program, so that `fix_defaults` says nothing new. `feeds` and `tolerance` as for `optimize`.
+
+    Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
+    then refuses with their names.
+
+    Raises ModelError for a model that cannot be worked on, OptionError for a request that does not fit it, NotLowered
+    naming the operators when none has a kernel, VerificationError when the program does not give what the model gives.
+    """
+    machine = named(target)
+    not_here = why_not_here(machine)
+    original, _ = read(source, values, fix_defaults=True)
+    if shapes or dims:
+        change_dims(original, shapes or {}, dims or {})
+    given = read_feeds(original, feeds)
+    ways = [(exact, False), (True, False), (True, True)] if not exact else [(True, False), (True, True)]
+    reference: Reference | None = None
+    verdicts: list[Verification] = []
+    seconds = 0.0
+    with Workplace() as workplace:
+        for exactly, checked in ways:  # as asked, with exact kernels, and of rewrites that have each been checked
+            started = time.perf_counter()
+            made = make(optimized(original, checked=checked), machine, name, exactly, memory_budget, not_here)
+            program, not_compared = runnable(made, machine, not_here)
+            seconds += time.perf_counter() - started
+            if program is None:
+                return Compiled(made, machine, seconds, OFF, not_here, not_compared)
+            if reference is None:
+                reference = _reference(workplace, original, given, tolerance)
+            verdicts.append(_compared(reference, original, program))
+            if verdicts[-1].passed:
+                remade = None if len(verdicts) == 1 else verdicts[0].reason
+                return Compiled(made, machine, seconds, verdicts[-1], not_here, None, remade)
+    raise VerificationError(
+        f"the program does not give what ONNX Runtime gives: {verdicts[-1].reason}; nothing was written."
+    )
+
+
+def compile_record(compiled: Compiled, source: str, output: str) -> CompileRecord:
+    """What was made, as `--json` prints it; `output` is the folder that is written."""
+    listing, plan, verification = compiled.linked.listing, compiled.linked.plan, compiled.verification
+    return CompileRecord(
+        source, output, compiled.target.cpu, len(listing.runs), len(listing.kernels), listing.weights_bytes,
+        plan.arena_size, plan.lower_bound, listing.scratch_bytes, compiled.seconds, compiled.max_abs, compiled.max_rel,
+        compiled.not_compared, verification.feeds, verification.rounding, compiled.remade,
+    )  # fmt: skip
+
+
+def optimized(original: ir.Model, *, checked: bool = False) -> ir.Model:
+    """The model with the operators that kernels know best; the comparison at the end covers what passes do.
+
+    `checked` holds every rewrite to the original, and takes back those that fail.
+    """
+    opset = original.graph.opset_imports.get("", 1)
+    for wanted in (OPSET, None) if opset < OPSET <= onnx.defs.onnx_opset_version() else (None,):
+        request = pipeline.Request(2, frozenset(), "standard", wanted, False, None, True)
+        try:
+            seconds = COMPARE_SECONDS if checked else None
+            return optimize_verified(original, pipeline.stages(request), seconds=seconds).model
+        except OptionError:  # no way to lift this model
+            if wanted is None:
+                raise
+    raise AssertionError("the last way raises")
+
+
+def _reference(workplace: Workplace, original: ir.Model, given: Sequence[Given], tolerance: float | None) -> Reference:
+    """The original's runs; raises VerificationError where it has none."""
+    reference = Reference(workplace, original, COMPARE_SECONDS, given=given, tolerance=tolerance)
+    if reference.problem is not None or reference.foreign:
+        why = reference.problem or f"nothing here runs {', '.join(reference.foreign)}"
+        raise VerificationError(f"the program cannot be compared, as its model does not run: {why}")
+    return reference
+
+
+def _compared(reference: Reference, original: ir.Model, program: Program) -> Verification:
+    comparison = Comparison(reference, [value.name or "" for value in original.graph.outputs], program=True)
+    for case in comparison.cases:
+        try:
+            outputs = program.run(None, {name: np.asarray(value) for name, value in case.feed.items()})
+        except CannotRun as error:
+            comparison.fail(case, error)
+            break
+        if not comparison.take(case, outputs):
+            break
+    return comparison.verification

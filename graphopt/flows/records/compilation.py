@@ -1,0 +1,27 @@
+"""What `graphopt compile` did, as `--json` prints it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class CompileRecord(msgspec.Struct, frozen=True):
+    """A bundle that was written."""
+
+    input: str
+    output: str
+    target: str  # the processor that the code is for
+    regions: int
+    kernels: int  # different ones
+    weights_bytes: int
+    arena_bytes: int
+    arena_bound_bytes: int  # the live peak: no arena is smaller
+    scratch_bytes: int
+    seconds: float  # without the comparison
+    max_abs: float  # from ONNX Runtime without optimizations, on seeded feeds and those that were given
+    max_rel: float
+    not_compared: str | None = None  # why the program was not compared; both differences are 0 then
+    feeds: int = 0  # that were compared
+    rounding: float = 0.0  # the largest difference beyond the kernels' allowance, in multiples of the model's rounding
+    remade: str | None = None  # what was wrong with a first program, in whose place an exact one was made
+    schema: str = "graphopt.compile/1"

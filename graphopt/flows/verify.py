@@ -1,0 +1,61 @@
+"""`verify`: whether two models compute the same, and where they part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from graphopt.check import divergence, reference
+from graphopt.check.divergence import Divergence
+from graphopt.check.given import Feeds, read_feeds
+from graphopt.check.runner import CannotRun
+from graphopt.check.verification import Verification
+from graphopt.errors import OptionError, VerificationError
+from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
+from graphopt.model.load import Source, load
+
+
+def verify(
+    first: Source,
+    second: Source,
+    *,
+    seconds: float = DEFAULT_VERIFY_SECONDS,
+    feeds: Feeds | None = None,
+    tolerance: float | None = None,
+) -> Verification:
+    """Compare two models with the same inputs and outputs on seeded feeds.
+
+    `feeds` and `tolerance` are those of `optimize`.
+    """
+    one, other = _comparable(first, second)
+    return reference.verify(one, other, seconds, given=read_feeds(one, feeds), tolerance=tolerance)
+
+
+def first_divergence(
+    first: Source,
+    second: Source,
+    *,
+    seconds: float = DEFAULT_VERIFY_SECONDS,
+    progress: Callable[[str], None] | None = None,
+) -> Divergence | None:
+    """The first value named in both models, in the order of `first`, that differs; None when there is none."""
+    try:
+        return divergence.first_divergence(*_comparable(first, second), seconds, progress)
+    except CannotRun as error:
+        raise VerificationError(
+            f"the values inside the two models cannot be compared: {error}; compare the models without them."
+        ) from error
+
+
+def _comparable(first: Source, second: Source) -> tuple[ir.Model, ir.Model]:
+    """Both models, after a look at whether they take and give the same."""
+    one, other = load(first), load(second)
+    for kind, left, right in (
+        ("inputs", one.graph.inputs, other.graph.inputs),
+        ("outputs", one.graph.outputs, other.graph.outputs),
+    ):
+        names, other_names = [value.name for value in left], [value.name for value in right]
+        if names != other_names:
+            raise OptionError(f"the models cannot be compared: their {kind} are {names} and {other_names}.")
+    return one, other

@@ -1,0 +1,96 @@
+"""From an optimized model to a program: regions, order, memory, listing; parts in ONNX Runtime where kernels lack."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from graphopt.check.reference import Reference
+from graphopt.check.runner import Workplace
+from graphopt.errors import BudgetNotKept, BundleError, NotLowered, OptionError, VerificationError
+from graphopt.memory.tiling.search import tile_within
+from graphopt.program.deploy import session
+from graphopt.program.deploy.compiled import Whole
+from graphopt.program.deploy.emulation import Emulated
+from graphopt.program.deploy.folding import fold_constants
+from graphopt.program.deploy.hybrid import Hybrid, make_hybrid
+from graphopt.program.listing import link
+from graphopt.program.order import in_best_order, within_budget
+from graphopt.program.regions.lower import lower
+from graphopt.program.regions.region import Lowered
+from kernels.target import Target
+
+TILED_SHARES = (1.0, 0.85, 0.7, 0.55)  # of a budget: what tiles of the model are planned for
+TILE_WORK = 30_000_000_000  # steps of searching, about as many nanoseconds
+COMPARE_SECONDS = 300.0  # for the model's own runs in ONNX Runtime; a longer one is not waited for
+
+Program = session.Program | Hybrid | Emulated
+
+
+def make(
+    model: ir.Model, target: Target, name: str, exact: bool, memory_budget: int | None, not_here: str | None
+) -> Whole | Hybrid:
+    """The program of a model whose dims are all numbers; `memory_budget` in bytes of its arena.
+
+    `not_here` says why this machine cannot run code for `target`; such a program is not loaded. Raises OptionError for
+    a budget that is not kept, and NotLowered where no operator has a kernel.
+    """
+    try:
+        lowered = lower(model, target, exact=exact)
+    except NotLowered as error:
+        folded = fold_constants(model)
+        if folded is not model:
+            return make(folded, target, name, exact, memory_budget, not_here)
+        if memory_budget is not None:
+            raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
+        if not_here is not None:
+            raise OptionError(f"ONNX Runtime cannot run parts of the program, as {not_here}: {error}") from error
+        _require_a_run(model)
+        return make_hybrid(model, target, name, exact=exact)
+    lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
+    linked = link(lowered, name)
+    program = None if not_here is not None else session.Program(linked.listing, linked.weights, target)
+    return Whole(program, lowered, linked)
+
+
+def runnable(made: Whole | Hybrid, machine: Target, not_here: str | None) -> tuple[Program | None, str | None]:
+    """What can be run here for the comparison; None with the reason where nothing can."""
+    if isinstance(made, Hybrid):
+        return made, None
+    if not_here is None:
+        return made.program, None
+    try:
+        return Emulated(made.linked.listing, made.linked.weights, machine), None
+    except BundleError as error:
+        return None, f"{not_here}; {error}"
+
+
+def _within(model: ir.Model, lowered: Lowered, budget: int, target: Target, exact: bool) -> Lowered:
+    """A program under a memory budget; of a model in tiles, where order and running kernels again are not enough.
+
+    Tiles are planned before kernels are: a program may need more than the model then says, so they are made smaller
+    until it fits.
+    """
+    try:
+        return within_budget(lowered, budget)
+    except BudgetNotKept as error:
+        least = error.least
+    for share in TILED_SHARES:
+        tiled, regions = tile_within(model, int(budget * share), work=TILE_WORK)
+        if not regions:
+            break
+        try:
+            return within_budget(lower(tiled, target, exact=exact), budget)
+        except BudgetNotKept as error:
+            least = min(least, error.least)
+    raise BudgetNotKept(budget, least)
+
+
+def _require_a_run(model: ir.Model) -> None:
+    """Raise VerificationError for a model that ends ONNX Runtime: parts of it would be run in this process."""
+    with Workplace() as workplace:
+        if workplace.checker_error(model, full=True) is not None:
+            reference = Reference(workplace, model, COMPARE_SECONDS)
+            if reference.problem is not None:
+                raise VerificationError(
+                    f"the program cannot be compared, as its model does not run: {reference.problem}"
+                )
