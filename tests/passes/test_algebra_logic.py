@@ -46,6 +46,14 @@ def test_logic_with_a_constant(expression: str, truth: bool, expected: list[str]
     leaves(build(text, c=np.array([truth])), expected, EXACT, N=3)
 
 
+def test_a_constant_that_widens() -> None:
+    """The Expand goes where its reader broadcasts by itself; that is a rule of elimination."""
+    text = "g (bool[2, 1] X) => (bool[2, 3] Y) { a = Not(X) b = And(a, c) Y = Not(b) }"
+    leaves(build(text, c=np.ones((2, 3), np.bool_)), ["Not", "Expand", "Not"], EXACT)
+    refuses(build("g (bool[N, 1] X) => (bool[N, 3] Y) { a = And(X, c) Y = Not(a) }", c=np.ones(3, np.bool_)))
+    refuses(build("g (bool[2, 1] X) => (bool[2, 3] Y) { a = Xor(X, c) Y = And(a, X) }", c=np.ones(3, np.bool_)))
+
+
 def test_the_deciding_constant_of_known_shape() -> None:
     text = "g (bool[2, 4] X) => (bool[2, 4] Y) { a = And(X, c) Y = Xor(a, X) }"
     proto = build(text, c=np.bool_(False))

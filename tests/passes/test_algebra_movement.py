@@ -288,8 +288,8 @@ def test_gather_from_a_stack(index: int, picked: str) -> None:
 
 
 def test_gather_of_a_vector_of_indices_keeps_the_dim() -> None:
-    text = "g (float[N, 4] X) => (float[1, N, 4] Y) { a = Unsqueeze(X, s) Y = Gather(a, i) }"
-    refuses(build(text, s=ints(0), i=ints(0)))
+    text = "g (float[N, 4] X) => (float[2, N, 4] Y) { a = Unsqueeze(X, s) Y = Gather(a, i) }"
+    refuses(build(text, s=ints(0), i=ints(0, 0)))
 
 
 # -- concats ------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ i, j, n, m, k = z3.Ints("i j n m k")
 X = z3.Function("X", z3.IntSort(), z3.RealSort())
 Y = z3.Function("Y", z3.IntSort(), z3.RealSort())
 Z = z3.Function("Z", z3.IntSort(), z3.RealSort())
+J = z3.Function("J", z3.IntSort(), z3.IntSort())
 F = z3.Function("F", z3.RealSort(), z3.RealSort())
 G = z3.Function("G", z3.RealSort(), z3.RealSort(), z3.RealSort())
 
@@ -88,6 +89,7 @@ def _joined() -> tuple[Proof, ...]:
     flat = joined(X, n, lambda at: joined(Y, m, Z, at), i)
     lengths = z3.And(n >= 0, m >= 0, i >= 0)
     part = joined(lambda at: X(at), n, lambda at: X(n + at), i)
+    at = J(i)
     return (
         proof("concat-of-concat", "Concat(Concat(x, y), z) = Concat(x, y, z)", inner == flat, premise=lengths,
               wrong=inner == joined(X, n, lambda at: joined(Z, m, Y, at), i)),
@@ -104,6 +106,9 @@ def _joined() -> tuple[Proof, ...]:
               wrong=z3.Implies(lengths, joined(X, n, Y, i) == Y(i - n))),
         proof("gather-of-unsqueeze", "Unsqueeze(x)[0] and [-1] are x",
               z3.If(k < 0, k + 1, k) == 0, premise=z3.Or(k == 0, k == -1), wrong=z3.If(k < 0, k + 1, k) == 0),
+        proof("lookup-of-everything", "x[j(i)] = x[i] where j(i) is i, or i - n counted from the end",
+              X(z3.If(at < 0, at + n, at)) == X(i), premise=z3.And(i >= 0, i < n, z3.Or(at == i, at == i - n)),
+              wrong=z3.Implies(z3.And(i >= 0, i < n, at >= -n, at < n), X(z3.If(at < 0, at + n, at)) == X(i))),
         proof("tile-once", "Tile(x, r)[i] = x[i] for r = 1", X(i % n) == X(i),
               premise=z3.And(n > 0, i >= 0, i < n * m, m == 1),
               wrong=z3.Implies(z3.And(n > 0, i >= 0, i < 2 * n), X(i % n) == X(i))),

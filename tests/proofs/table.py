@@ -24,6 +24,8 @@ UNDECIDED: dict[str, str] = {
     "chain-to-reshape": "a Reshape is by definition the same places in memory: one term on both sides",
     "chain-to-own-shape": "a Reshape is by definition the same places in memory: one term on both sides",
     "reshape-to-own-shape": "a Reshape is by definition the same places in memory: one term on both sides",
+    "ones-before-broadcast": "broadcasting is defined by putting dims of 1 in front: one term on both sides",
+    "unsqueeze-of-lookup": "dims of 1 change no place, of indices nor of results: one term on both sides",
     "identity": "by definition the same value, there is nothing to compute",
     "dropout-at-inference": "by definition the identity when it does not train, there is nothing to compute",
     "concat-of-one": "by definition the only operand, there is nothing to compute",

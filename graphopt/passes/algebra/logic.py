@@ -24,15 +24,19 @@ def double_not(match: Match) -> Replacement:
 def logic_with_constant(match: Match) -> Replacement:
     """x and true, x or false, x xor false, x == true  -->  x;  x xor true, x == false  -->  not x
 
-    Leaves alone x and false, x or true: their value is constant but their shape comes from x.
+    An x that the constant had widened is expanded, when the dims are known. Leaves alone x and false, x or true: their
+    value is constant but their shape comes from x.
     """
     match.require(match.opset >= 7, "before opset 7 the operands broadcast by attributes")
     match.require(match.dtype("x") == ir.DataType.BOOL, "the operands are not booleans")
     truth = bool(uniform(match, "c"))
-    require_not_widened(match, "x", "c")
     kind = match.root.op_type
     if (kind, truth) in (("And", True), ("Or", False), ("Xor", False), ("Equal", True)):
-        return match["x"]
+        if match.array("c").ndim == 0 or match.shape("x") == match.shape(match.output):
+            return match["x"]
+        match.require(match.opset >= 8, "Expand came with opset 8")
+        return match.op("Expand", match["x"], match.ints_constant(*match.static_shape(match.output)))
+    require_not_widened(match, "x", "c")
     match.require(kind in ("Xor", "Equal"), "the constant decides the value but not the shape")
     return match.op("Not", match["x"])
 

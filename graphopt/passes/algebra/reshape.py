@@ -1,10 +1,11 @@
-"""Chains of Reshape, Flatten, Squeeze and Unsqueeze: one of them, or none."""
+"""Chains of Reshape, Flatten, Squeeze and Unsqueeze: one of them, or none; dims of 1 that a broadcast brings."""
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
 from graphopt.model import dims, nodes
+from graphopt.passes.elimination.movement import BROADCASTING
 from graphopt.passes.operands import inner_node, operand
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
@@ -168,6 +169,34 @@ def chain_to_reshape(match: Match) -> Replacement:
     return match.op("Reshape", source, match.ints_constant(*reshape_target(match, source, shape)))
 
 
+@any_node(*BROADCASTING, level=1, near=("Reshape", "Unsqueeze"))
+def ones_before_broadcast(match: Match) -> Replacement:
+    """Add(Unsqueeze(x, [0]), y)  -->  Add(x, y),  Add(Reshape(x, [1, 1, 4]), y)  -->  Add(x, y)
+
+    where only dims of 1 are put in front of x, the result has as many dims without them, and nothing else reads them.
+    """
+    match.require(match.opset >= BROADCASTING[match.root.op_type], "the operator did not broadcast yet")
+    result = match.shape(match.output)
+    for value in match.root.inputs:
+        wider = inner_node(match, value, "Reshape", "Unsqueeze")
+        source = None if wider is None else nodes.input_at(wider, 0)
+        if wider is None or source is None:
+            continue
+        before, after = match.facts.shape(source), match.facts.shape(wider.outputs[0])
+        if (
+            before is None
+            or after is None
+            or len(after) == len(before)
+            or after != (1,) * (len(after) - len(before)) + before
+        ):
+            continue
+        operands = [source if other is value else other for other in match.root.inputs]
+        if dims.broadcast(*(None if other is None else match.facts.shape(other) for other in operands)) == result:
+            match.binding.inner.append(wider)
+            return match.op(match.root.op_type, *operands, like=match.root)
+    match.refuse("no operand is only given dims of 1 in front that the other operands have")
+
+
 RULES: tuple[Rule, ...] = (
     unsqueeze_of_unsqueeze,
     squeeze_of_squeeze,
@@ -175,4 +204,5 @@ RULES: tuple[Rule, ...] = (
     chain_to_own_shape,
     reshape_of_reshape,
     chain_to_reshape,
+    ones_before_broadcast,
 )
