@@ -37,12 +37,8 @@ def _file(module: str) -> Path | None:
     return next((one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file()), None)
 
 
-def _is_for_types(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-
-
-def _imports(path: Path, *, types: bool = True) -> set[str]:
-    """What a file imports, with `types` also for types alone; what comes through an `__init__` by where that has it."""
+def _imports(path: Path) -> set[str]:
+    """What a file imports, also for types alone; what comes through an `__init__` by where that has it."""
     found: set[str] = set()
     waiting: list[ast.AST] = [_parsed(path.read_text())]
     while waiting:
@@ -53,8 +49,7 @@ def _imports(path: Path, *, types: bool = True) -> set[str]:
             module = _absolute(path, node)
             for alias in node.names:
                 found |= _sources_of(module, alias.name)
-        if types or not _is_for_types(node):
-            waiting += ast.iter_child_nodes(node)
+        waiting += ast.iter_child_nodes(node)
     return found
 
 
@@ -121,8 +116,6 @@ def test_imports_are_followed_to_where_they_lead(source: str, names: set[str], m
     asking = ROOT / "graphopt" / "cli" / "asking.py"
     monkeypatch.setattr(Path, "read_text", lambda path: source if path == asking else read(path))
     assert names <= _imports(asking)
-    if "TYPE_CHECKING" in source:
-        assert not _imports(asking, types=False)
 
 
 def test_every_room_is_in_the_tables_and_every_room_in_them_exists() -> None:
@@ -168,15 +161,22 @@ def test_the_product_does_not_import_tests_models_or_bench() -> None:
             assert not roots & {"tests", "models", "bench"}, path
 
 
+def _packages_of(module: str) -> set[str]:
+    """The packages that a module is in; importing it runs their `__init__` first."""
+    parts = module.split(".")
+    return {".".join(parts[:length]) for length in range(1, len(parts))}
+
+
 @pytest.mark.parametrize("package", ("graphopt", *LIBRARIES))
 def test_no_module_reaches_itself_through_its_imports(package: str) -> None:
-    """An import for types alone is none when the program runs."""
+    """Neither for types alone nor through the `__init__` of a package that another one's module is in."""
     names = {_module(path): path for path in _sources(package)}
     imports = networkx.DiGraph(
-        (name, other)
+        (name, run)
         for name, path in names.items()
-        for other in _imports(path, types=False)
-        if other in names and other != name
+        for other in _imports(path)
+        for run in (other, *_packages_of(other) - _packages_of(name))
+        if run in names and run != name
     )
     circles = [sorted(one) for one in networkx.strongly_connected_components(imports) if len(one) > 1]
     assert not circles, f"modules that import each other: {circles}"

@@ -22,14 +22,12 @@ from graphopt.model import nodes
 from graphopt.model.costs import Sizes, cost_of
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES
-from graphopt.model.operators.elementwise import formula_of
+from graphopt.model.operators.table import operator_of
 from memplan.graph import Graph, Kind, Operator, Share, Value
 
 # What times are counted in where no machine is named: one core of a server. Only their ratios matter.
 PEAK_FLOPS = 1.0e11  # per second
 BANDWIDTH = 2.0e10  # bytes per second
-VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
-IN_PLACE = frozenset({"BatchNormalization", "Softmax", "LogSoftmax", "Clip", "Where", "Cast", "Not"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,19 +218,20 @@ class _Reader:
     # -- shares ---------------------------------------------------------------------------------------------------
 
     def _shares(self, node: ir.Node, made: list[ir.Value], names: Mapping[ir.Value, str]) -> Iterator[Share]:
-        if not nodes.is_standard(node):
+        operator = operator_of(node)
+        if operator is None:
             return
-        size = self._size
+        size, storage = self._size, operator.storage
         first = node.inputs[0] if node.inputs else None
-        if node.op_type in VIEWS and first is not None and first in names and made and size(first) == size(made[0]):
+        if storage == "same" and first is not None and first in names and made and size(first) == size(made[0]):
             yield Share(names[made[0]], names[first])
         elif not self._sharing:
             return
-        elif node.op_type == "Concat":
+        elif storage == "joined":
             yield from self._parts(node, [v for v in node.inputs if v is not None], node.outputs[0], names, into=True)
-        elif node.op_type == "Split" and first is not None and first in names:
+        elif storage == "pieces" and first is not None and first in names:
             yield from self._parts(node, list(node.outputs), first, names, into=False)
-        elif node.op_type in IN_PLACE or formula_of(node) is not None:
+        elif storage == "in place":
             for value in dict.fromkeys(node.inputs):
                 if value is not None and value in names and made and size(value) == size(made[0]):
                     yield Share(names[made[0]], names[value], overwrites=True)

@@ -15,9 +15,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import constants, content, dims, nodes, purity
-from graphopt.model.infer import infer_node
-from graphopt.model.infer.known import Known
+from graphopt.model.inference import infer_node
+from graphopt.model.known import Known
 from graphopt.model.limits import MOST_BYTES
+from graphopt.model.operators.sources import filler
 from graphopt.model.tensors import tensors_of
 
 # Constants up to this size may be read while looking for a match; weights above it are read only by rules that ask.
@@ -230,9 +231,7 @@ class Facts:
         shape = self.static_shape(value)
         if shape is None or nodes.has_reference_attributes(producer) or math.prod(shape) > MOST_BYTES:
             return None  # nor has NumPy an array of so many elements, not even of one that repeats
-        attribute = producer.attributes.get("value")
-        filler = np.zeros((), np.float32) if attribute is None else attribute.as_tensor().numpy()
-        return constants.splat(filler, shape)
+        return constants.splat(filler(producer), shape)
 
     def scalar(self, value: ir.Value | None) -> float | int | bool | None:
         """The number a one-element constant (or any splat) holds, else None."""

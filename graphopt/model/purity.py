@@ -7,26 +7,10 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from graphopt.model import constants, nodes
+from graphopt.model.operators.table import operator_of
 
-# Operators of the standard that draw random numbers.
-RANDOM = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
-)
-
-# Domains whose operators are functions of their inputs alone.
+# Domains whose operators are functions of their inputs alone, where no record says otherwise.
 PURE_DOMAINS = frozenset({"", "ai.onnx.ml"})
-
-# The contrib operators that draw random numbers or keep a state; the rest of com.microsoft is not known well
-# enough to be called pure, so only those that appear here by name are.
-PURE_CONTRIB = frozenset(
-    {
-        "BiasGelu", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul", "Gelu", "QuickGelu",
-        "MultiHeadAttention",
-        "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization",
-        "DequantizeLinear", "QuantizeLinear", "QLinearAdd", "QLinearMul", "QLinearConv", "QLinearMatMul",
-        "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "NhwcConv", "Inverse",
-    }
-)  # fmt: skip
 
 Functions = Mapping[ir.OperatorIdentifier, ir.Function]
 
@@ -41,27 +25,24 @@ def is_pure(node: ir.Node, functions: Functions, opset: int) -> bool:
     if function is not None:
         version = function.opset_imports.get("", opset)
         return all(is_pure(inner, functions, version) for inner in function)
-    if node.domain == "com.microsoft":
-        return node.op_type in PURE_CONTRIB
-    if node.domain not in PURE_DOMAINS:
+    operator = operator_of(node)
+    if operator is None and node.domain not in PURE_DOMAINS:
         return False
-    if node.op_type in RANDOM:
-        return False
-    if node.op_type == "Dropout" and _may_train(node, opset):
-        return False
-    if node.op_type == "BatchNormalization" and _trains(node):
+    purity = "pure" if operator is None else operator.purity
+    if purity == "random" or (purity == "training" and _may_train(node, opset)):
         return False
     return all(is_pure(inner, functions, opset) for graph in nodes.subgraphs(node) for inner in graph)
 
 
-def _trains(node: ir.Node) -> bool:
-    """Whether a BatchNormalization is, or may be made by its function's caller, one that trains."""
-    mode = node.attributes.get("training_mode")
-    return mode is not None and (mode.is_ref() or bool(mode.as_int()))
-
-
 def _may_train(node: ir.Node, opset: int) -> bool:
-    """Whether a Dropout could be in training mode: its flag, an attribute at first and an input later, is not false."""
+    """Whether a BatchNormalization or a Dropout could be in training mode.
+
+    Of the first an attribute says so, which a function's caller may give. Of the second a flag that is not false, an
+    attribute at first and an input later.
+    """
+    if node.op_type == "BatchNormalization":
+        mode = node.attributes.get("training_mode")
+        return mode is not None and (mode.is_ref() or bool(mode.as_int()))
     if opset < 7:
         return not nodes.int_attribute(node, "is_test", 0)
     flag = nodes.input_at(node, 2)

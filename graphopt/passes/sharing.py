@@ -8,8 +8,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from graphopt.model import constants, nodes
+from graphopt.model.operators.table import COMMUTATIVE
 from graphopt.rewrite.editor import Editor
-from graphopt.rewrite.pattern import COMMUTATIVE
 from graphopt.rewrite.record import LeftAlone
 
 SAMPLE = 4096  # elements that decide whether two large tensors are worth comparing

@@ -16,10 +16,7 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
-
-COMMUTATIVE = frozenset(
-    {"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
-)
+from graphopt.model.operators.table import COMMUTATIVE
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ import onnx_ir as ir
 
 from graphopt.model import constants, content, dims
 from graphopt.model.facts import Facts
-from graphopt.model.infer.known import Known
+from graphopt.model.known import Known
 from graphopt.rewrite.pattern import Binding, Op, may_match
 
 Replacement = ir.Value | Sequence[ir.Value | None]

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graphopt.memory.tiling.locality import Part, Range, part
+from graphopt.memory.tiling.locality import part
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
+from graphopt.model.operators.parts import Part, Range
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ import onnx_ir as ir
 from graphopt.memory.plan import problem_of
 from graphopt.memory.tensors import ModelMemory, model_memory
 from graphopt.memory.tiling.estimate import Estimate, Stretch
-from graphopt.memory.tiling.locality import Range
 from graphopt.memory.tiling.region import Region, Run, Step, axes_from, region_of, steps_of
 from graphopt.memory.tiling.write import split_around, write_tiles
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
+from graphopt.model.operators.parts import Range
 from memplan.bounds import live_bytes
 from memplan.work import Work
 

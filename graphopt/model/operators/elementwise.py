@@ -1,291 +1,250 @@
-"""ONNX's elementwise operators as expressions: one table, one formula an operator.
-
-A formula gets the node's operands as expressions of one element and gives the element of the result. Broadcasting has
-happened before: it is a matter of indices. What an operator's older opsets said with attributes is read here too.
-"""
+"""Elementwise operators: of one tensor, and of several that broadcast."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from math import prod
 
 import numpy as np
 import onnx_ir as ir
-
-from graphopt.errors import NotLowered
-from graphopt.model.nodes import attribute_of, string_attribute
-from kernels.dtype import DType
-from kernels.tensor import expression as x
-from kernels.tensor.expression import Binary, Cast, Compare, Expression, Number, Select, Unary
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """A node for a formula: its operands (None where one is left out) and attributes."""
-
-    node: ir.Node
-    operands: tuple[Expression | None, ...]
-
-    def operand(self, position: int) -> Expression:
-        """An operand that must be there."""
-        found = self.optional(position)
-        if found is None:
-            raise NotLowered(f"{self.node.op_type} '{self.node.name}' has no operand {position}.")
-        return found
-
-    def optional(self, position: int) -> Expression | None:
-        """An operand; None when it is left out."""
-        return self.operands[position] if position < len(self.operands) else None
-
-    def number(self, name: str, otherwise: float) -> float:
-        """An attribute that is a number, an integer or not."""
-        attribute = attribute_of(self.node, name)
-        return otherwise if attribute is None else float(attribute.value)
-
-    def text(self, name: str, otherwise: str) -> str:
-        """An attribute that is a text."""
-        return string_attribute(self.node, name, otherwise)
-
-
-Formula = Callable[[Operator], Expression]
-
-
-def dtype_of(kind: ir.DataType) -> DType:
-    """Our element type for ONNX's; raises NotLowered for one that kernels do not have."""
-    if kind is ir.DataType.BFLOAT16:
-        return DType.BF16
-    try:
-        return DType.of(kind.numpy())
-    except (KeyError, TypeError) as error:
-        raise NotLowered(f"elements of type {kind.name} are not computed with.") from error
-
-
-def formula_of(node: ir.Node) -> Formula | None:
-    """The formula of an elementwise node; None when the operator is none."""
-    return FORMULAS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-
-
-def _unary(op: x.UnaryOp) -> Formula:
-    return lambda one: Unary(op, one.operand(0))
-
-
-def _binary(op: x.BinaryOp) -> Formula:
-    return lambda one: Binary(op, one.operand(0), one.operand(1))
-
-
-def _variadic(op: x.BinaryOp) -> Formula:
-    return lambda one: reduce(lambda a, b: Binary(op, a, b), _all(one))
-
-
-def _compare(op: x.CompareOp) -> Formula:
-    return lambda one: Compare(op, one.operand(0), one.operand(1))
-
-
-def _all(one: Operator) -> Sequence[Expression]:
-    return [one.operand(position) for position in range(len(one.operands))]
-
-
-def _like(operand: Expression, value: float) -> Number:
-    return Number(value if operand.dtype.is_float else int(value), operand.dtype)
-
-
-def _max(a: Expression, b: float) -> Expression:
-    return Binary("max", a, _like(a, b))
-
-
-def _min(a: Expression, b: float) -> Expression:
-    return Binary("min", a, _like(a, b))
-
-
-def _positive(a: Expression) -> Expression:
-    return Compare("gt", a, _like(a, 0))
-
-
-def _exp(a: Expression) -> Expression:
-    return Unary("exp", a)
-
-
-def _clip(one: Operator) -> Expression:
-    """Bounds are inputs since opset 11, attributes before; a bound that is left out does not bound."""
-    found = one.operand(0)
-    for position, name, op in ((1, "min", "max"), (2, "max", "min")):
-        bound = one.optional(position)
-        if bound is None and name in one.node.attributes:
-            bound = _like(found, one.number(name, 0.0))
-        if bound is not None:
-            found = Binary("max" if op == "max" else "min", found, bound)
-    return found
-
-
-def _softplus(a: Expression) -> Expression:
-    """log(1 + e^a) = max(a, 0) + log(1 + e^-|a|): no term overflows."""
-    return _max(a, 0) + Unary("log", 1.0 + _exp(-Unary("abs", a)))
-
-
-def _elu(one: Operator) -> Expression:
-    a, alpha = one.operand(0), one.number("alpha", 1.0)
-    return Select(_positive(a), a, (_exp(a) - 1.0) * alpha)
-
-
-def _selu(one: Operator) -> Expression:
-    a = one.operand(0)
-    alpha, gamma = one.number("alpha", 1.67326319217681884765625), one.number("gamma", 1.05070102214813232421875)
-    return Select(_positive(a), a * gamma, (_exp(a) - 1.0) * (alpha * gamma))
-
-
-def _celu(one: Operator) -> Expression:
-    a, alpha = one.operand(0), one.number("alpha", 1.0)
-    return _max(a, 0) + _min((_exp(a * (1 / alpha)) - 1.0) * alpha, 0)
-
-
-def _leaky(one: Operator) -> Expression:
-    a = one.operand(0)
-    return Select(Compare("ge", a, _like(a, 0)), a, a * one.number("alpha", 0.01))
-
-
-def _prelu(one: Operator) -> Expression:
-    a = one.operand(0)
-    return Select(Compare("ge", a, _like(a, 0)), a, Binary("mul", a, one.operand(1)))
-
-
-def _hard_sigmoid(a: Expression, alpha: float, beta: float) -> Expression:
-    return _min(_max(a * alpha + beta, 0), 1)
-
-
-def _gelu(one: Operator) -> Expression:
-    return x.gelu_tanh(one.operand(0)) if one.text("approximate", "none") == "tanh" else x.gelu(one.operand(0))
-
-
-def _swish(one: Operator) -> Expression:
-    a = one.operand(0)
-    return a * Unary("sigmoid", a * one.number("alpha", 1.0))
-
-
-def _mish(one: Operator) -> Expression:
-    a = one.operand(0)
-    return a * Unary("tanh", _softplus(a))
-
-
-def _thresholded(one: Operator) -> Expression:
-    a = one.operand(0)
-    return Select(Compare("gt", a, _like(a, one.number("alpha", 1.0))), a, _like(a, 0))
-
-
-def _shrink(one: Operator) -> Expression:
-    a, limit, bias = one.operand(0), one.number("lambd", 0.5), one.number("bias", 0.0)
-    below, above = Compare("lt", a, _like(a, -limit)), Compare("gt", a, _like(a, limit))
-    return Select(below, a + _like(a, bias), Select(above, a - _like(a, bias), _like(a, 0)))
-
-
-def _mean(one: Operator) -> Expression:
-    return _variadic("add")(one) * (1 / len(one.operands))
-
-
-def _pow(one: Operator) -> Expression:
-    """The exponent may have another type: the result has the base's."""
-    base, exponent = one.operand(0), one.operand(1)
-    if isinstance(exponent, Number) and base.dtype.is_float and exponent.value in (1, 2, 3, 0.5):
-        if exponent.value == 0.5:
-            return Unary("sqrt", base)
-        return reduce(lambda a, b: Binary("mul", a, b), [base] * int(exponent.value))
-    if base.dtype == exponent.dtype:
-        return Binary("pow", base, exponent)
-    wide = DType.F64 if not base.dtype.is_float else base.dtype
-    return Cast(base.dtype, Binary("pow", Cast(wide, base), Cast(wide, exponent)))
-
-
-def _mod(one: Operator) -> Expression:
-    return Binary("fmod" if one.number("fmod", 0) else "mod", one.operand(0), one.operand(1))
-
-
-def _cast(one: Operator) -> Expression:
-    target = dtype_of(ir.DataType(int(one.number("to", 0))))
-    return Cast(target, one.operand(0))
-
-
-def _is_inf(one: Operator) -> Expression:
-    a = one.operand(0)
-    plus, minus = one.number("detect_positive", 1), one.number("detect_negative", 1)
-    found: Expression = Unary("is_inf", a)
-    if plus and minus:
-        return found
-    if not plus and not minus:
-        return Number(False, DType.BOOL)
-    return Binary("and", found, Compare("gt" if plus else "lt", a, _like(a, 0)))
-
-
-def _shift(one: Operator) -> Expression:
-    return Binary("shl" if one.text("direction", "LEFT") == "LEFT" else "shr", one.operand(0), one.operand(1))
-
-
-FORMULAS: dict[str, Formula] = {
-    "Abs": _unary("abs"),
-    "Add": _binary("add"),
-    "And": _binary("and"),
-    "BitShift": _shift,
-    "BitwiseAnd": _binary("and"),
-    "BitwiseOr": _binary("or"),
-    "BitwiseXor": _binary("xor"),
-    "Cast": _cast,
-    "Ceil": _unary("ceil"),
-    "Celu": _celu,
-    "Clip": _clip,
-    "Cos": _unary("cos"),
-    "Div": _binary("div"),
-    "Elu": _elu,
-    "Equal": _compare("eq"),
-    "Erf": _unary("erf"),
-    "Exp": _unary("exp"),
-    "Floor": _unary("floor"),
-    "Gelu": _gelu,
-    "Greater": _compare("gt"),
-    "GreaterOrEqual": _compare("ge"),
-    "HardSigmoid": lambda one: _hard_sigmoid(one.operand(0), one.number("alpha", 0.2), one.number("beta", 0.5)),
-    "HardSwish": lambda one: one.operand(0) * _hard_sigmoid(one.operand(0), 1 / 6, 0.5),
-    "Identity": lambda one: one.operand(0),
-    "IsInf": _is_inf,
-    "IsNaN": _unary("is_nan"),
-    "LeakyRelu": _leaky,
-    "Less": _compare("lt"),
-    "LessOrEqual": _compare("le"),
-    "Log": _unary("log"),
-    "Max": _variadic("max"),
-    "Mean": _mean,
-    "Min": _variadic("min"),
-    "Mish": _mish,
-    "Mod": _mod,
-    "Mul": _binary("mul"),
-    "Neg": _unary("neg"),
-    "Not": _unary("not"),
-    "Or": _binary("or"),
-    "PRelu": _prelu,
-    "Pow": _pow,
-    "Reciprocal": _unary("reciprocal"),
-    "Relu": lambda one: _max(one.operand(0), 0),
-    "Round": _unary("round"),
-    "Selu": _selu,
-    "Shrink": _shrink,
-    "Sigmoid": _unary("sigmoid"),
-    "Sign": _unary("sign"),
-    "Sin": _unary("sin"),
-    "Softplus": lambda one: _softplus(one.operand(0)),
-    "Softsign": lambda one: one.operand(0) / (1.0 + Unary("abs", one.operand(0))),
-    "Sqrt": _unary("sqrt"),
-    "Sub": _binary("sub"),
-    "Sum": _variadic("add"),
-    "Swish": _swish,
-    "Tan": lambda one: Unary("sin", one.operand(0)) / Unary("cos", one.operand(0)),
-    "Tanh": _unary("tanh"),
-    "ThresholdedRelu": _thresholded,
-    "Where": lambda one: Select(one.operand(0), one.operand(1), one.operand(2)),
-    "Xor": _binary("xor"),
-}
-
-
-def number_of(array: np.ndarray, dtype: DType) -> Number | None:
-    """A constant of one element as a number; None for more elements, or a type that Python's numbers do not hold."""
-    if array.size != 1 or dtype is DType.BF16:
+import sympy
+
+from graphopt.model import dims, nodes
+from graphopt.model.content import WIDE_TYPES, Content
+from graphopt.model.operators import arrays, formulas, shapes
+from graphopt.model.operators.arrays import Arrays, Evaluator, arithmetic, of_symbols, ufunc
+from graphopt.model.operators.formulas import Formula
+from graphopt.model.operators.parts import Wanted
+from graphopt.model.operators.record import Operator, Shape, ShapeRule, no_flops, per_element
+from kernels.tensor.expression import BinaryOp, CompareOp, UnaryOp
+
+
+def _each(
+    name: str, formula: Formula | UnaryOp | None = None, flops: int = 1, *,
+    shape: ShapeRule | None = shapes.same_as_first, evaluate: Evaluator | None = None,
+    content: Evaluator | None = None,
+) -> Operator:  # fmt: skip
+    """An operator of one tensor; what other operands it has are numbers."""
+    return Operator(
+        name=name, shape=shape, flops=per_element(flops), storage="in place", axes="each", evaluate=evaluate,
+        content=content, formula=formulas.unary(formula) if isinstance(formula, str) else formula,
+    )  # fmt: skip
+
+
+def _broadcast(
+    name: str, since: int | None, formula: Formula | BinaryOp, *, evaluate: Evaluator | None = None,
+    content: Evaluator | None = None, shape: ShapeRule = shapes.broadcast, commutative: bool = False,
+    variadic: bool = False,
+) -> Operator:  # fmt: skip
+    """An operator of tensors that broadcast, in both directions from opset `since` on; variadic: of any number."""
+    if isinstance(formula, str):
+        formula = formulas.variadic(formula) if variadic else formulas.binary(formula)
+    return Operator(
+        name=name, shape=shape, flops=_one_less if variadic else per_element(1), storage="in place", axes="broadcast",
+        evaluate=evaluate, content=content, formula=formula, broadcasts=since, commutative=commutative,
+    )  # fmt: skip
+
+
+def _compare(name: str, since: int, op: CompareOp, evaluate: np.ufunc, yes: str, no: str) -> Operator:
+    """A comparison, and the signs of the difference for which it is true and false."""
+    return _broadcast(
+        name, since, formulas.compare(op), shape=shapes.compare, evaluate=ufunc(evaluate), content=_sign_in(yes, no),
+        commutative=op == "eq",
+    )  # fmt: skip
+
+
+def _one_less(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:
+    """Sum, Max, Min and Mean of n operands: n - 1 operations per element."""
+    return max(len(inputs) - 1, 0) * prod(outputs[0])
+
+
+# -- evaluation -------------------------------------------------------------------------------------------------------
+
+
+def _divide(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
+    left, right = arrays.present(*inputs)
+    if left.dtype.kind == "f":
+        return arrays.elementwise(np.divide, left, right)
+    if left.dtype.kind not in "iu" or not np.all(right):
         return None
-    value = array.reshape(-1)[0].item()
-    return Number(value, dtype)
+    quotient = np.abs(left.astype(object)) // np.abs(right.astype(object))
+    return np.asarray(quotient * np.sign(left) * np.sign(right)).astype(left.dtype)
+
+
+def _cast(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
+    (array,) = arrays.present(inputs[0])
+    target = ir.DataType(nodes.int_attribute(node, "to", 0))
+    if target == ir.DataType.STRING or array.dtype.kind not in "fiub":
+        return None
+    dtype = target.numpy()
+    if dtype.kind not in "fiub" or (array.dtype.kind == "f" and dtype.kind in "iu"):
+        return None  # float to integer outside the range is the evaluator's choice
+    return arrays.elementwise(lambda item: np.asarray(item).astype(dtype), array)
+
+
+def _where(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
+    return arrays.elementwise(np.where, *arrays.present(*inputs))
+
+
+# -- symbols ----------------------------------------------------------------------------------------------------------
+
+
+def _quotient(left: dims.Dim, right: dims.Dim) -> dims.Dim | None:
+    """Integer division truncates towards zero; symbols are non-negative, other signs are not decided."""
+    if isinstance(left, int) and isinstance(right, int):
+        return None if right == 0 else int(abs(left) // abs(right)) * (1 if (left < 0) == (right < 0) else -1)
+    exact = dims.quotient(left, right)
+    if exact is not None:
+        return exact
+    if sympy.sympify(left).is_nonnegative and sympy.sympify(right).is_positive:
+        return dims.normal(sympy.floor(sympy.sympify(left) / sympy.sympify(right)))
+    return None
+
+
+def _remainder(left: dims.Dim, right: dims.Dim) -> dims.Dim | None:
+    if isinstance(left, int) and isinstance(right, int) and left >= 0 and right > 0:
+        return left % right
+    return None
+
+
+def _sign(expression: object) -> str | None:
+    """'+', '-', '0' or None where the sign of an expression depends on its symbols."""
+    value = sympy.sympify(expression)
+    if value.is_zero:
+        return "0"
+    if value.is_positive:
+        return "+"
+    if value.is_negative:
+        return "-"
+    return None
+
+
+def _sign_in(yes: str, no: str) -> Evaluator:
+    def compare(left: object, right: object) -> bool | None:
+        if isinstance(left, bool) and isinstance(right, bool):
+            left, right = int(left), int(right)
+        difference = sympy.sympify(left) - sympy.sympify(right)
+        sign = _sign(difference)
+        if sign is None:
+            if yes == "0" and difference.is_zero is False:
+                return False
+            return None
+        if sign in yes:
+            return True
+        return False if sign in no else None
+
+    return of_symbols(compare)
+
+
+def _extreme(pick_larger: bool) -> Evaluator:
+    def extreme(*items: dims.Dim) -> dims.Dim | None:
+        best = items[0]
+        for item in items[1:]:
+            sign = _sign(sympy.sympify(item) - sympy.sympify(best))
+            if sign is None:
+                return None
+            if (sign == "+") == pick_larger and sign != "0":
+                best = item
+        return best
+
+    return of_symbols(extreme)
+
+
+def _chosen(condition: object, yes: object, no: object) -> object:
+    return (yes if condition else no) if isinstance(condition, (bool, int)) else None
+
+
+def _negated(item: object) -> bool | None:
+    return (not item) if isinstance(item, (bool, int)) else None
+
+
+def _cast_content(node: ir.Node, inputs: Arrays, opset: int) -> Content | None:
+    target = ir.DataType(nodes.int_attribute(node, "to", 0))
+    if target in WIDE_TYPES:
+        return arrays.symbols(lambda item: int(item) if isinstance(item, bool) else item, inputs[0])
+    if target == ir.DataType.BOOL:
+        return arrays.symbols(lambda item: bool(item) if isinstance(item, (bool, int)) else None, inputs[0])
+    return None
+
+
+OPERATORS = (
+    _each("Abs", "abs", evaluate=ufunc(np.abs)),
+    _each("Acos"),
+    _each("Acosh"),
+    _each("Asin"),
+    _each("Asinh"),
+    _each("Atan"),
+    _each("Atanh"),
+    _each("BitwiseNot"),
+    _each("Ceil", "ceil"),
+    _each("Celu", formulas.celu),
+    _each("Clip", formulas.clip),
+    _each("Cos", "cos"),
+    _each("Cosh"),
+    _each("Elu", formulas.elu),
+    _each("Erf", "erf"),
+    _each("Exp", "exp"),
+    _each("Floor", "floor"),
+    _each("Gelu", formulas.gelu, 8),
+    _each("HardSigmoid", formulas.hard_sigmoid),
+    _each("HardSwish", formulas.hard_swish, 3),
+    _each("IsInf", formulas.is_inf, shape=None),
+    _each("IsNaN", "is_nan", shape=None),
+    _each("LeakyRelu", formulas.leaky),
+    _each("Log", "log"),
+    _each("Mish", formulas.mish, 6),
+    _each("Neg", "neg", evaluate=ufunc(np.negative), content=arithmetic(lambda a: -a)),
+    _each("Not", "not", evaluate=ufunc(np.logical_not), content=of_symbols(_negated)),
+    _each("Reciprocal", "reciprocal"),
+    _each("Relu", formulas.relu),
+    _each("Round", "round"),
+    _each("Selu", formulas.selu),
+    _each("Shrink", formulas.shrink),
+    _each("Sigmoid", "sigmoid", 4),
+    _each("Sign", "sign"),
+    _each("Sin", "sin"),
+    _each("Sinh"),
+    _each("Softplus", formulas.softplus),
+    _each("Softsign", formulas.softsign),
+    _each("Sqrt", "sqrt"),
+    _each("Swish", formulas.swish, 5),
+    _each("Tan", formulas.tan),
+    _each("Tanh", "tanh"),
+    _each("ThresholdedRelu", formulas.thresholded),
+    _each("Cast", formulas.cast, 0, shape=None, evaluate=_cast, content=_cast_content),
+    Operator(
+        name="Identity", shape=shapes.same_as_first, flops=no_flops, storage="same", axes="each",
+        evaluate=arrays.first_operand, content=arrays.first_operand, formula=formulas.identity,
+    ),
+    Operator(name="CastLike", flops=no_flops, axes="symmetric"),
+    Operator(name="BitCast", flops=no_flops, axes="symmetric"),
+    Operator(
+        name="Dropout", flops=no_flops, storage="same", purity="training", axes="symmetric", part=Wanted.same,
+    ),
+    _broadcast("Add", 7, "add", evaluate=ufunc(np.add), content=arithmetic(lambda a, b: a + b), commutative=True),
+    _broadcast("And", 7, "and", evaluate=ufunc(np.logical_and), commutative=True),
+    _broadcast("BitShift", 11, formulas.shift),
+    _broadcast("BitwiseAnd", 18, "and", commutative=True),
+    _broadcast("BitwiseOr", 18, "or", commutative=True),
+    _broadcast("BitwiseXor", 18, "xor", commutative=True),
+    _broadcast("Div", 7, "div", evaluate=_divide, content=of_symbols(_quotient)),
+    _broadcast("Max", 8, "max", content=_extreme(True), variadic=True, commutative=True),
+    _broadcast("Mean", 8, formulas.mean, variadic=True),
+    _broadcast("Min", 8, "min", content=_extreme(False), variadic=True, commutative=True),
+    _broadcast("Mod", 10, formulas.mod, content=of_symbols(_remainder)),
+    _broadcast("Mul", 7, "mul", evaluate=ufunc(np.multiply), content=arithmetic(lambda a, b: a * b), commutative=True),
+    _broadcast("Or", 7, "or", evaluate=ufunc(np.logical_or), commutative=True),
+    _broadcast("Pow", 7, formulas.power),
+    _broadcast("PRelu", None, formulas.prelu, shape=shapes.slope),
+    _broadcast("Sub", 7, "sub", evaluate=ufunc(np.subtract), content=arithmetic(lambda a, b: a - b)),
+    _broadcast("Sum", 8, "add", variadic=True),
+    _broadcast("Xor", 7, "xor", evaluate=ufunc(np.logical_xor), commutative=True),
+    _compare("Equal", 7, "eq", np.equal, "0", "+-"),
+    _compare("Greater", 7, "gt", np.greater, "+", "-0"),
+    _compare("GreaterOrEqual", 12, "ge", np.greater_equal, "+0", "-"),
+    _compare("Less", 7, "lt", np.less, "-", "+0"),
+    _compare("LessOrEqual", 12, "le", np.less_equal, "-0", "+"),
+    Operator(
+        name="Where", shape=shapes.choose, flops=no_flops, storage="in place", axes="broadcast", broadcasts=9,
+        formula=formulas.where, evaluate=_where, content=of_symbols(_chosen),
+    ),
+)  # fmt: skip

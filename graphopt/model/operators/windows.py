@@ -1,12 +1,20 @@
-"""Windows over images (Conv, ConvTranspose, pools): the zeros around an image."""
+"""Windows over images [N, C, ...]: convolutions and pools, with the zeros around an image."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import onnx_ir as ir
+import sympy
 
+from graphopt.model import dims, nodes
+from graphopt.model.known import Knowledge, Known
 from graphopt.model.nodes import ints_attribute, string_attribute
+from graphopt.model.operators.axes import channels_first
+from graphopt.model.operators.parts import AttributeValue, Part, Range, Wanted
+from graphopt.model.operators.record import Flops, Operator, Shape, per_operand_element
+from graphopt.model.operators.shapes import Result, first_type, source_shape
 
 
 def padding(
@@ -24,3 +32,149 @@ def padding(
     less = tuple(one // 2 for one in needed)
     more = tuple(one - half for one, half in zip(needed, less, strict=True))
     return (less, more) if automatic == "SAME_UPPER" else (more, less)
+
+
+def _window_dims(node: ir.Node, facts: Knowledge) -> Result:
+    """Conv and pools whose spatial dims are symbols: the arithmetic of the operator's specification."""
+    source = source_shape(node, facts)
+    if source is None or dims.is_static(source) or len(source) < 3 or len(nodes.used_outputs(node)) > 1:
+        return None
+    spatial = len(source) - 2
+    kernel: tuple[int, ...] | None = nodes.ints_attribute(node, "kernel_shape")
+    channels: dims.Dim = source[1]
+    if node.op_type == "Conv":
+        weight = None if node.inputs[1] is None else facts.static_shape(node.inputs[1])
+        if weight is None:
+            return None
+        kernel, channels = weight[2:], weight[0]
+    if kernel is None or nodes.string_attribute(node, "auto_pad", "NOTSET") != "NOTSET":
+        return None
+    if nodes.int_attribute(node, "ceil_mode", 0):
+        return None
+    strides = nodes.ints_attribute(node, "strides") or (1,) * spatial
+    dilations = nodes.ints_attribute(node, "dilations") or (1,) * spatial
+    pads = nodes.ints_attribute(node, "pads") or (0,) * (2 * spatial)
+    result: list[dims.Dim] = [source[0], channels]
+    for axis in range(spatial):
+        free = source[2 + axis] + pads[axis] + pads[axis + spatial] - dilations[axis] * (kernel[axis] - 1) - 1
+        if isinstance(free, int):
+            result.append(free // strides[axis] + 1)
+        else:
+            result.append(dims.normal(sympy.floor(sympy.sympify(free) / strides[axis]) + 1))
+    return (Known(first_type(node, facts), tuple(result), None),) * max(len(node.outputs), 1)
+
+
+def _convolution_flops(weight: int, bias: int | None = None) -> Flops:
+    """Each output element takes a product with the kernel, input `weight`, over the channels of one group."""
+
+    def count(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:
+        added = prod(outputs[0]) if bias is not None and nodes.input_at(node, bias) is not None else 0
+        return 2 * prod(outputs[0]) * prod(inputs[weight][1:]) + added
+
+    return count
+
+
+def _transposed_convolution_flops(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:
+    """Each input element is multiplied with the kernel for each output channel of its group."""
+    bias = prod(outputs[0]) if nodes.input_at(node, 2) is not None else 0
+    return 2 * prod(inputs[0]) * prod(inputs[1][1:]) + bias
+
+
+def _pool_flops(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:
+    return prod(outputs[0]) * prod(nodes.ints_attribute(node, "kernel_shape") or (1,))
+
+
+def _convolution_part(wanted: Wanted) -> Part | None:
+    return _window_part(wanted, wanted.shapes[1][2:])
+
+
+def _pool_part(wanted: Wanted) -> Part | None:
+    return _window_part(wanted, nodes.ints_attribute(wanted.node, "kernel_shape") or ())
+
+
+def _window_part(wanted: Wanted, kernel: Sequence[int]) -> Part | None:
+    """Windows over an image: the range they reach; zeros stay only where the image ends."""
+    if wanted.axis == 0:
+        return wanted.same()
+    rank, at = len(kernel), wanted.axis - 2
+    if at < 0 or rank != len(wanted.result) - 2:
+        return None
+    strides = ints_attribute(wanted.node, "strides", (1,) * rank)
+    dilations = ints_attribute(wanted.node, "dilations", (1,) * rank)
+    size = wanted.shapes[0][2:]
+    reach = [(k - 1) * step + 1 for k, step in zip(kernel, dilations, strict=True)]
+    before, after = padding(wanted.node, size, wanted.result[2:], reach, strides)
+    begin = wanted.range.low * strides[at] - before[at]
+    end = (wanted.range.high - 1) * strides[at] - before[at] + reach[at]
+    low, high = max(begin, 0), min(end, size[at])
+    zeros = (low - begin, end - high)
+    if high <= low or zeros[0] > before[at] or zeros[1] > after[at]:  # a window beyond the zeros: ceil_mode
+        return None
+    pads = [*before, *after]
+    pads[at], pads[rank + at] = zeros
+    changed: dict[str, AttributeValue] = {"pads": tuple(pads)}
+    if "auto_pad" in wanted.node.attributes:
+        changed["auto_pad"] = "NOTSET"
+    return wanted.first(Range(wanted.axis, low, high), attributes=changed)
+
+
+def _transposed_convolution_part(wanted: Wanted) -> Part | None:
+    kernel = wanted.shapes[1][2:]
+    rank, at = len(kernel), wanted.axis - 2
+    if wanted.axis == 0:
+        return wanted.same()
+    automatic = nodes.string_attribute(wanted.node, "auto_pad", "NOTSET") != "NOTSET"
+    if at < 0 or automatic or "output_shape" in wanted.node.attributes:
+        return None
+    strides = ints_attribute(wanted.node, "strides", (1,) * rank)
+    dilations = ints_attribute(wanted.node, "dilations", (1,) * rank)
+    pads = list(ints_attribute(wanted.node, "pads", (0,) * (2 * rank)))
+    more = list(ints_attribute(wanted.node, "output_padding", (0,) * rank))
+    step, reach = strides[at], (kernel[at] - 1) * dilations[at] + 1
+    begin, end = wanted.range.low + pads[at], wanted.range.high + pads[at]  # in what all windows together write
+    size = wanted.shapes[0][wanted.axis]
+    low = max(0, min(-(-(begin - reach + 1) // step), begin // step, size - 1))
+    high = min(size, (end - 1) // step + 1)
+    written = (low * step, (high - 1) * step + reach)
+    if end - written[1] >= step:
+        return None
+    pads[at], pads[rank + at] = begin - written[0], max(0, written[1] - end)
+    more[at] = max(0, end - written[1])
+    changed: dict[str, AttributeValue] = {"pads": tuple(pads), "output_padding": tuple(more)}
+    return wanted.first(Range(wanted.axis, low, high), attributes=changed)
+
+
+def _pool(name: str) -> Operator:
+    return Operator(
+        name=name, shape=_window_dims, flops=_pool_flops, epilogue=True, part=_pool_part, images=(0,)
+    )  # fmt: skip
+
+
+def _global_pool(name: str, *, epilogue: bool = True) -> Operator:
+    return Operator(
+        name=name, flops=per_operand_element, epilogue=epilogue, axes=channels_first(2), images=(0,)
+    )  # fmt: skip
+
+
+OPERATORS = (
+    Operator(
+        name="Conv", shape=_window_dims, flops=_convolution_flops(1, 2), epilogue=True, part=_convolution_part,
+        images=(0,),
+    ),
+    Operator(
+        name="ConvTranspose", flops=_transposed_convolution_flops, epilogue=True, part=_transposed_convolution_part,
+        images=(0,),
+    ),
+    Operator(name="ConvInteger", flops=_convolution_flops(1), images=(0,)),
+    Operator(name="QLinearConv", flops=_convolution_flops(3), images=(0,)),
+    Operator(name="DeformConv", flops=_convolution_flops(1), images=(0, 2, 4)),
+    _pool("AveragePool"),
+    _pool("MaxPool"),
+    Operator(name="LpPool", flops=_pool_flops, images=(0,)),
+    _global_pool("GlobalAveragePool"),
+    _global_pool("GlobalMaxPool"),
+    _global_pool("GlobalLpPool", epilogue=False),
+    Operator(name="MaxRoiPool", images=(0,)),
+    Operator(name="RoiAlign", images=(0,)),
+    Operator(name="GridSample", images=(0,)),
+)  # fmt: skip

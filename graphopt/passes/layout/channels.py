@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from graphopt.model import dims, nodes
-from graphopt.model.infer.known import Known
+from graphopt.model.known import Known
 from graphopt.passes.layout.flip import Flip, Question
 from graphopt.passes.layout.permute import Perm, to_first, to_last
 from graphopt.passes.layout.table import standard

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import dims, nodes
-from graphopt.model.infer.known import Known
+from graphopt.model.known import Known
 from graphopt.passes.algebra.transpose import permutation
 from graphopt.passes.fusion.private import made_by, require_private
 from graphopt.passes.ort.kernels import DOMAIN, require_kernel

@@ -12,14 +12,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graphopt.model.operators.elementwise import formula_of
+from graphopt.model.operators.table import formula_of, operator_of
 
-ANCHORS = frozenset({
-    "MatMul", "Gemm", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "ReduceMean", "ReduceSum",
-    "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Resize", "Upsample",
-    "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp",
-    "ArgMax", "ArgMin",
-})  # fmt: skip
 Shape = Callable[[ir.Value], tuple[int, ...]]
 
 
@@ -55,7 +49,8 @@ def is_elementwise(node: ir.Node) -> bool:
 
 def is_anchor(node: ir.Node) -> bool:
     """Whether a node has a template that takes an epilogue."""
-    return node.domain in ("", "ai.onnx") and node.op_type in ANCHORS
+    operator = operator_of(node)
+    return operator is not None and operator.epilogue
 
 
 def trees(nodes: Iterable[ir.Node], shape: Shape) -> list[Tree]:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.operators.elementwise import Operator, dtype_of, formula_of, number_of
+from graphopt.model.operators.formulas import Operands, dtype_of, number_of
+from graphopt.model.operators.table import formula_of
 from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.view import View
@@ -67,7 +68,7 @@ class Reader:
         if formula is None:
             raise NotLowered(f"{node.op_type} '{node.name}' is not elementwise.")
         operands = tuple(None if one is None else self.value(one, at) for one in node.inputs)
-        return formula(Operator(node, operands))
+        return formula(Operands(node, operands))
 
     def load(self, view: View, at: Sequence[Index]) -> Expression:
         """An element of a view."""

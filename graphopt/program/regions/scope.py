@@ -13,7 +13,7 @@ import onnx_ir as ir
 from graphopt.errors import ModelError, NotLowered
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES, MOST_WRITTEN
-from graphopt.model.operators.elementwise import dtype_of
+from graphopt.model.operators.formulas import dtype_of
 from graphopt.program.regions.buffer import Buffer, Place, Role
 from graphopt.program.regions.images.convert import copies
 from graphopt.program.regions.images.image import Home, Image

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from graphopt.memory.tiling.locality import Range, part
+from graphopt.memory.tiling.locality import part
 from graphopt.memory.tiling.region import axes_from, region_of, steps_of
 from graphopt.memory.tiling.write import write_tiles
 from graphopt.model.facts import Facts
 from graphopt.model.load import load
+from graphopt.model.operators.parts import Range
 from graphopt.model.save import to_proto
 from tests import support
 

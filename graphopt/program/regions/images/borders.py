@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import input_at, ints_attribute, required_input
-from graphopt.model.operators.elementwise import number_of
+from graphopt.model.operators.formulas import number_of
 from graphopt.program.regions.buffer import Place
 from graphopt.program.regions.copies import axes_of, copy, store
 from graphopt.program.regions.fusion import Tree

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import onnx
 import onnx_ir as ir
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from graphopt.model import content, dims, nodes
-from graphopt.model.infer.known import UNKNOWN, Known
+from graphopt.model.known import UNKNOWN, Knowledge, Known
 from graphopt.model.maps import type_of, type_proto
 
-if TYPE_CHECKING:
-    from graphopt.model.facts import Facts
 
-# Custom operators whose output has the dtype and dims of their first input.
-ELEMENTWISE_LIKE = frozenset({("com.microsoft", name) for name in ("Gelu", "QuickGelu", "FastGelu", "BiasGelu")})
-
-
-def infer(node: ir.Node, facts: Facts) -> tuple[Known, ...]:
+def infer(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
     """What the schema says of each output; unknown where it says nothing or the node is malformed."""
     if nodes.has_subgraphs(node):
         return _with_subgraphs(node, facts)
@@ -62,7 +54,7 @@ def infer(node: ir.Node, facts: Facts) -> tuple[Known, ...]:
     return tuple(_known(results.get(name), names, facts) for name in proto.output)
 
 
-def _count_axes_from_the_front(node: ir.Node, proto: onnx.NodeProto, facts: Facts) -> bool:
+def _count_axes_from_the_front(node: ir.Node, proto: onnx.NodeProto, facts: Knowledge) -> bool:
     """Rewrite negative axes; before opset 11 the schemas take them for positive ones, while ONNX Runtime runs them."""
     for attribute in proto.attribute:
         if attribute.name not in ("axes", "axis"):
@@ -83,7 +75,7 @@ def _count_axes_from_the_front(node: ir.Node, proto: onnx.NodeProto, facts: Fact
     return True
 
 
-def _with_subgraphs(node: ir.Node, facts: Facts) -> tuple[Known, ...]:
+def _with_subgraphs(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
     """If: what both branches agree on. Loop and Scan: what the file declares."""
     if node.op_type != "If":
         return tuple(facts.declared(output) for output in node.outputs)
@@ -106,7 +98,7 @@ def _with_subgraphs(node: ir.Node, facts: Facts) -> tuple[Known, ...]:
     return tuple(results)
 
 
-def _unknown(node: ir.Node, facts: Facts) -> tuple[Known, ...]:
+def _unknown(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
     """Only the declared type survives: a declared shape is not trusted for an operator of the standard."""
     return tuple(Known(output.type, None, None) for output in node.outputs)
 
@@ -127,7 +119,7 @@ def _type_proto(known: Known, names: dict[str, dims.Dim]) -> onnx.TypeProto | No
     return result
 
 
-def _known(proto: onnx.TypeProto | None, names: dict[str, dims.Dim], facts: Facts) -> Known:
+def _known(proto: onnx.TypeProto | None, names: dict[str, dims.Dim], facts: Knowledge) -> Known:
     if proto is None or proto.WhichOneof("value") is None:
         return UNKNOWN
     kind = type_of(proto)

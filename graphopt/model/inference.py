@@ -1,0 +1,68 @@
+"""Inference of one node: by the rule of its operator for what computes with symbolic dims, else by its ONNX schema."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model import content, nodes, schema
+from graphopt.model.known import Knowledge, Known
+from graphopt.model.operators.record import Operator
+from graphopt.model.operators.sources import described, filler
+from graphopt.model.operators.table import operator_of
+
+
+def infer_node(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
+    """What follows for each output of `node` from what is known of its inputs."""
+    operator = operator_of(node)
+    foreign = not nodes.is_standard(node) or node.op_identifier() in facts.functions
+    rule = None if operator is None or (foreign and not operator.domain) else operator.shape
+    reads_attributes = not nodes.has_reference_attributes(node)
+    results = rule(node, facts) if rule is not None and (reads_attributes or foreign) else None
+    if results is None:
+        if foreign:
+            return tuple(facts.declared(output) for output in node.outputs)
+        results = schema.infer(node, facts)
+    if not foreign and reads_attributes and operator is not None and _may_hold_dims(results[0]):
+        held = _content(operator, node, facts)
+        if held is not None:
+            first = results[0]
+            shape = first.shape if first.shape is not None else held.shape
+            results = (Known(first.type, shape, held), *results[1:])
+    return results
+
+
+def _may_hold_dims(first: Known) -> bool:
+    if first.dtype not in content.INTEGER_TYPES:
+        return False
+    return first.shape is None or len(first.shape) <= content.MAX_RANK
+
+
+def _content(operator: Operator, node: ir.Node, facts: Knowledge) -> content.Content | None:
+    """What the first output holds, None when that is not known."""
+    if node.op_type == "Constant":
+        tensor = facts.tensor(node.outputs[0])
+        return None if tensor is None or tensor.size > content.MAX_ELEMENTS else content.of_array(tensor.numpy())
+    first = nodes.input_at(node, 0)
+    if node.op_type == "ConstantOfShape":
+        shape = facts.ints(first)
+        if shape is None or math.prod(shape) > content.MAX_ELEMENTS:
+            return None
+        return content.of_array(np.full(shape, filler(node).item()))
+    if operator.storage == "dims":
+        known = None if first is None else facts.shape(first)
+        return None if known is None else described(node, known)
+    if operator.content is None:
+        return None
+    operands = [None if value is None else facts.content(value) for value in node.inputs]
+    if any(value is not None and held is None for value, held in zip(node.inputs, operands, strict=True)):
+        return None
+    try:
+        result = operator.content(node, operands, facts.opset(node))
+    except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError):
+        return None  # an element that this algebra cannot express; the operator itself is not at fault
+    if result is None or result.size > content.MAX_ELEMENTS or result.ndim > content.MAX_RANK:
+        return None
+    return result

@@ -1,0 +1,117 @@
+"""The record of what is known of one value, and the questions that a rule about an operator may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import onnx_ir as ir
+import sympy
+
+from graphopt.model.content import Content
+from graphopt.model.dims import Dim, Dims
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Type, dims and symbolic integer content; None each where unknown."""
+
+    type: ir.TypeProtocol | None
+    shape: Dims | None
+    content: Content | None
+
+    @property
+    def dtype(self) -> ir.DataType | None:
+        """The element type when this is a tensor."""
+        return self.type.dtype if isinstance(self.type, ir.TensorType) else None
+
+    def agrees(self, other: Known) -> bool:
+        """Whether both say the same of dims and content."""
+        if self.shape != other.shape:
+            return False
+        if self.content is None or other.content is None:
+            return self.content is other.content
+        return self.content.shape == other.content.shape and bool((self.content == other.content).all())
+
+    def says_more_than(self, earlier: Known) -> bool:
+        """Whether inference has learned something: a shape or content where there was none, or a dim that was fresh."""
+        if self.content is not None:
+            new = _fresh(self.content.reshape(-1).tolist())
+            if earlier.content is None or new < _fresh(earlier.content.reshape(-1).tolist()):
+                return True
+        if self.shape is None:
+            return False
+        if earlier.shape is None:
+            return True
+        return len(self.shape) == len(earlier.shape) and any(
+            _is_fresh(before) and not _is_fresh(after) for before, after in zip(earlier.shape, self.shape, strict=True)
+        )
+
+
+def _fresh(items: Sequence[object]) -> int:
+    """How many of the dims nothing is known of."""
+    return sum(_is_fresh(item) for item in items)
+
+
+def _is_fresh(dim: object) -> bool:
+    """Whether a dim is, or is made of, one that is equal only to itself."""
+    return isinstance(dim, sympy.Expr) and any(str(symbol).startswith("?") for symbol in dim.free_symbols)
+
+
+UNKNOWN = Known(None, None, None)
+
+
+class Knowledge(Protocol):
+    """What is known of a model's values, as a rule about an operator asks for it; `facts.Facts` answers.
+
+    It stands apart from `Facts`, which asks the operators' rules in turn.
+    """
+
+    @property
+    def functions(self) -> Mapping[ir.OperatorIdentifier, ir.Function]:
+        """The model-local functions."""
+
+    @property
+    def ir_version(self) -> int:
+        """The model's IR version, 0 where it says none."""
+
+    def opset(self, node: ir.Node) -> int:
+        """The version of the standard operators that the node's graph imports."""
+
+    def known(self, value: ir.Value) -> Known:
+        """All that is known of a value."""
+
+    def declared(self, value: ir.Value) -> Known:
+        """What the file declares of a value."""
+
+    def fresh(self) -> Dim:
+        """A dim of which nothing is known, equal only to itself."""
+
+    def shape(self, value: ir.Value) -> Dims | None:
+        """The dims, None when even the rank is unknown."""
+
+    def static_shape(self, value: ir.Value) -> tuple[int, ...] | None:
+        """The dims as integers, None unless all are known."""
+
+    def rank(self, value: ir.Value) -> int | None:
+        """The number of dims, None when unknown."""
+
+    def dtype(self, value: ir.Value) -> ir.DataType | None:
+        """The element type of a tensor, None when unknown or not a tensor."""
+
+    def content(self, value: ir.Value) -> Content | None:
+        """The integers a small tensor holds, possibly symbolic."""
+
+    def ints(self, value: ir.Value | None) -> tuple[int, ...] | None:
+        """The numbers of a constant integer vector (or scalar), else None."""
+
+    def is_constant(self, value: ir.Value) -> bool:
+        """Whether `array` would give the value's data."""
+
+    def tensor(self, value: ir.Value) -> ir.TensorProtocol | None:
+        """The tensor of an initializer or Constant node, not read from disk yet."""
+
+    def array(self, value: ir.Value | None) -> np.ndarray | None:
+        """The value's data when it is constant."""

@@ -1,0 +1,281 @@
+"""Formulas of elementwise operators: an expression of one element of the result.
+
+A formula gets the node's operands as expressions of one element and gives the element of the result. Broadcasting has
+happened before: it is a matter of indices. What an operator's older opsets said with attributes is read here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.model.nodes import attribute_of, string_attribute
+from kernels.dtype import DType
+from kernels.tensor import expression as x
+from kernels.tensor.expression import Binary, Cast, Compare, Expression, Number, Select, Unary
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """A node for a formula: its operands (None where one is left out) and attributes."""
+
+    node: ir.Node
+    operands: tuple[Expression | None, ...]
+
+    def operand(self, position: int) -> Expression:
+        """An operand that must be there."""
+        found = self.optional(position)
+        if found is None:
+            raise NotLowered(f"{self.node.op_type} '{self.node.name}' has no operand {position}.")
+        return found
+
+    def optional(self, position: int) -> Expression | None:
+        """An operand; None when it is left out."""
+        return self.operands[position] if position < len(self.operands) else None
+
+    def number(self, name: str, otherwise: float) -> float:
+        """An attribute that is a number, an integer or not."""
+        attribute = attribute_of(self.node, name)
+        return otherwise if attribute is None else float(attribute.value)
+
+    def text(self, name: str, otherwise: str) -> str:
+        """An attribute that is a text."""
+        return string_attribute(self.node, name, otherwise)
+
+
+Formula = Callable[[Operands], Expression]
+
+
+def dtype_of(kind: ir.DataType) -> DType:
+    """Our element type for ONNX's; raises NotLowered for one that kernels do not have."""
+    if kind is ir.DataType.BFLOAT16:
+        return DType.BF16
+    try:
+        return DType.of(kind.numpy())
+    except (KeyError, TypeError) as error:
+        raise NotLowered(f"elements of type {kind.name} are not computed with.") from error
+
+
+def unary(op: x.UnaryOp) -> Formula:
+    """A function of one operand that expressions have."""
+    return lambda one: Unary(op, one.operand(0))
+
+
+def binary(op: x.BinaryOp) -> Formula:
+    """A function of two operands that expressions have."""
+    return lambda one: Binary(op, one.operand(0), one.operand(1))
+
+
+def variadic(op: x.BinaryOp) -> Formula:
+    """A function of two, over any number of operands from the first on."""
+    return lambda one: reduce(lambda a, b: Binary(op, a, b), _all(one))
+
+
+def compare(op: x.CompareOp) -> Formula:
+    """A comparison of two operands."""
+    return lambda one: Compare(op, one.operand(0), one.operand(1))
+
+
+def _all(one: Operands) -> Sequence[Expression]:
+    return [one.operand(position) for position in range(len(one.operands))]
+
+
+def _like(operand: Expression, value: float) -> Number:
+    return Number(value if operand.dtype.is_float else int(value), operand.dtype)
+
+
+def _max(a: Expression, b: float) -> Expression:
+    return Binary("max", a, _like(a, b))
+
+
+def _min(a: Expression, b: float) -> Expression:
+    return Binary("min", a, _like(a, b))
+
+
+def _positive(a: Expression) -> Expression:
+    return Compare("gt", a, _like(a, 0))
+
+
+def _exp(a: Expression) -> Expression:
+    return Unary("exp", a)
+
+
+def clip(one: Operands) -> Expression:
+    """Bounds are inputs since opset 11, attributes before; a bound that is left out does not bound."""
+    found = one.operand(0)
+    for position, name, op in ((1, "min", "max"), (2, "max", "min")):
+        bound = one.optional(position)
+        if bound is None and name in one.node.attributes:
+            bound = _like(found, one.number(name, 0.0))
+        if bound is not None:
+            found = Binary("max" if op == "max" else "min", found, bound)
+    return found
+
+
+def _softplus(a: Expression) -> Expression:
+    """log(1 + e^a) = max(a, 0) + log(1 + e^-|a|): no term overflows."""
+    return _max(a, 0) + Unary("log", 1.0 + _exp(-Unary("abs", a)))
+
+
+def elu(one: Operands) -> Expression:
+    """The element where it is positive, alpha (e^a - 1) elsewhere."""
+    a, alpha = one.operand(0), one.number("alpha", 1.0)
+    return Select(_positive(a), a, (_exp(a) - 1.0) * alpha)
+
+
+def selu(one: Operands) -> Expression:
+    """Elu with alpha and gamma for self-normalizing networks."""
+    a = one.operand(0)
+    alpha, gamma = one.number("alpha", 1.67326319217681884765625), one.number("gamma", 1.05070102214813232421875)
+    return Select(_positive(a), a * gamma, (_exp(a) - 1.0) * (alpha * gamma))
+
+
+def celu(one: Operands) -> Expression:
+    """Elu of a / alpha, times alpha."""
+    a, alpha = one.operand(0), one.number("alpha", 1.0)
+    return _max(a, 0) + _min((_exp(a * (1 / alpha)) - 1.0) * alpha, 0)
+
+
+def leaky(one: Operands) -> Expression:
+    """The element, times alpha where it is negative."""
+    a = one.operand(0)
+    return Select(Compare("ge", a, _like(a, 0)), a, a * one.number("alpha", 0.01))
+
+
+def prelu(one: Operands) -> Expression:
+    """The element, times the slope of its place where it is negative."""
+    a = one.operand(0)
+    return Select(Compare("ge", a, _like(a, 0)), a, Binary("mul", a, one.operand(1)))
+
+
+def _hard_sigmoid(a: Expression, alpha: float, beta: float) -> Expression:
+    return _min(_max(a * alpha + beta, 0), 1)
+
+
+def gelu(one: Operands) -> Expression:
+    """By the error function, or by tanh where the node says so."""
+    return x.gelu_tanh(one.operand(0)) if one.text("approximate", "none") == "tanh" else x.gelu(one.operand(0))
+
+
+def swish(one: Operands) -> Expression:
+    """a sigmoid(alpha a)."""
+    a = one.operand(0)
+    return a * Unary("sigmoid", a * one.number("alpha", 1.0))
+
+
+def mish(one: Operands) -> Expression:
+    """a tanh(softplus(a))."""
+    a = one.operand(0)
+    return a * Unary("tanh", _softplus(a))
+
+
+def thresholded(one: Operands) -> Expression:
+    """The element where it is above alpha, 0 elsewhere."""
+    a = one.operand(0)
+    return Select(Compare("gt", a, _like(a, one.number("alpha", 1.0))), a, _like(a, 0))
+
+
+def shrink(one: Operands) -> Expression:
+    """0 near 0, and moved towards it by the bias elsewhere."""
+    a, limit, bias = one.operand(0), one.number("lambd", 0.5), one.number("bias", 0.0)
+    below, above = Compare("lt", a, _like(a, -limit)), Compare("gt", a, _like(a, limit))
+    return Select(below, a + _like(a, bias), Select(above, a - _like(a, bias), _like(a, 0)))
+
+
+def mean(one: Operands) -> Expression:
+    """The sum of the operands, by their number."""
+    return variadic("add")(one) * (1 / len(one.operands))
+
+
+def power(one: Operands) -> Expression:
+    """The exponent may have another type: the result has the base's."""
+    base, exponent = one.operand(0), one.operand(1)
+    if isinstance(exponent, Number) and base.dtype.is_float and exponent.value in (1, 2, 3, 0.5):
+        if exponent.value == 0.5:
+            return Unary("sqrt", base)
+        return reduce(lambda a, b: Binary("mul", a, b), [base] * int(exponent.value))
+    if base.dtype == exponent.dtype:
+        return Binary("pow", base, exponent)
+    wide = DType.F64 if not base.dtype.is_float else base.dtype
+    return Cast(base.dtype, Binary("pow", Cast(wide, base), Cast(wide, exponent)))
+
+
+def mod(one: Operands) -> Expression:
+    """The remainder with the sign of the divisor, or of the dividend where the node says so."""
+    return Binary("fmod" if one.number("fmod", 0) else "mod", one.operand(0), one.operand(1))
+
+
+def cast(one: Operands) -> Expression:
+    """The element in the type that the node names."""
+    target = dtype_of(ir.DataType(int(one.number("to", 0))))
+    return Cast(target, one.operand(0))
+
+
+def is_inf(one: Operands) -> Expression:
+    """Whether the element is infinite, of the signs that the node asks for."""
+    a = one.operand(0)
+    plus, minus = one.number("detect_positive", 1), one.number("detect_negative", 1)
+    found: Expression = Unary("is_inf", a)
+    if plus and minus:
+        return found
+    if not plus and not minus:
+        return Number(False, DType.BOOL)
+    return Binary("and", found, Compare("gt" if plus else "lt", a, _like(a, 0)))
+
+
+def shift(one: Operands) -> Expression:
+    """Bits to the left or to the right."""
+    return Binary("shl" if one.text("direction", "LEFT") == "LEFT" else "shr", one.operand(0), one.operand(1))
+
+
+def relu(one: Operands) -> Expression:
+    """The element where it is positive, 0 elsewhere."""
+    return _max(one.operand(0), 0)
+
+
+def softplus(one: Operands) -> Expression:
+    """log(1 + e^a)."""
+    return _softplus(one.operand(0))
+
+
+def softsign(one: Operands) -> Expression:
+    """a / (1 + |a|)."""
+    return one.operand(0) / (1.0 + Unary("abs", one.operand(0)))
+
+
+def hard_sigmoid(one: Operands) -> Expression:
+    """alpha a + beta, between 0 and 1."""
+    return _hard_sigmoid(one.operand(0), one.number("alpha", 0.2), one.number("beta", 0.5))
+
+
+def hard_swish(one: Operands) -> Expression:
+    """a times its hard sigmoid with alpha 1/6."""
+    return one.operand(0) * _hard_sigmoid(one.operand(0), 1 / 6, 0.5)
+
+
+def tan(one: Operands) -> Expression:
+    """sin a / cos a."""
+    return Unary("sin", one.operand(0)) / Unary("cos", one.operand(0))
+
+
+def identity(one: Operands) -> Expression:
+    """The element."""
+    return one.operand(0)
+
+
+def where(one: Operands) -> Expression:
+    """The second operand's element where the first one's is true, else the third one's."""
+    return Select(one.operand(0), one.operand(1), one.operand(2))
+
+
+def number_of(array: np.ndarray, dtype: DType) -> Number | None:
+    """A constant of one element as a number; None for more elements, or a type that Python's numbers do not hold."""
+    if array.size != 1 or dtype is DType.BF16:
+        return None
+    value = array.reshape(-1)[0].item()
+    return Number(value, dtype)

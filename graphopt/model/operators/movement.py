@@ -1,0 +1,284 @@
+"""Operators that move data along their axes without computing: Transpose, Slice, Concat, Expand, Pad ..."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import sympy
+
+from graphopt.model import dims, nodes
+from graphopt.model.known import Knowledge
+from graphopt.model.operators import arrays
+from graphopt.model.operators.arrays import Arrays
+from graphopt.model.operators.axes import Axes, Unclear, named_axis
+from graphopt.model.operators.parts import Part, Range, Wanted
+from graphopt.model.operators.record import Operator, no_flops
+from graphopt.model.operators.shapes import Result, like_first, same_as_first, source_shape
+
+# -- Transpose --------------------------------------------------------------------------------------------------------
+
+
+def permutation(node: ir.Node, rank: int | None) -> tuple[int, ...] | None:
+    """The permutation of a Transpose, the reverse order where it says none; None where that takes an unknown rank."""
+    perm = nodes.ints_attribute(node, "perm")
+    if perm is None:
+        return None if rank is None else tuple(range(rank))[::-1]
+    return perm
+
+
+def _transposed_dims(node: ir.Node, facts: Knowledge) -> Result:
+    source = source_shape(node, facts)
+    perm = None if source is None else permutation(node, len(source))
+    if source is None or perm is None or len(perm) != len(source):
+        return None
+    return like_first(node, facts, tuple(source[axis] for axis in perm))
+
+
+def _transpose(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
+    (data,) = arrays.present(inputs[0])
+    return np.transpose(data, permutation(node, data.ndim))
+
+
+def _transposed_part(wanted: Wanted) -> Part:
+    order = permutation(wanted.node, len(wanted.result))
+    assert order is not None, "the rank is known"
+    return wanted.first(Range(order[wanted.axis], *wanted.range[1:]))
+
+
+# -- Concat and Split -------------------------------------------------------------------------------------------------
+
+
+def _joined_dims(node: ir.Node, facts: Knowledge) -> Result:
+    known = [shape for value in node.inputs if value is not None and (shape := facts.shape(value)) is not None]
+    if not known or len(known) != len(node.inputs) or "axis" not in node.attributes:
+        return None
+    rank = len(known[0])
+    axis = nodes.int_attribute(node, "axis", 0) % max(rank, 1)
+    if rank == 0 or any(len(shape) != rank for shape in known):
+        return None
+    result: list[dims.Dim] = []
+    for position in range(rank):
+        column = [shape[position] for shape in known]
+        if position == axis:
+            result.append(dims.normal(sum(column[1:], start=column[0])))
+        else:
+            numbers = [dim for dim in column if isinstance(dim, int)]
+            result.append(numbers[0] if numbers else column[0])
+    return like_first(node, facts, tuple(result))
+
+
+def _concat(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
+    parts = arrays.present(*inputs)
+    if sum(array.size for array in parts) > max(arrays.MOST, sum(arrays.stored_elements(array) for array in parts)):
+        return None
+    return np.concatenate(parts, nodes.int_attribute(node, "axis", 0))
+
+
+def _joined_axes(node: ir.Node, facts: Knowledge) -> Axes:
+    if "axis" not in node.attributes:
+        raise Unclear("it lacks its axis")
+    return named_axis(0, operands="all")(node, facts)
+
+
+def _split_axes(node: ir.Node, facts: Knowledge) -> Axes:
+    if facts.opset(node) < 2:
+        raise Unclear("its sizes are an input")
+    return named_axis(0)(node, facts)
+
+
+# -- Slice ------------------------------------------------------------------------------------------------------------
+
+
+def _sliced_dims(node: ir.Node, facts: Knowledge) -> Result:
+    source = source_shape(node, facts)
+    if source is None:
+        return None
+    if facts.opset(node) < 10:
+        starts, ends = nodes.ints_attribute(node, "starts"), nodes.ints_attribute(node, "ends")
+        axes, steps = nodes.ints_attribute(node, "axes"), None
+        begin: list[dims.Dim] = list(starts or ())
+        finish: list[dims.Dim] = list(ends or ())
+    else:
+        operands = [None if value is None else facts.content(value) for value in node.inputs[1:]]
+        if len(operands) < 2 or operands[0] is None or operands[1] is None:
+            return _unknown_slice(node, facts, source)
+        begin, finish = operands[0].reshape(-1).tolist(), operands[1].reshape(-1).tolist()
+        axes = None if nodes.input_at(node, 3) is None else facts.ints(node.inputs[3])
+        steps = None if nodes.input_at(node, 4) is None else facts.ints(node.inputs[4])
+        if (axes is None and nodes.input_at(node, 3)) or (steps is None and nodes.input_at(node, 4)):
+            return None
+    if not source or any(len(given) != len(begin) for given in (finish, axes, steps) if given is not None):
+        return None  # malformed; whoever runs it says so
+    result = list(source)
+    for position, (start, end) in enumerate(zip(begin, finish, strict=True)):
+        axis = (axes[position] if axes else position) % len(source)
+        result[axis] = _sliced(source[axis], start, end, steps[position] if steps else 1, facts)
+    return like_first(node, facts, tuple(result))
+
+
+def _unknown_slice(node: ir.Node, facts: Knowledge, source: dims.Dims) -> Result:
+    """Only the rank and the dims of axes that are not sliced are known."""
+    axes = facts.ints(nodes.input_at(node, 3))
+    cut = set(range(len(source))) if axes is None else {axis % len(source) for axis in axes}
+    return like_first(node, facts, tuple(facts.fresh() if axis in cut else dim for axis, dim in enumerate(source)))
+
+
+def _sliced(size: dims.Dim, start: dims.Dim, end: dims.Dim, step: int, facts: Knowledge) -> dims.Dim:
+    """The length of one sliced axis."""
+    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
+        if step < 0 and end < -size:
+            return len(range(size)[start::step])
+        return len(range(size)[start:end:step])
+    if step != 1:
+        return facts.fresh()
+    first = _position(size, start)
+    last = _position(size, end)
+    if first is None or last is None:
+        return facts.fresh()
+    length = dims.normal(sympy.sympify(last) - sympy.sympify(first))
+    return length if sympy.sympify(length).is_nonnegative else facts.fresh()
+
+
+def _position(size: dims.Dim, bound: dims.Dim) -> dims.Dim | None:
+    """A slice bound as a position within [0, size], or None when the symbols do not decide it."""
+    if isinstance(bound, int) and bound < 0:
+        bound = dims.normal(sympy.sympify(size) + bound)
+        return bound if sympy.sympify(bound).is_nonnegative else None
+    if isinstance(bound, int) and bound >= 2**31 - 1:
+        return size
+    over = sympy.sympify(bound) - sympy.sympify(size)
+    if over.is_nonnegative:
+        return size
+    if over.is_nonpositive and sympy.sympify(bound).is_nonnegative:
+        return bound
+    return None
+
+
+def _slice(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
+    (data,) = arrays.present(inputs[0])
+    if opset < 10:
+        starts, ends = nodes.ints_attribute(node, "starts"), nodes.ints_attribute(node, "ends")
+        axes, steps = nodes.ints_attribute(node, "axes"), None
+    else:
+        padded = [*inputs, None, None, None][:5]
+        starts, ends, axes, steps = (arrays.numbers(item) for item in padded[1:])
+    if starts is None or ends is None:
+        return None
+    index: list[slice] = [slice(None)] * data.ndim
+    for position, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        axis = axes[position] if axes else position
+        step = steps[position] if steps else 1
+        stop = None if step < 0 and end < -data.shape[axis] else end
+        index[axis] = slice(start, stop, step)
+    return data[tuple(index)]
+
+
+def _sliced_part(wanted: Wanted) -> Part | None:
+    if len(wanted.shapes) < 4:
+        return None
+    axes, starts, ends = wanted.ints(3), wanted.ints(1), wanted.ints(2)
+    steps = wanted.ints(4) if nodes.input_at(wanted.node, 4) is not None else (1,) * len(axes or ())
+    if axes is None or starts is None or ends is None or steps is None:
+        return None
+    places = [axis % len(wanted.result) for axis in axes]
+    if wanted.axis not in places:
+        return wanted.same()
+    place, size = places.index(wanted.axis), wanted.shapes[0][wanted.axis]
+    start, step = starts[place], steps[place]
+    if step < 1:
+        return None
+    first = min(max(start + size if start < 0 else start, 0), size)
+    low, high = first + wanted.range.low * step, first + (wanted.range.high - 1) * step + 1
+    begins, behind = list(starts), list(ends)
+    begins[place], behind[place] = 0, high - low
+    inputs = (Range(wanted.axis, low, high), *(None,) * (len(wanted.shapes) - 1))
+    constants = {1: np.array(begins, np.int64), 2: np.array(behind, np.int64)}
+    return Part(inputs, wanted.range[1:], constants=constants)
+
+
+# -- Expand, Tile and Pad ---------------------------------------------------------------------------------------------
+
+
+def _expanded_dims(node: ir.Node, facts: Knowledge) -> Result:
+    target = None if node.inputs[1] is None else facts.content(node.inputs[1])
+    if target is None:
+        return None
+    return like_first(node, facts, dims.broadcast(source_shape(node, facts), tuple(target.tolist())))
+
+
+def _expand(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
+    data, target = arrays.present(*inputs)
+    return np.broadcast_to(data, np.broadcast_shapes(data.shape, arrays.numbers(target) or ()))
+
+
+def _tiled_dims(node: ir.Node, facts: Knowledge) -> Result:
+    if node.inputs[0] is None or node.inputs[1] is None or facts.opset(node) < 6:
+        return None
+    source, repeats = facts.shape(node.inputs[0]), facts.content(node.inputs[1])
+    if source is None or repeats is None or len(source) != repeats.size:
+        return None
+    shape = tuple(dims.normal(size * times) for size, times in zip(source, repeats.tolist(), strict=True))
+    return like_first(node, facts, shape)
+
+
+def _padded_dims(node: ir.Node, facts: Knowledge) -> Result:
+    source = source_shape(node, facts)
+    if source is None:
+        return None
+    if facts.opset(node) < 11:
+        pads: list[dims.Dim] = list(nodes.ints_attribute(node, "pads") or ())
+    elif nodes.input_at(node, 3) is not None:
+        return None
+    else:
+        given = nodes.input_at(node, 1)
+        operand = None if given is None else facts.content(given)
+        pads = [] if operand is None else operand.reshape(-1).tolist()
+    if len(pads) != 2 * len(source):
+        return None
+    rank = len(source)
+    shape = tuple(dims.normal(size + pads[axis] + pads[axis + rank]) for axis, size in enumerate(source))
+    return like_first(node, facts, shape)
+
+
+def _padded_part(wanted: Wanted) -> Part | None:
+    """Constant values around: they stay only where the operand ends."""
+    pads = wanted.ints(1)
+    rank = len(wanted.result)
+    mode = nodes.string_attribute(wanted.node, "mode", "constant")
+    if pads is None or len(pads) != 2 * rank or mode != "constant" or nodes.input_at(wanted.node, 3) is not None:
+        return None
+    size, before = wanted.shapes[0][wanted.axis], pads[wanted.axis]
+    low, high = max(0, wanted.range.low - before), min(size, wanted.range.high - before)
+    if high <= low or min(before, pads[rank + wanted.axis]) < 0:
+        return None
+    changed = list(pads)
+    changed[wanted.axis] = low + before - wanted.range.low
+    changed[rank + wanted.axis] = wanted.range.high - before - high
+    inputs = (Range(wanted.axis, low, high), *(None,) * (len(wanted.shapes) - 1))
+    return Part(inputs, wanted.range[1:], constants={1: np.array(changed, np.int64)})
+
+
+OPERATORS = (
+    Operator(
+        name="Transpose", shape=_transposed_dims, evaluate=_transpose, flops=no_flops, storage="strides",
+        part=_transposed_part,
+    ),
+    Operator(
+        name="Concat", shape=_joined_dims, evaluate=_concat, content=_concat, flops=no_flops, storage="joined",
+        axes=_joined_axes,
+    ),
+    Operator(name="Split", flops=no_flops, storage="pieces", axes=_split_axes),
+    Operator(
+        name="Slice", shape=_sliced_dims, evaluate=_slice, content=_slice, flops=no_flops, reads="selected",
+        storage="strides", part=_sliced_part,
+    ),
+    Operator(
+        name="Expand", shape=_expanded_dims, evaluate=_expand, content=_expand, flops=no_flops, storage="strides",
+    ),
+    Operator(name="Tile", shape=_tiled_dims, flops=no_flops),
+    Operator(name="Pad", shape=_padded_dims, flops=no_flops, part=_padded_part),
+    Operator(name="DepthToSpace", flops=no_flops, images=(0,)),
+    Operator(name="SpaceToDepth", flops=no_flops, images=(0,)),
+    Operator(name="ReverseSequence", shape=same_as_first, flops=no_flops),
+    Operator(name="Trilu", shape=same_as_first, flops=no_flops),
+)  # fmt: skip

@@ -1,0 +1,75 @@
+"""Softmax and normalisations."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from graphopt.model import nodes
+from graphopt.model.known import Knowledge
+from graphopt.model.operators.axes import Axes, Unclear, channels_first, counted, named_axis, rank_of
+from graphopt.model.operators.record import Operator, Storage, per_element
+from graphopt.model.operators.shapes import same_as_first
+
+
+def _softmax_axes(node: ir.Node, facts: Knowledge) -> Axes:
+    """Before opset 13 all axes from `axis` on are one."""
+    if facts.opset(node) >= 13:
+        return named_axis(-1)(node, facts)
+    rank = rank_of(facts, node)
+    first = nodes.int_attribute(node, "axis", 1) % max(rank, 1)
+    return Axes(rank, frozenset(range(first, rank)), fixed="it flattens its operand before opset 13")
+
+
+def _last_axes(node: ir.Node, facts: Knowledge) -> Axes:
+    """All axes from `axis` on."""
+    if any(nodes.is_used(output) for output in node.outputs[1:]):
+        raise Unclear("it has several results")
+    rank = rank_of(facts, node)
+    first = nodes.int_attribute(node, "axis", -1) % max(rank, 1)
+    return Axes(rank, frozenset(range(first, rank)), fixed="it works on the last axes")
+
+
+def _channel_axes(node: ir.Node, facts: Knowledge) -> Axes:
+    """BatchNormalization: numbers of its own for each channel."""
+    if nodes.int_attribute(node, "training_mode", 0):
+        raise Unclear("it trains")
+    return channels_first(1, 2)(node, facts)
+
+
+def _listed_axes(node: ir.Node, facts: Knowledge) -> Axes:
+    """MeanVarianceNormalization<axes>(x)"""
+    rank = rank_of(facts, node)
+    axes = nodes.ints_attribute(node, "axes") or (0, 2, 3)
+    if max(axes) >= rank:
+        raise Unclear("its axes lie outside")
+    names = counted(axes, rank)
+    return Axes(rank, frozenset(names), names, "axes")
+
+
+def _softmax(name: str, flops: int, storage: Storage = "in place", *, epilogue: bool = True) -> Operator:
+    return Operator(
+        name=name, shape=same_as_first, flops=per_element(flops), storage=storage, epilogue=epilogue, axes=_softmax_axes
+    )  # fmt: skip
+
+
+OPERATORS = (
+    _softmax("Softmax", 5),
+    _softmax("LogSoftmax", 5),
+    _softmax("Hardmax", 2, "own", epilogue=False),
+    Operator(
+        name="BatchNormalization", flops=per_element(2), storage="in place", purity="training", axes=_channel_axes,
+        images=(0,),
+    ),
+    Operator(
+        name="InstanceNormalization", shape=same_as_first, flops=per_element(8), axes=channels_first(1), images=(0,)
+    ),
+    Operator(name="GroupNormalization", shape=same_as_first, flops=per_element(8), images=(0,)),
+    Operator(name="LayerNormalization", flops=per_element(8), epilogue=True, axes=_last_axes),
+    Operator(
+        name="RMSNormalization", shape=same_as_first, flops=per_element(5), epilogue=True, axes=_last_axes
+    ),
+    Operator(name="LpNormalization", shape=same_as_first, flops=per_element(4), axes=named_axis(-1)),
+    Operator(name="LRN", shape=same_as_first, flops=per_element(5), images=(0,)),
+    Operator(name="MeanVarianceNormalization", flops=per_element(8), axes=_listed_axes),
+    Operator(name="RotaryEmbedding", flops=per_element(3)),
+)  # fmt: skip

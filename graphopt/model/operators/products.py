@@ -1,0 +1,109 @@
+"""Matrix products: MatMul, Gemm, Einsum, attention."""
+
+from __future__ import annotations
+
+from math import prod
+
+import onnx_ir as ir
+
+from graphopt.model import dims, nodes
+from graphopt.model.known import Knowledge
+from graphopt.model.operators.parts import Part, Range, Wanted
+from graphopt.model.operators.record import Operator, Shape
+from graphopt.model.operators.shapes import Result, like_first, source_shape
+
+
+def _second_shape(node: ir.Node, facts: Knowledge) -> dims.Dims | None:
+    return None if node.inputs[1] is None else facts.shape(node.inputs[1])
+
+
+def _matmul_dims(node: ir.Node, facts: Knowledge) -> Result:
+    left, right = source_shape(node, facts), _second_shape(node, facts)
+    if left is None or right is None or len(left) < 2 or len(right) < 2:
+        return None
+    batch = dims.broadcast(left[:-2], right[:-2])
+    return None if batch is None else like_first(node, facts, (*batch, left[-2], right[-1]))
+
+
+def _gemm_dims(node: ir.Node, facts: Knowledge) -> Result:
+    left, right = source_shape(node, facts), _second_shape(node, facts)
+    if left is None or right is None or len(left) != 2 or len(right) != 2:
+        return None
+    rows = left[1 if nodes.int_attribute(node, "transA", 0) else 0]
+    columns = right[0 if nodes.int_attribute(node, "transB", 0) else 1]
+    return like_first(node, facts, (rows, columns))
+
+
+def _matmul_flops(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:
+    return 2 * prod(outputs[0]) * (inputs[0][-1] if inputs[0] else 1)
+
+
+def _gemm_flops(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:
+    inner = inputs[0][0 if nodes.int_attribute(node, "transA", 0) else 1]
+    bias = prod(outputs[0]) if nodes.input_at(node, 2) is not None else 0
+    return 2 * prod(outputs[0]) * inner + bias
+
+
+def _einsum_flops(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:
+    """The product of all distinct labels, twice when two operands are multiplied and summed."""
+    terms = nodes.string_attribute(node, "equation", "").replace(" ", "").partition("->")[0].split(",")
+    sizes: dict[str, int] = {}
+    for term, shape in zip(terms, inputs, strict=False):
+        labels = [label for label in term if label != "."]
+        if "..." in term:  # the dims behind the dots are those that no letter names
+            before = term.index(".")
+            behind = len(labels) - before
+            dotted = shape[before : len(shape) - behind]
+            sizes["..."] = max(sizes.get("...", 1), prod(dotted))
+            shape = (*shape[:before], *shape[len(shape) - behind :])
+        for label, size in zip(labels, shape, strict=False):
+            sizes[label] = max(sizes.get(label, 1), size)
+    return (2 if len(terms) > 1 else 1) * prod(sizes.values())
+
+
+def _attention_flops(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:
+    """Q K^T and its product with V, two operations each, and the softmax between them.
+
+    Rank 4: [batch, heads, length, size]; rank 3: [batch, length, heads * size].
+    """
+    query, key, value = inputs[0], inputs[1], inputs[2]
+    past = inputs[4][2] if len(inputs) > 4 and len(inputs[4]) == 4 else 0
+    if len(query) == 4:
+        heads, width, value_width = query[1], query[3], value[3]
+    else:
+        heads = nodes.int_attribute(node, "q_num_heads", 1)
+        shared = nodes.int_attribute(node, "kv_num_heads", heads)
+        width, value_width = query[2] // max(heads, 1), value[2] // max(shared, 1)
+    pairs = query[0] * heads * query[-2] * (key[-2] + past)
+    return pairs * (2 * width + 2 * value_width + 5)
+
+
+def _matmul_part(wanted: Wanted) -> Part | None:
+    left, right = wanted.shapes[:2]
+    rank = len(wanted.result)
+    if len(left) < 2 or len(right) < 2 or wanted.axis == rank - 1:
+        return None
+    if wanted.axis == rank - 2:
+        return wanted.first(Range(len(left) - 2, *wanted.range[1:]))
+    rows, columns = (*left[:-2], 0, 0), (*right[:-2], 0, 0)
+    return Part(tuple(wanted.broadcast(shape) for shape in (rows, columns)), wanted.range[1:])
+
+
+def _gemm_part(wanted: Wanted) -> Part | None:
+    if wanted.axis != 0:
+        return None
+    rows = Range(1 if nodes.int_attribute(wanted.node, "transA", 0) else 0, *wanted.range[1:])
+    ranges: list[Range | None] = [rows, None]
+    if len(wanted.shapes) > 2:
+        ranges.append(wanted.broadcast(wanted.shapes[2]))
+    return Part(tuple(ranges), wanted.range[1:])
+
+
+OPERATORS = (
+    Operator(name="MatMul", shape=_matmul_dims, flops=_matmul_flops, epilogue=True, part=_matmul_part),
+    Operator(name="Gemm", shape=_gemm_dims, flops=_gemm_flops, epilogue=True, part=_gemm_part),
+    Operator(name="MatMulInteger", flops=_matmul_flops),
+    Operator(name="QLinearMatMul", flops=_matmul_flops),
+    Operator(name="Einsum", flops=_einsum_flops),
+    Operator(name="Attention", flops=_attention_flops),
+)

@@ -1,0 +1,32 @@
+"""Conversions to and from quantized integers."""
+
+from __future__ import annotations
+
+from math import prod
+
+import onnx_ir as ir
+
+from graphopt.model import nodes
+from graphopt.model.known import Knowledge
+from graphopt.model.operators.axes import Axes, Unclear, counted, rank_of
+from graphopt.model.operators.record import Operator, per_element
+
+
+def _scaled_axes(node: ir.Node, facts: Knowledge) -> Axes:
+    """One scale for all elements, or one for each position of the attribute `axis`."""
+    scale = nodes.input_at(node, 1)
+    shape = None if scale is None else facts.static_shape(scale)
+    if shape is None or nodes.int_attribute(node, "block_size", 0):
+        raise Unclear("it has scales for blocks of elements")
+    rank = rank_of(facts, node)
+    if prod(shape) == 1:
+        return Axes(rank, frozenset())
+    names = counted([nodes.int_attribute(node, "axis", 1)], rank)
+    return Axes(rank, frozenset(names), names, "axis")
+
+
+OPERATORS = (
+    Operator(name="QuantizeLinear", flops=per_element(3), axes=_scaled_axes),
+    Operator(name="DequantizeLinear", flops=per_element(2), axes=_scaled_axes),
+    Operator(name="DynamicQuantizeLinear", axes="symmetric"),
+)

@@ -1,0 +1,82 @@
+"""The record of an operator: all that graphopt knows of it beside its ONNX schema, said once.
+
+Every room reads these records: inference asks for `shape` and `content`, folding for `evaluate`, costs for `flops` and
+`reads`, memory plans for `storage`, tiling for `axes` and `part`, layouts for `axes` and `images`, programs for
+`formula`, `storage` and `epilogue`. A field that is left out says that nothing more is known than the schema tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model.known import Knowledge, Known
+from graphopt.model.operators.axes import AxesRule
+from graphopt.model.operators.formulas import Formula
+from graphopt.model.operators.parts import PartRule
+
+Shape = tuple[int, ...]
+Arrays = Sequence[np.ndarray | None]
+ShapeRule = Callable[[ir.Node, Knowledge], tuple[Known, ...] | None]  # one for each output; None: ask the schema
+Flops = Callable[[ir.Node, list[Shape], list[Shape]], int]  # of the dims of all inputs, and of the first output
+Evaluator = Callable[[ir.Node, Arrays, int], np.ndarray | None]  # of inputs and opset; None where it cannot tell
+
+# Where the first result's bytes are.
+# own:      in memory of their own.
+# in place: where an operand of equal size was, if nothing reads that any more.
+# same:     the first operand's, in the same order: only a description changes.
+# strides:  the first operand's, in another order or only some of them, or each several times.
+# joined:   the operands', one block after the other (Concat), where every dim in front of the axis is 1.
+# pieces:   each result is such a block of the first operand (Split).
+# dims:     in memory of their own, made from the operand's dims alone: none of its bytes is read.
+Storage = Literal["own", "in place", "same", "strides", "joined", "pieces", "dims"]
+
+# pure:     two runs on equal inputs give equal outputs.
+# random:   they do not.
+# training: pure unless the node trains (Dropout, BatchNormalization).
+Purity = Literal["pure", "random", "training"]
+
+
+def per_element(count: int) -> Flops:
+    """`count` operations for each element of the first result."""
+    return lambda node, inputs, outputs: count * prod(outputs[0]) if outputs else 0
+
+
+one_per_element = per_element(1)
+
+
+def per_operand_element(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:
+    """One operation for each element of the first operand, as a reduction takes."""
+    return prod(inputs[0]) if inputs else 0
+
+
+def no_flops(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:
+    """None: the operator only moves or describes data."""
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One operator."""
+
+    name: str
+    domain: str = ""
+    shape: ShapeRule | None = None
+    content: Evaluator | None = None  # of small integer tensors whose elements may be symbols
+    evaluate: Evaluator | None = None  # only where NumPy's result is the operator's, bit by bit
+    flops: Flops = one_per_element
+    reads: Literal["all", "selected"] = "all"  # of the first operand; selected: as many bytes as are written
+    storage: Storage = "own"
+    purity: Purity = "pure"
+    commutative: bool = False  # two operands may change places
+    broadcasts: int | None = None  # since which opset its operands broadcast in both directions; None: they do not
+    formula: Formula | None = None  # the element of its result from those of its operands
+    epilogue: bool = False  # whether its kernel computes an expression of each element that it stores
+    axes: AxesRule | None = None
+    part: PartRule | None = None  # where a range of its result asks for more than `axes` says
+    images: tuple[int, ...] = ()  # inputs that are [N, C, ...] by definition; so is the first output then

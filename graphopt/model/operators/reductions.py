@@ -1,0 +1,81 @@
+"""Reductions over axes, ArgMax, TopK, running sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model import dims, nodes
+from graphopt.model.known import Knowledge
+from graphopt.model.operators import arrays
+from graphopt.model.operators.arrays import Arrays
+from graphopt.model.operators.axes import Axes, counted, listed_axes, named_axis, numbers_at, rank_of
+from graphopt.model.operators.record import Operator, per_operand_element
+from graphopt.model.operators.shapes import same_as_first
+
+
+def axes_since(kind: str) -> int:
+    """The opset from which the axes of a reduction are an input, an attribute before."""
+    return 13 if kind == "ReduceSum" else 18
+
+
+def _reduced_axes(node: ir.Node, facts: Knowledge) -> Axes:
+    rank = rank_of(facts, node)
+    listed, place = listed_axes(node, facts, axes_since(node.op_type))
+    gone = not nodes.int_attribute(node, "keepdims", 1)
+    if listed:
+        names = counted(listed, rank)
+        return Axes(rank, frozenset(names), names, place, gone=gone)
+    if place == 1 and nodes.int_attribute(node, "noop_with_empty_axes", 0):
+        return Axes(rank, frozenset())
+    return Axes(rank, frozenset(range(rank)), gone=gone)
+
+
+def _extreme_axes(node: ir.Node, facts: Knowledge) -> Axes:
+    """ArgMax<axis, keepdims>(x)"""
+    rank = rank_of(facts, node)
+    names = counted([nodes.int_attribute(node, "axis", 0)], rank)
+    return Axes(rank, frozenset(names), names, "axis", gone=not nodes.int_attribute(node, "keepdims", 1))
+
+
+def _running_axes(node: ir.Node, facts: Knowledge) -> Axes:
+    """CumSum(x, axis)"""
+    rank = rank_of(facts, node)
+    names = counted(numbers_at(facts, node, 1, "the axis")[:1], rank)
+    return Axes(rank, frozenset(names), names, 1)
+
+
+def _product_content(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
+    """The product of a vector of dims."""
+    if inputs[0] is None or inputs[0].ndim != 1 or arrays.axes(node, inputs, opset, 18) not in (None, (0,), (-1,)):
+        return None
+    result = np.empty((1,) if nodes.int_attribute(node, "keepdims", 1) else (), dtype=object)
+    result[...] = dims.product(inputs[0].tolist())
+    return result
+
+
+def _reduction(name: str, content: arrays.Evaluator | None = None, *, epilogue: bool = True) -> Operator:
+    return Operator(
+        name=name, flops=per_operand_element, axes=_reduced_axes, content=content, epilogue=epilogue
+    )  # fmt: skip
+
+
+REDUCTIONS = (
+    _reduction("ReduceSum"),
+    _reduction("ReduceMean"),
+    _reduction("ReduceMax"),
+    _reduction("ReduceMin"),
+    _reduction("ReduceProd", _product_content),
+    _reduction("ReduceL1"),
+    _reduction("ReduceL2"),
+    _reduction("ReduceLogSum", epilogue=False),
+    _reduction("ReduceLogSumExp"),
+    _reduction("ReduceSumSquare"),
+)
+OPERATORS = (
+    *REDUCTIONS,
+    Operator(name="ArgMax", flops=per_operand_element, axes=_extreme_axes, epilogue=True),
+    Operator(name="ArgMin", flops=per_operand_element, axes=_extreme_axes, epilogue=True),
+    Operator(name="TopK", flops=per_operand_element, axes=named_axis(-1)),
+    Operator(name="CumSum", shape=same_as_first, flops=per_operand_element, axes=_running_axes),
+)

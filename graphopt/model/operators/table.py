@@ -1,0 +1,59 @@
+"""All operators of which something is known, by domain and name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import onnx_ir as ir
+
+from graphopt.model.operators import (
+    contrib,
+    elementwise,
+    indexing,
+    movement,
+    normalizations,
+    products,
+    quantized,
+    recurrent,
+    reductions,
+    resampling,
+    reshaping,
+    sources,
+    windows,
+)
+from graphopt.model.operators.formulas import Formula
+from graphopt.model.operators.record import Operator
+
+FAMILIES = (
+    elementwise.OPERATORS, reshaping.OPERATORS, movement.OPERATORS, indexing.OPERATORS, products.OPERATORS,
+    windows.OPERATORS, resampling.OPERATORS, reductions.OPERATORS, normalizations.OPERATORS, recurrent.OPERATORS,
+    quantized.OPERATORS, sources.OPERATORS, contrib.OPERATORS,
+)  # fmt: skip
+OPERATORS: Mapping[tuple[str, str], Operator] = {
+    (operator.domain, operator.name): operator for family in FAMILIES for operator in family
+}
+
+
+def operator_of(node: ir.Node) -> Operator | None:
+    """The record of a node's operator; None for one of which nothing is known."""
+    return OPERATORS.get((node.domain, node.op_type))
+
+
+def formula_of(node: ir.Node) -> Formula | None:
+    """The formula of an elementwise node; None when the operator is none."""
+    operator = operator_of(node)
+    return None if operator is None else operator.formula
+
+
+def standard_operators(holds: Callable[[Operator], object]) -> frozenset[str]:
+    """The names of the operators of ONNX's own domain for which something holds."""
+    return frozenset(operator.name for operator in OPERATORS.values() if not operator.domain and holds(operator))
+
+
+# Operators of one tensor that treat every element alike, whatever its place.
+UNARY = standard_operators(lambda operator: operator.axes == "each")
+# Arithmetic of two tensors.
+ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"})
+COMMUTATIVE = standard_operators(lambda operator: operator.commutative)
+REDUCTIONS = tuple(operator.name for operator in reductions.REDUCTIONS)
+RESHAPES = tuple(operator.name for operator in reshaping.OPERATORS)
