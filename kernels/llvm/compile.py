@@ -1,19 +1,13 @@
-"""Text to object: parse, verify, generate machine code for a target; and the assembly, to look for spills."""
+"""Text to object: parse, verify, generate machine code for a target; and the same code as assembly."""
 
 from __future__ import annotations
 
 import functools
-import re
 
 from llvmlite import binding as llvm
 
 from kernels.errors import KernelsError
 from kernels.target import Target
-
-_SPILL = re.compile(
-    r"v?mov[aund]*p[sd]\w*\s+%[xyz]mm\d+, -?\d*\(%r[sb]p\)"  # x86: a vector register to the stack
-    r"|st[rp]\s+q\d+,(?: q\d+,)? \[(?:sp|x29)"  # ARM
-)
 
 
 class CompileError(KernelsError):
@@ -50,11 +44,6 @@ def assembly(text: str, target: Target, *, optimize: bool = False) -> str:
     """The same code as assembly text."""
     found: str = machine(target).emit_assembly(_parse(text, target, optimize))
     return found
-
-
-def spills(listing: str) -> int:
-    """How many times a vector register is stored to the stack: more than a few in a tiled kernel halve its speed."""
-    return len(_SPILL.findall(listing))
 
 
 def _parse(text: str, target: Target, optimize: bool) -> llvm.ModuleRef:

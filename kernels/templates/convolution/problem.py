@@ -4,7 +4,7 @@
     output = (size + pads_before + pads_after - ((kernel - 1) * dilation + 1)) // stride + 1
 
 Everything has three spatial dims (depth, height, width); `convolution` takes one to three, as ONNX does. A transposed
-convolution is one whose input has zeros between its elements (`input_dilations`) and whose weights are mirrored.
+convolution has zeros between the elements of its input (`input_dilations`) and mirrored weights.
 """
 
 from __future__ import annotations
