@@ -70,7 +70,6 @@ class Kernel:
     flops: int = 0  # additions and multiplications of all blocks
     traffic: int = 0  # bytes that all blocks together must read and write at least once
     candidate: str = ""  # which tile sizes, for people
-    optimize: bool = False  # whether LLVM's optimizer shall run
 
     def operand(self, name: str) -> Operand:
         """An operand by its name."""
