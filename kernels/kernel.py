@@ -11,7 +11,7 @@ Every kernel has one form of entry, so that a scheduler, a worker pool and a bun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -21,12 +21,16 @@ import numpy.typing as npt
 from kernels.dtype import DType
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
+from kernels.tensor.expression import Buffer
+from kernels.tensor.storage import extent
 
 ENTRY = (
     Parameter("arguments", "ptr", "noalias nocapture readonly"),
     Parameter("block", "i64"),
     Parameter("scratch", "ptr", "noalias nocapture"),
 )
+
+Body = Callable[[Function, dict[str, Value], Value, Value], None]  # function, pointers by operand, block, scratch
 
 
 class Packing(Protocol):
@@ -70,19 +74,41 @@ class Kernel:
     flops: int = 0  # additions and multiplications of all blocks
     traffic: int = 0  # bytes that all blocks together must read and write at least once
     candidate: str = ""  # which tile sizes, for people
-    optimize: bool = False  # whether LLVM's optimizer shall run
 
     def operand(self, name: str) -> Operand:
         """An operand by its name."""
         return next(one for one in self.operands if one.name == name)
 
 
-def entry(
-    module: Module, name: str, operands: Sequence[str], body: Callable[[Function, dict[str, Value], Value, Value], None]
-) -> None:
-    """Write the exported entry: `body(function, pointers by operand, block, scratch)`."""
+def operands_of(inputs: Iterable[Buffer], outputs: Iterable[Buffer] = ()) -> tuple[Operand, ...]:
+    """Operands for whole buffers, inputs first."""
+    return (
+        *(Operand(buffer.name, "input", buffer.dtype, extent(buffer)) for buffer in inputs),
+        *(Operand(buffer.name, "output", buffer.dtype, extent(buffer)) for buffer in outputs),
+    )
+
+
+def write_kernel(
+    module: Module,
+    name: str,
+    operands: Sequence[Operand],
+    blocks: int,
+    body: Body,
+    *,
+    scratch_bytes: int = 0,
+    flops: int = 0,
+    traffic: int | None = None,
+    candidate: str = "",
+) -> Kernel:
+    """Write the exported entry into a module, and describe the kernel; `traffic`: None: each operand passes once."""
     function = Function(module, name, ENTRY, exported=True)
     table = function.parameter("arguments")
-    pointers = {one: function.load("ptr", function.at(table, position, "ptr")) for position, one in enumerate(operands)}
+    pointers = {
+        operand.name: function.load("ptr", function.at(table, position, "ptr"))
+        for position, operand in enumerate(operands)
+    }
     body(function, pointers, function.parameter("block"), function.parameter("scratch"))
     function.finish()
+    if traffic is None:
+        traffic = sum(operand.bytes for operand in operands)
+    return Kernel(name, module, tuple(operands), blocks, scratch_bytes, flops, traffic, candidate)

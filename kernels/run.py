@@ -43,9 +43,7 @@ class Executable:
         for kernel in kernels:
             module.include(kernel.module)
         _write_driver(module)
-        code = (cache or ObjectCache(None)).get(
-            module.text(), target, optimize=any(kernel.optimize for kernel in kernels)
-        )
+        code = (cache or ObjectCache(None)).get(module.text(), target)
         self.kernels = tuple(kernels)
         self._loaded = Loaded(code, target)
         self._driver = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self._loaded.address("run_all"))

@@ -83,7 +83,7 @@ def _round(makers: list[Maker]) -> tuple[list[float], list[bytes]]:
     for make in makers:
         started = time.thread_time()
         kernel = make()
-        objects.append(compile_object(kernel.module.text(), kernel.module.target, optimize=kernel.optimize))
+        objects.append(compile_object(kernel.module.text(), kernel.module.target))
         seconds.append(time.thread_time() - started)
     return seconds, objects
 

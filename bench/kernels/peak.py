@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Operand, write_kernel
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value, joined
 from kernels.llvm.module import Module
@@ -33,8 +33,7 @@ def peak_call(target: Target) -> tuple[Calls, int]:
         (total,) = f.loop(0, TURNS, 1, turn, [joined([x] * SUMS)])
         f.store(f.reduce("fadd", total), f.at(pointers["x"], 2 * lanes))
 
-    entry(module, "peak", ["x"], body)
-    kernel = Kernel("peak", module, (Operand("x", "output", DType.F32, 2 * lanes + 1),), 1)
+    kernel = write_kernel(module, "peak", (Operand("x", "output", DType.F32, 2 * lanes + 1),), 1, body)
     x = aligned(2 * lanes + 1)
     x[:] = 0.5
     return Executable([kernel]).calls([(kernel, {"x": x})]), TURNS * STEPS * SUMS * lanes * 2

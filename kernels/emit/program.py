@@ -38,28 +38,16 @@ class WrongWeights(InvalidListing):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A module and how it is compiled."""
-
-    module: Module
-    optimize: bool
-
-    def compiled(self, cache: ObjectCache | None = None) -> bytes:
-        """Machine code; raises CompileError."""
-        return (cache or ObjectCache(None)).get(self.module.text(), self.module.target, optimize=self.optimize)
-
-
-@dataclass(frozen=True, slots=True)
 class Emitted:
     """The modules of a program, which are compiled one by one and linked."""
 
-    parts: tuple[Part, ...]
+    modules: tuple[Module, ...]
     exported: tuple[str, ...]
     description: Description
 
     def objects(self, cache: ObjectCache | None = None) -> list[bytes]:
         """Machine code; raises CompileError."""
-        return [one.compiled(cache) for one in self.parts]
+        return compiled(self.modules, cache)
 
 
 def stored_weights(listing: Listing, weights: bytes | npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
@@ -94,19 +82,24 @@ def emit(
     write_creation(interface, listing, layout, total)
     write_running(interface, listing, layout)
     _write_describe(interface, listing, description)
-    parts = kernel_parts(listing, target)
-    write_checksum(parts[0].module, f"{listing.name}_checksum")
+    kernels = kernels_of(listing, target)
+    write_checksum(kernels, f"{listing.name}_checksum")
     exported = tuple(f"{listing.name}_{one}" for one in INTERFACE)
-    return Emitted((Part(interface, False), *parts), exported, description)
+    return Emitted((interface, kernels), exported, description)
 
 
-def kernel_parts(listing: Listing, target: Target) -> tuple[Part, ...]:
-    """A listing's kernels: those that are compiled as they are, and those that the optimizer sees, where there are."""
-    plain, optimized = Module(target), Module(target)
+def kernels_of(listing: Listing, target: Target) -> Module:
+    """All kernels of a listing as one module."""
+    module = Module(target)
     for kernel in listing.kernels:
-        (optimized if kernel.optimize else plain).include(kernel.module)
-    some = any(kernel.optimize for kernel in listing.kernels)
-    return (Part(plain, False), Part(optimized, True)) if some else (Part(plain, False),)
+        module.include(kernel.module)
+    return module
+
+
+def compiled(modules: Sequence[Module], cache: ObjectCache | None = None) -> list[bytes]:
+    """Machine code of each; raises CompileError."""
+    cache = cache or ObjectCache(None)
+    return [cache.get(module.text(), module.target) for module in modules]
 
 
 def _oldest(target: Target) -> Target:

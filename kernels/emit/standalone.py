@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.emit.program import Part, kernel_parts
+from kernels.emit.program import compiled, kernels_of
 from kernels.errors import KernelsError
 from kernels.listing import Listing, Place
 from kernels.llvm import control_word
@@ -33,12 +33,16 @@ class NotStandalone(KernelsError):
 class Standalone:
     """The modules, and what the program reads and writes: pieces by their offsets, in bytes."""
 
-    parts: tuple[Part, ...]
+    modules: tuple[Module, ...]
     weights: int
     inputs: tuple[int, ...]
     read_bytes: int
     outputs: tuple[int, ...]
     written_bytes: int
+
+    def objects(self) -> list[bytes]:
+        """Machine code; raises CompileError."""
+        return compiled(self.modules)
 
 
 def standalone(listing: Listing, target: Target) -> Standalone:
@@ -60,7 +64,7 @@ def standalone(listing: Listing, target: Target) -> Standalone:
     spaces = {"weights": [0], "input": starts[1 : first - 2], "arena": [arena], "output": starts[first:]}
     _write_start(module, listing, spaces, arena, scratch, made, total)
     return Standalone(
-        (Part(module, False), *kernel_parts(listing, target)), 0, tuple(spaces["input"]), arena,
+        (module, kernels_of(listing, target)), 0, tuple(spaces["input"]), arena,
         tuple(start - made for start in spaces["output"]), total - made,
     )  # fmt: skip
 

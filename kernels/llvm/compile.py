@@ -1,19 +1,13 @@
-"""Text to object: parse, verify, generate machine code for a target; and the assembly, to look for spills."""
+"""Text to object: parse, verify, generate machine code for a target; and the same code as assembly."""
 
 from __future__ import annotations
 
 import functools
-import re
 
 from llvmlite import binding as llvm
 
 from kernels.errors import KernelsError
 from kernels.target import Target
-
-_SPILL = re.compile(
-    r"v?mov[aund]*p[sd]\w*\s+%[xyz]mm\d+, -?\d*\(%r[sb]p\)"  # x86: a vector register to the stack
-    r"|st[rp]\s+q\d+,(?: q\d+,)? \[(?:sp|x29)"  # ARM
-)
 
 
 class CompileError(KernelsError):
@@ -36,38 +30,26 @@ def machine(target: Target) -> llvm.TargetMachine:
     )
 
 
-def compile_object(text: str, target: Target, *, optimize: bool = False) -> bytes:
+def compile_object(text: str, target: Target) -> bytes:
     """Machine code as an ELF object; raises CompileError.
 
-    Tiled kernels are written in the form in which they shall run, and skip LLVM's optimizer (half of the time, the same
-    speed); `optimize` is for code with address arithmetic in its loops.
+    Kernels arrive in the form in which they shall run and skip LLVM's optimizer: half of the time, the same speed.
     """
-    found: bytes = machine(target).emit_object(_parse(text, target, optimize))
+    found: bytes = machine(target).emit_object(_parse(text, target))
     return found
 
 
-def assembly(text: str, target: Target, *, optimize: bool = False) -> str:
+def assembly(text: str, target: Target) -> str:
     """The same code as assembly text."""
-    found: str = machine(target).emit_assembly(_parse(text, target, optimize))
+    found: str = machine(target).emit_assembly(_parse(text, target))
     return found
 
 
-def spills(listing: str) -> int:
-    """How many times a vector register is stored to the stack: more than a few in a tiled kernel halve its speed."""
-    return len(_SPILL.findall(listing))
-
-
-def _parse(text: str, target: Target, optimize: bool) -> llvm.ModuleRef:
-    generator = machine(target)
+def _parse(text: str, target: Target) -> llvm.ModuleRef:
     try:
         module = llvm.parse_assembly(text)
         module.verify()
     except RuntimeError as error:
         raise CompileError(f"LLVM does not accept the generated text: {error}") from error
-    module.data_layout = str(generator.target_data)
-    if optimize:
-        options = llvm.create_pipeline_tuning_options(speed_level=2)
-        options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-        builder = llvm.create_pass_builder(generator, options)
-        builder.getModulePassManager().run(module, builder)
+    module.data_layout = str(machine(target).target_data)
     return module

@@ -51,15 +51,15 @@ class ObjectCache:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
 
-    def get(self, text: str, target: Target, *, optimize: bool = False) -> bytes:
+    def get(self, text: str, target: Target) -> bytes:
         """The object for a text, compiled when it is not there."""
         if self.folder is None:
-            return compile_object(text, target, optimize=optimize)
-        path = self.folder / f"{cache_key(text, target, optimize=optimize)}.o"
+            return compile_object(text, target)
+        path = self.folder / f"{_cache_key(text, target)}.o"
         try:
             return path.read_bytes()
         except FileNotFoundError:
-            code = compile_object(text, target, optimize=optimize)
+            code = compile_object(text, target)
         self.folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=self.folder)
         with os.fdopen(handle, "wb") as file:
@@ -68,7 +68,7 @@ class ObjectCache:
         return code
 
 
-def cache_key(text: str, target: Target, *, optimize: bool = False) -> str:
+def _cache_key(text: str, target: Target) -> str:
     """The hash of a text, the target, and the version of LLVM."""
-    parts = (text, repr(target), str(optimize), llvmlite.__version__, str(llvm.llvm_version_info))
+    parts = (text, repr(target), llvmlite.__version__, str(llvm.llvm_version_info))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

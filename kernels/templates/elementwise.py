@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from math import prod
 
 from kernels.errors import KernelsError
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel, operands_of
 from kernels.llvm.emission import emit_all
 from kernels.llvm.function import Function, Value
-from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, distinct, fused, indices_of, place, spread
+from kernels.templates.builder import Builder
 from kernels.templates.streams import (
     Piece,
     Stream,
@@ -31,7 +31,6 @@ from kernels.templates.streams import (
     whole_groups,
 )
 from kernels.tensor.expression import Binary, Buffer, Expression, Index, Load, Unary, Variable, index
-from kernels.tensor.storage import extent
 
 BLOCK_BYTES = 64 << 10  # of traffic: many blocks for the workers, and little per block to claim it
 _CALLS = ("exp", "log", "erf", "tanh", "sigmoid", "sin", "cos", "pow")
@@ -117,13 +116,12 @@ def candidates(problem: Elementwise, target: Target) -> tuple[ElementwiseCandida
 
 def build(problem: Elementwise, candidate: ElementwiseCandidate, target: Target, name: str = "elementwise") -> Kernel:
     """The kernel: operands are the buffers that are read, by name, then the outputs."""
-    return _Builder(problem, candidate, target, name).kernel()
+    return _ElementwiseBuilder(problem, candidate, target, name).kernel()
 
 
-class _Builder:
+class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
     def __init__(self, problem: Elementwise, candidate: ElementwiseCandidate, target: Target, name: str) -> None:
-        self.problem, self.target, self.name = problem, target, name
-        self.candidate = candidate
+        super().__init__(problem, candidate, target, name)
         self.stores = tuple(problem.load(output) for output in problem.outputs)
         self.lanes = lanes_for(problem.values, target)
         places = [*indices_of(problem.values), *(place(one) for one in self.stores)]
@@ -145,29 +143,14 @@ class _Builder:
 
     def kernel(self) -> Kernel:
         problem = self.problem
-        inputs = inputs_of(problem.values)
-        operands = (
-            *(Operand(one.name, "input", one.dtype, extent(one)) for one in inputs),
-            *(Operand(one.buffer.name, "output", one.buffer.dtype, extent(one.buffer)) for one in problem.outputs),
-        )
-        module = Module(self.target)
-        empty = problem.elements == 0
-        entry(module, self.name, [one.name for one in operands], self._nothing if empty else self._entry)
+        operands = operands_of(inputs_of(problem.values), (output.buffer for output in problem.outputs))
+        blocks = self.chunks * -(-self.rows // self.rows_of_block) if problem.elements else 0
         operations = sum(isinstance(node, Unary | Binary) for node in distinct(problem.values))
-        return Kernel(
-            self.name,
-            module,
-            operands,
-            0 if empty else self.chunks * -(-self.rows // self.rows_of_block),
-            flops=operations * problem.elements,
-            traffic=sum(operand.bytes for operand in operands),
-            candidate=str(self.candidate),
-        )
+        return self.written(operands, blocks, flops=operations * problem.elements)
 
-    def _nothing(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        """No elements: no instructions."""
-
-    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        if not self.problem.elements:
+            return
         if self.chunks > 1:
             row = f.binary("udiv", block, f.integer(self.chunks)) if self.rows > 1 else f.integer(0)
             self._chunk(f, pointers, row, f.sub(block, f.mul(row, self.chunks)))

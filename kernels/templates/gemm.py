@@ -13,12 +13,12 @@ from typing import Literal
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel, Operand, operands_of
 from kernels.llvm import types
 from kernels.llvm.function import Function, Number, Value
-from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates import cost
+from kernels.templates.builder import Builder
 from kernels.templates.epilogue import Epilogue, origins
 from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.matrix import Matrix, dense, dense_batch
@@ -26,7 +26,6 @@ from kernels.templates.packing import PanelPacking
 from kernels.templates.panels import write_panel
 from kernels.templates.tile import GROUP, Arithmetic, Tile, most_accumulators, most_registers, write_tile
 from kernels.tensor.expression import Variable
-from kernels.tensor.storage import extent
 
 
 class InvalidGemm(KernelsError):
@@ -197,14 +196,12 @@ _BLOCK_FLOPS = 1_000_000  # about 4 to 15 microseconds: several blocks for the w
 
 def build(gemm: Gemm, candidate: GemmCandidate, target: Target, name: str = "gemm") -> Kernel:
     """The kernel: operands "a", "b", "c" and those of the epilogue."""
-    return _Builder(gemm, candidate, target, name).kernel()
+    return _GemmBuilder(gemm, candidate, target, name).kernel()
 
 
-class _Builder:
+class _GemmBuilder(Builder[Gemm, GemmCandidate]):
     def __init__(self, gemm: Gemm, candidate: GemmCandidate, target: Target, name: str) -> None:
-        self.gemm, self.candidate, self.target, self.name = gemm, candidate, target, name
-        self.lanes = target.lanes()
-        self.module = Module(target)
+        super().__init__(gemm, candidate, target, name)
         self.row_groups = balanced(gemm.rows, candidate.rows)
         self.column_groups = _split_last(
             balanced(-(-gemm.columns // self.lanes), candidate.vectors), gemm.columns % self.lanes
@@ -216,37 +213,27 @@ class _Builder:
         self.epilogue = gemm.epilogue
 
     def kernel(self) -> Kernel:
-        gemm = self.gemm
+        gemm = self.problem
         a_type, b_type = _DTYPES[gemm.arithmetic]
         packing = self._packing()
         b_elements = packing.elements if packing else gemm.place_b.elements(gemm.depth, gemm.columns, gemm.batch)
         operands = (
             Operand("a", "input", a_type, gemm.place_a.elements(gemm.rows, gemm.depth, gemm.batch)),
             Operand("b", "constant" if packing else "input", b_type, b_elements, packing),
-            *(Operand(one.name, "input", one.dtype, extent(one)) for one in self.epilogue.buffers),
+            *operands_of(self.epilogue.buffers),
             Operand("c", "output", self.epilogue.dtype, gemm.place_c.elements(gemm.rows, gemm.columns, gemm.batch)),
         )
         blocks = gemm.matrices * self.row_blocks * self.column_blocks
-        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
         scratch = 0
         if self.candidate.b == "packed":
             widest = max((group.size for group in self.column_groups), default=0)
             scratch = self.words * widest * self.lanes * 4
-        return Kernel(
-            self.name,
-            self.module,
-            operands,
-            blocks,
-            scratch_bytes=scratch,
-            flops=gemm.flops,
-            traffic=sum(operand.bytes for operand in operands),
-            candidate=str(self.candidate),
-        )
+        return self.written(operands, blocks, scratch_bytes=scratch, flops=gemm.flops)
 
     def _packing(self) -> PanelPacking | None:
         if self.candidate.b != "constant":
             return None
-        gemm, b = self.gemm, self.gemm.place_b
+        gemm, b = self.problem, self.problem.place_b
         several = any(b.batch)
         if several and b.batch != dense_batch(gemm.batch, b.batch[-1]):
             raise InvalidGemm("a constant B of a batch must hold one matrix per index, or one for all.")
@@ -255,8 +242,8 @@ class _Builder:
             gemm.matrices if several else 1, b.batch[-1] if several else 0,
         )  # fmt: skip
 
-    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        gemm = self.gemm
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        gemm = self.problem
         if not gemm.flops and not (gemm.rows and gemm.columns and gemm.matrices):
             return
         matrix, row_block, column_block = unravel(f, block, (gemm.matrices, self.row_blocks, self.column_blocks))
@@ -299,8 +286,8 @@ class _Builder:
 
     def _place_of_b(self, f: Function, base: Value, at: dict[Variable, Value], number: Value) -> Value:
         if self.candidate.b != "constant":
-            return self._matrix(f, base, self.gemm.place_b, at, types.scalar(_DTYPES[self.gemm.arithmetic][1]))
-        if not any(self.gemm.place_b.batch):
+            return self._matrix(f, base, self.problem.place_b, at, types.scalar(_DTYPES[self.problem.arithmetic][1]))
+        if not any(self.problem.place_b.batch):
             return base
         width = sum(group.size * group.count for group in self.column_groups) * self.lanes
         return f.at(base, f.mul(number, self.words * width), "i32")
@@ -309,7 +296,7 @@ class _Builder:
         self, f: Function, b: Value, group: Group, column: Value, begin: int, depth: int, scratch: Value
     ) -> Value:
         """Where a tile finds its part of B; a computed B is packed here, once for all rows of the block."""
-        gemm, width = self.gemm, group.size * self.lanes
+        gemm, width = self.problem, group.size * self.lanes
         if self.candidate.b == "constant":
             return f.at(b, f.add(f.mul(column, self.words), begin // self.group * width), "i32")
         kind = types.scalar(_DTYPES[gemm.arithmetic][1])
@@ -326,7 +313,7 @@ class _Builder:
 
     def _valid(self, group: Group) -> int:
         """Lanes of a panel's last vector that exist."""
-        rest = self.gemm.columns % self.lanes
+        rest = self.problem.columns % self.lanes
         return rest if rest and group is self.column_groups[-1] else self.lanes
 
     def _tile(
@@ -344,7 +331,7 @@ class _Builder:
         pointers: dict[str, Value],
         at: dict[Variable, Value],
     ) -> None:
-        gemm, in_place = self.gemm, self.candidate.b == "place"
+        gemm, in_place = self.problem, self.candidate.b == "place"
         valid = self._valid(wide)
         ends = begin + depth >= gemm.depth
         width = gemm.place_b.row if in_place else wide.size * self.lanes

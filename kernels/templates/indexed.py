@@ -20,7 +20,7 @@ from typing import Literal
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel, Operand, write_kernel
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
@@ -184,11 +184,7 @@ def build(problem: Indexed, target: Target, name: str = "indexed") -> Kernel:
 
         f.loop(first if blocks > 1 else 0, last if blocks > 1 else positions, 1, position)
 
-    entry(module, name, [operand.name for operand in operands], body)
-    return Kernel(
-        name, module, tuple(operands), blocks, traffic=sum(operand.bytes for operand in operands),
-        candidate=f"runs of {length}",
-    )  # fmt: skip
+    return write_kernel(module, name, operands, blocks, body, candidate=f"runs of {length}")
 
 
 def _dense_tail(problem: Indexed) -> int:

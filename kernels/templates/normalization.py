@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel, operands_of
 from kernels.llvm import types
 from kernels.llvm.emission import emit
 from kernels.llvm.function import Function, Value, joined
-from kernels.llvm.module import Module
 from kernels.math.rounding import sqrt
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, distinct, fused, indices_of, place
+from kernels.templates.builder import Builder
 from kernels.templates.elementwise import Output
 from kernels.templates.row_problem import RowProblem, check_rows, filled
 from kernels.templates.rows import (
@@ -44,7 +44,6 @@ from kernels.templates.rows import (
 )
 from kernels.templates.streams import Stream, inputs_of, where_valid
 from kernels.tensor.expression import Binary, Buffer, Cast, Expression, Unary, Variable
-from kernels.tensor.storage import extent
 
 NORMALIZED = Buffer("normalized", DType.F32, ())
 _FAR = 6.25  # squared standard deviations between the mean and the first element
@@ -82,23 +81,12 @@ def candidates(problem: Normalization, target: Target) -> tuple[RowCandidate, ..
 
 def build(problem: Normalization, candidate: RowCandidate, target: Target, name: str = "normalization") -> Kernel:
     """The kernel: operands are the buffers that are read, by name, then the outputs."""
-    inputs = inputs_of((problem.x, *problem.values), (NORMALIZED,))
-    operands = (
-        *(Operand(one.name, "input", one.dtype, extent(one)) for one in inputs),
-        *(Operand(one.buffer.name, "output", one.buffer.dtype, extent(one.buffer)) for one in problem.outputs),
-    )
-    module = Module(target)
-    writer = _Writer(problem, candidate, target)
-    entry(module, name, [one.name for one in operands], writer.write)
-    blocks = -(-rows_of(problem.rows) // candidate.rows) if problem.elements else 0
-    traffic = sum(one.bytes for one in operands)
-    return Kernel(name, module, operands, blocks, flops=8 * problem.elements, traffic=traffic, candidate=str(candidate))
+    return _NormalizationBuilder(problem, candidate, target, name).kernel()
 
 
-class _Writer:
-    def __init__(self, problem: Normalization, candidate: RowCandidate, target: Target) -> None:
-        self.problem, self.candidate = problem, candidate
-        self.lanes = target.lanes()
+class _NormalizationBuilder(Builder[Normalization, RowCandidate]):
+    def __init__(self, problem: Normalization, candidate: RowCandidate, target: Target, name: str) -> None:
+        super().__init__(problem, candidate, target, name)
         self.x = problem.x if problem.x.dtype is DType.F32 else Cast(DType.F32, problem.x)
         places = [*indices_of((problem.x, *problem.values)), *(place(one) for one in problem.stores)]
         self.rows = fused(problem.rows, places)
@@ -111,8 +99,14 @@ class _Writer:
             and _waits_for_memory((self.x, *problem.values))
         )
 
-    def write(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        """The entry's body."""
+    def kernel(self) -> Kernel:
+        problem = self.problem
+        inputs = inputs_of((problem.x, *problem.values), (NORMALIZED,))
+        operands = operands_of(inputs, (output.buffer for output in problem.outputs))
+        blocks = -(-rows_of(problem.rows) // self.candidate.rows) if problem.elements else 0
+        return self.written(operands, blocks, flops=8 * problem.elements)
+
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         if not self.problem.elements:
             return
         rows, size = count(self.rows), self.candidate.rows

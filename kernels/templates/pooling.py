@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Literal
 
-from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Function, Number, Parameter, Value
-from kernels.llvm.module import Module
 from kernels.target import Target
+from kernels.templates.builder import Builder
 from kernels.templates.convolution.layout import Triple
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
-from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution, epilogue_operands
+from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.windows import (
     Axis,
@@ -121,20 +121,19 @@ def candidates(problem: Pooling, target: Target) -> tuple[PoolingCandidate, ...]
 
 def build(problem: Pooling, candidate: PoolingCandidate, target: Target, name: str = "pooling") -> Kernel:
     """The kernel: operands "x", those of the epilogue, "y"."""
-    return _Builder(problem, candidate, target, name).kernel()
+    return _PoolingBuilder(problem, candidate, target, name).kernel()
 
 
 def _lanes(problem: Pooling, target: Target) -> int:
     return target.lanes() if side_by_side(problem.windows.input, target.lanes()) else 1
 
 
-class _Builder:
+class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
     def __init__(self, problem: Pooling, candidate: PoolingCandidate, target: Target, name: str) -> None:
-        self.problem, self.candidate, self.name = problem, candidate, name
+        super().__init__(problem, candidate, target, name)
         self.windows = problem.windows
         self.lanes = _lanes(problem, target)
         self.kind = types.vector("float", self.lanes)
-        self.module = Module(target)
         deep, down, across = problem.axes
         self.planes = _alike(row_kinds(deep), problem, 0)
         self.rows = _alike(row_kinds(down), problem, 1)
@@ -148,24 +147,9 @@ class _Builder:
         )
 
     def kernel(self) -> Kernel:
-        windows = self.windows
-        operands = (
-            Operand(INPUT, "input", DType.F32, windows.input.elements),
-            *epilogue_operands(windows.epilogue),
-            Operand(OUTPUT, "output", windows.epilogue.dtype, windows.output.elements),
-        )
-        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
-        return Kernel(
-            self.name,
-            self.module,
-            operands,
-            self.dims[0] * self.dims[1] * self.dims[2] * self.dims[3],
-            flops=windows.flops // 2,
-            traffic=sum(operand.bytes for operand in operands),
-            candidate=str(self.candidate),
-        )
+        return self.written(self.windows.operands(), prod(self.dims), flops=self.windows.flops // 2)
 
-    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         windows, candidate = self.windows, self.candidate
         image, stretch, plane, part = unravel(f, block, self.dims)
         first: Number = 0

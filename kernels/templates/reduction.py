@@ -15,15 +15,15 @@ from typing import Literal
 import numpy as np
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel, operands_of
 from kernels.llvm import types
 from kernels.llvm.conversion import held_type
 from kernels.llvm.emission import emit_all
 from kernels.llvm.function import Function, Value, joined
-from kernels.llvm.module import Module
 from kernels.llvm.operations import unary
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, fused, indices_of, place
+from kernels.templates.builder import Builder
 from kernels.templates.elementwise import Output
 from kernels.templates.row_problem import InvalidRows, RowProblem, check_rows, filled
 from kernels.templates.rows import (
@@ -40,7 +40,6 @@ from kernels.templates.rows import (
 )
 from kernels.templates.streams import Stream, inputs_of, lanes_for, stretch, unrolled, where_valid
 from kernels.tensor.expression import Buffer, Cast, Expression, Index, Position, Variable, dense_strides, index
-from kernels.tensor.storage import extent
 
 Op = Literal[
     "sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum_exp", "argmax", "argmin"
@@ -89,28 +88,13 @@ def candidates(problem: Reduction, target: Target) -> tuple[RowCandidate, ...]:
 
 def build(problem: Reduction, candidate: RowCandidate, target: Target, name: str = "reduction") -> Kernel:
     """The kernel: operands are the buffers that are read, by name, then the outputs."""
-    inputs = inputs_of((problem.x, *problem.values), (problem.reduced,))
-    operands = (
-        *(Operand(one.name, "input", one.dtype, extent(one)) for one in inputs),
-        *(Operand(one.buffer.name, "output", one.buffer.dtype, extent(one.buffer)) for one in problem.outputs),
-    )
-    module = Module(target)
-    writer = _Writer(problem, candidate, target)
-    entry(module, name, [one.name for one in operands], writer.write)
-    return Kernel(
-        name,
-        module,
-        operands,
-        writer.blocks if rows_of(problem.rows) else 0,
-        flops=2 * problem.elements,
-        traffic=sum(one.bytes for one in operands),
-        candidate=str(candidate),
-    )
+    return _ReductionBuilder(problem, candidate, target, name).kernel()
 
 
-class _Writer:
-    def __init__(self, problem: Reduction, candidate: RowCandidate, target: Target) -> None:
-        self.problem, self.vectors = problem, candidate.vectors
+class _ReductionBuilder(Builder[Reduction, RowCandidate]):
+    def __init__(self, problem: Reduction, candidate: RowCandidate, target: Target, name: str) -> None:
+        super().__init__(problem, candidate, target, name)
+        self.vectors = candidate.vectors
         dtype = problem.reduced.dtype if problem.op not in ("argmax", "argmin") else problem.x.dtype
         self.dtype = DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
         x = problem.x if problem.x.dtype is self.dtype else Cast(self.dtype, problem.x)
@@ -129,8 +113,14 @@ class _Writer:
         self.block_rows = candidate.rows
         self.blocks = count(self.rows[:-1]) if self.across else -(-count(self.rows) // candidate.rows)
 
-    def write(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        """The entry's body."""
+    def kernel(self) -> Kernel:
+        problem = self.problem
+        inputs = inputs_of((problem.x, *problem.values), (problem.reduced,))
+        operands = operands_of(inputs, (output.buffer for output in problem.outputs))
+        blocks = self.blocks if rows_of(problem.rows) else 0
+        return self.written(operands, blocks, flops=2 * problem.elements)
+
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         if not rows_of(self.problem.rows):
             return
         if self.across:

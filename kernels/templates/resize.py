@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Literal
 
-from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Function, Number, Value
-from kernels.llvm.module import Module
 from kernels.target import Target
+from kernels.templates.builder import Builder
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
-from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution, epilogue_operands
+from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.windows import side_by_side, vector_at, vectors_of
 from kernels.templates.epilogue import Epilogue, TileLeaves
@@ -99,15 +99,15 @@ def _rounded(place: float, rounding: Rounding) -> int:
 
 def build(problem: Resize, target: Target, name: str = "resize") -> Kernel:
     """The kernel: operands "x", those of the epilogue, "y"."""
-    return _Builder(problem, target, name).kernel()
+    return _ResizeBuilder(problem, None, target, name).kernel()
 
 
-class _Builder:
-    def __init__(self, problem: Resize, target: Target, name: str) -> None:
-        self.problem, self.name, self.places = problem, name, problem.places
+class _ResizeBuilder(Builder[Resize, None]):
+    def __init__(self, problem: Resize, candidate: None, target: Target, name: str) -> None:
+        super().__init__(problem, candidate, target, name)
+        self.places = problem.places
         self.lanes = target.lanes() if side_by_side(problem.input, target.lanes()) else 1
         self.kind = types.vector("float", self.lanes)
-        self.module = Module(target)
         depth, height, width = problem.output.size
         self.vectors = vectors_of(problem.input, self.lanes)
         self.vector_stretch = max(1, min(self.vectors, _BLOCK_PIXELS // (height * width)))
@@ -117,22 +117,9 @@ class _Builder:
         )  # fmt: skip
 
     def kernel(self) -> Kernel:
-        problem = self.problem
-        operands = (
-            Operand(INPUT, "input", DType.F32, problem.input.elements),
-            *epilogue_operands(problem.epilogue),
-            Operand(OUTPUT, "output", problem.epilogue.dtype, problem.output.elements),
-        )
-        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
-        return Kernel(
-            self.name,
-            self.module,
-            operands,
-            self.dims[0] * self.dims[1] * self.dims[2] * self.dims[3],
-            flops=0 if problem.mode == "nearest" else 7 * problem.output.elements,
-            traffic=sum(operand.bytes for operand in operands),
-            candidate=f"resize, block {self.row_stretch} rows x {self.vector_stretch} vectors",
-        )
+        flops = 0 if self.problem.mode == "nearest" else 7 * self.problem.output.elements
+        made = self.written(self.places.operands(), prod(self.dims), flops=flops)
+        return replace(made, candidate=f"resize, block {self.row_stretch} rows x {self.vector_stretch} vectors")
 
     def _table(self, f: Function, axis: int, stride: int) -> tuple[Value, Value, Value]:
         """Where an axis's tables start: distances of the first place, of the second, weights of the second."""
@@ -149,7 +136,7 @@ class _Builder:
         first, second, weight = (Value((one,), "ptr") for one in names)
         return first, second, weight
 
-    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         problem = self.problem
         layout, height = problem.input, problem.output.size[1]
         image, plane, stretch, part = unravel(f, block, self.dims)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel, Operand, write_kernel
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
@@ -75,6 +75,5 @@ def build(problem: CumulativeSum, target: Target, name: str = "cumulative_sum") 
 
         f.loop(first, last, 1, row)
 
-    entry(module, name, ["x", "y"], body)
     operands = (Operand("x", "input", problem.dtype, total), Operand("y", "output", problem.dtype, total))
-    return Kernel(name, module, operands, blocks, flops=total, traffic=2 * total * problem.dtype.bytes)
+    return write_kernel(module, name, operands, blocks, body, flops=total)

@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel, operands_of
 from kernels.llvm import types
 from kernels.llvm.emission import emit, emit_all
 from kernels.llvm.function import Function, Value, joined
-from kernels.llvm.module import Module
 from kernels.math.exponential import exp_nonpositive
 from kernels.math.logarithm import log
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, fused, indices_of, place
+from kernels.templates.builder import Builder
 from kernels.templates.elementwise import Output
 from kernels.templates.row_problem import RowProblem, check_rows, filled
 from kernels.templates.rows import (
@@ -36,7 +36,6 @@ from kernels.templates.rows import (
 )
 from kernels.templates.streams import Stream, first, inputs_of, stretch, unrolled, where_valid, with_first
 from kernels.tensor.expression import Buffer, Cast, Expression, Variable
-from kernels.tensor.storage import extent
 
 SOFTMAX = Buffer("softmax", DType.F32, ())
 
@@ -69,30 +68,13 @@ def candidates(problem: Softmax, target: Target) -> tuple[RowCandidate, ...]:
 
 def build(problem: Softmax, candidate: RowCandidate, target: Target, name: str = "softmax") -> Kernel:
     """The kernel: operands are the buffers that are read, by name, then the outputs."""
-    inputs = inputs_of((problem.x, *problem.values), (SOFTMAX,))
-    operands = (
-        *(Operand(one.name, "input", one.dtype, extent(one)) for one in inputs),
-        *(Operand(one.buffer.name, "output", one.buffer.dtype, extent(one.buffer)) for one in problem.outputs),
-    )
-    module = Module(target)
-    writer = _Writer(problem, candidate, target)
-    entry(module, name, [one.name for one in operands], writer.write)
-    return Kernel(
-        name,
-        module,
-        operands,
-        writer.blocks if problem.elements else 0,
-        scratch_bytes=writer.scratch_bytes if problem.elements else 0,
-        flops=12 * problem.elements,
-        traffic=sum(one.bytes for one in operands),
-        candidate=str(candidate),
-    )
+    return _SoftmaxBuilder(problem, candidate, target, name).kernel()
 
 
-class _Writer:
-    def __init__(self, problem: Softmax, candidate: RowCandidate, target: Target) -> None:
-        self.problem, self.vectors = problem, candidate.vectors
-        self.lanes = target.lanes()
+class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
+    def __init__(self, problem: Softmax, candidate: RowCandidate, target: Target, name: str) -> None:
+        super().__init__(problem, candidate, target, name)
+        self.vectors = candidate.vectors
         self.kind = types.vector("float", self.lanes)
         self.x = problem.x if problem.x.dtype is DType.F32 else Cast(DType.F32, problem.x)
         everything = (problem.x, *problem.values)
@@ -116,8 +98,15 @@ class _Writer:
         self.in_registers = len(self.columns) == 1 and pieces <= most
         self.scratch_bytes = 0 if self.in_registers or problem.logarithm else self.length * 4
 
-    def write(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        """The entry's body."""
+    def kernel(self) -> Kernel:
+        problem = self.problem
+        inputs = inputs_of((problem.x, *problem.values), (SOFTMAX,))
+        operands = operands_of(inputs, (output.buffer for output in problem.outputs))
+        blocks = self.blocks if problem.elements else 0
+        scratch = self.scratch_bytes if problem.elements else 0
+        return self.written(operands, blocks, scratch_bytes=scratch, flops=12 * problem.elements)
+
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         if not self.problem.elements:
             return
         if self.across:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel, Operand, write_kernel
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
@@ -67,17 +67,14 @@ def build(problem: TopK, target: Target, name: str = "topk") -> Kernel:
 
         f.loop(0, problem.k, 1, write)
 
-    entry(module, name, ["x", "values", "positions"], body)
     operands = (
         Operand("x", "input", problem.dtype, rows * problem.size),
         Operand("values", "output", problem.dtype, rows * problem.k),
         Operand("positions", "output", DType.I64, rows * problem.k),
     )
     scratch = 8 * (2 * problem.size if sorts else problem.k)
-    return Kernel(
-        name, module, operands, rows, scratch_bytes=scratch, traffic=sum(operand.bytes for operand in operands),
-        candidate="merge sort" if sorts else "ordered list",
-    )  # fmt: skip
+    candidate = "merge sort" if sorts else "ordered list"
+    return write_kernel(module, name, operands, rows, body, scratch_bytes=scratch, candidate=candidate)
 
 
 def _element(f: Function, problem: TopK, x: Value, kind: str, position: Value) -> Value:

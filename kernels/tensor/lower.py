@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel, operands_of, write_kernel
 from kernels.llvm import types
 from kernels.llvm.emission import emit
 from kernels.llvm.function import Function, Value
@@ -96,18 +96,10 @@ def lower(nest: Nest, target: Target, name: str | None = None) -> Kernel:
             elements.bases[buffer] = function.at(memory, offset, "i8")
         _Writer(function, elements, registers, widest_lanes(nest, target)).pieces(pieces, block)
 
-    entry(module, name, [buffer.name for buffer in buffers], body)
-    operands = [Operand(one.name, "input", one.dtype, extent(one)) for one in program.inputs]
-    operands += [Operand(one.name, "output", one.dtype, extent(one)) for one in program.outputs]
-    return Kernel(
-        name,
-        module,
-        tuple(operands),
-        sum(piece.blocks for piece in pieces),
-        scratch_bytes=size,
-        flops=_flops(nest),
-        traffic=sum(prod(one.shape) * one.dtype.bytes for one in buffers),
-    )
+    return write_kernel(
+        module, name, operands_of(program.inputs, program.outputs), sum(piece.blocks for piece in pieces), body,
+        scratch_bytes=size, flops=_flops(nest), traffic=sum(prod(one.shape) * one.dtype.bytes for one in buffers),
+    )  # fmt: skip
 
 
 def _pieces(nest: Nest) -> tuple[_Piece, ...]:

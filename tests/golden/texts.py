@@ -81,7 +81,7 @@ def _kernel(kernel: Kernel) -> tuple[str, str]:
     )
     return (
         f"{kernel.name}: {kernel.candidate}; blocks {kernel.blocks}, {kernel.flops:,} flops, {kernel.traffic:,} bytes, "
-        f"scratch {kernel.scratch_bytes:,}{', optimized' if kernel.optimize else ''}",
+        f"scratch {kernel.scratch_bytes:,}",
         f"  {', '.join(operands)}",
     )
 

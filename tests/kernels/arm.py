@@ -72,9 +72,7 @@ def run_on_arm(kernel: Kernel, arrays: Mapping[str, Array], folder: Path) -> dic
     system_call(f, EXIT, "i64 0", "ptr null", "i64 0")
     f.finish()
     program = folder / kernel.name
-    program.write_bytes(
-        link_program([compile_object(module.text(), module.target, optimize=kernel.optimize)], module.target)
-    )
+    program.write_bytes(link_program([compile_object(module.text(), module.target)], module.target))
     program.chmod(0o755)
     path = emulator()
     assert path is not None, "the caller has asked"

@@ -12,7 +12,7 @@ from kernels.dtype import DType
 from kernels.emit.layout import BUSY
 from kernels.emit.refusal import BAD_ARGUMENT, MODEL_BUSY, OK
 from kernels.errors import KernelsError
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel, Operand, write_kernel
 from kernels.listing import Argument, Listing, Place, Run
 from kernels.llvm import control_word
 from kernels.llvm.compile import assembly, compile_object
@@ -48,12 +48,11 @@ def noting(blocks: int) -> Kernel:
         x = f.load("float", pointers["x"])
         f.store(f.add(x, x), f.at(pointers["twice"], block))
 
-    entry(module, "noting", ["x", "words", "twice"], body)
     operands = (
         Operand("x", "input", DType.F32, 1), Operand("words", "output", DType.I64, blocks),
         Operand("twice", "output", DType.F32, blocks),
     )  # fmt: skip
-    return Kernel("noting", module, operands, blocks)
+    return write_kernel(module, "noting", operands, blocks, body)
 
 
 class Caller:
@@ -174,11 +173,12 @@ def test_a_call_from_within_a_call_finds_the_model_busy() -> None:
         for number, code in enumerate(codes):
             f.store(code, f.at(pointers["codes"], number, "i32"))
 
-    entry(module, "calls", ["x", "codes"], body)
     operands = (Operand("x", "input", DType.I64, 1), Operand("codes", "output", DType.I32, 2))
     run = Run("calls", (Place("input"), Place("output")))
     given, made = Argument("x", DType.I64, (1,)), Argument("codes", DType.I32, (2,))
-    library = Library(Listing("inner", (given,), (made,), (Kernel("calls", module, operands, 1),), (run,), 0, 0))
+    library = Library(
+        Listing("inner", (given,), (made,), (write_kernel(module, "calls", operands, 1, body),), (run,), 0, 0)
+    )
     model, codes = library.made(), np.zeros(2, np.int32)
     x = np.array([model.value], np.int64)
     for _ in range(2):

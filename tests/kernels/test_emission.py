@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Operand, write_kernel
 from kernels.llvm.emission import EmissionError, emit, emit_all
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
@@ -104,11 +104,10 @@ def run(values: Sequence[Expression], arrays: dict[str, np.ndarray], target: Tar
         stream = Stream(f, pointers, {}, Axis((I,)), lanes).prepare(values, stores)
         f.loop(0, SIZE, 2 * lanes, one)
 
-    entry(module, "emitted", [*buffers, *outputs], body)
     made = {name: np.zeros(SIZE, one.dtype.numpy) for name, one in zip(outputs, values, strict=True)}
     given = tuple(Operand(name, "input", buffer.dtype, SIZE) for name, buffer in buffers.items())
     taken = tuple(Operand(name, "output", one.dtype, SIZE) for name, one in zip(outputs, values, strict=True))
-    Executable([Kernel("emitted", module, (*given, *taken), 1)])({**arrays, **made})
+    Executable([write_kernel(module, "emitted", (*given, *taken), 1, body)])({**arrays, **made})
     return list(made.values())
 
 
@@ -138,7 +137,7 @@ def text_of(values: Sequence[Expression]) -> str:
     def body(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         emit_all(f, values, 8, Stream(f, pointers, {}, Axis((I,)), 8).at(f.integer(0), 1, 8))
 
-    entry(module, "emitted", ["a", "b"], body)
+    write_kernel(module, "emitted", [Operand(name, "input", DType.F32, SIZE) for name in "ab"], 1, body)
     return module.text().split("\ndeclare")[0]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Operand, write_kernel
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value, joined
 from kernels.llvm.module import Module
@@ -62,10 +62,9 @@ def run(
 
         f.loop(0, size, lanes * vectors, one)
 
-    entry(module, "sweep", [*names, "y"], body)
     operands = tuple(Operand(name, "input", DType.F32, size) for name in names)
     y = np.zeros(size, np.float32)
-    kernel = Kernel("sweep", module, (*operands, Operand("y", "output", DType.F32, size)), 1)
+    kernel = write_kernel(module, "sweep", (*operands, Operand("y", "output", DType.F32, size)), 1, body)
     Executable([kernel])({**dict(zip(names, arrays, strict=True)), "y": y})
     return y
 

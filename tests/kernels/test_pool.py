@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Operand, write_kernel
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.pool import MOST_WORKERS, Pool, PoolError
@@ -33,9 +33,8 @@ def _counting(spins: int) -> tuple[Executable, np.ndarray, np.ndarray]:
         f.value("i32", f"atomicrmw add ptr {count.text}, i32 1 seq_cst")
         f.store(f.value("i64", f"ptrtoint ptr {scratch.text} to i64"), f.at(pointers["places"], block, "i64"))
 
-    entry(module, "count", ["counts", "places"], body)
     operands = (Operand("counts", "output", DType.I32, BLOCKS), Operand("places", "output", DType.I64, BLOCKS))
-    executable = Executable([Kernel("count", module, operands, BLOCKS)])
+    executable = Executable([write_kernel(module, "count", operands, BLOCKS, body)])
     counts, places = aligned(BLOCKS, np.int32), aligned(BLOCKS, np.int64)
     return executable, counts, places
 

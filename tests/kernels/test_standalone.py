@@ -25,7 +25,7 @@ def test_layers_through_an_arena_and_several_inputs(tmp_path: Path) -> None:
     given[: len(written.weights)] = np.frombuffer(written.weights, np.uint8)
     given[made.inputs[0] : made.inputs[0] + x.nbytes] = x.reshape(-1).view(np.uint8)
     program = tmp_path / "program"
-    program.write_bytes(link_program([part.compiled() for part in made.parts], aarch64()))
+    program.write_bytes(link_program(made.objects(), aarch64()))
     program.chmod(0o700)
     words = [str(emulator()), str(program)]
     done = subprocess.run(words, input=given.tobytes(), capture_output=True, check=True)

@@ -37,7 +37,7 @@ class Emulated:
             raise BundleError(f"a run takes {flops:,} operations, more than an emulator is asked for")
         try:
             self._made = standalone(listing, target)
-            self._code = link_program([part.compiled() for part in self._made.parts], target)
+            self._code = link_program(self._made.objects(), target)
             self._weights = stored_weights(listing, weights)[: listing.weights_bytes]
         except KernelsError as error:
             raise BundleError(f"it cannot be emulated: {error}") from error

@@ -16,14 +16,14 @@ from __future__ import annotations
 from typing import Literal
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel, Operand
 from kernels.llvm import types
 from kernels.llvm.function import Function, Number, Value
-from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates.attention.dot import write_dot
 from kernels.templates.attention.problem import Attention, AttentionCandidate
 from kernels.templates.attention.softmax import Softmax
+from kernels.templates.builder import Builder
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.panels import write_panel
@@ -33,13 +33,12 @@ from kernels.tensor.expression import Buffer, Variable
 
 def build(attention: Attention, candidate: AttentionCandidate, target: Target, name: str = "attention") -> Kernel:
     """The kernel: operands "q", "k", "v", "mask" and "lengths" where the problem has them, "output"."""
-    return _Builder(attention, candidate, target, name).kernel()
+    return _AttentionBuilder(attention, candidate, target, name).kernel()
 
 
-class _Builder:
+class _AttentionBuilder(Builder[Attention, AttentionCandidate]):
     def __init__(self, attention: Attention, candidate: AttentionCandidate, target: Target, name: str) -> None:
-        self.attention, self.candidate, self.name = attention, candidate, name
-        self.module, self.lanes = Module(target), target.lanes()
+        super().__init__(attention, candidate, target, name)
         self.vector = types.vector("float", self.lanes)
         self.row_groups = balanced(attention.queries, candidate.rows)
         self.stretches = -(-pieces(self.row_groups) // candidate.row_stretch)
@@ -54,7 +53,7 @@ class _Builder:
         self.scratch_bytes = 4 * (self.keys_at + packed)
 
     def kernel(self) -> Kernel:
-        one = self.attention
+        one = self.problem
         operands = [
             Operand("q", "input", DType.F32, self._elements("q", one.heads, one.queries, one.size)),
             Operand("k", "input", DType.F32, self._elements("k", one.groups, one.keys, one.size)),
@@ -71,21 +70,17 @@ class _Builder:
             operands.append(Operand("lengths", "input", DType.I64, one.batch))
         size = self._elements("output", one.heads, one.queries, one.value_size)
         operands.append(Operand("output", "output", DType.F32, size))
-        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
-        return Kernel(
-            self.name, self.module, tuple(operands), one.batch * one.groups * self.stretches,
-            scratch_bytes=self.scratch_bytes, flops=one.flops,
-            traffic=sum(operand.bytes for operand in operands), candidate=str(self.candidate),
-        )  # fmt: skip
+        blocks = one.batch * one.groups * self.stretches
+        return self.written(operands, blocks, scratch_bytes=self.scratch_bytes, flops=one.flops)
 
     def _elements(self, name: Literal["q", "k", "v", "output"], heads: int, rows: int, size: int) -> int:
-        one, place = self.attention, self.attention.place(name)
+        one, place = self.problem, self.problem.place(name)
         if not (one.batch and heads and rows and size):
             return 0
         return place.offset + (one.batch - 1) * place.batch + (heads - 1) * place.head + (rows - 1) * place.row + size
 
-    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        one = self.attention
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        one = self.problem
         if not (one.batch and one.heads and one.queries and one.value_size):
             return
         batch, group, stretch = unravel(f, block, (one.batch, one.groups, self.stretches))
@@ -121,7 +116,7 @@ class _Builder:
     def _start(
         self, f: Function, base: Value, name: Literal["q", "k", "v", "output"], batch: Value, head: Value
     ) -> Value:
-        place = self.attention.place(name)
+        place = self.problem.place(name)
         return f.at(base, f.add(f.add(f.mul(batch, place.batch), f.mul(head, place.head)), place.offset))
 
     def _stretch(self, f: Function, stretch: Value) -> tuple[Number, Number]:
@@ -132,7 +127,7 @@ class _Builder:
 
     def _pack(self, f: Function, k: Value, packed: Value, keys: Value) -> None:
         """K^T in panels. Keys after the run's length are packed too: what stands there is never used."""
-        one, place = self.attention, self.attention.place("k")
+        one, place = self.problem, self.problem.place("k")
         whole, rest = divmod(one.keys, self.panel)
 
         def panel(number: Value, valid: int, vectors: int) -> None:
@@ -161,7 +156,7 @@ class _Builder:
         scratch: Value,
     ) -> None:
         """A tile of query rows from scores to output."""
-        one, q_place, v_place = self.attention, self.attention.place("q"), self.attention.place("v")
+        one, q_place, v_place = self.problem, self.problem.place("q"), self.problem.place("v")
         bound = keys
         if one.causal:  # the last row of the tile sees most
             bound = f.maximum(f.minimum(keys, f.add(row, one.past + rows)), f.integer(0))
@@ -187,11 +182,11 @@ class _Builder:
                 rest = one.value_size - vector * self.lanes
                 valid = min(self.lanes, rest - (group.size - 1) * self.lanes)
                 tile = Tile(
-                    rows, group.size, None, self.row_length, 1, v_place.row, self.attention.place("output").row, valid,
+                    rows, group.size, None, self.row_length, 1, v_place.row, self.problem.place("output").row, valid,
                     b_valid=valid if valid < self.lanes else 0,
                 )  # fmt: skip
                 name = write_tile(self.module, tile, epilogue, row_variable, column_variable, prefix=self.name)
-                aim = f.at(output, f.add(f.mul(row, self.attention.place("output").row), vector * self.lanes))
+                aim = f.at(output, f.add(f.mul(row, self.problem.place("output").row), vector * self.lanes))
                 f.call(name, scratch, f.at(v, vector * self.lanes), aim, bound, f.at(scratch, self.inverse_at))
 
     def _value_vectors(self, rows: int) -> int:
@@ -199,7 +194,7 @@ class _Builder:
 
     def _scores(self, f: Function, rows: int, q: Value, packed: Value, scratch: Value, bound: Value) -> None:
         """Q K^T for all panels that hold a key before the bound."""
-        one = self.attention
+        one = self.problem
         whole, rest = divmod(one.keys, self.panel)
 
         def panel(number: Value, vectors: int) -> None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
-from kernels.kernel import Kernel, entry
+from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Function, Number, Parameter, Value
-from kernels.llvm.module import Module
 from kernels.target import Target
+from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.store import store_pixels
@@ -135,15 +136,13 @@ def axes(problem: Convolution) -> tuple[Axis, Axis]:
 
 def build(problem: Convolution, candidate: Depthwise, target: Target, name: str = "depthwise") -> Kernel:
     """The kernel: operands "x", "weights", those of the epilogue, "y"."""
-    return _Builder(problem, candidate, target, name).kernel()
+    return _DepthwiseBuilder(problem, candidate, target, name).kernel()
 
 
-class _Builder:
+class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
     def __init__(self, problem: Convolution, candidate: Depthwise, target: Target, name: str) -> None:
-        self.problem, self.candidate, self.name = problem, candidate, name
-        self.lanes = target.lanes()
+        super().__init__(problem, candidate, target, name)
         self.kind = types.vector("float", self.lanes)
-        self.module = Module(target)
         self.packing = DepthwisePacking(problem, self.lanes)
         self.down, self.across = axes(problem)
         self.rows = row_kinds(self.down)
@@ -156,18 +155,9 @@ class _Builder:
 
     def kernel(self) -> Kernel:
         problem, operands = self.problem, self.problem.operands(self.packing)
-        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
-        return Kernel(
-            self.name,
-            self.module,
-            operands,
-            self.dims[0] * self.dims[1] * self.dims[2],
-            flops=problem.flops,
-            traffic=problem.traffic,
-            candidate=str(self.candidate),
-        )
+        return self.written(operands, prod(self.dims), flops=problem.flops, traffic=problem.traffic)
 
-    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         problem, candidate = self.problem, self.candidate
         image, stretch, part = unravel(f, block, self.dims)
         first: Number = 0

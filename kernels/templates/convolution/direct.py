@@ -9,12 +9,13 @@ next one is asked for, and sums wait in scratch. An output in NCHW leaves throug
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
-from kernels.kernel import Kernel, entry
+from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Function, Number, Value
-from kernels.llvm.module import Module
 from kernels.target import Target
+from kernels.templates.builder import Builder
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.planar import write_planar
@@ -84,14 +85,12 @@ def can_split(problem: Convolution, splits: int) -> bool:
 
 def build(problem: Convolution, candidate: Direct, target: Target, name: str = "convolution") -> Kernel:
     """The kernel: operands "x", "weights", those of the epilogue, "y"."""
-    return _Builder(problem, candidate, target, name).kernel()
+    return _DirectBuilder(problem, candidate, target, name).kernel()
 
 
-class _Builder:
+class _DirectBuilder(Builder[Convolution, Direct]):
     def __init__(self, problem: Convolution, candidate: Direct, target: Target, name: str) -> None:
-        self.problem, self.candidate, self.name = problem, candidate, name
-        self.lanes = target.lanes()
-        self.module = Module(target)
+        super().__init__(problem, candidate, target, name)
         self.packing = DirectPacking(problem, self.lanes, candidate.vectors)
         self.together = merged_groups(problem)
         self.depth = problem.depth * self.together
@@ -113,24 +112,13 @@ class _Builder:
 
     def kernel(self) -> Kernel:
         problem = self.problem
-        operands = problem.operands(self.packing)
         out = problem.output
         groups = problem.groups // self.together
         self.block_dims = (out.batch, out.size[0], groups, self.row_blocks, self.channel_blocks)
-        blocks = 1
-        for size in self.block_dims:
-            blocks *= size
-        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
-        return Kernel(
-            self.name,
-            self.module,
-            operands,
-            blocks,
-            scratch_bytes=self._staged_bytes() + self._sums_bytes(),
-            flops=problem.flops,
-            traffic=problem.traffic,
-            candidate=str(self.candidate),
-        )
+        return self.written(
+            problem.operands(self.packing), prod(self.block_dims),
+            scratch_bytes=self._staged_bytes() + self._sums_bytes(), flops=problem.flops, traffic=problem.traffic,
+        )  # fmt: skip
 
     def _staged_bytes(self) -> int:
         return -(-self.source.elements * 4 // _LINE) * _LINE if self.staged else 0
@@ -148,7 +136,7 @@ class _Builder:
 
     # -- the entry: which block, which window, and the loops -----------------------------------------------------------
 
-    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         problem, candidate = self.problem, self.candidate
         image, plane, group, row_block, channel_block = unravel(f, block, self.block_dims)
         rows = _stretch(f, row_block, candidate.row_stretch, pieces(self.rows), self.row_blocks)

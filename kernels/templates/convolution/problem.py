@@ -4,7 +4,7 @@
     output = (size + pads_before + pads_after - ((kernel - 1) * dilation + 1)) // stride + 1
 
 Everything has three spatial dims (depth, height, width); `convolution` takes one to three, as ONNX does. A transposed
-convolution is one whose input has zeros between its elements (`input_dilations`) and whose weights are mirrored.
+convolution has zeros between the elements of its input (`input_dilations`) and mirrored weights.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.kernel import Operand, Packing
+from kernels.kernel import Operand, Packing, operands_of
 from kernels.templates.convolution.layout import Layout, Order, Triple
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.tensor.expression import Buffer, Expression, Index, Load, Variable
@@ -138,12 +138,12 @@ class Convolution:
         """The same convolution with `make(accumulated)` stored."""
         return replace(self, epilogue=Epilogue(make(ACCUMULATED[()])))
 
-    def operands(self, packing: Packing) -> tuple[Operand, ...]:
-        """The table of arguments: input, packed weights, the epilogue's operands, output."""
+    def operands(self, packing: Packing | None = None) -> tuple[Operand, ...]:
+        """The table of arguments: input, packed weights where there are weights, the epilogue's operands, output."""
         return (
             Operand(INPUT, "input", DType.F32, self.input.elements),
-            Operand(WEIGHTS, "constant", DType.F32, packing.elements, packing),
-            *epilogue_operands(self.epilogue),
+            *((Operand(WEIGHTS, "constant", DType.F32, packing.elements, packing),) if packing else ()),
+            *operands_of(self.epilogue.buffers),
             Operand(OUTPUT, "output", self.epilogue.dtype, self.output.elements),
         )
 
@@ -151,19 +151,8 @@ class Convolution:
     def traffic(self) -> int:
         """Bytes that must move at least once."""
         weights = self.output.channels * self.depth * self.kernel[0] * self.kernel[1] * self.kernel[2]
-        others = sum(operand.bytes for operand in epilogue_operands(self.epilogue))
+        others = sum(operand.bytes for operand in operands_of(self.epilogue.buffers))
         return 4 * (self.input.elements + weights) + others + self.epilogue.dtype.bytes * self.output.elements
-
-
-def epilogue_operands(epilogue: Epilogue) -> tuple[Operand, ...]:
-    """The operands that an epilogue reads."""
-    return tuple(Operand(buffer.name, "input", buffer.dtype, storage(buffer)) for buffer in epilogue.buffers)
-
-
-def storage(buffer: Buffer) -> int:
-    """Elements up to the last one of a buffer."""
-    last = sum((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides, strict=True))
-    return buffer.offset + last + 1
 
 
 def output_size(

@@ -18,7 +18,6 @@ from fractions import Fraction
 Matrix = tuple[tuple[Fraction, ...], ...]
 
 F4_POINTS = (Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(4, 3), Fraction(-4, 3))
-F2_POINTS = (Fraction(0), Fraction(1), Fraction(-1))
 
 
 @dataclass(frozen=True, slots=True)

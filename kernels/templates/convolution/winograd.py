@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kernels.kernel import Kernel, entry
+from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
-from kernels.llvm.module import Module
 from kernels.target import Target
+from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.steps import vector_groups
@@ -112,7 +112,7 @@ def cycles(problem: Convolution, target: Target, candidate: Winograd) -> float:
 
 def build(problem: Convolution, candidate: Winograd, target: Target, name: str = "winograd") -> Kernel:
     """The kernel: operands "x", "weights", those of the epilogue, "y"."""
-    return _Builder(problem, candidate, target, name).kernel()
+    return _WinogradBuilder(problem, candidate, target, name).kernel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +145,10 @@ def _kinds(problem: Convolution, axis: int) -> tuple[_Kind, ...]:
     return tuple(found)
 
 
-class _Builder:
+class _WinogradBuilder(Builder[Convolution, Winograd]):
     def __init__(self, problem: Convolution, candidate: Winograd, target: Target, name: str) -> None:
-        self.problem, self.candidate, self.name, self.target = problem, candidate, name, target
-        self.lanes = target.lanes()
+        super().__init__(problem, candidate, target, name)
         self.kind = types.vector("float", self.lanes)
-        self.module = Module(target)
         self.packing = WinogradPacking(problem, self.lanes, candidate.vectors)
         self.row_kinds, self.column_kinds = _kinds(problem, 1), _kinds(problem, 2)
         self.wide = -(-problem.output.size[2] // F4.outputs)
@@ -165,21 +163,13 @@ class _Builder:
 
     def kernel(self) -> Kernel:
         problem = self.problem
-        operands = problem.operands(self.packing)
-        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
-        points = F4.size**2
-        return Kernel(
-            self.name,
-            self.module,
-            operands,
-            problem.output.batch * pieces(self.chunks),
-            scratch_bytes=4 * points * (self.depth_point + self.width_point),
-            flops=problem.flops,
-            traffic=problem.traffic,
-            candidate=str(self.candidate),
-        )
+        return self.written(
+            problem.operands(self.packing), problem.output.batch * pieces(self.chunks),
+            scratch_bytes=4 * F4.size**2 * (self.depth_point + self.width_point),
+            flops=problem.flops, traffic=problem.traffic,
+        )  # fmt: skip
 
-    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         image, piece = unravel(f, block, (self.problem.output.batch, pieces(self.chunks)))
         x = f.at(pointers[INPUT], f.mul(image, self.problem.input.image_stride))
         sums = f.at(scratch, F4.size**2 * self.depth_point)

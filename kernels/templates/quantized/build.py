@@ -7,12 +7,13 @@ tiles read it, the block first copies the window that it sees into scratch.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
-from kernels.kernel import Kernel, entry
+from kernels.kernel import Kernel
 from kernels.llvm.function import Function, Number, Value
-from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates import cost
+from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.epilogue import Epilogue
@@ -176,15 +177,13 @@ def build(problem: QuantizedConvolution, candidate: Bytewise, target: Target, na
     """
     if not supported(candidate.arithmetic, target):
         raise UnsupportedArithmetic(f"{target.cpu} has no instruction for {candidate.arithmetic}.")
-    return _Builder(problem, candidate, target, name).kernel()
+    return _BytewiseBuilder(problem, candidate, target, name).kernel()
 
 
-class _Builder:
+class _BytewiseBuilder(Builder[QuantizedConvolution, Bytewise]):
     def __init__(self, problem: QuantizedConvolution, candidate: Bytewise, target: Target, name: str) -> None:
-        self.problem, self.candidate, self.name = problem, candidate, name
+        super().__init__(problem, candidate, target, name)
         self.geometry = problem.geometry
-        self.lanes = target.lanes()
-        self.module = Module(target)
         self.packing = TilePacking(problem, candidate.arithmetic, self.lanes, candidate.vectors)
         height, width = self.geometry.output.size[1:]
         self.columns = () if candidate.flat else balanced(width, candidate.columns)
@@ -209,20 +208,8 @@ class _Builder:
 
     def kernel(self) -> Kernel:
         operands = self.problem.operands(self.packing)
-        blocks = 1
-        for size in self.dims:
-            blocks *= size
-        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
-        return Kernel(
-            self.name,
-            self.module,
-            operands,
-            blocks,
-            scratch_bytes=self._scratch_bytes(),
-            flops=self.geometry.flops,
-            traffic=sum(operand.bytes for operand in operands),
-            candidate=str(self.candidate),
-        )
+        scratch = self._scratch_bytes()
+        return self.written(operands, prod(self.dims), scratch_bytes=scratch, flops=self.geometry.flops)
 
     def _scratch_bytes(self) -> int:
         if not self.staged:
@@ -232,7 +219,7 @@ class _Builder:
             return copy_bytes(pixels * self.geometry.depth, self.candidate.arithmetic)
         return copy_bytes(self.window.elements, self.candidate.arithmetic)
 
-    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         geometry, layout = self.geometry, self.geometry.input
         image, plane, group, row_block, channel_block = unravel(f, block, self.dims)
         rows = _stretch(f, row_block, self.candidate.row_stretch, pieces(self.rows), self.row_blocks)

@@ -8,17 +8,18 @@ and serves all taps that see it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, entry
+from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
-from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates import cost
+from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS
 from kernels.templates.epilogue import TileLeaves
@@ -132,15 +133,13 @@ class DepthwisePacking:
 
 def build(problem: QuantizedConvolution, candidate: ByteDepthwise, target: Target, name: str = "depthwise") -> Kernel:
     """The kernel: operands "x", "weights", "x_zero" where that is no constant, those of the epilogue, "y"."""
-    return _Builder(problem, candidate, target, name).kernel()
+    return _ByteDepthwiseBuilder(problem, candidate, target, name).kernel()
 
 
-class _Builder:
+class _ByteDepthwiseBuilder(Builder[QuantizedConvolution, ByteDepthwise]):
     def __init__(self, problem: QuantizedConvolution, candidate: ByteDepthwise, target: Target, name: str) -> None:
-        self.problem, self.candidate, self.name = problem, candidate, name
+        super().__init__(problem, candidate, target, name)
         self.geometry = problem.geometry
-        self.lanes = target.lanes()
-        self.module = Module(target)
         self.packing = DepthwisePacking(problem, self.lanes)
         self.kind = types.vector("float", self.lanes)
         height, width = self.geometry.output.size[1:]
@@ -161,19 +160,10 @@ class _Builder:
             replace(one, role="constant", dtype=DType.F32) if one.name == WEIGHTS else one
             for one in self.problem.operands(self.packing)
         )
-        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
-        return Kernel(
-            self.name,
-            self.module,
-            operands,
-            self.dims[0] * self.dims[1] * self.dims[2],
-            scratch_bytes=copy_bytes(self.window.elements, self.unshifted) if self.staged else 0,
-            flops=self.geometry.flops,
-            traffic=sum(operand.bytes for operand in operands),
-            candidate=str(self.candidate),
-        )
+        scratch = copy_bytes(self.window.elements, self.unshifted) if self.staged else 0
+        return self.written(operands, prod(self.dims), scratch_bytes=scratch, flops=self.geometry.flops)
 
-    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         geometry, layout, problem = self.geometry, self.geometry.input, self.problem
         image, plane, row_block = unravel(f, block, self.dims)
         stretch, total = self.candidate.row_stretch, pieces(self.rows)

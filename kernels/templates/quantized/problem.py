@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.kernel import Operand, Packing
-from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution, epilogue_operands
+from kernels.kernel import Operand, Packing, operands_of
+from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.epilogue import ACCUMULATED_INTEGER, Epilogue
 from kernels.tensor.expression import Buffer, Expression, Load
 
@@ -96,7 +96,7 @@ class QuantizedConvolution:
             Operand(INPUT, "input", self.x_dtype, geometry.input.elements),
             self._weights(packing),
             *((Operand(X_ZERO, "input", self.x_dtype, 1),) if self.x_zero is None else ()),
-            *epilogue_operands(geometry.epilogue),
+            *operands_of(geometry.epilogue.buffers),
             Operand(OUTPUT, "output", geometry.epilogue.dtype, geometry.output.elements),
         )
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel, Operand
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value
-from kernels.llvm.module import Module
 from kernels.target import Target
+from kernels.templates.builder import Builder
 from kernels.templates.convolution.problem import WEIGHTS
 from kernels.templates.grid import unravel
 from kernels.templates.quantized.arithmetic import PER_WORD, shift_of_b
 from kernels.templates.quantized.packing import TilePacking, run_elements, runs
-from kernels.templates.quantized.problem import WEIGHTS_ZERO
+from kernels.templates.quantized.problem import WEIGHTS_ZERO, QuantizedConvolution
 
 PACKED = "packed"
 
@@ -38,15 +38,13 @@ def in_order(packing: TilePacking) -> Weights:
 
 def build_repack(packing: TilePacking, place: Weights, target: Target, name: str = "repack") -> Kernel:
     """The kernel: "weights" as `place` says, "weights_zero" of one element where that is no constant -> "packed"."""
-    return _Builder(packing, place, target, name).kernel()
+    return _RepackBuilder(packing, place, target, name).kernel()
 
 
-class _Builder:
+class _RepackBuilder(Builder[QuantizedConvolution, str]):
     def __init__(self, packing: TilePacking, place: Weights, target: Target, name: str) -> None:
-        self.packing, self.place, self.name = packing, place, name
-        self.problem, self.geometry = packing.problem, packing.problem.geometry
-        self.module = Module(target)
-        self.lanes = target.lanes()
+        super().__init__(packing.problem, f"repack {packing.arithmetic}", target, name)
+        self.packing, self.place, self.geometry = packing, place, packing.problem.geometry
         self.words = types.vector("i32", self.lanes)
         self.vectors = -(-self.geometry.width // self.lanes)
         self.signed = self.problem.weights_dtype is DType.I8
@@ -63,17 +61,9 @@ class _Builder:
             *((Operand(WEIGHTS_ZERO, "input", problem.weights_dtype, 1),) if problem.weights_zero is None else ()),
             Operand(PACKED, "output", DType.I8, problem.weight_sets * self.packing.elements),
         )
-        entry(self.module, self.name, [operand.name for operand in operands], self._entry)
-        return Kernel(
-            self.name,
-            self.module,
-            operands,
-            problem.weight_sets * geometry.groups * self.vectors,
-            traffic=sum(operand.bytes for operand in operands),
-            candidate=f"repack {self.packing.arithmetic}",
-        )
+        return self.written(operands, problem.weight_sets * geometry.groups * self.vectors)
 
-    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         """A block is one vector of output channels."""
         number, group, vector = unravel(f, block, (self.problem.weight_sets, self.geometry.groups, self.vectors))
         first = f.add(f.mul(group, self.geometry.width), f.mul(vector, self.lanes))

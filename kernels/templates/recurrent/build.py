@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand, entry
+from kernels.kernel import Kernel, Operand
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
-from kernels.llvm.module import Module
 from kernels.target import Target
+from kernels.templates.builder import Builder
 from kernels.templates.epilogue import Epilogue
 from kernels.templates.grid import Group, balanced, each_piece, pieces
 from kernels.templates.recurrent.cell import Cell, Units
@@ -27,12 +27,12 @@ from kernels.tensor.expression import Variable
 
 def build(layer: Recurrent, candidate: RecurrentCandidate, target: Target, name: str = "recurrent") -> Kernel:
     """The kernel; its operands are those that `Recurrent` lists."""
-    return _Builder(layer, candidate, target, name).kernel()
+    return _RecurrentBuilder(layer, candidate, target, name).kernel()
 
 
-class _Builder:
+class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
     def __init__(self, layer: Recurrent, candidate: RecurrentCandidate, target: Target, name: str) -> None:
-        self.layer, self.name, self.module, self.lanes = layer, name, Module(target), target.lanes()
+        super().__init__(layer, candidate, target, name)
         self.vector = types.vector("float", self.lanes)
         self.row_groups = balanced(layer.batch, candidate.rows)
         self.unit_groups = balanced(-(-layer.hidden // self.lanes), candidate.vectors)
@@ -52,10 +52,10 @@ class _Builder:
     @property
     def two_products(self) -> bool:
         """Whether the hidden gate waits for the reset gate of all units."""
-        return self.layer.cell == "gru" and not self.layer.linear_before_reset
+        return self.problem.cell == "gru" and not self.problem.linear_before_reset
 
     def kernel(self) -> Kernel:
-        layer = self.layer
+        layer = self.problem
         directions, states = len(layer.directions), len(layer.directions) * layer.batch * layer.hidden
         operands = [
             Operand("gates", "input", DType.F32, layer.steps * states * layer.gates),
@@ -77,15 +77,12 @@ class _Builder:
         if layer.cell == "lstm":
             operands.append(Operand("y_c", "output", DType.F32, states))
         self.names = [operand.name for operand in operands]
-        entry(self.module, self.name, self.names, self._entry)
-        return Kernel(
-            self.name, self.module, tuple(operands), directions * pieces(self.row_groups),
-            scratch_bytes=4 * self.scratch, flops=layer.flops, traffic=sum(operand.bytes for operand in operands),
-            candidate=str(RecurrentCandidate(self.rows, self.unit_groups[0].size if self.unit_groups else 0)),
-        )  # fmt: skip
+        self.candidate = RecurrentCandidate(self.rows, self.unit_groups[0].size if self.unit_groups else 0)
+        blocks = directions * pieces(self.row_groups)
+        return self.written(operands, blocks, scratch_bytes=4 * self.scratch, flops=layer.flops)
 
-    def _entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        layer = self.layer
+    def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        layer = self.problem
         if not (layer.batch and layer.hidden):
             return
         tiles = pieces(self.row_groups)
@@ -114,7 +111,7 @@ class _Builder:
         name = f"{self.name}_{rows}_{number}"
         if self.module.has(name):
             return name
-        layer, hidden = self.layer, self.layer.hidden
+        layer, hidden = self.problem, self.problem.hidden
         given = [Parameter("row", "i64"), Parameter("scratch"), *(Parameter(one) for one in self.names)]
         f = Function(self.module, name, given)
         self._padding_to_zero(f, rows)
@@ -147,7 +144,7 @@ class _Builder:
                lambda at, _: f.store(zero, f.at(f.parameter("scratch"), at)))  # fmt: skip
 
     def _copy_rows(self, f: Function, rows: int, source: Value, apart: int, aim: Value, aim_apart: int) -> None:
-        whole, rest = divmod(self.layer.hidden, self.lanes)
+        whole, rest = divmod(self.problem.hidden, self.lanes)
         mask = f.first_lanes(rest, self.lanes)
         for row in range(rows):
 
@@ -162,7 +159,7 @@ class _Builder:
                 f.masked_store(value, f.at(aim, at + row * aim_apart), mask)
 
     def _step(self, f: Function, rows: int, number: int, direction: str, time: Value, old: Value, new: Value) -> None:
-        phases: Sequence[tuple[str, tuple[int, ...]]] = [("all", tuple(range(self.layer.gates)))]
+        phases: Sequence[tuple[str, tuple[int, ...]]] = [("all", tuple(range(self.problem.gates)))]
         if self.two_products:
             phases = [("first", (0, 1)), ("second", (2,))]
         scratch = f.parameter("scratch")
@@ -177,8 +174,8 @@ class _Builder:
                     vector = f.add(f.mul(piece, group.size), group.start)
                     unit = f.mul(vector, self.lanes)
                     r = f.at(f.parameter("r"), f.add(
-                        f.mul(unit, self.layer.gates * self.layer.hidden),
-                        number * self.layer.gates * self.layer.hidden * self.padded,
+                        f.mul(unit, self.problem.gates * self.problem.hidden),
+                        number * self.problem.gates * self.problem.hidden * self.padded,
                     ))  # fmt: skip
                     self._products(f, rows, group, gates, source, r)
                     self._cells(f, rows, number, direction, group, unit, time, old, new, phase)
@@ -189,8 +186,8 @@ class _Builder:
         """R h of some gates of a panel of units, into the tile in scratch."""
         width = group.size * self.lanes
         tile = Tile(
-            rows, len(gates) * group.size, self.layer.hidden, self.padded, 1, self.layer.gates * width, self.tile_row,
-            self.lanes,
+            rows, len(gates) * group.size, self.problem.hidden, self.padded, 1, self.problem.gates * width,
+            self.tile_row, self.lanes,
         )  # fmt: skip
         name = write_tile(
             self.module, tile, Epilogue(), Variable("row", rows), Variable("column", width),
@@ -206,7 +203,7 @@ class _Builder:
         old: Value, new: Value, phase: str,
     ) -> None:  # fmt: skip
         """The new state of a panel of units from the tile of products."""
-        layer = self.layer
+        layer = self.problem
         hidden, rest = layer.hidden, layer.hidden % self.lanes
         scratch = f.parameter("scratch")
 
@@ -260,7 +257,7 @@ class _Builder:
 
     def _when(self, f: Function, direction: str, at: Value, time: Value) -> tuple[Value, Value | None, Value]:
         """The step that a sequence reads now, whether it still runs (None: always), and the step of y it writes."""
-        layer = self.layer
+        layer = self.problem
         if not layer.with_lengths:
             step = f.sub(f.integer(layer.steps - 1), time) if direction == "reverse" else time
             return step, None, step

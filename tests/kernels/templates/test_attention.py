@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.dtype import DType
-from kernels.llvm.compile import assembly, spills
+from kernels.llvm.compile import assembly
 from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
-from kernels.templates.attention import append
-from kernels.templates.attention.append import Append
 from kernels.templates.attention.build import build
 from kernels.templates.attention.problem import Attention, InvalidAttention, Mask, Place, candidates
 from tests.kernels.guard import run_guarded
+from tests.kernels.machine_code import spills
 
 TARGETS = [host(), x86_64_v3()] if host().is_x86 else [host()]
 TOLERANCE = 4e-6  # of results of size 1: sums of some hundred float32 products, and exponentials within 1 ULP
@@ -192,21 +191,3 @@ def test_no_candidate_spills(target: Target) -> None:
 def test_heads_must_divide() -> None:
     with pytest.raises(InvalidAttention, match="3 heads of queries do not divide among 2 of keys"):
         Attention(1, 3, 4, 4, 8, groups=2)
-
-
-@settings(deadline=None, max_examples=15)
-@given(batch=st.integers(1, 2), heads=st.integers(1, 3), rows=st.integers(0, 4), size=st.integers(1, 40),
-       spare=st.integers(0, 5), seed=seeds)  # fmt: skip
-def test_new_rows_go_behind_those_that_count(
-    batch: int, heads: int, rows: int, size: int, spare: int, seed: int
-) -> None:
-    generator = np.random.default_rng(seed)
-    capacity = rows + spare
-    before = generator.integers(0, capacity + 1, batch)  # up to a full cache: what does not fit is left out
-    cache = generator.standard_normal((batch, heads, capacity, size)).astype(np.float32)
-    new = generator.standard_normal((batch, heads, rows, size)).astype(np.float32)
-    kernel = append.build(Append(batch, heads, rows, capacity, size), host())
-    got = run_guarded(kernel, {"new": new, "lengths": before, "cache": cache})["cache"].reshape(cache.shape)
-    for number, start in enumerate(before):
-        cache[number, :, start : start + rows] = new[number, :, : max(0, capacity - start)]
-    np.testing.assert_array_equal(got, cache)

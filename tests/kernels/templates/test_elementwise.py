@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernels.dtype import DType
 from kernels.kernel import Kernel
-from kernels.llvm.compile import assembly, spills
+from kernels.llvm.compile import assembly
 from kernels.run import Executable
 from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
 from kernels.templates.elementwise import (
@@ -44,6 +44,7 @@ from kernels.tensor.expression import (
 from kernels.tensor.interpret import evaluate
 from tests.kernels.flushing import answer, flushed
 from tests.kernels.guard import OutsideAccess, run_guarded
+from tests.kernels.machine_code import spills
 
 TARGETS = (host(), x86_64_v3()) if host().is_x86 else (host(),)
 # The functions state up to 6 ULP, and a fused multiply-add rounds once where the oracle rounds twice.

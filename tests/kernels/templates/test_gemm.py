@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.dtype import DType
-from kernels.llvm.compile import assembly, spills
-from kernels.static_view import hot_loop
+from kernels.llvm.compile import assembly
 from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
 from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_INTEGER, Epilogue, InvalidEpilogue
 from kernels.templates.gemm import Gemm, InvalidGemm, build, candidates
@@ -21,6 +20,7 @@ from kernels.templates.matrix import Matrix
 from kernels.templates.tile import supported
 from kernels.tensor.expression import Buffer, Cast, Expression, clip, gelu, relu
 from tests.kernels.guard import run_guarded
+from tests.kernels.machine_code import hot_loop, spills
 
 ROUNDING = 2.0**-24  # half a unit in the last place of float32
 TARGETS = [host(), x86_64_v3()] if host().is_x86 else [host()]

@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.dtype import DType
-from kernels.llvm.compile import assembly, spills
+from kernels.llvm.compile import assembly
 from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
 from kernels.templates.elementwise import Output
 from kernels.templates.row_problem import InvalidRows
 from kernels.templates.softmax import SOFTMAX, Softmax, build, candidates
 from kernels.tensor.expression import Buffer, Cast, Number, Variable
+from tests.kernels.machine_code import spills
 from tests.kernels.templates.row_cases import FLOATS, SIZES, close, floats, layouts, run, wide
 
 TARGETS = (host(), x86_64_v3()) if host().is_x86 else (host(),)

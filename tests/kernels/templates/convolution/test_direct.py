@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.llvm.compile import assembly, spills
+from kernels.llvm.compile import assembly
 from kernels.target import aarch64, host, x86_64_v3, x86_64_v4
 from kernels.templates.convolution.choose import candidates
 from kernels.templates.convolution.direct import Direct, build
 from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, InvalidConvolution, convolution, output_size
 from kernels.tensor.expression import Buffer, clip, relu, silu
+from tests.kernels.machine_code import spills
 from tests.kernels.templates.convolution.oracle import run, sample
 
 # Sums of at most a few thousand products near 1/sqrt(n): float32 keeps 6e-8 of each, errors grow as sqrt(n).

@@ -1,4 +1,4 @@
-"""Winograd convolution: exact matrices, results against the definition in float64, and the estimate of its error."""
+"""Winograd convolution: exact matrices, and results against the definition in float64."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kernels.target import host, x86_64_v3
 from kernels.templates.convolution import winograd
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution, convolution
-from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, filtering
-from kernels.templates.convolution.winograd_weights import sampled_error
+from kernels.templates.convolution.toom_cook import F4_POINTS, filtering
 from kernels.tensor.expression import relu
 from tests.kernels.templates.convolution.oracle import run, sample
 
 # Transforms of magnitude 4 and sums of a few hundred products: the issue's 3e-6 of the largest output, and some room
 # because the outputs here are few and near 1.
 TOLERANCE = 3e-5
+F2_POINTS = (Fraction(0), Fraction(1), Fraction(-1))
 
 
 @pytest.mark.parametrize("outputs, points", ((2, F2_POINTS), (4, F4_POINTS)))
@@ -83,11 +83,10 @@ def test_strided_and_grouped_convolutions_have_no_winograd_form():
     assert winograd.candidates(strided, host()) == winograd.candidates(grouped, host()) == ()
 
 
-def test_the_estimated_error_is_near_the_one_that_is_seen():
+def test_the_error_is_small_beside_the_largest_output():
     problem = convolution(1, 64, 64, (24, 24), (3, 3), pads=(1, 1, 1, 1), order="NCHWc")
     taken = sample(problem)
     expected = taken.expected
     found = run(winograd.build(problem, winograd.candidates(problem, host())[0], host()), taken)
     seen = np.abs(found - expected).max() / np.abs(expected).max()
-    estimated = sampled_error(taken.weights[:, :, 0])
-    assert estimated / 3 < seen < 3 * estimated < 1e-5
+    assert 0 < seen < 3e-6  # the bound for sums of some hundred products that the choice of points rests on

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from kernels.dtype import DType
-from kernels.llvm.compile import assembly, spills
+from kernels.llvm.compile import assembly
 from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
 from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, convolution, output_size
@@ -23,6 +23,7 @@ from kernels.templates.quantized.problem import InvalidQuantized, QuantizedConvo
 from kernels.templates.quantized.repack import build_repack, in_order
 from kernels.tensor.expression import Number, relu
 from tests.kernels.guard import run_guarded
+from tests.kernels.machine_code import spills
 from tests.kernels.templates.quantized.oracle import TARGETS, accumulated, byte_images, run
 from tests.kernels.templates.quantized.runtime import outputs
 
