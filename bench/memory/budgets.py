@@ -16,8 +16,8 @@ from bench.bar import Bar, Sheet
 from bench.peers import OURS
 from bench.script import main
 from graphopt.errors import BudgetNotKept
-from graphopt.memory import plan as planning
 from graphopt.memory.budget import keep_budget
+from graphopt.memory.levers.order import best_order
 from graphopt.memory.tensors import model_memory
 from graphopt.model.load import load
 
@@ -33,7 +33,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     rows, figures, kept = [], [], []
     for name in NAMES:
         model = load(models.load(name))
-        alone, shared = (planning.best(model_memory(model, sharing=sharing)).peak for sharing in (False, True))
+        alone, shared = (best_order(model_memory(model, sharing=sharing)).peak for sharing in (False, True))
         for share in SHARES[:1] if quick else SHARES:
             budget = int(share * min(alone, shared))
             started = time.perf_counter()

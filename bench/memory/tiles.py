@@ -14,8 +14,8 @@ from bench.bar import Bar, Sheet
 from bench.peers import OURS
 from bench.script import main
 from graphopt.errors import BudgetNotKept, OptionError
-from graphopt.memory import plan as planning
 from graphopt.memory.budget import keep_budget
+from graphopt.memory.levers.order import best_order
 from graphopt.memory.tensors import model_memory
 from graphopt.model.load import load
 
@@ -29,7 +29,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     for name in models.names():
         model = load(models.load(name))
         try:
-            best = planning.best(model_memory(model, sharing=False), work=4_000_000_000).peak
+            best = best_order(model_memory(model, sharing=False), work=4_000_000_000).peak
         except OptionError:  # dims without a value
             continue
         started = time.perf_counter()

@@ -16,6 +16,7 @@ from bench.memory.dims import sizes_of
 from bench.peers import OURS
 from bench.script import main
 from graphopt.memory import plan as planning
+from graphopt.memory.levers.order import best_order
 from graphopt.memory.measured import growth_in_onnxruntime
 from graphopt.memory.tensors import model_memory
 from graphopt.model.dimensions import change_dims
@@ -42,7 +43,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         given = planning.given(memory)
         seconds = time.perf_counter() - started
         slowest = max(slowest, seconds)
-        best = planning.best(memory, work=QUICK_ORDER_WORK if quick else ORDER_WORK)
+        best = best_order(memory, work=QUICK_ORDER_WORK if quick else ORDER_WORK)
         ratio = given.packing.arena_size / max(given.peak, 1)
         ratios.append(ratio)
         growth = None if quick else growth_in_onnxruntime(model, keeping=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import onnx_ir as ir
@@ -16,12 +16,16 @@ from graphopt.flows.memory_record import extra_percent, memory_record, tier_repo
 from graphopt.flows.records.memory import CurvePoint, LeverLine, MemoryRecord, WhatIfLine
 from graphopt.flows.source import name_of, read
 from graphopt.memory import plan as planning
-from graphopt.memory.fitting import Fitted, fit
+from graphopt.memory.fit import LEVERS, alone, counts, fit, used
 from graphopt.memory.formula import peak_formula
-from graphopt.memory.plan import ORDER_WORK, Planned
+from graphopt.memory.levers.lever import Fitted, Lever, Progress
+from graphopt.memory.levers.order import ORDER_WORK, best_order
+from graphopt.memory.levers.recompute import RECOMPUTATION
+from graphopt.memory.levers.tier import place, tiers_of
+from graphopt.memory.levers.tile import TILES
+from graphopt.memory.plan import Planned
 from graphopt.memory.sequence import write_order
 from graphopt.memory.tensors import ModelMemory, model_memory
-from graphopt.memory.tiers import place, tiers_of
 from graphopt.model.dimensions import change_dims, name_dims
 from graphopt.model.load import Source
 from graphopt.model.save import save
@@ -104,21 +108,21 @@ def memory(
     with telling(tell):
         given = planning.given(memory)
     tell("ordering")
-    best = planning.best(memory, work=LEVER_WORK if order == "given" and budget is None else ORDER_WORK)
-    planned, said, regions = given, "given", 0
+    best = best_order(memory, work=LEVER_WORK if order == "given" and budget is None else ORDER_WORK)
+    fitted, said = Fitted(work, memory, given, {}), "given"
     if budget is not None:
         fitted = fit(work, memory, budget, start=best, tell=tell)
-        work, memory, planned, regions = fitted.model, fitted.memory, fitted.planned, fitted.regions
-        means = [*(["recomputing"] if planned.recomputations else []), *(["in tiles"] if regions else [])]
-        said = " and ".join(means) or "best"
+        work, memory = fitted.model, fitted.memory
+        said = " and ".join(lever.doing for lever in used(fitted)) or "best"
     elif order == "best":
-        planned, said = best, "best"
+        fitted, said = replace(fitted, planned=best), "best"
+    planned, changed_graph = fitted.planned, TILES.name in fitted.uses
     tier_lines, tier_by_value = None, {}
     if machine is not None:
         tell(f"placing on {machine.name}")
         graph, placed = place(work, planned.order, machine, tier_mode)
         tier_lines, tier_by_value = tier_report(graph, placed, machine, tier_mode), tiers_of(placed)
-    curve = _curve(work, best, given, points, tell) if points and not regions else ()
+    curve = _curve(work, best, given, points, tell) if points and not changed_graph else ()
     record = memory_record(
         memory,
         planned,
@@ -127,12 +131,12 @@ def memory(
         order=said,
         given_time=given.time,
         order_bound=best.lower_bound,
-        levers=_levers(work, memory, planned, given, best, regions, tell),
+        levers=_levers(fitted, given, best, tell),
         curve=curve,
         tiers=tier_lines,
         places=tier_by_value,
         what_if=_what_if(symbolic, dims, what_if or {}, order, tell),
-        formula=None if regions else _formula(symbolic, planned, memory, {**first, **dims}),
+        formula=None if changed_graph else _formula(symbolic, planned, memory, {**first, **dims}),
         budget=budget,
     )
     return MemoryReport(record, work, memory, planned)
@@ -160,53 +164,45 @@ def _with_dims(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
     return work
 
 
-def _levers(
-    model: ir.Model,
-    memory: ModelMemory,
-    planned: Planned,
-    given: Planned,
-    best: Planned,
-    regions: int,
-    tell: Callable[[str], None],
-) -> tuple[LeverLine, ...]:
+def _levers(fitted: Fitted, given: Planned, best: Planned, tell: Progress) -> tuple[LeverLine, ...]:
     """What each way of saving gives, beside the plan that is shown."""
+    planned, memory = fitted.planned, fitted.memory
     arena, ordered = planned.packing.arena_size, best.packing.arena_size
     saved = given.packing.arena_size - ordered
-    taken = planned.order != given.order
     file_order = f"taken: {binary_size(given.packing.arena_size)} in the file's order"
-    found = [LeverLine("order", ordered, saved, 0.0, file_order if taken else "--order best")]
+    note = file_order if planned.order != given.order else "--order best"
+    lines = [LeverLine("order", ordered, saved, 0.0, note)]
     apart = live_peak(planning.problem_of(memory.graph, planned.order, sharing=False))
-    found.append(
+    lines.append(
         LeverLine("results in place, slices", arena, apart - arena, 0.0, f"taken: {binary_size(apart)} without")
     )
-    if planned.recomputations or regions:
-        means = [several(planned.recomputations, "operator") + " again"] if planned.recomputations else []
-        means += [several(regions, "region") + " in tiles"] if regions else []
-        name = " and ".join([*(["recomputation"] if planned.recomputations else []), *(["tiles"] if regions else [])])
+    if used(fitted):
+        name = " and ".join(lever.name for lever in used(fitted))
         extra = extra_percent(planned.time, given.time)
-        found.append(LeverLine(name, arena, ordered - arena, extra, "taken: " + ", ".join(means)))
-        return tuple(found)
-    for name, work in _MEANS.items():
-        start = len(found)
-        for share in LEVER_SHARES:
-            tell(f"{name} at {share:.0%}")
-            try:
-                less = fit(model, memory, int(ordered * share), start=best, recompute_work=work[0],
-                           tile_work=work[1])  # fmt: skip
-            except BudgetNotKept:
-                break
-            size = less.planned.packing.arena_size
-            again = several(less.planned.recomputations, "operator") + " again"
-            what = several(less.regions, "region") + " in tiles" if less.regions else again
-            note = f"--budget {-(-size // 1024)}KiB: {what}"
-            found.append(LeverLine(name, size, arena - size, extra_percent(less.planned.time, given.time), note))
-        if len(found) == start:
-            found.append(LeverLine(name, arena, 0, 0.0, f"no plan at {LEVER_SHARES[0]:.0%} was found"))
-    return tuple(found)
+        lines.append(LeverLine(name, arena, ordered - arena, extra, f"taken: {counts(fitted)}"))
+        return tuple(lines)
+    for lever in LEVERS:
+        lines += _untaken(lever, fitted, given, best, tell)
+    return tuple(lines)
 
 
-# Work for recomputation and for tiles, where each is looked at alone.
-_MEANS = {"recomputation": (LEVER_WORK, 0), "tiles": (0, LEVER_WORK)}
+def _untaken(lever: Lever, shown: Fitted, given: Planned, best: Planned, tell: Progress) -> list[LeverLine]:
+    """What a lever that was not taken would give, at budgets below the best order."""
+    arena = shown.planned.packing.arena_size
+    lines = []
+    for share in LEVER_SHARES:
+        tell(f"{lever.name} at {share:.0%}")
+        try:
+            less = fit(
+                shown.model, shown.memory, int(best.packing.arena_size * share), start=best,
+                work=alone(lever, LEVER_WORK),
+            )  # fmt: skip
+        except BudgetNotKept:
+            break
+        size = less.planned.packing.arena_size
+        note = f"--budget {-(-size // 1024)}KiB: {several(less.uses[lever.name], lever.unit)} {lever.done}"
+        lines.append(LeverLine(lever.name, size, arena - size, extra_percent(less.planned.time, given.time), note))
+    return lines or [LeverLine(lever.name, arena, 0, 0.0, f"no plan at {LEVER_SHARES[0]:.0%} was found")]
 
 
 def _curve(
@@ -214,21 +210,20 @@ def _curve(
 ) -> tuple[CurvePoint, ...]:
     """Plans for budgets below that of the best order, from the loosest, until none is found."""
     memory = model_memory(model)
-    found = [Fitted(model, memory, best, 0)]
+    found = [Fitted(model, memory, best, {})]
     for step in range(1, points):
         tell(f"budget {step} of {points - 1}")
         budget = int(best.packing.arena_size * (1 - step / (points + 1)))
         try:
-            found.append(fit(model, memory, budget, start=best, recompute_work=CURVE_WORK,
-                             tile_work=CURVE_WORK))  # fmt: skip
+            found.append(fit(model, memory, budget, start=best, work={lever.name: CURVE_WORK for lever in LEVERS}))
         except BudgetNotKept:
             break
     return tuple(
         CurvePoint(
             one.planned.packing.arena_size,
             extra_percent(one.planned.time, given.time),
-            one.planned.recomputations,
-            one.regions,
+            one.uses.get(RECOMPUTATION.name, 0),
+            one.uses.get(TILES.name, 0),
         )
         for one in found
     )
@@ -265,6 +260,6 @@ def _what_if(
         chosen = dict(zip(changed, sizes, strict=True))
         tell(", ".join(f"{name}={size}" for name, size in chosen.items()))
         memory = model_memory(_with_dims(symbolic, {**dims, **chosen}))
-        plan = planning.given(memory) if order == "given" else planning.best(memory, work=LEVER_WORK)
+        plan = planning.given(memory) if order == "given" else best_order(memory, work=LEVER_WORK)
         found.append(WhatIfLine(chosen, plan.peak, plan.packing.arena_size))
     return tuple(found)

@@ -19,12 +19,15 @@ from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import Verification
 from graphopt.errors import BudgetNotKept, OptionError, VerificationError
-from graphopt.memory.fitting import Fitted, fit
+from graphopt.memory.fit import fit
+from graphopt.memory.levers.lever import Fitted
+from graphopt.memory.levers.order import best_order
+from graphopt.memory.levers.tile import TILES
 from graphopt.memory.measured import KEEPING, growth_in_onnxruntime
-from graphopt.memory.plan import best, given
+from graphopt.memory.plan import given
 from graphopt.memory.sequence import write_order
 from graphopt.memory.tensors import model_memory
-from graphopt.memory.tiling.search import LEAST_COLUMNS, MANY_COLUMNS, TILE_WORK
+from graphopt.memory.tiling.search import LEAST_COLUMNS, MANY_COLUMNS
 from memplan.compiling import telling
 
 
@@ -95,17 +98,17 @@ def _kept(
     memory = model_memory(work, sharing=sharing)
     start = given(memory)
     tell("ordering under the memory budget")
-    ordered = best(memory)
+    ordered = best_order(memory)
     # Libraries may sum a tile in another order than the whole: then larger tiles are tried, and in the end none.
     for columns in (LEAST_COLUMNS, MANY_COLUMNS, 0):
-        tile_work = TILE_WORK if columns else 0
-        fitted = fit(work, memory, budget, start=ordered, columns=columns, tile_work=tile_work, tell=tell)
+        tiles = {} if columns else {TILES.name: 0}
+        fitted = fit(work, memory, budget, start=ordered, columns=columns, work=tiles, tell=tell)
         tell("comparing bits")
         try:
             kept, not_compared = _written(model, fitted, verify_seconds)
             break
         except VerificationError:
-            if not fitted.regions:
+            if TILES.name not in fitted.uses:
                 raise
     record = BudgetRecord(
         budget=budget,
@@ -114,7 +117,7 @@ def _kept(
         arena_best=ordered.packing.arena_size,
         arena=fitted.planned.packing.arena_size,
         added_nodes=len(kept.graph) - len(model.graph),
-        tiled_regions=fitted.regions,
+        tiled_regions=fitted.uses.get(TILES.name, 0),
         extra_time_percent=100 * (fitted.planned.time - start.time) / start.time if start.time else 0.0,
         bit_equal=verify_seconds is not None and not_compared is None,
     )

@@ -16,6 +16,8 @@ from graphopt.errors import BudgetNotKept, OptionError
 from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
 from graphopt.memory import plan as planning
 from graphopt.memory.budget import keep_budget
+from graphopt.memory.levers.order import best_order
+from graphopt.memory.levers.recompute import within
 from graphopt.memory.measured import growth_in_onnxruntime
 from graphopt.memory.tensors import model_memory
 from graphopt.model.load import load
@@ -46,7 +48,7 @@ def branches() -> ir.Model:
 def test_the_best_order_is_found_and_never_worse() -> None:
     memory = model_memory(branches())
     assert planning.given(memory).peak == 2 * 1024 + 64
-    best = planning.best(memory)
+    best = best_order(memory)
     assert best.peak == 1024 + 64 + 64 and best.packing.arena_size == best.peak
     assert best.recomputations == 0 and sorted(best.order) == sorted(planning.given(memory).order)
 
@@ -68,21 +70,21 @@ def skip() -> ir.Model:
 
 def test_a_budget_is_kept_by_computing_again_what_is_cheap() -> None:
     memory = model_memory(skip())
-    best = planning.best(memory)
+    best = best_order(memory)
     budget = best.packing.arena_size - 1
-    planned = planning.within(memory, budget)
+    planned = within(memory, budget)
     assert planned.packing.arena_size <= budget < best.packing.arena_size and planned.recomputations >= 1
     assert planned.time > best.time
 
 
 def test_a_budget_that_nothing_keeps_is_refused_with_what_is_missing() -> None:
     with pytest.raises(OptionError, match=r"a memory budget of 100 bytes cannot be kept: the least arena .* more\."):
-        planning.within(model_memory(skip()), 100)
+        within(model_memory(skip()), 100)
 
 
 def test_a_model_in_its_budget_gives_the_same_bits() -> None:
     model = skip()
-    budget = planning.best(model_memory(model)).packing.arena_size - 1
+    budget = best_order(model_memory(model)).packing.arena_size - 1
     done = keep_budget(model, budget, verify_seconds=DEFAULT_VERIFY_SECONDS, measure=False)
     assert done.record.arena <= budget and done.record.added_nodes >= 1 and done.record.bit_equal
     support.assert_equal(to_proto(model), to_proto(done.model))

@@ -15,8 +15,12 @@ from graphopt.check.verification import Verification
 from graphopt.errors import BudgetNotKept, OptionError, VerificationError
 from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
 from graphopt.memory import budget as budgets
-from graphopt.memory.fitting import Fitted, fit
-from graphopt.memory.plan import best, given
+from graphopt.memory.fit import counts, fit
+from graphopt.memory.levers.lever import Fitted, Lever
+from graphopt.memory.levers.order import best_order
+from graphopt.memory.levers.recompute import RECOMPUTATION
+from graphopt.memory.levers.tile import TILES
+from graphopt.memory.plan import given
 from graphopt.memory.tensors import model_memory
 from graphopt.model import nodes
 from graphopt.model.load import load
@@ -37,35 +41,41 @@ def both() -> ir.Model:
     return load(support.model(BOTH, **weights))
 
 
-def fitted(model: ir.Model, share: float, **work: int) -> Fitted:
+def fitted(model: ir.Model, share: float, without: Lever | None = None) -> Fitted:
     memory = model_memory(model)
-    start = best(memory)
-    return fit(model, memory, int(start.packing.arena_size * share), start=start, **work)
+    start = best_order(memory)
+    return fit(
+        model,
+        memory,
+        int(start.packing.arena_size * share),
+        start=start,
+        work={} if without is None else {without.name: 0},
+    )
 
 
 def test_the_best_order_is_enough_where_it_fits() -> None:
     model = both()
     found = fitted(model, 1.0)
-    assert found.model is model and found.regions == found.planned.recomputations == 0
+    assert found.model is model and not found.uses and found.planned.recomputations == 0 and counts(found) == ""
 
 
 def test_the_means_of_least_time_is_taken() -> None:
-    alone = [fitted(both(), 0.9, tile_work=0), fitted(both(), 0.9, recompute_work=0)]
-    assert alone[0].planned.recomputations and not alone[0].regions
-    assert alone[1].regions and not alone[1].planned.recomputations
-    assert fitted(both(), 0.9).planned.time == min(one.planned.time for one in alone)
+    separately = [fitted(both(), 0.9, without=TILES), fitted(both(), 0.9, without=RECOMPUTATION)]
+    assert set(separately[0].uses) == {"recomputation"} and counts(separately[0]).endswith(" again")
+    assert separately[1].uses["tiles"] and not separately[1].planned.recomputations
+    assert fitted(both(), 0.9).planned.time == min(one.planned.time for one in separately)
 
 
 def test_tiles_reach_what_recomputation_does_not() -> None:
     with pytest.raises(BudgetNotKept) as refused:
-        fitted(both(), 0.6, tile_work=0)
+        fitted(both(), 0.6, without=TILES)
     model = both()
     memory = model_memory(model)
-    start = best(memory)
+    start = best_order(memory)
     wanted = int(start.packing.arena_size * 0.6)
     assert wanted < refused.value.least <= start.packing.arena_size
     found = fit(model, memory, wanted, start=start)
-    assert found.planned.packing.arena_size <= wanted and found.regions == 1
+    assert found.planned.packing.arena_size <= wanted and found.uses["tiles"] == 1
 
 
 def test_what_no_means_keeps_is_refused_with_the_least_that_was_found() -> None:
@@ -73,7 +83,7 @@ def test_what_no_means_keeps_is_refused_with_the_least_that_was_found() -> None:
         fitted(both(), 0.01)
     model = both()
     least = refused.value.least
-    start = best(model_memory(model))
+    start = best_order(model_memory(model))
     assert 64 << 10 < least < start.packing.arena_size
     assert f"takes {least:,} bytes" in str(refused.value)
     with pytest.raises(OptionError, match="cannot be kept"):
