@@ -60,9 +60,9 @@ def sources_of(module: str) -> tuple[Path, ...]:
 
 
 @contextlib.contextmanager
-def telling(tell: Callable[[str], None]) -> Iterator[None]:
-    """Inside, `tell` hears COMPILING once, when the first function has to be compiled."""
-    with event.install_listener("numba:compile", _Teller(tell)):
+def telling(progress: Callable[[str], None]) -> Iterator[None]:
+    """Inside, `progress` hears COMPILING once, when the first function has to be compiled."""
+    with event.install_listener("numba:compile", _Teller(progress)):
         yield
 
 
@@ -103,13 +103,13 @@ class Stopwatch(event.Listener):
 
 
 class _Teller(event.Listener):
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell: Callable[[str], None] | None = tell
+    def __init__(self, progress: Callable[[str], None]) -> None:
+        self._tell: Callable[[str], None] | None = progress
 
     def on_start(self, _: object) -> None:
         if self._tell is not None:
-            tell, self._tell = self._tell, None
-            tell(COMPILING)
+            progress, self._tell = self._tell, None
+            progress(COMPILING)
 
     def on_end(self, _: object) -> None:
         pass

@@ -180,3 +180,12 @@ def test_no_module_reaches_itself_through_its_imports(package: str) -> None:
     )
     circles = [sorted(one) for one in networkx.strongly_connected_components(imports) if len(one) > 1]
     assert not circles, f"modules that import each other: {circles}"
+
+
+def test_reports_import_no_planner_and_no_solver() -> None:
+    """They print records; what is planned is planned in the flows."""
+    planners = ("graphopt.memory", "graphopt.program", "memplan", "scheduler.policies", "graphopt.rewrite.optimizer")
+    records = {"graphopt.memory.budget.BudgetRecord", "graphopt.memory.budget"}
+    for path in _sources("graphopt/report"):
+        planned = {name for name in _imports(path) if name.startswith(planners)} - records
+        assert not planned, f"{path.relative_to(ROOT)} imports {sorted(planned)}"

@@ -5,7 +5,7 @@ Names are what a rewriter keeps for the values it does not touch, so values of e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import onnx_ir as ir
@@ -16,6 +16,7 @@ from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.tolerance import Difference
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
+from graphopt.model.text import Progress
 
 CHUNK = 100  # intermediates exposed in one run, so that not all of them are in memory at once
 
@@ -33,7 +34,7 @@ class Divergence(msgspec.Struct, frozen=True):
 
 
 def first_divergence(
-    first: ir.Model, second: ir.Model, seconds: float, progress: Callable[[str], None] | None = None
+    first: ir.Model, second: ir.Model, seconds: float, progress: Progress | None = None
 ) -> Divergence | None:
     """The first value in the order of `first` that differs beyond tolerance on a feed; None when there is none.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx_ir as ir
@@ -13,7 +13,7 @@ from graphopt.flows.records.optimization import ExplainRecord, ReasonLine, RuleR
 from graphopt.flows.result import OptimizeResult, rewrite_lines
 from graphopt.model.load import load
 from graphopt.model.nodes import describe, graphs_of
-from graphopt.model.text import nearest
+from graphopt.model.text import Progress, nearest, silent
 from graphopt.passes import pipeline
 from graphopt.passes.meaning import doc_of
 from graphopt.rewrite.driver import Pass
@@ -29,9 +29,7 @@ def unknown_rule(name: str) -> str | None:
     return None if name in names else f"there is no rule or pass '{name}'; {nearest(name, names)}."
 
 
-def explain_rule(
-    source: Path, rule: str, *, level: int = DEFAULT_LEVEL, progress: Callable[[str], None] = lambda text: None
-) -> ExplainRecord:
+def explain_rule(source: Path, rule: str, *, level: int = DEFAULT_LEVEL, progress: Progress = silent) -> ExplainRecord:
     """Where a rule or pass fires in a model, and why not elsewhere; raises OptionError for a name that none has."""
     fault = unknown_rule(rule)
     if fault is not None:
@@ -41,9 +39,7 @@ def explain_rule(
     return _of_rule(result, rule, str(source), level)
 
 
-def explain_node(
-    source: Path, node: str, *, level: int = DEFAULT_LEVEL, progress: Callable[[str], None] = lambda text: None
-) -> ExplainRecord:
+def explain_node(source: Path, node: str, *, level: int = DEFAULT_LEVEL, progress: Progress = silent) -> ExplainRecord:
     """What became of a node, by its name or that of a value; raises OptionError for a name that none has."""
     original = load(source)
     known = _require_node(original, node, str(source))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,7 +18,7 @@ from graphopt.flows.source import name_of, read
 from graphopt.memory import plan as planning
 from graphopt.memory.fit import LEVERS, alone, counts, fit, used
 from graphopt.memory.formula import peak_formula
-from graphopt.memory.levers.lever import Fitted, Lever, Progress
+from graphopt.memory.levers.lever import Fitted, Lever
 from graphopt.memory.levers.order import ORDER_WORK, best_order
 from graphopt.memory.levers.recompute import RECOMPUTATION
 from graphopt.memory.levers.tier import place, tiers_of
@@ -29,7 +29,7 @@ from graphopt.memory.tensors import ModelMemory, model_memory
 from graphopt.model.dimensions import change_dims, name_dims
 from graphopt.model.load import Source
 from graphopt.model.save import save
-from graphopt.model.text import binary_size, several, steps
+from graphopt.model.text import Progress, binary_size, several, silent, steps
 from memplan.bounds import live_peak
 from memplan.compiling import telling
 from memplan.tiers.machine import machine as find_machine
@@ -86,7 +86,7 @@ def memory(
     tier_mode: Mode = "sync",
     what_if: Mapping[str, Sequence[int]] | None = None,
     points: int = 0,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> MemoryReport:
     """How much memory a model's tensors need, where they live in one arena, and what would save some.
 
@@ -98,20 +98,20 @@ def memory(
     Raises ModelError for a model that cannot be worked on, OptionError for dims without a value, a budget that no plan
     keeps (saying the least that was found), and tiers that cannot hold the model.
     """
-    tell, dims = progress or (lambda text: None), dims or {}
+    progress, dims = progress or silent, dims or {}
     name, machine = name_of(source), None if tiers is None else find_machine(os.fspath(tiers))
     first = {changed: sizes[0] for changed, sizes in (what_if or {}).items() if changed not in dims}
     symbolic = _prepared(read(source, values, fix_defaults=fix_defaults)[0], shapes or {})
     work = _with_dims(symbolic, {**first, **dims})
-    tell("reading sizes")
+    progress("reading sizes")
     memory = model_memory(work)
-    with telling(tell):
+    with telling(progress):
         given = planning.given(memory)
-    tell("ordering")
+    progress("ordering")
     best = best_order(memory, work=LEVER_WORK if order == "given" and budget is None else ORDER_WORK)
     fitted, said = Fitted(work, memory, given, {}), "given"
     if budget is not None:
-        fitted = fit(work, memory, budget, start=best, tell=tell)
+        fitted = fit(work, memory, budget, start=best, progress=progress)
         work, memory = fitted.model, fitted.memory
         said = " and ".join(lever.doing for lever in used(fitted)) or "best"
     elif order == "best":
@@ -119,10 +119,10 @@ def memory(
     planned, changed_graph = fitted.planned, TILES.name in fitted.uses
     tier_lines, tier_by_value = None, {}
     if machine is not None:
-        tell(f"placing on {machine.name}")
+        progress(f"placing on {machine.name}")
         graph, placed = place(work, planned.order, machine, tier_mode)
         tier_lines, tier_by_value = tier_report(graph, placed, machine, tier_mode), tiers_of(placed)
-    curve = _curve(work, best, given, points, tell) if points and not changed_graph else ()
+    curve = _curve(work, best, given, points, progress) if points and not changed_graph else ()
     record = memory_record(
         memory,
         planned,
@@ -131,11 +131,11 @@ def memory(
         order=said,
         given_time=given.time,
         order_bound=best.lower_bound,
-        levers=_levers(fitted, given, best, tell),
+        levers=_levers(fitted, given, best, progress),
         curve=curve,
         tiers=tier_lines,
         places=tier_by_value,
-        what_if=_what_if(symbolic, dims, what_if or {}, order, tell),
+        what_if=_what_if(symbolic, dims, what_if or {}, order, progress),
         formula=None if changed_graph else _formula(symbolic, planned, memory, {**first, **dims}),
         budget=budget,
     )
@@ -164,7 +164,7 @@ def _with_dims(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
     return work
 
 
-def _levers(fitted: Fitted, given: Planned, best: Planned, tell: Progress) -> tuple[LeverLine, ...]:
+def _levers(fitted: Fitted, given: Planned, best: Planned, progress: Progress) -> tuple[LeverLine, ...]:
     """What each way of saving gives, beside the plan that is shown."""
     planned, memory = fitted.planned, fitted.memory
     arena, ordered = planned.packing.arena_size, best.packing.arena_size
@@ -182,16 +182,16 @@ def _levers(fitted: Fitted, given: Planned, best: Planned, tell: Progress) -> tu
         lines.append(LeverLine(name, arena, ordered - arena, extra, f"taken: {counts(fitted)}"))
         return tuple(lines)
     for lever in LEVERS:
-        lines += _untaken(lever, fitted, given, best, tell)
+        lines += _untaken(lever, fitted, given, best, progress)
     return tuple(lines)
 
 
-def _untaken(lever: Lever, shown: Fitted, given: Planned, best: Planned, tell: Progress) -> list[LeverLine]:
+def _untaken(lever: Lever, shown: Fitted, given: Planned, best: Planned, progress: Progress) -> list[LeverLine]:
     """What a lever that was not taken would give, at budgets below the best order."""
     arena = shown.planned.packing.arena_size
     lines = []
     for share in LEVER_SHARES:
-        tell(f"{lever.name} at {share:.0%}")
+        progress(f"{lever.name} at {share:.0%}")
         try:
             less = fit(
                 shown.model, shown.memory, int(best.packing.arena_size * share), start=best,
@@ -205,14 +205,12 @@ def _untaken(lever: Lever, shown: Fitted, given: Planned, best: Planned, tell: P
     return lines or [LeverLine(lever.name, arena, 0, 0.0, f"no plan at {LEVER_SHARES[0]:.0%} was found")]
 
 
-def _curve(
-    model: ir.Model, best: Planned, given: Planned, points: int, tell: Callable[[str], None]
-) -> tuple[CurvePoint, ...]:
+def _curve(model: ir.Model, best: Planned, given: Planned, points: int, progress: Progress) -> tuple[CurvePoint, ...]:
     """Plans for budgets below that of the best order, from the loosest, until none is found."""
     memory = model_memory(model)
     found = [Fitted(model, memory, best, {})]
     for step in range(1, points):
-        tell(f"budget {step} of {points - 1}")
+        progress(f"budget {step} of {points - 1}")
         budget = int(best.packing.arena_size * (1 - step / (points + 1)))
         try:
             found.append(fit(model, memory, budget, start=best, work={lever.name: CURVE_WORK for lever in LEVERS}))
@@ -248,7 +246,7 @@ def _what_if(
     dims: Mapping[str, int],
     changed: Mapping[str, Sequence[int]],
     order: Order,
-    tell: Callable[[str], None],
+    progress: Progress,
 ) -> tuple[WhatIfLine, ...]:
     combinations = list(itertools.product(*changed.values())) if changed else []
     if len(combinations) > MOST_WHAT_IFS:
@@ -258,7 +256,7 @@ def _what_if(
     found = []
     for sizes in combinations:
         chosen = dict(zip(changed, sizes, strict=True))
-        tell(", ".join(f"{name}={size}" for name, size in chosen.items()))
+        progress(", ".join(f"{name}={size}" for name, size in chosen.items()))
         memory = model_memory(_with_dims(symbolic, {**dims, **chosen}))
         plan = planning.given(memory) if order == "given" else best_order(memory, work=LEVER_WORK)
         found.append(WhatIfLine(chosen, plan.peak, plan.packing.arena_size))

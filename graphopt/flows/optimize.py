@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -26,6 +26,7 @@ from graphopt.model.relayout import relayout
 from graphopt.model.save import data_files
 from graphopt.model.signature import signature_of
 from graphopt.model.tensors import tensors_of
+from graphopt.model.text import Progress, silent
 from graphopt.passes import pipeline
 from graphopt.passes.layout.images import images
 from graphopt.passes.layout.kept import kept_transposes
@@ -56,7 +57,7 @@ def optimize(
     memory_budget: int | None = None,
     feeds: Feeds | None = None,
     tolerance: float | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> OptimizeResult:
     """A better model that was checked equal to `source`.
 
@@ -109,7 +110,7 @@ def optimize(
     if memory_budget is not None:
         budgeted = keep_budget(
             outcome.model, memory_budget, verify_seconds=verify_seconds if verify else None,
-            tell=progress or (lambda text: None),
+            progress=progress or silent,
         )  # fmt: skip
     model = outcome.model if budgeted is None else budgeted.model
     return OptimizeResult(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from graphopt.flows.records.schedule import (
 from graphopt.flows.source import name_of, read
 from graphopt.model.dimensions import change_dims, name_dims
 from graphopt.model.load import Source
+from graphopt.model.text import Progress, silent
 from graphopt.program.plan import Together, plan_together
 from graphopt.program.tasks import Tasks, tasks_of
 from kernels.target import TargetName, named
@@ -55,7 +56,7 @@ def schedule(
     values: Mapping[str, object] | None = None,
     fix_defaults: bool = False,
     work: int = DEFAULT_SCHEDULE_WORK,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> ScheduleReport:
     """A model's regions on the workers of a device: simulated makespans by policy, bounds, and a verified program.
 
@@ -68,19 +69,19 @@ def schedule(
     """
     name, machine = name_of(source), find_device(os.fspath(device))
     fixed, _ = read(source, values, fix_defaults=True)
-    tell = progress or (lambda text: None)
+    progress = progress or silent
     name_dims(fixed)
     if fixed.functions:
         fixed = InlinePass()(fixed).model
     change_dims(fixed, shapes or {}, dict(dims or {}))
-    tell("reading tasks")
+    progress("reading tasks")
     tasks = tasks_of(fixed, machine, named(target), name)
     if not tasks.graph.regions:
         raise OptionError(
             f"'{name}' computes nothing that could be scheduled: its outputs are views of inputs or constants."
         )
-    with telling(tell):
-        ways = plan_together(tasks, machine, policy=policy, work=work, tell=tell)
+    with telling(progress):
+        ways = plan_together(tasks, machine, policy=policy, work=work, progress=progress)
     return ScheduleReport(_record(name, machine, tasks, ways), tasks, ways[0])
 
 

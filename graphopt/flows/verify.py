@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import onnx_ir as ir
 
 from graphopt.check import divergence, reference
@@ -14,6 +12,7 @@ from graphopt.check.verification import Verification
 from graphopt.errors import OptionError, VerificationError
 from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
 from graphopt.model.load import Source, load
+from graphopt.model.text import Progress
 
 
 def verify(
@@ -37,7 +36,7 @@ def first_divergence(
     second: Source,
     *,
     seconds: float = DEFAULT_VERIFY_SECONDS,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Divergence | None:
     """The first value named in both models, in the order of `first`, that differs; None when there is none."""
     try:

@@ -8,7 +8,6 @@ arena packs worse than the plan; so what it really takes is measured too, with t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -28,6 +27,7 @@ from graphopt.memory.plan import given
 from graphopt.memory.sequence import write_order
 from graphopt.memory.tensors import model_memory
 from graphopt.memory.tiling.search import LEAST_COLUMNS, MANY_COLUMNS
+from graphopt.model.text import Progress, silent
 from memplan.compiling import telling
 
 
@@ -65,7 +65,7 @@ def keep_budget(
     *,
     verify_seconds: float | None,
     measure: bool = True,
-    tell: Callable[[str], None] = lambda text: None,
+    progress: Progress = silent,
 ) -> Budgeted:
     """A copy of `model` whose plan fits `budget`; with `verify_seconds`, run beside the model and compared bit for bit.
 
@@ -76,14 +76,14 @@ def keep_budget(
     """
     if model.functions:
         raise OptionError("a memory budget counts the tensors inside model-local functions too: pass --inline with it.")
-    with telling(tell):
+    with telling(progress):
         try:
-            found = _kept(model, budget, verify_seconds, tell, sharing=False)
+            found = _kept(model, budget, verify_seconds, progress, sharing=False)
         except BudgetNotKept:
-            found = _kept(model, budget, verify_seconds, tell, sharing=True)
+            found = _kept(model, budget, verify_seconds, progress, sharing=True)
     if not measure:
         return found
-    tell("measuring what ONNX Runtime takes")
+    progress("measuring what ONNX Runtime takes")
     before, after = (growth_in_onnxruntime(each, keeping=True) for each in (model, found.model))
     if before is None or after is None:
         return found
@@ -91,19 +91,17 @@ def keep_budget(
     return replace(found, record=measured)
 
 
-def _kept(
-    model: ir.Model, budget: int, verify_seconds: float | None, tell: Callable[[str], None], *, sharing: bool
-) -> Budgeted:
+def _kept(model: ir.Model, budget: int, verify_seconds: float | None, progress: Progress, *, sharing: bool) -> Budgeted:
     work = model.clone()
     memory = model_memory(work, sharing=sharing)
     start = given(memory)
-    tell("ordering under the memory budget")
+    progress("ordering under the memory budget")
     ordered = best_order(memory)
     # Libraries may sum a tile in another order than the whole: then larger tiles are tried, and in the end none.
     for columns in (LEAST_COLUMNS, MANY_COLUMNS, 0):
         tiles = {} if columns else {TILES.name: 0}
-        fitted = fit(work, memory, budget, start=ordered, columns=columns, work=tiles, tell=tell)
-        tell("comparing bits")
+        fitted = fit(work, memory, budget, start=ordered, columns=columns, work=tiles, progress=progress)
+        progress("comparing bits")
         try:
             kept, not_compared = _written(model, fitted, verify_seconds)
             break

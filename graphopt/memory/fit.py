@@ -11,13 +11,13 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from graphopt.errors import BudgetNotKept
-from graphopt.memory.levers.lever import Fitted, Lever, Progress, Task
+from graphopt.memory.levers.lever import Fitted, Lever, Task
 from graphopt.memory.levers.recompute import RECOMPUTATION
 from graphopt.memory.levers.tile import TILES
 from graphopt.memory.plan import Planned
 from graphopt.memory.tensors import ModelMemory
 from graphopt.memory.tiling.search import LEAST_COLUMNS
-from graphopt.model.text import several
+from graphopt.model.text import Progress, several, silent
 
 LEVERS: tuple[Lever, ...] = (RECOMPUTATION, TILES)
 
@@ -30,7 +30,7 @@ def fit(
     start: Planned,
     work: Mapping[str, int] | None = None,
     columns: int = LEAST_COLUMNS,
-    tell: Progress = lambda text: None,
+    progress: Progress = silent,
 ) -> Fitted:
     """The plan of least time whose arena takes at most `budget` bytes; `start` is the best order of `model`.
 
@@ -41,13 +41,13 @@ def fit(
     if start.packing.arena_size <= budget:
         return Fitted(model, memory, start, {})
     steps = {lever.name: lever.work for lever in LEVERS} | dict(work or {})
-    task = Task(model, memory, budget, start, steps, columns, tell)
+    task = Task(model, memory, budget, start, steps, columns, progress)
     candidates: list[Fitted] = []
     least = start.packing.arena_size
     for lever in LEVERS:
         if steps[lever.name] <= 0:
             continue
-        tell(lever.search)
+        progress(lever.search)
         try:
             fitted = lever.fit(task)
         except BudgetNotKept as error:

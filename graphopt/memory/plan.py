@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphopt.memory.tensors import ModelMemory
+from kernels.listing import ALIGNMENT
 from memplan.bounds import live_peak
 from memplan.graph import Graph
 from memplan.lifetimes import memory_problem
@@ -20,9 +21,7 @@ from memplan.problem import MemoryProblem
 from memplan.verify.packing import verify
 from memplan.verify.sequence import verify_sequence
 
-ALIGNMENT = 64  # bytes
-# Steps of searching, as memplan counts them: about as many nanoseconds.
-PACK_WORK = 5_000_000_000
+PACK_WORK = 5_000_000_000  # steps of a search, about as many nanoseconds, where greedy packing leaves holes
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from graphopt.model.operators.table import operator_of
 from memplan.graph import Graph, Kind, Operator, Share, Value
 
 # What times are counted in where no machine is named: one core of a server. Only their ratios matter.
-PEAK_FLOPS = 1.0e11  # per second
+PEAK_FLOPS = 1.0e11  # per second; of what computing again costs, only the ratio to the bandwidth matters
 BANDWIDTH = 2.0e10  # bytes per second
 
 

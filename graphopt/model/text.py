@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+Progress = Callable[[str], None]  # hears in a few words what is done now
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 NEAREST = 5  # names offered for one that does not exist
 
@@ -51,3 +52,7 @@ def binary_size(count: float) -> str:
 def several(number: int, what: str) -> str:
     """A number of things, of one in the singular."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def silent(text: str) -> None:
+    """Progress that nobody asked to hear."""

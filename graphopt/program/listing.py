@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from graphopt.memory.plan import PACK_WORK
 from graphopt.program.regions import buffer
 from graphopt.program.regions.buffer import distinct_names
 from graphopt.program.regions.region import Lowered
@@ -22,7 +23,6 @@ from memplan.verify.packing import verify
 _SPACES: Mapping[buffer.Role, Literal["arena", "weights", "input", "output"]] = {
     "input": "input", "output": "output", "constant": "weights", "temporary": "arena",
 }  # fmt: skip
-PACK_WORK = 5_000_000_000  # steps of a search where greedy packing leaves holes
 
 
 @dataclass(frozen=True, slots=True)

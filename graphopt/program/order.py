@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from graphopt.errors import BudgetNotKept
+from graphopt.memory.tensors import BANDWIDTH, PEAK_FLOPS
 from graphopt.program.regions.buffer import Buffer, distinct_names
 from graphopt.program.regions.region import Lowered
 from kernels.listing import ALIGNMENT
@@ -22,8 +23,6 @@ from memplan.remat.errors import BudgetTooSmall
 from memplan.remat.recompute import recompute
 from memplan.verify.sequence import verify_sequence
 
-PEAK_FLOPS = 1.0e11  # per second; only the ratio to the bandwidth matters
-BANDWIDTH = 2.0e10  # bytes per second
 ORDER_WORK, RECOMPUTE_WORK = 2_000_000_000, 20_000_000_000  # steps of searching, about as many nanoseconds
 
 

@@ -10,7 +10,7 @@ place of another makes its writer wait for the other's readers. Two ways are tri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -19,7 +19,10 @@ import msgspec
 import networkx
 import numpy as np
 
+from graphopt.memory.plan import PACK_WORK
+from graphopt.model.text import Progress, silent
 from graphopt.program.tasks import Tasks
+from kernels.listing import ALIGNMENT
 from memplan.accesses import Accesses
 from memplan.concurrent import concurrent_problem
 from memplan.packing.solve import solve
@@ -32,8 +35,6 @@ from scheduler.tasks import Need, TaskGraph
 Way = Literal["forbid", "wait"]
 ROUNDS = 3
 AS_FAST = 1.005  # so much slower counts as equally fast, and less memory decides
-PACK_WORK = 5_000_000_000  # steps
-ALIGNMENT = 64  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +53,15 @@ def plan_together(
     *,
     policy: str = "best",
     work: int = USUAL_WORK,
-    tell: Callable[[str], None] = lambda text: None,
+    progress: Progress = silent,
 ) -> tuple[Together, ...]:
     """All ways that were tried, the one to take first. `work`, in blocks placed, is for each schedule."""
-    tell("scheduling")
+    progress("scheduling")
     first = schedule(tasks.graph, device, policy=policy, work=work)
     found = [Together(first, _packed(tasks, _order(tasks, first), tasks.graph.needs), "forbid", 0)]
     now = first
     for number in range(ROUNDS):
-        tell(f"schedule and memory, round {number + 1}")
+        progress(f"schedule and memory, round {number + 1}")
         order = _order(tasks, now)
         sequence = tuple((one, other) for one, other in pairwise(order))
         packing = _packed(tasks, order, tuple(Need(one, other) for one, other in sequence))

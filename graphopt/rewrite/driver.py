@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from graphopt.errors import GraphoptError
 from graphopt.model import nodes
+from graphopt.model.text import Progress
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.pattern import Miss, match
 from graphopt.rewrite.record import LeftAlone, PassRecord
@@ -56,9 +57,7 @@ class _Place:
     by_type: dict[str, list[Rule]] = field(default_factory=dict)
 
 
-def run_passes(
-    editor: Editor, passes: Sequence[Pass], progress: Callable[[str], None] | None = None
-) -> tuple[PassRecord, ...]:
+def run_passes(editor: Editor, passes: Sequence[Pass], progress: Progress | None = None) -> tuple[PassRecord, ...]:
     """Run the passes in rounds until a whole round changes nothing; returns one record per pass."""
     places = [_Place() for _ in passes]
     for _ in range(MAX_ROUNDS):

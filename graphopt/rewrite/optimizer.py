@@ -18,6 +18,7 @@ from graphopt.check.verification import OFF, UNCHANGED, Verification
 from graphopt.model.census import file_bytes
 from graphopt.model.nodes import graphs_of
 from graphopt.model.signature import signature_of
+from graphopt.model.text import Progress
 from graphopt.rewrite.collection import paused_collection
 from graphopt.rewrite.driver import BrokenRewrite, Pass, run_passes
 from graphopt.rewrite.editor import Editor, usual_budget
@@ -25,8 +26,6 @@ from graphopt.rewrite.lighten import lighten
 from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 
 MAX_ROLLBACKS = 8  # single rewrites; after that the rules they belong to are blocked as a whole
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

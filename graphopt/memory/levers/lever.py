@@ -9,8 +9,7 @@ import onnx_ir as ir
 
 from graphopt.memory.plan import Planned
 from graphopt.memory.tensors import ModelMemory
-
-Progress = Callable[[str], None]
+from graphopt.model.text import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Task:
     start: Planned  # the best order that computes nothing again
     work: Mapping[str, int]  # steps of searching by lever; 0 leaves one out
     columns: int  # tiles of convolutions have at least so many
-    tell: Progress
+    progress: Progress
 
 
 @dataclass(frozen=True, slots=True)

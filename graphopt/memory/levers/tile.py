@@ -18,7 +18,7 @@ def _fit(task: Task) -> Fitted | None:
     write_order(ordered, task.start.order, {name: there[node] for name, node in task.memory.nodes.items()})
     sharing = task.memory.sharing
     tiled, regions = tile_within(
-        ordered, task.budget, sharing=sharing, columns=task.columns, work=task.work[TILES.name], tell=task.tell
+        ordered, task.budget, sharing=sharing, columns=task.columns, work=task.work[TILES.name], progress=task.progress
     )
     if not regions:
         return None
@@ -29,7 +29,7 @@ def _fit(task: Task) -> Fitted | None:
     if planned.packing.arena_size > task.budget:
         if not task.work[RECOMPUTATION.name]:
             raise BudgetNotKept(task.budget, planned.packing.arena_size)
-        task.tell("looking for what to compute again beside tiles")
+        task.progress("looking for what to compute again beside tiles")
         planned = within(after, task.budget, start=planned, work=task.work[RECOMPUTATION.name])
     return Fitted(tiled, after, planned, {RECOMPUTATION.name: planned.recomputations, TILES.name: regions})
 

@@ -7,7 +7,7 @@ written decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -21,6 +21,7 @@ from graphopt.memory.tiling.write import split_around, write_tiles
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.operators.parts import Range
+from graphopt.model.text import Progress, silent
 from memplan.bounds import live_bytes
 from memplan.work import Work
 
@@ -63,7 +64,7 @@ def tile_within(
     sharing: bool = True,
     columns: int = LEAST_COLUMNS,
     work: int = TILE_WORK,
-    tell: Callable[[str], None] = lambda text: None,
+    progress: Progress = silent,
 ) -> tuple[ir.Model, int]:
     """A copy of `model` in which regions are tiled until its live peak in file order is at most `budget` bytes.
 
@@ -77,7 +78,7 @@ def tile_within(
         return copy, 0
     start = best
     for aim in AIMS:
-        found = _greedy(start, budget, _Goal(int(aim * budget), columns), left, tell)
+        found = _greedy(start, budget, _Goal(int(aim * budget), columns), left, progress)
         best = min(best, found, key=lambda one: max(_live(one.memory), default=0))
         if max(_live(best.memory), default=0) <= budget:
             break
@@ -91,7 +92,7 @@ class _Tiled:
     regions: int
 
 
-def _greedy(now: _Tiled, budget: int, goal: _Goal, work: Work, tell: Callable[[str], None]) -> _Tiled:
+def _greedy(now: _Tiled, budget: int, goal: _Goal, work: Work, progress: Progress) -> _Tiled:
     """Tile around the worst step while that helps, each time as cheaply as the goal is kept there."""
     live = _live(now.memory)
     while live and max(live) > budget and not work.over():
@@ -102,7 +103,7 @@ def _greedy(now: _Tiled, budget: int, goal: _Goal, work: Work, tell: Callable[[s
             its = _live(memory)
             if _worse(its) < _worse(live):
                 now, live = _Tiled(trial, memory, now.regions + 1), its
-                tell(f"{now.regions} regions in tiles")
+                progress(f"{now.regions} regions in tiles")
                 break
         else:
             break
