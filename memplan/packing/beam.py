@@ -12,7 +12,9 @@ for rose to 0.51 % above the bound on average with one packing, 0.39 % with 8 si
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +34,7 @@ _NEAR = 0.5  # mean sizes: neighbours with such a hole between them count half a
 _CHANCE = 0.15  # of a hole: what chance adds to a choice at most
 _ENDS = 2  # best places for a row, of each packing
 _LOOKS_PER_STEP, _STEPS_PER_FIT = 3, 15  # a slot that is looked at; a hole that a row fits in
-# A row lies low if its begin, times the first, is nearer to the peak than its end, times the other.
-_MIXES = ((1, 1), (8, 1), (1, 8), (32, 1), (1, 32))
+_MIXES = (1.0, 8.0, 1 / 8, 32.0, 1 / 32)  # a row lies low if its begin, times this, is nearer to the peak than its end
 _ANY_HEIGHT = 1 << 62
 _BOTTOM, _TOP, _FIRST = 0, 1, 2  # slots: the arena's ends, and those of rows
 
@@ -55,7 +56,7 @@ class Beam:
         assert not (reduced.pinned >= 0).any(), "pinned rows cannot be stacked"
         self._reduced = reduced
         self._sides = sides(reduced)
-        self._stacks = _stacks(reduced, self._sides[0])
+        self._stacks, self._mixes = _stacks(reduced, self._sides[0])
         self._halves: dict[tuple[int, int], _Half] = {}  # the best by stack and side
         self._runs = 0
 
@@ -65,6 +66,31 @@ class Beam:
         for (stack, _), half in self._halves.items():
             highest[stack] = max(highest[stack], half.height)
         return sorted(highest, key=lambda stack: (highest[stack], stack))
+
+    def mixed(self) -> int | None:
+        """A new stack, halfway between the two mixes where the higher side changes; None where it does not.
+
+        With a larger mix the side behind the peak gets lower, and the one before it higher. Mixes count that have been
+        packed on both sides.
+        """
+        heights = {
+            mix: (self._halves[stack, 0].height, self._halves[stack, 1].height)
+            for stack, mix in self._mixes.items()
+            if (stack, 0) in self._halves and (stack, 1) in self._halves
+        }
+        between = [
+            (min(max(heights[low]), max(heights[high])), low, high)
+            for low, high in pairwise(sorted(heights))
+            if heights[low][0] > heights[low][1] and heights[high][0] < heights[high][1]
+        ]
+        if not between:
+            return None
+        _, low, high = min(between)
+        mix = math.sqrt(low * high)
+        stack = at_peak(self._reduced)
+        self._mixes[len(self._stacks)] = mix
+        self._stacks.append(_sorted(stack, _mixed(stack, self._sides[0], mix)))
+        return len(self._stacks) - 1
 
     def below(self, height: int | None, stack: int, width: int, work: Work) -> Placed | None:
         """A packing lower than `height` from one stack, with `width` packings side by side; None where none is found.
@@ -102,20 +128,31 @@ class Beam:
         return None if height > most else _Half(height, found)
 
 
-def _stacks(reduced: Reduced, right: Side) -> list[Ints]:
-    """The rows at the peak in several orders, the first at the bottom.
+def _stacks(reduced: Reduced, right: Side) -> tuple[list[Ints], dict[int, float]]:
+    """The rows at the peak in several orders, the first at the bottom; and which of these are mixed, and how.
 
     Sorted by when they begin, rows leave one hole that grows on the left side, and many on the right; sorted by when
-    they end, the other way round. Mixed, what begins shortly before the peak lies at the bottom, the latest lowest, and
-    what ends shortly behind it at the top: both sides find one hole near the peak.
+    they end, the other way round.
     """
     stack = at_peak(reduced)
+    keys = [right.begin[stack], -right.end[stack], -reduced.length[stack]]
+    mixes = {len(keys) + number: mix for number, mix in enumerate(_MIXES)}
+    keys += [_mixed(stack, right, mix) for mix in mixes.values()]
+    return [_sorted(stack, key) for key in keys], mixes
+
+
+def _mixed(stack: Ints, right: Side, mix: float) -> Ints:
+    """Keys that put what begins shortly before the peak at the bottom, the latest lowest, and what ends shortly behind
+    it at the top: both sides find one hole near the peak."""
     begin, end = right.begin[stack], right.end[stack]
     since, until = begin.max(initial=0) - begin, end - end.min(initial=0)
     latest = since.max(initial=0) + until.max(initial=0)
-    mixed = [np.where(since * one < until * other, since, latest - until) for one, other in _MIXES]
-    keys = [begin, -end, -reduced.length[stack], *mixed]
-    return [stack[np.argsort(key, kind="stable")].astype(np.int64) for key in keys]
+    key: Ints = np.where(since * mix < until, since, latest - until)
+    return key
+
+
+def _sorted(stack: Ints, key: Ints) -> Ints:
+    return stack[np.argsort(key, kind="stable")].astype(np.int64)
 
 
 def _pile(stack: Ints, reduced: Reduced, offsets: Ints) -> None:

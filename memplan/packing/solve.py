@@ -31,6 +31,7 @@ SOLVER = "exact search"
 _RUNS = 24  # outward, without a limit
 _FEW, _MANY = 8, 32  # packings side by side
 _BEST_STACKS = 3  # from which many are packed
+_HALVINGS = 6  # between two mixes that favor different sides
 _BARREN = 200  # rounds of the beam that find nothing lower, before something else is tried
 _BUDGET = 10  # times that all rows are placed, under one limit
 _TRIES = 3  # under one limit, before less is asked for
@@ -184,10 +185,18 @@ def _climb(state: _State, outward: Outward, budget: int, *, patient: bool) -> No
 
 
 def _beam(state: _State, beam: Beam) -> None:
-    """Few packings side by side from every stack; if that is lower than all before, more from the best stacks."""
+    """Few packings side by side from every stack; if that is lower than all before, more from the best stacks.
+
+    The stacks that favor either side are mixed until both sides come out alike.
+    """
     before, barren = state.best.height, 0
     for stack in beam.stacks():
         _below(state, beam, None, stack, 1)
+    for _ in range(_HALVINGS):
+        mixed = None if state.done() else beam.mixed()
+        if mixed is None:
+            break
+        _below(state, beam, None, mixed, 1)
     for stack in beam.stacks():
         _below(state, beam, state.best.height, stack, _FEW)
     while state.best.height < before and barren < _BARREN and not state.done():

@@ -84,6 +84,35 @@ def test_a_hole_is_kept_for_what_leaves_with_its_neighbour() -> None:
     assert (offsets["late"], offsets["next"]) == (24, 20)
 
 
+def _height(beam: Beam, stack: int) -> int:
+    placed = beam.below(None, stack, 1, Work(PLENTY))
+    assert placed is not None
+    return placed.height
+
+
+def test_a_stack_between_two_that_favor_different_sides_is_lower() -> None:
+    """Here one side rises to 1.7 % above the bound from every stack to begin with, and mixing them leaves 0.7 %."""
+    reduced = reduce(uniform(4000, 5))
+    beam = Beam(reduced)
+    lowest = min(_height(beam, stack) for stack in beam.stacks())
+    mixed = []
+    for _ in range(5):
+        stack = beam.mixed()
+        assert stack is not None
+        mixed.append(_height(beam, stack))
+    assert lowest > 1.015 * reduced.bound
+    assert min(mixed) < 1.01 * reduced.bound
+    assert len(beam.stacks()) == len(set(beam.stacks())) == 13
+
+
+def test_nothing_is_mixed_where_all_favor_one_side_or_nothing_is_packed() -> None:
+    beam = Beam(reduce(uniform(4000, 8)))
+    assert beam.mixed() is None
+    for stack in beam.stacks():
+        _height(beam, stack)
+    assert beam.mixed() is None
+
+
 def test_evenly_drawn_problems_come_within_the_promise() -> None:
     problem = uniform(4000, 11)
     assert reduce(problem).rows > MOST_SEARCHED
