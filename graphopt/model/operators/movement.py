@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 import numpy as np
 import onnx_ir as ir
 import sympy
@@ -12,24 +14,25 @@ from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
 from graphopt.model.operators.axes import Axes, Unclear, named_axis
 from graphopt.model.operators.parts import Part, Range, Wanted
-from graphopt.model.operators.record import Operator, no_flops
+from graphopt.model.operators.record import Operator, mover, no_flops
 from graphopt.model.operators.shapes import Result, like_first, same_as_first, source_shape
 
 # -- Transpose --------------------------------------------------------------------------------------------------------
 
 
+@overload
+def permutation(node: ir.Node, rank: int) -> tuple[int, ...]: ...
+@overload
+def permutation(node: ir.Node, rank: int | None) -> tuple[int, ...] | None: ...
 def permutation(node: ir.Node, rank: int | None) -> tuple[int, ...] | None:
     """The permutation of a Transpose, the reverse order where it says none; None where that takes an unknown rank."""
     perm = nodes.ints_attribute(node, "perm")
-    if perm is None:
-        return None if rank is None else tuple(range(rank))[::-1]
-    return perm
+    return perm if perm is not None or rank is None else tuple(range(rank))[::-1]
 
 
 def _transposed_dims(node: ir.Node, facts: Knowledge) -> Result:
     source = source_shape(node, facts)
-    perm = None if source is None else permutation(node, len(source))
-    if source is None or perm is None or len(perm) != len(source):
+    if source is None or len(perm := permutation(node, len(source))) != len(source):
         return None
     return like_first(node, facts, tuple(source[axis] for axis in perm))
 
@@ -40,9 +43,7 @@ def _transpose(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
 
 
 def _transposed_part(wanted: Wanted) -> Part:
-    order = permutation(wanted.node, len(wanted.result))
-    assert order is not None, "the rank is known"
-    return wanted.first(Range(order[wanted.axis], *wanted.range[1:]))
+    return wanted.first(Range(permutation(wanted.node, len(wanted.result))[wanted.axis], *wanted.range[1:]))
 
 
 # -- Concat and Split -------------------------------------------------------------------------------------------------
@@ -259,26 +260,26 @@ def _padded_part(wanted: Wanted) -> Part | None:
 
 
 OPERATORS = (
-    Operator(
-        name="Transpose", shape=_transposed_dims, evaluate=_transpose, flops=no_flops, storage="strides",
+    mover(
+        name="Transpose", shape=_transposed_dims, evaluate=_transpose, storage="strides",
         part=_transposed_part,
     ),
     Operator(
         name="Concat", shape=_joined_dims, evaluate=_concat, content=_concat, flops=no_flops, storage="joined",
         axes=_joined_axes,
     ),
-    Operator(name="Split", flops=no_flops, storage="pieces", axes=_split_axes),
-    Operator(
-        name="Slice", shape=_sliced_dims, evaluate=_slice, content=_slice, flops=no_flops, reads="selected",
+    mover(name="Split", storage="pieces", axes=_split_axes),
+    mover(
+        name="Slice", shape=_sliced_dims, evaluate=_slice, content=_slice, reads="selected",
         storage="strides", part=_sliced_part,
     ),
-    Operator(
-        name="Expand", shape=_expanded_dims, evaluate=_expand, content=_expand, flops=no_flops, storage="strides",
+    mover(
+        name="Expand", shape=_expanded_dims, evaluate=_expand, content=_expand, storage="strides",
     ),
-    Operator(name="Tile", shape=_tiled_dims, flops=no_flops),
+    mover(name="Tile", shape=_tiled_dims),
     Operator(name="Pad", shape=_padded_dims, flops=no_flops, part=_padded_part),
-    Operator(name="DepthToSpace", flops=no_flops, images=(0,)),
-    Operator(name="SpaceToDepth", flops=no_flops, images=(0,)),
+    mover(name="DepthToSpace", images=(0,)),
+    mover(name="SpaceToDepth", images=(0,)),
     Operator(name="ReverseSequence", shape=same_as_first, flops=no_flops),
     Operator(name="Trilu", shape=same_as_first, flops=no_flops),
 )  # fmt: skip

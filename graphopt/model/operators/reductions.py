@@ -54,9 +54,12 @@ def _product_content(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | 
     return result
 
 
-def _reduction(name: str, content: arrays.Evaluator | None = None, *, epilogue: bool = True) -> Operator:
+def _reduction(
+    name: str, content: arrays.Evaluator | None = None, *, epilogue: bool = True, not_negative: bool = False
+) -> Operator:
     return Operator(
-        name=name, flops=per_operand_element, axes=_reduced_axes, content=content, epilogue=epilogue
+        name=name, flops=per_operand_element, axes=_reduced_axes, content=content, epilogue=epilogue,
+        not_negative=not_negative,
     )  # fmt: skip
 
 
@@ -66,11 +69,11 @@ REDUCTIONS = (
     _reduction("ReduceMax"),
     _reduction("ReduceMin"),
     _reduction("ReduceProd", _product_content),
-    _reduction("ReduceL1"),
-    _reduction("ReduceL2"),
+    _reduction("ReduceL1", not_negative=True),
+    _reduction("ReduceL2", not_negative=True),
     _reduction("ReduceLogSum", epilogue=False),
     _reduction("ReduceLogSumExp"),
-    _reduction("ReduceSumSquare"),
+    _reduction("ReduceSumSquare", not_negative=True),
 )
 OPERATORS = (
     *REDUCTIONS,

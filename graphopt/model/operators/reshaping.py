@@ -15,7 +15,7 @@ from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
 from graphopt.model.operators.axes import Axes, Unclear, counted, listed_axes, rank_of
 from graphopt.model.operators.parts import Part, Range, Wanted
-from graphopt.model.operators.record import Operator, no_flops
+from graphopt.model.operators.record import mover
 from graphopt.model.operators.shapes import Result, first_type, like_first, source_shape
 
 
@@ -123,18 +123,18 @@ def _same_positions(wanted: Wanted) -> Part | None:
 
 
 OPERATORS = (
-    Operator(
-        name="Reshape", shape=_reshaped_dims, evaluate=_reshape, content=_reshape, flops=no_flops, storage="same",
+    mover(
+        name="Reshape", shape=_reshaped_dims, evaluate=_reshape, content=_reshape, storage="same",
         part=_same_positions,
     ),
-    Operator(
-        name="Flatten", shape=_flattened_dims, evaluate=_flatten, flops=no_flops, storage="same", part=_same_positions,
+    mover(
+        name="Flatten", shape=_flattened_dims, evaluate=_flatten, storage="same", part=_same_positions,
     ),
-    Operator(
-        name="Squeeze", evaluate=_squeeze, content=_squeeze, flops=no_flops, storage="same", axes=_squeezed_axes,
+    mover(
+        name="Squeeze", evaluate=_squeeze, content=_squeeze, storage="same", axes=_squeezed_axes,
         part=_same_positions,
     ),
-    Operator(
-        name="Unsqueeze", evaluate=_unsqueeze, content=_unsqueeze, flops=no_flops, storage="same", part=_same_positions,
+    mover(
+        name="Unsqueeze", evaluate=_unsqueeze, content=_unsqueeze, storage="same", part=_same_positions,
     ),
 )  # fmt: skip

@@ -5,22 +5,16 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.model import nodes
+from graphopt.model.operators.reductions import axes_since
+from graphopt.model.operators.table import REDUCTIONS, RESHAPES
+from graphopt.passes.algebra.transpose import permutation
 from graphopt.passes.operands import FLOATS, inner_node, operand
 from graphopt.rewrite.pattern import op, var
 from graphopt.rewrite.rule import AttributeValue, Match, Replacement, Rule, any_node, rule
 
-REDUCTIONS = (
-    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
-    "ReduceLogSumExp", "ReduceSumSquare",
-)  # fmt: skip
 ARGUMENTS = ("ArgMax", "ArgMin")
 # Those that give back the element when there is one.
 OF_ONE = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
-RESHAPES = ("Squeeze", "Unsqueeze", "Reshape", "Flatten")
-
-
-def _axes_are_input(node: ir.Node, opset: int) -> bool:
-    return opset >= (13 if node.op_type == "ReduceSum" else 18)
 
 
 def axes_of(match: Match, node: ir.Node) -> tuple[int, ...]:
@@ -29,7 +23,7 @@ def axes_of(match: Match, node: ir.Node) -> tuple[int, ...]:
     if source is None:
         match.refuse(f"{nodes.describe(node)} lacks an input")
     rank = match.rank(source)
-    if _axes_are_input(node, match.opset):
+    if match.opset >= axes_since(node.op_type):
         given = nodes.input_at(node, 1)
         axes = None if given is None else match.ints(given, "the list of axes")
     else:
@@ -45,7 +39,7 @@ def axes_of(match: Match, node: ir.Node) -> tuple[int, ...]:
 def build(match: Match, node: ir.Node, source: ir.Value, axes: tuple[int, ...], keepdims: int) -> ir.Value:
     """The reduction `node` over other axes of another value."""
     attributes: dict[str, AttributeValue | None] = {"keepdims": keepdims, "noop_with_empty_axes": None, "axes": None}
-    if _axes_are_input(node, match.opset):
+    if match.opset >= axes_since(node.op_type):
         return match.op(node.op_type, source, match.ints_constant(*axes), attributes=attributes, like=node)
     attributes["axes"] = axes
     return match.op(node.op_type, source, attributes=attributes, like=node)
@@ -141,7 +135,7 @@ def reduce_of_transpose(match: Match) -> Replacement:
         match.refuse("the Transpose lacks its input")
     axes = axes_of(match, match.root)
     match.require(axes, "nothing is reduced")
-    perm = nodes.ints_attribute(inner, "perm") or tuple(reversed(range(match.rank(source))))
+    perm = permutation(match, inner)
     match.require(len(perm) == match.rank(source), "the permutation does not fit the rank")
     keep = nodes.int_attribute(match.root, "keepdims", 1)
     if keep:

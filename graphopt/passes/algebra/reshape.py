@@ -5,10 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.model import dims, nodes
+from graphopt.model.operators.table import RESHAPES
 from graphopt.passes.operands import inner_node, operand
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
-
-RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 def reshape_target(match: Match, value: ir.Value, result: dims.Dims) -> tuple[int, ...]:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from graphopt.model import dims, nodes
+from graphopt.model.operators.table import BROADCASTING
+from graphopt.passes.algebra.transpose import permutation
 from graphopt.passes.operands import operand
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
-
-# Operators that broadcast their operands in both directions (PRelu, BatchNormalization, ... do not).
-BROADCASTING: dict[str, int] = {  # the opset from which they do
-    "Add": 7, "Sub": 7, "Mul": 7, "Div": 7, "Pow": 7, "And": 7, "Or": 7, "Xor": 7, "Equal": 7, "Less": 7,
-    "Greater": 7, "Max": 8, "Min": 8, "Sum": 8, "Mean": 8, "Where": 9, "Mod": 10, "BitShift": 11,
-    "LessOrEqual": 12, "GreaterOrEqual": 12, "BitwiseAnd": 18, "BitwiseOr": 18, "BitwiseXor": 18,
-}  # fmt: skip
 
 
 @any_node("Transpose", level=0)
@@ -21,9 +16,7 @@ def transpose_in_order(match: Match) -> Replacement:
     Leaves alone a Transpose that moves dimensions of 1 only: it is a Reshape, no better by itself.
     """
     value = operand(match)
-    perm = nodes.ints_attribute(match.root, "perm")
-    if perm is None:
-        perm = tuple(reversed(range(match.rank(value))))
+    perm = permutation(match, match.root)
     match.require(perm == tuple(range(len(perm))), "the order of the dimensions changes")
     return value
 

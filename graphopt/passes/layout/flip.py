@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
+from graphopt.model.operators.movement import permutation as permutation_of
 from graphopt.passes.layout.permute import Perm, is_identity
 from graphopt.rewrite.rule import Match, Refused
 
@@ -107,14 +108,21 @@ def copied(question: Question, attributes: dict[str, ir.Attr | int | Sequence[in
     return build
 
 
-def with_ints(question: Question, index: int, numbers: Sequence[int], kind: ir.DataType = ir.DataType.INT64) -> Build:
-    """The same node with other integers as input `index`; absent inputs before it stay absent."""
-    node = question.node
-    array = np.array(numbers, kind.numpy())
+def with_ints(question: Question, index: int, numbers: Sequence[int], kind: ir.DataType | None = None) -> Build:
+    """The same node with other integers as input `index`; absent inputs before it stay absent.
+
+    They have the rank and type of the input that was there; without one, they are a vector of `kind`, or of INT64.
+    """
+    node, facts = question.node, question.facts
+    given = nodes.input_at(node, index)
+    chosen = (None if given is None else facts.dtype(given)) or kind or ir.DataType.INT64
+    array = np.array(numbers, chosen.numpy())
+    if given is not None and facts.rank(given) == 0:
+        array = array.reshape(())
 
     def build(match: Match, inputs: Sequence[ir.Value | None]) -> ir.Node:
         changed = [*inputs, *[None] * (index + 1 - len(inputs))]
-        changed[index] = match.constant(array, kind)
+        changed[index] = match.constant(array, chosen)
         return match.node_of(node.op_type, *changed, outputs=len(node.outputs), like=node)
 
     return build
@@ -129,8 +137,4 @@ def permutation(facts: Facts, node: ir.Node) -> Perm | None:
     """The permutation of a Transpose; None where it is not known, or for any other node."""
     if node.op_type != "Transpose" or not nodes.is_standard(node) or nodes.has_reference_attributes(node):
         return None
-    perm = nodes.ints_attribute(node, "perm")
-    if perm is None:
-        rank = None if node.inputs[0] is None else facts.rank(node.inputs[0])
-        return None if rank is None else tuple(reversed(range(rank)))
-    return perm
+    return permutation_of(node, None if node.inputs[0] is None else facts.rank(node.inputs[0]))

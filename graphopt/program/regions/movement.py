@@ -9,13 +9,12 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import int_attribute, required_input
+from graphopt.model.operators.movement import permutation
+from graphopt.model.operators.table import RESHAPES
 from graphopt.program.regions.copies import copy, dense
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 
-MOVEMENTS = frozenset({
-    "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Expand", "Slice", "Split", "Concat",
-})  # fmt: skip
 Ints = Callable[[ir.Value | None], tuple[int, ...] | None]
 
 
@@ -25,7 +24,7 @@ def moved(node: ir.Node, view: View, shape: tuple[int, ...], ints: Ints) -> View
     Raises NotLowered for an operator that is none of these.
     """
     kind = node.op_type
-    if kind in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"):
+    if kind in (*RESHAPES, "Identity"):
         if prod(shape) != prod(view.shape):  # as in a file whose shapes contradict each other
             raise NotLowered(
                 f"{kind} '{node.name or node.outputs[0].name}' makes {list(shape)} of {list(view.shape)}, which has "
@@ -33,9 +32,7 @@ def moved(node: ir.Node, view: View, shape: tuple[int, ...], ints: Ints) -> View
             )  # fmt: skip
         return view.reshaped(shape)
     if kind == "Transpose":
-        order = node.attributes.get("perm")
-        axes = range(len(view.shape))[::-1] if order is None else [int(axis) for axis in order.as_ints()]
-        return view.transposed(tuple(axes))
+        return view.transposed(permutation(node, len(view.shape)))
     if kind == "Expand":
         return view.expanded(shape)
     if kind == "Slice":

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
+from graphopt.model.operators.table import RESHAPES
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.images.image import Image, is_image, layout_of
@@ -74,7 +75,7 @@ def result_layout(scope: Scope, value: ir.Value) -> Layout:
         return layout_of(shape, "NCHW")
     last = layout_of(shape, "NHWC")
     for node in readers:
-        if node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+        if node.op_type in RESHAPES:
             view = Image("", DType.F32, shape, last).view()
             assert view is not None, "one block of channels"
             fits = view.reshaped(scope.shape(node.outputs[0])) is not None
