@@ -11,7 +11,8 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
-from graphopt.model.operators.axes import Axes, Unclear
+from graphopt.model.operators.axes import Axes
+from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.parts import Part, Range, Wanted
 from graphopt.model.operators.table import operator_of
 

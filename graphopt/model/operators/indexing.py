@@ -9,7 +9,8 @@ from graphopt.model import nodes
 from graphopt.model.known import Knowledge
 from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
-from graphopt.model.operators.axes import Axes, Unclear, counted, named_axis, rank_of
+from graphopt.model.operators.axes import Axes, counted, named_axis, rank_of
+from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.parts import Part, Range, Wanted
 from graphopt.model.operators.record import Operator, mover, no_flops
 from graphopt.model.operators.shapes import same_as_first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 import onnx_ir as ir
@@ -12,7 +12,8 @@ from graphopt.model import dims, nodes
 from graphopt.model.known import Knowledge
 from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
-from graphopt.model.operators.axes import Axes, Unclear, named_axis
+from graphopt.model.operators.axes import Axes, named_axis
+from graphopt.model.operators.parameters import SLICE, Parameter, Unclear, parameter
 from graphopt.model.operators.parts import Part, Range, Wanted
 from graphopt.model.operators.record import Operator, mover, no_flops
 from graphopt.model.operators.shapes import Result, like_first, same_as_first, source_shape
@@ -88,6 +89,29 @@ def _split_axes(node: ir.Node, facts: Knowledge) -> Axes:
 
 
 # -- Slice ------------------------------------------------------------------------------------------------------------
+
+
+class Bounds(NamedTuple):
+    """The bounds of a Slice as they are written, all of one length."""
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    axes: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+def slice_bounds(facts: Knowledge, node: ir.Node) -> Bounds:
+    """The bounds of a Slice; raises Unclear where they are not constant, or not one for each axis."""
+    meanings = {"starts": "a start", "ends": "an end", "axes": "the list of axes", "steps": "a step"}
+    starts, ends, axes, steps = (
+        parameter(facts, node, name, SLICE[name], meaning) for name, meaning in meanings.items()
+    )
+    if starts is None or ends is None:
+        raise Unclear(f"{nodes.describe(node)} lacks its bounds")
+    bounds = Bounds(starts, ends, axes or tuple(range(len(starts))), steps or (1,) * len(starts))
+    if len({len(numbers) for numbers in bounds}) != 1:
+        raise Unclear("the bounds are of different number")
+    return bounds
 
 
 def _sliced_dims(node: ir.Node, facts: Knowledge) -> Result:
@@ -177,9 +201,9 @@ def _slice(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
 def _sliced_part(wanted: Wanted) -> Part | None:
     if len(wanted.shapes) < 4:
         return None
-    axes, starts, ends = wanted.ints(3), wanted.ints(1), wanted.ints(2)
-    steps = wanted.ints(4) if nodes.input_at(wanted.node, 4) is not None else (1,) * len(axes or ())
-    if axes is None or starts is None or ends is None or steps is None:
+    try:
+        starts, ends, axes, steps = slice_bounds(wanted.facts, wanted.node)
+    except Unclear:
         return None
     places = [axis % len(wanted.result) for axis in axes]
     if wanted.axis not in places:
@@ -268,16 +292,16 @@ OPERATORS = (
         name="Concat", shape=_joined_dims, evaluate=_concat, content=_concat, flops=no_flops, storage="joined",
         axes=_joined_axes,
     ),
-    mover(name="Split", storage="pieces", axes=_split_axes),
+    mover(name="Split", parameters={"split": Parameter(13, 1)}, storage="pieces", axes=_split_axes),
     mover(
-        name="Slice", shape=_sliced_dims, evaluate=_slice, content=_slice, reads="selected",
+        name="Slice", parameters=SLICE, shape=_sliced_dims, evaluate=_slice, content=_slice, reads="selected",
         storage="strides", part=_sliced_part,
     ),
     mover(
         name="Expand", shape=_expanded_dims, evaluate=_expand, content=_expand, storage="strides",
     ),
     mover(name="Tile", shape=_tiled_dims),
-    Operator(name="Pad", shape=_padded_dims, flops=no_flops, part=_padded_part),
+    Operator(name="Pad", parameters={"pads": Parameter(11, 1)}, shape=_padded_dims, flops=no_flops, part=_padded_part),
     mover(name="DepthToSpace", images=(0,)),
     mover(name="SpaceToDepth", images=(0,)),
     Operator(name="ReverseSequence", shape=same_as_first, flops=no_flops),

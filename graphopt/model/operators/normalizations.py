@@ -6,7 +6,8 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.known import Knowledge
-from graphopt.model.operators.axes import Axes, Unclear, channels_first, counted, named_axis, rank_of
+from graphopt.model.operators.axes import Axes, channels_first, counted, named_axis, rank_of
+from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.record import Operator, Storage, per_element
 from graphopt.model.operators.shapes import same_as_first
 

@@ -128,11 +128,8 @@ def _require_other_axis(match: Match, node: ir.Node, axis: int) -> None:
     rank = match.rank(node.inputs[0]) if node.inputs[0] is not None else 0
     if node.op_type == "Split":
         axes: tuple[int, ...] = (nodes.int_attribute(node, "axis", 0),)
-    elif match.opset < 10:
-        axes = nodes.ints_attribute(node, "axes") or tuple(range(rank))
     else:
-        given = nodes.input_at(node, 3)
-        axes = tuple(range(rank)) if given is None else match.ints(given, "the list of axes")
+        axes = match.parameter(node, "axes") or tuple(range(rank))
     match.require(all(other % rank != axis for other in axes), "it cuts along the axis of the pieces")
 
 

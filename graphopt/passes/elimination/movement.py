@@ -38,14 +38,8 @@ def reshape_to_own_shape(match: Match) -> Replacement:
 def squeeze_of_nothing(match: Match) -> Replacement:
     """Squeeze(x) of an x without dimensions of 1  -->  x"""
     value = operand(match)
-    if match.opset < 13:
-        axes = nodes.ints_attribute(match.root, "axes")
-    elif nodes.input_at(match.root, 1) is None:
-        axes = None
-    else:
-        axes = match.ints(match.root.inputs[1], "the axes")
     # Runtimes read an empty list of axes as "all that are 1".
-    match.require(not axes, "dimensions are removed")
+    match.require(not match.parameter(match.root, "axes", "the axes"), "dimensions are removed")
     match.require(all(dim != 1 for dim in match.static_shape(value)), "there is a dimension of 1")
     return value
 
@@ -53,11 +47,7 @@ def squeeze_of_nothing(match: Match) -> Replacement:
 @any_node("Unsqueeze", level=0)
 def unsqueeze_of_nothing(match: Match) -> Replacement:
     """Unsqueeze(x, axes=[])  -->  x"""
-    if match.opset < 13:
-        axes = nodes.ints_attribute(match.root, "axes")
-    else:
-        axes = match.ints(nodes.input_at(match.root, 1), "the list of axes")
-    match.require(axes == (), "dimensions are added")
+    match.require(match.parameter(match.root, "axes") == (), "dimensions are added")
     return operand(match)
 
 

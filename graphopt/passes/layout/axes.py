@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 import onnx_ir as ir
 
 from graphopt.model import nodes
-from graphopt.model.operators.axes import Axes, AxesOf, Unclear
+from graphopt.model.operators.axes import Axes, AxesOf
+from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.reshaping import named_axes
 from graphopt.passes.layout.elementwise import unary
 from graphopt.passes.layout.flip import Build, Flip, Question, copied, labelled, permutation, with_ints
@@ -36,8 +37,6 @@ def described(question: Question, rule: AxesOf) -> Flip:
 def _renamed(question: Question, axes: Axes, perm: Perm) -> Build:
     """The same node with the names that its axes have in the other form."""
     names = sorted(moved(axis, perm) for axis in axes.names)
-    if isinstance(axes.place, int):
-        return with_ints(question, axes.place, names)
     return copied(question, {} if axes.place is None else {axes.place: names if axes.place == "axes" else names[0]})
 
 
@@ -76,8 +75,7 @@ def unsqueeze(question: Question) -> Flip:
         perm = question.full(question.operand())
         after = with_axes(perm, places)
     new = sorted(moved(axis, after) for axis in places)
-    build = copied(question, {"axes": new}) if question.opset < 13 else with_ints(question, 1, new)
-    return Flip(labelled({0: perm}), labelled({0: after}), build)
+    return Flip(labelled({0: perm}), labelled({0: after}), copied(question, {"axes": new}))
 
 
 def pad(question: Question) -> Flip:

@@ -98,11 +98,7 @@ def _fitted(match: Match, value: ir.Value, perm: Perm, how: Smaller) -> ir.Value
         array = match.array(value)
         wide = constants.reshape(array, (1,) * (len(perm) - array.ndim) + array.shape)
         return match.constant(trimmed(np.transpose(wide, perm)), match.dtype(value))
-    if not how:
-        return value
-    if match.opset < 13:
-        return match.op("Unsqueeze", value, attributes={"axes": how})
-    return match.op("Unsqueeze", value, match.ints_constant(*how))
+    return match.op("Unsqueeze", value, attributes={"axes": how}) if how else value
 
 
 def trimmed(array: np.ndarray) -> np.ndarray:

@@ -108,21 +108,14 @@ def copied(question: Question, attributes: dict[str, ir.Attr | int | Sequence[in
     return build
 
 
-def with_ints(question: Question, index: int, numbers: Sequence[int], kind: ir.DataType | None = None) -> Build:
-    """The same node with other integers as input `index`; absent inputs before it stay absent.
-
-    They have the rank and type of the input that was there; without one, they are a vector of `kind`, or of INT64.
-    """
-    node, facts = question.node, question.facts
-    given = nodes.input_at(node, index)
-    chosen = (None if given is None else facts.dtype(given)) or kind or ir.DataType.INT64
-    array = np.array(numbers, chosen.numpy())
-    if given is not None and facts.rank(given) == 0:
-        array = array.reshape(())
+def with_ints(question: Question, index: int, numbers: Sequence[int], kind: ir.DataType = ir.DataType.INT64) -> Build:
+    """The same node with other integers as input `index`; absent inputs before it stay absent."""
+    node = question.node
+    array = np.array(numbers, kind.numpy())
 
     def build(match: Match, inputs: Sequence[ir.Value | None]) -> ir.Node:
         changed = [*inputs, *[None] * (index + 1 - len(inputs))]
-        changed[index] = match.constant(array, chosen)
+        changed[index] = match.constant(array, kind)
         return match.node_of(node.op_type, *changed, outputs=len(node.outputs), like=node)
 
     return build
