@@ -79,6 +79,8 @@ def _cast(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
     dtype = target.numpy()
     if dtype.kind not in "fiub" or (array.dtype.kind == "f" and dtype.kind in "iu"):
         return None  # float to integer outside the range is the evaluator's choice
+    if dtype.kind == "f" and dtype.itemsize == 1:
+        return None  # NumPy's casts do not saturate
     return arrays.elementwise(lambda item: np.asarray(item).astype(dtype), array)
 
 
