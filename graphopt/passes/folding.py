@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from graphopt.model import constants, nodes
 from graphopt.model.evaluate import evaluate, evaluate_together
+from graphopt.model.operators.movement import permutation
 from graphopt.rewrite.editor import GROWTH_BYTES, GROWTH_SHARE, Editor
 from graphopt.rewrite.record import LeftAlone
 from graphopt.rewrite.rule import SPLAT_BYTES, Match, Refused, bind
@@ -233,11 +234,10 @@ class _Folder:
         tensor = None if source is None else self.facts.tensor(source)
         if node.op_type != "Transpose" or not nodes.is_standard(node) or tensor is None or tensor.size < LARGE:
             return None
-        perm = nodes.ints_attribute(node, "perm")
         shape = tuple(int(size) for size in tensor.shape.numpy())
         if tensor.dtype == ir.DataType.STRING or tensor.dtype.bitwidth % 8:
             return None
-        order = tuple(reversed(range(len(shape)))) if perm is None else perm
+        order = permutation(node, len(shape))
         return _Turned(
             tuple(shape[axis] for axis in order), tensor.dtype, tensor.nbytes,
             lambda: np.ascontiguousarray(tensor.numpy().transpose(order)),

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from graphopt.model import nodes
 from graphopt.model.dims import is_static
 from graphopt.model.facts import Facts
-from graphopt.passes.algebra.transpose import UNARY
+from graphopt.model.operators.table import ARITHMETIC, UNARY
 from graphopt.passes.operands import FLOATS
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.record import LeftAlone
@@ -18,7 +18,7 @@ RULE = "hoist-loop-invariants"
 LOOPS = ("Loop", "Scan")
 # Operators that give a result for every input of the right shape: computed in front of a loop that then does not run
 # they cost time but cannot fail. Those of the second group only where their shapes are all known.
-TOTAL = UNARY | {"Add", "Sub", "Mul", "Div", "Max", "Min", "Where", "Softmax", "LogSoftmax", "Transpose", "Shape"}
+TOTAL = UNARY | ARITHMETIC - {"Pow"} | {"Where", "Softmax", "LogSoftmax", "Transpose", "Shape"}
 WHERE_SHAPES_FIT = frozenset({"MatMul", "Gemm", "Conv", "Concat", "Reshape", "Expand", "Unsqueeze", "Squeeze"})
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import nodes
+from graphopt.passes.algebra.transpose import permutation
 from graphopt.passes.operands import inner_node, operand
 from graphopt.rewrite.pattern import op, var
 from graphopt.rewrite.rule import Match, Replacement, any_node, rule
@@ -193,7 +194,7 @@ def move_data_before_dequantizing(match: Match) -> Replacement:
         match.require(root.op_type == "Transpose" and len(sizes) == 1, "the scales belong to an axis")
         rank = match.rank(weight)
         axis = nodes.int_attribute(dequantize, "axis", 1) % rank
-        perm = nodes.ints_attribute(root, "perm") or tuple(reversed(range(rank)))
+        perm = permutation(match, root)
         attributes["axis"] = perm.index(axis)
     moved = match.op(root.op_type, weight, *others, like=root)
     return match.op("DequantizeLinear", moved, *dequantize.inputs[1:], like=dequantize, attributes=attributes)

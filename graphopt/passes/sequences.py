@@ -127,11 +127,7 @@ def _split(editor: Editor, match: Match) -> None:
 
 def _parts(match: Match, source: ir.Value, axis: int, sizes: tuple[int, ...]) -> dict[int, ir.Value]:
     """All parts, as the outputs of one Split."""
-    if match.opset < 13:
-        split = match.node_of("Split", source, attributes={"axis": axis, "split": sizes}, outputs=len(sizes))
-    else:
-        given = match.ints_constant(*sizes)
-        split = match.node_of("Split", source, given, attributes={"axis": axis}, outputs=len(sizes))
+    split = match.node_of("Split", source, attributes={"axis": axis, "split": sizes}, outputs=len(sizes))
     return dict(enumerate(split.outputs))
 
 

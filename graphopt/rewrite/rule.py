@@ -26,6 +26,8 @@ import onnx_ir as ir
 from graphopt.model import constants, content, dims
 from graphopt.model.facts import Facts
 from graphopt.model.known import Known
+from graphopt.model.operators.parameters import Unclear, parameter
+from graphopt.model.operators.table import OPERATORS
 from graphopt.rewrite.pattern import Binding, Op, may_match
 
 Replacement = ir.Value | Sequence[ir.Value | None]
@@ -132,6 +134,16 @@ class Match:
             raise Refused(f"{what} is not constant")
         return found
 
+    def parameter(self, node: ir.Node, name: str, meaning: str = "the list of axes") -> tuple[int, ...] | None:
+        """The numbers of an attribute that may have become an input, None where the node says none.
+
+        Refuses, calling it `meaning`, where it is not constant.
+        """
+        try:
+            return parameter(self.facts, node, name, OPERATORS[node.domain, node.op_type].parameters[name], meaning)
+        except Unclear as unclear:
+            raise Refused(str(unclear)) from None
+
     # -- building -------------------------------------------------------------------------------------------------
 
     def op(
@@ -143,7 +155,11 @@ class Match:
         like: ir.Node | None = None,
         domain: str = "",
     ) -> ir.Value:
-        """A new node; attributes with the value None are left out; `like` also copies a node's attributes."""
+        """A new node; attributes with the value None are left out; `like` also copies a node's attributes.
+
+        Parameters that became inputs (axes, bounds, pads ...) are given as attributes, and written where the opset has
+        them.
+        """
         made = self.node_of(op_type, *inputs, attributes=attributes, outputs=outputs, like=like, domain=domain)
         return made.outputs[0]
 
@@ -158,11 +174,18 @@ class Match:
     ) -> ir.Node:
         """As `op`, giving the node, for operators with several outputs."""
         merged: dict[str, ir.Attr] = {} if like is None else dict(like.attributes)
+        trimmed = list(inputs)
+        operator = OPERATORS.get((domain, op_type))
         for name, value in (attributes or {}).items():
             merged.pop(name, None)
-            if value is not None:
-                merged[name] = value if isinstance(value, ir.Attr) else ir.convenience.convert_attribute(name, value)
-        trimmed = list(inputs)
+            place = None if operator is None else operator.parameters.get(name)
+            if isinstance(value, ir.Attr):
+                merged[name] = value
+            elif value is not None and place is not None and place.is_input(self.opset):
+                trimmed += [None] * (place.position + 1 - len(trimmed))
+                trimmed[place.position] = self.constant(np.array(value, np.int64).reshape(() if place.scalar else -1))
+            elif value is not None:
+                merged[name] = ir.convenience.convert_attribute(name, value)
         while trimmed and trimmed[-1] is None:
             trimmed.pop()
         node = ir.Node(domain, op_type, trimmed, merged, num_outputs=outputs)

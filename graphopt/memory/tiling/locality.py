@@ -7,11 +7,13 @@ any element, or that treats the axis as more than positions side by side, has no
 
 from __future__ import annotations
 
+import onnx
 import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
-from graphopt.model.operators.axes import Axes, Unclear
+from graphopt.model.operators.axes import Axes
+from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.parts import Part, Range, Wanted
 from graphopt.model.operators.table import operator_of
 
@@ -39,6 +41,8 @@ def part(facts: Facts, node: ir.Node, reach: Range) -> Part | None:
         return None
     if isinstance(operator.axes, str):
         return Part(tuple(wanted.broadcast(shape) for shape in wanted.shapes), reach[1:])
+    if onnx.defs.get_schema(node.op_type, facts.opset(node)).min_output > len(used):
+        return None  # a tile has no other results than those that are read
     try:
         return _along(wanted, operator.axes(node, facts))
     except Unclear:

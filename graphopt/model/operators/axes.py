@@ -14,10 +14,7 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.known import Knowledge
-
-
-class Unclear(Exception):
-    """The axes of a node cannot be told, or have no such description; the text says why."""
+from graphopt.model.operators.parameters import Unclear
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +27,8 @@ class Axes:
 
     rank: int
     bound: frozenset[int]  # axes whose positions meet, or have a meaning of their own
-    names: tuple[int, ...] = ()  # what the node says, at `place`
-    place: Literal["axis", "axes"] | int | None = None  # an attribute or an input; None: nothing names them
+    names: tuple[int, ...] = ()  # what the node says, in its parameter `place`
+    place: Literal["axis", "axes"] | None = None  # None: nothing names them
     operands: int = 1  # how many of the first inputs have these axes
     gone: bool = False
     fixed: str = ""  # why the bound axes keep their places, where no name could tell others
@@ -56,17 +53,6 @@ def rank_of(facts: Knowledge, node: ir.Node, position: int = 0) -> int:
     return rank
 
 
-def numbers_at(facts: Knowledge, node: ir.Node, position: int, meaning: str) -> tuple[int, ...]:
-    """The integers of a constant operand; raises Unclear where it is absent or not constant."""
-    value = nodes.input_at(node, position)
-    if value is None:
-        raise Unclear("an operand is absent")
-    numbers = facts.ints(value)
-    if numbers is None:
-        raise Unclear(f"{meaning} is not constant")
-    return numbers
-
-
 def counted(axes: Iterable[int], rank: int) -> tuple[int, ...]:
     """Axes counted from 0, in the given order, each once."""
     return tuple(dict.fromkeys(axis % max(rank, 1) for axis in axes))
@@ -82,17 +68,6 @@ def named_axis(default: int, *, operands: int | Literal["all"] = 1) -> AxesOf:
         return Axes(rank, frozenset(names), names, "axis", alike)
 
     return rule
-
-
-def listed_axes(node: ir.Node, facts: Knowledge, since: int) -> tuple[tuple[int, ...] | None, Literal["axes", 1]]:
-    """The axes of a Squeeze, an Unsqueeze or a reduction as they are written, and where: an input from opset `since`.
-
-    None where the node does not say any; raises Unclear where only a run can tell.
-    """
-    if facts.opset(node) < since:
-        return nodes.ints_attribute(node, "axes"), "axes"
-    absent = nodes.input_at(node, 1) is None
-    return None if absent else numbers_at(facts, node, 1, "the list of axes"), 1
 
 
 def channels_first(first: int, last: int | None = None) -> AxesOf:

@@ -21,12 +21,13 @@ from kernels.tensor.expression import BinaryOp, CompareOp, UnaryOp
 def _each(
     name: str, formula: Formula | UnaryOp | None = None, flops: int = 1, *,
     shape: ShapeRule | None = shapes.same_as_first, evaluate: Evaluator | None = None,
-    content: Evaluator | None = None,
+    content: Evaluator | None = None, not_negative: bool = False,
 ) -> Operator:  # fmt: skip
     """An operator of one tensor; what other operands it has are numbers."""
     return Operator(
         name=name, shape=shape, flops=per_element(flops), storage="in place", axes="each", evaluate=evaluate,
         content=content, formula=formulas.unary(formula) if isinstance(formula, str) else formula,
+        not_negative=not_negative,
     )  # fmt: skip
 
 
@@ -78,6 +79,8 @@ def _cast(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
     dtype = target.numpy()
     if dtype.kind not in "fiub" or (array.dtype.kind == "f" and dtype.kind in "iu"):
         return None  # float to integer outside the range is the evaluator's choice
+    if dtype.kind == "f" and dtype.itemsize == 1:
+        return None  # NumPy's casts do not saturate
     return arrays.elementwise(lambda item: np.asarray(item).astype(dtype), array)
 
 
@@ -167,7 +170,7 @@ def _cast_content(node: ir.Node, inputs: Arrays, opset: int) -> Content | None:
 
 
 OPERATORS = (
-    _each("Abs", "abs", evaluate=ufunc(np.abs)),
+    _each("Abs", "abs", evaluate=ufunc(np.abs), not_negative=True),
     _each("Acos"),
     _each("Acosh"),
     _each("Asin"),
@@ -182,10 +185,10 @@ OPERATORS = (
     _each("Cosh"),
     _each("Elu", formulas.elu),
     _each("Erf", "erf"),
-    _each("Exp", "exp"),
+    _each("Exp", "exp", not_negative=True),
     _each("Floor", "floor"),
     _each("Gelu", formulas.gelu, 8),
-    _each("HardSigmoid", formulas.hard_sigmoid),
+    _each("HardSigmoid", formulas.hard_sigmoid, not_negative=True),
     _each("HardSwish", formulas.hard_swish, 3),
     _each("IsInf", formulas.is_inf, shape=None),
     _each("IsNaN", "is_nan", shape=None),
@@ -195,24 +198,24 @@ OPERATORS = (
     _each("Neg", "neg", evaluate=ufunc(np.negative), content=arithmetic(lambda a: -a)),
     _each("Not", "not", evaluate=ufunc(np.logical_not), content=of_symbols(_negated)),
     _each("Reciprocal", "reciprocal"),
-    _each("Relu", formulas.relu),
+    _each("Relu", formulas.relu, not_negative=True),
     _each("Round", "round"),
     _each("Selu", formulas.selu),
     _each("Shrink", formulas.shrink),
-    _each("Sigmoid", "sigmoid", 4),
+    _each("Sigmoid", "sigmoid", 4, not_negative=True),
     _each("Sign", "sign"),
     _each("Sin", "sin"),
     _each("Sinh"),
-    _each("Softplus", formulas.softplus),
+    _each("Softplus", formulas.softplus, not_negative=True),
     _each("Softsign", formulas.softsign),
-    _each("Sqrt", "sqrt"),
+    _each("Sqrt", "sqrt", not_negative=True),
     _each("Swish", formulas.swish, 5),
     _each("Tan", formulas.tan),
     _each("Tanh", "tanh"),
     _each("ThresholdedRelu", formulas.thresholded),
     _each("Cast", formulas.cast, 0, shape=None, evaluate=_cast, content=_cast_content),
     Operator(
-        name="Identity", shape=shapes.same_as_first, flops=no_flops, storage="same", axes="each",
+        name="Identity", moves=True, shape=shapes.same_as_first, flops=no_flops, storage="same", axes="each",
         evaluate=arrays.first_operand, content=arrays.first_operand, formula=formulas.identity,
     ),
     Operator(name="CastLike", flops=no_flops, axes="symmetric"),
@@ -221,30 +224,30 @@ OPERATORS = (
         name="Dropout", flops=no_flops, storage="same", purity="training", axes="symmetric", part=Wanted.same,
     ),
     _broadcast("Add", 7, "add", evaluate=ufunc(np.add), content=arithmetic(lambda a, b: a + b), commutative=True),
-    _broadcast("And", 7, "and", evaluate=ufunc(np.logical_and), commutative=True),
-    _broadcast("BitShift", 11, formulas.shift),
-    _broadcast("BitwiseAnd", 18, "and", commutative=True),
-    _broadcast("BitwiseOr", 18, "or", commutative=True),
-    _broadcast("BitwiseXor", 18, "xor", commutative=True),
-    _broadcast("Div", 7, "div", evaluate=_divide, content=of_symbols(_quotient)),
-    _broadcast("Max", 8, "max", content=_extreme(True), variadic=True, commutative=True),
-    _broadcast("Mean", 8, formulas.mean, variadic=True),
-    _broadcast("Min", 8, "min", content=_extreme(False), variadic=True, commutative=True),
-    _broadcast("Mod", 10, formulas.mod, content=of_symbols(_remainder)),
-    _broadcast("Mul", 7, "mul", evaluate=ufunc(np.multiply), content=arithmetic(lambda a, b: a * b), commutative=True),
-    _broadcast("Or", 7, "or", evaluate=ufunc(np.logical_or), commutative=True),
-    _broadcast("Pow", 7, formulas.power),
-    _broadcast("PRelu", None, formulas.prelu, shape=shapes.slope),
     _broadcast("Sub", 7, "sub", evaluate=ufunc(np.subtract), content=arithmetic(lambda a, b: a - b)),
-    _broadcast("Sum", 8, "add", variadic=True),
+    _broadcast("Mul", 7, "mul", evaluate=ufunc(np.multiply), content=arithmetic(lambda a, b: a * b), commutative=True),
+    _broadcast("Div", 7, "div", evaluate=_divide, content=of_symbols(_quotient)),
+    _broadcast("Pow", 7, formulas.power),
+    _broadcast("And", 7, "and", evaluate=ufunc(np.logical_and), commutative=True),
+    _broadcast("Or", 7, "or", evaluate=ufunc(np.logical_or), commutative=True),
     _broadcast("Xor", 7, "xor", evaluate=ufunc(np.logical_xor), commutative=True),
     _compare("Equal", 7, "eq", np.equal, "0", "+-"),
-    _compare("Greater", 7, "gt", np.greater, "+", "-0"),
-    _compare("GreaterOrEqual", 12, "ge", np.greater_equal, "+0", "-"),
     _compare("Less", 7, "lt", np.less, "-", "+0"),
-    _compare("LessOrEqual", 12, "le", np.less_equal, "-0", "+"),
+    _compare("Greater", 7, "gt", np.greater, "+", "-0"),
+    _broadcast("Max", 8, "max", content=_extreme(True), variadic=True, commutative=True),
+    _broadcast("Min", 8, "min", content=_extreme(False), variadic=True, commutative=True),
+    _broadcast("Sum", 8, "add", variadic=True),
+    _broadcast("Mean", 8, formulas.mean, variadic=True),
     Operator(
         name="Where", shape=shapes.choose, flops=no_flops, storage="in place", axes="broadcast", broadcasts=9,
         formula=formulas.where, evaluate=_where, content=of_symbols(_chosen),
     ),
+    _broadcast("Mod", 10, formulas.mod, content=of_symbols(_remainder)),
+    _broadcast("BitShift", 11, formulas.shift),
+    _compare("LessOrEqual", 12, "le", np.less_equal, "-0", "+"),
+    _compare("GreaterOrEqual", 12, "ge", np.greater_equal, "+0", "-"),
+    _broadcast("BitwiseAnd", 18, "and", commutative=True),
+    _broadcast("BitwiseOr", 18, "or", commutative=True),
+    _broadcast("BitwiseXor", 18, "xor", commutative=True),
+    _broadcast("PRelu", None, formulas.prelu, shape=shapes.slope),
 )  # fmt: skip

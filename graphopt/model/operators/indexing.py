@@ -9,9 +9,10 @@ from graphopt.model import nodes
 from graphopt.model.known import Knowledge
 from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
-from graphopt.model.operators.axes import Axes, Unclear, counted, named_axis, rank_of
+from graphopt.model.operators.axes import Axes, counted, named_axis, rank_of
+from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.parts import Part, Range, Wanted
-from graphopt.model.operators.record import Operator, no_flops
+from graphopt.model.operators.record import Operator, mover, no_flops
 from graphopt.model.operators.shapes import same_as_first
 
 
@@ -49,12 +50,12 @@ def _mover(name: str) -> Operator:
 
 
 OPERATORS = (
-    Operator(
-        name="Gather", evaluate=_gather, content=_gather, flops=no_flops, reads="selected", axes=_gathered_axes,
+    mover(
+        name="Gather", evaluate=_gather, content=_gather, reads="selected", axes=_gathered_axes,
         part=_gathered_part,
     ),
-    Operator(name="GatherElements", flops=no_flops, reads="selected", axes=named_axis(0, operands=2)),
-    Operator(name="GatherND", flops=no_flops, reads="selected"),
+    mover(name="GatherElements", reads="selected", axes=named_axis(0, operands=2)),
+    mover(name="GatherND", reads="selected"),
     Operator(name="ScatterElements", shape=same_as_first, flops=no_flops, axes=named_axis(0, operands=3)),
     Operator(name="ScatterND", shape=same_as_first, flops=no_flops),
     Operator(name="Scatter", shape=same_as_first, flops=no_flops),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple, overload
+
 import numpy as np
 import onnx_ir as ir
 import sympy
@@ -10,26 +12,28 @@ from graphopt.model import dims, nodes
 from graphopt.model.known import Knowledge
 from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
-from graphopt.model.operators.axes import Axes, Unclear, named_axis
+from graphopt.model.operators.axes import Axes, named_axis
+from graphopt.model.operators.parameters import SLICE, Parameter, Unclear, parameter
 from graphopt.model.operators.parts import Part, Range, Wanted
-from graphopt.model.operators.record import Operator, no_flops
+from graphopt.model.operators.record import Operator, mover, no_flops
 from graphopt.model.operators.shapes import Result, like_first, same_as_first, source_shape
 
 # -- Transpose --------------------------------------------------------------------------------------------------------
 
 
+@overload
+def permutation(node: ir.Node, rank: int) -> tuple[int, ...]: ...
+@overload
+def permutation(node: ir.Node, rank: int | None) -> tuple[int, ...] | None: ...
 def permutation(node: ir.Node, rank: int | None) -> tuple[int, ...] | None:
     """The permutation of a Transpose, the reverse order where it says none; None where that takes an unknown rank."""
     perm = nodes.ints_attribute(node, "perm")
-    if perm is None:
-        return None if rank is None else tuple(range(rank))[::-1]
-    return perm
+    return perm if perm is not None or rank is None else tuple(range(rank))[::-1]
 
 
 def _transposed_dims(node: ir.Node, facts: Knowledge) -> Result:
     source = source_shape(node, facts)
-    perm = None if source is None else permutation(node, len(source))
-    if source is None or perm is None or len(perm) != len(source):
+    if source is None or len(perm := permutation(node, len(source))) != len(source):
         return None
     return like_first(node, facts, tuple(source[axis] for axis in perm))
 
@@ -40,9 +44,7 @@ def _transpose(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
 
 
 def _transposed_part(wanted: Wanted) -> Part:
-    order = permutation(wanted.node, len(wanted.result))
-    assert order is not None, "the rank is known"
-    return wanted.first(Range(order[wanted.axis], *wanted.range[1:]))
+    return wanted.first(Range(permutation(wanted.node, len(wanted.result))[wanted.axis], *wanted.range[1:]))
 
 
 # -- Concat and Split -------------------------------------------------------------------------------------------------
@@ -87,6 +89,29 @@ def _split_axes(node: ir.Node, facts: Knowledge) -> Axes:
 
 
 # -- Slice ------------------------------------------------------------------------------------------------------------
+
+
+class Bounds(NamedTuple):
+    """The bounds of a Slice as they are written, all of one length."""
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    axes: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+def slice_bounds(facts: Knowledge, node: ir.Node) -> Bounds:
+    """The bounds of a Slice; raises Unclear where they are not constant, or not one for each axis."""
+    meanings = {"starts": "a start", "ends": "an end", "axes": "the list of axes", "steps": "a step"}
+    starts, ends, axes, steps = (
+        parameter(facts, node, name, SLICE[name], meaning) for name, meaning in meanings.items()
+    )
+    if starts is None or ends is None:
+        raise Unclear(f"{nodes.describe(node)} lacks its bounds")
+    bounds = Bounds(starts, ends, axes or tuple(range(len(starts))), steps or (1,) * len(starts))
+    if len({len(numbers) for numbers in bounds}) != 1:
+        raise Unclear("the bounds are of different number")
+    return bounds
 
 
 def _sliced_dims(node: ir.Node, facts: Knowledge) -> Result:
@@ -176,9 +201,9 @@ def _slice(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
 def _sliced_part(wanted: Wanted) -> Part | None:
     if len(wanted.shapes) < 4:
         return None
-    axes, starts, ends = wanted.ints(3), wanted.ints(1), wanted.ints(2)
-    steps = wanted.ints(4) if nodes.input_at(wanted.node, 4) is not None else (1,) * len(axes or ())
-    if axes is None or starts is None or ends is None or steps is None:
+    try:
+        starts, ends, axes, steps = slice_bounds(wanted.facts, wanted.node)
+    except Unclear:
         return None
     places = [axis % len(wanted.result) for axis in axes]
     if wanted.axis not in places:
@@ -259,26 +284,26 @@ def _padded_part(wanted: Wanted) -> Part | None:
 
 
 OPERATORS = (
-    Operator(
-        name="Transpose", shape=_transposed_dims, evaluate=_transpose, flops=no_flops, storage="strides",
+    mover(
+        name="Transpose", shape=_transposed_dims, evaluate=_transpose, storage="strides",
         part=_transposed_part,
     ),
     Operator(
         name="Concat", shape=_joined_dims, evaluate=_concat, content=_concat, flops=no_flops, storage="joined",
         axes=_joined_axes,
     ),
-    Operator(name="Split", flops=no_flops, storage="pieces", axes=_split_axes),
-    Operator(
-        name="Slice", shape=_sliced_dims, evaluate=_slice, content=_slice, flops=no_flops, reads="selected",
+    mover(name="Split", parameters={"split": Parameter(13, 1)}, storage="pieces", axes=_split_axes),
+    mover(
+        name="Slice", parameters=SLICE, shape=_sliced_dims, evaluate=_slice, content=_slice, reads="selected",
         storage="strides", part=_sliced_part,
     ),
-    Operator(
-        name="Expand", shape=_expanded_dims, evaluate=_expand, content=_expand, flops=no_flops, storage="strides",
+    mover(
+        name="Expand", shape=_expanded_dims, evaluate=_expand, content=_expand, storage="strides",
     ),
-    Operator(name="Tile", shape=_tiled_dims, flops=no_flops),
-    Operator(name="Pad", shape=_padded_dims, flops=no_flops, part=_padded_part),
-    Operator(name="DepthToSpace", flops=no_flops, images=(0,)),
-    Operator(name="SpaceToDepth", flops=no_flops, images=(0,)),
+    mover(name="Tile", shape=_tiled_dims),
+    Operator(name="Pad", parameters={"pads": Parameter(11, 1)}, shape=_padded_dims, flops=no_flops, part=_padded_part),
+    mover(name="DepthToSpace", images=(0,)),
+    mover(name="SpaceToDepth", images=(0,)),
     Operator(name="ReverseSequence", shape=same_as_first, flops=no_flops),
     Operator(name="Trilu", shape=same_as_first, flops=no_flops),
 )  # fmt: skip

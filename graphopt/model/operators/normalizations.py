@@ -6,7 +6,8 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.known import Knowledge
-from graphopt.model.operators.axes import Axes, Unclear, channels_first, counted, named_axis, rank_of
+from graphopt.model.operators.axes import Axes, channels_first, counted, named_axis, rank_of
+from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.record import Operator, Storage, per_element
 from graphopt.model.operators.shapes import same_as_first
 
@@ -46,16 +47,17 @@ def _listed_axes(node: ir.Node, facts: Knowledge) -> Axes:
     return Axes(rank, frozenset(names), names, "axes")
 
 
-def _softmax(name: str, flops: int, storage: Storage = "in place", *, epilogue: bool = True) -> Operator:
+def _softmax(name: str, storage: Storage = "in place", *, flops: int = 5, not_negative: bool = False) -> Operator:
     return Operator(
-        name=name, shape=same_as_first, flops=per_element(flops), storage=storage, epilogue=epilogue, axes=_softmax_axes
+        name=name, shape=same_as_first, flops=per_element(flops), storage=storage, axes=_softmax_axes,
+        epilogue=storage == "in place", not_negative=not_negative,
     )  # fmt: skip
 
 
 OPERATORS = (
-    _softmax("Softmax", 5),
-    _softmax("LogSoftmax", 5),
-    _softmax("Hardmax", 2, "own", epilogue=False),
+    _softmax("Softmax", not_negative=True),
+    _softmax("LogSoftmax"),
+    _softmax("Hardmax", "own", flops=2),
     Operator(
         name="BatchNormalization", flops=per_element(2), storage="in place", purity="training", axes=_channel_axes,
         images=(0,),

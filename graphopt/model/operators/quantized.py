@@ -8,7 +8,8 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.known import Knowledge
-from graphopt.model.operators.axes import Axes, Unclear, counted, rank_of
+from graphopt.model.operators.axes import Axes, counted, rank_of
+from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.record import Operator, per_element
 
 

@@ -7,8 +7,9 @@ Every room reads these records: inference asks for `shape` and `content`, foldin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Literal
 
@@ -18,6 +19,7 @@ import onnx_ir as ir
 from graphopt.model.known import Knowledge, Known
 from graphopt.model.operators.axes import AxesRule
 from graphopt.model.operators.formulas import Formula
+from graphopt.model.operators.parameters import Parameter
 from graphopt.model.operators.parts import PartRule
 
 Shape = tuple[int, ...]
@@ -75,8 +77,14 @@ class Operator:
     purity: Purity = "pure"
     commutative: bool = False  # two operands may change places
     broadcasts: int | None = None  # since which opset its operands broadcast in both directions; None: they do not
+    moves: bool = False  # every element of its result is one of the first operand's
+    not_negative: bool = False  # no element of its result is below 0, for any operand; -0.0 may be
     formula: Formula | None = None  # the element of its result from those of its operands
     epilogue: bool = False  # whether its kernel computes an expression of each element that it stores
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)  # attributes that became inputs
     axes: AxesRule | None = None
     part: PartRule | None = None  # where a range of its result asks for more than `axes` says
     images: tuple[int, ...] = ()  # inputs that are [N, C, ...] by definition; so is the first output then
+
+
+mover = partial(Operator, flops=no_flops, moves=True)

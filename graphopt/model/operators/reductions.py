@@ -9,24 +9,25 @@ from graphopt.model import dims, nodes
 from graphopt.model.known import Knowledge
 from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
-from graphopt.model.operators.axes import Axes, counted, listed_axes, named_axis, numbers_at, rank_of
+from graphopt.model.operators.axes import Axes, counted, named_axis, rank_of
+from graphopt.model.operators.parameters import AXES, REDUCED, Parameter, numbers_at, parameter
 from graphopt.model.operators.record import Operator, per_operand_element
 from graphopt.model.operators.shapes import same_as_first
 
 
-def axes_since(kind: str) -> int:
-    """The opset from which the axes of a reduction are an input, an attribute before."""
-    return 13 if kind == "ReduceSum" else 18
+def _axes_of(kind: str) -> Parameter:
+    return AXES if kind == "ReduceSum" else REDUCED
 
 
 def _reduced_axes(node: ir.Node, facts: Knowledge) -> Axes:
     rank = rank_of(facts, node)
-    listed, place = listed_axes(node, facts, axes_since(node.op_type))
+    place = _axes_of(node.op_type)
+    listed = parameter(facts, node, "axes", place)
     gone = not nodes.int_attribute(node, "keepdims", 1)
     if listed:
         names = counted(listed, rank)
-        return Axes(rank, frozenset(names), names, place, gone=gone)
-    if place == 1 and nodes.int_attribute(node, "noop_with_empty_axes", 0):
+        return Axes(rank, frozenset(names), names, "axes", gone=gone)
+    if place.is_input(facts.opset(node)) and nodes.int_attribute(node, "noop_with_empty_axes", 0):
         return Axes(rank, frozenset())
     return Axes(rank, frozenset(range(rank)), gone=gone)
 
@@ -42,7 +43,7 @@ def _running_axes(node: ir.Node, facts: Knowledge) -> Axes:
     """CumSum(x, axis)"""
     rank = rank_of(facts, node)
     names = counted(numbers_at(facts, node, 1, "the axis")[:1], rank)
-    return Axes(rank, frozenset(names), names, 1)
+    return Axes(rank, frozenset(names), names, "axis")
 
 
 def _product_content(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
@@ -54,9 +55,12 @@ def _product_content(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | 
     return result
 
 
-def _reduction(name: str, content: arrays.Evaluator | None = None, *, epilogue: bool = True) -> Operator:
+def _reduction(
+    name: str, content: arrays.Evaluator | None = None, *, epilogue: bool = True, not_negative: bool = False
+) -> Operator:
     return Operator(
-        name=name, flops=per_operand_element, axes=_reduced_axes, content=content, epilogue=epilogue
+        name=name, flops=per_operand_element, axes=_reduced_axes, parameters={"axes": _axes_of(name)}, content=content,
+        epilogue=epilogue, not_negative=not_negative,
     )  # fmt: skip
 
 
@@ -66,16 +70,19 @@ REDUCTIONS = (
     _reduction("ReduceMax"),
     _reduction("ReduceMin"),
     _reduction("ReduceProd", _product_content),
-    _reduction("ReduceL1"),
-    _reduction("ReduceL2"),
+    _reduction("ReduceL1", not_negative=True),
+    _reduction("ReduceL2", not_negative=True),
     _reduction("ReduceLogSum", epilogue=False),
     _reduction("ReduceLogSumExp"),
-    _reduction("ReduceSumSquare"),
+    _reduction("ReduceSumSquare", not_negative=True),
 )
 OPERATORS = (
     *REDUCTIONS,
     Operator(name="ArgMax", flops=per_operand_element, axes=_extreme_axes, epilogue=True),
     Operator(name="ArgMin", flops=per_operand_element, axes=_extreme_axes, epilogue=True),
     Operator(name="TopK", flops=per_operand_element, axes=named_axis(-1)),
-    Operator(name="CumSum", shape=same_as_first, flops=per_operand_element, axes=_running_axes),
-)
+    Operator(
+        name="CumSum", shape=same_as_first, flops=per_operand_element, axes=_running_axes,
+        parameters={"axis": Parameter(11, 1, scalar=True)},
+    ),
+)  # fmt: skip

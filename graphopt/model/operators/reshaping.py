@@ -13,9 +13,10 @@ from graphopt.model.known import Knowledge, Known
 from graphopt.model.limits import MOST_DIMS
 from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
-from graphopt.model.operators.axes import Axes, Unclear, counted, listed_axes, rank_of
+from graphopt.model.operators.axes import Axes, counted, rank_of
+from graphopt.model.operators.parameters import AXES, Unclear, parameter
 from graphopt.model.operators.parts import Part, Range, Wanted
-from graphopt.model.operators.record import Operator, no_flops
+from graphopt.model.operators.record import mover
 from graphopt.model.operators.shapes import Result, first_type, like_first, source_shape
 
 
@@ -89,7 +90,7 @@ def _squeeze(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
 
 def named_axes(node: ir.Node, facts: Knowledge) -> tuple[int, ...]:
     """The axes of a Squeeze or Unsqueeze as they are written; raises Unclear where they are not known or not said."""
-    axes, _ = listed_axes(node, facts, 13)
+    axes = parameter(facts, node, "axes", AXES)
     if axes is None:
         raise Unclear("it does not say its axes")
     return axes
@@ -98,7 +99,7 @@ def named_axes(node: ir.Node, facts: Knowledge) -> tuple[int, ...]:
 def _squeezed_axes(node: ir.Node, facts: Knowledge) -> Axes:
     rank = rank_of(facts, node)
     names = counted(named_axes(node, facts), rank)
-    return Axes(rank, frozenset(names), names, "axes" if facts.opset(node) < 13 else 1, gone=True)
+    return Axes(rank, frozenset(names), names, "axes", gone=True)
 
 
 def _same_positions(wanted: Wanted) -> Part | None:
@@ -123,18 +124,19 @@ def _same_positions(wanted: Wanted) -> Part | None:
 
 
 OPERATORS = (
-    Operator(
-        name="Reshape", shape=_reshaped_dims, evaluate=_reshape, content=_reshape, flops=no_flops, storage="same",
+    mover(
+        name="Reshape", shape=_reshaped_dims, evaluate=_reshape, content=_reshape, storage="same",
         part=_same_positions,
     ),
-    Operator(
-        name="Flatten", shape=_flattened_dims, evaluate=_flatten, flops=no_flops, storage="same", part=_same_positions,
+    mover(
+        name="Flatten", shape=_flattened_dims, evaluate=_flatten, storage="same", part=_same_positions,
     ),
-    Operator(
-        name="Squeeze", evaluate=_squeeze, content=_squeeze, flops=no_flops, storage="same", axes=_squeezed_axes,
+    mover(
+        name="Squeeze", parameters={"axes": AXES}, evaluate=_squeeze, content=_squeeze, storage="same",
+        axes=_squeezed_axes, part=_same_positions,
+    ),
+    mover(
+        name="Unsqueeze", parameters={"axes": AXES}, evaluate=_unsqueeze, content=_unsqueeze, storage="same",
         part=_same_positions,
-    ),
-    Operator(
-        name="Unsqueeze", evaluate=_unsqueeze, content=_unsqueeze, flops=no_flops, storage="same", part=_same_positions,
     ),
 )  # fmt: skip

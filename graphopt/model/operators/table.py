@@ -45,6 +45,12 @@ def formula_of(node: ir.Node) -> Formula | None:
     return None if operator is None else operator.formula
 
 
+def images_of(node: ir.Node) -> tuple[int, ...]:
+    """The inputs that a node takes for images [N, C, ...]; its first output is one too then."""
+    operator = operator_of(node)
+    return () if operator is None else operator.images
+
+
 def standard_operators(holds: Callable[[Operator], object]) -> frozenset[str]:
     """The names of the operators of ONNX's own domain for which something holds."""
     return frozenset(operator.name for operator in OPERATORS.values() if not operator.domain and holds(operator))
@@ -54,6 +60,15 @@ def standard_operators(holds: Callable[[Operator], object]) -> frozenset[str]:
 UNARY = standard_operators(lambda operator: operator.axes == "each")
 # Arithmetic of two tensors.
 ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"})
+BROADCASTING = {
+    operator.name: operator.broadcasts for operator in OPERATORS.values() if operator.broadcasts is not None
+}
+MOVES = standard_operators(lambda operator: operator.moves)
+# Operators whose results are views in a program: strides into an operand, or operands that lie in the result.
+MOVEMENTS = standard_operators(
+    lambda operator: operator.storage in ("same", "strides", "joined", "pieces") and operator.purity == "pure"
+)
+NOT_NEGATIVE = standard_operators(lambda operator: operator.not_negative)
 COMMUTATIVE = standard_operators(lambda operator: operator.commutative)
 REDUCTIONS = tuple(operator.name for operator in reductions.REDUCTIONS)
 RESHAPES = tuple(operator.name for operator in reshaping.OPERATORS)

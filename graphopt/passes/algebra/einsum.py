@@ -54,10 +54,7 @@ def einsum_of_one(match: Match) -> Replacement:
     require_type(match, value, COMMON, "numbers that ReduceSum takes everywhere")
     dropped = tuple(axis for axis, letter in enumerate(letters) if letter not in equation.result)
     if dropped:
-        if match.opset >= 13:
-            value = match.op("ReduceSum", value, match.ints_constant(*dropped), attributes={"keepdims": 0})
-        else:
-            value = match.op("ReduceSum", value, attributes={"keepdims": 0, "axes": dropped})
+        value = match.op("ReduceSum", value, attributes={"keepdims": 0, "axes": dropped})
         letters = "".join(letter for letter in letters if letter in equation.result)
     return _transposed(match, value, letters, equation.result)
 
@@ -135,10 +132,7 @@ def _product(match: Match, left: tuple[ir.Value, str], right: tuple[ir.Value, st
         leading = len(result) - len(wanted) - len(missing)
         if missing:
             axes = tuple(axis - leading for axis in missing)
-            if match.opset < 13:
-                value = match.op("Unsqueeze", value, attributes={"axes": axes})
-            else:
-                value = match.op("Unsqueeze", value, match.ints_constant(*axes))
+            value = match.op("Unsqueeze", value, attributes={"axes": axes})
         aligned.append(value)
     product = match.op("Mul", *aligned)
     match.require(len(match.new_nodes) <= MOST_NODES, "it would take more than three nodes")

@@ -5,22 +5,15 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.model import nodes
+from graphopt.model.operators.table import REDUCTIONS, RESHAPES
+from graphopt.passes.algebra.transpose import permutation
 from graphopt.passes.operands import FLOATS, inner_node, operand
 from graphopt.rewrite.pattern import op, var
 from graphopt.rewrite.rule import AttributeValue, Match, Replacement, Rule, any_node, rule
 
-REDUCTIONS = (
-    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
-    "ReduceLogSumExp", "ReduceSumSquare",
-)  # fmt: skip
 ARGUMENTS = ("ArgMax", "ArgMin")
 # Those that give back the element when there is one.
 OF_ONE = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
-RESHAPES = ("Squeeze", "Unsqueeze", "Reshape", "Flatten")
-
-
-def _axes_are_input(node: ir.Node, opset: int) -> bool:
-    return opset >= (13 if node.op_type == "ReduceSum" else 18)
 
 
 def axes_of(match: Match, node: ir.Node) -> tuple[int, ...]:
@@ -29,11 +22,7 @@ def axes_of(match: Match, node: ir.Node) -> tuple[int, ...]:
     if source is None:
         match.refuse(f"{nodes.describe(node)} lacks an input")
     rank = match.rank(source)
-    if _axes_are_input(node, match.opset):
-        given = nodes.input_at(node, 1)
-        axes = None if given is None else match.ints(given, "the list of axes")
-    else:
-        axes = nodes.ints_attribute(node, "axes")
+    axes = match.parameter(node, "axes")
     if not axes:
         if nodes.int_attribute(node, "noop_with_empty_axes", 0):
             return ()
@@ -44,10 +33,7 @@ def axes_of(match: Match, node: ir.Node) -> tuple[int, ...]:
 
 def build(match: Match, node: ir.Node, source: ir.Value, axes: tuple[int, ...], keepdims: int) -> ir.Value:
     """The reduction `node` over other axes of another value."""
-    attributes: dict[str, AttributeValue | None] = {"keepdims": keepdims, "noop_with_empty_axes": None, "axes": None}
-    if _axes_are_input(node, match.opset):
-        return match.op(node.op_type, source, match.ints_constant(*axes), attributes=attributes, like=node)
-    attributes["axes"] = axes
+    attributes: dict[str, AttributeValue | None] = {"keepdims": keepdims, "noop_with_empty_axes": None, "axes": axes}
     return match.op(node.op_type, source, attributes=attributes, like=node)
 
 
@@ -121,9 +107,7 @@ def reduce_of_one(match: Match) -> Replacement:
     match.require(all(shape[axis] == 1 for axis in axes), "more than one element is reduced")
     if nodes.int_attribute(match.root, "keepdims", 1) or not axes:
         return value
-    if match.opset < 13:
-        return match.op("Squeeze", value, attributes={"axes": axes})
-    return match.op("Squeeze", value, match.ints_constant(*axes))
+    return match.op("Squeeze", value, attributes={"axes": axes})
 
 
 @any_node(*REDUCTIONS, level=1)
@@ -141,7 +125,7 @@ def reduce_of_transpose(match: Match) -> Replacement:
         match.refuse("the Transpose lacks its input")
     axes = axes_of(match, match.root)
     match.require(axes, "nothing is reduced")
-    perm = nodes.ints_attribute(inner, "perm") or tuple(reversed(range(match.rank(source))))
+    perm = permutation(match, inner)
     match.require(len(perm) == match.rank(source), "the permutation does not fit the rank")
     keep = nodes.int_attribute(match.root, "keepdims", 1)
     if keep:

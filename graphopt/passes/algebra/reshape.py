@@ -5,11 +5,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.model import dims, nodes
+from graphopt.model.operators.table import RESHAPES
 from graphopt.passes.elimination.movement import BROADCASTING
 from graphopt.passes.operands import inner_node, operand
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
-
-RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 def reshape_target(match: Match, value: ir.Value, result: dims.Dims) -> tuple[int, ...]:
@@ -38,11 +37,7 @@ def reshape_target(match: Match, value: ir.Value, result: dims.Dims) -> tuple[in
 
 def _axes(match: Match, node: ir.Node) -> tuple[int, ...]:
     """The axes of a Squeeze or Unsqueeze, non-negative and sorted; refuses when they are not known."""
-    if match.opset < 13:
-        axes = nodes.ints_attribute(node, "axes")
-    else:
-        given = nodes.input_at(node, 1)
-        axes = None if given is None else match.ints(given, "the list of axes")
+    axes = match.parameter(node, "axes")
     source = node.inputs[0]
     match.require(axes and source is not None, f"{nodes.describe(node)} does not say its axes")
     assert axes and source is not None
@@ -50,12 +45,6 @@ def _axes(match: Match, node: ir.Node) -> tuple[int, ...]:
         return tuple(sorted(axes))
     rank = match.rank(source) + (len(axes) if node.op_type == "Unsqueeze" else 0)
     return tuple(sorted(axis % rank for axis in axes))
-
-
-def _with_axes(match: Match, op_type: str, value: ir.Value, axes: tuple[int, ...]) -> ir.Value:
-    if match.opset < 13:
-        return match.op(op_type, value, attributes={"axes": axes})
-    return match.op(op_type, value, match.ints_constant(*axes))
 
 
 def _inner(match: Match, *types: str) -> tuple[ir.Node, ir.Value]:
@@ -73,7 +62,7 @@ def unsqueeze_of_unsqueeze(match: Match) -> Replacement:
     """Unsqueeze(Unsqueeze(x, a), b)  -->  Unsqueeze(x, a and b)"""
     inner, source = _inner(match, "Unsqueeze")
     first, second = _axes(match, inner), _axes(match, match.root)
-    return _with_axes(match, "Unsqueeze", source, _inserted(first, second))
+    return match.op("Unsqueeze", source, attributes={"axes": _inserted(first, second)})
 
 
 def _inserted(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
@@ -96,7 +85,7 @@ def squeeze_of_squeeze(match: Match) -> Replacement:
     inner, source = _inner(match, "Squeeze")
     first, second = _axes(match, inner), _axes(match, match.root)
     # Backwards: the dimensions that the outer one removed are put in, then those that the inner one removed.
-    return _with_axes(match, "Squeeze", source, _inserted(second, first))
+    return match.op("Squeeze", source, attributes={"axes": _inserted(second, first)})
 
 
 @any_node("Squeeze", level=1)
@@ -111,9 +100,11 @@ def squeeze_of_unsqueeze(match: Match) -> Replacement:
     less = [axis for axis in removed if axis not in added]
     match.require(not (more and less), "some dimensions are added and others removed")
     if more:
-        return _with_axes(match, "Unsqueeze", source, tuple(a - sum(1 for r in removed if r < a) for a in more))
+        return match.op(
+            "Unsqueeze", source, attributes={"axes": tuple(a - sum(1 for r in removed if r < a) for a in more)}
+        )
     if less:
-        return _with_axes(match, "Squeeze", source, tuple(r - sum(1 for a in added if a < r) for r in less))
+        return match.op("Squeeze", source, attributes={"axes": tuple(r - sum(1 for a in added if a < r) for r in less)})
     return source
 
 

@@ -8,6 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import nodes
+from graphopt.model.operators.movement import slice_bounds
+from graphopt.model.operators.parameters import Unclear
 from graphopt.passes.operands import inner_node, operand
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
@@ -29,22 +31,10 @@ def _cuts(match: Match, node: ir.Node) -> list[Cut]:
     source = nodes.input_at(node, 0)
     if source is None:
         match.refuse(f"{nodes.describe(node)} lacks its input")
-    axes: tuple[int, ...] | None
-    steps: tuple[int, ...] | None = None
-    if match.opset < 10:
-        starts, ends = nodes.ints_attribute(node, "starts"), nodes.ints_attribute(node, "ends")
-        axes = nodes.ints_attribute(node, "axes")
-        match.require(starts is not None and ends is not None, f"{nodes.describe(node)} lacks its bounds")
-        assert starts is not None and ends is not None
-    else:
-        starts = match.ints(nodes.input_at(node, 1), "a start")
-        ends = match.ints(nodes.input_at(node, 2), "an end")
-        given = [nodes.input_at(node, place) for place in (3, 4)]
-        axes = None if given[0] is None else match.ints(given[0], "the list of axes")
-        steps = None if given[1] is None else match.ints(given[1], "a step")
-    axes = tuple(range(len(starts))) if axes is None else axes
-    steps = (1,) * len(starts) if steps is None else steps
-    match.require(len(starts) == len(ends) == len(axes) == len(steps), "the bounds are of different number")
+    try:
+        starts, ends, axes, steps = slice_bounds(match.facts, node)
+    except Unclear as unclear:
+        match.refuse(str(unclear))
     if any(axis < 0 for axis in axes):
         rank = match.rank(source)
         axes = tuple(axis % rank for axis in axes)
@@ -100,16 +90,14 @@ def slice_of_slice(match: Match) -> Replacement:
     merged.extend(outer_cuts.values())
     merged.sort(key=lambda cut: cut.axis)
     match.binding.inner.append(inner)
-    starts = tuple(cut.start for cut in merged)
-    ends = tuple(cut.end for cut in merged)
-    axes = tuple(cut.axis for cut in merged)
-    if match.opset < 10:
-        return match.op("Slice", source, attributes={"starts": starts, "ends": ends, "axes": axes})
     steps = tuple(cut.step for cut in merged)
-    extra = () if all(step == 1 for step in steps) else (match.ints_constant(*steps),)
-    return match.op(
-        "Slice", source, match.ints_constant(*starts), match.ints_constant(*ends), match.ints_constant(*axes), *extra
-    )
+    attributes = {
+        "starts": tuple(cut.start for cut in merged),
+        "ends": tuple(cut.end for cut in merged),
+        "axes": tuple(cut.axis for cut in merged),
+        "steps": None if set(steps) <= {1} else steps,
+    }
+    return match.op("Slice", source, attributes=attributes)
 
 
 @any_node("Gather", level=1)
@@ -121,10 +109,7 @@ def gather_of_unsqueeze(match: Match) -> Replacement:
     index = operand(match, 1)
     match.require(match.facts.scalar(index) in (0, -1), "the index is not the number 0")
     match.require(match.rank(index) == 0, "the index is a vector, which keeps the dimension")
-    if match.opset < 13:
-        axes = nodes.ints_attribute(inner, "axes") or ()
-    else:
-        axes = match.ints(nodes.input_at(inner, 1), "the list of axes")
+    axes = match.parameter(inner, "axes") or ()
     rank = match.rank(inner.outputs[0])
     axis = nodes.int_attribute(match.root, "axis", 0) % rank
     match.require([a % rank for a in axes] == [axis], "another axis is added than the one gathered from")
@@ -202,10 +187,7 @@ def concat_of_slices(match: Match) -> Replacement:
     assert whole is not None and reached is not None, "there are pieces"
     if (first, reached) == (0, match.shape(whole)[axis]):
         return whole
-    if match.opset < 10:
-        return match.op("Slice", whole, attributes={"starts": (first,), "ends": (reached,), "axes": (axis,)})
-    bounds = [match.ints_constant(number) for number in (first, reached, axis)]
-    return match.op("Slice", whole, *bounds)
+    return match.op("Slice", whole, attributes={"starts": (first,), "ends": (reached,), "axes": (axis,)})
 
 
 RULES: tuple[Rule, ...] = (slice_of_slice, gather_of_unsqueeze, gather_of_concat, concat_of_slices)

@@ -5,21 +5,13 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.model import dims, nodes
-from graphopt.passes.algebra.reshape import RESHAPES, reshape_target
+from graphopt.model.operators.movement import permutation as permutation_of
+from graphopt.model.operators.table import ARITHMETIC, RESHAPES, UNARY
+from graphopt.passes.algebra.reshape import reshape_target
 from graphopt.passes.operands import inner_node, operand
 from graphopt.rewrite.pattern import op, var
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node, rule
 
-# Operators that treat every element alike, whatever its place.
-UNARY = frozenset(
-    {
-        "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Elu",
-        "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Log",
-        "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh",
-        "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu", "BitwiseNot",
-    }
-)  # fmt: skip
-BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"})  # with a number on one side
 LONGEST = 64  # nodes; a longer chain between two Transposes is not looked along
 
 
@@ -28,10 +20,8 @@ def permutation(match: Match, node: ir.Node) -> tuple[int, ...]:
     source = nodes.input_at(node, 0)
     if source is None:
         match.refuse("the Transpose lacks its input")
-    perm = nodes.ints_attribute(node, "perm")
-    if perm is None:
-        perm = tuple(reversed(range(match.rank(source))))
-    return perm
+    perm = permutation_of(node, match.facts.rank(source))
+    return permutation_of(node, match.rank(source)) if perm is None else perm
 
 
 def _composed(match: Match, inner: tuple[int, ...], outer: tuple[int, ...]) -> tuple[int, ...]:
@@ -64,7 +54,7 @@ def transpose_across_elementwise(match: Match) -> Replacement:
         upper = inner_node(match, value, "Transpose", alone=False)
         if upper is not None:
             break
-        node = inner_node(match, value, *UNARY, *BINARY)
+        node = inner_node(match, value, *UNARY, *ARITHMETIC)
         if node is None or len(chain) == LONGEST:
             match.refuse("no Transpose stands above, with only elementwise operators in between that are read once")
         place = _varying(match, node)

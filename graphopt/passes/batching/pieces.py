@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from graphopt.model import nodes
-from graphopt.passes.algebra.transpose import UNARY
+from graphopt.model.operators.table import ARITHMETIC, UNARY
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.rule import Match, Refused, bind
 
 RULE = "batch-pieces"
-BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"})
 CUTS = frozenset({"Slice", "Split"})  # along another axis
 PIECE, OTHER = "piece", "other"
 Signature = tuple[object, ...]
@@ -51,7 +50,7 @@ def _signatures(editor: Editor, split: ir.Node) -> list[Signature]:
 
 def _signature(editor: Editor, node: ir.Node, piece: ir.Value) -> Signature | None:
     """Equal for operators that do the same to their pieces; None for operators that are not batched."""
-    if not nodes.is_standard(node) or node.op_type not in UNARY | BINARY | CUTS:
+    if not nodes.is_standard(node) or node.op_type not in UNARY | ARITHMETIC | CUTS:
         return None
     roles: list[object] = []
     for value in node.inputs:
@@ -129,11 +128,8 @@ def _require_other_axis(match: Match, node: ir.Node, axis: int) -> None:
     rank = match.rank(node.inputs[0]) if node.inputs[0] is not None else 0
     if node.op_type == "Split":
         axes: tuple[int, ...] = (nodes.int_attribute(node, "axis", 0),)
-    elif match.opset < 10:
-        axes = nodes.ints_attribute(node, "axes") or tuple(range(rank))
     else:
-        given = nodes.input_at(node, 3)
-        axes = tuple(range(rank)) if given is None else match.ints(given, "the list of axes")
+        axes = match.parameter(node, "axes") or tuple(range(rank))
     match.require(all(other % rank != axis for other in axes), "it cuts along the axis of the pieces")
 
 

@@ -128,10 +128,7 @@ def _batch(editor: Editor, match: Match, group: Sequence[_Product]) -> None:
     operands = [joined, *root.inputs[1:]]
     product_node = match.node_of(root.op_type, *operands, like=root)
     result = product_node.outputs[0]
-    if match.opset < 13:
-        split = match.node_of("Split", result, attributes={"axis": 0, "split": tuple(rows)}, outputs=len(rows))
-    else:
-        split = match.node_of("Split", result, match.ints_constant(*rows), attributes={"axis": 0}, outputs=len(rows))
+    split = match.node_of("Split", result, attributes={"axis": 0, "split": tuple(rows)}, outputs=len(rows))
     before = [product.node for product in group]
     if not editor.accept(RULE, root.outputs[0], before, match.new_nodes):
         editor.discard(match)

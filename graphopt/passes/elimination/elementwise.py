@@ -5,16 +5,15 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.model import nodes
+from graphopt.model.operators.table import NOT_NEGATIVE
 from graphopt.passes.operands import operand
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
 # outer(inner(x)) is inner(x), for every x including NaN, infinities and -0.0. Not here: Abs of Relu and of Sqrt,
 # which may both give -0.0.
 ABSORBED: dict[str, frozenset[str]] = {
-    "Relu": frozenset({"Relu", "Abs", "Sigmoid", "Softmax", "Exp", "Sqrt", "Softplus", "ReduceL1", "ReduceL2",
-                       "ReduceSumSquare", "HardSigmoid"}),
-    "Abs": frozenset({"Abs", "Sigmoid", "Softmax", "Exp", "Softplus", "ReduceL1", "ReduceL2", "ReduceSumSquare",
-                      "HardSigmoid"}),
+    "Relu": NOT_NEGATIVE,
+    "Abs": NOT_NEGATIVE - {"Relu", "Sqrt"},
     "Ceil": frozenset({"Ceil", "Floor", "Round", "Sign"}),
     "Floor": frozenset({"Ceil", "Floor", "Round", "Sign"}),
     "Round": frozenset({"Ceil", "Floor", "Round", "Sign"}),

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from graphopt.model import dims, nodes
+from graphopt.model.operators.table import BROADCASTING
+from graphopt.passes.algebra.transpose import permutation
 from graphopt.passes.operands import operand
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
-
-# Operators that broadcast their operands in both directions (PRelu, BatchNormalization, ... do not).
-BROADCASTING: dict[str, int] = {  # the opset from which they do
-    "Add": 7, "Sub": 7, "Mul": 7, "Div": 7, "Pow": 7, "And": 7, "Or": 7, "Xor": 7, "Equal": 7, "Less": 7,
-    "Greater": 7, "Max": 8, "Min": 8, "Sum": 8, "Mean": 8, "Where": 9, "Mod": 10, "BitShift": 11,
-    "LessOrEqual": 12, "GreaterOrEqual": 12, "BitwiseAnd": 18, "BitwiseOr": 18, "BitwiseXor": 18,
-}  # fmt: skip
 
 
 @any_node("Transpose", level=0)
@@ -21,9 +16,7 @@ def transpose_in_order(match: Match) -> Replacement:
     Leaves alone a Transpose that moves dimensions of 1 only: it is a Reshape, no better by itself.
     """
     value = operand(match)
-    perm = nodes.ints_attribute(match.root, "perm")
-    if perm is None:
-        perm = tuple(reversed(range(match.rank(value))))
+    perm = permutation(match, match.root)
     match.require(perm == tuple(range(len(perm))), "the order of the dimensions changes")
     return value
 
@@ -45,14 +38,8 @@ def reshape_to_own_shape(match: Match) -> Replacement:
 def squeeze_of_nothing(match: Match) -> Replacement:
     """Squeeze(x) of an x without dimensions of 1  -->  x"""
     value = operand(match)
-    if match.opset < 13:
-        axes = nodes.ints_attribute(match.root, "axes")
-    elif nodes.input_at(match.root, 1) is None:
-        axes = None
-    else:
-        axes = match.ints(match.root.inputs[1], "the axes")
     # Runtimes read an empty list of axes as "all that are 1".
-    match.require(not axes, "dimensions are removed")
+    match.require(not match.parameter(match.root, "axes", "the axes"), "dimensions are removed")
     match.require(all(dim != 1 for dim in match.static_shape(value)), "there is a dimension of 1")
     return value
 
@@ -60,11 +47,7 @@ def squeeze_of_nothing(match: Match) -> Replacement:
 @any_node("Unsqueeze", level=0)
 def unsqueeze_of_nothing(match: Match) -> Replacement:
     """Unsqueeze(x, axes=[])  -->  x"""
-    if match.opset < 13:
-        axes = nodes.ints_attribute(match.root, "axes")
-    else:
-        axes = match.ints(nodes.input_at(match.root, 1), "the list of axes")
-    match.require(axes == (), "dimensions are added")
+    match.require(match.parameter(match.root, "axes") == (), "dimensions are added")
     return operand(match)
 
 

@@ -6,10 +6,10 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.facts import SMALL
+from graphopt.model.operators.table import MOVES
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
 INITIAL = (5, 6)  # initial_h and, of an LSTM, initial_c
-MOVERS = frozenset({"Slice", "Expand", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Gather", "Tile"})
 DEEPEST = 8
 
 
@@ -43,7 +43,7 @@ def _is_zero(match: Match, value: ir.Value | None) -> bool:
         if producer.op_type == "ConstantOfShape":
             attribute = producer.attributes.get("value")
             return attribute is None or not attribute.as_tensor().numpy().any()
-        if producer.op_type not in MOVERS:
+        if producer.op_type not in MOVES:
             return False
         value = nodes.input_at(producer, 0)
     return False

@@ -14,14 +14,11 @@ import onnx_ir as ir
 
 from graphopt.model import constants, nodes
 from graphopt.model.facts import Facts
+from graphopt.model.operators.table import MOVES
 from graphopt.passes.fusion.causal import levels
 from graphopt.passes.fusion.private import made_by
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
-MOVES = frozenset(
-    {"Expand", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Slice", "Gather", "Identity", "Tile", "Flatten",
-     "GatherElements", "GatherND", "Split"}
-)  # fmt: skip
 WHOLE_NUMBERS = frozenset(
     {ir.DataType.BOOL, ir.DataType.INT64, ir.DataType.INT32, ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16}
 )

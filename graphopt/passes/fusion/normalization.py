@@ -168,12 +168,8 @@ def _last_axes(match: Match, reduction: ir.Node) -> int:
     assert value is not None, "a reduction has an input"
     rank = match.rank(value)
     match.require(nodes.int_attribute(reduction, "keepdims", 1) == 1, "the reduction drops its axes")
-    if match.opset < 18:
-        given = nodes.ints_attribute(reduction, "axes")
-    else:
-        match.require(nodes.int_attribute(reduction, "noop_with_empty_axes", 0) == 0, "the axes may be none")
-        operand = nodes.input_at(reduction, 1)
-        given = None if operand is None else match.ints(operand, "the axes of the mean")
+    match.require(nodes.int_attribute(reduction, "noop_with_empty_axes", 0) == 0, "the axes may be none")
+    given = match.parameter(reduction, "axes", "the axes of the mean")
     axes = sorted(axis % rank for axis in given) if given else list(range(rank))
     match.require(axes and axes == list(range(axes[0], rank)), "the mean is not over the last axes")
     return axes[0]

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from graphopt.model import dims, nodes
 from graphopt.model.known import Known
+from graphopt.model.operators.table import images_of
 from graphopt.passes.layout.flip import Flip, Question
 from graphopt.passes.layout.permute import Perm, to_first, to_last
 from graphopt.passes.layout.table import standard
@@ -21,20 +22,6 @@ from graphopt.rewrite.rule import Match, Refused
 
 DOMAIN = "graphopt.nhwc"
 PREFIX = {3: "Nwc", 4: "Nhwc", 5: "Ndhwc"}
-
-# Operators on [N, C, ...] and which of their inputs are images; the first output is one.
-IMAGES: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(
-        (
-            "Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool",
-            "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "BatchNormalization", "InstanceNormalization",
-            "GroupNormalization", "LRN", "DepthToSpace", "SpaceToDepth", "Resize", "Upsample", "MaxRoiPool",
-            "RoiAlign", "GridSample",
-        ),
-        (0,),
-    ),
-    "DeformConv": (0, 2, 4),
-}  # fmt: skip
 
 
 class Turner:
@@ -49,7 +36,7 @@ class Turner:
         try:
             return standard(question)
         except Refused:
-            if question.node.op_type not in IMAGES or not nodes.is_standard(question.node):
+            if not images_of(question.node):
                 raise
         return self._turned(question)
 
@@ -62,7 +49,7 @@ class Turner:
         question.require(not self.editor.is_in_function(_graph(node)), "it stands in a function itself")
         question.require(question.facts.is_pure(node), "it is not a function of its operands")
         perm = question.perm
-        images = [index for index in IMAGES[node.op_type] if nodes.input_at(node, index) is not None]
+        images = [index for index in images_of(node) if nodes.input_at(node, index) is not None]
         question.require(
             all(question.rank(question.operand(index)) == rank for index in images), "its images differ in rank"
         )

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import constants, dims, nodes
+from graphopt.model.operators.table import operator_of
 from graphopt.passes.layout.flip import Flat, Flip, Question, copied, labelled
 from graphopt.passes.layout.permute import Perm, inverse
 from graphopt.passes.operands import GROWTH
@@ -46,8 +47,9 @@ def quantized(question: Question) -> Flip:
 def broadcast(question: Question) -> Flip:
     """Add(x, y, ...): operands of full rank in the other form; smaller constants are permuted, vectors unsqueezed."""
     node, facts = question.node, question.facts
-    since = 8 if node.op_type in ("Max", "Min", "Mean", "Sum") else 7
-    question.require(question.opset >= since, "its operands broadcast by attributes")
+    operator = operator_of(node)
+    since = None if operator is None else operator.broadcasts
+    question.require(question.opset >= (since or 7), "its operands broadcast by attributes")
     operands = [value for value in node.inputs if value is not None]
     question.require(len(operands) == len(node.inputs), "an operand is absent")
     ranks = [question.rank(value) for value in operands]
@@ -96,11 +98,7 @@ def _fitted(match: Match, value: ir.Value, perm: Perm, how: Smaller) -> ir.Value
         array = match.array(value)
         wide = constants.reshape(array, (1,) * (len(perm) - array.ndim) + array.shape)
         return match.constant(trimmed(np.transpose(wide, perm)), match.dtype(value))
-    if not how:
-        return value
-    if match.opset < 13:
-        return match.op("Unsqueeze", value, attributes={"axes": how})
-    return match.op("Unsqueeze", value, match.ints_constant(*how))
+    return match.op("Unsqueeze", value, attributes={"axes": how}) if how else value
 
 
 def trimmed(array: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
+from graphopt.model.operators.movement import permutation as permutation_of
 from graphopt.passes.layout.permute import Perm, is_identity
 from graphopt.rewrite.rule import Match, Refused
 
@@ -129,8 +130,4 @@ def permutation(facts: Facts, node: ir.Node) -> Perm | None:
     """The permutation of a Transpose; None where it is not known, or for any other node."""
     if node.op_type != "Transpose" or not nodes.is_standard(node) or nodes.has_reference_attributes(node):
         return None
-    perm = nodes.ints_attribute(node, "perm")
-    if perm is None:
-        rank = None if node.inputs[0] is None else facts.rank(node.inputs[0])
-        return None if rank is None else tuple(reversed(range(rank)))
-    return perm
+    return permutation_of(node, None if node.inputs[0] is None else facts.rank(node.inputs[0]))

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphopt.model import nodes
 from graphopt.model.facts import Facts
+from graphopt.model.operators.table import images_of
 from graphopt.model.relayout import Relayout
-from graphopt.passes.layout.channels import IMAGES, PREFIX
+from graphopt.passes.layout.channels import PREFIX
 from graphopt.passes.layout.flip import Flip, Question
 from graphopt.passes.layout.permute import Perm, to_first, to_last
 from graphopt.passes.layout.region import Form, Region, explore
@@ -71,9 +71,6 @@ def _meets(region: Region, value: ir.Value, form: Form, side: int) -> bool:
     if form.label != to_last(len(form.label)):
         return False
     producer = value.producer()
-    if producer is not None and producer.op_type in IMAGES and nodes.is_standard(producer):
+    if producer is not None and images_of(producer):
         return value is producer.outputs[0]
-    return any(
-        node.op_type in IMAGES and nodes.is_standard(node) and index in IMAGES[node.op_type]
-        for node, index in value.uses()
-    )
+    return any(index in images_of(node) for node, index in value.uses())

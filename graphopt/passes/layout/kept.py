@@ -6,7 +6,8 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
-from graphopt.passes.layout.channels import DOMAIN, IMAGES
+from graphopt.model.operators.table import images_of
+from graphopt.passes.layout.channels import DOMAIN
 from graphopt.passes.layout.flip import permutation
 from graphopt.passes.layout.region import Form, Region, explore
 from graphopt.passes.layout.table import standard
@@ -62,7 +63,7 @@ def _fixed(region: Region, side: int) -> list[str]:
 
 def _said(region: Region, node: ir.Node) -> str:
     reason = region.refusals.get(node)
-    if node.op_type in IMAGES and nodes.is_standard(node):
+    if images_of(node):
         reason = "it is defined for channels first"
     elif node.domain == DOMAIN:
         reason = "it is a function for channels last"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from graphopt.model import nodes
-from graphopt.passes.algebra.transpose import UNARY
+from graphopt.model.operators.table import operator_of
 from graphopt.passes.layout import axes, elementwise, regroup, resampling
 from graphopt.passes.layout.flip import Flat, Flip, Question
 
@@ -17,41 +17,11 @@ def _product(question: Question) -> Flip:
     return handler(question)
 
 
-STANDARD: Mapping[str, Handler] = {
-    **dict.fromkeys(UNARY | {"Dropout", "CastLike", "DynamicQuantizeLinear", "BitCast", "ThresholdedRelu"},
-                    elementwise.unary),
-    **dict.fromkeys(
-        (
-            "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal", "Less",
-            "Greater", "LessOrEqual", "GreaterOrEqual", "Where", "PRelu", "BitShift", "BitwiseAnd", "BitwiseOr",
-            "BitwiseXor", "Mod",
-        ),
-        elementwise.broadcast,
-    ),
+# Operators whose axes are told by more than names, or that the other form changes otherwise.
+SPECIAL: Mapping[str, Handler] = {
     "QuantizeLinear": elementwise.quantized,
     "DequantizeLinear": elementwise.quantized,
-    "Concat": axes.concat,
-    "Split": axes.split,
-    "Softmax": axes.softmax,
-    "LogSoftmax": axes.softmax,
-    "Hardmax": axes.softmax,
-    "LpNormalization": axes.last_axis_by_default,
-    "TopK": axes.last_axis_by_default,
-    "GatherElements": axes.elements,
-    "ScatterElements": axes.elements,
-    **dict.fromkeys(
-        (
-            "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
-            "ReduceLogSumExp", "ReduceSumSquare",
-        ),
-        axes.reduce,
-    ),
-    "ArgMax": axes.argument,
-    "ArgMin": axes.argument,
-    "Gather": axes.gather,
-    "Squeeze": axes.squeeze,
     "Unsqueeze": axes.unsqueeze,
-    "CumSum": axes.cumsum,
     "Pad": axes.pad,
     "Slice": axes.slice_,
     "Tile": axes.tile,
@@ -59,23 +29,26 @@ STANDARD: Mapping[str, Handler] = {
     "Expand": axes.expand,
     "Shape": axes.shape,
     "Size": axes.size,
-    "MeanVarianceNormalization": axes.mean_variance,
-    "LayerNormalization": axes.layer_normalization,
     "MatMul": _product,
     "Gemm": regroup.product_of_columns,
     "Resize": resampling.resize,
     "Upsample": resampling.resize,
     "Reshape": regroup.reshape,
     "Flatten": regroup.flatten,
-}  # fmt: skip
+}
 
 
 def standard(question: Question) -> Flip:
     """The answer of a standard operator; raises Refused."""
-    node = question.node
-    handler = STANDARD.get(node.op_type)
-    if handler is None or not nodes.is_standard(node):
+    node, operator = question.node, operator_of(question.node)
+    handler = SPECIAL.get(node.op_type)
+    rule = None if operator is None else operator.axes
+    if not nodes.is_standard(node) or (handler is None and rule is None):
         question.refuse("its axes have fixed meanings")
     if nodes.has_reference_attributes(node):
         question.refuse("an attribute is given by the function's caller")
-    return handler(question)
+    if handler is not None:
+        return handler(question)
+    if rule == "broadcast":
+        return elementwise.broadcast(question)
+    return elementwise.unary(question) if rule is None or isinstance(rule, str) else axes.described(question, rule)

@@ -14,6 +14,8 @@ import onnx_ir as ir
 from graphopt.model import nodes
 from graphopt.model.constants import Array
 from graphopt.model.facts import Facts
+from graphopt.model.operators.movement import slice_bounds
+from graphopt.model.operators.parameters import Unclear
 
 DEEPEST = 12
 LARGEST_OFFSET = 1 << 16  # elements
@@ -235,14 +237,11 @@ def _start_of_part(facts: Facts, node: ir.Node, value: ir.Value) -> int | None:
 
 
 def _start_of_slice(facts: Facts, node: ir.Node, source: ir.Value) -> int | None:
-    if facts.opset(node) < 10:
-        starts, axes = nodes.ints_attribute(node, "starts"), nodes.ints_attribute(node, "axes")
-        steps: tuple[int, ...] | None = (1,)
-    else:
-        starts, axes = facts.ints(nodes.input_at(node, 1)), facts.ints(nodes.input_at(node, 3))
-        given = nodes.input_at(node, 4)
-        steps = (1,) if given is None else facts.ints(given)
     columns = _columns_of(facts, source)
-    if columns is None or starts is None or len(starts) != 1 or axes not in ((1,), (-1,)) or steps != (1,):
+    try:
+        starts, _, axes, steps = slice_bounds(facts, node)
+    except Unclear:
+        return None
+    if columns is None or axes not in ((1,), (-1,)) or steps != (1,):
         return None
     return min(starts[0] if starts[0] >= 0 else max(starts[0] + columns[1], 0), columns[1])

@@ -9,6 +9,8 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
+from graphopt.model.operators.movement import slice_bounds
+from graphopt.model.operators.parameters import Unclear
 from graphopt.passes.fusion.private import made_by
 from graphopt.rewrite.rule import Match
 
@@ -66,11 +68,8 @@ def cut(match: Match, run: Run) -> ir.Value:
     shape = match.shape(run.source)
     if shape[run.axis] == run.stop - run.start:
         return run.source
-    if match.opset < 10:
-        attributes = {"starts": (run.start,), "ends": (run.stop,), "axes": (run.axis,)}
-        return match.op("Slice", run.source, attributes=attributes)
-    ends = (match.ints_constant(number) for number in (run.start, run.stop, run.axis))
-    return match.op("Slice", run.source, *ends)
+    attributes = {"starts": (run.start,), "ends": (run.stop,), "axes": (run.axis,)}
+    return match.op("Slice", run.source, attributes=attributes)
 
 
 def run_of(facts: Facts, pieces: Sequence[ir.Value]) -> Run | None:
@@ -138,14 +137,11 @@ def _kept_step(facts: Facts, kept: ir.Value | None, value: ir.Value) -> Step | N
 
 def _start(facts: Facts, node: ir.Node, axis: int, rank: int) -> int | None:
     """Where a Slice along `axis` alone begins."""
-    if facts.opset(node) < 10:
-        starts, axes = nodes.ints_attribute(node, "starts"), nodes.ints_attribute(node, "axes")
-    else:
-        starts, axes = facts.ints(nodes.input_at(node, 1)), facts.ints(nodes.input_at(node, 3))
-    if starts is None or len(starts) != 1:
+    try:
+        bounds = slice_bounds(facts, node)
+    except Unclear:
         return None
-    given = (0,) if axes is None else axes
-    return starts[0] if len(given) == 1 and given[0] % rank == axis else None
+    return bounds.starts[0] if len(bounds.axes) == 1 and bounds.axes[0] % rank == axis else None
 
 
 def _placed(facts: Facts, source: ir.Value, axis: int, index: int) -> Step | None:

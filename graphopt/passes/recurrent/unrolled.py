@@ -222,15 +222,7 @@ def _initial(match: Match, state: ir.Value | None, batch: object, hidden: int) -
     if state is None or is_zero(match.facts, state):
         return None
     match.require(match.shape(state) == (batch, hidden), "the first state has another shape than the rest")
-    if match.opset < 13:
-        return match.op("Unsqueeze", state, attributes={"axes": (0,)})
-    return match.op("Unsqueeze", state, match.ints_constant(0))
-
-
-def _squeezed(match: Match, value: ir.Value, axis: int) -> ir.Value:
-    if match.opset < 13:
-        return match.op("Squeeze", value, attributes={"axes": (axis,)})
-    return match.op("Squeeze", value, match.ints_constant(axis))
+    return match.op("Unsqueeze", state, attributes={"axes": (0,)})
 
 
 def _states(match: Match, chain: Sequence[Cell], operator: ir.Node, joined: Joined) -> list[tuple[ir.Value, ir.Value]]:
@@ -244,13 +236,13 @@ def _states(match: Match, chain: Sequence[Cell], operator: ir.Node, joined: Join
     new: list[tuple[ir.Value, ir.Value]] = []
     last = len(chain) - 1
     if [place for place, _ in read] == [last]:
-        new.append((read[0][1], _squeezed(match, operator.outputs[1], 0)))
+        new.append((read[0][1], match.op("Squeeze", operator.outputs[1], attributes={"axes": (0,)})))
     elif read:
-        whole = _squeezed(match, operator.outputs[0], 1)
+        whole = match.op("Squeeze", operator.outputs[0], attributes={"axes": (1,)})
         for place, state in read:
             index = match.constant(np.array(last - place if joined.reverse else place, np.int64))
             new.append((state, match.op("Gather", whole, index, attributes={"axis": 0})))
     final = chain[-1].new_c
     if final is not None and (final.is_graph_output() or any(user not in inside for user in final.consumers())):
-        new.append((final, _squeezed(match, operator.outputs[2], 0)))
+        new.append((final, match.op("Squeeze", operator.outputs[2], attributes={"axes": (0,)})))
     return new

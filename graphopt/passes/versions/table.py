@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from graphopt.model.operators.table import REDUCTIONS
 from graphopt.passes.versions import images, inputs, normalization, softmax
 from graphopt.rewrite.rule import Match, Replacement
 
 Adapter = Callable[[Match], Replacement | None] | Callable[[Match], None]  # None: the node stays as it is
-
-REDUCTIONS = (
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSumSquare",
-)
 
 
 def _scan(match: Match) -> Replacement:
@@ -63,7 +52,7 @@ ADAPTERS: Mapping[int, Mapping[str, Adapter]] = {
     },
     14: {"BatchNormalization": normalization.batch_norm_in_training},
     16: {"RoiAlign": images.roi_align},
-    18: {"Split": inputs.split_count, **dict.fromkeys(REDUCTIONS, inputs.axes)},
+    18: {"Split": inputs.split_count, **dict.fromkeys(set(REDUCTIONS) - {"ReduceSum"}, inputs.axes)},
     20: {"DFT": inputs.transform_axis, "GridSample": images.grid_sample},
     21: {"GroupNormalization": normalization.group_norm},
 }

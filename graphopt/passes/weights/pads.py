@@ -8,13 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import constants, nodes
+from graphopt.model.operators.table import NOT_NEGATIVE
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
-# Results that are never negative; MaxPool's own padding is below everything, so 0 in front of it changes nothing then.
-NOT_NEGATIVE = frozenset(
-    {"Relu", "Sigmoid", "HardSigmoid", "Abs", "Exp", "Softmax", "Softplus", "Sqrt", "ReduceL1", "ReduceL2",
-     "ReduceSumSquare"}
-)  # fmt: skip
 # Operators whose result is not negative when no input is.
 KEEPS_SIGN = frozenset(
     {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Identity", "Reshape", "Transpose", "Concat",

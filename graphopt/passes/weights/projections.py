@@ -195,11 +195,7 @@ def _merge(editor: Editor, match: Match, source: ir.Value, found: Sequence[_Proj
             for projection in found
         ]
         value = match.op("Add", value, match.constant(np.concatenate(parts), kind))
-    if match.opset < 13:
-        split = match.node_of("Split", value, attributes={"axis": rank - 1, "split": sizes}, outputs=len(sizes))
-    else:
-        given = match.ints_constant(*sizes)
-        split = match.node_of("Split", value, given, attributes={"axis": rank - 1}, outputs=len(sizes))
+    split = match.node_of("Split", value, attributes={"axis": rank - 1, "split": sizes}, outputs=len(sizes))
     if not editor.accept(RULE, root.outputs[0], sources, match.new_nodes):
         editor.discard(match)
         return

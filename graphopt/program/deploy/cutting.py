@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphopt.model.nodes import implicit_inputs
+from graphopt.model.operators.table import MOVEMENTS
 from graphopt.program.regions.fusion import is_anchor, is_elementwise, trees
-from graphopt.program.regions.movement import MOVEMENTS
 from graphopt.program.regions.scope import Scope
 
 LEAST_WORK = 2  # kernels between two parts of ONNX Runtime: fewer do not pay for the way in and out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import int_attribute, required_input
+from graphopt.model.nodes import int_attribute, required_input, string_attribute
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.scope import Scope
 from kernels.templates import indexed
@@ -28,7 +28,7 @@ def lower_indexing(scope: Scope, node: ir.Node) -> None:
 def _problem(node: ir.Node, data: tuple[int, ...], indices: tuple[int, ...], scope: Scope) -> Indexed:
     dtype, index_dtype = scope.dtype(required_input(node, 0)), scope.dtype(required_input(node, 1))
     axis = int_attribute(node, "axis", 0)
-    reduction = node.attributes["reduction"].as_string() if "reduction" in node.attributes else "none"
+    reduction = string_attribute(node, "reduction", "none")
     if reduction not in ("none", "add", "mul", "min", "max"):
         raise NotLowered(f"{node.op_type} '{node.name}' combines by '{reduction}', which has no kernel.")
     match node.op_type:

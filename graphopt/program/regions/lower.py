@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import describe
+from graphopt.model.operators.table import MOVEMENTS
 from graphopt.program.regions.attention import lower_attention
 from graphopt.program.regions.copies import axes_of, copy, store
 from graphopt.program.regions.fusion import Tree, is_anchor, is_elementwise, trees
@@ -18,7 +19,7 @@ from graphopt.program.regions.images.joining import homes_of, joins_images, lowe
 from graphopt.program.regions.images.operators import lower_images
 from graphopt.program.regions.images.pointwise import lower_pointwise
 from graphopt.program.regions.indexing import OPERATORS, lower_indexing
-from graphopt.program.regions.movement import MOVEMENTS, lower_movement
+from graphopt.program.regions.movement import lower_movement
 from graphopt.program.regions.products import lower_product
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.recurrent import CELLS, lower_recurrent

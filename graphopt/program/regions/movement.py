@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
+from graphopt.model.facts import Facts
 from graphopt.model.nodes import int_attribute, required_input
+from graphopt.model.operators.movement import permutation
+from graphopt.model.operators.parameters import SLICE, Unclear, parameter
+from graphopt.model.operators.table import RESHAPES
 from graphopt.program.regions.copies import copy, dense
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 
-MOVEMENTS = frozenset({
-    "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Expand", "Slice", "Split", "Concat",
-})  # fmt: skip
-Ints = Callable[[ir.Value | None], tuple[int, ...] | None]
 
-
-def moved(node: ir.Node, view: View, shape: tuple[int, ...], ints: Ints) -> View | None:
+def moved(node: ir.Node, view: View, shape: tuple[int, ...], facts: Facts) -> View | None:
     """The view of a node's first result, given its first operand's and the result's shape; None where it is a copy.
 
     Raises NotLowered for an operator that is none of these.
     """
     kind = node.op_type
-    if kind in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"):
+    if kind in (*RESHAPES, "Identity"):
         if prod(shape) != prod(view.shape):  # as in a file whose shapes contradict each other
             raise NotLowered(
                 f"{kind} '{node.name or node.outputs[0].name}' makes {list(shape)} of {list(view.shape)}, which has "
@@ -33,39 +32,34 @@ def moved(node: ir.Node, view: View, shape: tuple[int, ...], ints: Ints) -> View
             )  # fmt: skip
         return view.reshaped(shape)
     if kind == "Transpose":
-        order = node.attributes.get("perm")
-        axes = range(len(view.shape))[::-1] if order is None else [int(axis) for axis in order.as_ints()]
-        return view.transposed(tuple(axes))
+        return view.transposed(permutation(node, len(view.shape)))
     if kind == "Expand":
         return view.expanded(shape)
     if kind == "Slice":
-        return _slice(node, view, shape, ints)
+        for axis, start, step in sliced_axes(node, view.shape, facts):
+            if step < 0:
+                return None
+            view = view.sliced(axis, start, shape[axis], step)
+        return view
     raise NotLowered(f"{kind} '{node.name}' has no kernel yet.")
 
 
-def _slice(node: ir.Node, view: View, shape: tuple[int, ...], ints: Ints) -> View | None:
-    """Starts and steps are inputs since opset 10, attributes before; what they leave is told by the result's shape."""
+def sliced_axes(node: ir.Node, size: Sequence[int], facts: Facts) -> Iterator[tuple[int, int, int]]:
+    """Axis, first position and step of each axis that a Slice cuts; the result's shape tells how many it leaves.
 
-    def given(position: int, name: str) -> tuple[int, ...] | None:
-        if position < len(node.inputs) and node.inputs[position] is not None:
-            found = ints(node.inputs[position])
-            if found is None:
-                raise NotLowered(f"Slice '{node.name}' has a {name} that is known only when it runs.")
-            return found
-        attribute = node.attributes.get(name)
-        return None if attribute is None else tuple(int(one) for one in attribute.as_ints())
-
-    starts = given(1, "starts") or ()
-    axes = given(3, "axes") or tuple(range(len(starts)))
-    steps = given(4, "steps") or (1,) * len(starts)
+    Raises NotLowered where a run alone can tell them.
+    """
+    given: dict[str, tuple[int, ...] | None] = {}
+    for name in ("starts", "axes", "steps"):
+        try:
+            given[name] = parameter(facts, node, name, SLICE[name])
+        except Unclear as unclear:
+            raise NotLowered(f"Slice '{node.name}' has {name} that are known only when it runs.") from unclear
+    starts = given["starts"] or ()
+    axes, steps = given["axes"] or range(len(starts)), given["steps"] or (1,) * len(starts)
     for axis, start, step in zip(axes, starts, steps, strict=True):
-        axis %= len(view.shape)
-        if step < 0:
-            return None
-        size = view.shape[axis]
-        first = max(0, min(start + size if start < 0 else start, size))
-        view = view.sliced(axis, first, shape[axis], step)
-    return view
+        length = size[axis % len(size)]
+        yield axis % len(size), max(0, min(start + length if start < 0 else start, length)), step
 
 
 def lower_movement(scope: Scope, node: ir.Node) -> None:
@@ -78,9 +72,9 @@ def lower_movement(scope: Scope, node: ir.Node) -> None:
         return
     source, output = required_input(node, 0), node.outputs[0]
     before, shape = scope.place(source), scope.shape(output)
-    view = moved(node, before, shape, scope.facts.ints)
+    view = moved(node, before, shape, scope.facts)
     if view is None:  # with the elements in order, any reshape is a view
-        view = moved(node, dense(scope, source), shape, scope.facts.ints)
+        view = moved(node, dense(scope, source), shape, scope.facts)
     if view is None:
         raise NotLowered(f"{node.op_type} '{node.name or output.name}' has no kernel yet.")
     scope.places[output] = view

@@ -9,6 +9,7 @@ from math import prod
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
+from graphopt.model.nodes import float_attribute, input_at, int_attribute
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
@@ -61,15 +62,10 @@ def _read(scope: Scope, node: ir.Node) -> _Product:
         if len(a.shape) < 2 or len(b.shape) < 2:
             raise NotLowered(f"MatMul '{node.name}' of a vector has no kernel yet.")
         return _Product(a, b, 1.0, None, 0.0)
-
-    def number(name: str, otherwise: float) -> float:
-        attribute = node.attributes.get(name)
-        return otherwise if attribute is None else float(attribute.value)
-
-    a = a.transposed((1, 0)) if number("transA", 0) else a
-    b = b.transposed((1, 0)) if number("transB", 0) else b
-    added = node.inputs[2] if len(node.inputs) > 2 else None
-    return _Product(a, b, number("alpha", 1.0), added, number("beta", 1.0))
+    a = a.transposed((1, 0)) if int_attribute(node, "transA", 0) else a
+    b = b.transposed((1, 0)) if int_attribute(node, "transB", 0) else b
+    scales = float_attribute(node, "alpha", 1.0), float_attribute(node, "beta", 1.0)
+    return _Product(a, b, scales[0], input_at(node, 2), scales[1])
 
 
 def _build(

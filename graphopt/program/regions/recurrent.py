@@ -9,7 +9,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import input_at, int_attribute, is_used, required_input
+from graphopt.model.nodes import input_at, int_attribute, is_used, required_input, string_attribute
 from graphopt.program.regions import buffer as program
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.scope import Scope
@@ -113,7 +113,7 @@ def _weights(scope: Scope, node: ir.Node, cell: Cell) -> tuple[Array, Array, Arr
 
 
 def _directions(node: ir.Node) -> tuple[Direction, ...]:
-    given = node.attributes["direction"].as_string() if "direction" in node.attributes else "forward"
+    given = string_attribute(node, "direction", "forward")
     found: dict[str, tuple[Direction, ...]] = {
         "forward": ("forward",), "reverse": ("reverse",), "bidirectional": ("forward", "reverse"),
     }  # fmt: skip

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import int_attribute, required_input
+from graphopt.model.nodes import float_attribute, int_attribute, required_input
+from graphopt.model.operators.parameters import Unclear
+from graphopt.model.operators.table import OPERATORS
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
@@ -58,7 +60,7 @@ def lower_rows(scope: Scope, tree: Tree) -> None:
     output = _output(scope, tree, reader, result, at, at)
     if normalizes:
         center = "mean" if node.op_type == "LayerNormalization" else "none"
-        epsilon = float(node.attributes["epsilon"].value) if "epsilon" in node.attributes else 1e-5
+        epsilon = float_attribute(node, "epsilon", 1e-5)
         problem = Normalization(kept, reduced, x, (output,), epsilon, center)  # type: ignore[arg-type]
         kernel = scope.kernel("normalization", problem, normalization.candidates, normalization.build)
     else:
@@ -69,8 +71,12 @@ def lower_rows(scope: Scope, tree: Tree) -> None:
 
 def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:
     source = scope.place(required_input(node, 0))
-    rank = len(source.shape)
-    axes = _axes(scope, node, rank)
+    rule = OPERATORS["", node.op_type].axes
+    assert callable(rule), "a reduction's record says its axes"
+    try:
+        axes = rule(node, scope.facts).bound
+    except Unclear as unclear:
+        raise NotLowered(f"{node.op_type} '{node.name}' has axes that are known only when it runs.") from unclear
     variables = tuple(Variable(f"d{place}", size) for place, size in enumerate(source.shape))
     kept = tuple(variable for place, variable in enumerate(variables) if place not in axes)
     reduced = tuple(variables[place] for place in sorted(axes))
@@ -95,19 +101,3 @@ def _output(
     value = result if tree.root is tree.anchor else reader.node(root_of(tree), at)
     view = scope.result(root_of(tree).outputs[0])
     return Output(view.operand("y"), value, tuple(places))
-
-
-def _axes(scope: Scope, node: ir.Node, rank: int) -> set[int]:
-    """Reduced dims: an input since opset 13 or 18, an attribute before; none given: all, unless the node says none."""
-    given: tuple[int, ...] | None = None
-    if node.op_type in ("ArgMax", "ArgMin"):
-        return {int_attribute(node, "axis", 0) % rank}
-    if len(node.inputs) > 1 and node.inputs[1] is not None:
-        given = scope.facts.ints(node.inputs[1])
-        if given is None:
-            raise NotLowered(f"{node.op_type} '{node.name}' has axes that are known only when it runs.")
-    elif "axes" in node.attributes:
-        given = tuple(int(one) for one in node.attributes["axes"].as_ints())
-    if not given:
-        return set() if int_attribute(node, "noop_with_empty_axes", 0) else set(range(rank))
-    return {axis % rank for axis in given}

@@ -215,6 +215,14 @@ CASES: dict[str, tuple[str, int, dict[str, np.ndarray]]] = {
     "reduced elsewhere": (
         "g (float[3,8,4] x) => (float[8,4] y) { y = ReduceSum<keepdims = 0>(x, a) }", 0, {"a": np.array([0])}
     ),
+    "greatest of each row": ("g (float[8,6] x) => (int64[8] y) { y = ArgMax<axis = 1, keepdims = 0>(x) }", 0, {}),
+    "sums of magnitudes": ("g (float[3,8,4] x) => (float[8,4] y) { y = ReduceL1<axes = [0], keepdims = 0>(x) }", 0, {}),
+    "running sums of rows": ("g (float[8,6] x) => (float[8,6] y) { y = CumSum(x, a) }", 0, {"a": np.array(1)}),
+    "picked from each row": (
+        "g (float[8,6] x) => (float[8,6] y) { n = Neg(x) y = GatherElements<axis = 1>(n, i) }", 0,
+        {"i": np.tile(np.array([5, 0, 3, 3, 1, 2]), (8, 1))},
+    ),
+    "one-hot rows": ("g (float[8,6] x) => (float[8,6] y) { y = Hardmax(x) }", 0, {}),
     "global pool": ("g (float[4,3,2,2] x) => (float[4,3,1,1] y) { y = GlobalAveragePool(x) }", 0, {}),
     "gathered": (
         "g (int64[2,8] i) => (float[2,8,3] y) { k = Abs(i) y = Gather(t, k) }", 1, {"t": weights(9, 3)}
@@ -250,6 +258,13 @@ WHOLE: Sequence[tuple[str, int, dict[str, np.ndarray]]] = [
     ("g (float[4,6] x) => (float[6,4] y) { y = Reshape(x, s) }", 0, {"s": np.array([6, 4])}),
     ("g (float[4,6] x) => (float[4,6] y) { y = CumSum(x, a) }", 1, {"a": np.array(1)}),
     ("g (float[4,6] x) => (float[4,6] y) { y = RandomNormalLike(x) }", 1, {}),
+    (
+        "g (float[4,6] x) => (float[2,6] y) { y = GatherElements<axis = 1>(x, i) }",
+        0,
+        {"i": np.zeros((2, 6), np.int64)},
+    ),
+    ("g (float[8,6] x) => (float[8,2] y) { y, i = TopK(x, k) }", 0, {"k": np.array([2])}),
+    ("g (float[4,6] x) => (float[4,6] y) { y = BatchNormalization(x, s, s, s, s) }", 1, {"s": weights(6)}),
 ]
 
 

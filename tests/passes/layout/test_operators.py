@@ -98,3 +98,25 @@ def test_behind_a_transpose(name: str) -> None:
     shapes = {"everything": "float Y", "argmax of channels": "float[N, 4, 5] Y", "one channel": "float[N, 4, 5] Y"}
     result = shapes.get(name, "float[N, P] Y")
     leaves(build(f"{X} => ({result}) {{ a = LAST(X) {body} }}", opset, **weights), 0, N=2)
+
+
+HEADS, IMAGE = "Transpose<perm = [0, 2, 1, 3]>", "Transpose<perm = [0, 1, 3, 2]>"
+VECTOR = {"w": np.abs(weight(3)), "v": np.abs(weight(5))}
+# A Transpose, what stands between it and its inverse, the opset, and how many Transposes are left.
+FIXED_AXES: dict[str, tuple[str, str, int, int]] = {
+    "batch normalization of images on their sides": (IMAGE, "b = BatchNormalization(a, w, w, w, w)", 17, 0),
+    "instance normalization of images on their sides": (IMAGE, "b = InstanceNormalization(a, w, w)", 17, 2),
+    "batch normalization of other channels": (HEADS, "b = BatchNormalization(a, u, u, u, u)", 17, 2),
+    "layer normalization": (HEADS, "b = LayerNormalization(a, v)", 17, 0),
+    "layer normalization of two axes": (HEADS, "b = LayerNormalization<axis = 2>(a, t)", 17, 2),
+    "normalization by root mean squares": (HEADS, "b = RMSNormalization(a, v)", 23, 0),
+    "softmax over the last axis before opset 13": (HEADS, "b = Softmax<axis = 3>(a)", 11, 0),
+    "softmax that flattens": (HEADS, "b = Softmax<axis = 2>(a)", 11, 2),
+}
+
+
+@pytest.mark.parametrize("name", FIXED_AXES)
+def test_bound_axes_that_nothing_names_keep_their_places(name: str) -> None:
+    transpose, body, opset, left = FIXED_AXES[name]
+    text = f"{X} => (float[N, 3, 4, 5] Y) {{ a = {transpose}(X) {body} Y = {transpose}(b) }}"
+    leaves(build(text, opset, **VECTOR, u=np.abs(weight(4)), t=weight(3, 5)), left, N=2)

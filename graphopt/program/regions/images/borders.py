@@ -8,12 +8,13 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import input_at, ints_attribute, required_input
+from graphopt.model.nodes import float_attribute, input_at, ints_attribute, required_input, string_attribute
 from graphopt.model.operators.formulas import number_of
 from graphopt.program.regions.buffer import Place
 from graphopt.program.regions.copies import axes_of, copy, store
 from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.images.image import Image, layout_of
+from graphopt.program.regions.movement import sliced_axes
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
 from kernels.templates import elementwise
@@ -28,21 +29,16 @@ def slices_pixels(scope: Scope, node: ir.Node) -> bool:
     if node.op_type != "Slice" or node.domain not in ("", "ai.onnx") or not _is_blocked(scope, required_input(node, 0)):
         return False
     before, after = scope.shape(required_input(node, 0)), scope.shape(node.outputs[0])
-    return before[:2] == after[:2] and all(step > 0 for step in _slice(scope, node, "steps", 4))
+    return before[:2] == after[:2] and all(step > 0 for _, _, step in sliced_axes(node, before, scope.facts))
 
 
 def lower_slice(scope: Scope, node: ir.Node) -> None:
     """The region that copies the pixels of a Slice."""
     source, shape = scope.images[required_input(node, 0)], scope.shape(node.outputs[0])
-    rank = len(shape)
-    starts = _slice(scope, node, "starts", 1)
-    axes = _slice(scope, node, "axes", 3) or tuple(range(len(starts)))
-    steps = _slice(scope, node, "steps", 4) or (1,) * len(starts)
     first, step = [0] * 5, [1] * 5
-    for axis, start, stride in zip(axes, starts, steps, strict=True):
-        size = source.shape[axis % rank]
-        place = axis % rank + 5 - rank
-        first[place], step[place] = max(0, min(start + size if start < 0 else start, size)), stride
+    for axis, start, stride in sliced_axes(node, source.shape, scope.facts):
+        place = axis + 5 - len(shape)
+        first[place], step[place] = start, stride
     result = scope.image(node.outputs[0], layout_of(shape, source.layout.order, source.layout.block))
     aim = result.inside("y")
     _copy(scope, source, result, _part(source, "x", aim.shape, first[2:], step[2:]), aim, (node,))
@@ -50,7 +46,7 @@ def lower_slice(scope: Scope, node: ir.Node) -> None:
 
 def lower_pad(scope: Scope, node: ir.Node) -> None:
     """Regions that fill a Pad's result with its constant, and copy what is inside."""
-    mode = node.attributes["mode"].as_string() if "mode" in node.attributes else "constant"
+    mode = string_attribute(node, "mode", "constant")
     source, output = required_input(node, 0), node.outputs[0]
     shape, name = scope.shape(output), f"Pad '{node.name or output.name}'"
     if mode != "constant":
@@ -82,16 +78,6 @@ def _is_blocked(scope: Scope, value: ir.Value) -> bool:
     return value in scope.images and scope.images[value].channel_stride is None
 
 
-def _slice(scope: Scope, node: ir.Node, name: str, position: int) -> tuple[int, ...]:
-    value = input_at(node, position)
-    if value is None:
-        return ints_attribute(node, name, ())
-    found = scope.facts.ints(value)
-    if found is None:
-        raise NotLowered(f"Slice '{node.name}' has {name} that are known only when it runs.")
-    return found
-
-
 def _before(scope: Scope, node: ir.Node, rank: int, name: str) -> tuple[int, ...]:
     """What comes before each dim: an input since opset 11, an attribute before; axes since opset 18."""
     value, chosen = input_at(node, 1), input_at(node, 3)
@@ -108,8 +94,7 @@ def _before(scope: Scope, node: ir.Node, rank: int, name: str) -> tuple[int, ...
 def _filler(scope: Scope, node: ir.Node, name: str) -> Number:
     dtype, value = scope.dtype(node.outputs[0]), input_at(node, 2)
     if value is None:
-        given = node.attributes.get("value")
-        return Number(0.0 if given is None else float(given.value), dtype) if dtype.is_float else Number(0, dtype)
+        return Number(float_attribute(node, "value", 0.0) if dtype.is_float else 0, dtype)
     array = scope.constant(value)
     found = None if array is None else number_of(array, dtype)
     if found is None:

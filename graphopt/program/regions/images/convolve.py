@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import input_at, int_attribute, ints_attribute, required_input
+from graphopt.model.nodes import input_at, int_attribute, ints_attribute, required_input, string_attribute
 from graphopt.model.operators.windows import padding
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import Image, layout_of
@@ -110,8 +110,7 @@ def _cut(
 ) -> tuple[int, ...]:
     """How much is cut off the start of each dim of a ConvTranspose's result."""
     rank = len(size)
-    attribute = node.attributes.get("auto_pad")
-    automatic = "NOTSET" if attribute is None else attribute.as_string()
+    automatic = string_attribute(node, "auto_pad", "NOTSET")
     more = ints_attribute(node, "output_padding", (0,) * rank)
     if automatic == "NOTSET" and "output_shape" not in node.attributes:
         return ints_attribute(node, "pads", (0,) * (2 * rank))[:rank]

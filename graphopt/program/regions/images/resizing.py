@@ -8,7 +8,7 @@ from typing import get_args
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import input_at, int_attribute, ints_attribute, required_input
+from graphopt.model.nodes import input_at, int_attribute, ints_attribute, required_input, string_attribute
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.pool import like
 from graphopt.program.regions.images.sources import ImageReader, vector_image
@@ -31,16 +31,19 @@ def lower_resize(scope: Scope, tree: Tree) -> None:
     if before[:2] != after[:2]:
         raise NotLowered(f"{problem_name} changes images or channels, not rows and columns alone.")
     old = node.op_type == "Upsample" or scope.facts.opset(node) < 11  # always asymmetric, and rounded down
-    mode = _text(node, "mode", "nearest")
-    coordinates = "asymmetric" if old else _text(node, "coordinate_transformation_mode", "half_pixel")
-    rounding = "floor" if old else _text(node, "nearest_mode", "round_prefer_floor")
+    mode = string_attribute(node, "mode", "nearest")
+    coordinates = "asymmetric" if old else string_attribute(node, "coordinate_transformation_mode", "half_pixel")
+    rounding = "floor" if old else string_attribute(node, "nearest_mode", "round_prefer_floor")
     if (
         mode not in ("nearest", "linear")
         or coordinates not in get_args(Coordinates)
         or rounding not in get_args(Rounding)
     ):
         raise NotLowered(f"{problem_name} with mode '{mode}' and coordinates '{coordinates}' has no kernel.")
-    if int_attribute(node, "antialias", 0) or _text(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
+    if (
+        int_attribute(node, "antialias", 0)
+        or string_attribute(node, "keep_aspect_ratio_policy", "stretch") != "stretch"
+    ):
         raise NotLowered(f"{problem_name} with antialias or a kept aspect ratio has no kernel.")
     source = vector_image(scope, required_input(node, 0))
     problem = Resize(
@@ -61,11 +64,6 @@ def _only(problem: Resize, target: Target) -> tuple[None]:
 
 def _build(problem: Resize, candidate: None, target: Target, name: str) -> Kernel:
     return resize.build(problem, target, name)
-
-
-def _text(node: ir.Node, name: str, otherwise: str) -> str:
-    attribute = node.attributes.get(name)
-    return otherwise if attribute is None else str(attribute.as_string())
 
 
 def _scales(scope: Scope, node: ir.Node, rank: int, name: str) -> tuple[float, float, float] | None:

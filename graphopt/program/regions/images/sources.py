@@ -7,6 +7,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
+from graphopt.model.operators.table import RESHAPES
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.images.image import Image, is_image, layout_of, strides_of
@@ -76,7 +77,7 @@ def result_layout(scope: Scope, value: ir.Value) -> Layout:
         return layout_of(shape, "NCHW")
     last = layout_of(shape, "NHWC")
     for node in readers:
-        if node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+        if node.op_type in RESHAPES:
             strides = strides_of(last, len(shape))
             assert strides is not None, "one block of channels"
             fits = reshaped_strides(shape, strides, scope.shape(node.outputs[0])) is not None
