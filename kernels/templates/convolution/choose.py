@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernels.target import Target
-from kernels.templates.convolution.direct import Direct, can_be_flat, can_split
+from kernels.templates.convolution.direct import Direct, build, can_be_flat, can_split
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import merged_groups, vector_groups
-from kernels.templates.cost import LATENCY, core
+from kernels.templates.cost import GIGAHERTZ, LATENCY, core
 from kernels.templates.grid import balanced, pieces
+from kernels.templates.template import Template
 
 PRESSURE = 0.1  # share of the loads that is not hidden behind products: between equals, fewer loads are better
 FAR = 0.15  # cycles for a vector of weights that comes from the second cache
@@ -174,11 +175,14 @@ def _even(total: int, most: int) -> int:
 
 
 def estimate(problem: Convolution, candidate: Direct, target: Target) -> float:
-    """A guess at the cycles of all images."""
+    """Nanoseconds of all images on one core."""
     shape = Shape(candidate.rows, candidate.columns, candidate.vectors)
     groups = problem.groups // merged_groups(problem)
     taken = cycles(problem, target, shape, candidate.flat)
     if candidate.splits > 1:  # sums go to scratch and back for every part
         vectors = sum(group.size * group.count for group in vector_groups(problem, target.lanes(), candidate.vectors))
         taken += 2.0 * (candidate.splits - 1) * vectors * problem.output.size[1] * problem.output.size[2]
-    return taken * problem.output.batch * problem.output.size[0] * groups
+    return taken * problem.output.batch * problem.output.size[0] * groups / GIGAHERTZ
+
+
+DIRECT = Template("direct", Convolution, candidates, build, estimate)

@@ -31,6 +31,7 @@ from kernels.templates.quantized.packing import TilePacking, run_elements
 from kernels.templates.quantized.problem import X_ZERO, QuantizedConvolution
 from kernels.templates.quantized.stage import copy_bytes, window, write_pixels, write_window
 from kernels.templates.quantized.tile import Source, Tile, write_tile
+from kernels.templates.template import Template
 from kernels.tensor.expression import Expression, Load
 
 _BLOCK_WORDS = 200_000  # products of vectors of words: 50 to 200 microseconds
@@ -178,6 +179,9 @@ def build(problem: QuantizedConvolution, candidate: Bytewise, target: Target, na
     if not supported(candidate.arithmetic, target):
         raise UnsupportedArithmetic(f"{target.cpu} has no instruction for {candidate.arithmetic}.")
     return _BytewiseBuilder(problem, candidate, target, name).kernel()
+
+
+BYTEWISE = Template("bytewise", QuantizedConvolution, candidates, build, estimate)
 
 
 class _BytewiseBuilder(Builder[QuantizedConvolution, Bytewise]):
