@@ -9,7 +9,7 @@ from kernels.templates.convolution.direct import Direct, build, can_be_flat, can
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import merged_groups, vector_groups
-from kernels.templates.cost import GIGAHERTZ, LATENCY, core
+from kernels.templates.cost import GIGAHERTZ, LATENCY
 from kernels.templates.grid import balanced, pieces
 from kernels.templates.template import Template
 
@@ -46,13 +46,11 @@ def candidates(problem: Convolution, target: Target) -> tuple[Direct, ...]:
 def most_pixels(target: Target, vectors: int) -> int:
     """How many pixels a tile of so many vectors may have so that LLVM keeps no sum on the stack.
 
-    Sums, weights and a broadcast leave one register free on x86, which can also broadcast from memory, and four on ARM.
-    More than 27 sums (24 on ARM), or 10 with 16 registers and one vector, were seen on the stack all the same.
+    More than 10 with 16 registers and one vector were seen there.
     """
-    free = 1 if target.is_x86 else 4
-    most = (target.vector_registers - free - 1 - vectors) // vectors
-    sums = 27 if target.is_x86 else 24
-    return min(most, sums // vectors if target.vector_registers >= 32 else 10)
+    architecture = target.architecture
+    most = (target.vector_registers - architecture.free_of_convolution - 1 - vectors) // vectors
+    return min(most, architecture.sums_of_convolution // vectors if target.vector_registers >= 32 else 10)
 
 
 def _shapes(problem: Convolution, target: Target, flat: bool) -> list[Shape]:
@@ -81,7 +79,7 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> fl
     A step takes as long as its products, its loads or the latency of its chains; narrow rests of rows, columns and
     channels are tiles of their own, and as slow as their shape is.
     """
-    speed = core(target)
+    speed = target.core
     height, width = problem.output.size[1:]
     columns = balanced(height * width if flat else width, shape.columns)
     rows = balanced(1 if flat else height, shape.rows)

@@ -33,7 +33,7 @@ from kernels.templates.convolution.windows import (
     vector_at,
     vectors_of,
 )
-from kernels.templates.cost import GIGAHERTZ, core
+from kernels.templates.cost import GIGAHERTZ
 from kernels.templates.epilogue import TileLeaves
 from kernels.templates.grid import unravel
 from kernels.templates.template import Template
@@ -91,7 +91,7 @@ def candidates(problem: Convolution, target: Target) -> tuple[Depthwise, ...]:
 
 def estimate(problem: Convolution, candidate: Depthwise, target: Target) -> float:
     """Nanoseconds of all images on one core: products, inputs that tiles load, outputs, calls."""
-    speed, lanes = core(target), target.lanes()
+    speed, lanes = target.core, target.lanes()
     height, width = problem.output.size[1:]
     tiles = -(-height // candidate.rows) * -(-width // candidate.columns)
     seen = (candidate.columns - 1) * problem.strides[2] + problem.reach[2]

@@ -23,7 +23,7 @@ from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.toom_cook import Filtering, Matrix
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_weights import F4, WinogradPacking
-from kernels.templates.cost import GIGAHERTZ, LATENCY, core
+from kernels.templates.cost import GIGAHERTZ, LATENCY
 from kernels.templates.epilogue import Epilogue, TileLeaves
 from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.template import Template
@@ -87,7 +87,7 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     Transformed weights come once per block, at about 16 bytes a cycle from the second cache, 8 from the third; scratch
     that outgrows the second cache costs as much.
     """
-    speed = core(target)
+    speed = target.core
     lanes = target.lanes()
     tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
     depth, width = problem.input.channels, problem.output.channels

@@ -91,7 +91,7 @@ def _stretch(problem: QuantizedConvolution, target: Target, one: ByteDepthwise) 
 
 def estimate(problem: QuantizedConvolution, candidate: ByteDepthwise, target: Target) -> float:
     """Nanoseconds of all blocks on one core: products, conversions of inputs, outputs, calls."""
-    geometry, speed = problem.geometry, cost.core(target)
+    geometry, speed = problem.geometry, target.core
     height, width = geometry.output.size[1:]
     tiles = -(-height // candidate.rows) * -(-width // candidate.columns)
     pixels = candidate.rows * candidate.columns
