@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Mapping, Sequence
 
 from kernels.errors import KernelsError
 from kernels.llvm import control_word
@@ -32,7 +33,7 @@ from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.load import Loaded, ObjectCache
 from kernels.llvm.module import Module
 from kernels.run import aligned
-from kernels.target import Target
+from kernels.target import ArchitectureName, Target
 
 MOST_WORKERS = 255
 SPINS = 4000  # looks before a thread sleeps; each has a pause of 40 to 140 cycles
@@ -55,8 +56,6 @@ def write_pool(module: Module) -> None:
     """Add the pool's functions to a module."""
     if module.has("pool_run"):
         return
-    if not (module.target.is_x86 or module.target.is_arm):
-        raise PoolError(f"no worker pool for '{module.target.triple}'.")
     _write_wait(module)
     _write_wake(module)
     _write_drain(module)
@@ -87,17 +86,20 @@ def _add(f: Function, address: Value, amount: int) -> Value:
     return f.value("i32", f"atomicrmw add ptr {address.text}, i32 {amount} seq_cst, align 4")
 
 
+_PAUSE: Mapping[ArchitectureName, tuple[str, Sequence[str], str]] = {  # an intrinsic, its parameters, what it is given
+    "x86_64": ("llvm.x86.sse2.pause", [], ""),
+    "aarch64": ("llvm.aarch64.hint", ["i32"], "i32 1"),
+}
+
+
 def _pause(f: Function) -> None:
-    if f.module.target.is_x86:
-        f.module.declare("llvm.x86.sse2.pause", "void", [])
-        f.line("call void @llvm.x86.sse2.pause()")
-    else:
-        f.module.declare("llvm.aarch64.hint", "void", ["i32"])
-        f.line("call void @llvm.aarch64.hint(i32 1)")
+    name, parameters, given = _PAUSE[f.module.target.architecture.name]
+    f.module.declare(name, "void", parameters)
+    f.line(f"call void @{name}({given})")
 
 
 def _futex(f: Function, address: Value, operation: int, value: Value) -> None:
-    number = 202 if f.module.target.is_x86 else 98
+    number = f.module.target.architecture.futex
     f.module.declare("syscall", "i64", ["i64", "..."])
     f.value(
         "i64",

@@ -1,13 +1,14 @@
 """The machine that code is generated for: instruction set, vector registers, caches.
 
-Nothing in the package assumes a width or a feature: a template asks its `Target`. `host()` describes the machine that
-runs; the named targets describe levels of an architecture that a deployed object may rely on.
+Nothing in the package assumes a width or a feature: a template asks its `Target`, and its `Architecture` for what all
+processors of one architecture share. `host()` describes the machine that runs; the named targets describe levels of an
+architecture that a deployed object may rely on.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,6 +25,40 @@ class UnknownTarget(KernelsError):
     """A machine that no code is generated for."""
 
 
+ArchitectureName = Literal["x86_64", "aarch64"]
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What all processors of one architecture share. Where instructions differ, a table has an entry for its name."""
+
+    name: ArchitectureName  # as a triple begins
+    cpu: str  # the oldest processor, which every other can stand in for, as LLVM names it
+    features: tuple[str, ...]  # of that processor
+    emulation: str  # as lld names the form of its programs
+    page: int  # bytes: the largest page that a Linux kernel for it may be set to
+    futex: int  # the number of the system call
+    # Registers as far as LLVM keeps up: x86 broadcasts from memory; more sums were seen on the stack all the same.
+    free_of_product: int  # registers of 32 that the sums, the row of B and the broadcast of a product leave free
+    free_of_convolution: int  # registers that sums, weights and a broadcast of a direct convolution leave free
+    sums_of_convolution: int  # that a tile of a direct convolution may have at the most, with 32 registers
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "x86_64": Architecture("x86_64", "x86-64", ("+sse2",), "elf_x86_64", 4 << 10, 202, 1, 1, 27),
+    "aarch64": Architecture("aarch64", "generic", ("+neon", "+fp-armv8"), "aarch64linux", 64 << 10, 98, 2, 4, 24),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What a core does in one cycle; cores with twice as many products rank candidates alike."""
+
+    products: float  # fused multiply-adds of vectors
+    loads: float  # of vectors
+    broadcasts: float  # loads of one element into all lanes
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """An instruction set and the sizes that decide tiles."""
@@ -37,6 +72,7 @@ class Target:
     l2: int = 1 << 20  # bytes, per core
     l3: int = 16 << 20  # bytes, of all cores together
     line: int = 64  # bytes
+    core: Core = Core(products=2.0, loads=2.0, broadcasts=2.0)
 
     def lanes(self, dtype: DType = DType.F32) -> int:
         """How many elements one vector register holds."""
@@ -47,18 +83,17 @@ class Target:
         return f"+{feature}" in self.features
 
     @property
-    def is_x86(self) -> bool:
-        """Whether this is a 64-bit x86."""
-        return self.triple.startswith("x86_64")
-
-    @property
-    def is_arm(self) -> bool:
-        """Whether this is a 64-bit ARM."""
-        return self.triple.startswith("aarch64")
+    def architecture(self) -> Architecture:
+        """What it shares with all of its kind; raises UnknownTarget."""
+        name = self.triple.partition("-")[0]
+        if name not in ARCHITECTURES:
+            raise UnknownTarget(f"no code is generated for '{self.triple}'; known are {', '.join(ARCHITECTURES)}.")
+        return ARCHITECTURES[name]
 
 
 _V3 = ("+avx", "+avx2", "+bmi", "+bmi2", "+f16c", "+fma", "+lzcnt", "+movbe", "+popcnt", "+sse4.2")
 _V4 = (*_V3, "+avx512f", "+avx512bw", "+avx512cd", "+avx512dq", "+avx512vl")
+_WIDE = Core(products=1.0, loads=1.0, broadcasts=2.0)  # vectors of 64 bytes
 
 
 def x86_64_v3() -> Target:
@@ -68,7 +103,7 @@ def x86_64_v3() -> Target:
 
 def x86_64_v4() -> Target:
     """x86-64 with AVX-512: 32 registers of 64 bytes."""
-    return Target("x86_64-unknown-linux-gnu", "x86-64-v4", _V4, 64, 32)
+    return Target("x86_64-unknown-linux-gnu", "x86-64-v4", _V4, 64, 32, core=_WIDE)
 
 
 def aarch64() -> Target:
@@ -82,13 +117,13 @@ def host() -> Target:
     triple, cpu = llvm.get_default_triple(), llvm.get_host_cpu_name()
     features = dict(llvm.get_host_cpu_features())
     named = tuple(f"{'+' if present else '-'}{name}" for name, present in sorted(features.items()))
-    caches = {"l1": _cache(1, 32 << 10), "l2": _cache(2, 1 << 20), "l3": _cache(3, 16 << 20)}
+    caches = (_cache(1, 32 << 10), _cache(2, 1 << 20), _cache(3, 16 << 20))
     if triple.startswith("x86_64") and features.get("avx512f") and features.get("avx512vl"):
-        return Target(triple, cpu, named, 64, 32, **caches)
+        return Target(triple, cpu, named, 64, 32, *caches, core=_WIDE)
     if triple.startswith("x86_64") and features.get("avx2") and features.get("fma"):
-        return Target(triple, cpu, named, 32, 16, **caches)
+        return Target(triple, cpu, named, 32, 16, *caches)
     if triple.startswith("aarch64"):
-        return Target(triple, cpu, named, 16, 32, **caches)
+        return Target(triple, cpu, named, 16, 32, *caches)
     raise UnknownTarget(f"no code is generated for '{triple}' with the CPU '{cpu}': x86-64 needs AVX2 and FMA.")
 
 
@@ -111,9 +146,9 @@ def named(name: TargetName) -> Target:
 def why_not_here(target: Target) -> str | None:
     """Why this machine cannot run code for a target, as a clause; None where it can. Such code ends the process."""
     here = host()
-    wanted, architecture = (one.triple.partition("-")[0] for one in (target, here))
+    wanted, architecture = target.architecture, here.architecture
     if wanted != architecture:
-        return f"this machine cannot run {wanted}: it is {architecture}"
+        return f"this machine cannot run {wanted.name}: it is {architecture.name}"
     lacking = [one[1:] for one in target.features if one.startswith("+") and not here.has(one[1:])]
     return f"this machine cannot run {target.cpu}: it lacks {', '.join(lacking)}" if lacking else None
 

@@ -11,18 +11,18 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel
-from kernels.llvm.load import ObjectCache
 from kernels.run import Array, Calls, Executable, aligned
 from kernels.target import Target
+from kernels.templates.template import Template
 
 Problem = TypeVar("Problem")
 Candidate = TypeVar("Candidate")
@@ -44,7 +44,7 @@ class Choice(msgspec.Struct, frozen=True):
     target: str
     candidate: str
     nanoseconds: float  # of all blocks on one core, measured
-    predicted: float  # nanoseconds, of the same candidate
+    predicted: float | None  # nanoseconds of the same candidate, by the estimate of a template that has one
     measured: dict[str, float]  # nanoseconds of every candidate that was tried
 
 
@@ -81,83 +81,72 @@ class Database:
         os.replace(name, self.path)
 
 
-class Tuner(Generic[Problem, Candidate]):
-    """Measures the candidates of one template."""
+def key(template: Template[Problem, Candidate], problem: Problem, target: Target) -> str:
+    """What decides a choice, as a hash."""
+    return hashlib.sha256(f"{template.name}\0{problem!r}\0{target!r}".encode()).hexdigest()
 
-    def __init__(
-        self,
-        template: str,
-        candidates: Callable[[Problem, Target], Sequence[Candidate]],
-        build: Callable[[Problem, Candidate, Target], Kernel],
-        estimate: Callable[[Problem, Candidate, Target], float],
-    ) -> None:
-        self.template = template
-        self._candidates = candidates
-        self._build = build
-        self._estimate = estimate
 
-    def key(self, problem: Problem, target: Target) -> str:
-        """What decides a choice, as a hash."""
-        return hashlib.sha256(f"{self.template}\0{problem!r}\0{target!r}".encode()).hexdigest()
+def best(
+    template: Template[Problem, Candidate],
+    problem: Problem,
+    target: Target,
+    database: Database,
+    *,
+    most: int = 8,
+    rounds: int = 5,
+) -> Candidate:
+    """The candidate that the database holds, or else the fastest of the `most` likeliest, which is then kept."""
+    candidates = template.candidates(problem, target)
+    held = database.choices().get(key(template, problem, target))
+    if held is not None:
+        known = [candidate for candidate in candidates if str(candidate) == held.candidate]
+        if known:
+            return known[0]
+    seconds = measure(template, problem, candidates[:most], target, rounds=rounds)
+    chosen = candidates[int(np.argmin(seconds))]
+    choice = Choice(
+        f"{template.name} {problem!r}",
+        f"{target.triple} {target.cpu}",
+        str(chosen),
+        min(seconds) * 1e9,
+        template.estimate(problem, chosen, target) if template.estimate else None,
+        {str(candidate): taken * 1e9 for candidate, taken in zip(candidates, seconds, strict=False)},
+    )
+    database.add(key(template, problem, target), choice)
+    return chosen
 
-    def best(
-        self, problem: Problem, target: Target, database: Database, *, most: int = 8, rounds: int = 5
-    ) -> Candidate:
-        """The candidate that the database holds, or else the fastest of the `most` likeliest, which is then kept."""
-        found = tuple(self._candidates(problem, target))
-        held = database.choices().get(self.key(problem, target))
-        if held is not None:
-            known = [candidate for candidate in found if str(candidate) == held.candidate]
-            if known:
-                return known[0]
-        seconds = self.measure(problem, found[:most], target, rounds=rounds)
-        chosen = found[int(np.argmin(seconds))]
-        choice = Choice(
-            f"{self.template} {problem!r}",
-            f"{target.triple} {target.cpu}",
-            str(chosen),
-            min(seconds) * 1e9,
-            self._estimate(problem, chosen, target),
-            {str(one): taken * 1e9 for one, taken in zip(found, seconds, strict=False)},
-        )
-        database.add(self.key(problem, target), choice)
-        return chosen
 
-    def measure(
-        self,
-        problem: Problem,
-        candidates: Sequence[Candidate],
-        target: Target,
-        *,
-        rounds: int = 5,
-        cache: ObjectCache | None = None,
-    ) -> list[float]:
-        """CPU seconds of one run of each, the least of several readings taken by turns."""
-        calls = [self._cold_calls(self._build(problem, candidate, target), cache) for candidate in candidates]
-        least = [float("inf")] * len(calls)
-        for _ in range(rounds):
-            for number, (call, runs) in enumerate(calls):
-                least[number] = min(least[number], _reading(call) / runs)
-        return least
+def measure(
+    template: Template[Problem, Candidate],
+    problem: Problem,
+    candidates: Sequence[Candidate],
+    target: Target,
+    *,
+    rounds: int = 5,
+) -> list[float]:
+    """CPU seconds of one run of each, the least of several readings taken by turns."""
+    calls = [_cold_calls(template.build(problem, one, target, template.name)) for one in candidates]
+    least = [float("inf")] * len(calls)
+    for _ in range(rounds):
+        for number, (call, runs) in enumerate(calls):
+            least[number] = min(least[number], _reading(call) / runs)
+    return least
 
-    def _cold_calls(self, kernel: Kernel, cache: ObjectCache | None) -> tuple[Calls, int]:
-        """Runs over as many sets of constants as exceed the caches."""
-        constants = sum(operand.bytes for operand in kernel.operands if operand.role == "constant")
-        sets = int(np.clip(COLD_BYTES // max(constants, 1), 1, MOST_SETS)) if constants else 1
-        shared = {
+
+def _cold_calls(kernel: Kernel) -> tuple[Calls, int]:
+    """Runs over as many sets of constants as exceed the caches."""
+    constants = sum(operand.bytes for operand in kernel.operands if operand.role == "constant")
+    sets = int(np.clip(COLD_BYTES // max(constants, 1), 1, MOST_SETS)) if constants else 1
+
+    def arrays(*, constant: bool) -> dict[str, Array]:
+        return {
             operand.name: _filled(operand.elements, operand.dtype.numpy)
             for operand in kernel.operands
-            if operand.role != "constant"
+            if (operand.role == "constant") is constant
         }
-        runs: list[tuple[Kernel, Mapping[str, Array]]] = []
-        for _ in range(sets):
-            own = {
-                operand.name: _filled(operand.elements, operand.dtype.numpy)
-                for operand in kernel.operands
-                if operand.role == "constant"
-            }
-            runs.append((kernel, {**shared, **own}))
-        return Executable([kernel], cache).calls(runs), sets
+
+    shared = arrays(constant=False)
+    return Executable([kernel]).calls([(kernel, {**shared, **arrays(constant=True)}) for _ in range(sets)]), sets
 
 
 def _filled(elements: int, dtype: np.dtype[np.generic]) -> Array:

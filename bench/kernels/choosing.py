@@ -16,9 +16,8 @@ from bench.kernels.timing import pin
 from bench.peers import OURS
 from bench.script import main
 from kernels.target import host
-from kernels.templates import gemm
-from kernels.templates.gemm import Gemm
-from kernels.tune import Tuner
+from kernels.templates.gemm import GEMM, Gemm, estimate
+from kernels.tune import measure as measure_candidates
 
 ISSUE = 4
 DRAWN, QUICK_DRAWN = 200, 25
@@ -31,14 +30,13 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     """Shapes with dims from 1 to 1,448, 20 thousand to 200 million operations."""
     pin()
     target, generator = host(), random.Random(0)
-    tuner = Tuner("gemm", gemm.candidates, gemm.build, gemm.estimate)
     near, within, predicted, taken, rows = 0, [], [], [], []
     count = QUICK_DRAWN if quick else DRAWN
     for _ in range(count):
         problem = _drawn(generator)
-        tried = gemm.candidates(problem, target)[:TRIED]
-        seconds = tuner.measure(problem, tried, target, rounds=ROUNDS)
-        guesses = [gemm.estimate(problem, one, target) for one in tried]
+        tried = GEMM.candidates(problem, target)[:TRIED]
+        seconds = measure_candidates(GEMM, problem, tried, target, rounds=ROUNDS)
+        guesses = [estimate(problem, one, target) for one in tried]
         share = seconds[0] / min(seconds)
         near += share <= NEAR
         predicted += guesses

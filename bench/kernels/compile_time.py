@@ -22,11 +22,12 @@ from kernels.kernel import Kernel
 from kernels.llvm.compile import compile_object
 from kernels.llvm.load import Loaded, ObjectCache
 from kernels.target import host
-from kernels.templates import gemm
-from kernels.templates.convolution import choose, depthwise, direct, winograd
+from kernels.templates.convolution.choose import DIRECT
+from kernels.templates.convolution.depthwise import DEPTHWISE
 from kernels.templates.convolution.problem import convolution
+from kernels.templates.convolution.winograd import WINOGRAD
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
-from kernels.templates.gemm import Gemm
+from kernels.templates.gemm import GEMM, Gemm
 from kernels.tensor.expression import Buffer, relu
 
 ISSUE = 4
@@ -110,7 +111,7 @@ def _products() -> list[Maker]:
         plain = Gemm(rows, columns, depth)
         bias = Buffer("bias", DType.F32, (columns,))[plain.column]
         problem = Gemm(rows, columns, depth, epilogue=Epilogue(relu(ACCUMULATED[()] + bias)))
-        return gemm.build(problem, gemm.candidates(problem, target)[0], target)
+        return GEMM.kernel(problem, target)
 
     return [lambda dims=dims: make(*dims) for dims in _PRODUCTS]
 
@@ -124,7 +125,7 @@ def _direct() -> list[Maker]:
             1, channels, output, (size, size), (kernel, kernel), strides=(stride, stride), pads=(kernel // 2,) * 4,
             order=order, output_order="NCHWc", halo=kernel // 2 or None,
         )  # fmt: skip
-        return direct.build(problem, choose.candidates(problem, target)[0], target)
+        return DIRECT.kernel(problem, target)
 
     return [lambda one=one: make(*one) for one in _DIRECT]
 
@@ -134,7 +135,7 @@ def _winograd() -> list[Maker]:
 
     def make(channels: int, size: int) -> Kernel:
         problem = convolution(1, channels, channels, (size, size), (3, 3), pads=(1,) * 4, order="NCHWc", halo=1)
-        return winograd.build(problem, winograd.candidates(problem, target)[0], target)
+        return WINOGRAD.kernel(problem, target)
 
     return [lambda one=one: make(*one) for one in _WINOGRAD]
 
@@ -147,7 +148,7 @@ def _depthwise() -> list[Maker]:
             1, channels, channels, (size, size), (3, 3), strides=(stride, stride), pads=(1,) * 4, groups=channels,
             order="NCHWc", halo=1,
         )  # fmt: skip
-        return depthwise.build(problem, depthwise.candidates(problem, target)[0], target)
+        return DEPTHWISE.kernel(problem, target)
 
     return [lambda one=one: make(*one) for one in _DEPTHWISE]
 

@@ -26,12 +26,12 @@ from bench.script import main
 from kernels.kernel import Kernel
 from kernels.run import Array, Calls, Executable, aligned
 from kernels.target import host
-from kernels.templates.convolution import choose, ways
+from kernels.templates.convolution import choose
 from kernels.templates.convolution.problem import Convolution, convolution
-from kernels.templates.convolution.ways import Candidate
+from kernels.templates.convolution.ways import CONVOLUTION, Candidate
 from kernels.templates.epilogue import Epilogue
 from kernels.tensor.expression import Expression, relu
-from kernels.tune import Tuner
+from kernels.tune import measure as measure_candidates
 
 ISSUE = 4
 ROUNDS, QUICK_ROUNDS = 15, 5
@@ -115,7 +115,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         return choose.candidates(problem, target)
 
     def all_ways(problem: Convolution) -> Sequence[Candidate]:
-        return ways.candidates(problem, target)
+        return CONVOLUTION.candidates(problem, target)
 
     straight = QUICK_DIRECT if quick else tuple(dict.fromkeys((*RESNET, *MOBILENET, *VGG)))
     bars = [
@@ -220,8 +220,7 @@ def _best(problem: Convolution, choices: Choices, most: int) -> Candidate:
     tried = choices(problem)[:most]
     if len(tried) == 1:
         return tried[0]
-    tuner = Tuner("convolution", lambda problem, _: choices(problem), ways.build, ways.estimate)
-    seconds = tuner.measure(problem, tried, host(), rounds=3)
+    seconds = measure_candidates(CONVOLUTION, problem, tried, host(), rounds=3)
     return tried[int(np.argmin(seconds))]
 
 
@@ -292,7 +291,7 @@ def prepare(
 ) -> tuple[Calls, Array]:
     """Our runs, over two buffers of each shape by turns, and the last output."""
     kernels: dict[Convolution, Kernel] = {
-        problem: ways.build(problem, candidate, host(), f"layer{number}")
+        problem: CONVOLUTION.build(problem, candidate, host(), f"layer{number}")
         for number, (problem, candidate) in enumerate(chosen.items())
     }
     packed = [_packed(kernels[step.problem], step.weights) for step in steps]

@@ -23,7 +23,7 @@ from kernels.dtype import DType
 from kernels.run import Calls, Executable, aligned
 from kernels.target import Target, host
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
-from kernels.templates.gemm import Gemm, GemmCandidate, build, candidates
+from kernels.templates.gemm import GEMM, Gemm, GemmCandidate
 from kernels.tensor.expression import Buffer, Expression, gelu, relu
 
 ISSUE = 4
@@ -122,7 +122,7 @@ def prepare(
 ) -> tuple[Calls, list[np.ndarray]]:
     """Our runs and the arrays that they write."""
     gemm = problem(shape)
-    kernel = build(gemm, chosen or candidates(gemm, target)[0], target)
+    kernel = GEMM.build(gemm, chosen, target, "gemm") if chosen else GEMM.kernel(gemm, target)
     packing = kernel.operand("b").packing
     assert packing is not None, "the weights are constants"
     executable = Executable([kernel])

@@ -15,7 +15,7 @@ from bench.script import main
 from kernels.run import Calls, Executable, aligned
 from kernels.target import Target, host
 from kernels.templates.epilogue import ACCUMULATED_INTEGER, Epilogue
-from kernels.templates.gemm import Gemm, build, candidates
+from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.tile import supported
 
 ISSUE = 4
@@ -77,7 +77,7 @@ def _bytes(shape: tuple[int, int, int], target: Target, rounds: int) -> Ratio:
 
 def _calls(problem: Gemm, target: Target, a: np.ndarray, b: np.ndarray, output: type) -> Calls:
     """Several products with weights of their own."""
-    kernel = build(problem, candidates(problem, target)[0], target)
+    kernel = GEMM.kernel(problem, target)
     packing = kernel.operand("b").packing
     assert packing is not None, "the weights are constants"
     held = aligned(a.size, a.dtype)

@@ -24,9 +24,9 @@ from kernels.run import Executable, aligned
 from kernels.target import host
 from kernels.templates.convolution.problem import convolution
 from kernels.templates.epilogue import ACCUMULATED_INTEGER
-from kernels.templates.quantized import ways
 from kernels.templates.quantized.linear import requantize
 from kernels.templates.quantized.problem import QuantizedConvolution
+from kernels.templates.quantized.ways import QUANTIZED
 from kernels.tensor.expression import Number
 
 ISSUE = 4
@@ -76,7 +76,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         problem = _problem(layer)
         weights = [_weights(layer, number) for number in range(COPIES)]
         x = np.random.default_rng(0).integers(0, 256, (1, layer.size, layer.size, layer.channels)).astype(np.uint8)
-        kernel = ways.build(problem, ways.candidates(problem, target)[0], target)
+        kernel = QUANTIZED.kernel(problem, target)
         peer = _peer(layer, x, weights)
         outputs: list[Array] = []
         runs = []

@@ -22,10 +22,9 @@ from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.run import Executable, aligned
 from kernels.target import Target, host
-from kernels.templates import elementwise, normalization, softmax
-from kernels.templates.elementwise import Elementwise, Output
-from kernels.templates.normalization import NORMALIZED, Normalization
-from kernels.templates.softmax import SOFTMAX, Softmax
+from kernels.templates.elementwise import ELEMENTWISE, Elementwise, Output
+from kernels.templates.normalization import NORMALIZATION, NORMALIZED, Normalization
+from kernels.templates.softmax import SOFTMAX, SOFTMAX_ROWS, Softmax
 from kernels.tensor.expression import Buffer, Expression, Unary, Variable, gelu, relu
 
 ISSUE = 4
@@ -107,7 +106,7 @@ def layer_normalization(rows: int, columns: int) -> Case:
     node = helper.make_node("LayerNormalization", ["x", "scale", "bias"], ["y"], axis=-1, epsilon=1e-5)
     return Case(
         f"LayerNormalization {rows}x{columns}", "LayerNormalization", 4.0, (rows, columns),
-        lambda target: normalization.build(problem, normalization.candidates(problem, target)[0], target),
+        lambda target: NORMALIZATION.kernel(problem, target),
         (node,), constants=("scale", "bias"),
     )  # fmt: skip
 
@@ -119,7 +118,7 @@ def softmax_rows(rows: int, columns: int) -> Case:
     problem = Softmax((i,), (j,), x[i, j], (Output(y, SOFTMAX[()]),))
     return Case(
         f"Softmax {rows}x{columns}", "Softmax", 1.1, (rows, columns),
-        lambda target: softmax.build(problem, softmax.candidates(problem, target)[0], target),
+        lambda target: SOFTMAX_ROWS.kernel(problem, target),
         (helper.make_node("Softmax", ["x"], ["y"], axis=-1),),
     )  # fmt: skip
 
@@ -135,7 +134,7 @@ def chain(
     problem = Elementwise((i,), (made,))
     return Case(
         text, family, least, (size,),
-        lambda target: elementwise.build(problem, elementwise.candidates(problem, target)[0], target),
+        lambda target: ELEMENTWISE.kernel(problem, target),
         tuple(nodes), inputs=names,
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ from bench.script import main
 from kernels.pool import Pool
 from kernels.run import Executable, aligned
 from kernels.target import host
-from kernels.templates.gemm import Gemm, build, candidates
+from kernels.templates.gemm import GEMM, Gemm
 
 ISSUE = 4
 SHAPES = ((128, 128, 128), (512, 512, 512), (128, 768, 768), (128, 3072, 768), (16, 1024, 1024))
@@ -57,7 +57,7 @@ def _compare(shape: tuple[int, int, int], seconds: float, percentile: int) -> fl
     b = generator.standard_normal((depth, columns)).astype(np.float32)
     peer = Peer(model([helper.make_node("MatMul", ["a", "b"], ["c"])], {"a": a}, ["c"], {"b": b}), {"a": a},
                 threads=THREADS)  # fmt: skip
-    kernel = build(Gemm(*shape), candidates(Gemm(*shape), host())[0], host())
+    kernel = GEMM.kernel(Gemm(*shape), host())
     packing = kernel.operand("b").packing
     assert packing is not None, "the weights are constants"
     arrays = {"a": aligned(a.size), "b": aligned(packing.elements), "c": aligned(rows * columns)}

@@ -49,7 +49,7 @@ class Layout:
 
 def layout_of(listing: Listing, target: Target) -> Layout:
     """The memory of a listing's model."""
-    page = 64 << 10 if target.is_arm else 4 << 10  # the largest page that such a processor's kernel may be set to
+    page = target.architecture.page
     weights = -(-listing.weights_bytes // STRIPE) * STRIPE
     sizes = (listing.arena_bytes, listing.scratch_bytes, weights)
     alignment = HUGE_PAGE if max(sizes) >= HUGE_PAGE else page

@@ -6,13 +6,13 @@ for cryptography, for virtual machines) that no kernel contains.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernels.emit.refusal import text
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
-from kernels.target import Target
+from kernels.target import ArchitectureName, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,8 @@ _ARM = tuple(
     for name, bit in bits.items()
 )  # fmt: skip
 
+FEATURES: Mapping[ArchitectureName, tuple[Requirement, ...]] = {"x86_64": _X86, "aarch64": _ARM}
+
 # What a function begins with may be given as bytes: no assembler for the target needs to be built into our LLVM.
 # cpuid(leaf, subleaf, four words): push rbx; eax, ecx = edi, esi; r8 = rdx; cpuid; store the four; pop rbx; ret.
 _CPUID = "53 89F8 89F1 4989D0 0FA2 418900 41895804 41894808 4189500C 5B C3"
@@ -72,28 +74,16 @@ _XCR0 = "31C9 0F01D0 48C1E220 4809D0 C3"
 
 def requirements(target: Target) -> tuple[Requirement, ...]:
     """What code for a target needs of a processor."""
-    known = _X86 if target.is_x86 else _ARM if target.is_arm else ()
-    return tuple(one for one in known if target.has(one.name))
+    return tuple(one for one in FEATURES[target.architecture.name] if target.has(one.name))
 
 
 def write_missing(module: Module, name: str, needed: Sequence[Requirement]) -> None:
     """Add name() -> ptr: the name of a feature that the processor lacks, or null."""
     f = Function(module, name, (), result="ptr")
     bits = f.value("ptr", "alloca [4 x i32], align 16")
-    if module.target.is_x86:
-        _write_bytes(module, "void", "cpuid", "i32 %leaf, i32 %subleaf, ptr %words", _CPUID)
-        _write_bytes(module, "i64", "xcr0", "", _XCR0)
-        f.line(f"call void @cpuid(i32 1, i32 0, ptr {bits.text})")
-        saves = f.binary("and", f.load("i32", f.at(bits, 8, "i8")), f.number("i32", 1 << 27))
-        (saved,) = f.when(
-            f.compare("ne", saves, f.number("i32", 0)), lambda: [f.value("i64", "call i64 @xcr0()")],
-            lambda: [f.integer(0)],
-        )  # fmt: skip
-    else:
-        saved = f.integer(0)
-        module.declare("getauxval", "i64", ["i64"])
+    is_missing = _QUESTIONS[module.target.architecture.name](f, bits)
     for one in needed:
-        missing = _missing(f, one, bits, saved)
+        missing = is_missing(one)
         bad, good = f.fresh("bad"), f.fresh("good")
         f.line(f"br i1 {missing.text}, label %{bad}, label %{good}")
         f.label(bad)
@@ -103,18 +93,46 @@ def write_missing(module: Module, name: str, needed: Sequence[Requirement]) -> N
     f.finish()
 
 
-def _missing(f: Function, one: Requirement, bits: Value, saved: Value) -> Value:
-    if not f.module.target.is_x86:
+_Question = Callable[[Requirement], Value]  # writes whether the processor lacks it, i1
+
+
+def _by_cpuid(f: Function, bits: Value) -> _Question:
+    _write_bytes(f.module, "void", "cpuid", "i32 %leaf, i32 %subleaf, ptr %words", _CPUID)
+    _write_bytes(f.module, "i64", "xcr0", "", _XCR0)
+    f.line(f"call void @cpuid(i32 1, i32 0, ptr {bits.text})")
+    saves = f.binary("and", f.load("i32", f.at(bits, 8, "i8")), f.number("i32", 1 << 27))
+    (saved,) = f.when(
+        f.compare("ne", saves, f.number("i32", 0)), lambda: [f.value("i64", "call i64 @xcr0()")],
+        lambda: [f.integer(0)],
+    )  # fmt: skip
+
+    def is_missing(one: Requirement) -> Value:
+        # A leaf above the last one answers with another leaf's bits.
+        f.line(f"call void @cpuid(i32 {one.leaf & 0x80000000}, i32 0, ptr {bits.text})")
+        beyond = f.compare("ult", f.load("i32", bits), f.number("i32", one.leaf))
+        f.line(f"call void @cpuid(i32 {one.leaf}, i32 {one.subleaf}, ptr {bits.text})")
+        word = f.load("i32", f.at(bits, 4 * one.register, "i8"))
+        unset = f.compare("eq", f.binary("and", word, f.number("i32", 1 << one.bit)), f.number("i32", 0))
+        state = f.binary("and", saved, f.integer(one.state))
+        return f.binary("or", f.binary("or", beyond, unset), f.compare("ne", state, f.integer(one.state)))
+
+    return is_missing
+
+
+def _by_auxiliary_vector(f: Function, bits: Value) -> _Question:
+    f.module.declare("getauxval", "i64", ["i64"])
+
+    def is_missing(one: Requirement) -> Value:
         flags = f.value("i64", f"call i64 @getauxval(i64 {one.leaf})")
         return f.compare("eq", f.binary("and", flags, f.integer(1 << one.bit)), f.integer(0))
-    # A leaf above the last one answers with another leaf's bits.
-    f.line(f"call void @cpuid(i32 {one.leaf & 0x80000000}, i32 0, ptr {bits.text})")
-    beyond = f.compare("ult", f.load("i32", bits), f.number("i32", one.leaf))
-    f.line(f"call void @cpuid(i32 {one.leaf}, i32 {one.subleaf}, ptr {bits.text})")
-    word = f.load("i32", f.at(bits, 4 * one.register, "i8"))
-    unset = f.compare("eq", f.binary("and", word, f.number("i32", 1 << one.bit)), f.number("i32", 0))
-    state = f.binary("and", saved, f.integer(one.state))
-    return f.binary("or", f.binary("or", beyond, unset), f.compare("ne", state, f.integer(one.state)))
+
+    return is_missing
+
+
+_QUESTIONS: Mapping[ArchitectureName, Callable[[Function, Value], _Question]] = {
+    "x86_64": _by_cpuid,
+    "aarch64": _by_auxiliary_vector,
+}
 
 
 def _write_bytes(module: Module, result: str, name: str, parameters: str, code: str) -> None:

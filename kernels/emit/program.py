@@ -104,8 +104,8 @@ def compiled(modules: Sequence[Module], cache: ObjectCache | None = None) -> lis
 
 def _oldest(target: Target) -> Target:
     """A processor that every other of the architecture can stand in for."""
-    cpu, features = ("x86-64", ("+sse2",)) if target.is_x86 else ("generic", ("+neon", "+fp-armv8"))
-    return replace(target, cpu=cpu, features=features, vector_bytes=16)
+    oldest = target.architecture
+    return replace(target, cpu=oldest.cpu, features=oldest.features, vector_bytes=16)
 
 
 def _write_describe(module: Module, listing: Listing, description: Description) -> None:

@@ -47,7 +47,7 @@ class Standalone:
 
 def standalone(listing: Listing, target: Target) -> Standalone:
     """The program; raises NotStandalone for another processor than ARM64 and for one that takes too much memory."""
-    if not target.is_arm:
+    if target.architecture.name != "aarch64":
         raise NotStandalone(f"a program without libraries is written for ARM64, not for '{target.triple}'.")
     sizes = [listing.weights_bytes, *(one.bytes for one in listing.inputs), listing.arena_bytes, listing.scratch_bytes]
     first = len(sizes)

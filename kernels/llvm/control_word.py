@@ -10,40 +10,42 @@ that knows how.
 
 from __future__ import annotations
 
-from kernels.errors import KernelsError
+from collections.abc import Callable, Mapping
+
 from kernels.llvm.function import Function, Value
+from kernels.target import ArchitectureName
 
 MXCSR = 0x1F80 | 1 << 15 | 1 << 6  # all exceptions masked, nearest; flush results to zero, read operands as zero
 FPCR = 1 << 24  # FZ: operands and results; no traps, nearest
 
 
-class NoControlWord(KernelsError):
-    """A processor whose control word we do not know."""
+def _enter_x86(f: Function) -> Value:
+    f.module.declare("llvm.x86.sse.stmxcsr", "void", ["ptr"])
+    f.module.declare("llvm.x86.sse.ldmxcsr", "void", ["ptr"])
+    caller, ours = (f.value("ptr", "alloca i32, align 4") for _ in range(2))
+    f.line(f"call void @llvm.x86.sse.stmxcsr(ptr {caller.text})")
+    f.store(f.number("i32", MXCSR), ours)
+    f.line(f"call void @llvm.x86.sse.ldmxcsr(ptr {ours.text})")
+    return caller
+
+
+def _enter_arm(f: Function) -> Value:
+    f.module.declare("llvm.aarch64.get.fpcr", "i64", [])
+    f.module.declare("llvm.aarch64.set.fpcr", "void", ["i64"])
+    caller = f.value("i64", "call i64 @llvm.aarch64.get.fpcr()")
+    f.line(f"call void @llvm.aarch64.set.fpcr(i64 {FPCR})")
+    return caller
+
+
+_ENTER: Mapping[ArchitectureName, Callable[[Function], Value]] = {"x86_64": _enter_x86, "aarch64": _enter_arm}
+_SET: Mapping[ArchitectureName, str] = {"x86_64": "llvm.x86.sse.ldmxcsr", "aarch64": "llvm.aarch64.set.fpcr"}
 
 
 def enter(f: Function) -> Value:
     """Set the kernels' word; gives the caller's, for `leave`. Written into the function's first block."""
-    module = f.module
-    if module.target.is_x86:
-        module.declare("llvm.x86.sse.stmxcsr", "void", ["ptr"])
-        module.declare("llvm.x86.sse.ldmxcsr", "void", ["ptr"])
-        caller, ours = (f.value("ptr", "alloca i32, align 4") for _ in range(2))
-        f.line(f"call void @llvm.x86.sse.stmxcsr(ptr {caller.text})")
-        f.store(f.number("i32", MXCSR), ours)
-        f.line(f"call void @llvm.x86.sse.ldmxcsr(ptr {ours.text})")
-        return caller
-    if module.target.is_arm:
-        module.declare("llvm.aarch64.get.fpcr", "i64", [])
-        module.declare("llvm.aarch64.set.fpcr", "void", ["i64"])
-        caller = f.value("i64", "call i64 @llvm.aarch64.get.fpcr()")
-        f.line(f"call void @llvm.aarch64.set.fpcr(i64 {FPCR})")
-        return caller
-    raise NoControlWord(f"the control word of '{module.target.triple}' is not known; name a target of x86-64 or ARM64.")
+    return _ENTER[f.module.target.architecture.name](f)
 
 
 def leave(f: Function, caller: Value) -> None:
     """Set the caller's word again."""
-    if f.module.target.is_x86:
-        f.line(f"call void @llvm.x86.sse.ldmxcsr(ptr {caller.text})")
-    else:
-        f.line(f"call void @llvm.aarch64.set.fpcr(i64 {caller.text})")
+    f.line(f"call void @{_SET[f.module.target.architecture.name]}({caller.type} {caller.text})")

@@ -63,8 +63,8 @@ def _link(objects: Sequence[bytes], target: Target, options: tuple[str, ...]) ->
 
 
 def _linker(target: Target) -> list[str]:
-    native = target.triple.split("-")[0] == host().triple.split("-")[0]
-    emulation = "elf_x86_64" if target.is_x86 else "aarch64linux"
+    native = target.architecture == host().architecture
+    emulation = target.architecture.emulation
     system = shutil.which("ld.lld") or (shutil.which("ld") if native else None)
     if system is not None:
         return [system, "-m", emulation] if system.endswith("lld") else [system]

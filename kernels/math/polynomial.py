@@ -29,4 +29,4 @@ def absolute(f: Function, x: Value) -> Value:
 def has_avx512(f: Function, lanes: int) -> bool:
     """Whether AVX-512's instructions serve vectors of so many f32."""
     target = f.module.target
-    return target.is_x86 and ((lanes == 16 and target.has("avx512f")) or (lanes in (4, 8) and target.has("avx512vl")))
+    return (lanes == 16 and target.has("avx512f")) or (lanes in (4, 8) and target.has("avx512vl"))

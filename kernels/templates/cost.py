@@ -9,7 +9,6 @@ other cores.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kernels.target import Target
 from kernels.templates.grid import Group
@@ -29,25 +28,9 @@ REREAD_BYTE = 0.05  # from the second one
 REREAD_PANEL_BYTE = 0.003  # cycles for each byte of a panel that is read again for further rows, from the second cache
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
-    """What a core does in one cycle."""
-
-    products: float  # fused multiply-adds of vectors
-    loads: float  # of vectors
-    broadcasts: float  # loads of one element into all lanes
-
-
-def core(target: Target) -> Core:
-    """The core that a target's instruction set suggests; cores with twice as many products rank candidates alike."""
-    if target.is_x86 and target.vector_bytes == 64:
-        return Core(products=1.0, loads=1.0, broadcasts=2.0)
-    return Core(products=2.0, loads=2.0, broadcasts=2.0)
-
-
 def tile_cycles(rows: int, vectors: int, depth: float, cut: bool, target: Target) -> float:
     """Cycles of one register tile: its products or its loads, whichever takes longer, and what surrounds them."""
-    speed, sums = core(target), rows * vectors
+    speed, sums = target.core, rows * vectors
     step = max(
         sums / speed.products,
         rows / speed.broadcasts + vectors / speed.loads,

@@ -30,6 +30,7 @@ from kernels.templates.streams import (
     unrolled,
     whole_groups,
 )
+from kernels.templates.template import Template
 from kernels.tensor.expression import Binary, Buffer, Expression, Index, Load, Unary, Variable, index
 
 BLOCK_BYTES = 64 << 10  # of traffic: many blocks for the workers, and little per block to claim it
@@ -117,6 +118,9 @@ def candidates(problem: Elementwise, target: Target) -> tuple[ElementwiseCandida
 def build(problem: Elementwise, candidate: ElementwiseCandidate, target: Target, name: str = "elementwise") -> Kernel:
     """The kernel: operands are the buffers that are read, by name, then the outputs."""
     return _ElementwiseBuilder(problem, candidate, target, name).kernel()
+
+
+ELEMENTWISE = Template("elementwise", Elementwise, candidates, build)
 
 
 class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):

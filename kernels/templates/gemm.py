@@ -24,6 +24,7 @@ from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.matrix import Matrix, dense, dense_batch
 from kernels.templates.packing import PanelPacking
 from kernels.templates.panels import write_panel
+from kernels.templates.template import Template
 from kernels.templates.tile import GROUP, Arithmetic, Tile, most_accumulators, most_registers, write_tile
 from kernels.tensor.expression import Variable
 
@@ -197,6 +198,9 @@ _BLOCK_FLOPS = 1_000_000  # about 4 to 15 microseconds: several blocks for the w
 def build(gemm: Gemm, candidate: GemmCandidate, target: Target, name: str = "gemm") -> Kernel:
     """The kernel: operands "a", "b", "c" and those of the epilogue."""
     return _GemmBuilder(gemm, candidate, target, name).kernel()
+
+
+GEMM = Template("product", Gemm, candidates, build, estimate)
 
 
 class _GemmBuilder(Builder[Gemm, GemmCandidate]):

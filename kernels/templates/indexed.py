@@ -26,6 +26,7 @@ from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates.grid import unravel
+from kernels.templates.template import only
 from kernels.tensor.expression import dense_strides
 
 Reduction = Literal["none", "add", "mul", "min", "max"]
@@ -185,6 +186,9 @@ def build(problem: Indexed, target: Target, name: str = "indexed") -> Kernel:
         f.loop(first if blocks > 1 else 0, last if blocks > 1 else positions, 1, position)
 
     return write_kernel(module, name, operands, blocks, body, candidate=f"runs of {length}")
+
+
+INDEXED = only("indexed", Indexed, build)
 
 
 def _dense_tail(problem: Indexed) -> int:

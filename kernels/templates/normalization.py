@@ -43,6 +43,7 @@ from kernels.templates.rows import (
     writing,
 )
 from kernels.templates.streams import Stream, inputs_of, where_valid
+from kernels.templates.template import Template
 from kernels.tensor.expression import Binary, Buffer, Cast, Expression, Unary, Variable
 
 NORMALIZED = Buffer("normalized", DType.F32, ())
@@ -82,6 +83,9 @@ def candidates(problem: Normalization, target: Target) -> tuple[RowCandidate, ..
 def build(problem: Normalization, candidate: RowCandidate, target: Target, name: str = "normalization") -> Kernel:
     """The kernel: operands are the buffers that are read, by name, then the outputs."""
     return _NormalizationBuilder(problem, candidate, target, name).kernel()
+
+
+NORMALIZATION = Template("normalization", Normalization, candidates, build)
 
 
 class _NormalizationBuilder(Builder[Normalization, RowCandidate]):

@@ -35,6 +35,7 @@ from kernels.templates.convolution.windows import (
 )
 from kernels.templates.epilogue import TileLeaves
 from kernels.templates.grid import unravel
+from kernels.templates.template import Template
 
 _BLOCK_READS = 100_000  # vectors that a block reads: about 50 microseconds
 _MOST_COLUMNS = 8  # of a tile
@@ -122,6 +123,9 @@ def candidates(problem: Pooling, target: Target) -> tuple[PoolingCandidate, ...]
 def build(problem: Pooling, candidate: PoolingCandidate, target: Target, name: str = "pooling") -> Kernel:
     """The kernel: operands "x", those of the epilogue, "y"."""
     return _PoolingBuilder(problem, candidate, target, name).kernel()
+
+
+POOLING = Template("pooling", Pooling, candidates, build)
 
 
 def _lanes(problem: Pooling, target: Target) -> int:

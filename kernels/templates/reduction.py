@@ -39,6 +39,7 @@ from kernels.templates.rows import (
     sweep,
 )
 from kernels.templates.streams import Stream, inputs_of, lanes_for, stretch, unrolled, where_valid
+from kernels.templates.template import Template
 from kernels.tensor.expression import Buffer, Cast, Expression, Index, Position, Variable, dense_strides, index
 
 Op = Literal[
@@ -89,6 +90,9 @@ def candidates(problem: Reduction, target: Target) -> tuple[RowCandidate, ...]:
 def build(problem: Reduction, candidate: RowCandidate, target: Target, name: str = "reduction") -> Kernel:
     """The kernel: operands are the buffers that are read, by name, then the outputs."""
     return _ReductionBuilder(problem, candidate, target, name).kernel()
+
+
+REDUCTION = Template("reduction", Reduction, candidates, build)
 
 
 class _ReductionBuilder(Builder[Reduction, RowCandidate]):

@@ -26,6 +26,7 @@ from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.windows import side_by_side, vector_at, vectors_of
 from kernels.templates.epilogue import Epilogue, TileLeaves
 from kernels.templates.grid import unravel
+from kernels.templates.template import only
 
 Coordinates = Literal["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners"]
 Rounding = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
@@ -100,6 +101,9 @@ def _rounded(place: float, rounding: Rounding) -> int:
 def build(problem: Resize, target: Target, name: str = "resize") -> Kernel:
     """The kernel: operands "x", those of the epilogue, "y"."""
     return _ResizeBuilder(problem, None, target, name).kernel()
+
+
+RESIZE = only("resize", Resize, build)
 
 
 class _ResizeBuilder(Builder[Resize, None]):

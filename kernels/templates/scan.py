@@ -12,6 +12,7 @@ from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
+from kernels.templates.template import only
 
 BLOCK_BYTES = 64 << 10  # that a block reads, about
 
@@ -77,3 +78,6 @@ def build(problem: CumulativeSum, target: Target, name: str = "cumulative_sum") 
 
     operands = (Operand("x", "input", problem.dtype, total), Operand("y", "output", problem.dtype, total))
     return write_kernel(module, name, operands, blocks, body, flops=total)
+
+
+CUMULATIVE_SUM = only("cumulative_sum", CumulativeSum, build)

@@ -35,6 +35,7 @@ from kernels.templates.rows import (
     sweep,
 )
 from kernels.templates.streams import Stream, first, inputs_of, stretch, unrolled, where_valid, with_first
+from kernels.templates.template import Template
 from kernels.tensor.expression import Buffer, Cast, Expression, Variable
 
 SOFTMAX = Buffer("softmax", DType.F32, ())
@@ -69,6 +70,9 @@ def candidates(problem: Softmax, target: Target) -> tuple[RowCandidate, ...]:
 def build(problem: Softmax, candidate: RowCandidate, target: Target, name: str = "softmax") -> Kernel:
     """The kernel: operands are the buffers that are read, by name, then the outputs."""
     return _SoftmaxBuilder(problem, candidate, target, name).kernel()
+
+
+SOFTMAX_ROWS = Template("softmax", Softmax, candidates, build)
 
 
 class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):

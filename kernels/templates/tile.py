@@ -32,7 +32,7 @@ _SOURCE: Mapping[Arithmetic, str] = {"f32": "float", "bf16": "bfloat", "u8s8": "
 
 
 class UnsupportedArithmetic(KernelsError):
-    """The target has no instruction for this arithmetic."""
+    """The target has no instruction for this arithmetic, or a product of bytes is asked of another type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,4 +256,4 @@ def most_registers(target: Target) -> int:
     """How many registers the sums of a tile, a row of B and one broadcast may take, as far as LLVM keeps up with it."""
     if target.vector_registers < 32:
         return target.vector_registers
-    return target.vector_registers - (1 if target.is_x86 else 2)
+    return target.vector_registers - target.architecture.free_of_product

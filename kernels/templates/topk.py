@@ -18,6 +18,7 @@ from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates.grid import unravel
+from kernels.templates.template import only
 
 FEW = 64  # elements of an ordered list; more are sorted
 
@@ -75,6 +76,9 @@ def build(problem: TopK, target: Target, name: str = "topk") -> Kernel:
     scratch = 8 * (2 * problem.size if sorts else problem.k)
     candidate = "merge sort" if sorts else "ordered list"
     return write_kernel(module, name, operands, rows, body, scratch_bytes=scratch, candidate=candidate)
+
+
+TOPK = only("topk", TopK, build)
 
 
 def _element(f: Function, problem: TopK, x: Value, kind: str, position: Value) -> Value:

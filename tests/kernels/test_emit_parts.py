@@ -29,7 +29,7 @@ from tests.kernels.guard import guarded
 from tests.kernels.listings import difference, perceptron
 from tests.kernels.test_emit import BAD_PROCESSOR, OK, Library, call
 
-needs_x86 = pytest.mark.skipif(not host().is_x86, reason="the processor is no x86")
+needs_x86 = pytest.mark.skipif(host().architecture.name != "x86_64", reason="the processor is no x86")
 
 # The kernel's names of features whose names differ from LLVM's.
 _KERNELS = {
@@ -59,7 +59,7 @@ def missing(*needed: Requirement) -> str | None:
 def test_cpuid_agrees_with_the_kernel_on_every_feature() -> None:
     line = next(one for one in Path("/proc/cpuinfo").read_text().splitlines() if one.startswith("flags"))
     flags = set(line.split())
-    for one in processor._X86:
+    for one in processor.FEATURES["x86_64"]:
         if one.name not in _UNNAMED:
             present = _KERNELS.get(one.name, one.name) in flags
             assert (missing(one) is None) == present, one
@@ -113,7 +113,7 @@ def _compiled(target: Target) -> Callable[[np.ndarray], int]:
     return call
 
 
-COMPILED = [_compiled(one) for one in ((host(), x86_64_v3()) if host().is_x86 else (host(),))]
+COMPILED = [_compiled(one) for one in ((host(), x86_64_v3()) if host().architecture.name == "x86_64" else (host(),))]
 
 
 @settings(deadline=None, max_examples=40)
@@ -179,7 +179,9 @@ def ended_by(work: Callable[[], None]) -> int:
 def test_nothing_outside_arena_weights_and_arguments_is_touched(before: bool) -> None:
     """The arena is a whole page, so that it fills the space between its guards."""
     written = perceptron(host(), (19, 32, 21), rows=32)
-    assert written.listing.arena_bytes == layout_of(written.listing, host()).page or not host().is_x86
+    assert (
+        written.listing.arena_bytes == layout_of(written.listing, host()).page or host().architecture.name != "x86_64"
+    )
     library = Library(written.listing, written.weights)
     x = np.random.default_rng(0).standard_normal((32, 19)).astype(np.float32)
 

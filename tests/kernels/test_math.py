@@ -25,7 +25,7 @@ from kernels.math.trigonometric import cos, sin
 from kernels.run import Executable
 from kernels.target import Target, host, x86_64_v3
 
-TARGETS = (host(), x86_64_v3()) if host().is_x86 else (host(),)
+TARGETS = (host(), x86_64_v3()) if host().architecture.name == "x86_64" else (host(),)
 COUNT = 1 << 18
 SMALLEST_NORMAL = 2.0**-126
 SPECIAL = np.array(

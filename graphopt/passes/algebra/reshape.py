@@ -5,8 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.model import dims, nodes
-from graphopt.model.operators.table import RESHAPES
-from graphopt.passes.elimination.movement import BROADCASTING
+from graphopt.model.operators.table import BROADCASTING, RESHAPES
 from graphopt.passes.operands import inner_node, operand
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 

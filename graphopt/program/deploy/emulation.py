@@ -29,7 +29,7 @@ class Emulated:
 
     def __init__(self, listing: Listing, weights: bytes | Array, target: Target) -> None:
         path = next((found for name in EMULATORS if (found := shutil.which(name))), None)
-        if path is None or not target.is_arm:
+        if path is None or target.architecture.name != "aarch64":
             raise BundleError("no emulator of it is installed")
         kernels = {one.name: one for one in listing.kernels}
         flops = sum(kernels[run.kernel].flops for run in listing.runs)

@@ -12,8 +12,8 @@ from graphopt.program.regions.copies import dense
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
-from kernels.templates.attention import build as attention
-from kernels.templates.attention.problem import Attention, Mask, Place, candidates
+from kernels.templates.attention.build import ATTENTION
+from kernels.templates.attention.problem import Attention, Mask, Place
 
 
 def lower_attention(scope: Scope, node: ir.Node) -> None:
@@ -59,7 +59,7 @@ def lower_attention(scope: Scope, node: ir.Node) -> None:
         bool(int_attribute(node, "is_causal", 0)), 0, float_attribute(node, "softcap", 0.0), False, mask,
         _place(q), _place(k), _place(v), _place(shown),
     )  # fmt: skip
-    scope.add(scope.kernel("attention", problem, candidates, attention.build), buffers, (node,))
+    scope.add(scope.kernel(ATTENTION, problem), buffers, (node,))
 
 
 def _with_rows(scope: Scope, value: ir.Value) -> View:

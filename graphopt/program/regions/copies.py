@@ -10,8 +10,7 @@ from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
-from kernels.templates import elementwise
-from kernels.templates.elementwise import Elementwise, Output
+from kernels.templates.elementwise import ELEMENTWISE, Elementwise, Output
 from kernels.tensor.expression import Expression, Variable, index
 
 
@@ -25,7 +24,7 @@ def store(
 ) -> None:
     """A region that stores an expression for all values of the axes."""
     problem = Elementwise(axes, (Output(aim.operand("y"), value),))
-    kernel = scope.kernel("elementwise", problem, elementwise.candidates, elementwise.build)
+    kernel = scope.kernel(ELEMENTWISE, problem)
     scope.add(kernel, {**reader.buffers, "y": aim.buffer}, nodes)
 
 

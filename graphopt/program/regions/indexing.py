@@ -18,7 +18,7 @@ def lower_indexing(scope: Scope, node: ir.Node) -> None:
     """The region of a gather or a scatter."""
     data, indices = dense(scope, required_input(node, 0)), dense(scope, required_input(node, 1))
     problem = _problem(node, data.shape, indices.shape, scope)
-    kernel = scope.kernel("indexed", problem, lambda *_: (None,), lambda one, _, *rest: indexed.build(one, *rest))
+    kernel = scope.kernel(indexed.INDEXED, problem)
     buffers = {"data": data.buffer, "indices": indices.buffer, "output": scope.result(node.outputs[0]).buffer}
     if problem.direction == "scatter":
         buffers["updates"] = dense(scope, required_input(node, 2)).buffer

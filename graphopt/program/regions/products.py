@@ -15,9 +15,8 @@ from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
-from kernels.templates import gemm
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
-from kernels.templates.gemm import Gemm
+from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.matrix import Matrix
 from kernels.tensor.expression import Expression, Index, index
 
@@ -93,7 +92,7 @@ def _build(
         rows, columns, depth, tuple(batch), _matrix(a, batch), _matrix(b, batch), _matrix(arrange(output), batch),
         constant is not None, Epilogue(value),
     )  # fmt: skip
-    kernel = scope.kernel("product", problem, gemm.candidates, gemm.build)
+    kernel = scope.kernel(GEMM, problem)
     buffers = {**reader.buffers, "a": a.buffer, "b": b.buffer, "c": output.buffer}
     packing = kernel.operand("b").packing
     if packing is not None and constant is not None:

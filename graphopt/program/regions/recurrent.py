@@ -15,11 +15,10 @@ from graphopt.program.regions.copies import dense
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
-from kernels.templates import gemm
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
-from kernels.templates.gemm import Gemm
-from kernels.templates.recurrent import build as recurrent
-from kernels.templates.recurrent.problem import GATES, Cell, Recurrent, candidates
+from kernels.templates.gemm import GEMM, Gemm
+from kernels.templates.recurrent.build import RECURRENT
+from kernels.templates.recurrent.problem import GATES, Cell, Recurrent
 from kernels.tensor.expression import Buffer
 
 CELLS: dict[str, Cell] = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
@@ -50,7 +49,7 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
     layer = Recurrent(
         cell, steps, batch, hidden, directions, before_reset, lengths is not None, input_at(node, 7) is not None
     )
-    kernel = scope.kernel("recurrent", layer, candidates, recurrent.build)
+    kernel = scope.kernel(RECURRENT, layer)
     packing = kernel.operand("r").packing
     assert packing is not None, "the weights are constants"
     buffers = {"gates": projected, "r": scope.weight("packed r", label, packing.pack(r))}
@@ -81,7 +80,7 @@ def _project(
     plain = Gemm(steps * batch, w.shape[1], inputs)
     added = Buffer("bias", DType.F32, (w.shape[1],))[plain.column]
     problem = Gemm(steps * batch, w.shape[1], inputs, epilogue=Epilogue(ACCUMULATED[()] + added))
-    kernel = scope.kernel("product", problem, gemm.candidates, gemm.build)
+    kernel = scope.kernel(GEMM, problem)
     packing = kernel.operand("b").packing
     assert packing is not None, "the weights are constants"
     weights = scope.weight("packed w", label, packing.pack(np.ascontiguousarray(w)))

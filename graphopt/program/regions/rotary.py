@@ -63,7 +63,7 @@ def _angles(scope: Scope, node: ir.Node, position: int, batch: int, rows: int, h
                     (view.strides[0], 0, *view.strides[1:]), view.offset)  # fmt: skip
     ids = dense(scope, places)
     problem = indexed.gather(view.shape, 0, ids.shape, view.dtype, ids.dtype)
-    kernel = scope.kernel("indexed", problem, lambda *_: (None,), lambda one, _, *rest: indexed.build(one, *rest))
+    kernel = scope.kernel(indexed.INDEXED, problem)
     buffer = scope.temporary(f"angles {position}", node.outputs[0].name, view.dtype.bytes * batch * rows * half)
     scope.add(kernel, {"data": view.buffer, "indices": ids.buffer, "output": buffer}, (node,))
     return View.dense(buffer, view.dtype, (batch, 1, rows, half))

@@ -13,11 +13,10 @@ from graphopt.model.operators.table import OPERATORS
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
-from kernels.templates import normalization, reduction, softmax
 from kernels.templates.elementwise import Output
-from kernels.templates.normalization import NORMALIZED, Normalization
-from kernels.templates.reduction import Op, Reduction
-from kernels.templates.softmax import SOFTMAX, Softmax
+from kernels.templates.normalization import NORMALIZATION, NORMALIZED, Normalization
+from kernels.templates.reduction import REDUCTION, Op, Reduction, reduced
+from kernels.templates.softmax import SOFTMAX, SOFTMAX_ROWS, Softmax
 from kernels.tensor.expression import Expression, Index, Variable, index
 
 _REDUCTIONS: Mapping[str, Op] = {
@@ -62,10 +61,10 @@ def lower_rows(scope: Scope, tree: Tree) -> None:
         center = "mean" if node.op_type == "LayerNormalization" else "none"
         epsilon = float_attribute(node, "epsilon", 1e-5)
         problem = Normalization(kept, reduced, x, (output,), epsilon, center)  # type: ignore[arg-type]
-        kernel = scope.kernel("normalization", problem, normalization.candidates, normalization.build)
+        kernel = scope.kernel(NORMALIZATION, problem)
     else:
         rows = Softmax(kept, reduced, x, (output,), node.op_type == "LogSoftmax")
-        kernel = scope.kernel("softmax", rows, softmax.candidates, softmax.build)
+        kernel = scope.kernel(SOFTMAX_ROWS, rows)
     scope.add(kernel, {**reader.buffers, "y": scope.place(root_of(tree).outputs[0]).buffer}, (node, *tree.in_order))
 
 
@@ -79,16 +78,16 @@ def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:
         raise NotLowered(f"{node.op_type} '{node.name}' has axes that are known only when it runs.") from unclear
     variables = tuple(Variable(f"d{place}", size) for place, size in enumerate(source.shape))
     kept = tuple(variable for place, variable in enumerate(variables) if place not in axes)
-    reduced = tuple(variables[place] for place in sorted(axes))
+    columns = tuple(variables[place] for place in sorted(axes))
     keeps = int_attribute(node, "keepdims", 1)
     places = [Index(()) if at in axes else index(variable) for at, variable in enumerate(variables)]
     at = tuple(one for position, one in enumerate(places) if keeps or position not in axes)
     reader = Reader(tree, scope.place, scope.constant, {})
     x = reader.load(source, tuple(index(variable) for variable in variables))
     op = _REDUCTIONS[node.op_type]
-    output = _output(scope, tree, reader, reduction.reduced(op, x.dtype)[()], at, at)
-    problem = Reduction(kept, reduced, op, x, (output,), bool(int_attribute(node, "select_last_index", 0)))
-    kernel = scope.kernel("reduction", problem, reduction.candidates, reduction.build)
+    output = _output(scope, tree, reader, reduced(op, x.dtype)[()], at, at)
+    problem = Reduction(kept, columns, op, x, (output,), bool(int_attribute(node, "select_last_index", 0)))
+    kernel = scope.kernel(REDUCTION, problem)
     scope.add(kernel, {**reader.buffers, "y": scope.place(root_of(tree).outputs[0]).buffer}, (node, *tree.in_order))
 
 

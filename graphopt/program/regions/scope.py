@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from math import prod
 from typing import TypeVar
 
@@ -22,11 +22,12 @@ from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.target import Target
-from kernels.templates import elementwise
 from kernels.templates.convolution.layout import Layout
+from kernels.templates.elementwise import ELEMENTWISE
+from kernels.templates.template import Template
 
 Places = Mapping[str, Buffer | Place]  # by the names of a kernel's operands; a buffer stands for its start
-Problem = TypeVar("Problem", bound=Hashable)
+Problem = TypeVar("Problem")
 Candidate = TypeVar("Candidate")
 
 
@@ -158,7 +159,7 @@ class Scope:
     def convert(self, source: Image, aim: Image, first: int = 0, nodes: tuple[ir.Node, ...] = ()) -> None:
         """Regions that copy images to another layout, to its channels from `first` on."""
         for problem in copies(source, aim, first):
-            kernel = self.kernel("elementwise", problem, elementwise.candidates, elementwise.build)
+            kernel = self.kernel(ELEMENTWISE, problem)
             self.add(kernel, {"x": source.buffer, "y": aim.buffer}, nodes)
 
     def _as_view(self, value: ir.Value, image: Image) -> View:
@@ -173,18 +174,11 @@ class Scope:
         self.convert(image, aim)
         return view
 
-    def kernel(
-        self,
-        stem: str,
-        problem: Problem,
-        candidates: Callable[[Problem, Target], Sequence[Candidate]],
-        build: Callable[[Problem, Candidate, Target, str], Kernel],
-    ) -> Kernel:
+    def kernel(self, template: Template[Problem, Candidate], problem: Problem) -> Kernel:
         """The kernel of a problem by its likely best candidate; equal problems share one kernel."""
-        key = (stem, problem)
+        key = (template.name, problem)
         if key not in self._kernels:
-            choice = candidates(problem, self.target)[0]
-            self._kernels[key] = build(problem, choice, self.target, f"{stem}_{len(self._kernels)}")
+            self._kernels[key] = template.kernel(problem, self.target, f"{template.name}_{len(self._kernels)}")
         return self._kernels[key]
 
     def add(self, kernel: Kernel, places: Places, nodes: tuple[ir.Node, ...]) -> None:

@@ -21,12 +21,13 @@ from kernels.llvm import types
 from kernels.llvm.function import Function, Number, Value
 from kernels.target import Target
 from kernels.templates.attention.dot import write_dot
-from kernels.templates.attention.problem import Attention, AttentionCandidate
+from kernels.templates.attention.problem import Attention, AttentionCandidate, candidates
 from kernels.templates.attention.softmax import Softmax
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.panels import write_panel
+from kernels.templates.template import Template
 from kernels.templates.tile import Tile, most_accumulators, write_tile
 from kernels.tensor.expression import Buffer, Variable
 
@@ -34,6 +35,9 @@ from kernels.tensor.expression import Buffer, Variable
 def build(attention: Attention, candidate: AttentionCandidate, target: Target, name: str = "attention") -> Kernel:
     """The kernel: operands "q", "k", "v", "mask" and "lengths" where the problem has them, "output"."""
     return _AttentionBuilder(attention, candidate, target, name).kernel()
+
+
+ATTENTION = Template("attention", Attention, candidates, build)
 
 
 class _AttentionBuilder(Builder[Attention, AttentionCandidate]):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernels.target import Target
-from kernels.templates.convolution.direct import Direct, can_be_flat, can_split
+from kernels.templates.convolution.direct import Direct, build, can_be_flat, can_split
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import merged_groups, vector_groups
-from kernels.templates.cost import LATENCY, core
+from kernels.templates.cost import GIGAHERTZ, LATENCY
 from kernels.templates.grid import balanced, pieces
+from kernels.templates.template import Template
 
 PRESSURE = 0.1  # share of the loads that is not hidden behind products: between equals, fewer loads are better
 FAR = 0.15  # cycles for a vector of weights that comes from the second cache
@@ -45,13 +46,11 @@ def candidates(problem: Convolution, target: Target) -> tuple[Direct, ...]:
 def most_pixels(target: Target, vectors: int) -> int:
     """How many pixels a tile of so many vectors may have so that LLVM keeps no sum on the stack.
 
-    Sums, weights and a broadcast leave one register free on x86, which can also broadcast from memory, and four on ARM.
-    More than 27 sums (24 on ARM), or 10 with 16 registers and one vector, were seen on the stack all the same.
+    More than 10 with 16 registers and one vector were seen there.
     """
-    free = 1 if target.is_x86 else 4
-    most = (target.vector_registers - free - 1 - vectors) // vectors
-    sums = 27 if target.is_x86 else 24
-    return min(most, sums // vectors if target.vector_registers >= 32 else 10)
+    architecture = target.architecture
+    most = (target.vector_registers - architecture.free_of_convolution - 1 - vectors) // vectors
+    return min(most, architecture.sums_of_convolution // vectors if target.vector_registers >= 32 else 10)
 
 
 def _shapes(problem: Convolution, target: Target, flat: bool) -> list[Shape]:
@@ -80,7 +79,7 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> fl
     A step takes as long as its products, its loads or the latency of its chains; narrow rests of rows, columns and
     channels are tiles of their own, and as slow as their shape is.
     """
-    speed = core(target)
+    speed = target.core
     height, width = problem.output.size[1:]
     columns = balanced(height * width if flat else width, shape.columns)
     rows = balanced(1 if flat else height, shape.rows)
@@ -174,11 +173,14 @@ def _even(total: int, most: int) -> int:
 
 
 def estimate(problem: Convolution, candidate: Direct, target: Target) -> float:
-    """A guess at the cycles of all images."""
+    """Nanoseconds of all images on one core."""
     shape = Shape(candidate.rows, candidate.columns, candidate.vectors)
     groups = problem.groups // merged_groups(problem)
     taken = cycles(problem, target, shape, candidate.flat)
     if candidate.splits > 1:  # sums go to scratch and back for every part
         vectors = sum(group.size * group.count for group in vector_groups(problem, target.lanes(), candidate.vectors))
         taken += 2.0 * (candidate.splits - 1) * vectors * problem.output.size[1] * problem.output.size[2]
-    return taken * problem.output.batch * problem.output.size[0] * groups
+    return taken * problem.output.batch * problem.output.size[0] * groups / GIGAHERTZ
+
+
+DIRECT = Template("direct", Convolution, candidates, build, estimate)

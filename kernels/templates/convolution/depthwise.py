@@ -33,9 +33,10 @@ from kernels.templates.convolution.windows import (
     vector_at,
     vectors_of,
 )
-from kernels.templates.cost import core
+from kernels.templates.cost import GIGAHERTZ
 from kernels.templates.epilogue import TileLeaves
 from kernels.templates.grid import unravel
+from kernels.templates.template import Template
 
 _BLOCK_FLOPS = 4_000_000  # about 50 to 100 microseconds
 
@@ -89,8 +90,8 @@ def candidates(problem: Convolution, target: Target) -> tuple[Depthwise, ...]:
 
 
 def estimate(problem: Convolution, candidate: Depthwise, target: Target) -> float:
-    """A guess at the cycles of all images: products, inputs that a tile loads for each of its rows, outputs, calls."""
-    speed, lanes = core(target), target.lanes()
+    """Nanoseconds of all images on one core: products, inputs that tiles load, outputs, calls."""
+    speed, lanes = target.core, target.lanes()
     height, width = problem.output.size[1:]
     tiles = -(-height // candidate.rows) * -(-width // candidate.columns)
     seen = (candidate.columns - 1) * problem.strides[2] + problem.reach[2]
@@ -99,7 +100,7 @@ def estimate(problem: Convolution, candidate: Depthwise, target: Target) -> floa
     loads = seen * rows_seen / speed.loads
     outputs = 2.0 * candidate.rows * candidate.columns
     each = max(products, loads) + 0.1 * min(products, loads) + outputs + (10.0 if candidate.unrolled else 30.0)
-    return tiles * each * vectors_of(problem.input, lanes) * problem.output.batch
+    return tiles * each * vectors_of(problem.input, lanes) * problem.output.batch / GIGAHERTZ
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,9 @@ def axes(problem: Convolution) -> tuple[Axis, Axis]:
 def build(problem: Convolution, candidate: Depthwise, target: Target, name: str = "depthwise") -> Kernel:
     """The kernel: operands "x", "weights", those of the epilogue, "y"."""
     return _DepthwiseBuilder(problem, candidate, target, name).kernel()
+
+
+DEPTHWISE = Template("depthwise", Convolution, candidates, build, estimate)
 
 
 class _DepthwiseBuilder(Builder[Convolution, Depthwise]):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from kernels.kernel import Kernel
 from kernels.target import Target
 from kernels.templates.convolution import choose, depthwise, direct, winograd
@@ -9,7 +12,7 @@ from kernels.templates.convolution.depthwise import Depthwise
 from kernels.templates.convolution.direct import Direct
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.winograd import Winograd
-from kernels.templates.cost import GIGAHERTZ
+from kernels.templates.template import Template
 
 Candidate = Direct | Depthwise | Winograd
 
@@ -29,15 +32,14 @@ def candidates(problem: Convolution, target: Target, *, exact: bool = False) -> 
 
 
 def estimate(problem: Convolution, candidate: Candidate, target: Target) -> float:
-    """A guess at the nanoseconds of the whole convolution on one core; weights are not counted where they lie far."""
+    """Nanoseconds of the whole convolution on one core; weights are not counted where they lie far."""
     match candidate:
         case Direct():
-            cycles = choose.estimate(problem, candidate, target)
+            return choose.estimate(problem, candidate, target)
         case Depthwise():
-            cycles = depthwise.estimate(problem, candidate, target)
+            return depthwise.estimate(problem, candidate, target)
         case Winograd():
-            cycles = winograd.cycles(problem, target, candidate) * problem.output.batch
-    return cycles / GIGAHERTZ
+            return winograd.estimate(problem, candidate, target)
 
 
 def build(problem: Convolution, candidate: Candidate, target: Target, name: str = "convolution") -> Kernel:
@@ -49,3 +51,7 @@ def build(problem: Convolution, candidate: Candidate, target: Target, name: str 
             return depthwise.build(problem, candidate, target, name)
         case Winograd():
             return winograd.build(problem, candidate, target, name)
+
+
+CONVOLUTION = Template("convolution", Convolution, candidates, build, estimate)
+EXACT_CONVOLUTION = replace(CONVOLUTION, candidates=partial(candidates, exact=True))

@@ -23,9 +23,10 @@ from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.toom_cook import Filtering, Matrix
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_weights import F4, WinogradPacking
-from kernels.templates.cost import LATENCY, core
+from kernels.templates.cost import GIGAHERTZ, LATENCY
 from kernels.templates.epilogue import Epilogue, TileLeaves
 from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
+from kernels.templates.template import Template
 from kernels.templates.tile import Tile, most_accumulators, write_tile
 from kernels.tensor.expression import Variable
 
@@ -77,16 +78,16 @@ def candidates(problem: Convolution, target: Target) -> tuple[Winograd, ...]:
             if vectors + 2 + rows * vectors <= target.vector_registers:
                 rows = max(group.size for group in balanced(chunk * wide, rows))
                 found.append(Winograd(chunk, rows, vectors))
-    return tuple(sorted(dict.fromkeys(found), key=lambda one: cycles(problem, target, one)))
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: estimate(problem, one, target)))
 
 
-def cycles(problem: Convolution, target: Target, candidate: Winograd) -> float:
-    """A guess at the cycles of one image.
+def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float:
+    """Nanoseconds of all images on one core.
 
     Transformed weights come once per block, at about 16 bytes a cycle from the second cache, 8 from the third; scratch
     that outgrows the second cache costs as much.
     """
-    speed = core(target)
+    speed = target.core
     lanes = target.lanes()
     tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
     depth, width = problem.input.channels, problem.output.channels
@@ -107,12 +108,15 @@ def cycles(problem: Convolution, target: Target, candidate: Winograd) -> float:
         streamed = weights / (16 if weights + scratch < target.l2 else 8)
         spilled = max(0, scratch - target.l2 // 2) / 8
         total += chunk.count * (max(cycles_of, streamed) + 0.3 * min(cycles_of, streamed) + transforms + spilled)
-    return total
+    return total * problem.output.batch / GIGAHERTZ
 
 
 def build(problem: Convolution, candidate: Winograd, target: Target, name: str = "winograd") -> Kernel:
     """The kernel: operands "x", "weights", those of the epilogue, "y"."""
     return _WinogradBuilder(problem, candidate, target, name).kernel()
+
+
+WINOGRAD = Template("winograd", Convolution, candidates, build, estimate)
 
 
 @dataclass(frozen=True, slots=True)

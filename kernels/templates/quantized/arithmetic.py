@@ -17,25 +17,21 @@ from collections.abc import Mapping
 from typing import Literal
 
 from kernels.dtype import DType
-from kernels.errors import KernelsError
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.target import Target
+from kernels.templates.tile import UnsupportedArithmetic
 
 Arithmetic = Literal["u8s8", "s8s8", "pairs"]
 PER_WORD: Mapping[Arithmetic, int] = {"u8s8": 4, "s8s8": 4, "pairs": 2}  # elements of the depth in a 32-bit word
 
 
-class UnsupportedArithmetic(KernelsError):
-    """The target has no instruction for this arithmetic, or bytes are asked of another type."""
-
-
 def supported(arithmetic: Arithmetic, target: Target) -> bool:
     """Whether the target has the instructions."""
     if arithmetic == "u8s8":
-        return target.is_x86 and (target.has("avx512vnni") or (target.has("avxvnni") and target.vector_bytes == 32))
+        return target.has("avx512vnni") or (target.has("avxvnni") and target.vector_bytes == 32)
     if arithmetic == "s8s8":
-        return target.is_arm and target.has("dotprod")
+        return target.has("dotprod")
     return True
 
 
@@ -68,6 +64,11 @@ def shift_of_b(arithmetic: Arithmetic, dtype: DType) -> int:
     return -128 if arithmetic != "pairs" and dtype is DType.U8 else 0
 
 
+def multiplies_pairs(target: Target) -> bool:
+    """Whether one instruction sums the products of two int16; elsewhere words are halved and multiplied twice."""
+    return target.has("avx2")
+
+
 def _halves(f: Function, words: Value) -> tuple[Value, Value]:
     """The signed low and high halves of words, as int32."""
     sixteen = f.number(words.type, 16)
@@ -76,7 +77,7 @@ def _halves(f: Function, words: Value) -> tuple[Value, Value]:
 
 def factors_of_a(f: Function, arithmetic: Arithmetic, word: Value, lanes: int) -> tuple[Value, ...]:
     """A word of A, i32, as `add_products` takes it: in every lane."""
-    if arithmetic == "pairs" and not f.module.target.is_x86:
+    if arithmetic == "pairs" and not multiplies_pairs(f.module.target):
         low, high = _halves(f, word)
         return f.splat(low, lanes), f.splat(high, lanes)
     return (f.splat(word, lanes),)
@@ -84,7 +85,7 @@ def factors_of_a(f: Function, arithmetic: Arithmetic, word: Value, lanes: int) -
 
 def factors_of_b(f: Function, arithmetic: Arithmetic, words: Value) -> tuple[Value, ...]:
     """Vectors of words of B as `add_products` takes them."""
-    if arithmetic == "pairs" and not f.module.target.is_x86:
+    if arithmetic == "pairs" and not multiplies_pairs(f.module.target):
         return _halves(f, words)
     return (words,)
 
@@ -95,7 +96,7 @@ def add_products(
     """total + the products of a word of A and a word of B, lane by lane."""
     lanes = types.lanes(total.type)
     if arithmetic == "pairs":
-        if not f.module.target.is_x86:
+        if not multiplies_pairs(f.module.target):
             for one, other in zip(left, right, strict=True):
                 total = f.add(total, f.mul(one, other))
             return total

@@ -21,9 +21,9 @@ from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.quantized.arithmetic import (
     PER_WORD,
     Arithmetic,
-    UnsupportedArithmetic,
     best,
     element_bytes,
+    multiplies_pairs,
     shift_of_a,
     supported,
 )
@@ -31,6 +31,8 @@ from kernels.templates.quantized.packing import TilePacking, run_elements
 from kernels.templates.quantized.problem import X_ZERO, QuantizedConvolution
 from kernels.templates.quantized.stage import copy_bytes, window, write_pixels, write_window
 from kernels.templates.quantized.tile import Source, Tile, write_tile
+from kernels.templates.template import Template
+from kernels.templates.tile import UnsupportedArithmetic
 from kernels.tensor.expression import Expression, Load
 
 _BLOCK_WORDS = 200_000  # products of vectors of words: 50 to 200 microseconds
@@ -99,7 +101,7 @@ def _shapes(
     """Rows, columns and vectors whose sums, weights and a broadcast fit the registers."""
     geometry, lanes = problem.geometry, target.lanes()
     height, width = (1, geometry.output.size[1] * geometry.output.size[2]) if flat else geometry.output.size[1:]
-    halves = 2 if arithmetic == "pairs" and not target.is_x86 else 1
+    halves = 2 if arithmetic == "pairs" and not multiplies_pairs(target) else 1
     spare = 2 * halves if arithmetic == "pairs" else 1
     extra = 1 if TilePacking(problem, arithmetic, lanes, 1).has_zeros else 0
     most = 12 if target.vector_registers < 32 else 27
@@ -119,7 +121,7 @@ def estimate(problem: QuantizedConvolution, candidate: Bytewise, target: Target)
     """Nanoseconds of all blocks on one core, good enough to choose between candidates."""
     geometry = problem.geometry
     packing = TilePacking(problem, candidate.arithmetic, target.lanes(), candidate.vectors)
-    speed = cost.core(target)
+    speed = target.core
     height, width = geometry.output.size[1:]
     wide = balanced(height * width if candidate.flat else width, candidate.columns)
     tall = balanced(1 if candidate.flat else height, candidate.rows)
@@ -178,6 +180,9 @@ def build(problem: QuantizedConvolution, candidate: Bytewise, target: Target, na
     if not supported(candidate.arithmetic, target):
         raise UnsupportedArithmetic(f"{target.cpu} has no instruction for {candidate.arithmetic}.")
     return _BytewiseBuilder(problem, candidate, target, name).kernel()
+
+
+BYTEWISE = Template("bytewise", QuantizedConvolution, candidates, build, estimate)
 
 
 class _BytewiseBuilder(Builder[QuantizedConvolution, Bytewise]):

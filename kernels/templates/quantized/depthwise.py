@@ -28,6 +28,7 @@ from kernels.templates.quantized.arithmetic import Arithmetic
 from kernels.templates.quantized.problem import X_ZERO, QuantizedConvolution
 from kernels.templates.quantized.stage import copy_bytes, window, write_window
 from kernels.templates.quantized.store import along, store_pixels
+from kernels.templates.template import Template
 
 _EXACT = 1 << 24  # float32 holds every integer up to this one
 _LARGEST = 255 * 255  # of a product
@@ -90,7 +91,7 @@ def _stretch(problem: QuantizedConvolution, target: Target, one: ByteDepthwise) 
 
 def estimate(problem: QuantizedConvolution, candidate: ByteDepthwise, target: Target) -> float:
     """Nanoseconds of all blocks on one core: products, conversions of inputs, outputs, calls."""
-    geometry, speed = problem.geometry, cost.core(target)
+    geometry, speed = problem.geometry, target.core
     height, width = geometry.output.size[1:]
     tiles = -(-height // candidate.rows) * -(-width // candidate.columns)
     pixels = candidate.rows * candidate.columns
@@ -134,6 +135,9 @@ class DepthwisePacking:
 def build(problem: QuantizedConvolution, candidate: ByteDepthwise, target: Target, name: str = "depthwise") -> Kernel:
     """The kernel: operands "x", "weights", "x_zero" where that is no constant, those of the epilogue, "y"."""
     return _ByteDepthwiseBuilder(problem, candidate, target, name).kernel()
+
+
+BYTE_DEPTHWISE = Template("byte_depthwise", QuantizedConvolution, candidates, build, estimate)
 
 
 class _ByteDepthwiseBuilder(Builder[QuantizedConvolution, ByteDepthwise]):

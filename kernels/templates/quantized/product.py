@@ -25,6 +25,7 @@ from kernels.templates.quantized.build import Bytewise
 from kernels.templates.quantized.packing import TilePacking
 from kernels.templates.quantized.problem import X_ZERO, QuantizedConvolution
 from kernels.templates.quantized.repack import Weights, build_repack
+from kernels.templates.template import Template
 from kernels.tensor.expression import Index, Variable
 
 _NAMES = {INPUT: "a", WEIGHTS: "b", X_ZERO: "a_zero", OUTPUT: "c"}
@@ -106,10 +107,18 @@ def candidates(product: QuantizedProduct, target: Target, arithmetic: Arithmetic
     return convolutions.candidates(product.convolution, target, arithmetic)
 
 
+def estimate(product: QuantizedProduct, candidate: Bytewise, target: Target) -> float:
+    """Nanoseconds of all blocks on one core."""
+    return convolutions.estimate(product.convolution, candidate, target)
+
+
 def build(product: QuantizedProduct, candidate: Bytewise, target: Target, name: str = "product") -> Kernel:
     """The kernel: operands "a", "b", "a_zero" where that is no constant, those of the epilogue, "c"."""
     made = convolutions.build(product.convolution, candidate, target, name)
     return replace(made, operands=tuple(_renamed(product, one) for one in made.operands))
+
+
+QUANTIZED_PRODUCT = Template("quantized_product", QuantizedProduct, candidates, build, estimate)
 
 
 def _renamed(product: QuantizedProduct, operand: Operand) -> Operand:

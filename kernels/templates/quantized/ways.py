@@ -9,6 +9,7 @@ from kernels.templates.quantized import depthwise
 from kernels.templates.quantized.build import Bytewise
 from kernels.templates.quantized.depthwise import ByteDepthwise
 from kernels.templates.quantized.problem import QuantizedConvolution
+from kernels.templates.template import Template
 
 Candidate = Bytewise | ByteDepthwise
 
@@ -30,3 +31,6 @@ def build(problem: QuantizedConvolution, candidate: Candidate, target: Target, n
     if isinstance(candidate, ByteDepthwise):
         return depthwise.build(problem, candidate, target, name)
     return bytewise.build(problem, candidate, target, name)
+
+
+QUANTIZED = Template("quantized", QuantizedConvolution, candidates, build, estimate)

@@ -20,7 +20,8 @@ from kernels.templates.builder import Builder
 from kernels.templates.epilogue import Epilogue
 from kernels.templates.grid import Group, balanced, each_piece, pieces
 from kernels.templates.recurrent.cell import Cell, Units
-from kernels.templates.recurrent.problem import Recurrent, RecurrentCandidate, UnitPacking
+from kernels.templates.recurrent.problem import Recurrent, RecurrentCandidate, UnitPacking, candidates
+from kernels.templates.template import Template
 from kernels.templates.tile import Tile, write_tile
 from kernels.tensor.expression import Variable
 
@@ -28,6 +29,9 @@ from kernels.tensor.expression import Variable
 def build(layer: Recurrent, candidate: RecurrentCandidate, target: Target, name: str = "recurrent") -> Kernel:
     """The kernel; its operands are those that `Recurrent` lists."""
     return _RecurrentBuilder(layer, candidate, target, name).kernel()
+
+
+RECURRENT = Template("recurrent", Recurrent, candidates, build)
 
 
 class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):

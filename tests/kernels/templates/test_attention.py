@@ -17,7 +17,7 @@ from kernels.templates.attention.problem import Attention, InvalidAttention, Mas
 from tests.kernels.guard import run_guarded
 from tests.kernels.machine_code import spills
 
-TARGETS = [host(), x86_64_v3()] if host().is_x86 else [host()]
+TARGETS = [host(), x86_64_v3()] if host().architecture.name == "x86_64" else [host()]
 TOLERANCE = 4e-6  # of results of size 1: sums of some hundred float32 products, and exponentials within 1 ULP
 
 

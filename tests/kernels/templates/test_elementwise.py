@@ -46,7 +46,7 @@ from tests.kernels.flushing import answer, flushed
 from tests.kernels.guard import OutsideAccess, run_guarded
 from tests.kernels.machine_code import spills
 
-TARGETS = (host(), x86_64_v3()) if host().is_x86 else (host(),)
+TARGETS = (host(), x86_64_v3()) if host().architecture.name == "x86_64" else (host(),)
 # The functions state up to 6 ULP, and a fused multiply-add rounds once where the oracle rounds twice.
 F32 = {"rtol": 2e-6, "atol": 1e-6}
 

@@ -23,7 +23,7 @@ from tests.kernels.guard import run_guarded
 from tests.kernels.machine_code import hot_loop, spills
 
 ROUNDING = 2.0**-24  # half a unit in the last place of float32
-TARGETS = [host(), x86_64_v3()] if host().is_x86 else [host()]
+TARGETS = [host(), x86_64_v3()] if host().architecture.name == "x86_64" else [host()]
 sizes = st.one_of(st.integers(0, 3), st.integers(4, 70))
 seeds = st.integers(0, 2**32 - 1)
 

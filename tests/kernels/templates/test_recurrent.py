@@ -15,7 +15,7 @@ from kernels.templates.recurrent.build import build
 from kernels.templates.recurrent.problem import SIGMOID, InvalidRecurrent, Recurrent, candidates
 from tests.kernels.guard import run_guarded
 
-TARGETS = [host(), x86_64_v3()] if host().is_x86 else [host()]
+TARGETS = [host(), x86_64_v3()] if host().architecture.name == "x86_64" else [host()]
 TOLERANCE = 2e-5  # results of size 1 after up to 6 steps; the peer's own activations are good to 1e-6
 
 

@@ -37,7 +37,7 @@ from tests.kernels.tensor.programs import chain, column_sums, layer_norm, softma
 from tests.kernels.tensor.test_lower import DTYPES, run
 
 # What this machine runs: its own instruction set, and the lower level of it with 16 registers of 32 bytes.
-TARGETS = (host(), x86_64_v3()) if host().is_x86 else (host(),)
+TARGETS = (host(), x86_64_v3()) if host().architecture.name == "x86_64" else (host(),)
 
 
 def _same_exactly(program: Program, target: Target = TARGETS[0]) -> None:

@@ -287,7 +287,11 @@ def test_a_manifest_whose_files_are_of_another_kind_is_not_read_back(bundle: Pat
 
 
 def test_a_processor_that_lacks_something(written: Written, tmp_path: Path) -> None:
-    needed = (Requirement("avx9000", 0x7FFF, 0, 0, 3),) if host().is_x86 else (Requirement("sve9", 16, 0, 0, 63),)
+    needed = (
+        (Requirement("avx9000", 0x7FFF, 0, 0, 3),)
+        if host().architecture.name == "x86_64"
+        else (Requirement("sve9", 16, 0, 0, 63),)
+    )
     write_bundle(tmp_path / "b", written.listing, written.weights, host(), needed=needed)
     with pytest.raises(BundleError, match=f"this processor lacks '{needed[0].name}'"):
         Bundle(tmp_path / "b")

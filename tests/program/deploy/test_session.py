@@ -21,7 +21,7 @@ from kernels.run import aligned
 from kernels.target import Target, host, x86_64_v3
 from tests.kernels.listings import difference, passing, perceptron
 
-TARGETS = (host(), x86_64_v3()) if host().is_x86 else (host(),)
+TARGETS = (host(), x86_64_v3()) if host().architecture.name == "x86_64" else (host(),)
 
 
 def _rows(count: int, columns: int, seed: int = 1) -> np.ndarray:

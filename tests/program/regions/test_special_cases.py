@@ -19,7 +19,7 @@ from kernels.target import host, x86_64_v3
 from tests import support
 from tests.program.regions.running import run_lowered
 
-TARGETS = (host(), x86_64_v3()) if host().is_x86 else (host(),)
+TARGETS = (host(), x86_64_v3()) if host().architecture.name == "x86_64" else (host(),)
 BATCH, HEADS, QUERIES, KEYS, SIZE = 2, 2, 3, 5, 4
 SHAPES = {2: (QUERIES, KEYS), 3: (HEADS, QUERIES, KEYS), 4: (BATCH, HEADS, QUERIES, KEYS)}
 

@@ -17,8 +17,7 @@ from graphopt.program.regions.images.image import Image, layout_of
 from graphopt.program.regions.movement import sliced_axes
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
-from kernels.templates import elementwise
-from kernels.templates.elementwise import Elementwise, Output
+from kernels.templates.elementwise import ELEMENTWISE, Elementwise, Output
 from kernels.tensor.expression import Buffer, Expression, Number, Variable, index
 
 _NAMES = ("image", "block", "plane", "row", "column", "lane")
@@ -136,4 +135,4 @@ def _region(
     nodes: tuple[ir.Node, ...],
 ) -> None:
     problem = Elementwise(axes, (Output(y, value, tuple(index(axis) for axis in axes)),))
-    scope.add(scope.kernel("elementwise", problem, elementwise.candidates, elementwise.build), buffers, nodes)
+    scope.add(scope.kernel(ELEMENTWISE, problem), buffers, nodes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +18,9 @@ from graphopt.program.regions.images.phases import lower_phases
 from graphopt.program.regions.images.sources import ImageReader, image_of, result_layout, vector_image
 from graphopt.program.regions.scope import Places, Scope
 from kernels.dtype import DType
-from kernels.templates.convolution import ways
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution, whole
+from kernels.templates.convolution.ways import CONVOLUTION, EXACT_CONVOLUTION
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.tensor.expression import Expression
 
@@ -53,7 +52,7 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     reader.accumulated[node.outputs[0]] = sums
     value = sums if root is node.outputs[0] else reader.value(root, at)
     problem = replace(problem, epilogue=Epilogue(value))
-    kernel = scope.kernel("convolution", problem, partial(ways.candidates, exact=scope.exact), ways.build)
+    kernel = scope.kernel(EXACT_CONVOLUTION if scope.exact else CONVOLUTION, problem)
     packing = kernel.operand("weights").packing
     assert packing is not None, "weights of convolutions are packed"
     packed = scope.weight("weights", node.outputs[0].name, packing.pack(weights))

@@ -22,9 +22,9 @@ from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import layout_of
 from graphopt.program.regions.images.sources import ImageReader, block_of, image_of
 from graphopt.program.regions.scope import Places, Scope
-from kernels.templates.convolution import ways
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution, whole
+from kernels.templates.convolution.ways import CONVOLUTION, EXACT_CONVOLUTION
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.tensor.expression import Expression, Index
 
@@ -97,7 +97,7 @@ def lower_phases(
         reader.accumulated[node.outputs[0]] = sums
         value = sums if root is node.outputs[0] else reader.value(root, at)
         problem = replace(problem, epilogue=Epilogue(value))
-        kernel = scope.kernel("convolution", problem, partial(ways.candidates, exact=scope.exact), ways.build)
+        kernel = scope.kernel(EXACT_CONVOLUTION if scope.exact else CONVOLUTION, problem)
         packing = kernel.operand("weights").packing
         assert packing is not None, "weights of convolutions are packed"
         arranged = packing.pack(_arranged(whole_weights, rows, columns, width))

@@ -11,9 +11,8 @@ from graphopt.program.regions.images.sources import ImageReader
 from graphopt.program.regions.scope import Scope
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.templates import elementwise
 from kernels.templates.convolution.problem import Convolution
-from kernels.templates.elementwise import Elementwise, Output
+from kernels.templates.elementwise import ELEMENTWISE, Elementwise, Output
 from kernels.tensor.expression import index
 
 
@@ -72,5 +71,5 @@ def _lower(scope: Scope, tree: Tree, value: ir.Value, image: Image) -> None:
     result = scope.image(root, layout)
     output = Output(result.inside("y"), expression, tuple(index(one) for one in frame.variables))
     problem = Elementwise(frame.variables, (output,))
-    kernel = scope.kernel("elementwise", problem, elementwise.candidates, elementwise.build)
+    kernel = scope.kernel(ELEMENTWISE, problem)
     scope.add(kernel, {**reader.buffers, "y": result.buffer}, tree.in_order)

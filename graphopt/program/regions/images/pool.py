@@ -17,11 +17,10 @@ from graphopt.program.regions.images.image import Image, layout_of
 from graphopt.program.regions.images.sources import ImageReader, vector_image
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
-from kernels.templates import pooling
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution, whole
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
-from kernels.templates.pooling import Pooling
+from kernels.templates.pooling import POOLING, Pooling
 
 POOLS = ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")
 _KINDS: Mapping[str, Literal["max", "average"]] = {
@@ -92,7 +91,7 @@ def _build(scope: Scope, tree: Tree, source: Image, problem: Pooling, known: ir.
     reader.accumulated[known if node is None and known is not None else node.outputs[0]] = ACCUMULATED[()]  # type: ignore[union-attr]
     value = reader.value(root, reader.at(len(shape)))
     problem = replace(problem, windows=replace(problem.windows, epilogue=Epilogue(value)))
-    kernel = scope.kernel("pooling", problem, pooling.candidates, pooling.build)
+    kernel = scope.kernel(POOLING, problem)
     output = problem.windows.output
     result = Place(_flat(scope, root, output)) if len(shape) == 2 else scope.image(root, output).place
     nodes = (*(() if node is None else (node,)), *tree.in_order)

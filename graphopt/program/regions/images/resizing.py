@@ -13,11 +13,8 @@ from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.pool import like
 from graphopt.program.regions.images.sources import ImageReader, vector_image
 from graphopt.program.regions.scope import Places, Scope
-from kernels.kernel import Kernel
-from kernels.target import Target
-from kernels.templates import resize
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
-from kernels.templates.resize import Coordinates, Resize, Rounding
+from kernels.templates.resize import RESIZE, Coordinates, Resize, Rounding
 
 RESIZES = ("Resize", "Upsample")
 
@@ -53,17 +50,9 @@ def lower_resize(scope: Scope, tree: Tree) -> None:
     reader = ImageReader(scope, tree, problem.places)
     reader.accumulated[node.outputs[0]] = ACCUMULATED[()]
     problem = replace(problem, epilogue=Epilogue(reader.value(root, reader.at(len(after)))))
-    kernel = scope.kernel("resize", problem, _only, _build)
+    kernel = scope.kernel(RESIZE, problem)
     places: Places = {**reader.buffers, "x": source.place, "y": scope.image(root, problem.output).place}
     scope.add(kernel, places, (node, *tree.in_order))
-
-
-def _only(problem: Resize, target: Target) -> tuple[None]:
-    return (None,)
-
-
-def _build(problem: Resize, candidate: None, target: Target, name: str) -> Kernel:
-    return resize.build(problem, target, name)
 
 
 def _scales(scope: Scope, node: ir.Node, rank: int, name: str) -> tuple[float, float, float] | None:

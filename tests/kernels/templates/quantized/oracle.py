@@ -17,7 +17,7 @@ from tests.kernels.templates.convolution.oracle import definition
 def _targets() -> tuple[Target, ...]:
     """What this machine runs: all its own, without dot products, with vectors of 64 and of 32 bytes, either way."""
     here = host()
-    if not here.is_x86:
+    if here.architecture.name != "x86_64":
         return (here,)
     if here.vector_bytes < 64:
         return (here, x86_64_v3())

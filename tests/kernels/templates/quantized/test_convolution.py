@@ -15,12 +15,12 @@ from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, convolution, output_size
 from kernels.templates.epilogue import ACCUMULATED_INTEGER
 from kernels.templates.quantized import depthwise, ways
-from kernels.templates.quantized.arithmetic import UnsupportedArithmetic
 from kernels.templates.quantized.build import build, candidates
 from kernels.templates.quantized.linear import dequantize, quantize, requantize
 from kernels.templates.quantized.packing import TilePacking
 from kernels.templates.quantized.problem import InvalidQuantized, QuantizedConvolution, limits
 from kernels.templates.quantized.repack import build_repack, in_order
+from kernels.templates.tile import UnsupportedArithmetic
 from kernels.tensor.expression import Number, relu
 from tests.kernels.guard import run_guarded
 from tests.kernels.machine_code import spills

@@ -1,0 +1,63 @@
+"""Architectures: what differs by them stands in records and tables, and an unknown one is refused at every door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from kernels import pool
+from kernels.emit import layout, processor, program
+from kernels.llvm import control_word, link
+from kernels.llvm.function import Function
+from kernels.llvm.module import Module
+from kernels.target import ARCHITECTURES, Target, UnknownTarget, host, why_not_here
+from kernels.templates import tile
+from kernels.templates.convolution import choose
+from tests.kernels.listings import difference
+
+KERNELS = Path(pool.__file__).parent
+RISCV = Target("riscv64-unknown-linux-gnu", "generic-rv64", (), 16, 32)
+TABLES: tuple[Mapping[str, object], ...] = (
+    ARCHITECTURES, processor.FEATURES, processor._QUESTIONS, control_word._ENTER, control_word._SET, pool._PAUSE
+)  # fmt: skip
+
+
+def function() -> Function:
+    return Function(Module(RISCV), "region", ())
+
+
+DOORS: dict[str, Callable[[], object]] = {
+    "the memory of a program": lambda: layout.layout_of(difference(host()), RISCV),
+    "the program's own module": lambda: program._oldest(RISCV),
+    "what a processor must have": lambda: processor.requirements(RISCV),
+    "how a processor is asked": lambda: processor.write_missing(Module(RISCV), "lacking", ()),
+    "the control word": lambda: control_word.enter(function()),
+    "the worker pool": lambda: pool.write_pool(Module(RISCV)),
+    "the linker": lambda: link._linker(RISCV),
+    "a convolution's tiles": lambda: choose.most_pixels(RISCV, 1),
+    "a product's tiles": lambda: tile.most_registers(RISCV),
+    "whether it runs here": lambda: why_not_here(RISCV),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_an_unknown_architecture_is_refused(door: str) -> None:
+    with pytest.raises(UnknownTarget, match="for 'riscv64-unknown-linux-gnu'; known are x86_64, aarch64"):
+        DOORS[door]()
+
+
+@pytest.mark.parametrize("number", range(len(TABLES)))
+def test_every_table_has_every_architecture(number: int) -> None:
+    assert set(TABLES[number]) == set(ARCHITECTURES)
+
+
+def test_no_branch_takes_one_architecture_for_all_others() -> None:
+    """Only the program for an emulator asks for one by name, and refuses the others."""
+    asking = {
+        str(path.relative_to(KERNELS))
+        for path in KERNELS.rglob("*.py")
+        if "architecture.name " in path.read_text() or "is_x86" in path.read_text()
+    }
+    assert asking == {"emit/standalone.py"}
