@@ -131,6 +131,7 @@ def test_a_node_that_changes_joins_the_cone_above_it() -> None:
     assert support.op_types(ir.to_proto(editor.model)) == ["Add"]
 
 
+@pytest.mark.fires("expand-last")
 def test_an_expansion_that_its_reader_makes_by_itself_is_not_written_out() -> None:
     result = graphopt.optimize(
         support.model(

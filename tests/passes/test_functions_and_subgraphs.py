@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 
 import graphopt
 from tests import support
@@ -72,6 +73,7 @@ def test_attributes_of_the_only_call_are_bound() -> None:
     assert [attribute.name for attribute in call.attribute] == ["order"]  # whoever recognises the call still can
 
 
+@pytest.mark.fires("fold-shape-arithmetic", "shape-arithmetic")
 def test_the_only_call_says_what_a_condition_inside_needs() -> None:
     """As exporters write it: the function asks for the rank of its input, which the call fixes."""
     proto = onnx.parser.parse_model(
@@ -146,6 +148,7 @@ def test_a_condition_that_follows_from_a_static_shape() -> None:
     assert support.op_types(_optimized(support.model(text))) == ["Add"]
 
 
+@pytest.mark.fires("resolve-constant-if")
 def test_nested_ifs_resolve() -> None:
     proto = support.model(
         """g (float[4] x) => (float[4] y) {
@@ -175,6 +178,7 @@ def test_two_branches_that_use_the_same_names() -> None:
     assert support.op_types(_optimized(proto)) == ["Neg", "Exp", "Neg", "Exp"]
 
 
+@pytest.mark.fires("drop-unused-outputs")
 def test_results_of_branches_and_loops_that_nothing_reads_are_not_computed() -> None:
     optimized = _optimized(
         support.model(

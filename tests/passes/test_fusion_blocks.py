@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 
 from graphopt.passes.fusion import blocks
 from tests import support
@@ -29,6 +30,7 @@ def fused(proto: onnx.ModelProto, **dims: int) -> list[str]:
     return support.op_types(result)
 
 
+@pytest.mark.fires("space-to-depth")
 def test_blocks_into_channels() -> None:
     proto = moved("1, 3, 4, 6", [1, 3, 2, 2, 3, 2], [0, 3, 5, 1, 2, 4], [1, 12, 2, 3], "1, 12, 2, 3")
     assert fused(proto) == ["SpaceToDepth"]
@@ -41,6 +43,7 @@ def test_channels_into_blocks_in_both_orders() -> None:
     assert fused(shuffle) == ["DepthToSpace"]
 
 
+@pytest.mark.fires("depth-to-space")
 def test_a_pixel_shuffle_of_any_batch() -> None:
     proto = moved("n, 12, 2, 3", [-1, 3, 2, 2, 2, 3], [0, 1, 4, 2, 5, 3], [-1, 3, 4, 6], "n, 3, 4, 6")
     assert fused(proto, n=2) == ["DepthToSpace"]

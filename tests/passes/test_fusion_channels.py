@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 
 from graphopt.passes import fusion
 from graphopt.passes.fusion import channels
@@ -36,6 +37,7 @@ def grouped(opset: int = 21, cut: tuple[int, ...] = (0, 2, -1), scale: np.ndarra
     )
 
 
+@pytest.mark.fires("instance-normalization")
 def test_a_normalization_over_the_image_is_one_per_channel() -> None:
     proto = support.model(SPELLED_OUT, eps=np.float32(1e-3), s=column(1, 2, 3, 4), b=column(4, 3, 2, 1))
     result, _ = support.apply_rules(proto, fusion.RULES)
@@ -43,6 +45,7 @@ def test_a_normalization_over_the_image_is_one_per_channel() -> None:
     support.assert_equal(proto, result, rtol=1e-4, atol=1e-5, n=2)
 
 
+@pytest.mark.fires("scale-of-normalization")
 def test_a_scale_per_pixel_is_a_layer_normalization() -> None:
     pixels = np.arange(30, dtype=np.float32).reshape(5, 6)
     proto = support.model(SPELLED_OUT, eps=np.float32(1e-3), s=pixels, b=column(4, 3, 2, 1))
@@ -51,6 +54,7 @@ def test_a_scale_per_pixel_is_a_layer_normalization() -> None:
     support.assert_equal(proto, result, rtol=1e-4, atol=1e-4, n=2)
 
 
+@pytest.mark.fires("affine-of-channels")
 def test_groups_of_channels() -> None:
     proto = grouped()
     result, _ = support.apply_rules(proto, channels.RULES)
@@ -78,6 +82,7 @@ def test_groups_that_mix_the_samples_stay() -> None:
     assert "GroupNormalization" not in support.op_types(result)
 
 
+@pytest.mark.fires("group-normalization")
 def test_a_scale_that_is_not_per_channel_stays_behind() -> None:
     proto = grouped(scale=np.arange(6, dtype=np.float32))
     result, _ = support.apply_rules(proto, channels.RULES)

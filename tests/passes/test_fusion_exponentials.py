@@ -42,6 +42,7 @@ def test_log_softmax() -> None:
     assert fused("s = Softmax <axis = 1> (x) l = Log (s) y = Add (s, l)") == ["Softmax", "Log", "Add"]
 
 
+@pytest.mark.fires("hard-sigmoid")
 @pytest.mark.parametrize(
     "body",
     [
@@ -61,6 +62,7 @@ def test_other_limits_are_no_sigmoid() -> None:
     assert fused("y = Clip (x, zero, six)", **numbers) == ["Clip"]
 
 
+@pytest.mark.fires("hard-swish")
 def test_hard_swish_is_still_found_behind_a_hard_sigmoid() -> None:
     proto = support.model(
         f"g ({X}) => ({Y}) {{ a = Add (x, three) c = Clip (a, zero, six) d = Div (c, six) y = Mul (x, d) }}",

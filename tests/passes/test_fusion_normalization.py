@@ -62,6 +62,7 @@ def test_every_spelling_becomes_layer_normalization(name: str, opset: int) -> No
     becomes(norm(FORMS[name], opset), "LayerNormalization")
 
 
+@pytest.mark.fires("bias-of-normalization")
 def test_scale_and_bias_may_be_computed() -> None:
     text = FORMS["the usual form"].replace("z, b)", "z, c)").replace("n, k)", "n, h)")
     proto = norm(text, signature="float[N,3,5] x, float[5] h, float[5] c")
@@ -106,6 +107,7 @@ def test_doubles_stay_in_double_precision() -> None:
 RMS = "q = Mul(x, x)  v = mean(q)  w = Add(v, e)  r = Sqrt(w)  n = Div(x, r)  y = Mul(k, n)"
 
 
+@pytest.mark.fires("rms-normalization")
 def test_the_root_of_the_mean_square_becomes_rms_normalization() -> None:
     becomes(norm(RMS, 23), "RMSNormalization")
     becomes(norm(RMS.replace("n = Div(x, r)", "i = Reciprocal(r)  n = Mul(x, i)"), 23), "RMSNormalization")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx
+import pytest
 
 import graphopt
 from tests import support
@@ -35,6 +36,7 @@ def test_without_the_request_functions_stay() -> None:
     assert len(graphopt.optimize(proto).to_proto().functions) == 2
 
 
+@pytest.mark.fires("inline-functions")
 def test_a_function_of_another_opset_stays() -> None:
     result = _inlined(13)
     assert [function.name for function in result.functions] == ["shift"]

@@ -51,6 +51,7 @@ def test_the_usual_chain_before_a_reshape() -> None:
     ) == ["Reshape"]  # fmt: skip
 
 
+@pytest.mark.fires("shape-of-some-dims")
 def test_an_output_that_is_declared_with_another_rank_keeps_a_target_that_hides_it() -> None:
     """As an OCR network does: onnx accepts the file only because nobody can tell the rank that the target gives."""
     text = """g (float[batch,seq,64] x) => (RANK y) {

@@ -53,6 +53,7 @@ def test_inside_a_branch_the_outer_result_is_used() -> None:
     assert [node.op_type for node in branch.node] == ["Neg"]
 
 
+@pytest.mark.fires("share-equal-initializers")
 def test_equal_initializers_are_stored_once() -> None:
     weight = np.random.default_rng(0).standard_normal((100, 100)).astype(np.float32)
     other = weight.copy()
@@ -119,6 +120,7 @@ def test_nobody_reads_it() -> None:
     assert [entry.domain for entry in optimized.opset_import] == [""]
 
 
+@pytest.mark.fires("lift-constants")
 def test_a_lifted_constant_raises_the_ir_version_and_not_the_signature() -> None:
     proto = support.model(
         "g (float[2] x) => (float[2] y) { c = Constant<value_floats = [1.0, 2.0]>() y = Add(x, c) }",
@@ -130,6 +132,7 @@ def test_a_lifted_constant_raises_the_ir_version_and_not_the_signature() -> None
     assert [value.name for value in optimized.graph.input] == ["x"]
 
 
+@pytest.mark.fires("reuse-initializer-inputs")
 def test_old_initializer_inputs_stay_inputs() -> None:
     proto = support.model(
         "g (float[2,2] x, float[2,2] w, float[2] s) => (float[2,2] y) { p = MatMul(x, w) y = Mul(p, s) }",

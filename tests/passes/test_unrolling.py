@@ -103,6 +103,7 @@ def test_a_body_that_hands_on_what_it_got() -> None:
     assert unrolled(support.model(swap, three=THREE)) == ["Identity", "Identity"]
 
 
+@pytest.mark.fires("unroll-loops")
 def test_a_body_that_always_says_true() -> None:
     proto = looping("go = Constant <value = bool {1}> () y_out = Add (y_in, x)")
     assert unrolled(proto)[-3:] == ["Add"] * 3
@@ -252,6 +253,7 @@ def test_random_numbers() -> None:
 # -- whole runs ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fires("loop-of-one-trip")
 def test_by_default_only_what_runs_once_is_unrolled() -> None:
     body = "go = Identity (going) a = Mul (y_in, x) y_out = Add (a, x)"
     once = graphopt.optimize(looping(body, trips="one", one=np.array(1)))

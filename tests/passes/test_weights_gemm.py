@@ -206,6 +206,7 @@ def test_two_numbers_of_a_product_become_one() -> None:
     becomes(model(text, n=np.float32(0.3).reshape(())), "Mul", "MatMul")
 
 
+@pytest.mark.fires("transpose-of-gemm")
 def test_numbers_merge_with_a_constant_factor_on_the_way() -> None:
     text = """agraph (float[2,4] p, float[4,2] q) => (float[2,2] y) {
         c = Div(p, k)  s = MatMul(c, q)  t = Transpose(s)  y = Mul(t, n) }"""

@@ -37,6 +37,7 @@ FACTORS = {
 }
 
 
+@pytest.mark.fires("number-through-split")
 @pytest.mark.parametrize("name", FACTORS)
 def test_the_scale_of_one_share_reaches_its_columns(name: str) -> None:
     proto = model(GPT2.replace(FACTORS["product with the first"], FACTORS[name]), 13, **WEIGHTS)

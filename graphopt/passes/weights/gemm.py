@@ -125,28 +125,6 @@ def _swaps(transpose: ir.Node) -> bool:
     return nodes.ints_attribute(transpose, "perm") in (None, (1, 0))
 
 
-@any_node("Mul", "Div", level=2)
-def number_into_gemm(match: Match) -> Replacement:
-    """Gemm(a, b, c) * s  -->  Gemm(a, b, c) with alpha * s and beta * s
-
-    For a Gemm of two computed operands (with a constant one the weights take the number). Leaves doubles alone:
-    alpha and beta are float32.
-    """
-    match.require(match.opset >= 7, "before opset 7 operands are aligned by attributes")
-    left, right = match.root.inputs[0], match.root.inputs[1]
-    assert left is not None and right is not None, "both operands are given"
-    number, value = match.facts.scalar(right), left
-    if number is None and match.root.op_type == "Mul":
-        number, value = match.facts.scalar(left), right
-    producer = value.producer()
-    if number is None or producer is None or producer.op_type != "Gemm":
-        match.refuse("it does not multiply a Gemm by a number")
-    constant = right if value is left else left
-    match.require(all(size == 1 for size in match.shape(constant)) and match.rank(constant) <= 2, "the number widens")
-    node = claim(match, value, match.root)
-    return scaled_gemm(match, node, 1.0 / number if match.root.op_type == "Div" and number else float(number))
-
-
 def scaled_gemm(match: Match, node: ir.Node, factor: float) -> ir.Value:
     """A Gemm times a number, by its own factors."""
     weight = node.inputs[1]
@@ -164,4 +142,4 @@ def scaled_gemm(match: Match, node: ir.Node, factor: float) -> ir.Value:
     return result
 
 
-RULES: tuple[Rule, ...] = (matmul_add_to_gemm, transpose_into_gemm, transpose_of_gemm, number_into_gemm)
+RULES: tuple[Rule, ...] = (matmul_add_to_gemm, transpose_into_gemm, transpose_of_gemm)

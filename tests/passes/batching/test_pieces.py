@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx_ir as ir
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def test_one_operator_before_the_split() -> None:
     assert batched(body, ROWS) == ["Relu", "Split"]
 
 
+@pytest.mark.fires("batch-pieces")
 def test_a_chain_with_constants_on_either_side() -> None:
     body = f"{PARTS} " + " ".join(
         f"k{n} = Sub (v, {n}) l{n} = Mul (k{n}, two) {m} = Tanh (l{n})" for n, m in zip("abcd", "pqrs", strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx_ir as ir
+import pytest
 
 from graphopt.passes.batching import products
 from graphopt.rewrite.driver import Pass, run_passes
@@ -47,6 +48,7 @@ def test_three_products_become_one() -> None:
     assert batched(proto) == ["Concat", "MatMul", "Split"]
 
 
+@pytest.mark.fires("batch-equal-products")
 def test_a_bias_comes_along() -> None:
     body = " ".join(f"y{place} = Gemm <transB = 1> (x{place}, W, b)" for place in range(4))
     bias = np.arange(WIDE, dtype=np.float32)

@@ -107,6 +107,7 @@ def shared(times: int, other: int) -> list[str]:
     return kinds(fused(proto))
 
 
+@pytest.mark.fires("attention-with-shared-heads")
 def test_heads_of_keys_and_values_that_serve_several_queries() -> None:
     assert shared(2, 2) == ["Attention"]
     assert shared(4, 4) == ["Attention"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 
 import graphopt
 from tests import support
@@ -26,6 +27,7 @@ def appended(text: str, **constants: np.ndarray) -> onnx.ModelProto:
     return found
 
 
+@pytest.mark.fires("attention-with-cache")
 def test_keys_and_values_are_appended_by_the_operator() -> None:
     result = appended(
         f"g (float[2, 4, 3, 8] q, float[2, 4, 3, 8] k, float[2, 4, 3, 8] v, {PAST}) => "
@@ -35,6 +37,7 @@ def test_keys_and_values_are_appended_by_the_operator() -> None:
     assert [value.name for value in result.graph.output] == ["y", "nk", "nv"]
 
 
+@pytest.mark.fires("cached-attention-of-three-axes")
 def test_heads_are_cut_and_joined_beside_a_cache() -> None:
     text = f"""g (float[2, 3, 32] q3, float[2, 3, 32] k3, float[2, 3, 32] v3, {PAST}) =>
         (float[2, 3, 32] y3, {PRESENT}) {{

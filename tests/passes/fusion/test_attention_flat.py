@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 
 from tests import support
 from tests.passes.fusion.attending import attributes, fused, kinds
@@ -28,6 +29,7 @@ def test_cutting_and_joining_disappear() -> None:
     assert (attributes(result)["q_num_heads"], attributes(result)["kv_num_heads"]) == (4, 4)
 
 
+@pytest.mark.fires("attention-of-three-axes")
 def test_a_result_that_is_also_flattened_keeps_one_reshape() -> None:
     assert kinds(fused(proto("float[6, 32] y", join=np.array([-1, 32])))) == ["Attention", "Reshape"]
 

@@ -169,6 +169,7 @@ def guarded(middle: str, more: str = "", opset: int = 17, **constants: np.ndarra
     return kinds(fused(spelled(middle, more=more, end=GUARDED, opset=opset, **constants)))
 
 
+@pytest.mark.fires("guard-of-softmax")
 def test_a_guard_against_what_cannot_be_is_removed() -> None:
     assert "IsNaN" not in guarded("a = Identity (s)")
     assert "IsNaN" not in guarded(CHOSEN, ROWS, shut=number(LOWEST))

@@ -33,12 +33,14 @@ def test_halves_that_change_places(cut: str) -> None:
     assert kinds(fused(proto(f"{ANGLES} {cut} {TURNED}")))[-1] == "RotaryEmbedding"
 
 
+@pytest.mark.fires("rotary-embedding-of-halves")
 @pytest.mark.parametrize("cut", [SLICES, SPLIT])
 def test_halves_that_are_turned_apart(cut: str) -> None:
     body = f"c3 = Cos (f) s3 = Sin (f) c = Unsqueeze (c3, one) s = Unsqueeze (s3, one) {cut} {HALVES}"
     assert kinds(fused(proto(body))) == ["Cos", "Sin", "RotaryEmbedding"]
 
 
+@pytest.mark.fires("rotary-embedding-of-neighbors")
 def test_neighbors_that_are_turned_apart() -> None:
     body = f"""c3 = Cos (f) s3 = Sin (f) c = Unsqueeze (c3, one) s = Unsqueeze (s3, one)
         a = Slice (x, zero, end, last, two) b = Slice (x, one, end, last, two) {HALVES}"""
@@ -58,6 +60,7 @@ def tables(different: bool) -> dict[str, np.ndarray]:
     return {"c": np.cos(both), "s": np.sin(both)}
 
 
+@pytest.mark.fires("rotary-embedding")
 def test_constant_tables() -> None:
     result = fused(proto(f"{SLICES} {TURNED}", "float[2, 4, 3, 8] x", **tables(different=False)))
     assert kinds(result) == ["RotaryEmbedding"]

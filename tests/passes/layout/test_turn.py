@@ -58,6 +58,7 @@ def test_images_of_other_ranks(rank: int, function: str) -> None:
     assert not transposes(result.to_proto())
 
 
+@pytest.mark.fires("turn-to-channels-last")
 def test_convolutions_call_one_function() -> None:
     result = graphopt.optimize(models.load("squeezenet1_1"), layout="nhwc")
     assert [function.name for function in result.model.functions.values()] == [
@@ -120,6 +121,7 @@ def test_what_is_no_image_keeps_its_layout() -> None:
     assert [line.split(":")[0] for line in result.signature_changes] == ["input X", "output Y"]
 
 
+@pytest.mark.fires("bind-attributes")
 def test_a_cube_is_turned_and_that_is_told() -> None:
     text = "g (float[4, 4, 4, 4] X) => (float[4, 4, 4, 4] Y) { Y = Conv(X, w) }"
     result = graphopt.optimize(build(text, w=weight(4, 4, 1, 1)), layout="nhwc")

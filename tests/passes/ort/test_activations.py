@@ -24,6 +24,7 @@ def gelu(body: str, kind: str = "float", opset: int = 17) -> onnx.ModelProto:
     return model(f"agraph ({kind}[N, 6] x) => ({kind}[N, 6] y) {{ {body} }}", opset, **numbers)
 
 
+@pytest.mark.fires("gelu-of-runtime")
 @pytest.mark.parametrize(
     "end",
     ["h = Mul(half, p)  y = Mul(x, h)", "h = Mul(x, p)  y = Mul(h, half)", "h = Mul(x, half)  y = Mul(h, p)"],

@@ -17,6 +17,7 @@ def norm(body: str, kind: str = "float") -> onnx.ModelProto:
     return model(f"agraph ({kind}[N,3,8] x, {kind}[N,3,8] z) => ({kind}[N,3,8] y) {{ {body} }}", k=scale)
 
 
+@pytest.mark.fires("sum-before-normalization")
 def test_a_sum_that_is_only_normalized_becomes_sum() -> None:
     proto = norm("a = Add(x, z)  " + NORM)
     result, _ = apply_rules(proto, RULES)

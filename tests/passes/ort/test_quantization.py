@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 
 from graphopt.passes.ort.quantization import RULES
 from tests.support import apply_rules, assert_equal, model, op_types
@@ -26,6 +27,7 @@ def layer(bias_scale: np.ndarray, **changed: np.ndarray) -> onnx.ModelProto:
     return model(LAYER, **{**weights, **changed})
 
 
+@pytest.mark.fires("bias-of-other-scale")
 def test_a_bias_of_another_scale_is_written_out() -> None:
     proto = layer(SCALES)
     result, _ = apply_rules(proto, RULES)

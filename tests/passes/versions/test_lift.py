@@ -99,6 +99,7 @@ def test_a_softmax_over_several_axes_runs_over_a_flat_one() -> None:
     assert support.op_types(lifted(last, 13)) == ["Softmax"]
 
 
+@pytest.mark.fires("lift-opset")
 def test_pixels_that_shrink_are_taken_from_behind() -> None:
     proto = support.model(
         f"g ({ONE}) => (float[2, 3, 2, 3] y) {{ y = Resize (x, s) }}", 10, s=np.array([1, 1, 0.5, 0.5], np.float32)
