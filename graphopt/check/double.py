@@ -1,7 +1,8 @@
 """A model in float64: its results tell the rounding of the original, which computes in less.
 
 Every float32, float16 and bfloat16 becomes a float64, in types, weights, constants and casts. Operators that ONNX
-Runtime lacks in float64 are left to the ONNX reference evaluator, where the model is small enough for it.
+Runtime lacks in float64 are left to the ONNX reference evaluator, where the model is small enough for it, and stay in
+float32 where it is not.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from graphopt.check.feeds import Feed
+from graphopt.check.narrowed import narrowed
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.work import NODE
 from graphopt.model import constants, nodes
@@ -41,7 +43,8 @@ class Double:
             self._runner = workplace.runner(wide, True, alone=True)
         except CannotRun:
             if not is_small(wide, work):
-                raise
+                self._runner = narrowed(workplace, wide)
+                return
             try:
                 self._reference = ReferenceEvaluator(self_contained(wide).proto)
             except Exception as error:  # the reference's errors share no base class

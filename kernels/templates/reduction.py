@@ -2,13 +2,14 @@
 
 NaN wins in "max" and "min", and in "argmax" and "argmin" the first NaN does, as in NumPy. Of no elements "sum" is 0,
 "prod" 1, "max" -inf, "mean" NaN. f16 and bf16 are accumulated in f32, every other type in itself; integer sums wrap.
-Sums run in several lanes and vectors at once, so their error grows more slowly than that of one running sum.
+Sums run in several lanes and vectors at once, or in runs where each lane has a row of its own, so their error grows
+more slowly than that of one running sum.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,6 +47,8 @@ Op = Literal[
     "sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum_exp", "argmax", "argmin"
 ]  # fmt: skip
 _FLOAT_ONLY = ("mean", "l2", "log_sum_exp")
+_SUMS = ("sum", "mean", "l1", "l2", "sum_square", "log_sum_exp")
+_Visit = Callable[[Mapping[Axis, Value], tuple[Value, ...]], Sequence[Value]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,8 @@ class _ReductionBuilder(Builder[Reduction, RowCandidate]):
                     return self._step(f, op, wide, held, self.lanes, shift)
 
                 start = tuple(joined([one] * several) for one in self._start(f, op))
+                if op in _SUMS and self.dtype.is_float:
+                    return self._summed(f, self.columns, fixed, one, start)
                 return nested(f, self.columns, fixed, one, start)
 
             if self.problem.op == "log_sum_exp":
@@ -181,6 +186,27 @@ class _ReductionBuilder(Builder[Reduction, RowCandidate]):
             return ()
 
         stretch(f, along.extent, self.lanes, unrolled(along.extent, self.lanes, self.vectors), piece)
+
+    def _summed(
+        self, f: Function, axes: Sequence[Axis], at: Mapping[Axis, Value], visit: _Visit, held: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        """A sum over the axes beside what is held, in runs of about the square root of each axis' length."""
+        if not axes:
+            return tuple(visit(at, held))
+        axis, *inner = axes
+        length = 1 << axis.extent.bit_length() // 2
+        whole = axis.extent // length * length
+        nothing = tuple(joined([f.number(self.kind, 0)] * len(value.parts)) for value in held)
+
+        def element(where: Value, kept: tuple[Value, ...]) -> tuple[Value, ...]:
+            return self._summed(f, inner, {**at, axis: where}, visit, kept)
+
+        def run(first: Value, kept: tuple[Value, ...]) -> Sequence[Value]:
+            found = f.loop(0, length, 1, lambda where, part: element(f.add(first, where), part), nothing)
+            return [f.combine("fadd", total, part) for total, part in zip(kept, found, strict=True)]
+
+        held = f.loop(0, whole, length, run, held)
+        return f.loop(whole, axis.extent, 1, element, held)
 
     # -- the operations ---------------------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import graphopt
-from graphopt.check.double import in_double
+from graphopt.check.double import Double, in_double
+from graphopt.check.narrowed import narrowed
 from graphopt.check.noise import moved_weights
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.model.load import load
@@ -20,6 +21,7 @@ ILL = """g (float[4,16] x) => (float[4,16] y) <float big = {10000.0}, float thre
 RIGHT = """g (float[4,16] x) => (float[4,16] y) <float big = {10000.0}, float more = {30000.0}, float three = {3.0}> {
     a = Add(x, more) t = Div(a, three) b = Sub(t, big) y = Sigmoid(b)
 }"""
+LARGE = 10**12  # of work: too large for the reference evaluator
 PLAIN = "g (float[4,16] x) => (float[4,16] y) <float three = {3.0}> { t = Div(x, three) y = Sigmoid(t) }"
 
 
@@ -77,6 +79,47 @@ def test_a_model_in_double_has_doubles_everywhere_but_where_the_operator_says_fl
     (found,) = ReferenceEvaluator(ir.to_proto(wide)).run(None, {"x": x})
     assert isinstance(found, np.ndarray) and found.dtype == np.float64
     assert np.array_equal(found, np.repeat(np.repeat(2 * x, 2, 2), 2, 3))
+
+
+SQUARES = """g (float[1,2,9,9] x) => (float[1,3,1,1] y) {
+    c = Conv(x, w) big = Add(c, shift) s = Mul(big, big)
+    a = ReduceMean<axes = [2, 3]>(s) m = ReduceMean<axes = [2, 3]>(big) q = Mul(m, m) y = Sub(a, q) }"""
+
+
+def test_what_the_engine_has_in_float32_only_stays_so_in_a_large_model() -> None:
+    """The variance of numbers near 1,000 is lost in float32; the Conv, which ONNX Runtime lacks in float64, is not."""
+    random = np.random.default_rng(0)
+    weight = random.standard_normal((3, 2, 3, 3)).astype(np.float32)
+    model = load(support.model(SQUARES, w=weight, shift=np.array([1000.0], np.float32)))
+    x = random.standard_normal((1, 2, 9, 9)).astype(np.float32)
+    with Workplace() as workplace:
+        plain = workplace.runner(model, True).run({"x": x})
+        (found,) = Double(workplace, model, work=LARGE).run({"x": x}, plain)
+        (exact,) = Double(workplace, model, work=0).run({"x": x}, plain)  # in the reference evaluator
+    error = np.abs(np.asarray(found) - np.asarray(exact))
+    assert isinstance(found, np.ndarray) and found.dtype == np.float32
+    assert error.max() < 1e-5 * np.abs(exact).max()
+    assert np.abs(np.asarray(plain[0]) - np.asarray(exact)).max() > 1e-2
+
+
+def test_results_of_what_stays_float32_are_given_in_float64() -> None:
+    text = "g (float[1,1,4,4] x) => (float[1,1,2,2] y, float[1,1,2,2] z) { y = Conv(x, w) z = Exp(y) }"
+    model = load(support.model(text, w=np.full((1, 1, 3, 3), 0.1, np.float32)))
+    with Workplace() as workplace:
+        wide = in_double(model)
+        assert wide is not None
+        outputs = narrowed(workplace, wide).run({"x": np.ones((1, 1, 4, 4))})
+    assert [np.asarray(output).dtype for output in outputs] == [np.float64, np.float64]
+    assert [node.op_type for node in wide.graph] == ["Cast", "Cast", "Conv", "Cast", "Exp"]
+
+
+def test_a_model_whose_branches_lack_float64_is_refused() -> None:
+    text = """g (float[1,1,4,4] x, bool c) => (float[1,1,4,4] y) {
+        y = If(c) <then_branch = t () => (float[1,1,4,4] p) { p = Conv<pads = [1, 1, 1, 1]>(x, w) },
+                   else_branch = e () => (float[1,1,4,4] q) { q = Neg(x) }> }"""
+    model = load(support.model(text, w=np.full((1, 1, 3, 3), 0.1, np.float32)))
+    with Workplace() as workplace, pytest.raises(CannotRun, match="no operator of the main graph"):
+        Double(workplace, model, work=LARGE)
 
 
 def test_an_overflow_of_the_original_is_its_own_rounding() -> None:
