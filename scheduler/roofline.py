@@ -135,7 +135,6 @@ _TILES = (
     _Tile(32, 64, 256, 82, (4, 8), 4, products_only=True),
     _Tile(32, 32, 128, 82, (4, 8), 4, products_only=True),
 )
-_NAMED = {tile.name: tile for tile in _TILES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,25 +186,6 @@ def alone_ns(device: Device, kernel: Kernel) -> float:
     most = max(1, min(device.occupancy(kernel.resources), ceil(kernel.blocks / device.multiprocessors)))
     rounds = ceil(kernel.blocks / (most * device.multiprocessors))
     return rounds * (kernel.time(most) + device.block_fixed_ns)
-
-
-def block_rows(work: Work, kernel: Kernel) -> tuple[Floats, Floats]:
-    """Where the rows of each block of the work's kernel begin and end, as fractions of all rows.
-
-    Outputs lie row by row. Blocks without tiles are even ranges of them; those with tiles take all tiles of some rows,
-    column by column, before those of the next, and the pieces of a tile's depth one after the other.
-    """
-    number = np.arange(kernel.blocks)
-    name, _, pieces = kernel.name.partition("/")
-    tile = _NAMED.get(name)
-    if tile is None:
-        return number / kernel.blocks, (number + 1) / kernel.blocks
-    rows, columns = _sides(work)
-    across = ceil(columns / tile.columns) * int(pieces or 1)
-    parts = ceil(rows / tile.rows) * across
-    together = ceil(parts / kernel.blocks)
-    last = np.minimum((number + 1) * together, parts) - 1
-    return number * together // across * tile.rows / rows, np.minimum((last // across + 1) * tile.rows / rows, 1.0)
 
 
 def least_work_ns(device: Device, kernel: Kernel, residents: int | None = None) -> float:

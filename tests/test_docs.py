@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 import graphopt
 from graphopt.cli import app
 from graphopt.passes import pipeline
-from graphopt.report import rules_page
+from graphopt.report import api_page, rules_page
 from memplan.__main__ import app as problems
 from scheduler.__main__ import app as schedules
 from tests import support
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 COMMANDS = ("optimize", "compile", "memory", "schedule", "run", "bench", "verify", "diff", "inspect", "explain")
 
 
@@ -122,6 +122,12 @@ def test_rule_names_are_unique() -> None:
 def test_the_page_of_rules_is_what_the_docstrings_say() -> None:
     said = (ROOT / "docs" / "rules.md").read_text()
     assert said == rules_page.page(), "print it again: python -m graphopt.report.rules_page > docs/rules.md"
+
+
+def test_the_page_of_the_interface_is_what_the_docstrings_say() -> None:
+    said = (ROOT / "docs" / "api.md").read_text()
+    assert said == api_page.page(), "print it again: python -m graphopt.report.api_page > docs/api.md"
+    assert all(f"`{name}`" in said or f"{name}(" in said or f"### {name}" in said for name in graphopt.__all__)
 
 
 def test_the_page_of_rules_has_every_rule_and_pass() -> None:

@@ -24,6 +24,7 @@ from graphopt.program.make import COMPARE_SECONDS, Program, make, runnable
 from graphopt.rewrite.optimizer import optimize_verified
 from kernels.target import TargetName, named, why_not_here
 
+NAME = "model"  # of the program, in C
 OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
 
 
@@ -39,7 +40,6 @@ def compile(  # the builtin of this name is not used here
     memory_budget: int | None = None,
     feeds: Feeds | None = None,
     tolerance: float | None = None,
-    name: str = "model",
 ) -> Compiled:
     """A native program for one size of every dim, compared with ONNX Runtime without optimizations.
 
@@ -70,7 +70,7 @@ def compile(  # the builtin of this name is not used here
     with Workplace() as workplace:
         for exactly, checked in ways:  # as asked, with exact kernels, and of rewrites that have each been checked
             started = time.perf_counter()
-            made = make(optimized(original, checked=checked), machine, name, exactly, memory_budget, not_here)
+            made = make(optimized(original, checked=checked), machine, NAME, exactly, memory_budget, not_here)
             program, not_compared = runnable(made, machine, not_here)
             seconds += time.perf_counter() - started
             if program is None:
