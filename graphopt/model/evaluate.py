@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 from onnx.reference import ReferenceEvaluator
-from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from graphopt.model import constants, nodes
 from graphopt.model.inside import attribute_inside
 from graphopt.model.operators.arrays import MOST, Arrays, stored_elements
 from graphopt.model.operators.table import operator_of
+from graphopt.model.schema import Operand, results_of
 
 _KNOWN_TO_INFERENCE = 64  # elements; what tells of sizes is small
 
@@ -42,97 +42,37 @@ def evaluate(node: ir.Node, inputs: Arrays, opset: int) -> tuple[np.ndarray, ...
         return None  # would have to write out what repeats
     if not _may_run(node, inputs, opset):
         return None
-    return _in_onnxruntime(node, inputs, opset) or _in_reference(node, inputs, opset)
+    pairs = zip(node.inputs, inputs, strict=True)
+    known = {value: array for value, array in pairs if value is not None and array is not None}
+    outputs = [output for index, output in enumerate(node.outputs) if _is_wanted(output) or index == 0]
+    for engine in (_in_onnxruntime, _in_reference):
+        results = _run([node], known, outputs, opset, engine)
+        if results is not None:
+            by_output = dict(zip(outputs, results, strict=True))
+            return tuple(by_output.get(output, np.zeros(0)) for output in node.outputs)
+    return None
 
 
 def _may_run(node: ir.Node, inputs: Arrays, opset: int) -> bool:
     """Whether the operator's schema accepts the node and its result is not too large; what it refuses ends engines."""
-    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
-    types: dict[str, onnx.TypeProto] = {}
-    data: dict[str, onnx.TensorProto] = {}
-    for index, (array, value) in enumerate(zip(inputs, node.inputs, strict=True)):
-        name = "" if array is None else f"i{index}"
-        proto.input.append(name)
-        if array is not None:
-            kind = value.dtype if value is not None and value.dtype is not None else _dtype(array)
-            types[name] = onnx.helper.make_tensor_type_proto(int(kind), array.shape)
-            if array.size <= _KNOWN_TO_INFERENCE:
-                data[name] = constants.to_proto(array, kind, name)
-    proto.output.extend(f"o{index}" for index in range(len(node.outputs)))
-    for attribute in node.attributes.values():
-        found = ir.to_proto(attribute_inside(attribute))
-        if opset < 11 and found.name in ("axis", "axes") and inputs and inputs[0] is not None:
-            _count_from_the_front(found, inputs[0].ndim)
-        proto.attribute.append(found)
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
-        results = infer_node_outputs(schema, proto, types, data, None, [onnx.helper.make_opsetid(node.domain, opset)])
-    except (onnx.defs.SchemaError, InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
+    operands: list[Operand | None] = []
+    for array, value in zip(inputs, node.inputs, strict=True):
+        if array is None:
+            operands.append(None)
+            continue
+        kind = _kind(value, array)
+        data = constants.to_proto(array, kind, "") if array.size <= _KNOWN_TO_INFERENCE else None
+        operands.append(Operand(onnx.helper.make_tensor_type_proto(int(kind), array.shape), data, array.ndim))
+    attributes = [ir.to_proto(attribute_inside(attribute)) for attribute in node.attributes.values()]
+    results = results_of(node, opset, operands, attributes)
+    if results is None:
         return False
-    largest = max((_elements(kind) for kind in results.values()), default=0)
+    largest = max((_elements(kind) for kind in results if kind is not None), default=0)
     return largest <= max(MOST, sum(stored_elements(array) for array in inputs if array is not None))
-
-
-def _count_from_the_front(attribute: onnx.AttributeProto, rank: int) -> None:
-    """Make negative axes positive: older schemas object to them, while ONNX Runtime takes them."""
-    if attribute.i < 0:
-        attribute.i += rank
-    attribute.ints[:] = [axis + rank if axis < 0 else axis for axis in attribute.ints]
 
 
 def _elements(kind: onnx.TypeProto) -> int:
     return math.prod(max(dim.dim_value, 1) for dim in kind.tensor_type.shape.dim)
-
-
-def _single_node_model(node: ir.Node, inputs: Arrays, opset: int) -> onnx.ModelProto:
-    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
-    graph = onnx.GraphProto(name="fold")
-    for index, array in enumerate(inputs):
-        proto.input.append("" if array is None else f"i{index}")
-        if array is not None:
-            dtype = node.inputs[index].dtype if node.inputs[index] is not None else None  # type: ignore[union-attr]
-            kind = dtype if dtype is not None else _dtype(array)
-            graph.initializer.append(constants.to_proto(array, kind, f"i{index}"))
-    for index, output in enumerate(node.outputs):
-        name = f"o{index}" if output.name or nodes.is_used(output) or index == 0 else ""
-        proto.output.append(name)
-        if name:
-            graph.output.append(onnx.ValueInfoProto(name=name))
-    proto.attribute.extend(ir.to_proto(attribute_inside(attribute)) for attribute in node.attributes.values())
-    graph.node.append(proto)
-    version = onnx.helper.make_opsetid(node.domain, opset)
-    imports = [version] if node.domain == "" else [version, onnx.helper.make_opsetid("", 17)]
-    return onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
-
-
-def _dtype(array: np.ndarray) -> ir.DataType:
-    return ir.DataType.STRING if array.dtype.kind in "OSU" else ir.DataType.from_numpy(array.dtype)
-
-
-def _options() -> ort.SessionOptions:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    return options
-
-
-def _in_onnxruntime(node: ir.Node, inputs: Arrays, opset: int) -> tuple[np.ndarray, ...] | None:
-    try:
-        model = _single_node_model(node, inputs, opset)
-        session = ort.InferenceSession(model.SerializeToString(), _options(), providers=["CPUExecutionProvider"])
-        results = session.run(None, {})
-    except Exception:  # any failure means only that this evaluator cannot say; its errors share no base class
-        return None
-    return _align(node, results)
-
-
-def _in_reference(node: ir.Node, inputs: Arrays, opset: int) -> tuple[np.ndarray, ...] | None:
-    try:
-        results = ReferenceEvaluator(_single_node_model(node, inputs, opset)).run(None, {})
-    except Exception:  # as above
-        return None
-    return _align(node, list(results))
 
 
 def evaluate_together(
@@ -143,35 +83,61 @@ def evaluate_together(
     For half precision, where ONNX Runtime keeps float32 between operators that it has no half kernels for: node by
     node, every intermediate result would be rounded once more than in the original.
     """
+    return _run(chain, known, outputs, opset, _in_onnxruntime)
+
+
+def _run(
+    chain: Sequence[ir.Node], known: Mapping[ir.Value, np.ndarray], outputs: Sequence[ir.Value], opset: int,
+    engine: Callable[[onnx.ModelProto], Sequence[object]],
+) -> tuple[np.ndarray, ...] | None:  # fmt: skip
+    """The outputs of a chain by an engine; None where it cannot say, or they are no tensors."""
+    try:
+        results = engine(_model(chain, known, outputs, opset))
+    except Exception:  # any failure means only that this evaluator cannot say; the engines' errors share no base class
+        return None
+    arrays = tuple(result for result in results if isinstance(result, np.ndarray))
+    return arrays if len(arrays) == len(results) else None
+
+
+def _model(
+    chain: Sequence[ir.Node], known: Mapping[ir.Value, np.ndarray], outputs: Sequence[ir.Value], opset: int
+) -> onnx.ModelProto:
     graph = onnx.GraphProto(name="fold")
     names = {value: f"v{index}" for index, value in enumerate(known)}
     for value, array in known.items():
-        kind = value.dtype if value.dtype is not None else _dtype(array)
-        graph.initializer.append(constants.to_proto(array, kind, names[value]))
+        graph.initializer.append(constants.to_proto(array, _kind(value, array), names[value]))
     for node in chain:
         proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
-        proto.input.extend("" if value is None else names[value] for value in node.inputs)
+        proto.input.extend("" if value is None else names.get(value, "") for value in node.inputs)
         for output in node.outputs:
-            names[output] = f"v{len(names)}" if output.name or nodes.is_used(output) else ""
+            names[output] = f"v{len(names)}" if _is_wanted(output) or output in outputs else ""
             proto.output.append(names[output])
         proto.attribute.extend(ir.to_proto(attribute_inside(attribute)) for attribute in node.attributes.values())
         graph.node.append(proto)
     graph.output.extend(onnx.ValueInfoProto(name=names[output]) for output in outputs)
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=10)
-    try:
-        session = ort.InferenceSession(model.SerializeToString(), _options(), providers=["CPUExecutionProvider"])
-        return tuple(session.run(None, {}))
-    except Exception:  # as in _in_onnxruntime
-        return None
+    imports = {"": 17} | {node.domain: opset for node in chain}
+    versions = [onnx.helper.make_opsetid(domain, version) for domain, version in imports.items()]
+    return onnx.helper.make_model(graph, opset_imports=versions, ir_version=10)
 
 
-def _align(node: ir.Node, results: Sequence[object]) -> tuple[np.ndarray, ...] | None:
-    """Results by output position; None unless all are tensors."""
-    if not all(isinstance(result, np.ndarray) for result in results):
-        return None
-    remaining = iter(results)
-    aligned = []
-    for index, output in enumerate(node.outputs):
-        wanted = output.name or nodes.is_used(output) or index == 0
-        aligned.append(next(remaining) if wanted else np.zeros(0))
-    return tuple(aligned)  # type: ignore[arg-type]
+def _is_wanted(output: ir.Value) -> bool:
+    return bool(output.name) or nodes.is_used(output)
+
+
+def _kind(value: ir.Value | None, array: np.ndarray) -> ir.DataType:
+    if value is not None and value.dtype is not None:
+        return value.dtype
+    return ir.DataType.STRING if array.dtype.kind in "OSU" else ir.DataType.from_numpy(array.dtype)
+
+
+def _in_onnxruntime(model: onnx.ModelProto) -> Sequence[object]:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, {}))
+
+
+def _in_reference(model: onnx.ModelProto) -> Sequence[object]:
+    return list(ReferenceEvaluator(model).run(None, {}))

@@ -68,6 +68,13 @@ def input_at(node: ir.Node, index: int) -> ir.Value | None:
     return node.inputs[index] if index < len(node.inputs) else None
 
 
+def given_input(node: ir.Node, index: int = 0) -> ir.Value:
+    """An input that every node of its operator has."""
+    value = node.inputs[index]
+    assert value is not None, f"input {index} of {describe(node)} is given"
+    return value
+
+
 def required_input(node: ir.Node, index: int) -> ir.Value:
     """The input at `index`; raises NotLowered where it is absent or empty."""
     value = input_at(node, index)

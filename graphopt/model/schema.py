@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import onnx
 import onnx_ir as ir
 from onnx.shape_inference import InferenceError, infer_node_outputs
@@ -11,50 +14,72 @@ from graphopt.model.known import UNKNOWN, Knowledge, Known
 from graphopt.model.maps import type_of, type_proto
 
 
+class Operand(NamedTuple):
+    """What the schemas are told of an operand."""
+
+    type: onnx.TypeProto
+    data: onnx.TensorProto | None  # small ones, that tell of sizes
+    rank: int | None
+
+
 def infer(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
     """What the schema says of each output; unknown where it says nothing or the node is malformed."""
     if nodes.has_subgraphs(node):
         return _with_subgraphs(node, facts)
-    version = facts.opset(node)
     names: dict[str, dims.Dim] = {}
-    types: dict[str, onnx.TypeProto] = {}
-    data: dict[str, onnx.TensorProto] = {}
-    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
-    for index, value in enumerate(node.inputs):
-        name = "" if value is None else f"i{index}"
-        proto.input.append(name)
+    operands: list[Operand | None] = []
+    for value in node.inputs:
         if value is None:
+            operands.append(None)
             continue
         known = facts.known(value)
         kind = _type_proto(known, names)
         if kind is None:
             return _unknown(node, facts)
-        types[name] = kind
-        array = None if known.content is None or known.dtype is None else content.to_array(known.content, known.dtype)
-        if array is not None and known.dtype is not None:
-            data[name] = ir.serde.serialize_tensor(ir.Tensor(array, dtype=known.dtype, name=name))
-        elif known.shape is not None and known.dtype == ir.DataType.FLOAT:
-            tensor = facts.tensor(value)
-            if tensor is not None and tensor.size <= 16:  # Resize scales and the like
-                data[name] = ir.serde.serialize_tensor(ir.Tensor(tensor.numpy(), name=name))
+        operands.append(Operand(kind, _data(value, known, facts), None if known.shape is None else len(known.shape)))
+    attributes = [ir.serde.serialize_attribute(one) for one in node.attributes.values() if not one.is_ref()]
+    results = results_of(node, facts.opset(node), operands, attributes, facts.ir_version or 8)
+    return _unknown(node, facts) if results is None else tuple(_known(kind, names, facts) for kind in results)
+
+
+def _data(value: ir.Value, known: Known, facts: Knowledge) -> onnx.TensorProto | None:
+    array = None if known.content is None or known.dtype is None else content.to_array(known.content, known.dtype)
+    if array is not None and known.dtype is not None:
+        return ir.serde.serialize_tensor(ir.Tensor(array, dtype=known.dtype))
+    if known.shape is not None and known.dtype == ir.DataType.FLOAT:
+        tensor = facts.tensor(value)
+        if tensor is not None and tensor.size <= 16:  # Resize scales and the like
+            return ir.serde.serialize_tensor(ir.Tensor(tensor.numpy(), dtype=known.dtype))
+    return None
+
+
+def results_of(
+    node: ir.Node, version: int, operands: Sequence[Operand | None], attributes: Sequence[onnx.AttributeProto],
+    ir_version: int = 8,
+) -> tuple[onnx.TypeProto | None, ...] | None:  # fmt: skip
+    """The types of the outputs by the schema of a version, None for one of which it says nothing.
+
+    None instead where the schema refuses the node, or axes count from the back and the rank is not known.
+    """
+    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, attribute=attributes)
+    named = {f"i{index}": operand for index, operand in enumerate(operands) if operand is not None}
+    proto.input.extend(f"i{index}" if f"i{index}" in named else "" for index in range(len(operands)))
     for index, output in enumerate(node.outputs):
         proto.output.append(f"o{index}" if output.name or nodes.is_used(output) or index == 0 else "")
-    for attribute in node.attributes.values():
-        if not attribute.is_ref():
-            proto.attribute.append(ir.serde.serialize_attribute(attribute))
-    if version < 11 and not _count_axes_from_the_front(node, proto, facts):
-        return _unknown(node, facts)
+    if version < 11 and not _count_axes_from_the_front(proto, operands[0] if operands else None):
+        return None
+    types = {name: operand.type for name, operand in named.items()}
+    data = {name: operand.data for name, operand in named.items() if operand.data is not None}
+    imports = [onnx.helper.make_opsetid(node.domain, version)]
     try:
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
-        results = infer_node_outputs(
-            schema, proto, types, data, None, [onnx.helper.make_opsetid(node.domain, version)], facts.ir_version or 8
-        )
+        results = infer_node_outputs(schema, proto, types, data, None, imports, ir_version)
     except (InferenceError, onnx.checker.ValidationError, onnx.defs.SchemaError, RuntimeError, ValueError, KeyError):
-        return _unknown(node, facts)
-    return tuple(_known(results.get(name), names, facts) for name in proto.output)
+        return None
+    return tuple(results.get(name) for name in proto.output)
 
 
-def _count_axes_from_the_front(node: ir.Node, proto: onnx.NodeProto, facts: Knowledge) -> bool:
+def _count_axes_from_the_front(proto: onnx.NodeProto, first: Operand | None) -> bool:
     """Rewrite negative axes; before opset 11 the schemas take them for positive ones, while ONNX Runtime runs them."""
     for attribute in proto.attribute:
         if attribute.name not in ("axes", "axis"):
@@ -62,11 +87,9 @@ def _count_axes_from_the_front(node: ir.Node, proto: onnx.NodeProto, facts: Know
         axes = list(attribute.ints) if attribute.name == "axes" else [attribute.i]
         if all(axis >= 0 for axis in axes):
             continue
-        rank = None if node.inputs[0] is None else facts.rank(node.inputs[0])
-        if rank is None:
+        if first is None or first.rank is None:
             return False
-        if node.op_type == "Unsqueeze":
-            rank += len(axes)
+        rank = first.rank + (len(axes) if proto.op_type == "Unsqueeze" else 0)
         axes = [axis % max(rank, 1) for axis in axes]
         if attribute.name == "axes":
             attribute.ints[:] = axes

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from graphopt.model import content, dims, nodes
+from graphopt.model.operators.table import standard_operators
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.rule import Match, Replacement, any_node
 
-# Operators that move or compute the integers of shapes.
-SHAPE_OPERATORS = (
-    "Shape", "Size", "Gather", "Concat", "Slice", "Unsqueeze", "Squeeze", "Cast", "Reshape", "Identity", "Expand",
-    "Add", "Sub", "Mul", "Div", "Mod", "Neg", "Min", "Max", "ReduceProd", "Where",
-    "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not",
-)  # fmt: skip
+# Operators that give the integers of shapes, move them or compute with them.
+SHAPE_OPERATORS = ("Shape", "Size", *sorted(standard_operators(lambda operator: operator.content is not None)))
 
 
 @any_node(*SHAPE_OPERATORS, level=1)

@@ -12,10 +12,10 @@ from graphopt.model import dims, nodes
 from graphopt.model.content import WIDE_TYPES, Content
 from graphopt.model.operators import arrays, formulas, shapes
 from graphopt.model.operators.arrays import Arrays, Evaluator, arithmetic, of_symbols, ufunc
-from graphopt.model.operators.formulas import Formula
+from graphopt.model.operators.formulas import Formula, Operands
 from graphopt.model.operators.parts import Wanted
 from graphopt.model.operators.record import Operator, Shape, ShapeRule, no_flops, per_element
-from kernels.tensor.expression import BinaryOp, CompareOp, UnaryOp
+from kernels.tensor.expression import Binary, BinaryOp, CompareOp, Expression, Number, UnaryOp
 
 
 def _each(
@@ -56,6 +56,12 @@ def _compare(name: str, since: int, op: CompareOp, evaluate: np.ufunc, yes: str,
 def _one_less(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:
     """Sum, Max, Min and Mean of n operands: n - 1 operations per element."""
     return max(len(inputs) - 1, 0) * prod(outputs[0])
+
+
+def _every_bit(one: Operands) -> Expression:
+    """The element with every bit turned: its exclusive or with the number that has them all."""
+    a = one.operand(0)
+    return Binary("xor", a, Number(-1 if a.dtype.is_signed else (1 << 8 * a.dtype.bytes) - 1, a.dtype))
 
 
 # -- evaluation -------------------------------------------------------------------------------------------------------
@@ -177,7 +183,7 @@ OPERATORS = (
     _each("Asinh"),
     _each("Atan"),
     _each("Atanh"),
-    _each("BitwiseNot"),
+    _each("BitwiseNot", _every_bit),
     _each("Ceil", "ceil"),
     _each("Celu", formulas.celu),
     _each("Clip", formulas.clip),

@@ -14,8 +14,7 @@ def _axis(match: Match, node: ir.Node, default: int) -> int:
     axis = nodes.int_attribute(node, "axis", default)
     if axis >= 0:
         return axis
-    source = node.inputs[0]
-    assert source is not None, "the first input is present"
+    source = nodes.given_input(node)
     return axis + match.rank(source)
 
 
@@ -49,8 +48,7 @@ def concat_of_split(match: Match) -> Replacement:
         match.refuse("the operands are not the parts of a Split")
     match.require(tuple(match.root.inputs) == tuple(split.outputs), "not all parts are put together, or not in order")
     match.require(_axis(match, split, 0) == _axis(match, match.root, 1), "Split and Concat work on different axes")
-    source = split.inputs[0]
-    assert source is not None, "a Split has an input"
+    source = nodes.given_input(split)
     match.binding.inner.append(split)
     return source
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from graphopt.model import nodes
 from graphopt.model.operators.movement import slice_bounds
 from graphopt.model.operators.parameters import Unclear
-from graphopt.passes.operands import inner_node, operand
+from graphopt.passes.operands import inner_node, operand, operand_of
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
 ALL = 2**31 - 1  # an end from here on means "to the end" to every exporter
@@ -28,9 +28,7 @@ class Cut:
 
 def _cuts(match: Match, node: ir.Node) -> list[Cut]:
     """The bounds of a Slice, one for each axis, axes non-negative; refuses when they are not constants."""
-    source = nodes.input_at(node, 0)
-    if source is None:
-        match.refuse(f"{nodes.describe(node)} lacks its input")
+    source = operand_of(match, node)
     try:
         starts, ends, axes, steps = slice_bounds(match.facts, node)
     except Unclear as unclear:
@@ -75,8 +73,7 @@ def slice_of_slice(match: Match) -> Replacement:
     uses = inner.outputs[0].uses()
     slices = all(node.op_type == "Slice" and nodes.is_standard(node) and at == 0 for node, at in uses)
     match.require(slices, "the inner Slice has readers that are no Slices")
-    source = inner.inputs[0]
-    assert source is not None, "a Slice has an input"
+    source = nodes.given_input(inner)
     outer_cuts = {cut.axis: cut for cut in _cuts(match, match.root)}
     merged: list[Cut] = []
     for cut in _cuts(match, inner):
@@ -113,8 +110,7 @@ def gather_of_unsqueeze(match: Match) -> Replacement:
     rank = match.rank(inner.outputs[0])
     axis = nodes.int_attribute(match.root, "axis", 0) % rank
     match.require([a % rank for a in axes] == [axis], "another axis is added than the one gathered from")
-    source = inner.inputs[0]
-    assert source is not None, "an Unsqueeze has an input"
+    source = nodes.given_input(inner)
     match.binding.inner.append(inner)
     return source
 

@@ -8,7 +8,7 @@ from graphopt.model import dims, nodes
 from graphopt.model.operators.movement import permutation as permutation_of
 from graphopt.model.operators.table import ARITHMETIC, RESHAPES, UNARY
 from graphopt.passes.algebra.reshape import reshape_target
-from graphopt.passes.operands import inner_node, operand
+from graphopt.passes.operands import inner_node, operand, operand_of
 from graphopt.rewrite.pattern import op, var
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node, rule
 
@@ -17,9 +17,7 @@ LONGEST = 64  # nodes; a longer chain between two Transposes is not looked along
 
 def permutation(match: Match, node: ir.Node) -> tuple[int, ...]:
     """The permutation of a Transpose, non-negative; the reverse order when it is not given."""
-    source = nodes.input_at(node, 0)
-    if source is None:
-        match.refuse("the Transpose lacks its input")
+    source = operand_of(match, node)
     perm = permutation_of(node, match.facts.rank(source))
     return permutation_of(node, match.rank(source)) if perm is None else perm
 
@@ -77,14 +75,6 @@ def transpose_across_elementwise(match: Match) -> Replacement:
         copy.metadata_props.update(node.metadata_props)
         result = copy.outputs[0]
     return result if in_order else match.op("Transpose", result, attributes={"perm": perm})
-
-
-def operand_of(match: Match, node: ir.Node) -> ir.Value:
-    """The first input of a node; refuses when it is absent."""
-    value = nodes.input_at(node, 0)
-    if value is None:
-        match.refuse(f"{nodes.describe(node)} lacks its input")
-    return value
 
 
 def _varying(match: Match, node: ir.Node) -> int:

@@ -34,8 +34,7 @@ def gelu(match: Match) -> Replacement:
 def spelled_gelu(match: Match) -> tuple[ir.Value, bool]:
     """The x of a Gelu that is spelled out, and whether it is the one of Tanh; refuses another formula."""
     inner = _function(match, "Erf", "Tanh")
-    argument = inner.inputs[0]
-    assert argument is not None, "the function has an argument"
+    argument = nodes.given_input(inner)
     if inner.op_type == "Erf":
         return _atom(match, inner, argument, {(1,): math.sqrt(0.5)}, HALVES), False
     return _atom(match, inner, argument, {(1,): ROOT_2_PI, (3,): 0.044715 * ROOT_2_PI}, HALVES), True
@@ -46,8 +45,7 @@ def hard_swish(match: Match) -> Replacement:
     """x * HardSigmoid(x, 1/6, 0.5),  x * Clip(x + 3, 0, 6) / 6  -->  HardSwish(x)      (opset 14 on)"""
     match.require(match.opset >= 14, "HardSwish came with opset 14")
     inner = _function(match, "HardSigmoid", "Clip")
-    argument = inner.inputs[0]
-    assert argument is not None, "the function has an argument"
+    argument = nodes.given_input(inner)
     tolerance = TOLERANCE.get(match.dtype(argument), 0.0)
     if inner.op_type == "HardSigmoid":
         alpha, beta = nodes.float_attribute(inner, "alpha", 0.2), nodes.float_attribute(inner, "beta", 0.5)
@@ -69,8 +67,7 @@ def swish(match: Match) -> Replacement:
 def spelled_swish(match: Match) -> tuple[ir.Value, float]:
     """The x and the a of x * Sigmoid(a * x); refuses another formula."""
     inner = _function(match, "Sigmoid")
-    argument = inner.inputs[0]
-    assert argument is not None, "the function has an argument"
+    argument = nodes.given_input(inner)
     for x in ingredients(argument):
         found = expand(match.facts, argument, (x,), {})
         if found is None or set(found) != {(1,)} or not any(user is not inner for user in x.consumers()):

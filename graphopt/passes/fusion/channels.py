@@ -22,8 +22,7 @@ def instance_normalization(match: Match) -> Replacement:
     """
     norm, scale = _normalized_and_scale(match)
     match.require(nodes.input_at(norm, 2) is None, "the normalization has a bias")
-    x = norm.inputs[0]
-    assert x is not None, "the normalization has an input"
+    x = nodes.given_input(norm)
     shape = match.shape(x)
     match.require(len(shape) >= 3, "it is no image")
     axis = nodes.int_attribute(norm, "axis", -1) % len(shape)

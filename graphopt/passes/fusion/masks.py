@@ -167,8 +167,7 @@ def guard_of_softmax(match: Match) -> Replacement:
     softmax = made_by(p, "Softmax")
     match.require(softmax is not None, "what may not be a number is no Softmax")
     assert softmax is not None, "required just now"
-    total = softmax.inputs[0]
-    assert total is not None, "a Softmax has an input"
+    total = nodes.given_input(softmax)
     added = [operand for operand in addends(total) if not is_score(match.facts, operand)]
     match.require(len(added) < len(addends(total)), "no product stands under the Softmax")
     for mask in added:

@@ -49,8 +49,7 @@ def layer_normalization(match: Match) -> Replacement:
         mean = None if sub is None else made_by(sub.inputs[1], "ReduceMean")
         if sub is None or mean is None or mean.inputs[0] is not sub.inputs[0]:
             match.refuse("what is divided is not x - ReduceMean(x)")
-        source = sub.inputs[0]
-        assert source is not None, "both operands are given"
+        source = nodes.given_input(sub)
         match.require(x is None or x is source, "two different tensors are centred")
         match.require(_last_axes(match, mean) == found.axis, "the mean is over other axes than the variance")
         x = source
@@ -164,8 +163,7 @@ def _variance(match: Match, centred: ir.Value, shifted: ir.Value, group: tuple[i
 
 def _last_axes(match: Match, reduction: ir.Node) -> int:
     """The first of the axes a reduction runs over, counted from the front; refuses unless they are the last ones."""
-    value = reduction.inputs[0]
-    assert value is not None, "a reduction has an input"
+    value = nodes.given_input(reduction)
     rank = match.rank(value)
     match.require(nodes.int_attribute(reduction, "keepdims", 1) == 1, "the reduction drops its axes")
     match.require(nodes.int_attribute(reduction, "noop_with_empty_axes", 0) == 0, "the axes may be none")

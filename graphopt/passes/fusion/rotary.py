@@ -211,8 +211,7 @@ def _table(match: Match, value: ir.Value, wanted: dims.Dims) -> ir.Value:
         if node.op_type == "Concat":
             match.require(_axis_is_last(match, node) and len(node.inputs) == 2, "the table is joined otherwise")
             match.require(node.inputs[0] is node.inputs[1], "the halves of the table are not equal")
-            source = node.inputs[0]
-            assert source is not None, "a Concat has inputs"
+            source = nodes.given_input(node)
             for step in reversed(passed):
                 source = _repeat(match, step, source)
             return _flat(match, source, half)

@@ -31,8 +31,7 @@ def bias_of_other_scale(match: Match) -> Replacement:
     bias = match.root.inputs[2]
     dequantize = made_by(bias, "DequantizeLinear")
     assert dequantize is not None and bias is not None, "required just now"
-    number = dequantize.inputs[0]
-    assert number is not None, "the operator has an operand"
+    number = nodes.given_input(dequantize)
     match.require(match.dtype(number) == ir.DataType.INT32, "the bias is no int32")
     match.require(match.dtype(bias) == ir.DataType.FLOAT, "the bias is no float")
     zero = nodes.input_at(dequantize, 2)

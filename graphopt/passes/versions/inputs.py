@@ -8,6 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import nodes
+from graphopt.model.operators.record import Operator
+from graphopt.model.operators.table import operator_of, standard_operators
 from graphopt.rewrite.rule import AttributeValue, Match, Replacement
 
 LIMIT = float(np.finfo(np.float32).max)  # the bounds of a Clip that has none
@@ -22,25 +24,31 @@ def remade(match: Match, *inputs: ir.Value | None, **attributes: AttributeValue 
 
 def source(match: Match) -> ir.Value:
     """The first input."""
-    value = match.root.inputs[0]
-    assert value is not None, "the first input is never absent"
+    value = nodes.given_input(match.root)
     return value
 
 
-def axes(match: Match) -> Replacement | None:
-    """Squeeze(x, axes=a)  -->  Squeeze(x, [a])      (Unsqueeze and reductions alike)"""
-    given = nodes.ints_attribute(match.root, "axes")
-    if given is None:
-        return None
-    if not given and match.root.op_type.startswith("Reduce"):  # no axes meant every axis
-        return remade(match, source(match), axes=None)
-    return remade(match, source(match), match.ints_constant(*given), axes=None)
+def parameters(match: Match) -> Replacement | None:
+    """Squeeze(x, axes=a)  -->  Squeeze(x, [a])      and all that an operator's record says becomes an input here"""
+    root, operator = match.root, operator_of(match.root)
+    assert operator is not None, "the table has operators with records"
+    inputs, gone = list(root.inputs), dict.fromkeys(_turned(operator, match.opset + 1) & set(root.attributes))
+    for name in sorted(gone):
+        place = operator.parameters[name].position
+        inputs += [None] * (place + 1 - len(inputs))
+        numbers = nodes.ints_attribute(root, name, ())
+        if numbers or not root.op_type.startswith("Reduce"):  # no axes meant every axis
+            inputs[place] = match.ints_constant(*numbers)
+    return remade(match, *inputs, **gone) if gone else None
 
 
-def split_sizes(match: Match) -> Replacement | None:
-    """Split(x, split=s)  -->  Split(x, [s])"""
-    given = nodes.ints_attribute(match.root, "split")
-    return None if given is None else remade(match, source(match), match.ints_constant(*given), split=None)
+def parameters_of(opset: int) -> frozenset[str]:
+    """The operators with attributes that become inputs with the opset."""
+    return standard_operators(lambda operator: _turned(operator, opset))
+
+
+def _turned(operator: Operator, opset: int) -> set[str]:
+    return {name for name, place in operator.parameters.items() if place.since == opset and not place.scalar}
 
 
 def split_count(match: Match) -> Replacement | None:
@@ -48,16 +56,6 @@ def split_count(match: Match) -> Replacement | None:
     if nodes.input_at(match.root, 1) is not None:
         return None
     return remade(match, source(match), num_outputs=len(match.root.outputs))
-
-
-def slice_bounds(match: Match) -> Replacement:
-    """Slice(x, starts=, ends=, axes=)  -->  Slice(x, [starts], [ends], [axes])"""
-    starts, ends = nodes.ints_attribute(match.root, "starts"), nodes.ints_attribute(match.root, "ends")
-    along = nodes.ints_attribute(match.root, "axes")
-    match.require(starts is not None and ends is not None, "it has no starts and ends")
-    bounds = [match.ints_constant(*(numbers or ())) for numbers in (starts, ends)]
-    over = None if along is None else match.ints_constant(*along)
-    return remade(match, source(match), *bounds, over, starts=None, ends=None, axes=None)
 
 
 def top_count(match: Match) -> Replacement:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from graphopt.model.operators.table import REDUCTIONS
 from graphopt.passes.versions import images, inputs, normalization, softmax
 from graphopt.rewrite.rule import Match, Replacement
 
@@ -21,7 +20,7 @@ def _scatter(match: Match) -> Replacement:
     return match.op("ScatterElements", *match.root.inputs, like=match.root)
 
 
-ADAPTERS: Mapping[int, Mapping[str, Adapter]] = {
+_CHANGED: Mapping[int, Mapping[str, Adapter]] = {
     9: {
         "BatchNormalization": normalization.batch_norm_per_activation,
         "Scan": _scan,
@@ -29,7 +28,6 @@ ADAPTERS: Mapping[int, Mapping[str, Adapter]] = {
     },
     10: {
         "Dropout": normalization.dropout_mask,
-        "Slice": inputs.slice_bounds,
         "TopK": inputs.top_count,
         "Upsample": images.upsample,
     },
@@ -43,16 +41,17 @@ ADAPTERS: Mapping[int, Mapping[str, Adapter]] = {
     13: {
         "Hardmax": softmax.softmax,
         "LogSoftmax": softmax.softmax,
-        "ReduceSum": inputs.axes,
         "Resize": images.resize_of_opset_11,
         "Softmax": softmax.softmax,
-        "Split": inputs.split_sizes,
-        "Squeeze": inputs.axes,
-        "Unsqueeze": inputs.axes,
     },
     14: {"BatchNormalization": normalization.batch_norm_in_training},
     16: {"RoiAlign": images.roi_align},
-    18: {"Split": inputs.split_count, **dict.fromkeys(set(REDUCTIONS) - {"ReduceSum"}, inputs.axes)},
+    18: {"Split": inputs.split_count},
     20: {"DFT": inputs.transform_axis, "GridSample": images.grid_sample},
     21: {"GroupNormalization": normalization.group_norm},
+}
+# With what the operators' records say: attributes that become inputs and change in nothing else.
+ADAPTERS: Mapping[int, Mapping[str, Adapter]] = {
+    opset: {**dict.fromkeys(inputs.parameters_of(opset), inputs.parameters), **changed}
+    for opset, changed in _CHANGED.items()
 }

@@ -21,8 +21,7 @@ def batchnorm_after_layer(match: Match) -> Replacement:
     statistics that are computed, and results that are read elsewhere.
     """
     require_inference(match, match.root)
-    value = match.root.inputs[0]
-    assert value is not None, "the data of a BatchNormalization is given"
+    value = nodes.given_input(match.root)
     layer = layer_before(match, value, match.root)
     match.require(
         output_rank(match, layer) + layer.output_axis == 1,
@@ -44,8 +43,7 @@ def batchnorm_before_layer(match: Match) -> Replacement:
     node = claim(match, layer.data, layer.node)
     match.require(node.op_type == "BatchNormalization", f"{nodes.describe(node)} is in front, no BatchNormalization")
     require_inference(match, node)
-    data = node.inputs[0]
-    assert data is not None, "the data of a BatchNormalization is given"
+    data = nodes.given_input(node)
     rank = len(layer.shape) if layer.is_convolution else match.rank(data)
     match.require(rank + layer.input_axis == 1, "the channels it normalizes are not those of the weight")
     scale, shift = scale_and_shift(match, node)
@@ -59,8 +57,7 @@ def affine_after_batchnorm(match: Match) -> Replacement:
     root = match.root
     if root.op_type == "BatchNormalization":
         require_inference(match, root)
-        value = root.inputs[0]
-        assert value is not None, "the data of a BatchNormalization is given"
+        value = nodes.given_input(root)
         node = _batchnorm_before(match, value)
         scale, shift = _as_pair(scale_and_shift(match, root))
     else:
@@ -78,8 +75,7 @@ def affine_before_batchnorm(match: Match) -> Replacement:
     """BatchNormalization(x * c + d)  -->  BatchNormalization(x) with other scale, bias and mean"""
     node = match.root
     require_inference(match, node)
-    data = node.inputs[0]
-    assert data is not None, "the data of a BatchNormalization is given"
+    data = nodes.given_input(node)
     before = claim(match, data, node)
     found = f"{nodes.describe(before)} is in front, no arithmetic"
     match.require(before.op_type in ("Mul", "Div", "Add", "Sub"), found)
@@ -133,8 +129,7 @@ def _batchnorm_before(match: Match, value: ir.Value) -> ir.Node:
 
 
 def _channels(match: Match, node: ir.Node) -> int:
-    scale = node.inputs[1]
-    assert scale is not None, "the scale of a BatchNormalization is given"
+    scale = nodes.given_input(node, 1)
     return match.static_shape(scale)[0]
 
 

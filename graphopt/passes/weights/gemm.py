@@ -95,8 +95,7 @@ def transpose_of_gemm(match: Match) -> Replacement:
     c must be absent, a single number, or a constant.
     """
     root = match.root
-    value = root.inputs[0]
-    assert value is not None, "a Transpose has an input"
+    value = nodes.given_input(root)
     producer = value.producer()
     if producer is None or producer.op_type not in ("Gemm", "MatMul"):
         match.refuse("it does not transpose a product")

@@ -45,14 +45,12 @@ def _scaled(match: Match, value: ir.Value, user: ir.Node, number: float, depth: 
     match.require(depth > 0, "no weights within reach")
     kind = node.op_type
     if kind in MOVERS or (kind in KEEPS_SIGN and number > 0):
-        source = node.inputs[0]
-        assert source is not None, "the data is given"
+        source = nodes.given_input(node)
         return _moved(match, node, _scaled(match, source, node, number, depth - 1))
     if kind == "MatMul" and _is_product(match, node):
         reason = ""
         for index in (0, 1):
-            source = node.inputs[index]
-            assert source is not None, "both operands are given"
+            source = nodes.given_input(node, index)
             passed = len(match.binding.inner)
             try:
                 new = _scaled(match, source, node, number, depth - 1)
@@ -116,8 +114,7 @@ def _without_number(match: Match, value: ir.Value, user: ir.Node, depth: int) ->
         reason = ""
         for index in (0, 1):
             passed = len(match.binding.inner)
-            source = node.inputs[index]
-            assert source is not None, "both operands are given"
+            source = nodes.given_input(node, index)
             try:
                 new, number = _without_number(match, source, node, depth - 1)
             except Refused as refusal:
@@ -130,8 +127,7 @@ def _without_number(match: Match, value: ir.Value, user: ir.Node, depth: int) ->
             return result, number
         match.refuse(reason)
     if node.op_type in MOVERS | KEEPS_SIGN:
-        source = node.inputs[0]
-        assert source is not None, "the data is given"
+        source = nodes.given_input(node)
         new, number = _without_number(match, source, node, depth - 1)
         match.require(number > 0 or node.op_type in MOVERS, "the factor is not positive")
         return _moved(match, node, new), number

@@ -86,8 +86,7 @@ def _pad_in_front(match: Match) -> tuple[ir.Value, tuple[int, ...], float]:
     readers = all(user.op_type in ("Conv", "AveragePool", "MaxPool") for user in value.consumers())
     match.require(readers and not value.is_graph_output(), "the padded tensor is read elsewhere too")
     match.require(nodes.string_attribute(node, "mode", "constant") == "constant", "the Pad repeats the data")
-    source = node.inputs[0]
-    assert source is not None, "the data of a Pad is given"
+    source = nodes.given_input(node)
     rank = match.rank(source)
     number = 0.0
     if match.opset < 11:

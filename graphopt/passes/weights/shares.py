@@ -84,8 +84,7 @@ def _share(match: Match, value: ir.Value) -> ir.Value:
             return value
         node = claim(match, value, user)
         match.require(node.op_type in MOVERS, f"{nodes.describe(node)} is in front, no Split")
-        source = node.inputs[0]
-        assert source is not None, "the data is given"
+        source = nodes.given_input(node)
         value, user = source, node
     match.refuse("no Split within reach")
 
@@ -99,8 +98,7 @@ def _end_of_layer(match: Match, split: ir.Node) -> ir.Node:
     match.require(axis in (-1, rank - 1), "the Split is not along the last axis")
     node = claim(match, value, user)
     if node.op_type == "Reshape":
-        source = node.inputs[0]
-        assert source is not None, "the data is given"
+        source = nodes.given_input(node)
         match.require(dims.equal(match.shape(source)[-1], match.shape(value)[-1]), "the Reshape cuts the last axis")
         node = claim(match, source, node)
     return node

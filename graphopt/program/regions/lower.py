@@ -12,13 +12,13 @@ from graphopt.model.nodes import describe
 from graphopt.model.operators.table import MOVEMENTS
 from graphopt.program.regions.attention import lower_attention
 from graphopt.program.regions.copies import axes_of, copy, store
+from graphopt.program.regions.dense import KERNELS, lower_dense
 from graphopt.program.regions.fusion import Tree, is_anchor, is_elementwise, trees
 from graphopt.program.regions.images.batch_norm import without_batch_norm
 from graphopt.program.regions.images.borders import lower_pad, lower_slice, slices_pixels
 from graphopt.program.regions.images.joining import homes_of, joins_images, lower_joining
 from graphopt.program.regions.images.operators import lower_images
 from graphopt.program.regions.images.pointwise import lower_pointwise
-from graphopt.program.regions.indexing import OPERATORS, lower_indexing
 from graphopt.program.regions.movement import lower_movement
 from graphopt.program.regions.products import lower_product
 from graphopt.program.regions.reader import Reader
@@ -134,6 +134,6 @@ ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
     "Pad": lower_pad,
     "RotaryEmbedding": lower_rotary,
     **dict.fromkeys(MOVEMENTS, lower_movement),
-    **dict.fromkeys(OPERATORS, lower_indexing),
+    **dict.fromkeys(KERNELS, lower_dense),
     **dict.fromkeys(CELLS, lower_recurrent),
 }

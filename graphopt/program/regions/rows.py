@@ -8,8 +8,6 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import float_attribute, int_attribute, required_input
-from graphopt.model.operators.parameters import Unclear
-from graphopt.model.operators.table import OPERATORS
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
@@ -70,12 +68,7 @@ def lower_rows(scope: Scope, tree: Tree) -> None:
 
 def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:
     source = scope.place(required_input(node, 0))
-    rule = OPERATORS["", node.op_type].axes
-    assert callable(rule), "a reduction's record says its axes"
-    try:
-        axes = rule(node, scope.facts).bound
-    except Unclear as unclear:
-        raise NotLowered(f"{node.op_type} '{node.name}' has axes that are known only when it runs.") from unclear
+    axes = scope.bound_axes(node)
     variables = tuple(Variable(f"d{place}", size) for place, size in enumerate(source.shape))
     kept = tuple(variable for place, variable in enumerate(variables) if place not in axes)
     columns = tuple(variables[place] for place in sorted(axes))

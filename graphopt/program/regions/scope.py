@@ -14,6 +14,8 @@ from graphopt.errors import ModelError, NotLowered
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES, MOST_WRITTEN
 from graphopt.model.operators.formulas import dtype_of
+from graphopt.model.operators.parameters import Unclear
+from graphopt.model.operators.table import operator_of
 from graphopt.program.regions.buffer import Buffer, Place, Role
 from graphopt.program.regions.images.convert import copies
 from graphopt.program.regions.images.image import Home, Image
@@ -72,6 +74,15 @@ class Scope:
     def constant(self, value: ir.Value) -> npt.NDArray[np.generic] | None:
         """A constant's data; None for a value that is computed."""
         return self.facts.array(value)
+
+    def bound_axes(self, node: ir.Node) -> frozenset[int]:
+        """The axes that an operator works along, by its record; raises NotLowered where only a run can tell them."""
+        operator = operator_of(node)
+        assert operator is not None and callable(operator.axes), "its record says its axes"
+        try:
+            return operator.axes(node, self.facts).bound
+        except Unclear as unclear:
+            raise NotLowered(f"{node.op_type} '{node.name}' has axes that are known only when it runs.") from unclear
 
     def place(self, value: ir.Value) -> View:
         """Where a value lies; a constant gets its place among the constants when it is first asked for."""

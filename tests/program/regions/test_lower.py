@@ -82,6 +82,31 @@ def test_single_operators_and_small_chains(text: str) -> None:
     compare(proto)
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int32", "int64", "uint32"])
+def test_every_bit_is_turned(kind: str) -> None:
+    text = f"g ({kind}[5,6] x) => ({kind}[5,6] y) {{ a = BitwiseNot(x) y = BitwiseAnd(a, x) }}"
+    assert len(compare(support.model(text, 18)).regions) == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("attributes", ["", "<exclusive = 1>", "<reverse = 1>", "<exclusive = 1, reverse = 1>"])
+def test_running_sums(attributes: str, axis: int) -> None:
+    text = f"g (float[3,5,7] x) => (float[3,5,7] y) {{ t = Abs(x) y = CumSum{attributes}(t, a) }}"
+    compare(support.model(text, 18, a=np.array(axis)))
+
+
+def test_running_sums_along_an_axis_that_only_a_run_can_tell_are_refused() -> None:
+    proto = support.model("g (float[3,5] x, int64[1] a) => (float[3,5] y) { y = CumSum(x, a) }", 18)
+    with pytest.raises(NotLowered, match="CumSum '' has axes that are known only when it runs"):
+        lower(ir.from_proto(proto), host())
+
+
+@pytest.mark.parametrize(("attributes", "shape"), [("", "4,6,3"), ("<axis = 1>", "4,3,9"), ("<largest = 0>", "4,6,3")])
+def test_the_largest_and_where_they_are(attributes: str, shape: str) -> None:
+    text = f"g (float[4,6,9] x) => (float[{shape}] y, int64[{shape}] i) {{ t = Neg(x) y, i = TopK{attributes}(t, k) }}"
+    compare(support.model(text, 18, k=np.array([3])))
+
+
 @pytest.mark.parametrize(
     "attributes", ["num_heads = 2", "num_heads = 2, interleaved = 1", "num_heads = 2, rotary_embedding_dim = 4"]
 )

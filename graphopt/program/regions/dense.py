@@ -1,0 +1,90 @@
+"""Operators whose kernels read and write dense tensors: gathers, scatters, running sums, the largest elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.model.nodes import int_attribute, required_input, string_attribute
+from graphopt.program.regions.copies import dense
+from graphopt.program.regions.scope import Scope
+from kernels.kernel import Kernel
+from kernels.templates import indexed
+from kernels.templates.scan import CUMULATIVE_SUM, CumulativeSum
+from kernels.templates.topk import TOPK, TopK
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """The kernel of a node, and what it calls the node's first inputs and its outputs."""
+
+    kernel: Kernel
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def lower_dense(scope: Scope, node: ir.Node) -> None:
+    """The region of a node with such a kernel."""
+    found = KERNELS[node.op_type](scope, node)
+    places = {name: dense(scope, required_input(node, at)).buffer for at, name in enumerate(found.inputs)}
+    places |= {name: scope.result(node.outputs[at]).buffer for at, name in enumerate(found.outputs)}
+    scope.add(found.kernel, places, (node,))
+
+
+def _indexed(scope: Scope, node: ir.Node) -> Dense:
+    """A gather or a scatter."""
+    data, indices = (scope.shape(required_input(node, at)) for at in (0, 1))
+    types = scope.dtype(required_input(node, 0)), scope.dtype(required_input(node, 1))
+    axis = int_attribute(node, "axis", 0)
+    reduction = string_attribute(node, "reduction", "none")
+    if reduction not in ("none", "add", "mul", "min", "max"):
+        raise NotLowered(f"{node.op_type} '{node.name}' combines by '{reduction}', which has no kernel.")
+    match node.op_type:
+        case "Gather":
+            problem = indexed.gather(data, axis, indices, *types)
+        case "GatherElements":
+            problem = indexed.gather_elements(data, axis, indices, *types)
+        case "GatherND":
+            problem = indexed.gather_nd(data, indices, *types, int_attribute(node, "batch_dims", 0))
+        case "ScatterElements":
+            problem = indexed.scatter_elements(data, axis, indices, *types, reduction)  # type: ignore[arg-type]
+        case _:
+            problem = indexed.scatter_nd(data, indices, *types, reduction)  # type: ignore[arg-type]
+    names = ("data", "indices", "updates") if problem.direction == "scatter" else ("data", "indices")
+    return Dense(scope.kernel(indexed.INDEXED, problem), names, ("output",))
+
+
+def _running_sums(scope: Scope, node: ir.Node) -> Dense:
+    x = required_input(node, 0)
+    exclusive, reverse = (bool(int_attribute(node, name, 0)) for name in ("exclusive", "reverse"))
+    problem = CumulativeSum(scope.shape(x), _axis(scope, node), scope.dtype(x), exclusive, reverse)
+    return Dense(scope.kernel(CUMULATIVE_SUM, problem), ("x",), ("y",))
+
+
+def _largest(scope: Scope, node: ir.Node) -> Dense:
+    x, axis = required_input(node, 0), _axis(scope, node)
+    shape, count = scope.shape(x), scope.shape(node.outputs[0])[axis]
+    largest = bool(int_attribute(node, "largest", 1))
+    problem = TopK(prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]), count, scope.dtype(x), largest)
+    return Dense(scope.kernel(TOPK, problem), ("x",), ("values", "positions"))
+
+
+def _axis(scope: Scope, node: ir.Node) -> int:
+    """The one axis that the node works along."""
+    (axis,) = scope.bound_axes(node)
+    return axis
+
+
+KERNELS: Mapping[str, Callable[[Scope, ir.Node], Dense]] = {
+    "CumSum": _running_sums,
+    "Gather": _indexed,
+    "GatherElements": _indexed,
+    "GatherND": _indexed,
+    "ScatterElements": _indexed,
+    "ScatterND": _indexed,
+    "TopK": _largest,
+}
