@@ -77,9 +77,9 @@ class Executable:
         row = np.array([self.address(kernel.name), table.ctypes.data, number, number + 1, scratch], np.uint64)
         self._driver(row.ctypes.data, 1)
 
-    def __call__(self, arrays: Mapping[str, Array], kernel: Kernel | None = None) -> None:
-        """Run all blocks of a kernel (the first one when none is named)."""
-        self.calls([(kernel or self.kernels[0], arrays)])()
+    def __call__(self, arrays: Mapping[str, Array]) -> None:
+        """Run all blocks of the first kernel."""
+        self.calls([(self.kernels[0], arrays)])()
 
 
 class Calls:

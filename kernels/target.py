@@ -106,6 +106,11 @@ def x86_64_v4() -> Target:
     return Target("x86_64-unknown-linux-gnu", "x86-64-v4", _V4, 64, 32, core=_WIDE)
 
 
+def x86_64_v4_256() -> Target:
+    """x86-64 with AVX-512 in vectors of 32 bytes, of which there are 32: for cores that slow down for wider ones."""
+    return Target("x86_64-unknown-linux-gnu", "x86-64-v4", _V4, 32, 32)
+
+
 def aarch64() -> Target:
     """64-bit ARM with NEON: 32 registers of 16 bytes."""
     return Target("aarch64-unknown-linux-gnu", "generic", ("+neon", "+fp-armv8"), 16, 32, l1=64 << 10)
@@ -127,11 +132,12 @@ def host() -> Target:
     raise UnknownTarget(f"no code is generated for '{triple}' with the CPU '{cpu}': x86-64 needs AVX2 and FMA.")
 
 
-TargetName = Literal["host", "x86-64-v3", "x86-64-v4", "aarch64"]
+TargetName = Literal["host", "x86-64-v3", "x86-64-v4", "x86-64-v4-256", "aarch64"]
 _MAKERS: dict[TargetName, Callable[[], Target]] = {
     "host": host,
     "x86-64-v3": x86_64_v3,
     "x86-64-v4": x86_64_v4,
+    "x86-64-v4-256": x86_64_v4_256,
     "aarch64": aarch64,
 }
 

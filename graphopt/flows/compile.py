@@ -44,9 +44,10 @@ def compile(  # the builtin of this name is not used here
     """A native program for one size of every dim, compared with ONNX Runtime without optimizations.
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
-    and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64"; a
-    program for a processor that this machine is not runs in QEMU for the comparison; where there is none,
-    `not_compared` of the result says why, and `save` asks for `unchecked=True`. `exact` leaves out kernels that round
+    and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64", or
+    "x86-64-v4-256" for cores that slow down for vectors of 64 bytes. A program for a processor that this machine is
+    not runs in QEMU for the comparison; where there is none, `not_compared` of the result says why, and `save` asks
+    for `unchecked=True`. `exact` leaves out kernels that round
     otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
     may take; some kernels then run again, or in tiles. `values` fixes inputs at constants. Inputs with defaults are
     constants of every program, so that `fix_defaults` says nothing new. `feeds` and `tolerance` as for `optimize`.

@@ -368,10 +368,10 @@ class Function:
             else:
                 size //= 2
 
-    def prefetch(self, address: Value, *, locality: int = 3, write: bool = False) -> None:
+    def prefetch(self, address: Value, *, locality: int = 3) -> None:
         """Ask for a line early; locality 3 is the nearest cache. Any address is allowed."""
         self.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
-        self.line(f"call void @llvm.prefetch.p0(ptr {address.text}, i32 {int(write)}, i32 {locality}, i32 1)")
+        self.line(f"call void @llvm.prefetch.p0(ptr {address.text}, i32 0, i32 {locality}, i32 1)")
 
     def call(self, name: str, *operands: Value, result: str = "void") -> Value | None:
         """Call a function of this module."""

@@ -8,19 +8,19 @@ chosen so that its part of A stays there too.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel, Operand, operands_of
 from kernels.llvm import types
-from kernels.llvm.function import Function, Number, Value
+from kernels.llvm.function import Function, Value
 from kernels.target import Target
 from kernels.templates import cost
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import Epilogue, origins
-from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
+from kernels.templates.grid import Group, balanced, each_piece, pieces, split_last, stretch_of, unravel
 from kernels.templates.matrix import Matrix, dense, dense_batch
 from kernels.templates.packing import PanelPacking
 from kernels.templates.panels import write_panel
@@ -115,13 +115,10 @@ class GemmCandidate:
     vectors: int  # of a tile
     row_stretch: int  # row tiles of a block
     panel_stretch: int  # panels of a block
-    depth_block: int  # elements of the depth before the sums go back to memory
     b: Literal["constant", "place", "packed"]  # packed ahead; read where it lies; packed by each block
-    prefetch: int = 0  # steps of the depth ahead
 
     def __str__(self) -> str:
-        blocked = f" depth {self.depth_block}" if self.depth_block else ""
-        return f"{self.rows}x{self.vectors} b {self.b} block {self.row_stretch}x{self.panel_stretch}{blocked}"
+        return f"{self.rows}x{self.vectors} b {self.b} block {self.row_stretch}x{self.panel_stretch}"
 
 
 _DTYPES: dict[Arithmetic, tuple[DType, DType]] = {
@@ -189,7 +186,7 @@ def _with_blocks(
         row_stretch = max(1, min(row_tiles, 4 * row_stretch))
     flops_of_tile = 2 * rows * vectors * target.lanes() * max(gemm.depth, 1)
     panel_stretch = max(1, min(panels, round(_BLOCK_FLOPS / flops_of_tile / row_stretch)))
-    return GemmCandidate(rows, vectors, row_stretch, panel_stretch, 0, b)
+    return GemmCandidate(rows, vectors, row_stretch, panel_stretch, b)
 
 
 _BLOCK_FLOPS = 1_000_000  # about 4 to 15 microseconds: several blocks for the workers, and little per block to claim it
@@ -207,7 +204,7 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
     def __init__(self, gemm: Gemm, candidate: GemmCandidate, target: Target, name: str) -> None:
         super().__init__(gemm, candidate, target, name)
         self.row_groups = balanced(gemm.rows, candidate.rows)
-        self.column_groups = _split_last(
+        self.column_groups = split_last(
             balanced(-(-gemm.columns // self.lanes), candidate.vectors), gemm.columns % self.lanes
         )
         self.row_blocks = -(-pieces(self.row_groups) // candidate.row_stretch)
@@ -255,32 +252,19 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         a = self._matrix(f, pointers["a"], gemm.place_a, at, types.scalar(_DTYPES[gemm.arithmetic][0]))
         c = self._matrix(f, pointers["c"], gemm.place_c, at, types.scalar(self.epilogue.dtype))
         b = self._place_of_b(f, pointers["b"], at, matrix)
-        rows = self._stretch(f, row_block, self.candidate.row_stretch, self.row_groups, self.row_blocks)
-        panels = self._stretch(f, column_block, self.candidate.panel_stretch, self.column_groups, self.column_blocks)
-        step = self.candidate.depth_block or max(gemm.depth, 1)
-        for begin in range(0, max(gemm.depth, 1), step):
-            depth = min(step, gemm.depth - begin)
+        rows = stretch_of(f, row_block, self.candidate.row_stretch, pieces(self.row_groups))
+        panels = stretch_of(f, column_block, self.candidate.panel_stretch, pieces(self.column_groups))
 
-            def panel(group: Group, vector: Value, begin: int = begin, depth: int = depth) -> None:
-                column = f.mul(vector, self.lanes)
-                where = self._panel(f, b, group, column, begin, depth, scratch)
+        def panel(group: Group, vector: Value) -> None:
+            column = f.mul(vector, self.lanes)
+            where = self._panel(f, b, group, column, scratch)
 
-                def tile(tall: Group, row: Value) -> None:
-                    self._tile(f, tall, group, row, column, begin, depth, a, where, c, pointers, at)
+            def tile(tall: Group, row: Value) -> None:
+                self._tile(f, tall, group, row, column, a, where, c, pointers, at)
 
-                each_piece(f, self.row_groups, *rows, tile)
+            each_piece(f, self.row_groups, *rows, tile)
 
-            each_piece(f, self.column_groups, *panels, panel)
-
-    def _stretch(
-        self, f: Function, block: Value, stretch: int, groups: tuple[Group, ...], blocks: int
-    ) -> tuple[Number, Number]:
-        total = pieces(groups)
-        if blocks == 1:
-            return 0, total
-        first = f.mul(block, stretch)
-        last = f.add(first, stretch)
-        return first, last if total % stretch == 0 else f.minimum(last, f.integer(total))
+        each_piece(f, self.column_groups, *panels, panel)
 
     def _matrix(self, f: Function, base: Value, place: Matrix, at: dict[Variable, Value], kind: str) -> Value:
         offset = f.integer(place.offset)
@@ -296,20 +280,18 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         width = sum(group.size * group.count for group in self.column_groups) * self.lanes
         return f.at(base, f.mul(number, self.words * width), "i32")
 
-    def _panel(
-        self, f: Function, b: Value, group: Group, column: Value, begin: int, depth: int, scratch: Value
-    ) -> Value:
+    def _panel(self, f: Function, b: Value, group: Group, column: Value, scratch: Value) -> Value:
         """Where a tile finds its part of B; a computed B is packed here, once for all rows of the block."""
-        gemm, width = self.problem, group.size * self.lanes
+        gemm = self.problem
         if self.candidate.b == "constant":
-            return f.at(b, f.add(f.mul(column, self.words), begin // self.group * width), "i32")
+            return f.at(b, f.mul(column, self.words), "i32")
         kind = types.scalar(_DTYPES[gemm.arithmetic][1])
         place = gemm.place_b
-        start = f.at(b, f.add(f.mul(column, place.column), begin * place.row), kind)
+        start = f.at(b, f.mul(column, place.column), kind)
         if self.candidate.b == "place":
             return start
         function = write_panel(
-            self.module, depth, group.size, self._valid(group), place.row, place.column, self.group, kind,
+            self.module, gemm.depth, group.size, self._valid(group), place.row, place.column, self.group, kind,
             prefix=self.name,
         )  # fmt: skip
         f.call(function, start, scratch)
@@ -327,8 +309,6 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         wide: Group,
         row: Value,
         column: Value,
-        begin: int,
-        depth: int,
         a: Value,
         b: Value,
         c: Value,
@@ -337,12 +317,10 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
     ) -> None:
         gemm, in_place = self.problem, self.candidate.b == "place"
         valid = self._valid(wide)
-        ends = begin + depth >= gemm.depth
         width = gemm.place_b.row if in_place else wide.size * self.lanes
         tile = Tile(
-            tall.size, wide.size, depth, gemm.place_a.row, gemm.place_a.column, width, gemm.place_c.row, valid,
-            begins=begin == 0, ends=ends, arithmetic=gemm.arithmetic,
-            prefetch=self.candidate.prefetch * width, b_valid=valid if in_place and valid < self.lanes else 0,
+            tall.size, wide.size, gemm.depth, gemm.place_a.row, gemm.place_a.column, width, gemm.place_c.row, valid,
+            arithmetic=gemm.arithmetic, b_valid=valid if in_place and valid < self.lanes else 0,
         )  # fmt: skip
         name = write_tile(
             self.module,
@@ -353,21 +331,7 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
             prefix=self.name,
         )
         a_kind, c_kind = types.scalar(_DTYPES[gemm.arithmetic][0]), types.scalar(self.epilogue.dtype)
-        a_at = f.at(a, f.add(f.mul(row, gemm.place_a.row), begin * gemm.place_a.column), a_kind)
+        a_at = f.at(a, f.mul(row, gemm.place_a.row), a_kind)
         c_at = f.at(c, f.add(f.mul(row, gemm.place_c.row), column), c_kind)
-        extra: list[Value] = []
-        if ends:
-            there = {gemm.row: row, gemm.column: column, **at}
-            found = origins(f, self.epilogue, pointers, there)
-            extra = [found[buffer.name] for buffer in self.epilogue.buffers]
-        f.call(name, a_at, b, c_at, *extra)
-
-
-def _split_last(groups: tuple[Group, ...], rest: int) -> tuple[Group, ...]:
-    """The last panel as a group of its own when its last vector is not whole."""
-    if not rest or not groups or groups[-1].count == 1:
-        return groups
-    last = groups[-1]
-    count = last.count - 1
-    alone = Group(last.size, 1, last.first + count, last.start + count * last.size)
-    return (*groups[:-1], replace(last, count=count), alone)
+        found = origins(f, self.epilogue, pointers, {gemm.row: row, gemm.column: column, **at})
+        f.call(name, a_at, b, c_at, *(found[buffer.name] for buffer in self.epilogue.buffers))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.llvm.function import Function, Number, Value
 
@@ -35,6 +35,42 @@ def balanced(total: int, most: int) -> tuple[Group, ...]:
 def pieces(groups: Sequence[Group]) -> int:
     """How many pieces there are."""
     return sum(group.count for group in groups)
+
+
+def split_last(groups: tuple[Group, ...], rest: int) -> tuple[Group, ...]:
+    """The last piece as a group of its own when its last vector has but `rest` lanes."""
+    if not rest or not groups or groups[-1].count == 1:
+        return groups
+    last = groups[-1]
+    count = last.count - 1
+    alone = Group(last.size, 1, last.first + count, last.start + count * last.size)
+    return (*groups[:-1], replace(last, count=count), alone)
+
+
+def even(total: int, most: int) -> int:
+    """A stretch of at most `most` pieces that cuts all pieces into stretches of nearly one size."""
+    return -(-total // -(-total // most))
+
+
+def stretch_of(f: Function, block: Value, stretch: int, total: int) -> tuple[Number, Number]:
+    """The first of the pieces of a block, and the one after its last; numbers where one block has all."""
+    if total <= stretch:
+        return 0, total
+    first = f.mul(block, stretch)
+    last = f.add(first, stretch)
+    return first, last if total % stretch == 0 else f.minimum(last, f.integer(total))
+
+
+def start_of(f: Function, groups: Sequence[Group], piece: Number) -> Value:
+    """Where a piece starts; for one after the last piece, the end."""
+    if isinstance(piece, int):
+        assert piece == 0, "a lone block begins with the first piece"
+        return f.integer(0)
+    start = f.integer(0)
+    for number, group in enumerate(groups):
+        here = f.add(f.mul(piece, group.size), group.start - group.first * group.size)
+        start = here if number == 0 else f.select(f.compare("sge", piece, f.integer(group.first)), here, start)
+    return start
 
 
 def each_piece(

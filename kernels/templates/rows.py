@@ -99,10 +99,9 @@ def sweep(
     values: Sequence[Expression],
     step: Step,
     carried: Sequence[Value] = (),
-    ahead: Sequence[tuple[Load, int]] = (),
 ) -> tuple[Value, ...]:
     """step over all elements of a row; see `reading`."""
-    return over_row(f, axes, lanes, vectors, reading(f, pointers, fixed, axes, lanes, values, step, ahead), carried)
+    return over_row(f, axes, lanes, vectors, reading(f, pointers, fixed, axes, lanes, values, step), carried)
 
 
 def over_row(

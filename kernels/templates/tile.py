@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value, joined
@@ -47,20 +46,16 @@ class Tile:
     b_depth: int  # from one 32-bit group of B's depth to the next, in 32-bit words
     c_row: int
     valid: int  # lanes of the last vector that are stored
-    begins: bool = True  # sums start at zero; otherwise they go on from what the output holds
-    ends: bool = True  # the epilogue is applied; otherwise bare sums are stored
     arithmetic: Arithmetic = "f32"
-    prefetch: int = 0  # words of B ahead that are asked for; 0: none
     b_valid: int = 0  # lanes of B's last vector that may be read; 0: all of them
 
     @property
     def name(self) -> str:
         """A name that tells the shape."""
-        flags = f"{'b' if self.begins else ''}{'e' if self.ends else ''}"
+        masked = f"_m{self.b_valid}" if self.b_valid else ""
         return (
             f"tile_{self.arithmetic}_{self.rows}x{self.columns}x{self.depth}_{self.a_row}_{self.a_depth}_{self.b_depth}"
-            f"_{self.c_row}_{self.valid}{flags}{f'_p{self.prefetch}' if self.prefetch else ''}"
-            f"{f'_m{self.b_valid}' if self.b_valid else ''}"
+            f"_{self.c_row}_{self.valid}be{masked}"
         )
 
 
@@ -88,7 +83,7 @@ def write_tile(
         return name
     if not supported(tile.arithmetic, module.target):
         raise UnsupportedArithmetic(f"{module.target.cpu} has no instruction for {tile.arithmetic}.")
-    operands = epilogue.buffers if tile.ends else ()
+    operands = epilogue.buffers
     given = [
         Parameter("a", "ptr", "noalias nocapture readonly"),
         Parameter("b", "ptr", "noalias nocapture readonly"),
@@ -99,29 +94,12 @@ def write_tile(
     f = Function(module, name, given)
     lanes = module.target.lanes()
     accumulator = types.vector("i32" if tile.arithmetic == "u8s8" else "float", lanes)
-    sums = _initial(f, tile, accumulator, lanes)
-    sums = _accumulate(f, tile, sums, accumulator)
+    zeros = joined([f.number(accumulator, 0)] * tile.columns)
+    sums = _accumulate(f, tile, [zeros] * tile.rows, accumulator)
     pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in operands}
     _store(f, tile, epilogue, sums, TileLeaves(f, pointers, column, lanes), row, lanes)
     f.finish()
     return name
-
-
-def _initial(f: Function, tile: Tile, kind: str, lanes: int) -> list[Value]:
-    """One value per row, a part per column."""
-    if tile.begins:
-        zero = f.number(kind, 0)
-        return [joined([zero] * tile.columns) for _ in range(tile.rows)]
-    c, mask = f.parameter("c"), f.first_lanes(tile.valid, lanes)
-    found = []
-    for row in range(tile.rows):
-        parts = []
-        for column in range(tile.columns):
-            address = f.at(c, row * tile.c_row + column * lanes, types.element(kind))
-            cut = column == tile.columns - 1 and tile.valid < lanes
-            parts.append(f.masked_load(kind, address, mask) if cut else f.load(kind, address))
-        found.append(joined(parts))
-    return found
 
 
 def _accumulate(f: Function, tile: Tile, sums: list[Value], kind: str) -> list[Value]:
@@ -175,8 +153,6 @@ def _step(
             vectors.append(f.masked_load(words, address, f.first_lanes(tile.b_valid, lanes)))
         else:
             vectors.append(f.load(words, address))
-        if tile.prefetch:
-            f.prefetch(f.at(address, tile.prefetch, "i32"), locality=2)
     right = joined(vectors)
     group = GROUP[tile.arithmetic]
     found = []
@@ -230,7 +206,7 @@ def _store(
     lanes: int,
 ) -> None:
     """Apply the epilogue and store, row by row; the vectors of a row side by side, a cut one alone."""
-    c, output = f.parameter("c"), types.scalar(epilogue.dtype if tile.ends else DType.F32)
+    c, output = f.parameter("c"), types.scalar(epilogue.dtype)
     for number, total in enumerate(sums):
         parts = total.split()
         whole = list(parts) if tile.valid == lanes else list(parts[:-1])
@@ -238,10 +214,8 @@ def _store(
             if not vectors:
                 continue
             columns = [(first + position) * lanes for position in range(len(vectors))]
-            value = joined(vectors)
-            if tile.ends:
-                placed = leaves.place(value, {row: number}, columns, valid)
-                value = apply(f, epilogue, placed, lanes)
+            placed = leaves.place(joined(vectors), {row: number}, columns, valid)
+            value = apply(f, epilogue, placed, lanes)
             for column, one in zip(columns, value.split(), strict=True):
                 address = f.at(c, number * tile.c_row + column, output)
                 f.store_lanes(one, address, valid)

@@ -42,10 +42,10 @@ from kernels.tensor.expression import (
 from kernels.tensor.interpret import evaluate
 from kernels.tensor.scalars import narrow, widen
 from tests.kernels.flushing import answer, flushed
+from tests.kernels.targets import HERE
 
 SIZE = 128
 I = Variable("i", SIZE)  # noqa: E741
-TARGETS = (host(), x86_64_v3()) if host().architecture.name == "x86_64" else (host(),)
 # Functions of f32 are within 6 ULP; results of f16 and bf16 may round the other way.
 RTOL = {DType.F64: 1e-15, DType.F32: 1e-6, DType.F16: 2**-10, DType.BF16: 2**-7}
 
@@ -115,7 +115,7 @@ def _walk(value: Expression) -> list[Expression]:
     return [value, *(node for operand in value.operands for node in _walk(operand))]
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.cpu)
+@pytest.mark.parametrize("target", HERE, ids=lambda one: one.cpu)
 @pytest.mark.parametrize("dtype", DType)
 def test_every_operation_of_every_type(dtype: DType, target: Target) -> None:
     values = operations(dtype)

@@ -23,9 +23,9 @@ from kernels.math.power import power
 from kernels.math.tanh import tanh
 from kernels.math.trigonometric import cos, sin
 from kernels.run import Executable
-from kernels.target import Target, host, x86_64_v3
+from kernels.target import Target, host
+from tests.kernels.targets import HERE
 
-TARGETS = (host(), x86_64_v3()) if host().architecture.name == "x86_64" else (host(),)
 COUNT = 1 << 18
 SMALLEST_NORMAL = 2.0**-126
 SPECIAL = np.array(
@@ -117,7 +117,7 @@ FUNCTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.cpu)
+@pytest.mark.parametrize("target", HERE, ids=lambda one: one.cpu)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_stated_bound_holds_over_all_exponents(name: str, target: Target) -> None:
     function, exact, bound = FUNCTIONS[name]
@@ -144,7 +144,7 @@ def test_exp_of_what_is_not_positive() -> None:
     assert zero_or_right(found, np.exp, x).max() <= 1
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.cpu)
+@pytest.mark.parametrize("target", HERE, ids=lambda one: one.cpu)
 @pytest.mark.parametrize("function", [exp, exp_nonpositive], ids=lambda one: one.__name__)
 def test_exponentials_are_zero_from_where_they_would_be_subnormal(
     function: Callable[..., Value], target: Target
@@ -179,7 +179,7 @@ def test_gelu_is_close_relative_to_its_argument() -> None:
     np.testing.assert_array_equal(found[wide > 6], x[wide > 6])
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.cpu)
+@pytest.mark.parametrize("target", HERE, ids=lambda one: one.cpu)
 def test_pow_follows_c(target: Target) -> None:
     values = np.array([*SPECIAL, 2, -2, 3, -3, 0.5, -0.5, 7, 2.5, 1e30, 16777216, 33554434], np.float32)
     pairs = np.array(list(itertools.product(values, values)), np.float32)

@@ -10,7 +10,7 @@ from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import merged_groups, vector_groups
 from kernels.templates.cost import GIGAHERTZ, LATENCY
-from kernels.templates.grid import balanced, pieces
+from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.template import Template
 
 PRESSURE = 0.1  # share of the loads that is not hidden behind products: between equals, fewer loads are better
@@ -136,7 +136,7 @@ def _with_blocks(problem: Convolution, target: Target, shape: Shape, flat: bool)
     rows = max(1, min(row_pieces, pieces_of_block // channels))
     while staged and rows > 1 and _copied(problem, shape, flat, rows, depth) > target.l2 // 2:
         rows //= 2
-    rows, channels = _even(row_pieces, rows), _even(channel_pieces, channels)
+    rows, channels = even(row_pieces, rows), even(channel_pieces, channels)
     inside = Direct(shape.rows, shape.columns, shape.vectors, rows, channels, 1, False, flat)
     outside = Direct(shape.rows, shape.columns, shape.vectors, rows, channels, 1, True, flat)
     tile = weights // channel_pieces
@@ -154,7 +154,7 @@ def _cold(
     """Blocks that read each weight once: all rows by few channel tiles, with and without parts that are prefetched."""
     rows = row_pieces
     channels = max(1, min(channel_pieces, 2 * BLOCK_FLOPS // max(1, piece_flops * rows)))
-    channels = _even(channel_pieces, channels)
+    channels = even(channel_pieces, channels)
     depth = problem.depth * merged_groups(problem)
     found = []
     # A part of a 1x1 kernel is small, and costs a round trip of all sums.
@@ -165,11 +165,6 @@ def _cold(
             )  # fmt: skip
     found.append(Direct(shape.rows, shape.columns, shape.vectors, rows, channels, 1, True, flat))
     return found
-
-
-def _even(total: int, most: int) -> int:
-    """A stretch of at most `most` pieces that cuts all pieces into stretches of nearly one size."""
-    return -(-total // -(-total // most))
 
 
 def estimate(problem: Convolution, candidate: Direct, target: Target) -> float:

@@ -23,7 +23,7 @@ from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convol
 from kernels.templates.convolution.stage import window, write_stage
 from kernels.templates.convolution.steps import RUN, DirectPacking, chunks, merged_groups, vector_groups
 from kernels.templates.convolution.tile import Tile, write_tile
-from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
+from kernels.templates.grid import Group, balanced, each_piece, pieces, start_of, stretch_of, unravel
 from kernels.tensor.expression import Load
 
 _LINE = 64  # bytes
@@ -139,13 +139,13 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         problem, candidate = self.problem, self.candidate
         image, plane, group, row_block, channel_block = unravel(f, block, self.block_dims)
-        rows = _stretch(f, row_block, candidate.row_stretch, pieces(self.rows), self.row_blocks)
-        channels = _stretch(f, channel_block, candidate.channel_stretch, pieces(self.channels), self.channel_blocks)
+        rows = stretch_of(f, row_block, candidate.row_stretch, pieces(self.rows))
+        channels = stretch_of(f, channel_block, candidate.channel_stretch, pieces(self.channels))
         x = f.at(pointers[INPUT], f.mul(image, problem.input.image_stride))
         x = f.at(x, f.mul(group, self._group_distance(problem.input, self.depth)))
         first_row: Value = f.integer(0)
         if self.staged:
-            first_row = self._first_row(f, rows[0])
+            first_row = start_of(f, self.rows, rows[0])
             self._stage(f, x, scratch, plane, first_row)
             x = scratch
         else:
@@ -172,17 +172,6 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     def _group_distance(self, layout: Layout, channels: int) -> int:
         """Elements between the first channels of two merged groups."""
         return channels if layout.order == "NHWC" else channels // layout.block * layout.block_stride
-
-    def _first_row(self, f: Function, first: Number) -> Value:
-        """The output row (of flat pixels: the pixel) that a block's first piece begins at."""
-        if isinstance(first, int):
-            assert first == 0, "a lone block begins at the first row"
-            return f.integer(0)
-        row = f.integer(0)
-        for number, group in enumerate(self.rows):
-            here = f.add(f.mul(first, group.size), group.start - group.first * group.size)
-            row = here if number == 0 else f.select(f.compare("sge", first, f.integer(group.first)), here, row)
-        return row
 
     def _stage(self, f: Function, x: Value, scratch: Value, plane: Value, first_row: Value) -> None:
         problem = self.problem
@@ -311,7 +300,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
 
     def _pixel(self, f: Function, place: _Place, rows: int, row: Value, column: Value) -> Value:
         """How many pixels of a block come before a tile's: tile after tile, each with its pixels together."""
-        begin = place.first_row if self.staged else self._first_row(f, place.first_piece)
+        begin = place.first_row if self.staged else start_of(f, self.rows, place.first_piece)
         if self.candidate.flat:
             return f.sub(column, begin)
         return f.add(f.mul(f.sub(row, begin), self.problem.output.size[2]), f.mul(column, rows))
@@ -338,15 +327,6 @@ class _Place:
     sums: Value
     first_row: Value
     first_piece: Number
-
-
-def _stretch(f: Function, block: Value, stretch: int, total: int, blocks: int) -> tuple[Number, Number]:
-    """The first piece of a block, and the one after its last."""
-    if blocks == 1:
-        return 0, total
-    first = f.mul(block, stretch)
-    last = f.add(first, stretch)
-    return first, last if total % stretch == 0 else f.minimum(last, f.integer(total))
 
 
 def _split(groups: tuple[Group, ...], channels: int, lanes: int) -> tuple[Group, ...]:

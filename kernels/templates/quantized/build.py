@@ -14,10 +14,10 @@ from kernels.llvm.function import Function, Number, Value
 from kernels.target import Target
 from kernels.templates import cost
 from kernels.templates.builder import Builder
+from kernels.templates.convolution.direct import epilogue_loads
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
-from kernels.templates.epilogue import Epilogue
-from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
+from kernels.templates.grid import Group, balanced, each_piece, even, pieces, start_of, stretch_of, unravel
 from kernels.templates.quantized.arithmetic import (
     PER_WORD,
     Arithmetic,
@@ -33,7 +33,6 @@ from kernels.templates.quantized.stage import copy_bytes, window, write_pixels, 
 from kernels.templates.quantized.tile import Source, Tile, write_tile
 from kernels.templates.template import Template
 from kernels.templates.tile import UnsupportedArithmetic
-from kernels.tensor.expression import Expression, Load
 
 _BLOCK_WORDS = 200_000  # products of vectors of words: 50 to 200 microseconds
 _PRESSURE = 0.2  # share of the loads that is not hidden behind products
@@ -80,19 +79,8 @@ def can_be_flat(geometry: Convolution) -> bool:
     width = geometry.output.size[2]
     if any(one.row_stride != width * one.column_stride for one in (geometry.input, geometry.output)):
         return False
-    places = [load.buffer.position(load.indices) for load in _operand_loads(geometry.epilogue)]
+    places = [load.buffer.position(load.indices) for load in epilogue_loads(geometry)]
     return all(place.factor(row) == width * place.factor(column) for place in places)
-
-
-def _operand_loads(epilogue: Epilogue) -> list[Load]:
-    found: list[Load] = []
-    pending: list[Expression] = [epilogue.value]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Load) and node.buffer in epilogue.buffers:
-            found.append(node)
-        pending += node.operands
-    return found
 
 
 def _shapes(
@@ -160,16 +148,11 @@ def _with_blocks(
     channels = channel_pieces
     if packing.group_bytes > target.l2 // 2:
         channels = max(1, min(channel_pieces, _BLOCK_WORDS // max(1, words * row_pieces)))
-        channels = _even(channel_pieces, channels)
+        channels = even(channel_pieces, channels)
     stretch = max(1, min(row_pieces, _BLOCK_WORDS // max(1, words * channels)))
     bytes_of_piece = pixels * geometry.strides[1] * geometry.strides[2] * geometry.depth * element_bytes(arithmetic)
     stretch = max(1, min(stretch, target.l2 // 2 // max(1, bytes_of_piece)))
-    return Bytewise(rows, columns, vectors, _even(row_pieces, stretch), channels, flat, arithmetic)
-
-
-def _even(total: int, most: int) -> int:
-    """A stretch of at most `most` pieces that cuts all pieces into stretches of nearly one size."""
-    return -(-total // -(-total // most))
+    return Bytewise(rows, columns, vectors, even(row_pieces, stretch), channels, flat, arithmetic)
 
 
 def build(problem: QuantizedConvolution, candidate: Bytewise, target: Target, name: str = "bytewise") -> Kernel:
@@ -227,15 +210,13 @@ class _BytewiseBuilder(Builder[QuantizedConvolution, Bytewise]):
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         geometry, layout = self.geometry, self.geometry.input
         image, plane, group, row_block, channel_block = unravel(f, block, self.dims)
-        rows = _stretch(f, row_block, self.candidate.row_stretch, pieces(self.rows), self.row_blocks)
-        channels = _stretch(
-            f, channel_block, self.candidate.channel_stretch, pieces(self.packing.groups), self.channel_blocks
-        )
+        rows = stretch_of(f, row_block, self.candidate.row_stretch, pieces(self.rows))
+        channels = stretch_of(f, channel_block, self.candidate.channel_stretch, pieces(self.packing.groups))
         zero = self._zero(f, pointers)
         channel_step = geometry.depth * (layout.block_stride if layout.order == "NCHW" else 1)
         x = f.at(pointers[INPUT], f.add(f.mul(image, layout.image_stride), f.mul(group, channel_step)), "i8")
         x = f.at(x, layout.origin, "i8")
-        first = self._first_row(f, rows[0])
+        first = start_of(f, self.rows, rows[0])
         if self.staged:
             self._stage(f, x, scratch, plane, first, rows[1], zero)
             x = scratch
@@ -278,27 +259,14 @@ class _BytewiseBuilder(Builder[QuantizedConvolution, Bytewise]):
         stored = f.load("i8", pointers[X_ZERO])
         return f.add(f.convert("sext" if self.problem.x_dtype.is_signed else "zext", "i32", stored), shift)
 
-    def _first_row(self, f: Function, first: Number) -> Value:
-        """The output row (of flat pixels: the pixel) that a block's first piece begins at."""
-        if isinstance(first, int):
-            return f.integer(0)  # a lone block begins at the first row
-        return self._start(f, first)
-
-    def _start(self, f: Function, piece: Value) -> Value:
-        """Where a row piece starts; for one after the last piece, the end."""
-        row = f.integer(0)
-        for number, group in enumerate(self.rows):
-            here = f.add(f.mul(piece, group.size), group.start - group.first * group.size)
-            row = here if number == 0 else f.select(f.compare("sge", piece, f.integer(group.first)), here, row)
-        return row
-
     def _stage(
         self, f: Function, x: Value, scratch: Value, plane: Value, first: Value, last: Number, zero: Value
     ) -> None:
         geometry, arithmetic, layout = self.geometry, self.candidate.arithmetic, self.geometry.input
         if self.candidate.flat:
             name = write_pixels(self.module, self.problem, arithmetic, f"{self.name}_stage")
-            end = f.integer(self._all_pixels()) if isinstance(last, int) else self._start(f, last)
+            pixels = sum(group.size * group.count for group in self.rows)
+            end = f.integer(pixels) if isinstance(last, int) else start_of(f, self.rows, last)
             origin = f.add(f.mul(plane, layout.plane_stride), f.mul(first, layout.column_stride))
             f.call(name, f.at(x, origin, "i8"), scratch, f.sub(end, first))
             return
@@ -306,9 +274,6 @@ class _BytewiseBuilder(Builder[QuantizedConvolution, Bytewise]):
         from_plane = f.add(f.mul(plane, geometry.strides[0]), -geometry.pads[0])
         from_row = f.add(f.mul(first, geometry.strides[1]), -geometry.pads[1])
         f.call(name, x, scratch, from_plane, from_row, zero)
-
-    def _all_pixels(self) -> int:
-        return sum(group.size * group.count for group in self.rows)
 
     def _tile(
         self,
@@ -346,12 +311,3 @@ class _BytewiseBuilder(Builder[QuantizedConvolution, Bytewise]):
         rest = self.geometry.width % self.lanes
         last = rest if rest and wide == self.packing.groups[-1] else self.lanes
         return (*(self.lanes,) * (wide.size - 1), last)
-
-
-def _stretch(f: Function, block: Value, stretch: int, total: int, blocks: int) -> tuple[Number, Number]:
-    """The first piece of a block, and the one after its last."""
-    if blocks == 1:
-        return 0, total
-    first = f.mul(block, stretch)
-    last = f.add(first, stretch)
-    return first, last if total % stretch == 0 else f.minimum(last, f.integer(total))

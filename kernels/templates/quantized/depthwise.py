@@ -23,7 +23,7 @@ from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS
 from kernels.templates.epilogue import TileLeaves
-from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
+from kernels.templates.grid import Group, balanced, each_piece, even, pieces, start_of, unravel
 from kernels.templates.quantized.arithmetic import Arithmetic
 from kernels.templates.quantized.problem import X_ZERO, QuantizedConvolution
 from kernels.templates.quantized.stage import copy_bytes, window, write_window
@@ -86,7 +86,7 @@ def _stretch(problem: QuantizedConvolution, target: Target, one: ByteDepthwise) 
     wanted = max(1, min(total, _BLOCK_PRODUCTS // (one.rows * width * taps * vectors)))
     row = geometry.input.size[2] * geometry.input.channels * geometry.strides[1] * one.rows
     wanted = max(1, min(wanted, target.l2 // 2 // max(1, row)))
-    return -(-total // -(-total // wanted))
+    return even(total, wanted)
 
 
 def estimate(problem: QuantizedConvolution, candidate: ByteDepthwise, target: Target) -> float:
@@ -179,7 +179,7 @@ class _ByteDepthwiseBuilder(Builder[QuantizedConvolution, ByteDepthwise]):
             zero = f.convert(signed, "i32", f.load("i8", pointers[X_ZERO]))
         else:
             zero = f.number("i32", problem.x_zero)
-        first = self._start(f, low)
+        first = start_of(f, self.rows, low)
         if self.staged:
             name = write_window(self.module, self.together, self.unshifted, self.window, f"{self.name}_stage")
             from_plane = f.add(f.mul(plane, geometry.strides[0]), -geometry.pads[0])
@@ -219,14 +219,6 @@ class _ByteDepthwiseBuilder(Builder[QuantizedConvolution, ByteDepthwise]):
             each_piece(f, self.columns, 0, pieces(self.columns), across)
 
         each_piece(f, self.rows, low, high, piece)
-
-    def _start(self, f: Function, piece: Value) -> Value:
-        """The first row of a row piece."""
-        row = f.integer(0)
-        for number, group in enumerate(self.rows):
-            here = f.add(f.mul(piece, group.size), group.start - group.first * group.size)
-            row = here if number == 0 else f.select(f.compare("sge", piece, f.integer(group.first)), here, row)
-        return row
 
     def _tile(self, rows: int, columns: int, valid: int) -> str:
         """f(x, weights, y, zero, operands of the epilogue...): pixels of one vector of channels."""

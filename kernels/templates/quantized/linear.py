@@ -1,4 +1,4 @@
-"""ONNX's linear quantisation as expressions and as tensor programs: QuantizeLinear, DequantizeLinear, requantisation.
+"""ONNX's linear quantisation as expressions: QuantizeLinear, DequantizeLinear, requantisation.
 
     quantize(x)    = saturate(round(x / scale) + zero)          rounding half to even
     dequantize(q)  = float(q - zero) * scale
@@ -11,13 +11,9 @@ step beside it where the product falls near the middle of two steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-
 from kernels.dtype import DType
 from kernels.templates.quantized.problem import InvalidQuantized, limits
-from kernels.tensor.expression import Binary, Buffer, Cast, Expression, Index, Unary, Variable, clip, index
-from kernels.tensor.program import Program, Stage
+from kernels.tensor.expression import Binary, Cast, Expression, Unary, clip
 
 _SATURATED = (DType.U8, DType.I8, DType.U16, DType.I16)
 
@@ -55,71 +51,3 @@ def _saturated(value: Expression, zero: Expression | None, kind: DType) -> Expre
     low, high = limits(kind)
     # By way of int32: x86 converts vectors of floats to that type alone.
     return Cast(kind, Cast(DType.I32, clip(rounded, low, high)))
-
-
-def quantize_program(
-    shape: Sequence[int],
-    kind: DType = DType.U8,
-    *,
-    axis: int | None = None,
-    block: int = 0,
-    zero: bool = True,
-    name: str = "quantize",
-) -> Program:
-    """QuantizeLinear: x of float32 -> y of `kind`; inputs "x", "scale" and, with `zero`, "zero".
-
-    One scale for all where `axis` is None, else one per index of that axis; with `block`, one per `block` of them (the
-    scale then has x's dims, and the axis divided by `block`). Raises InvalidQuantized for a block that does not divide.
-    """
-    grid = _Grid(shape, axis, block)
-    x, y = Buffer("x", DType.F32, grid.shape), Buffer("y", kind, grid.shape)
-    scale, offset = Buffer("scale", DType.F32, grid.scales), Buffer("zero", kind, grid.scales)
-    value = quantize(x[grid.at], scale[grid.of_scale], offset[grid.of_scale] if zero else None, kind)
-    return Program(name, (x, scale, *((offset,) if zero else ())), (y,), (Stage(y, grid.axes, value, grid.at),))
-
-
-def dequantize_program(
-    shape: Sequence[int],
-    kind: DType = DType.U8,
-    *,
-    axis: int | None = None,
-    block: int = 0,
-    zero: bool = True,
-    name: str = "dequantize",
-) -> Program:
-    """DequantizeLinear: x of `kind` (int32 too) -> y of float32; otherwise as `quantize_program`."""
-    grid = _Grid(shape, axis, block)
-    x, y = Buffer("x", kind, grid.shape), Buffer("y", DType.F32, grid.shape)
-    scale, offset = Buffer("scale", DType.F32, grid.scales), Buffer("zero", kind, grid.scales)
-    value = dequantize(x[grid.at], scale[grid.of_scale], offset[grid.of_scale] if zero else None)
-    return Program(name, (x, scale, *((offset,) if zero else ())), (y,), (Stage(y, grid.axes, value, grid.at),))
-
-
-class _Grid:
-    """The axes of a program, and where an element's scale lies. Neighbouring dims that need no name are one."""
-
-    def __init__(self, shape: Sequence[int], axis: int | None, block: int) -> None:
-        self.axes: tuple[Variable, ...]
-        self.at: tuple[Index, ...]
-        self.of_scale: tuple[Index, ...]
-        if axis is None:
-            self.shape: tuple[int, ...] = (prod(shape),)
-            self.scales: tuple[int, ...] = (1,)
-            self.axes = (Variable("i", prod(shape)),)
-            self.at, self.of_scale = (index(self.axes[0]),), (index(0),)
-            return
-        axis = axis % len(shape)
-        outer, size, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-        self.shape = (outer, size, inner)
-        first, last = Variable("outer", outer), Variable("inner", inner)
-        if not block:
-            middle = Variable("axis", size)
-            self.scales, self.axes = (size,), (first, middle, last)
-            self.at, self.of_scale = (index(first), index(middle), index(last)), (index(middle),)
-            return
-        if size % block:
-            raise InvalidQuantized(f"blocks of {block} do not divide an axis of {size}.")
-        number, inside = Variable("number", size // block), Variable("inside", block)
-        self.scales, self.axes = (outer, size // block, inner), (first, number, inside, last)
-        self.at = (index(first), number * block + inside, index(last))
-        self.of_scale = (index(first), index(number), index(last))

@@ -12,12 +12,12 @@ the input's zero point it is what that adds to the sum. `zeros` are the z', give
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from kernels.templates.grid import Group, balanced
+from kernels.templates.grid import Group, balanced, split_last
 from kernels.templates.quantized.arithmetic import PER_WORD, Arithmetic, element_bytes, shift_of_b
 from kernels.templates.quantized.problem import QuantizedConvolution
 
@@ -128,13 +128,3 @@ class TilePacking:
         padded[..., : held.shape[3]] = held
         words: npt.NDArray[np.int32] = padded.view(np.int32).reshape(*held.shape[:2], -1)
         return words
-
-
-def split_last(groups: tuple[Group, ...], rest: int) -> tuple[Group, ...]:
-    """The last tile as a group of its own when its last vector is not whole."""
-    if not rest or not groups or groups[-1].count == 1:
-        return groups
-    last = groups[-1]
-    count = last.count - 1
-    alone = Group(last.size, 1, last.first + count, last.start + count * last.size)
-    return (*groups[:-1], replace(last, count=count), alone)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from kernels.dtype import DType
 from kernels.llvm.compile import assembly
-from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
+from kernels.target import Target, host
 from kernels.templates.attention.build import build
 from kernels.templates.attention.problem import Attention, InvalidAttention, Mask, Place, candidates
 from tests.kernels.guard import run_guarded
 from tests.kernels.machine_code import spills
+from tests.kernels.targets import HERE, NAMED, NAMES
 
-TARGETS = [host(), x86_64_v3()] if host().architecture.name == "x86_64" else [host()]
 TOLERANCE = 4e-6  # of results of size 1: sums of some hundred float32 products, and exponentials within 1 ULP
 
 
@@ -84,7 +84,7 @@ choices, seeds = st.integers(0, 5), st.integers(0, 1000)
 
 
 @settings(deadline=None, max_examples=30)
-@given(one=shapes, choice=choices, seed=seeds, target=st.sampled_from(TARGETS))
+@given(one=shapes, choice=choices, seed=seeds, target=st.sampled_from(HERE))
 def test_any_size(one: Attention, choice: int, seed: int, target: Target) -> None:
     _check(one, target, choice, seed)
 
@@ -97,7 +97,7 @@ def test_grouped_heads_share_keys(one: Attention, groups: int, choice: int, seed
 
 
 @settings(deadline=None, max_examples=20)
-@given(one=shapes, past=st.integers(0, 80), choice=choices, seed=seeds, target=st.sampled_from(TARGETS))
+@given(one=shapes, past=st.integers(0, 80), choice=choices, seed=seeds, target=st.sampled_from(HERE))
 def test_causal_rows_see_what_stands_before_them(
     one: Attention, past: int, choice: int, seed: int, target: Target
 ) -> None:
@@ -157,7 +157,7 @@ def test_a_negative_scale() -> None:
     _check(replace(Attention(1, 1, 3, 20, 4), scale=-0.5), host(), 0, 1)
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.cpu)
+@pytest.mark.parametrize("target", HERE, ids=lambda one: one.cpu)
 @pytest.mark.parametrize("kind", ["bool", "-inf"])
 @pytest.mark.parametrize("queries", [1, 3])
 def test_a_row_that_sees_nothing_is_zero_and_a_nan_is_nan(queries: int, kind: str, target: Target) -> None:
@@ -179,7 +179,7 @@ def test_a_row_that_sees_nothing_is_zero_and_a_nan_is_nan(queries: int, kind: st
             assert np.isfinite(got[1]).all() and np.isnan(got[2]).all()
 
 
-@pytest.mark.parametrize("target", [x86_64_v4(), x86_64_v3(), aarch64()], ids=["v4", "v3", "arm"])
+@pytest.mark.parametrize("target", NAMED, ids=NAMES)
 def test_no_candidate_spills(target: Target) -> None:
     one = Attention(1, 12, 128, 128, 64)
     for candidate in candidates(one, target):

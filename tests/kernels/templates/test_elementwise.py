@@ -14,7 +14,7 @@ from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.llvm.compile import assembly
 from kernels.run import Executable
-from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
+from kernels.target import Target, host
 from kernels.templates.elementwise import (
     Elementwise,
     ElementwiseCandidate,
@@ -45,8 +45,8 @@ from kernels.tensor.interpret import evaluate
 from tests.kernels.flushing import answer, flushed
 from tests.kernels.guard import OutsideAccess, run_guarded
 from tests.kernels.machine_code import spills
+from tests.kernels.targets import HERE, NAMED
 
-TARGETS = (host(), x86_64_v3()) if host().architecture.name == "x86_64" else (host(),)
 # The functions state up to 6 ULP, and a fused multiply-add rounds once where the oracle rounds twice.
 F32 = {"rtol": 2e-6, "atol": 1e-6}
 
@@ -141,7 +141,7 @@ def chains(draw: st.DrawFn) -> tuple[Elementwise, dict[str, storage.Array]]:
 
 
 @settings(max_examples=25, deadline=None)
-@given(chains(), st.sampled_from(TARGETS), st.integers(0, 2))
+@given(chains(), st.sampled_from(HERE), st.integers(0, 2))
 def test_chains_of_any_shape_equal_the_interpreter(
     case: tuple[Elementwise, dict[str, storage.Array]], target: Target, vectors: int
 ) -> None:
@@ -228,7 +228,7 @@ def test_casts_between_widths(kind: DType) -> None:
     check(problem, {"x": values((67,), DType.F32, 6, special=True)}, host())
 
 
-@pytest.mark.parametrize("target", [x86_64_v4(), x86_64_v3(), aarch64()])
+@pytest.mark.parametrize("target", NAMED)
 def test_every_target_compiles_without_spilling(target: Target) -> None:
     axes, x, y = dense(64, 700)
     scale = Buffer("scale", DType.F32, (700,))
@@ -239,7 +239,7 @@ def test_every_target_compiles_without_spilling(target: Target) -> None:
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
-@pytest.mark.parametrize("target", [x86_64_v4(), x86_64_v3(), aarch64()])
+@pytest.mark.parametrize("target", NAMED)
 def test_no_function_calls_a_library(target: Target, dtype: DType) -> None:
     # LLVM turns what a processor lacks into calls: of libm for exp, of its own runtime to move a single bfloat.
     (i,) = axes = (Variable("i", 100),)

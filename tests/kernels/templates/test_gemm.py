@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernels.dtype import DType
 from kernels.llvm.compile import assembly
-from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
+from kernels.target import Target, host
 from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_INTEGER, Epilogue, InvalidEpilogue
 from kernels.templates.gemm import Gemm, InvalidGemm, build, candidates
 from kernels.templates.grid import balanced, pieces
@@ -21,9 +21,9 @@ from kernels.templates.tile import supported
 from kernels.tensor.expression import Buffer, Cast, Expression, clip, gelu, relu
 from tests.kernels.guard import run_guarded
 from tests.kernels.machine_code import hot_loop, spills
+from tests.kernels.targets import HERE, NAMED, NAMES
 
 ROUNDING = 2.0**-24  # half a unit in the last place of float32
-TARGETS = [host(), x86_64_v3()] if host().architecture.name == "x86_64" else [host()]
 sizes = st.one_of(st.integers(0, 3), st.integers(4, 70))
 seeds = st.integers(0, 2**32 - 1)
 
@@ -47,7 +47,7 @@ def _run(gemm: Gemm, target: Target, choice: int, a: np.ndarray, b: np.ndarray, 
 
 @settings(deadline=None, max_examples=40)
 @given(rows=sizes, columns=sizes, depth=sizes, choice=st.integers(0, 9), constant=st.booleans(), seed=seeds,
-       target=st.sampled_from(TARGETS))  # fmt: skip
+       target=st.sampled_from(HERE))  # fmt: skip
 def test_any_size(rows: int, columns: int, depth: int, choice: int, constant: bool, seed: int, target: Target) -> None:
     a, b = _random(seed, rows, depth), _random(seed + 1, depth, columns)
     gemm = Gemm(rows, columns, depth, constant_b=constant)
@@ -170,7 +170,7 @@ def _bfloat(x: np.ndarray) -> np.ndarray:
     return (x.view(np.uint32) >> 16).astype(np.uint16)
 
 
-@pytest.mark.parametrize("target", [x86_64_v4(), x86_64_v3(), aarch64()], ids=["v4", "v3", "arm"])
+@pytest.mark.parametrize("target", NAMED, ids=NAMES)
 @pytest.mark.parametrize("dims", [(128, 768, 768), (1, 1000, 2048), (4, 768, 768), (100, 77, 65)])
 def test_no_candidate_spills(target: Target, dims: tuple[int, int, int]) -> None:
     gemm = Gemm(*dims)

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from kernels.dtype import DType
 from kernels.llvm.compile import assembly
 from kernels.run import Executable, aligned
-from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
+from kernels.target import Target, host
 from kernels.templates.elementwise import Output
 from kernels.templates.normalization import NORMALIZED, Normalization, build, candidates
 from kernels.tensor.expression import Buffer, Cast, Variable, relu
 from tests.kernels.machine_code import spills
+from tests.kernels.targets import HERE, NAMED
 from tests.kernels.templates.row_cases import FLOATS, SIZES, close, floats, layouts, run, wide
 
-TARGETS = (host(), x86_64_v3()) if host().architecture.name == "x86_64" else (host(),)
 TOLERANCE = 5e-6  # of values around 1: a handful of roundings of f32 in mean, variance and result
 
 
@@ -30,7 +30,7 @@ def reference(x: np.ndarray, axes: tuple[int, ...], epsilon: float, center: str 
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.data(), st.sampled_from(TARGETS), st.sampled_from(("mean", "none")), st.integers(0, 1))
+@given(st.data(), st.sampled_from(HERE), st.sampled_from(("mean", "none")), st.integers(0, 1))
 def test_layer_and_root_mean_square_normalization(data: st.DataObject, target: Target, center: str, which: int) -> None:
     shape = (data.draw(st.sampled_from((1, 2, 5, 37))), data.draw(st.sampled_from(SIZES)))
     dtype = data.draw(st.sampled_from(FLOATS))
@@ -49,7 +49,7 @@ def test_layer_and_root_mean_square_normalization(data: st.DataObject, target: T
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.data(), st.sampled_from(TARGETS), st.sampled_from(("mean", "none")), st.integers(0, 1))
+@given(st.data(), st.sampled_from(HERE), st.sampled_from(("mean", "none")), st.integers(0, 1))
 def test_long_rows_are_read_and_written_at_once(data: st.DataObject, target: Target, center: str, which: int) -> None:
     # Several blocks, the last one shorter; a residual sum, a second output and elements that lie anywhere.
     shape = (data.draw(st.sampled_from((1, 2, 5, 23, 64))), data.draw(st.sampled_from((383, 384, 517, 640, 1025))))
@@ -159,7 +159,7 @@ def test_a_residual_sum_is_normalised_on_the_way() -> None:
     np.testing.assert_allclose(found, want, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("target", [x86_64_v4(), x86_64_v3(), aarch64()])
+@pytest.mark.parametrize("target", NAMED)
 def test_every_target_compiles_with_few_spills(target: Target) -> None:
     i, j = Variable("i", 33), Variable("j", 1000)
     x, y, scale = (

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from kernels.dtype import DType
 from kernels.llvm.compile import assembly
-from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
+from kernels.target import Target, host
 from kernels.templates.elementwise import Output
 from kernels.templates.row_problem import InvalidRows
 from kernels.templates.softmax import SOFTMAX, Softmax, build, candidates
 from kernels.tensor.expression import Buffer, Cast, Number, Variable
 from tests.kernels.machine_code import spills
+from tests.kernels.targets import HERE, NAMED
 from tests.kernels.templates.row_cases import FLOATS, SIZES, close, floats, layouts, run, wide
 
-TARGETS = (host(), x86_64_v3()) if host().architecture.name == "x86_64" else (host(),)
 TOLERANCE = 2e-6  # exp is within 1 ULP, and a sum of up to 900 terms adds a few more
 
 
@@ -29,7 +29,7 @@ def reference(x: np.ndarray, axes: tuple[int, ...], logarithm: bool) -> np.ndarr
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.data(), st.sampled_from(TARGETS), st.booleans(), st.integers(0, 1))
+@given(st.data(), st.sampled_from(HERE), st.booleans(), st.integers(0, 1))
 def test_any_axis_of_any_shape(data: st.DataObject, target: Target, logarithm: bool, which: int) -> None:
     rank = data.draw(st.integers(1, 3))
     sizes = SIZES if rank < 3 else (1, 2, 5, 16, 19)
@@ -77,7 +77,7 @@ def test_scores_are_scaled_and_masked_on_the_way_and_rounded_at_the_end() -> Non
     close(found, reference(array.astype(np.float64) / 8 + masks, (1,), False), DType.BF16, TOLERANCE)
 
 
-@pytest.mark.parametrize("target", [x86_64_v4(), x86_64_v3(), aarch64()])
+@pytest.mark.parametrize("target", NAMED)
 @pytest.mark.parametrize("columns", [64, 512])
 def test_every_target_compiles_with_few_spills(target: Target, columns: int) -> None:
     i, j, x, y = dense(64, columns)

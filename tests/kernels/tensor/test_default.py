@@ -31,16 +31,16 @@ from kernels.tensor.interpret_nest import interpret_nest
 from kernels.tensor.lower import lower
 from kernels.tensor.program import Program, Stage, stage
 from kernels.tensor.show import show_nest
+from tests.kernels.targets import HERE
 from tests.kernels.tensor.drawn import programs, whole_numbers
 from tests.kernels.tensor.golden_text import assert_golden
 from tests.kernels.tensor.programs import chain, column_sums, layer_norm, softmax, transpose
 from tests.kernels.tensor.test_lower import DTYPES, run
 
 # What this machine runs: its own instruction set, and the lower level of it with 16 registers of 32 bytes.
-TARGETS = (host(), x86_64_v3()) if host().architecture.name == "x86_64" else (host(),)
 
 
-def _same_exactly(program: Program, target: Target = TARGETS[0]) -> None:
+def _same_exactly(program: Program, target: Target = HERE[0]) -> None:
     inputs = whole_numbers(program)
     nest = scheduled(program, target)
     found = run(lower(nest, target), program, inputs)
@@ -51,7 +51,7 @@ def _same_exactly(program: Program, target: Target = TARGETS[0]) -> None:
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_any_program(data: st.DataObject) -> None:
-    _same_exactly(data.draw(programs(DTYPES, 70)), data.draw(st.sampled_from(TARGETS)))
+    _same_exactly(data.draw(programs(DTYPES, 70)), data.draw(st.sampled_from(HERE)))
 
 
 @settings(deadline=None, max_examples=30)
@@ -59,7 +59,7 @@ def test_any_program(data: st.DataObject) -> None:
     st.lists(st.sampled_from((1, 2, 3, 5, 16, 17, 33)), min_size=1, max_size=4),
     st.randoms(use_true_random=False),
     st.sampled_from(DTYPES),
-    st.sampled_from(TARGETS),
+    st.sampled_from(HERE),
 )
 def test_any_transposition(shape: list[int], random: np.random.Generator, dtype: DType, target: Target) -> None:
     order = list(range(len(shape)))
@@ -85,7 +85,7 @@ def test_any_reduction(shape: list[int], op: str, dtype: DType, data: st.DataObj
     # A product of many numbers is not exact in floats: of ones and minus ones it is.
     value = x[axes] if op != "prod" else Cast(dtype, Compare("gt", x[axes], Number(0, dtype))) * Number(2, dtype) - 1
     _same_exactly(
-        Program("fold", (x,), (y,), (Stage(y, kept, Reduce(op, over, value)),)), data.draw(st.sampled_from(TARGETS))
+        Program("fold", (x,), (y,), (Stage(y, kept, Reduce(op, over, value)),)), data.draw(st.sampled_from(HERE))
     )  # type: ignore[arg-type]
 
 
@@ -105,7 +105,7 @@ def test_any_normalisation(shape: list[int], dtype: DType, data: st.DataObject) 
         Stage(high, kept, Reduce("max", over, e[axes])),
         Stage(y, axes, e[axes] * 2 - high[kept]),
     )
-    _same_exactly(Program("normal", (x,), (y,), stages), data.draw(st.sampled_from(TARGETS)))
+    _same_exactly(Program("normal", (x,), (y,), stages), data.draw(st.sampled_from(HERE)))
 
 
 @pytest.mark.parametrize("target", [x86_64_v3(), x86_64_v4(), aarch64()], ids=lambda target: target.cpu)
@@ -211,7 +211,7 @@ def test_a_softmax_over_the_channels_works_in_bands() -> None:
     np.testing.assert_allclose(found, interpret(program, {"x": values})["y"], rtol=8 * 2**-24)
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+@pytest.mark.parametrize("target", HERE, ids=lambda target: target.cpu)
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.I64, DType.U8])
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("width", [1, 2, 15, 32, 33, 75])

@@ -18,17 +18,16 @@ from kernels.dtype import DType
 from kernels.emit.layout import BUSY
 from kernels.listing import Argument, Listing
 from kernels.run import aligned
-from kernels.target import Target, host, x86_64_v3
+from kernels.target import Target, host
 from tests.kernels.listings import difference, passing, perceptron
-
-TARGETS = (host(), x86_64_v3()) if host().architecture.name == "x86_64" else (host(),)
+from tests.kernels.targets import HERE
 
 
 def _rows(count: int, columns: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((count, columns)).astype(np.float32)
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.cpu)
+@pytest.mark.parametrize("target", HERE, ids=lambda one: one.cpu)
 def test_two_layers_equal_numpy(target: Target) -> None:
     written = perceptron(target, rows=7)
     program = Program(written.listing, written.weights, target)

@@ -15,11 +15,11 @@ from onnx.reference import ReferenceEvaluator
 import graphopt
 from graphopt.errors import NotLowered
 from graphopt.program.regions.lower import lower
-from kernels.target import host, x86_64_v3
+from kernels.target import host
 from tests import support
+from tests.kernels.targets import HERE
 from tests.program.regions.running import run_lowered
 
-TARGETS = (host(), x86_64_v3()) if host().architecture.name == "x86_64" else (host(),)
 BATCH, HEADS, QUERIES, KEYS, SIZE = 2, 2, 3, 5, 4
 SHAPES = {2: (QUERIES, KEYS), 3: (HEADS, QUERIES, KEYS), 4: (BATCH, HEADS, QUERIES, KEYS)}
 
@@ -51,7 +51,7 @@ def _model(mask: np.ndarray, opset: int, attributes: str = "") -> onnx.ModelProt
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.cpu)
+@pytest.mark.parametrize("target", HERE, ids=lambda one: one.cpu)
 @pytest.mark.parametrize("kind", ["bool", "float"])
 @pytest.mark.parametrize("rank", SHAPES)
 @pytest.mark.parametrize("opset", [23, 24])

@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.llvm.compile import assembly
-from kernels.target import aarch64, host, x86_64_v3, x86_64_v4
+from kernels.target import host, x86_64_v3
 from kernels.templates.convolution.choose import candidates
 from kernels.templates.convolution.direct import Direct, build
 from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, InvalidConvolution, convolution, output_size
 from kernels.tensor.expression import Buffer, clip, relu, silu
 from tests.kernels.machine_code import spills
+from tests.kernels.targets import NAMED
 from tests.kernels.templates.convolution.oracle import run, sample
 
 # Sums of at most a few thousand products near 1/sqrt(n): float32 keeps 6e-8 of each, errors grow as sqrt(n).
@@ -113,7 +114,7 @@ def test_flat_pixels_give_the_same_sums_as_rows():
         np.testing.assert_allclose(found, taken.expected, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("target", (x86_64_v4(), x86_64_v3(), aarch64()), ids=lambda target: target.cpu)
+@pytest.mark.parametrize("target", NAMED, ids=lambda target: target.cpu)
 def test_no_candidate_keeps_sums_on_the_stack(target):
     shapes = (
         convolution(1, 64, 64, (14, 14), (3, 3), pads=(1, 1, 1, 1), order="NCHWc", halo=1),

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.target import aarch64, host, x86_64_v3, x86_64_v4
+from kernels.target import host
 from kernels.templates.convolution import choose, ways
 from kernels.templates.convolution.depthwise import Depthwise
 from kernels.templates.convolution.direct import Direct
 from kernels.templates.convolution.problem import convolution
 from kernels.templates.convolution.winograd import Winograd
+from tests.kernels.targets import NAMED
 
 WIDE = convolution(1, 128, 128, (28, 28), (3, 3), pads=(1, 1, 1, 1), order="NCHWc")
-TARGETS = (x86_64_v4(), x86_64_v3(), aarch64())
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+@pytest.mark.parametrize("target", NAMED, ids=lambda target: target.cpu)
 def test_a_plain_3x3_convolution_is_tried_with_winograd_first(target):
     assert isinstance(ways.candidates(WIDE, target)[0], Winograd)
     assert any(isinstance(one, Direct) for one in ways.candidates(WIDE, target))
@@ -30,7 +30,7 @@ def test_each_candidate_says_what_it_is():
     assert isinstance(first, Depthwise) and str(first).startswith("depthwise")
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+@pytest.mark.parametrize("target", NAMED, ids=lambda target: target.cpu)
 def test_candidates_come_by_their_estimate_and_estimates_grow_with_the_work(target):
     shapes = [choose.candidates(WIDE, target)[0], choose.candidates(WIDE, target)[-1]]
     first, last = (ways.estimate(WIDE, one, target) for one in shapes)
