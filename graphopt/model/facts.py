@@ -16,17 +16,15 @@ import onnx_ir as ir
 
 from graphopt.model import constants, content, dims, nodes, purity
 from graphopt.model.inference import infer_node
-from graphopt.model.known import Known
+from graphopt.model.known import SMALL, Knowledge, Known
 from graphopt.model.limits import MOST_BYTES
 from graphopt.model.operators.sources import filler
 from graphopt.model.tensors import tensors_of
 
-# Constants up to this size may be read while looking for a match; weights above it are read only by rules that ask.
-SMALL = 1024  # elements
 MEMORY_BESIDE_DISK = 128 << 20  # bytes
 
 
-class Facts:
+class Facts(Knowledge):
     """The knowledge about one model. Values are keys by identity; `forget` drops what a change has made stale."""
 
     def __init__(self, model: ir.Model) -> None:
@@ -137,12 +135,6 @@ class Facts:
         """A dimension of which nothing is known, equal only to itself."""
         return dims.symbol(f"?{next(self._numbers)}")
 
-    def declared(self, value: ir.Value) -> Known:
-        """What the file declares of a value, for operators that no inference knows."""
-        if value.shape is None:
-            return Known(value.type, None, None)
-        return Known(value.type, tuple(dims.from_ir(dim, self.fresh()) for dim in value.shape), None)
-
     def set_known(self, value: ir.Value, known: Known) -> None:
         """State what is known of a value whose producer inference cannot read."""
         self._known[value] = known
@@ -162,28 +154,6 @@ class Facts:
         """Drop what is known of a value whose definition changed."""
         self._known.pop(value, None)
         self._arrays.pop(value, None)
-
-    def shape(self, value: ir.Value) -> dims.Dims | None:
-        """The dims, None when even the rank is unknown."""
-        return self.known(value).shape
-
-    def static_shape(self, value: ir.Value) -> tuple[int, ...] | None:
-        """The dims as integers, None unless all are known."""
-        return dims.static(self.known(value).shape)
-
-    def rank(self, value: ir.Value) -> int | None:
-        """The number of dims, None when unknown."""
-        shape = self.known(value).shape
-        return None if shape is None else len(shape)
-
-    def dtype(self, value: ir.Value) -> ir.DataType | None:
-        """The element type of a tensor, None when unknown or not a tensor."""
-        kind = self.known(value).type
-        return kind.dtype if isinstance(kind, ir.TensorType) else None
-
-    def content(self, value: ir.Value) -> content.Content | None:
-        """The integers a small tensor holds, possibly symbolic."""
-        return self.known(value).content
 
     # -- constants ------------------------------------------------------------------------------------------------
 
@@ -247,19 +217,6 @@ class Facts:
             return None
         item: float | int | bool = array[(0,) * array.ndim].item()
         return item
-
-    def ints(self, value: ir.Value | None) -> tuple[int, ...] | None:
-        """The numbers of a constant integer vector (or scalar), else None."""
-        if value is None:
-            return None
-        held = self.content(value)
-        if held is not None:
-            flat = held.reshape(-1).tolist()
-            return tuple(int(item) for item in flat) if all(isinstance(i, (int, bool)) for i in flat) else None
-        tensor = self.tensor(value)
-        if tensor is None or tensor.dtype not in content.INTEGER_TYPES or tensor.size > SMALL:
-            return None
-        return tuple(int(item) for item in tensor.numpy().reshape(-1))
 
 
 def _single_calls(model: ir.Model) -> dict[ir.Value, tuple[ir.Node, int]]:

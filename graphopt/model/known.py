@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import onnx_ir as ir
 import sympy
 
+from graphopt.model import content, dims
 from graphopt.model.content import Content
 from graphopt.model.dims import Dim, Dims
+
+# Constants up to this size may be read while looking for a match; weights above it are read only by rules that ask.
+SMALL = 1024  # elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,55 +67,76 @@ def _is_fresh(dim: object) -> bool:
 UNKNOWN = Known(None, None, None)
 
 
-class Knowledge(Protocol):
-    """What is known of a model's values, as a rule about an operator asks for it; `facts.Facts` answers.
+class Knowledge(ABC):
+    """What is known of a model's values, as a rule about an operator asks for it.
 
-    It stands apart from `Facts`, which asks the operators' rules in turn.
+    `facts.Facts` answers. It asks the operators' rules in turn, and therefore stands above them.
     """
 
-    @property
-    def functions(self) -> Mapping[ir.OperatorIdentifier, ir.Function]:
-        """The model-local functions."""
+    functions: Mapping[ir.OperatorIdentifier, ir.Function]  # the model's own
+    ir_version: int  # 0 where the model says none
 
-    @property
-    def ir_version(self) -> int:
-        """The model's IR version, 0 where it says none."""
+    @abstractmethod
+    def opset(self, node: ir.Node, domain: str = "") -> int:
+        """The version of `domain` that the node's graph imports (1 where the import is missing)."""
 
-    def opset(self, node: ir.Node) -> int:
-        """The version of the standard operators that the node's graph imports."""
-
+    @abstractmethod
     def known(self, value: ir.Value) -> Known:
-        """All that is known of a value."""
+        """All that is known of a value; inference runs on demand."""
 
-    def declared(self, value: ir.Value) -> Known:
-        """What the file declares of a value."""
-
+    @abstractmethod
     def fresh(self) -> Dim:
-        """A dim of which nothing is known, equal only to itself."""
+        """A dimension of which nothing is known, equal only to itself."""
 
-    def shape(self, value: ir.Value) -> Dims | None:
-        """The dims, None when even the rank is unknown."""
+    @abstractmethod
+    def tensor(self, value: ir.Value) -> ir.TensorProtocol | None:
+        """The tensor of an initializer or Constant node, not read from disk yet; None for everything else."""
 
-    def static_shape(self, value: ir.Value) -> tuple[int, ...] | None:
-        """The dims as integers, None unless all are known."""
-
-    def rank(self, value: ir.Value) -> int | None:
-        """The number of dims, None when unknown."""
-
-    def dtype(self, value: ir.Value) -> ir.DataType | None:
-        """The element type of a tensor, None when unknown or not a tensor."""
-
-    def content(self, value: ir.Value) -> Content | None:
-        """The integers a small tensor holds, possibly symbolic."""
-
-    def ints(self, value: ir.Value | None) -> tuple[int, ...] | None:
-        """The numbers of a constant integer vector (or scalar), else None."""
-
+    @abstractmethod
     def is_constant(self, value: ir.Value) -> bool:
         """Whether `array` would give the value's data."""
 
-    def tensor(self, value: ir.Value) -> ir.TensorProtocol | None:
-        """The tensor of an initializer or Constant node, not read from disk yet."""
-
+    @abstractmethod
     def array(self, value: ir.Value | None) -> np.ndarray | None:
-        """The value's data when it is constant."""
+        """The value's data when it is constant; a splat for a ConstantOfShape of known shape. Never modify it."""
+
+    def declared(self, value: ir.Value) -> Known:
+        """What the file declares of a value, for operators that no inference knows."""
+        if value.shape is None:
+            return Known(value.type, None, None)
+        return Known(value.type, tuple(dims.from_ir(dim, self.fresh()) for dim in value.shape), None)
+
+    def shape(self, value: ir.Value) -> dims.Dims | None:
+        """The dims, None when even the rank is unknown."""
+        return self.known(value).shape
+
+    def static_shape(self, value: ir.Value) -> tuple[int, ...] | None:
+        """The dims as integers, None unless all are known."""
+        return dims.static(self.known(value).shape)
+
+    def rank(self, value: ir.Value) -> int | None:
+        """The number of dims, None when unknown."""
+        shape = self.known(value).shape
+        return None if shape is None else len(shape)
+
+    def dtype(self, value: ir.Value) -> ir.DataType | None:
+        """The element type of a tensor, None when unknown or not a tensor."""
+        kind = self.known(value).type
+        return kind.dtype if isinstance(kind, ir.TensorType) else None
+
+    def content(self, value: ir.Value) -> content.Content | None:
+        """The integers a small tensor holds, possibly symbolic."""
+        return self.known(value).content
+
+    def ints(self, value: ir.Value | None) -> tuple[int, ...] | None:
+        """The numbers of a constant integer vector (or scalar), else None."""
+        if value is None:
+            return None
+        held = self.content(value)
+        if held is not None:
+            flat = held.reshape(-1).tolist()
+            return tuple(int(item) for item in flat) if all(isinstance(i, (int, bool)) for i in flat) else None
+        tensor = self.tensor(value)
+        if tensor is None or tensor.dtype not in content.INTEGER_TYPES or tensor.size > SMALL:
+            return None
+        return tuple(int(item) for item in tensor.numpy().reshape(-1))

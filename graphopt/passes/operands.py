@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import constants, nodes
-from graphopt.model.facts import SMALL
+from graphopt.model.known import SMALL
 from graphopt.rewrite.rule import Match
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})

@@ -10,7 +10,8 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.evaluate import evaluate
-from graphopt.model.facts import SMALL, Facts
+from graphopt.model.facts import Facts
+from graphopt.model.known import SMALL
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.record import LeftAlone
 

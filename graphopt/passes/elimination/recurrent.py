@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.model import nodes
-from graphopt.model.facts import SMALL
+from graphopt.model.known import SMALL
 from graphopt.model.operators.table import MOVES
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
