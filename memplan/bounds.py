@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from memplan.problem import MemoryProblem
 
 
-def families(problem: MemoryProblem) -> Mapping[str, tuple[tuple[int, int], ...]]:
+def alias_classes(problem: MemoryProblem) -> Mapping[str, tuple[tuple[int, int], ...]]:
     """By the name of each buffer that takes bytes: the half-open ranges of steps in which it or an alias is needed."""
     by_name = {buffer.name: buffer for buffer in problem.buffers}
     ranges: dict[str, list[tuple[int, int]]] = {}
@@ -34,7 +34,7 @@ def live_bytes(problem: MemoryProblem) -> list[tuple[int, int]]:
     unit = problem.granularity
     size = {buffer.name: -(-buffer.size // unit) * unit for buffer in problem.buffers}
     changes: dict[int, int] = {}
-    for root, ranges in families(problem).items():
+    for root, ranges in alias_classes(problem).items():
         for begin, end in ranges:
             changes[begin] = changes.get(begin, 0) + size[root]
             changes[end] = changes.get(end, 0) - size[root]

@@ -1,4 +1,4 @@
-"""A smaller graph with the same memory: views and results in place join the operator that makes what they stand on.
+"""Contraction by alias classes: views and results in place join the operator that makes what they stand on.
 
     conv -> x -> relu (in place) -> y -> reshape (view) -> z      -->      conv+relu+reshape -> z
 

@@ -1,4 +1,4 @@
-"""From a graph and the order in which its operators run to the buffers that are needed, and when."""
+"""Liveness: from a graph and the order in which its operators run to the buffers that are needed, and when."""
 
 from __future__ import annotations
 

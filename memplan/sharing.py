@@ -54,23 +54,23 @@ def aliases(
     for share in shares:
         offered.setdefault(share.value, []).append(share)
         into.setdefault(share.of, []).append(share)
-    family = _Families(lives)
+    classes = _AliasClasses(lives)
     for number, step in enumerate(steps):
         for value, held in step.makes.items():
             for share in offered.get(value, ()):
                 base = step.reads.get(share.of)
                 if base is None or base not in lives or held not in lives:
                     continue
-                if (in_place if share.overwrites else views) and family.take(
+                if (in_place if share.overwrites else views) and classes.take(
                     held, base, share.at, number if share.overwrites else None
                 ):
                     break
     if slices:
-        _take_slices(family, steps, into)
-    return family.aliases
+        _take_slices(classes, steps, into)
+    return classes.aliases
 
 
-def _take_slices(family: _Families, steps: Sequence[Step], into: Mapping[str, Sequence[Share]]) -> None:
+def _take_slices(classes: _AliasClasses, steps: Sequence[Step], into: Mapping[str, Sequence[Share]]) -> None:
     """Lay operands into concatenations, where that lowers the peak, or leaves it and lowers bytes times steps.
 
     Concatenations are tried one after the other, from the first and from the last, until nothing is gained; of one, the
@@ -80,16 +80,16 @@ def _take_slices(family: _Families, steps: Sequence[Step], into: Mapping[str, Se
     for step in steps:
         for value, held in step.makes.items():
             parts = {step.reads[one.value]: one.at for one in into.get(value, ()) if one.value in step.reads}
-            here = [(name, at) for name, at in parts.items() if name in family.lives]
-            if here and held in family.lives:
-                sites.append((held, sorted(here, key=lambda part: (-family.lives[part[0]].begin, part[1]))))
+            here = [(name, at) for name, at in parts.items() if name in classes.lives]
+            if here and held in classes.lives:
+                sites.append((held, sorted(here, key=lambda part: (-classes.lives[part[0]].begin, part[1]))))
     sites = sites[:MOST_SITES]
-    found = [_improved(family, order) for order in (sites, sites[::-1])]
-    family.adopt(min(found, key=lambda one: one.cost()))
+    found = [_improved(classes, order) for order in (sites, sites[::-1])]
+    classes.adopt(min(found, key=lambda one: one.cost()))
 
 
-def _improved(family: _Families, sites: Sequence[tuple[str, Sequence[tuple[str, int]]]]) -> _Families:
-    best, cost = family, family.cost()
+def _improved(classes: _AliasClasses, sites: Sequence[tuple[str, Sequence[tuple[str, int]]]]) -> _AliasClasses:
+    best, cost = classes, classes.cost()
     open_sites = list(sites)
     for _ in range(ROUNDS):
         left = []
@@ -111,10 +111,10 @@ def _improved(family: _Families, sites: Sequence[tuple[str, Sequence[tuple[str, 
     return best
 
 
-class _Families:
-    """Buffers that share bytes: each family has a root, every member a place in it.
+class _AliasClasses:
+    """Buffers that share bytes: each alias class has a root, every member a place in it.
 
-    A family is needed from its first member's beginning to its last one's end.
+    A class is needed from its first member's beginning to its last one's end.
     """
 
     def __init__(self, lives: Mapping[str, Life]) -> None:
@@ -128,14 +128,14 @@ class _Families:
         for name in lives:
             self._count(name, 1)
 
-    def copy(self) -> _Families:
-        other = _Families.__new__(_Families)
+    def copy(self) -> _AliasClasses:
+        other = _AliasClasses.__new__(_AliasClasses)
         other.lives, other.aliases = self.lives, dict(self.aliases)
         other._place, other._members = dict(self._place), dict(self._members)
         other._spans, other._live, other._area = dict(self._spans), self._live.copy(), self._area
         return other
 
-    def adopt(self, other: _Families) -> None:
+    def adopt(self, other: _AliasClasses) -> None:
         self.aliases, self._place, self._members = other.aliases, other._place, other._members
         self._spans, self._live, self._area = other._spans, other._live, other._area
 

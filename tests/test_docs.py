@@ -11,9 +11,10 @@ import typer
 from typer.testing import CliRunner
 
 import graphopt
+from bench import api_page
 from graphopt.cli import app
 from graphopt.passes import pipeline
-from graphopt.report import api_page, rules_page
+from graphopt.report import rules_page
 from memplan.__main__ import app as problems
 from scheduler.__main__ import app as schedules
 from tests import support
@@ -126,7 +127,7 @@ def test_the_page_of_rules_is_what_the_docstrings_say() -> None:
 
 def test_the_page_of_the_interface_is_what_the_docstrings_say() -> None:
     said = (ROOT / "docs" / "api.md").read_text()
-    assert said == api_page.page(), "print it again: python -m graphopt.report.api_page > docs/api.md"
+    assert said == api_page.page(), "print it again: python -m bench.api_page > docs/api.md"
     assert all(f"`{name}`" in said or f"{name}(" in said or f"### {name}" in said for name in graphopt.__all__)
 
 

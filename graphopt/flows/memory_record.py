@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from graphopt.flows.records.families import families
+from graphopt.flows.records.alias_classes import alias_classes
 from graphopt.flows.records.memory import (
     BufferLine,
     CurvePoint,
@@ -60,7 +60,7 @@ def memory_record(
         seen.add(name)
     at_peak = [
         msgspec.structs.replace(one.root, begin=one.begin, end=one.end)
-        for one in families(buffers)
+        for one in alias_classes(buffers)
         if one.begin <= peak_step < one.end
     ]
     return MemoryRecord(

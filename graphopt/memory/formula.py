@@ -20,7 +20,7 @@ import sympy
 
 from graphopt.memory.plan import Planned
 from graphopt.model import dims
-from memplan.bounds import families
+from memplan.bounds import alias_classes
 
 SHOWN = 4  # sums in one formula
 MOST_DIMS = 2  # each further one takes three times as many sizes
@@ -40,7 +40,7 @@ def peak_formula(
     if expressions is None:
         return None
     by_name = {buffer.name: buffer for buffer in planned.problem.buffers}
-    ranges = families(planned.problem)
+    ranges = alias_classes(planned.problem)
     held: dict[str, sympy.Expr] = {}
     for root in ranges:
         size = sympy.Integer(by_name[root].size)  # of a workspace, which no expression tells

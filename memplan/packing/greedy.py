@@ -4,7 +4,8 @@ The order decides, and no order is best everywhere. By size (largest first) is w
 live with a buffer, longest first among equals, does best on networks; by area, by lifetime and along the time on
 others. Nor is it the same how equal ones are ordered: on a training graph of 18,692 buffers, most of them of few sizes,
 by size is 3.3 % above the bound with the longest first among equals, and 0.8 % as they are given. All are tried, with
-the tightest and with the lowest hole, and the smallest arena is kept; then orders that are shaken by chance.
+the tightest and with the lowest hole, and the smallest arena is kept; then orders perturbed by chance (iterated local
+search).
 
 Source: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020 (greedy by size).
 """
@@ -88,7 +89,7 @@ def greedy(reduced: Reduced, orders: Mapping[str, Keys] = ORDERS) -> Iterator[Pl
             yield Placed(offsets, reduced.height(offsets), f"greedy by {name}, {fit} hole")
 
 
-def shaken(reduced: Reduced, turn: int) -> Placed:
+def perturbed(reduced: Reduced, turn: int) -> Placed:
     """A packing by one of all orders, in which equal rows stand by chance and, in some turns, nearly equal ones too."""
     named = [*PLAIN.items(), *ORDERS.items()]
     name, keys = named[turn % len(named)]
@@ -98,7 +99,7 @@ def shaken(reduced: Reduced, turn: int) -> Placed:
     order = np.lexsort((draw.random(reduced.rows), first)).astype(np.int64)
     best_fit = bool(turn // len(named) // len(SHAKES) % 2 == 0)
     offsets = place(reduced, order, best_fit=best_fit)
-    return Placed(offsets, reduced.height(offsets), f"greedy by {name}, shaken")
+    return Placed(offsets, reduced.height(offsets), f"greedy by {name}, perturbed")
 
 
 def first_sections(reduced: Reduced) -> Ints:

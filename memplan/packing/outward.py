@@ -25,7 +25,7 @@ SOLVER = "outward from the peak"
 _WEIGHTS = (1.0, 0.3, 3.0, 0.1, 1.0, 2.0, 0.5, 10.0)  # of the neighbour's end, against what is left over
 _NOISE = (0.0, 0.2, 0.5, 1.0)  # a score's largest increase by chance
 _PIECES_PER_STACK = 4
-_PLAIN_STACKS, _SHAKE = 32, 0.05  # runs before stacks are shaken; by how much of their spread
+_PLAIN_STACKS, _PERTURB = 32, 0.05  # runs before stacks are perturbed; by how much of their spread
 _REPEATS = 6  # of one piece, before those before it are repeated too
 _STEPS_PER_LOOK = 7
 
@@ -98,12 +98,12 @@ class Outward:
     def _stacked(self, offsets: Ints) -> Ints:
         """The rows at the peak, stacked: the longest at the bottom, or what ends last, or what begins first.
 
-        After the first runs they are shaken a little: how they lie decides much of what comes on both sides.
+        After the first runs they are perturbed a little: how they lie decides much of what comes on both sides.
         """
         keys = (-self._reduced.length, -self._sides[0].end, self._sides[0].begin)
         key = keys[self._runs % 3][self._stack].astype(np.float64)
         if self._runs >= _PLAIN_STACKS:
-            key += _SHAKE * float(key.std()) * np.random.default_rng(self._runs).normal(size=len(key))
+            key += _PERTURB * float(key.std()) * np.random.default_rng(self._runs).normal(size=len(key))
         rows = self._stack[np.argsort(key, kind="stable")]
         low = 0
         for row in rows.tolist():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memplan.bounds import families
+from memplan.bounds import alias_classes
 from memplan.errors import MemplanError
 from memplan.problem import MemoryProblem
 
@@ -79,7 +79,7 @@ def reduce(problem: MemoryProblem) -> Reduced:
     granularity = problem.granularity
     free: list[_Row] = []
     groups: dict[tuple[str, int], list[_Row]] = {}
-    for root, ranges in families(problem).items():
+    for root, ranges in alias_classes(problem).items():
         buffer = by_name[root]
         if buffer.size == 0:
             continue

@@ -16,7 +16,7 @@ from itertools import islice
 import numpy as np
 
 from memplan.packing.beam import Beam
-from memplan.packing.greedy import PLAIN, Placed, greedy, packing, shaken
+from memplan.packing.greedy import PLAIN, Placed, greedy, packing, perturbed
 from memplan.packing.outward import Outward
 from memplan.packing.placing import place
 from memplan.packing.reduced import CannotFit, Reduced, empty_pins, reduce, rows_of
@@ -42,7 +42,7 @@ USUAL_WORK, LARGE_WORK = 10_000_000_000, 20_000_000_000  # steps; for problems t
 STEPS_PER_ROW = 1_500  # of greedy packing, for each doubling of the rows
 STEPS_PER_NODE = 50  # of the exact search, for each row
 _NODES_PER_LOOK = 5000  # at what is left
-_SHAKEN = 4  # orders between two climbs, of problems that are too large for the exact search
+_PERTURBED = 4  # orders between two climbs, of problems that are too large for the exact search
 _LONGEST = 6  # times that a budget is doubled
 MOST_TURNS = 1000
 
@@ -146,12 +146,12 @@ def _steps_of_greedy(reduced: Reduced) -> int:
 
 
 def _again(state: _State, outward: Outward | None) -> None:
-    """What is left of the work goes into shaken orders, and into limits that are tried for longer each time."""
+    """What is left of the work goes into perturbed orders, and into limits that are tried for longer each time."""
     for turn in range(MOST_TURNS):
         if outward is not None:
             _offered(state, outward.runs(_RUNS, state.work))
             _climb(state, outward, _BUDGET << min(turn, _LONGEST), patient=True)
-        packings = (shaken(state.reduced, _SHAKEN * turn + number) for number in range(_SHAKEN))
+        packings = (perturbed(state.reduced, _PERTURBED * turn + number) for number in range(_PERTURBED))
         _offered(state, _counted(packings, state))
         if state.done():
             return

@@ -1,4 +1,4 @@
-"""One placement after the other, and back: the compiled part of the exact search.
+"""Branch and bound over placements, depth first: the compiled part of the exact search.
 
 Everything compiled stands in this file together: numba's cache looks for changes only there.
 """

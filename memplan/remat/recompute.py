@@ -1,4 +1,4 @@
-"""Recomputation: a sequence of runs within a budget, with as little time more as is found.
+"""Rematerialization: a sequence of runs within a budget, with as little time more as is found.
 
 A better order may be all that is needed, and small graphs are solved exactly. Otherwise several planners propose:
 segments of the forward pass, and eviction under several rules, each from the given and from the best order; runs that

@@ -1,4 +1,4 @@
-"""The course of a unit through tiers: its periods, and from what each holds to stays.
+"""The course of a unit through tiers (its placement trajectory): its periods, and from what each holds to stays.
 
 A unit's life is cut into periods: each use is one (a single step), and so is every gap between uses that is not empty.
 During a period, the set of tiers that hold the unit does not change.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from memplan.bounds import families
+from memplan.bounds import alias_classes
 from memplan.errors import MemplanError
 from memplan.graph import KINDS, Graph
 from memplan.lifetimes import memory_problem, workspace
@@ -126,7 +126,7 @@ def placement(graph: Graph, machine: Machine, alignment: int = 64) -> Placement:
             note(step, workspace(operator.name, step, values), operator.workspace, operator.workspace, True)
     given = {value.name: value.kind for value in graph.values if value.kind in ("input", "constant")}
     units = []
-    for name, ranges in families(problem).items():
+    for name, ranges in alias_classes(problem).items():
         units.append(
             Unit(
                 name,

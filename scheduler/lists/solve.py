@@ -50,7 +50,7 @@ def solve(
     """A schedule as short as can be found with so much `work`, tasks and edges handled; the same each time.
 
     A `time_limit` in seconds, compiling left out, is the user's own: it scales the work, and a result that it cut short
-    says so. With delays of signals there are only rules, with and without insertion, and shaken orders. Raises
+    says so. With delays of signals there are only rules, with and without insertion, and perturbed orders. Raises
     InvalidTaskGraph.
     """
     check_workers(workers)
@@ -170,7 +170,7 @@ def _best_rule(tasks: Tasks, workers: int) -> tuple[str, Listed]:
 
 
 def _delayed(tasks: Tasks, workers: int, limits: _Limits, seed: int) -> Solved:
-    """The best of all rules, then orders shaken around the best starts, listed with and without insertion by turns."""
+    """The best of all rules, then the best starts perturbed, listed with and without insertion by turns."""
     bound = lower_bound(tasks, workers)
     priorities = {"upward rank": delayed_tails(tasks), **rules(tasks)}
     made = [(name, list_schedule(tasks, workers, priority)) for name, priority in priorities.items()]
@@ -184,9 +184,9 @@ def _delayed(tasks: Tasks, workers: int, limits: _Limits, seed: int) -> Solved:
             break
         far = mean * 10.0 ** draw.uniform(-0.6, 1.4)
         order = -(best.start + draw.random(tasks.count) * far)
-        shaken = (insert_schedule if number % 2 else list_schedule)(tasks, workers, order)
-        if shaken.makespan <= best.makespan:
-            name, best = ("local search" if shaken.makespan < best.makespan else name), shaken
+        perturbed = (insert_schedule if number % 2 else list_schedule)(tasks, workers, order)
+        if perturbed.makespan <= best.makespan:
+            name, best = ("local search" if perturbed.makespan < best.makespan else name), perturbed
     low = min(bound.value, best.makespan)
     proved = best.makespan <= bound.value * (1 + CLOSE)
     return Solved(best.start, best.worker, best.makespan, low, bound.name, proved, name)

@@ -1,4 +1,4 @@
-"""Recomputation: values are dropped and computed again before their next use (sublinear memory)."""
+"""Recomputation (rematerialization): values are dropped and computed again before their next use."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 import plotly.io
 from markupsafe import Markup
 
-from graphopt.flows.records.families import Family, families
+from graphopt.flows.records.alias_classes import AliasClass, alias_classes
 from graphopt.flows.records.memory import MemoryRecord, TierReport
 from graphopt.model.text import binary_size, steps
 
@@ -55,7 +55,7 @@ def live_chart(record: MemoryRecord) -> Markup:
 
 def arena_chart(record: MemoryRecord) -> Markup:
     """Every buffer as a rectangle: from its first to its last step, from its offset upwards."""
-    shown = families(record.buffers)
+    shown = alias_classes(record.buffers)
     figure = go.Figure(
         go.Bar(
             x=[(one.begin + one.end) / 2 for one in shown], width=[one.end - one.begin for one in shown],
@@ -103,12 +103,12 @@ def tier_chart(report: TierReport) -> Markup:
     return drawn(figure, "tiers", "step (operator)", "MiB", None)
 
 
-def _card(family: Family) -> str:
-    root, inside = family.root, family.inside
+def _card(shared: AliasClass) -> str:
+    root, inside = shared.root, shared.inside
     shape = f"{root.dtype} {' x '.join(map(str, root.shape))}".strip()
     lines = [
         f"<b>{_text(root.name)}</b>", _text(shape), f"{binary_size(root.bytes)} at {root.offset:,}",
-        f"steps {steps(family.begin, family.end)}", f"made by {_text(root.producer)}",
+        f"steps {steps(shared.begin, shared.end)}", f"made by {_text(root.producer)}",
     ]  # fmt: skip
     if root.users:
         more = f" and {len(root.users) - NAMED_INSIDE} more" if len(root.users) > NAMED_INSIDE else ""

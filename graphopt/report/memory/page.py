@@ -8,7 +8,7 @@ from markupsafe import Markup
 from msgspec.structs import replace
 from plotly.offline import get_plotlyjs
 
-from graphopt.flows.records.families import families
+from graphopt.flows.records.alias_classes import alias_classes
 from graphopt.flows.records.memory import BufferLine, MemoryRecord
 from graphopt.model.text import binary_size, steps
 from graphopt.report.memory.charts import arena_chart, curve_chart, live_chart, tier_chart
@@ -62,5 +62,5 @@ def memory_page(record: MemoryRecord) -> bytes:
 
 
 def _largest(record: MemoryRecord) -> list[BufferLine]:
-    roots = [replace(one.root, begin=one.begin, end=one.end) for one in families(record.buffers)]
+    roots = [replace(one.root, begin=one.begin, end=one.end) for one in alias_classes(record.buffers)]
     return sorted(roots, key=lambda buffer: (-buffer.bytes, buffer.begin, buffer.name))[:LARGEST]

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from graphopt.flows.records.families import families
+from graphopt.flows.records.alias_classes import alias_classes
 from graphopt.flows.records.memory import MemoryRecord
 
 OPERATORS, ARENA, MOVES = 1, 2, 3  # process ids: Perfetto draws a group of rows for each
@@ -39,7 +39,7 @@ def memory_trace(record: MemoryRecord) -> bytes:
         events.append(
             {"ph": "C", "pid": OPERATORS, "name": "live bytes", "ts": starts[number], "args": {"bytes": step.live}}
         )
-    shown = families(record.buffers)
+    shown = alias_classes(record.buffers)
     rows = {offset: row for row, offset in enumerate(sorted({one.root.offset for one in shown}))}
     for offset, row in rows.items():
         events.append(

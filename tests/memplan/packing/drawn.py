@@ -7,7 +7,7 @@ from itertools import permutations
 
 from hypothesis import strategies as st
 
-from memplan.bounds import families
+from memplan.bounds import alias_classes
 from memplan.problem import Alias, Buffer, MemoryProblem
 
 Ranges = tuple[tuple[int, int], ...]
@@ -63,7 +63,7 @@ def least_arena(problem: MemoryProblem) -> int:
     Sorted by offset, the buffers of a best packing can be pushed down one after the other: so one of the orders is it.
     """
     unit = problem.granularity
-    ranges = families(problem)
+    ranges = alias_classes(problem)
     roots = [buffer for buffer in problem.buffers if buffer.name in ranges and buffer.size > 0]
     height = max((buffer.offset or 0 for buffer in problem.buffers), default=0)
 

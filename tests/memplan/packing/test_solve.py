@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from bench.memory.instances import cut, layered, structured, training, uniform
 from memplan.bounds import live_peak
-from memplan.packing.greedy import PLAIN, greedy, pack, shaken
+from memplan.packing.greedy import PLAIN, greedy, pack, perturbed
 from memplan.packing.outward import Outward
 from memplan.packing.reduced import CannotFit, expand, reduce
 from memplan.packing.solve import solve
@@ -232,12 +232,12 @@ def test_no_packing_is_above_the_plainest_greedy(make: Callable[[int, int], Memo
     assert plan.arena_size <= plain
 
 
-def test_equal_buffers_are_shaken() -> None:
+def test_equal_buffers_are_perturbed() -> None:
     # Of one size and in one layer all orders are the same but for chance.
     reduced = reduce(MemoryProblem(tuple(Buffer(str(n), 64 + n % 2, n // 3, n // 3 + 2 + n % 5) for n in range(200))))
-    turns = [shaken(reduced, turn) for turn in range(12)]
+    turns = [perturbed(reduced, turn) for turn in range(12)]
     assert len({placed.offsets.tobytes() for placed in turns}) > 8
-    assert turns[3].offsets.tolist() == shaken(reduced, 3).offsets.tolist()
+    assert turns[3].offsets.tolist() == perturbed(reduced, 3).offsets.tolist()
 
 
 def test_the_same_problem_is_packed_the_same_way() -> None:

@@ -1,4 +1,4 @@
-"""The page of the Python interface, docs/api.md, printed from the docstrings: `python -m graphopt.report.api_page`."""
+"""The page of the Python interface, docs/api.md, printed from the docstrings: `python -m bench.api_page`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import graphopt
 
 HEAD = """# The Python interface
 
-Printed from the docstrings: `python -m graphopt.report.api_page > docs/api.md`. Sizes are bytes. Whatever a model or a
+Printed from the docstrings: `python -m bench.api_page > docs/api.md`. Sizes are bytes. Whatever a model or a
 request makes fail raises a subclass of `GraphoptError`. Programs that use it stand in [examples](examples/).
 """
 FUNCTIONS = ("optimize", "compile", "memory", "schedule", "verify", "load", "simplify")

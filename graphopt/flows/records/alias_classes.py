@@ -9,7 +9,7 @@ from graphopt.flows.records.memory import BufferLine
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class AliasClass:
     """The buffer that takes the bytes, those inside it, and the steps in which one of them is needed."""
 
     root: BufferLine
@@ -18,8 +18,8 @@ class Family:
     end: int
 
 
-def families(buffers: Sequence[BufferLine]) -> tuple[Family, ...]:
-    """The families of an arena in the order of their roots; those of no bytes are left out."""
+def alias_classes(buffers: Sequence[BufferLine]) -> tuple[AliasClass, ...]:
+    """The alias classes of an arena in the order of their roots; those of no bytes are left out."""
     by_name = {buffer.name: buffer for buffer in buffers}
     inside: dict[str, list[BufferLine]] = {buffer.name: [] for buffer in buffers}
     for buffer in buffers:
@@ -33,5 +33,5 @@ def families(buffers: Sequence[BufferLine]) -> tuple[Family, ...]:
         if buffer.inside is None and buffer.bytes:
             members = (buffer, *inside[buffer.name])
             begin, end = min(one.begin for one in members), max(one.end for one in members)
-            found.append(Family(buffer, tuple(inside[buffer.name]), begin, end))
+            found.append(AliasClass(buffer, tuple(inside[buffer.name]), begin, end))
     return tuple(found)
