@@ -18,14 +18,24 @@ from graphopt.check.inputs import Input
 from graphopt.model.limits import MOST_FED
 
 Feed = dict[str, object]
-Draw = Literal["normal", "wild", "grid", "large", "flat", "special", "unit", "positive", "ones", "zeros"]
+Draw = Literal["normal", "wild", "grid", "large", "flat", "special", "unit", "positive", "ones", "zeros", "tiny"]
 DRAWS: tuple[Draw, ...] = get_args(Draw)
 # Draws with values that stand on ties and edges on purpose: moving them by a unit is no rounding.
 EXACT: frozenset[Draw] = frozenset({"grid", "special", "zeros"})
 COUNT: Mapping[Draw, int] = {
     "normal": 1, "wild": 3, "grid": 2, "large": 5, "flat": 4, "special": 7, "unit": 1, "positive": 2, "ones": 1,
-    "zeros": 0,
+    "zeros": 0, "tiny": 2,
 }  # fmt: skip
+# By what the sizes of an image change; parts of elements tell modes of rounding and of coordinates apart.
+FACTOR: Mapping[Draw, float] = {
+    "wild": 2,
+    "grid": 0.5,
+    "large": 2,
+    "flat": 1.5,
+    "special": 0.6,
+    "unit": 0.8,
+    "tiny": 2.6,
+}
 COUNTS = (2, 3)  # to try where a model refuses the count of a draw
 LAST_COUNTS = (-1, 0)  # at last: an axis may be such, and with a number of trips nothing is computed
 SPECIALS = (np.nan, np.inf, -np.inf, -0.0)
@@ -36,7 +46,8 @@ HUGE = {8: 1 << 40, 4: 1 << 30, 2: 1 << 14, 1: 1 << 6}  # integers by the bytes 
 def make_feed(inputs: tuple[Input, ...], sizes: Mapping[str, int], draw: Draw, count: int | None = None) -> Feed:
     """Values for all inputs; those with a default keep it in plain draws and are moved near it in the others.
 
-    `count` is for the inputs that are sizes, lengths or axes, in place of the draw's own. Raises ValueError for inputs
+    `count` is for the inputs that are sizes, lengths or axes, in place of the draw's own; images then keep their sizes.
+    Raises ValueError for inputs
     of more than `MOST_FED` elements.
     """
     elements = sum(math.prod(_shape(item, sizes)) for item in inputs if item.default is None)
@@ -94,7 +105,12 @@ def _value(
         indices = _indices(shape, item.use.bound or 2, draw, generator, signed)
         return _among(indices, item.use.exceptions, draw, generator).astype(dtype)
     if item.use.factors and not np.issubdtype(dtype, np.complexfloating):
-        return np.full(shape, 2 if draw in ("wild", "large") else 1).astype(dtype)
+        if np.issubdtype(dtype, np.integer):
+            return np.full(shape, 2 if draw in ("wild", "large") else 1).astype(dtype)
+        return np.asarray(_factors(math.prod(shape), draw if count is None else "ones").reshape(shape)).astype(dtype)
+    if item.use.resized is not None and shape == (len(item.use.resized),):
+        now = np.array([dim if isinstance(dim, int) else sizes.get(dim, 1) for dim in item.use.resized])
+        return np.asarray(np.maximum(np.round(now * _factors(len(now), draw if count is None else "ones")), 1), dtype)
     if item.use.axes and np.issubdtype(dtype, np.integer):
         axes = np.arange(math.prod(shape)).reshape(shape)
         return (-1 - axes if draw in ("wild", "large") else axes).astype(dtype)
@@ -109,8 +125,25 @@ def _value(
     if np.issubdtype(dtype, np.complexfloating):
         parts = [_floats(shape, [], draw, generator) for _ in range(2)]
         return (parts[0] + 1j * parts[1]).astype(dtype)
+    if item.use.boxes and shape[-1:] == (4,) and draw not in ("normal", "special"):
+        return _boxes(shape, draw, generator).astype(dtype)
     with np.errstate(over="ignore"):
         return _floats(shape, sorted(item.use.constants), draw, generator).astype(dtype)
+
+
+def _factors(count: int, draw: Draw) -> np.ndarray:
+    """Factors of the sizes of an image, whose first two dims often must stay as they are."""
+    factors = np.full(count, float(FACTOR.get(draw, 1)))
+    if count > 2 and draw != "large":
+        factors[:2] = 1
+    return factors
+
+
+def _boxes(shape: tuple[int, ...], draw: Draw, generator: np.random.Generator) -> np.ndarray:
+    """Boxes that overlap more or less: beginnings and ends, or centers and extents, near those of a few."""
+    spread = {"wild": 0.3, "grid": 0.15, "tiny": 0.05}.get(draw, 0.6)
+    first = np.array([0.0, 0.0, 1.0, 1.0]) + generator.integers(0, 2, (*shape[:-1], 1))
+    return np.asarray(first + spread * generator.uniform(-1.0, 1.0, shape))
 
 
 def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -130,6 +163,8 @@ def _floats(shape: tuple[int, ...], constants: list[float], draw: Draw, generato
     normal = np.asarray(generator.standard_normal(shape))
     if draw == "normal":
         return normal
+    if draw == "tiny":  # beside the epsilons of normalizations
+        return np.asarray(normal * generator.choice([1e-2, 1e-3, 1e-4], (*shape[:1], *(1,) * (len(shape) - 1))))
     if draw == "large":  # float32 overflows in Exp and in powers here, float64 does not
         return np.clip(normal * 200.0, -600.0, 600.0)
     halves = generator.integers(-8, 9, shape) / 2.0
@@ -171,7 +206,7 @@ def _integers(
         return np.full(shape, draw == "ones", dtype)
     if dtype.itemsize == 1 and draw != "flat":
         return generator.integers(info.min, info.max + 1, shape).astype(dtype)
-    if draw in ("normal", "unit", "positive", "flat"):
+    if draw in ("normal", "unit", "positive", "flat", "tiny"):
         return _bools(shape, draw, generator).astype(dtype)
     small = generator.integers(-9, 100, shape) if draw == "wild" else generator.integers(-3, 6, shape)
     if draw == "large":

@@ -27,7 +27,7 @@ DYNAMIC: tuple[tuple[str | None, Draw], ...] = (
 )  # fmt: skip
 REST: tuple[tuple[str | None, Draw], ...] = (
     ("large", "special"), (None, "special"), ("large", "wild"), (None, "unit"), (None, "zeros"), (None, "positive"),
-    ("ones", "normal"), ("middle", "large"), ("large", "grid"), (None, "ones"),
+    ("ones", "normal"), ("middle", "large"), ("large", "grid"), (None, "ones"), (None, "tiny"),
 )  # fmt: skip
 DEAR: tuple[tuple[str | None, Draw], ...] = (("ones", "wild"), (None, "wild"))  # one of them, where a run takes long
 WORK = 1_000_000_000  # of all feeds beyond the second together, and of a run from which on it takes long: check.work
@@ -101,7 +101,9 @@ class Search:
         """Try a feed with the draw's own counts, then with one that the model is known to accept."""
         if self._attempt(sizes, draw, None):
             return True
-        return any(item.use.counts for item in self.inputs) and self._attempt(sizes, draw, self._again)
+        return any(item.use.counts or item.use.factors for item in self.inputs) and self._attempt(
+            sizes, draw, self._again
+        )
 
     def _attempt(self, sizes: Assignment, draw: Draw, count: int | None) -> bool:
         try:

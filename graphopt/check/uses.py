@@ -39,6 +39,7 @@ AXES: Mapping[str, tuple[int, ...]] = {
      "ReduceLogSumExp", "ReduceSumSquare"), (1,),
 )  # fmt: skip
 FACTORS: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,), "Tile": (1, 2)}  # of a size, for each dim
+BOXES: Mapping[str, tuple[int, ...]] = {"NonMaxSuppression": (0,)}
 STARTS: Mapping[str, tuple[int, ...]] = {"Slice": (1,)}
 STEPS: Mapping[str, tuple[int, ...]] = {"Slice": (4,)}
 # Operators behind which values are still those of the operand, or simple functions of it. None: every operand.
@@ -68,6 +69,8 @@ class Use:
     axes: bool = False
     starts: bool = False
     steps: bool = False
+    boxes: bool = False
+    resized: tuple[int | str, ...] | None = None  # the dims, where declared, of what is resized to these sizes
     constants: set[float] = field(default_factory=set)
     exceptions: set[int] = field(default_factory=set)  # indices that are taken for none
 
@@ -79,6 +82,8 @@ class Use:
         self.axes |= other.axes
         self.starts |= other.starts
         self.steps |= other.steps
+        self.boxes |= other.boxes
+        self.resized = self.resized or other.resized
         if other.bound is not None:
             self.bound = other.bound if self.bound is None else min(self.bound, other.bound)
         self.exceptions |= other.exceptions
@@ -127,7 +132,13 @@ def _note(node: ir.Node, found: dict[ir.Value, Use], everything: Use) -> None:
         ignored = node.attributes.get("ignore_index")
         use.exceptions |= set() if ignored is None or ignored.is_ref() else {ignored.as_int()}
     everything.join(Use(constants={number for number in _attributes(node) if abs(number) > LEAST_CONSTANT}))
-    roles = ((COUNTS, "counts"), (FACTORS, "factors"), (AXES, "axes"), (STARTS, "starts"), (STEPS, "steps"))
+    sizes = nodes.input_at(node, 3) if kind == "Resize" else None
+    if sizes is not None and node.inputs[0] is not None and "axes" not in node.attributes:
+        found.setdefault(sizes, Use()).resized = _dims(node.inputs[0])
+    roles = (
+        (COUNTS, "counts"), (FACTORS, "factors"), (AXES, "axes"), (STARTS, "starts"), (STEPS, "steps"),
+        (BOXES, "boxes"),
+    )  # fmt: skip
     for operands, name in roles:
         for position in operands.get(kind, ()):
             value = nodes.input_at(node, position)
@@ -162,6 +173,13 @@ def _length(node: ir.Node, table: ir.Value | None, axis: int = 0) -> int | None:
         return None
     size = shape[axis]
     return size if isinstance(size, int) and size > 0 else None
+
+
+def _dims(value: ir.Value) -> tuple[int | str, ...] | None:
+    """The declared dims of a value; None where one has neither a size nor a name."""
+    dims = [dim if isinstance(dim, int) else dim.value for dim in value.shape or ()]
+    named = tuple(dim for dim in dims if dim is not None)
+    return named if named and len(named) == len(dims) else None
 
 
 def _numbers(node: ir.Node) -> Iterator[float]:

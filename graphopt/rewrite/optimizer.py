@@ -7,9 +7,10 @@ after k changes is a model too, and can be checked. The guilty one is blocked an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import onnx_ir as ir
+from msgspec import structs
 
 from graphopt.check.given import Given
 from graphopt.check.reference import Reference
@@ -150,7 +151,7 @@ def _check(reference: Reference, original: ir.Model, candidate: ir.Model) -> Ver
     changes = signature_of(original).differences(signature_of(candidate))
     if not changes:
         return verdict
-    return replace(verdict, status="different", reason=f"the signature changed: {changes[0]}")
+    return structs.replace(verdict, status="different", reason=f"the signature changed: {changes[0]}")
 
 
 def _bisect(

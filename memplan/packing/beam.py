@@ -34,7 +34,7 @@ _NEAR = 0.5  # mean sizes: neighbours with such a hole between them count half a
 _CHANCE = 0.15  # of a hole: what chance adds to a choice at most
 _ENDS = 2  # best places for a row, of each packing
 _LOOKS_PER_STEP, _STEPS_PER_FIT = 3, 15  # a slot that is looked at; a hole that a row fits in
-_MIXES = (1.0, 8.0, 1 / 8, 32.0, 1 / 32)  # a row lies low if its begin, times this, is nearer to the peak than its end
+_MIXES = (32.0, 8.0, 1.0, 1 / 8, 1 / 32)  # a row lies low if its begin, times this, is nearer to the peak than its end
 _ANY_HEIGHT = 1 << 62
 _BOTTOM, _TOP, _FIRST = 0, 1, 2  # slots: the arena's ends, and those of rows
 
@@ -46,6 +46,7 @@ class _Half:
     """What a stack and one direction of time have given: the offsets of the rows that come there."""
 
     height: int
+    near: int  # of the arrivals near the peak; what comes later has little to do with the stack
     offsets: Ints  # [arrivals]
 
 
@@ -61,20 +62,22 @@ class Beam:
         self._runs = 0
 
     def stacks(self) -> list[int]:
-        """The stacks to begin with, first those whose higher side has been lowest so far."""
-        highest = dict.fromkeys(range(len(self._stacks)), 0)
+        """The stacks to begin with, first those whose higher side has been lowest so far, near the peak and then on."""
+        highest = dict.fromkeys(range(len(self._stacks)), (0, 0))
         for (stack, _), half in self._halves.items():
-            highest[stack] = max(highest[stack], half.height)
+            near, height = highest[stack]
+            highest[stack] = max(near, half.near), max(height, half.height)
         return sorted(highest, key=lambda stack: (highest[stack], stack))
 
     def mixed(self) -> int | None:
-        """A new stack, halfway between the two mixes where the higher side changes; None where it does not.
+        """A new stack, halfway between the two mixes where the higher side changes; None where it does not, or where a
+        stack is at the bound near the peak on both sides.
 
         With a larger mix the side behind the peak gets lower, and the one before it higher. Mixes count that have been
         packed on both sides.
         """
         heights = {
-            mix: (self._halves[stack, 0].height, self._halves[stack, 1].height)
+            mix: [(half.near, half.height) for half in (self._halves[stack, 0], self._halves[stack, 1])]
             for stack, mix in self._mixes.items()
             if (stack, 0) in self._halves and (stack, 1) in self._halves
         }
@@ -83,7 +86,8 @@ class Beam:
             for low, high in pairwise(sorted(heights))
             if heights[low][0] > heights[low][1] and heights[high][0] < heights[high][1]
         ]
-        if not between:
+        met = any(max(near for near, _ in sides) <= self._reduced.bound for sides in heights.values())
+        if met or not between:
             return None
         _, low, high = min(between)
         mix = math.sqrt(low * high)
@@ -92,11 +96,11 @@ class Beam:
         self._stacks.append(_sorted(stack, _mixed(stack, self._sides[0], mix)))
         return len(self._stacks) - 1
 
-    def below(self, height: int | None, stack: int, width: int, work: Work) -> Placed | None:
+    def below(self, height: int | None, stack: int, width: int, work: Work, back: int | None = None) -> Placed | None:
         """A packing lower than `height` from one stack, with `width` packings side by side; None where none is found.
 
-        Each side keeps its best: where one side has been low enough before, only the other one is packed again. With
-        no height, any packing will do.
+        Each side keeps its best: where one side has been low enough before, only the other one is packed again: all of
+        it, or from so many arrivals `back` on before the first that lies too high. With no height, any packing will do.
         """
         most = _ANY_HEIGHT if height is None else height - 1
         offsets = np.full(self._reduced.rows, -1, dtype=np.int64)
@@ -105,27 +109,43 @@ class Beam:
             half = self._halves.get((stack, number))
             if half is None or half.height > most:
                 self._runs += 1
-                half = self._half(side, self._stacks[stack], offsets, most, width, work)
+                kept = 0
+                if half is not None and back is not None:
+                    tops = half.offsets + self._reduced.size[side.arrivals]
+                    kept = max(0, int(np.argmax(tops > most)) - back)
+                    offsets[side.arrivals[:kept]] = half.offsets[:kept]
+                half = self._half(side, self._stacks[stack], offsets, kept, most, width, work)
                 if half is None:
                     return None
                 self._halves[stack, number] = half
             offsets[side.arrivals] = half.offsets
         return Placed(offsets, self._reduced.height(offsets), SOLVER)
 
-    def _half(self, side: Side, stack: Ints, offsets: Ints, most: int, width: int, work: Work) -> _Half | None:
+    def _half(
+        self, side: Side, stack: Ints, offsets: Ints, kept: int, most: int, width: int, work: Work
+    ) -> _Half | None:
+        """Pack one side of a stack; its first arrivals, as many as are `kept`, lie where `offsets` have them."""
         reduced = self._reduced
-        rows = np.concatenate([stack, side.arrivals])
-        leaving = rows[np.argsort(side.end[rows], kind="stable")].astype(np.int64)
-        top = int((offsets[stack] + reduced.size[stack]).max(initial=0))
+        before, arrivals = np.concatenate([stack, side.arrivals[:kept]]), side.arrivals[kept:]
+        top = int((offsets[before] + reduced.size[before]).max(initial=0))
         if top > most:
             return None
+        live = before[side.end[before] > side.begin[arrivals[0]]] if kept else before
+        live = live[np.argsort(offsets[live], kind="stable")]
+        rows = np.concatenate([live, arrivals])
+        leaving = rows[np.argsort(side.end[rows], kind="stable")].astype(np.int64)
         found, height, steps = _grow(
-            side.arrivals, leaving, side.begin, side.end, reduced.size, reduced.alignment, stack, offsets[stack],
+            arrivals, leaving, side.begin, side.end, reduced.size, reduced.alignment, live, offsets[live],
             max(top, reduced.bound), most, width, 1.0 / float(reduced.size.mean()),
             1.0 / float((side.end - side.begin).mean()), self._runs, work.left,
         )  # fmt: skip
         work.spend(steps)
-        return None if height > most else _Half(height, found)
+        if height > most:
+            return None
+        found = np.concatenate([offsets[side.arrivals[:kept]], found])
+        first = slice(0, len(stack))
+        near = int((found[first] + reduced.size[side.arrivals[first]]).max(initial=reduced.bound))
+        return _Half(height, near, found)
 
 
 def _stacks(reduced: Reduced, right: Side) -> tuple[list[Ints], dict[int, float]]:
@@ -136,9 +156,14 @@ def _stacks(reduced: Reduced, right: Side) -> tuple[list[Ints], dict[int, float]
     """
     stack = at_peak(reduced)
     keys = [right.begin[stack], -right.end[stack], -reduced.length[stack]]
-    mixes = {len(keys) + number: mix for number, mix in enumerate(_MIXES)}
-    keys += [_mixed(stack, right, mix) for mix in mixes.values()]
-    return [_sorted(stack, key) for key in keys], mixes
+    found = [_sorted(stack, key) for key in keys]
+    mixes: dict[int, float] = {}
+    for mix in _MIXES:
+        order = _sorted(stack, _mixed(stack, right, mix))
+        if not mixes or (order != found[-1]).any():  # the small ones may give the same
+            mixes[len(found)] = mix
+            found.append(order)
+    return found, mixes
 
 
 def _mixed(stack: Ints, right: Side, mix: float) -> Ints:

@@ -31,6 +31,7 @@ SOLVER = "exact search"
 _RUNS = 24  # outward, without a limit
 _FEW, _MANY = 8, 32  # packings side by side
 _BEST_STACKS = 3  # from which many are packed
+_BACK = (None, 100, 200, 400, 800, 1600)  # arrivals before the first that lies too high; None: all
 _HALVINGS = 6  # between two mixes that favor different sides
 _BARREN = 200  # rounds of the beam that find nothing lower, before something else is tried
 _BUDGET = 10  # times that all rows are placed, under one limit
@@ -202,12 +203,12 @@ def _beam(state: _State, beam: Beam) -> None:
     while state.best.height < before and barren < _BARREN and not state.done():
         lowest = state.best.height
         for stack in beam.stacks()[:_BEST_STACKS]:
-            _below(state, beam, state.best.height, stack, _MANY)
+            _below(state, beam, state.best.height, stack, _MANY, _BACK[barren % len(_BACK)])
         barren = 0 if state.best.height < lowest else barren + 1
 
 
-def _below(state: _State, beam: Beam, height: int | None, stack: int, width: int) -> None:
-    found = None if state.done() else beam.below(height, stack, width, state.work)
+def _below(state: _State, beam: Beam, height: int | None, stack: int, width: int, back: int | None = None) -> None:
+    found = None if state.done() else beam.below(height, stack, width, state.work, back)
     if found is not None:
         state.offer(found)
 

@@ -122,7 +122,41 @@ def test_factors_of_sizes_stay_small_and_axes_and_beginnings_fit() -> None:
     }"""
     for draw in DRAWS:
         feed = _feeds(text, draw)
-        assert feed["s"].min() >= 1 and feed["s"].max() <= 2
+        assert feed["s"].min() >= 0.5 and feed["s"].max() < 3
+        assert draw == "large" or feed["s"][:2].tolist() == [1, 1]
         assert feed["r"].min() >= 1 and feed["r"].max() <= 2
         assert feed["a"].tolist() in ([0, 1], [-1, -2])
     assert {int(_feeds(text, draw)["b"][0]) for draw in DRAWS} == {-1, 0, 1, 2}
+
+
+def test_an_image_is_resized_near_its_own_size() -> None:
+    text = "g (float[1,c,10,w] x, int64[4] s) => (float[p,q,u,v] y) { y = Resize(x, , , s) }"
+    found = {draw: _feeds(text, draw, {"c": 3, "w": 5})["s"].tolist() for draw in DRAWS}
+    assert found["normal"] == [1, 3, 10, 5]
+    assert found["flat"] == [1, 3, 15, 8]
+    assert found["special"] == [1, 3, 6, 3]
+    assert found["large"] == [2, 6, 20, 10]
+
+
+def test_sizes_of_what_has_no_declared_dims_are_counts() -> None:
+    text = "g (float[k] x, int64[r] d, int64[4] s) => (float[p,q,u,v] y) { i = Reshape(x, d) y = Resize(i, , , s) }"
+    assert _feeds(text, "large", {"k": 3, "r": 4})["s"].tolist() == [5, 5, 5, 5]
+
+
+def test_boxes_overlap() -> None:
+    """More than half of each other, some of them, and others less: a threshold lies between."""
+    text = """g (float[1,20,4] b, float[1,1,20] s) => (int64[n,3] y) <int64 most = {9}, float share = {0.5}> {
+        r = Reshape(b, shape) y = NonMaxSuppression(r, s, most, share) }"""
+    for draw in ("wild", "grid", "flat", "large"):
+        (boxes,) = _feeds(text, draw, shape=np.array([1, 20, 4]))["b"]
+        low = np.maximum(boxes[:, None, :2], boxes[None, :, :2])
+        high = np.minimum(boxes[:, None, 2:], boxes[None, :, 2:])
+        common = np.prod(np.maximum(high - low, 0), axis=-1)
+        areas = np.prod(np.abs(boxes[:, 2:] - boxes[:, :2]), axis=-1)
+        shares = (common / (areas[:, None] + areas[None] - common))[np.triu_indices(20, 1)]
+        assert (shares > 0.5).any() and ((shares > 0) & (shares < 0.5)).any()
+
+
+def test_tiny_values_lie_beside_epsilons() -> None:
+    values = np.abs(_feeds("g (float[30,8] x) => (float[30,8] y) { y = Relu(x) }", "tiny")["x"])
+    assert values.max() < 0.1 and np.median(values) < 5e-3

@@ -36,6 +36,20 @@ BRANCHES = (
             y = Loop (most, yes, s) < body = b (int64 i, bool c, float[1] v) => (bool d, float[1] w) {
                 w = Add(v, v) l = Less(w, bound) d = Squeeze(l) }> }""",
           (("most = {100}", "most = {15}"),), {"x": [0.001]}),
+    Wrong("a share of boxes that overlap", "branches and trips",
+          """g (float[1,6,4] b, float[1,1,6] s) => (int64[n,3] y) <int64 most = {9}, float share = {0.5}> {
+            y = NonMaxSuppression (b, s, most, share) }""",
+          (("share = {0.5}", "share = {0.9}"),),
+          {"b": [[[0, 0, 1, 1], [0, 0, 1, 0.8], [3, 3, 4, 4], [5, 5, 6, 6], [7, 7, 8, 8], [9, 9, 10, 10]]],
+           "s": [[[0.9, 0.8, 0.7, 0.6, 0.5, 0.4]]]}),
+    Wrong("coordinates of sizes that are given", "branches and trips",
+          "g (float[1,1,6,6] x, int64[4] s) => (float[p,q,u,v] y) { y = Resize <mode = \"linear\"> (x, , , s) }",
+          (("mode = \"linear\"", "mode = \"linear\", coordinate_transformation_mode = \"asymmetric\""),),
+          {"x": [[np.arange(36.0).reshape(6, 6)]], "s": [1, 1, 9, 9]}),
+    Wrong("coordinates of factors that are given", "branches and trips",
+          """g (float[1,1,1,4] x, float[4] f) => (float[p,q,u,v] y) {
+            y = Resize <mode = "linear", coordinate_transformation_mode = "half_pixel_symmetric"> (x, , f) }""",
+          (("half_pixel_symmetric", "half_pixel"),), {"x": [[[[1.0, 2.0, 3.0, 4.0]]]], "f": [1, 1, 1, 0.6]}, opset=19),
     Wrong("a loop over the first five of a sequence", "branches and trips",
           """g (float[l] x) => (float[m] y) <int64 five = {5}, bool yes = {1}> {
             n = Size(x) k = Identity(n)

@@ -40,10 +40,10 @@ def test_each_packing_is_lower_than_asked_for_and_the_same_again() -> None:
     reduced = reduce(problem)
     again = Beam(reduced)
     beam, height, found = Beam(reduced), 1 << 60, 0
-    for width in (1, 8, 16):
+    for width, back in ((1, None), (8, None), (8, 100), (16, None), (16, 300)):
         for stack in beam.stacks():
-            placed = beam.below(height, stack, width, Work(PLENTY))
-            other = again.below(height, stack, width, Work(PLENTY))
+            placed = beam.below(height, stack, width, Work(PLENTY), back)
+            other = again.below(height, stack, width, Work(PLENTY), back)
             assert (placed is None) == (other is None)
             if placed is not None and other is not None:
                 assert placed.height < height and placed.offsets.tolist() == other.offsets.tolist()
@@ -84,6 +84,22 @@ def test_a_hole_is_kept_for_what_leaves_with_its_neighbour() -> None:
     assert (offsets["late"], offsets["next"]) == (24, 20)
 
 
+def test_what_lies_too_high_is_packed_again_with_a_little_before_it() -> None:
+    """In time, both sides of the peak: most rows keep their places, and the work is a fraction of a new packing's."""
+    problem = uniform(4000, 11)
+    reduced = reduce(problem)
+    beam = Beam(reduced)
+    first = beam.below(None, 0, 1, Work(PLENTY))
+    assert first is not None and first.height > reduced.bound
+    new, mended = Work(PLENTY), Work(PLENTY)
+    assert Beam(reduced).below(None, 0, 16, new) is not None
+    placed = next(found for _ in range(20) if (found := beam.below(first.height, 0, 16, mended, 50)) is not None)
+    assert placed.height < first.height
+    _verified(problem, reduced, placed)
+    assert (placed.offsets == first.offsets).mean() > 0.25
+    assert PLENTY - mended.left < PLENTY - new.left
+
+
 def _height(beam: Beam, stack: int) -> int:
     placed = beam.below(None, stack, 1, Work(PLENTY))
     assert placed is not None
@@ -91,8 +107,8 @@ def _height(beam: Beam, stack: int) -> int:
 
 
 def test_a_stack_between_two_that_favor_different_sides_is_lower() -> None:
-    """Here one side rises to 1.7 % above the bound from every stack to begin with, and mixing them leaves 0.7 %."""
-    reduced = reduce(uniform(4000, 5))
+    """Here one side rises to 1.9 % above the bound from every stack to begin with, and mixing them leaves 1.0 %."""
+    reduced = reduce(uniform(4000, 13))
     beam = Beam(reduced)
     lowest = min(_height(beam, stack) for stack in beam.stacks())
     mixed = []
@@ -101,8 +117,8 @@ def test_a_stack_between_two_that_favor_different_sides_is_lower() -> None:
         assert stack is not None
         mixed.append(_height(beam, stack))
     assert lowest > 1.015 * reduced.bound
-    assert min(mixed) < 1.01 * reduced.bound
-    assert len(beam.stacks()) == len(set(beam.stacks())) == 13
+    assert min(mixed) < 1.012 * reduced.bound
+    assert set(beam.stacks()) == set(range(3 + 3 + 5))
 
 
 def test_nothing_is_mixed_where_all_favor_one_side_or_nothing_is_packed() -> None:
