@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -15,7 +17,9 @@ import pytest
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.reference import ReferenceEvaluator
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
+import graphopt
 from graphopt.model.facts import Facts
 from graphopt.model.operators.axes import Axes
 from graphopt.model.operators.movement import slice_bounds
@@ -118,6 +122,33 @@ def test_every_operator_is_one_of_onnx_and_has_one_record() -> None:
     unknown = [operator.name for operator in STANDARD if ("", operator.name) not in names]
     assert not unknown
     assert len(OPERATORS) == sum(len(family) for family in FAMILIES)
+
+
+def _names_in(node: ast.AST) -> Iterator[ast.expr]:
+    """Where a name of an operator is written: patterns, new nodes, and comparisons with a node's type."""
+    if isinstance(node, ast.Call):
+        called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if called in ("any_node", "inner_node", "made_by"):
+            yield from node.args
+        elif called in ("op", "node_of"):
+            yield from node.args[:1]
+    elif isinstance(node, ast.Compare) and getattr(node.left, "attr", "") == "op_type":
+        for side in node.comparators:
+            yield from side.elts if isinstance(side, (ast.Tuple, ast.Set)) else [side]
+
+
+def test_every_name_that_the_source_compares_with_is_an_operator() -> None:
+    runtime = {schema.name for schema in get_all_operator_schema()}
+    known = runtime | {schema.name for schema in onnx.defs.get_all_schemas_with_history()}
+    written = {
+        name.value
+        for path in Path(graphopt.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in _names_in(node)
+        if isinstance(name, ast.Constant) and isinstance(name.value, str)
+    }
+    assert "QuickGelu" in written, "names are found"
+    assert not written - known
 
 
 def test_operators_that_draw_are_those_whose_schema_says_so() -> None:
