@@ -17,7 +17,8 @@ import sympy
 
 from graphopt.model import dims, nodes
 from graphopt.model.facts import Facts
-from graphopt.model.operators.record import Operator, Shape
+from graphopt.model.operators.parts import Shape
+from graphopt.model.operators.record import Operator
 from graphopt.model.operators.table import operator_of
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -15,12 +17,16 @@ import pytest
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.reference import ReferenceEvaluator
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
+import graphopt
 from graphopt.model.facts import Facts
 from graphopt.model.operators.axes import Axes
+from graphopt.model.operators.movement import slice_bounds
 from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.record import Operator
 from graphopt.model.operators.table import FAMILIES, OPERATORS, operator_of
+from graphopt.rewrite.rule import Match, Refused, bind
 from tests import support
 
 STANDARD = [operator for operator in OPERATORS.values() if not operator.domain]
@@ -116,6 +122,33 @@ def test_every_operator_is_one_of_onnx_and_has_one_record() -> None:
     unknown = [operator.name for operator in STANDARD if ("", operator.name) not in names]
     assert not unknown
     assert len(OPERATORS) == sum(len(family) for family in FAMILIES)
+
+
+def _names_in(node: ast.AST) -> Iterator[ast.expr]:
+    """Where a name of an operator is written: patterns, new nodes, and comparisons with a node's type."""
+    if isinstance(node, ast.Call):
+        called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if called in ("any_node", "inner_node", "made_by"):
+            yield from node.args
+        elif called in ("op", "node_of"):
+            yield from node.args[:1]
+    elif isinstance(node, ast.Compare) and getattr(node.left, "attr", "") == "op_type":
+        for side in node.comparators:
+            yield from side.elts if isinstance(side, (ast.Tuple, ast.Set)) else [side]
+
+
+def test_every_name_that_the_source_compares_with_is_an_operator() -> None:
+    runtime = {schema.name for schema in get_all_operator_schema()}
+    known = runtime | {schema.name for schema in onnx.defs.get_all_schemas_with_history()}
+    written = {
+        name.value
+        for path in Path(graphopt.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in _names_in(node)
+        if isinstance(name, ast.Constant) and isinstance(name.value, str)
+    }
+    assert "QuickGelu" in written, "names are found"
+    assert not written - known
 
 
 def test_operators_that_draw_are_those_whose_schema_says_so() -> None:
@@ -303,3 +336,53 @@ def test_an_operator_of_another_domain_has_no_record() -> None:
     assert operator_of(ir.Node("com.example", "Relu", [])) is None
     assert operator_of(ir.Node("ai.onnx", "Relu", [])) is OPERATORS["", "Relu"]
     assert re.search("Gelu", OPERATORS["com.microsoft", "QuickGelu"].name)
+
+
+# -- parameters -------------------------------------------------------------------------------------------------------
+
+
+def _one_node(text: str, opset: int, **weights: np.ndarray) -> tuple[ir.Node, Facts]:
+    whole = ir.from_proto(support.model(text, opset, **weights))
+    return next(iter(whole.graph)), Facts(whole)
+
+
+def test_bounds_of_a_slice_are_read_alike_from_attributes_and_inputs() -> None:
+    text = "g (float[5,6] x) => (float[a,b] y) {{ y = Slice{} }}"
+    before = _one_node(text.format("<starts = [1], ends = [4], axes = [1]>(x)"), 9)
+    after = _one_node(text.format("(x, s, e, a)"), 13, s=np.array([1]), e=np.array([4]), a=np.array([1]))
+    assert slice_bounds(before[1], before[0]) == slice_bounds(after[1], after[0]) == ((1,), (4,), (1,), (1,))
+    without = _one_node(text.format("(x, s, e)"), 13, s=np.array([1, 0]), e=np.array([4, 2]))
+    assert slice_bounds(without[1], without[0]).axes == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "opset", "reason"),
+    [
+        ("g (float[5] x, int64[1] s) => (float[a] y) { y = Slice(x, s, e) }", 13, "a start is not constant"),
+        ("g (float[5] x, int64[1] s) => (float[a] y) { y = Slice(x, e, e, e, s) }", 13, "a step is not constant"),
+        ("g (float[5] x) => (float[a] y) { y = Slice(x, e, t) }", 13, "the bounds are of different number"),
+        ("g (float[5] x) => (float[a] y) { y = Slice<ends = [2]>(x) }", 9, "Slice 'y' lacks its bounds"),
+    ],
+)
+def test_bounds_that_are_not_known_are_refused(text: str, opset: int, reason: str) -> None:
+    node, facts = _one_node(text, opset, e=np.array([2]), t=np.array([1, 2]))
+    with pytest.raises(Unclear, match=reason):
+        slice_bounds(facts, node)
+
+
+@pytest.mark.parametrize("opset", [12, 13])
+def test_a_rule_gives_parameters_as_attributes_at_every_opset(opset: int) -> None:
+    node, facts = _one_node("g (float[1,6] x) => (float[6] y) { y = Relu(x) }", opset)
+    match = Match(node, bind(node), facts)
+    made = match.node_of("Squeeze", node.inputs[0], attributes={"axes": (0,)})
+    if opset < 13:
+        assert made.attributes["axes"].as_ints() == (0,) and len(made.inputs) == 1
+    else:
+        assert "axes" not in made.attributes and facts.ints(made.inputs[1]) == (0,)
+    assert match.parameter(made, "axes") == (0,)
+
+
+def test_a_parameter_that_only_a_run_can_tell_is_refused() -> None:
+    node, facts = _one_node("g (float[1,6] x, int64[1] a) => (float[6] y) { y = Squeeze(x, a) }", 13)
+    with pytest.raises(Refused, match="the list of axes is not constant"):
+        Match(node, bind(node), facts).parameter(node, "axes")

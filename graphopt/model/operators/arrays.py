@@ -15,7 +15,7 @@ import onnx_ir as ir
 from graphopt.model import constants, dims, nodes
 
 Arrays = Sequence[np.ndarray | None]
-Evaluator = Callable[[ir.Node, Arrays, int], np.ndarray | None]
+Evaluator = Callable[[ir.Node, Arrays, int], np.ndarray | None]  # of inputs and opset; None where it cannot tell
 MOST = 1 << 26  # elements of a result that is more than what is given, and of what repeats and would be written out
 
 

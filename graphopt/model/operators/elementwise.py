@@ -13,8 +13,8 @@ from graphopt.model.content import WIDE_TYPES, Content
 from graphopt.model.operators import arrays, formulas, shapes
 from graphopt.model.operators.arrays import Arrays, Evaluator, arithmetic, of_symbols, ufunc
 from graphopt.model.operators.formulas import Formula, Operands
-from graphopt.model.operators.parts import Wanted
-from graphopt.model.operators.record import Operator, Shape, ShapeRule, no_flops, per_element
+from graphopt.model.operators.parts import Shape, Wanted
+from graphopt.model.operators.record import Operator, ShapeRule, no_flops, per_element
 from kernels.tensor.expression import Binary, BinaryOp, CompareOp, Expression, Number, UnaryOp
 
 

@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 from graphopt.model import dims, nodes
 from graphopt.model.known import Knowledge
-from graphopt.model.operators.parts import Part, Range, Wanted
-from graphopt.model.operators.record import Operator, Shape
+from graphopt.model.operators.parts import Part, Range, Shape, Wanted
+from graphopt.model.operators.record import Operator
 from graphopt.model.operators.shapes import Result, like_first, source_shape
 
 

@@ -7,26 +7,23 @@ Every room reads these records: inference asks for `shape` and `content`, foldin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from typing import Literal
 
-import numpy as np
 import onnx_ir as ir
 
 from graphopt.model.known import Knowledge, Known
+from graphopt.model.operators.arrays import Evaluator
 from graphopt.model.operators.axes import AxesRule
 from graphopt.model.operators.formulas import Formula
 from graphopt.model.operators.parameters import Parameter
-from graphopt.model.operators.parts import PartRule
+from graphopt.model.operators.parts import PartRule, Shape
 
-Shape = tuple[int, ...]
-Arrays = Sequence[np.ndarray | None]
 ShapeRule = Callable[[ir.Node, Knowledge], tuple[Known, ...] | None]  # one for each output; None: ask the schema
 Flops = Callable[[ir.Node, list[Shape], list[Shape]], int]  # of the dims of all inputs, and of the first output
-Evaluator = Callable[[ir.Node, Arrays, int], np.ndarray | None]  # of inputs and opset; None where it cannot tell
 
 # Where the first result's bytes are.
 # own:      in memory of their own.
@@ -87,4 +84,5 @@ class Operator:
     images: tuple[int, ...] = ()  # inputs that are [N, C, ...] by definition; so is the first output then
 
 
+# An operator that only moves elements.
 mover = partial(Operator, flops=no_flops, moves=True)

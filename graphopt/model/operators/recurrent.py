@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphopt.model.operators.record import Operator, Shape
+from graphopt.model.operators.parts import Shape
+from graphopt.model.operators.record import Operator
 
 
 def _cell(name: str, gates: int) -> Operator:

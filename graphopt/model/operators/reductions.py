@@ -55,12 +55,10 @@ def _product_content(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | 
     return result
 
 
-def _reduction(
-    name: str, content: arrays.Evaluator | None = None, *, epilogue: bool = True, not_negative: bool = False
-) -> Operator:
+def _reduction(name: str, content: arrays.Evaluator | None = None, *, not_negative: bool = False) -> Operator:
     return Operator(
         name=name, flops=per_operand_element, axes=_reduced_axes, parameters={"axes": _axes_of(name)}, content=content,
-        epilogue=epilogue, not_negative=not_negative,
+        epilogue=True, not_negative=not_negative,
     )  # fmt: skip
 
 
@@ -72,7 +70,7 @@ REDUCTIONS = (
     _reduction("ReduceProd", _product_content),
     _reduction("ReduceL1", not_negative=True),
     _reduction("ReduceL2", not_negative=True),
-    _reduction("ReduceLogSum", epilogue=False),
+    _reduction("ReduceLogSum"),
     _reduction("ReduceLogSumExp"),
     _reduction("ReduceSumSquare", not_negative=True),
 )

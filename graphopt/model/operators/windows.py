@@ -12,8 +12,8 @@ from graphopt.model import dims, nodes
 from graphopt.model.known import Knowledge, Known
 from graphopt.model.nodes import ints_attribute, string_attribute
 from graphopt.model.operators.axes import channels_first
-from graphopt.model.operators.parts import AttributeValue, Part, Range, Wanted
-from graphopt.model.operators.record import Flops, Operator, Shape, per_operand_element
+from graphopt.model.operators.parts import AttributeValue, Part, Range, Shape, Wanted
+from graphopt.model.operators.record import Flops, Operator, per_operand_element
 from graphopt.model.operators.shapes import Result, first_type, source_shape
 
 

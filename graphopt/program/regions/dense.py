@@ -29,10 +29,10 @@ class Dense:
 
 def lower_dense(scope: Scope, node: ir.Node) -> None:
     """The region of a node with such a kernel."""
-    found = KERNELS[node.op_type](scope, node)
-    places = {name: dense(scope, required_input(node, at)).buffer for at, name in enumerate(found.inputs)}
-    places |= {name: scope.result(node.outputs[at]).buffer for at, name in enumerate(found.outputs)}
-    scope.add(found.kernel, places, (node,))
+    chosen = KERNELS[node.op_type](scope, node)
+    places = {name: dense(scope, required_input(node, at)).buffer for at, name in enumerate(chosen.inputs)}
+    places |= {name: scope.result(node.outputs[at]).buffer for at, name in enumerate(chosen.outputs)}
+    scope.add(chosen.kernel, places, (node,))
 
 
 def _indexed(scope: Scope, node: ir.Node) -> Dense:

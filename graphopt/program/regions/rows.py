@@ -15,12 +15,12 @@ from kernels.templates.elementwise import Output
 from kernels.templates.normalization import NORMALIZATION, NORMALIZED, Normalization
 from kernels.templates.reduction import REDUCTION, Op, Reduction, reduced
 from kernels.templates.softmax import SOFTMAX, SOFTMAX_ROWS, Softmax
-from kernels.tensor.expression import Expression, Index, Variable, index
+from kernels.tensor.expression import Expression, Index, Unary, Variable, index
 
 _REDUCTIONS: Mapping[str, Op] = {
     "ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod",
     "ReduceL1": "l1", "ReduceL2": "l2", "ReduceSumSquare": "sum_square", "ReduceLogSumExp": "log_sum_exp",
-    "ArgMax": "argmax", "ArgMin": "argmin",
+    "ArgMax": "argmax", "ArgMin": "argmin", "ReduceLogSum": "sum",
 }  # fmt: skip
 
 
@@ -78,7 +78,10 @@ def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:
     reader = Reader(tree, scope.place, scope.constant, {})
     x = reader.load(source, tuple(index(variable) for variable in variables))
     op = _REDUCTIONS[node.op_type]
-    output = _output(scope, tree, reader, reduced(op, x.dtype)[()], at, at)
+    result: Expression = reduced(op, x.dtype)[()]
+    if node.op_type == "ReduceLogSum":
+        result = Unary("log", result)
+    output = _output(scope, tree, reader, result, at, at)
     problem = Reduction(kept, columns, op, x, (output,), bool(int_attribute(node, "select_last_index", 0)))
     kernel = scope.kernel(REDUCTION, problem)
     scope.add(kernel, {**reader.buffers, "y": scope.place(root_of(tree).outputs[0]).buffer}, (node, *tree.in_order))

@@ -58,6 +58,7 @@ def test_of_two_products_that_are_added_the_later_one_adds() -> None:
         "g (float[5,6] x) => (float[5,6] y) { n = LayerNormalization(x, s, v) y = Relu(n) }",
         "g (float[5,6] x) => (float[5,1] y) { a = ReduceMean(x, axes) y = Sqrt(a) }",
         "g (float[5,6] x) => (float[5] y) { y = ReduceMax<keepdims = 0>(x, axes) }",
+        "g (float[5,6] x) => (float[5,1] y) { a = Abs(x) r = ReduceLogSum(a, axes) y = Neg(r) }",
         "g (float[5,6] x) => (float[30] y) { t = Transpose(x) y = Reshape(t, flat) }",
         "g (float[5,6] x) => (float[6,5] y) { y = Transpose(x) }",
         "g (float[5,6] x) => (int64[5,1] y) { y = ArgMax<axis = 1>(x) }",
