@@ -15,7 +15,7 @@ from typing import Literal
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel
 from kernels.llvm import types
-from kernels.llvm.function import Function, Number, Parameter, Value
+from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.layout import Triple
@@ -23,9 +23,9 @@ from kernels.templates.convolution.places import operands_at, output_at, variabl
 from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.windows import (
-    Axis,
     Columns,
     Rows,
+    WindowAxis,
     column_kinds,
     each_tile,
     row_kinds,
@@ -72,10 +72,10 @@ class Pooling:
                 raise InvalidPooling("a window lies outside of the image as a whole")
 
     @property
-    def axes(self) -> tuple[Axis, Axis, Axis]:
+    def axes(self) -> tuple[WindowAxis, WindowAxis, WindowAxis]:
         """Planes, rows and columns; what is stored around an image is not read."""
         made = [
-            Axis(
+            WindowAxis(
                 self.windows.input.size[axis], self.windows.output.size[axis], self.windows.kernel[axis],
                 self.windows.strides[axis], self.windows.dilations[axis], self.windows.pads[axis],
             )
@@ -156,8 +156,8 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         windows, candidate = self.windows, self.candidate
         image, stretch, plane, part = unravel(f, block, self.dims)
-        first: Number = 0
-        last: Number = windows.output.size[1]
+        first: Amount = 0
+        last: Amount = windows.output.size[1]
         if self.dims[3] > 1:
             first = f.mul(part, candidate.row_stretch)
             last = f.minimum(f.add(first, candidate.row_stretch), f.integer(windows.output.size[1]))
@@ -173,7 +173,7 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
             )
 
             def all_vectors(deep: Rows = deep) -> None:
-                place = _Place(pointers, image, plane, x, first, last, deep)
+                place = _BlockRows(pointers, image, plane, x, first, last, deep)
                 f.loop(begin, f.minimum(end, f.integer(whole)), 1, self._vector(f, place, self.lanes))
                 for number in range(whole, self.vectors):
                     valid = max(0, windows.output.channels - number * self.lanes)
@@ -185,7 +185,7 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
             else:
                 f.when(inside, all_vectors)
 
-    def _vector(self, f: Function, place: _Place, valid: int) -> Callable[[Value, tuple[Value, ...]], None]:
+    def _vector(self, f: Function, place: _BlockRows, valid: int) -> Callable[[Value, tuple[Value, ...]], None]:
         windows, layout, deep = self.windows, self.windows.input, place.deep
         corner = layout.position(0, 0, layout.before)
 
@@ -303,15 +303,15 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _BlockRows:
     """What all vectors of a block share."""
 
     pointers: dict[str, Value]
     image: Value
     plane: Value
     x: Value  # the image's first element
-    first: Number  # rows
-    last: Number
+    first: Amount  # rows
+    last: Amount
     deep: Rows
 
 

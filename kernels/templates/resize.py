@@ -16,7 +16,7 @@ from typing import Literal
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel
 from kernels.llvm import types
-from kernels.llvm.function import Function, Number, Value
+from kernels.llvm.function import Amount, Function, Value
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.layout import Layout
@@ -184,8 +184,8 @@ class _ResizeBuilder(Builder[Resize, None]):
         pointers: dict[str, Value],
         outer: tuple[Value, Value],
         planes: list[tuple[Value, Value | None]],
-        first: Number,
-        last: Number,
+        first: Amount,
+        last: Amount,
     ) -> Callable[[int], Callable[[Value, tuple[Value, ...]], None]]:
         problem, layout = self.problem, self.problem.input
         image, plane = outer

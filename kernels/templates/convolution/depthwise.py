@@ -16,16 +16,16 @@ import numpy.typing as npt
 
 from kernels.kernel import Kernel
 from kernels.llvm import types
-from kernels.llvm.function import Function, Number, Parameter, Value
+from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.windows import (
-    Axis,
     Columns,
     Rows,
+    WindowAxis,
     column_kinds,
     each_tile,
     row_kinds,
@@ -123,10 +123,10 @@ class DepthwisePacking:
         return whole.reshape(-1, self.lanes, taps.shape[1]).swapaxes(1, 2).reshape(-1)
 
 
-def axes(problem: Convolution) -> tuple[Axis, Axis]:
+def axes(problem: Convolution) -> tuple[WindowAxis, WindowAxis]:
     """Rows and columns."""
     made = [
-        Axis(
+        WindowAxis(
             problem.input.size[axis], problem.output.size[axis], problem.kernel[axis], problem.strides[axis],
             problem.dilations[axis], problem.pads[axis], problem.input.before[axis], problem.input.after[axis],
         )
@@ -164,8 +164,8 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         problem, candidate = self.problem, self.candidate
         image, stretch, part = unravel(f, block, self.dims)
-        first: Number = 0
-        last: Number = problem.output.size[1]
+        first: Amount = 0
+        last: Amount = problem.output.size[1]
         if self.dims[2] > 1:
             first = f.mul(part, candidate.row_stretch)
             last = f.minimum(f.add(first, candidate.row_stretch), f.integer(problem.output.size[1]))
@@ -180,7 +180,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
             f.loop(low, high, 1, self._vector(f, pointers, image, x, first, last, valid))
 
     def _vector(
-        self, f: Function, pointers: dict[str, Value], image: Value, x: Value, first: Number, last: Number, valid: int
+        self, f: Function, pointers: dict[str, Value], image: Value, x: Value, first: Amount, last: Amount, valid: int
     ) -> Callable[[Value, tuple[Value, ...]], None]:
         problem = self.problem
         layout = problem.input

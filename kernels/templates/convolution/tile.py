@@ -24,7 +24,7 @@ AHEAD = 12  # chunks ahead whose input a 1x1 kernel asks for: its channels' plan
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class PixelTile:
     """A shape of tile: `rows` x `columns` pixels of the output by as many vectors as `valid` has numbers."""
 
     rows: int
@@ -46,7 +46,7 @@ class Tile:
         return len(self.valid)
 
 
-def write_tile(module: Module, problem: Convolution, source: Layout, tile: Tile, *, name: str) -> str:
+def write_tile(module: Module, problem: Convolution, source: Layout, tile: PixelTile, *, name: str) -> str:
     """Write f(x, weights, y, sums, next, operands of the epilogue...) and return its name; pointers are at the tile."""
     buffers = problem.epilogue.buffers if tile.ends else ()
     f = Function(
@@ -81,11 +81,11 @@ def write_tile(module: Module, problem: Convolution, source: Layout, tile: Tile,
     return name
 
 
-def _sum_place(f: Function, tile: Tile, pixel: int, position: int, lanes: int) -> Value:
+def _sum_place(f: Function, tile: PixelTile, pixel: int, position: int, lanes: int) -> Value:
     return f.at(f.parameter("sums"), (pixel * tile.vectors + position) * lanes)
 
 
-def _initial(f: Function, tile: Tile, kind: str, lanes: int) -> list[Value]:
+def _initial(f: Function, tile: PixelTile, kind: str, lanes: int) -> list[Value]:
     """One value per pixel, a part per vector of channels."""
     if tile.begins:
         zero = f.number(kind, 0)
@@ -100,7 +100,7 @@ def _accumulate(
     f: Function,
     problem: Convolution,
     source: Layout,
-    tile: Tile,
+    tile: PixelTile,
     group: Chunks,
     weights: Value,
     sums: list[Value],

@@ -20,14 +20,14 @@ from kernels.templates.convolution.places import operands_at, output_at, variabl
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.steps import vector_groups
 from kernels.templates.convolution.store import store_pixels
-from kernels.templates.convolution.toom_cook import Filtering, Matrix
+from kernels.templates.convolution.toom_cook import Filtering, Fractions
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_weights import F4, WinogradPacking
 from kernels.templates.cost import GIGAHERTZ, LATENCY
 from kernels.templates.epilogue import Epilogue, TileLeaves
 from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.template import Template
-from kernels.templates.tile import Tile, most_accumulators, write_tile
+from kernels.templates.tile import ProductTile, most_accumulators, write_tile
 from kernels.tensor.expression import Variable
 
 _TILE, _COLUMN = Variable("tile", 1), Variable("column", 1)
@@ -277,7 +277,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                 c_at = f.at(c, f.mul(vector, self.lanes))
 
                 def rows(some: Group, row: Value) -> None:
-                    tile = Tile(
+                    tile = ProductTile(
                         some.size, group.size, depth, self.depth_row, 1, group.size * self.lanes, self.width_row,
                         self.lanes,
                     )  # fmt: skip
@@ -363,7 +363,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         return name
 
 
-def _first_rows(made: Filtering, count: int) -> Matrix:
+def _first_rows(made: Filtering, count: int) -> Fractions:
     return made.output[:count]
 
 

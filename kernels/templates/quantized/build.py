@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from kernels.kernel import Kernel
-from kernels.llvm.function import Function, Number, Value
+from kernels.llvm.function import Amount, Function, Value
 from kernels.target import Target
 from kernels.templates import cost
 from kernels.templates.builder import Builder
@@ -20,7 +20,7 @@ from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convol
 from kernels.templates.grid import Group, balanced, each_piece, even, pieces, start_of, stretch_of, unravel
 from kernels.templates.quantized.arithmetic import (
     PER_WORD,
-    Arithmetic,
+    ByteArithmetic,
     best,
     element_bytes,
     multiplies_pairs,
@@ -30,7 +30,7 @@ from kernels.templates.quantized.arithmetic import (
 from kernels.templates.quantized.packing import TilePacking, run_elements
 from kernels.templates.quantized.problem import X_ZERO, QuantizedConvolution
 from kernels.templates.quantized.stage import copy_bytes, window, write_pixels, write_window
-from kernels.templates.quantized.tile import Source, Tile, write_tile
+from kernels.templates.quantized.tile import ByteTile, Source, write_tile
 from kernels.templates.template import Template
 from kernels.templates.tile import UnsupportedArithmetic
 
@@ -48,7 +48,7 @@ class Bytewise:
     row_stretch: int  # row pieces of a block
     channel_stretch: int  # channel tiles of a block
     flat: bool  # whether the pixels of a plane are taken as one row
-    arithmetic: Arithmetic
+    arithmetic: ByteArithmetic
 
     def __str__(self) -> str:
         flat = " flat" if self.flat else ""
@@ -57,7 +57,7 @@ class Bytewise:
 
 
 def candidates(
-    problem: QuantizedConvolution, target: Target, arithmetic: Arithmetic | None = None
+    problem: QuantizedConvolution, target: Target, arithmetic: ByteArithmetic | None = None
 ) -> tuple[Bytewise, ...]:
     """Candidates, the likely best first; of the target's best arithmetic where none is given."""
     chosen = arithmetic or best(target)
@@ -84,7 +84,7 @@ def can_be_flat(geometry: Convolution) -> bool:
 
 
 def _shapes(
-    problem: QuantizedConvolution, target: Target, arithmetic: Arithmetic, flat: bool
+    problem: QuantizedConvolution, target: Target, arithmetic: ByteArithmetic, flat: bool
 ) -> list[tuple[int, int, int]]:
     """Rows, columns and vectors whose sums, weights and a broadcast fit the registers."""
     geometry, lanes = problem.geometry, target.lanes()
@@ -135,7 +135,7 @@ def _with_blocks(
     columns: int,
     vectors: int,
     flat: bool,
-    arithmetic: Arithmetic,
+    arithmetic: ByteArithmetic,
 ) -> Bytewise:
     """Stretches of a block: all channels where the weights are small, few of them where they are many."""
     geometry = problem.geometry
@@ -260,7 +260,7 @@ class _BytewiseBuilder(Builder[QuantizedConvolution, Bytewise]):
         return f.add(f.convert("sext" if self.problem.x_dtype.is_signed else "zext", "i32", stored), shift)
 
     def _stage(
-        self, f: Function, x: Value, scratch: Value, plane: Value, first: Value, last: Number, zero: Value
+        self, f: Function, x: Value, scratch: Value, plane: Value, first: Value, last: Amount, zero: Value
     ) -> None:
         geometry, arithmetic, layout = self.geometry, self.candidate.arithmetic, self.geometry.input
         if self.candidate.flat:
@@ -300,7 +300,7 @@ class _BytewiseBuilder(Builder[QuantizedConvolution, Bytewise]):
         place = f.add(f.mul(down, geometry.strides[1] * source.row), f.mul(across, geometry.strides[2] * source.column))
         valid = self._valid(wide)
         name = f"{self.name}_{rows}x{columns}x{len(valid)}_{sum(valid)}"
-        write_tile(self.module, self.packing, source, Tile(rows, columns, valid), name=name)
+        write_tile(self.module, self.packing, source, ByteTile(rows, columns, valid), name=name)
         at = variables_at(f, geometry, outer, f.mul(vector, self.lanes), geometry.width, row, column)
         y = output_at(f, geometry, pointers[OUTPUT], at)
         words = f.at(weights, f.mul(vector, self.packing.vector_bytes), "i8")

@@ -24,7 +24,7 @@ from kernels.templates.convolution.places import operands_at, output_at, variabl
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS
 from kernels.templates.epilogue import TileLeaves
 from kernels.templates.grid import Group, balanced, each_piece, even, pieces, start_of, unravel
-from kernels.templates.quantized.arithmetic import Arithmetic
+from kernels.templates.quantized.arithmetic import ByteArithmetic
 from kernels.templates.quantized.problem import X_ZERO, QuantizedConvolution
 from kernels.templates.quantized.stage import copy_bytes, window, write_window
 from kernels.templates.quantized.store import along, store_pixels
@@ -104,7 +104,7 @@ def estimate(problem: QuantizedConvolution, candidate: ByteDepthwise, target: Ta
 
 
 @dataclass(frozen=True, slots=True)
-class DepthwisePacking:
+class ByteDepthwisePacking:
     """Weights as [vector of channels][minus their sum, then each tap][lane], float32, zero points taken away."""
 
     problem: QuantizedConvolution
@@ -144,7 +144,7 @@ class _ByteDepthwiseBuilder(Builder[QuantizedConvolution, ByteDepthwise]):
     def __init__(self, problem: QuantizedConvolution, candidate: ByteDepthwise, target: Target, name: str) -> None:
         super().__init__(problem, candidate, target, name)
         self.geometry = problem.geometry
-        self.packing = DepthwisePacking(problem, self.lanes)
+        self.packing = ByteDepthwisePacking(problem, self.lanes)
         self.kind = types.vector("float", self.lanes)
         height, width = self.geometry.output.size[1:]
         self.rows, self.columns = balanced(height, candidate.rows), balanced(width, candidate.columns)
@@ -152,7 +152,7 @@ class _ByteDepthwiseBuilder(Builder[QuantizedConvolution, ByteDepthwise]):
         # All channels are copied together, as if they were one group.
         self.together = replace(problem, geometry=replace(self.geometry, groups=1))
         self.window = window(self.together.geometry, max(group.size for group in self.rows) * candidate.row_stretch)
-        self.unshifted: Arithmetic = "u8s8" if problem.x_dtype is DType.U8 else "s8s8"
+        self.unshifted: ByteArithmetic = "u8s8" if problem.x_dtype is DType.U8 else "s8s8"
         whole = self.geometry.output.channels % self.lanes == 0
         self.staged = not (whole and self.geometry.input.order == "NHWC" and self.geometry.has_halo)
         self.source = self.window if self.staged else self.geometry.input

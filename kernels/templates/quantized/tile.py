@@ -31,7 +31,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class ByteTile:
     """`rows` x `columns` pixels of the output by as many vectors as `valid` has numbers."""
 
     rows: int
@@ -49,7 +49,7 @@ class Tile:
         return len(self.valid)
 
 
-def write_tile(module: Module, packing: TilePacking, source: Source, tile: Tile, *, name: str) -> str:
+def write_tile(module: Module, packing: TilePacking, source: Source, tile: ByteTile, *, name: str) -> str:
     """Write f(x, weights, y, zero, operands of the epilogue...) and return its name; pointers are at the tile."""
     if module.has(name):
         return name
@@ -66,7 +66,7 @@ def write_tile(module: Module, packing: TilePacking, source: Source, tile: Tile,
             *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
         ),
     )
-    writer = _Writer(f, packing, source, tile)
+    writer = _ByteTileWriter(f, packing, source, tile)
     sums = writer.sums()
     pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
     leaves = TileLeaves(f, pointers, along(geometry), module.target.lanes())
@@ -75,8 +75,8 @@ def write_tile(module: Module, packing: TilePacking, source: Source, tile: Tile,
     return name
 
 
-class _Writer:
-    def __init__(self, f: Function, packing: TilePacking, source: Source, tile: Tile) -> None:
+class _ByteTileWriter:
+    def __init__(self, f: Function, packing: TilePacking, source: Source, tile: ByteTile) -> None:
         self._f, self._packing, self._tile = f, packing, tile
         self._lanes = f.module.target.lanes()
         self._kind = types.vector("i32", self._lanes)

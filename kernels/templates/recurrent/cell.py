@@ -30,7 +30,7 @@ class Units:
         return f.add(self.product(index), self.given(index))
 
 
-class Cell:
+class CellWriter:
     """Writes steps of one layer's cell. What it keeps lies in scratch from `cell_at` and `reset_at` (elements) on."""
 
     def __init__(self, layer: Recurrent, lanes: int, cell_at: int, reset_at: int) -> None:
