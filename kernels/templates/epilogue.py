@@ -19,7 +19,7 @@ from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.llvm import types
 from kernels.llvm.emission import emit
-from kernels.llvm.function import Function, Value, joined
+from kernels.llvm.function import Function, Parameter, Value, joined
 from kernels.tensor.expression import Buffer, Expression, Index, Load, Variable
 
 ACCUMULATED = Buffer("accumulated", DType.F32, ())
@@ -126,6 +126,17 @@ class TileLeaves:
         for lane in range(self._valid):
             found = f.insert(found, f.load(kind, f.at(address, lane * step, kind)), lane)
         return found
+
+
+def parameters_of(epilogue: Epilogue) -> tuple[Parameter, ...]:
+    """The parameters of a tile's function for the operands' addresses at its origin."""
+    return tuple(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in epilogue.buffers)
+
+
+def leaves_of(function: Function, epilogue: Epilogue, along: Variable, lanes: int) -> TileLeaves:
+    """The leaves inside a function that has these parameters."""
+    pointers = {buffer.name: function.parameter(f"e.{buffer.name}") for buffer in epilogue.buffers}
+    return TileLeaves(function, pointers, along, lanes)
 
 
 def origin(function: Function, buffer: Buffer, base: Value, load: Load, at: Mapping[Variable, Value]) -> Value:

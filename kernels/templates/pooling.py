@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Literal
 
@@ -28,12 +29,13 @@ from kernels.templates.convolution.windows import (
     WindowAxis,
     column_kinds,
     each_tile,
+    each_vector,
     row_kinds,
     side_by_side,
     vector_at,
     vectors_of,
 )
-from kernels.templates.epilogue import TileLeaves
+from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.grid import unravel
 from kernels.templates.template import Template
 
@@ -163,7 +165,6 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
             last = f.minimum(f.add(first, candidate.row_stretch), f.integer(windows.output.size[1]))
         begin = f.mul(stretch, candidate.vector_stretch)
         end = f.add(begin, candidate.vector_stretch)
-        whole = windows.output.channels // self.lanes
         x = f.at(pointers[INPUT], f.mul(image, windows.input.image_stride))
         for deep in self.planes:
             inside = f.binary(
@@ -174,11 +175,7 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
 
             def all_vectors(deep: Rows = deep) -> None:
                 place = _BlockRows(pointers, image, plane, x, first, last, deep)
-                f.loop(begin, f.minimum(end, f.integer(whole)), 1, self._vector(f, place, self.lanes))
-                for number in range(whole, self.vectors):
-                    valid = max(0, windows.output.channels - number * self.lanes)
-                    low, high = f.maximum(begin, f.integer(number)), f.minimum(end, f.integer(number + 1))
-                    f.loop(low, high, 1, self._vector(f, place, valid))
+                each_vector(f, windows.input, self.lanes, begin, end, partial(self._vector, f, place))
 
             if len(self.planes) == 1:
                 all_vectors()
@@ -229,7 +226,7 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
         name = f"{self.name}_{self.columns.index(across)}_{valid}"
         if self.module.has(name):
             return name
-        windows, layout, buffers = self.windows, self.windows.input, self.windows.epilogue.buffers
+        windows, layout = self.windows, self.windows.input
         f = Function(
             self.module,
             name,
@@ -239,7 +236,7 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
                 Parameter("planes", "i64"),
                 Parameter("rows", "i64"),
                 Parameter("counted", "float"),
-                *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+                *parameters_of(windows.epilogue),
             ),
         )
         start = f.number(self.kind, float("-inf") if self.problem.kind == "max" else 0.0)
@@ -256,8 +253,7 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
         found = list(f.loop(0, f.parameter("planes"), 1, plane, [start] * across.size))
         if self.problem.kind == "average":
             found = self._divided(f, across, found)
-        pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
-        leaves = TileLeaves(f, pointers, windows.variables[5], self.lanes)
+        leaves = leaves_of(f, windows.epilogue, windows.variables[5], self.lanes)
         pixels = [(0, column) for column in range(across.size)]
         store_pixels(f, windows, leaves, f.parameter("y"), pixels, found, (valid,), self.lanes)
         f.finish()

@@ -20,7 +20,7 @@ from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value, joined
 from kernels.llvm.module import Module
 from kernels.target import Target
-from kernels.templates.epilogue import Epilogue, TileLeaves, apply
+from kernels.templates.epilogue import Epilogue, TileLeaves, apply, leaves_of, parameters_of
 from kernels.tensor.expression import Variable
 
 UNROLL = 4  # steps of the depth per turn of the loop
@@ -83,21 +83,19 @@ def write_tile(
         return name
     if not supported(tile.arithmetic, module.target):
         raise UnsupportedArithmetic(f"{module.target.cpu} has no instruction for {tile.arithmetic}.")
-    operands = epilogue.buffers
     given = [
         Parameter("a", "ptr", "noalias nocapture readonly"),
         Parameter("b", "ptr", "noalias nocapture readonly"),
         Parameter("c", "ptr", "nocapture"),
         *([Parameter("depth", "i64")] if tile.depth is None else []),
-        *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in operands),
+        *parameters_of(epilogue),
     ]
     f = Function(module, name, given)
     lanes = module.target.lanes()
     accumulator = types.vector("i32" if tile.arithmetic == "u8s8" else "float", lanes)
     zeros = joined([f.number(accumulator, 0)] * tile.columns)
     sums = _accumulate(f, tile, [zeros] * tile.rows, accumulator)
-    pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in operands}
-    _store(f, tile, epilogue, sums, TileLeaves(f, pointers, column, lanes), row, lanes)
+    _store(f, tile, epilogue, sums, leaves_of(f, epilogue, column, lanes), row, lanes)
     f.finish()
     return name
 

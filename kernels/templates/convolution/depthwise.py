@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -28,13 +29,14 @@ from kernels.templates.convolution.windows import (
     WindowAxis,
     column_kinds,
     each_tile,
+    each_vector,
     row_kinds,
     side_by_side,
     vector_at,
     vectors_of,
 )
 from kernels.templates.cost import GIGAHERTZ
-from kernels.templates.epilogue import TileLeaves
+from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.grid import unravel
 from kernels.templates.template import Template
 
@@ -170,14 +172,9 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
             first = f.mul(part, candidate.row_stretch)
             last = f.minimum(f.add(first, candidate.row_stretch), f.integer(problem.output.size[1]))
         begin = f.mul(stretch, candidate.vector_stretch)
-        whole = problem.output.channels // self.lanes
         x = f.at(pointers[INPUT], f.mul(image, problem.input.image_stride))
         end = f.add(begin, candidate.vector_stretch)
-        f.loop(begin, f.minimum(end, f.integer(whole)), 1, self._vector(f, pointers, image, x, first, last, self.lanes))
-        for number in range(whole, self.vectors):
-            valid = max(0, problem.output.channels - number * self.lanes)
-            low, high = f.maximum(begin, f.integer(number)), f.minimum(end, f.integer(number + 1))
-            f.loop(low, high, 1, self._vector(f, pointers, image, x, first, last, valid))
+        each_vector(f, problem.input, self.lanes, begin, end, partial(self._vector, f, pointers, image, x, first, last))
 
     def _vector(
         self, f: Function, pointers: dict[str, Value], image: Value, x: Value, first: Amount, last: Amount, valid: int
@@ -219,7 +216,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
         name = f"{self.name}_{f'whole{several}' if whole else 'rows'}_{kind}_{valid}"
         if self.module.has(name):
             return name
-        problem, buffers = self.problem, self.problem.epilogue.buffers
+        problem = self.problem
         f = Function(
             self.module,
             name,
@@ -228,7 +225,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
                 Parameter("weights", "ptr", "noalias nocapture readonly"),
                 Parameter("y", "ptr", "nocapture"),
                 *(() if whole else (Parameter("rows", "i64"),)),
-                *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+                *parameters_of(problem.epilogue),
             ),
         )
         pixels = [(row, column) for row in range(several) for column in range(across.size)]
@@ -238,8 +235,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
         else:
             made = f.loop(0, f.parameter("rows"), 1, self._kernel_row(f, across, valid), [sums[one] for one in pixels])
             sums = dict(zip(pixels, made, strict=True))
-        pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
-        leaves = TileLeaves(f, pointers, problem.variables[5], self.lanes)
+        leaves = leaves_of(f, problem.epilogue, problem.variables[5], self.lanes)
         store_pixels(f, problem, leaves, f.parameter("y"), pixels, [sums[one] for one in pixels], (valid,))
         f.finish()
         return name

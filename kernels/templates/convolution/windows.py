@@ -132,6 +132,23 @@ def vectors_of(layout: Layout, lanes: int) -> int:
     return -(-layout.blocks * layout.block // lanes)
 
 
+def each_vector(
+    f: Function,
+    layout: Layout,
+    lanes: int,
+    begin: Value,
+    end: Value,
+    body: Callable[[int], Callable[[Value, tuple[Value, ...]], None]],
+) -> None:
+    """body(lanes that are channels)(number) for the vectors of channels from `begin` to before `end`."""
+    whole = layout.channels // lanes
+    f.loop(begin, f.minimum(end, f.integer(whole)), 1, body(lanes))
+    for number in range(whole, vectors_of(layout, lanes)):
+        valid = max(0, layout.channels - number * lanes)
+        low, high = f.maximum(begin, f.integer(number)), f.minimum(end, f.integer(number + 1))
+        f.loop(low, high, 1, body(valid))
+
+
 def vector_at(f: Function, layout: Layout, number: Value, lanes: int) -> Value:
     """Elements from an image's first channel to those of a vector, at one pixel."""
     if layout.blocks == 1:

@@ -24,7 +24,7 @@ from kernels.templates.convolution.toom_cook import Filtering, Fractions
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_weights import F4, WinogradPacking
 from kernels.templates.cost import GIGAHERTZ, LATENCY
-from kernels.templates.epilogue import Epilogue, TileLeaves
+from kernels.templates.epilogue import Epilogue, leaves_of, parameters_of
 from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.template import Template
 from kernels.templates.tile import ProductTile, most_accumulators, write_tile
@@ -330,14 +330,13 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         name = f"{self.name}_tile_{down.outputs}x{across.outputs}_{valid}"
         if self.module.has(name):
             return name
-        buffers = self.problem.epilogue.buffers
         f = Function(
             self.module,
             name,
             (
                 Parameter("sums", "ptr", "noalias nocapture readonly"),
                 Parameter("y", "ptr", "nocapture"),
-                *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+                *parameters_of(self.problem.epilogue),
             ),
         )
         size = F4.size
@@ -352,8 +351,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                 for row in range(size)
             ]
             columns.append(product(f, _first_rows(F4, down.outputs), loaded))
-        pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
-        leaves = TileLeaves(f, pointers, self.problem.variables[5], self.lanes)
+        leaves = leaves_of(f, self.problem.epilogue, self.problem.variables[5], self.lanes)
         for row in range(down.outputs):
             made = product(f, _first_rows(F4, across.outputs), [columns[column][row] for column in range(size)])
             values = [value or f.number(self.kind, 0) for value in made]

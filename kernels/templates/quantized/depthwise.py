@@ -22,7 +22,7 @@ from kernels.templates import cost
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS
-from kernels.templates.epilogue import TileLeaves
+from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.grid import Group, balanced, each_piece, even, pieces, start_of, unravel
 from kernels.templates.quantized.arithmetic import ByteArithmetic
 from kernels.templates.quantized.problem import X_ZERO, QuantizedConvolution
@@ -225,7 +225,6 @@ class _ByteDepthwiseBuilder(Builder[QuantizedConvolution, ByteDepthwise]):
         name = f"{self.name}_{rows}x{columns}_{valid}"
         if self.module.has(name):
             return name
-        buffers = self.geometry.epilogue.buffers
         f = Function(
             self.module,
             name,
@@ -234,7 +233,7 @@ class _ByteDepthwiseBuilder(Builder[QuantizedConvolution, ByteDepthwise]):
                 Parameter("weights", "ptr", "noalias nocapture readonly"),
                 Parameter("y", "ptr", "nocapture"),
                 Parameter("zero", "i32"),
-                *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+                *parameters_of(self.geometry.epilogue),
             ),
         )
         pixels = tuple((row, column) for row in range(rows) for column in range(columns))
@@ -247,8 +246,7 @@ class _ByteDepthwiseBuilder(Builder[QuantizedConvolution, ByteDepthwise]):
         else:
             sums = self._looped(f, taken, sums)
         found = [f.convert("fptosi", types.vector("i32", self.lanes), sums[pixel]) for pixel in pixels]
-        pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
-        leaves = TileLeaves(f, pointers, along(self.geometry), self.lanes)
+        leaves = leaves_of(f, self.geometry.epilogue, along(self.geometry), self.lanes)
         store_pixels(f, self.geometry, leaves, f.parameter("y"), pixels, found, (valid,))
         f.finish()
         return name
