@@ -23,7 +23,7 @@ from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.toom_cook import Filtering, Fractions
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_weights import F4, WinogradPacking
-from kernels.templates.cost import GIGAHERTZ, LATENCY
+from kernels.templates.cost import GIGAHERTZ, step_cycles
 from kernels.templates.epilogue import Epilogue, leaves_of, parameters_of
 from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.template import Template
@@ -87,7 +87,6 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     Transformed weights come once per block, at about 16 bytes a cycle from the second cache, 8 from the third; scratch
     that outgrows the second cache costs as much.
     """
-    speed = target.core
     lanes = target.lanes()
     tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
     depth, width = problem.input.channels, problem.output.channels
@@ -100,11 +99,10 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
         cycles_of = 0.0
         for rows in balanced(tiles, candidate.rows):
             for group in vector_groups(problem, lanes, candidate.vectors):
-                loads = rows.size / speed.broadcasts + group.size / speed.loads
-                step = max(rows.size * group.size / speed.products, loads, LATENCY) + 0.1 * loads
+                step = step_cycles(rows.size * group.size, rows.size, group.size, target)
                 cycles_of += points * rows.count * group.count * (30.0 + depth * step)
         # About 200 operations to a window and 130 back from it, and 88 loads and stores.
-        transforms = tiles * (260.0 * -(-depth // lanes) + 190.0 * -(-width // lanes)) / speed.products
+        transforms = tiles * (260.0 * -(-depth // lanes) + 190.0 * -(-width // lanes)) / target.core.products
         streamed = weights / (16 if weights + scratch < target.l2 else 8)
         spilled = max(0, scratch - target.l2 // 2) / 8
         total += chunk.count * (max(cycles_of, streamed) + 0.3 * min(cycles_of, streamed) + transforms + spilled)

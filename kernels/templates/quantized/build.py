@@ -109,7 +109,6 @@ def estimate(problem: QuantizedConvolution, candidate: Bytewise, target: Target)
     """Nanoseconds of all blocks on one core, good enough to choose between candidates."""
     geometry = problem.geometry
     packing = TilePacking(problem, candidate.arithmetic, target.lanes(), candidate.vectors)
-    speed = target.core
     height, width = geometry.output.size[1:]
     wide = balanced(height * width if candidate.flat else width, candidate.columns)
     tall = balanced(1 if candidate.flat else height, candidate.rows)
@@ -120,9 +119,8 @@ def estimate(problem: QuantizedConvolution, candidate: Bytewise, target: Target)
         for down in tall:
             for across in wide:
                 pixels = down.size * across.size
-                products = dear * pixels * (group.size + extra) / speed.products
-                loads = pixels / speed.broadcasts + group.size / speed.loads
-                step = max(products, loads, cost.LATENCY) + _PRESSURE * loads
+                products = dear * pixels * (group.size + extra)
+                step = cost.step_cycles(products, pixels, group.size, target, _PRESSURE)
                 each = packing.words * step + 24.0 + 6.0 * pixels * group.size
                 cycles += each * group.count * down.count * across.count
     return cycles * geometry.groups * geometry.output.batch * geometry.output.size[0] / cost.GIGAHERTZ
