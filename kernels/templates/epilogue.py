@@ -43,9 +43,14 @@ class Epilogue:
         return self.value.dtype
 
     @property
+    def loads(self) -> tuple[Load, ...]:
+        """The loads of operands, wherever they stand."""
+        return tuple(load for load in _loads(self.value) if load.buffer not in _STAND_INS)
+
+    @property
     def buffers(self) -> tuple[Buffer, ...]:
         """The operands that are read besides the accumulated result, in the order of their first use."""
-        return tuple(dict.fromkeys(load.buffer for load in _loads(self.value) if load.buffer not in _STAND_INS))
+        return tuple(dict.fromkeys(load.buffer for load in self.loads))
 
 
 def _loads(expression: Expression) -> Iterator[Load]:
@@ -158,9 +163,9 @@ def origins(
     """
     found: dict[str, Value] = {}
     seen: dict[str, Load] = {}
-    for load in _loads(epilogue.value):
+    for load in epilogue.loads:
         name = load.buffer.name
-        if load.buffer in _STAND_INS or seen.get(name) == load:
+        if seen.get(name) == load:
             continue
         if name in seen:
             raise InvalidEpilogue(f"the epilogue reads operand '{name}' at two different places; give it two names.")

@@ -180,7 +180,8 @@ class _AttentionBuilder(Builder[Attention, AttentionCandidate]):
         inverse = Buffer("inverse", DType.F32, (max(one.queries, 1),))
         row_variable, column_variable = Variable("row", one.queries), Variable("column", one.value_size)
         epilogue = Epilogue(ACCUMULATED[()] * inverse[row_variable])
-        for group in balanced(-(-one.value_size // self.lanes), self._value_vectors(rows)):
+        widest = max(1, min(4, most_accumulators(self.module.target) // rows))
+        for group in balanced(-(-one.value_size // self.lanes), widest):
             for number in range(group.count):
                 vector = group.start + number * group.size
                 rest = one.value_size - vector * self.lanes
@@ -192,9 +193,6 @@ class _AttentionBuilder(Builder[Attention, AttentionCandidate]):
                 name = write_tile(self.module, tile, epilogue, row_variable, column_variable, prefix=self.name)
                 aim = f.at(output, f.add(f.mul(row, self.problem.place("output").row), vector * self.lanes))
                 f.call(name, scratch, f.at(v, vector * self.lanes), aim, bound, f.at(scratch, self.inverse_at))
-
-    def _value_vectors(self, rows: int) -> int:
-        return max(1, min(4, most_accumulators(self.module.target) // rows))
 
     def _scores(self, f: Function, rows: int, q: Value, packed: Value, scratch: Value, bound: Value) -> None:
         """Q K^T for all panels that hold a key before the bound."""

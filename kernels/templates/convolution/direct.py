@@ -24,7 +24,6 @@ from kernels.templates.convolution.stage import window, write_stage
 from kernels.templates.convolution.steps import RUN, DirectPacking, chunks, merged_groups, vector_groups
 from kernels.templates.convolution.tile import PixelTile, write_tile
 from kernels.templates.grid import Group, balanced, each_piece, pieces, start_of, stretch_of, unravel
-from kernels.tensor.expression import Load
 
 _LINE = 64  # bytes
 
@@ -52,29 +51,7 @@ class Direct:
 
 def can_be_flat(problem: Convolution) -> bool:
     """Whether a plane's pixels follow one another in the input, the output and all operands, and each sees only one."""
-    if problem.kernel != (1, 1, 1) or problem.strides != (1, 1, 1) or not problem.has_halo:
-        return False
-    _, _, _, row, column, _ = problem.variables
-    width = problem.output.size[2]
-    for layout in (problem.input, problem.output):
-        if layout.row_stride != width * layout.column_stride:
-            return False
-    for load in epilogue_loads(problem):
-        place = load.buffer.position(load.indices)
-        if place.factor(row) != width * place.factor(column):
-            return False
-    return True
-
-
-def epilogue_loads(problem: Convolution) -> list[Load]:
-    """The loads of the epilogue's operands."""
-    found, pending = [], [problem.epilogue.value]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Load) and node.buffer in problem.epilogue.buffers:
-            found.append(node)
-        pending += node.operands
-    return found
+    return problem.kernel == problem.strides == (1, 1, 1) and problem.has_halo and problem.is_one_row
 
 
 def can_split(problem: Convolution, splits: int) -> bool:

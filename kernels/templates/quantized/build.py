@@ -14,7 +14,6 @@ from kernels.llvm.function import Amount, Function, Value
 from kernels.target import Target
 from kernels.templates import cost
 from kernels.templates.builder import Builder
-from kernels.templates.convolution.direct import epilogue_loads
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.grid import Group, balanced, each_piece, even, pieces, start_of, stretch_of, unravel
@@ -70,17 +69,12 @@ def candidates(
 
 def can_be_flat(geometry: Convolution) -> bool:
     """Whether a plane's pixels follow one another in input, output and operands, and each sees only one."""
-    ones, none = (1, 1, 1), (0, 0, 0)
-    if geometry.kernel != ones or geometry.strides != ones or geometry.pads != none:
-        return False
-    if geometry.input.size != geometry.output.size:
-        return False
-    _, _, _, row, column, _ = geometry.variables
-    width = geometry.output.size[2]
-    if any(one.row_stride != width * one.column_stride for one in (geometry.input, geometry.output)):
-        return False
-    places = [load.buffer.position(load.indices) for load in epilogue_loads(geometry)]
-    return all(place.factor(row) == width * place.factor(column) for place in places)
+    return (
+        geometry.kernel == geometry.strides == (1, 1, 1)
+        and geometry.pads == (0, 0, 0)
+        and geometry.input.size == geometry.output.size
+        and geometry.is_one_row
+    )
 
 
 def _shapes(
