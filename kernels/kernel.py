@@ -30,7 +30,7 @@ ENTRY = (
     Parameter("scratch", "ptr", "noalias nocapture"),
 )
 
-Body = Callable[[Function, dict[str, Value], Value, Value], None]  # function, pointers by operand, block, scratch
+EntryBody = Callable[[Function, dict[str, Value], Value, Value], None]  # function, pointers by operand, block, scratch
 
 
 class Packing(Protocol):
@@ -93,7 +93,7 @@ def write_kernel(
     name: str,
     operands: Sequence[Operand],
     blocks: int,
-    body: Body,
+    body: EntryBody,
     *,
     scratch_bytes: int = 0,
     flops: int = 0,

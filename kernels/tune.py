@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -22,10 +21,7 @@ from kernels.errors import KernelsError
 from kernels.kernel import Kernel
 from kernels.run import Array, Calls, Executable, aligned
 from kernels.target import Target
-from kernels.templates.template import Template
-
-Problem = TypeVar("Problem")
-Candidate = TypeVar("Candidate")
+from kernels.templates.template import Candidate, Problem, Template
 
 SCHEMA = "graphopt.tuning/1"
 COLD_BYTES = 64 << 20  # of constants that pass through between two uses of the same ones

@@ -20,7 +20,7 @@ from bench.script import main
 from kernels.run import Calls, Executable, aligned
 from kernels.target import Target, host
 from kernels.templates.attention.build import ATTENTION, build
-from kernels.templates.attention.problem import Attention, AttentionCandidate, Place
+from kernels.templates.attention.problem import Attention, AttentionCandidate, Strides
 
 ISSUE = 4
 HEADS, SIZE = 12, 64
@@ -86,7 +86,7 @@ def prepare(
     length: int, feeds: dict[str, np.ndarray], target: Target, copies: int, chosen: AttentionCandidate | None = None
 ) -> tuple[Calls, np.ndarray]:
     """Our runs and what the first one writes."""
-    place = Place(length * WIDTH, SIZE, WIDTH)
+    place = Strides(length * WIDTH, SIZE, WIDTH)
     problem = Attention(1, HEADS, length, length, SIZE, q=place, k=place, v=place, output=place)
     kernel = build(problem, chosen, target) if chosen else ATTENTION.kernel(problem, target)
     runs = []

@@ -28,7 +28,7 @@ from kernels.run import Array, Calls, Executable, aligned
 from kernels.target import host
 from kernels.templates.convolution import choose
 from kernels.templates.convolution.problem import Convolution, convolution
-from kernels.templates.convolution.ways import CONVOLUTION, Candidate
+from kernels.templates.convolution.ways import CONVOLUTION, Way
 from kernels.templates.epilogue import Epilogue
 from kernels.tensor.expression import Expression, relu
 from kernels.tune import measure as measure_candidates
@@ -103,7 +103,7 @@ DEPTHWISE_LAYERS = tuple(
     for channels, size in ((32, 112), (144, 56), (192, 28), (384, 14), (960, 7))
 )
 
-Choices = Callable[[Convolution], Sequence[Candidate]]
+Choices = Callable[[Convolution], Sequence[Way]]
 
 
 def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
@@ -111,10 +111,10 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     pin()
     target = host()
 
-    def direct(problem: Convolution) -> Sequence[Candidate]:
+    def direct(problem: Convolution) -> Sequence[Way]:
         return choose.candidates(problem, target)
 
-    def all_ways(problem: Convolution) -> Sequence[Candidate]:
+    def all_ways(problem: Convolution) -> Sequence[Way]:
         return CONVOLUTION.candidates(problem, target)
 
     straight = QUICK_DIRECT if quick else tuple(dict.fromkeys((*RESNET, *MOBILENET, *VGG)))
@@ -196,8 +196,8 @@ def compare(layer: Layer, copies: int, choices: Choices, *, quick: bool = False,
     first = steps[0].problem.input
     x = np.random.default_rng(1).standard_normal((1, layer.channels, first.size[1], first.size[2])).astype(np.float32)
     peer = Peer(_graph(layer, steps, x), {"x": x})
-    chosen: dict[Convolution, Candidate] = {}
-    best: dict[Convolution, Candidate] = {}  # by problem without epilogue
+    chosen: dict[Convolution, Way] = {}
+    best: dict[Convolution, Way] = {}  # by problem without epilogue
     for step in steps:
         plain = replace(step.problem, epilogue=Epilogue())
         if plain not in best:
@@ -216,7 +216,7 @@ def compare(layer: Layer, copies: int, choices: Choices, *, quick: bool = False,
     return Comparison(ratio(taken["peer"], taken["ours"]), flops / min(taken["ours"]) / 1e9, error, named)
 
 
-def _best(problem: Convolution, choices: Choices, most: int) -> Candidate:
+def _best(problem: Convolution, choices: Choices, most: int) -> Way:
     tried = choices(problem)[:most]
     if len(tried) == 1:
         return tried[0]
@@ -286,9 +286,7 @@ def _graph(layer: Layer, steps: Sequence[_Step], x: Array) -> bytes:
     return model(nodes, {"x": x}, [made], constants)
 
 
-def prepare(
-    layer: Layer, steps: Sequence[_Step], x: Array, chosen: dict[Convolution, Candidate]
-) -> tuple[Calls, Array]:
+def prepare(layer: Layer, steps: Sequence[_Step], x: Array, chosen: dict[Convolution, Way]) -> tuple[Calls, Array]:
     """Our runs, over two buffers of each shape by turns, and the last output."""
     kernels: dict[Convolution, Kernel] = {
         problem: CONVOLUTION.build(problem, candidate, host(), f"layer{number}")

@@ -12,7 +12,7 @@ Linux only: mmap, mprotect and madvise with its numbers.
 from __future__ import annotations
 
 from kernels.emit import layout as at
-from kernels.emit.layout import HUGE_PAGE, Layout
+from kernels.emit.layout import HUGE_PAGE, MemoryLayout
 from kernels.emit.places import write_places
 from kernels.emit.refusal import (
     BAD_ARGUMENT,
@@ -44,7 +44,7 @@ LIBRARY = (
 )  # fmt: skip
 
 
-def write_creation(module: Module, listing: Listing, layout: Layout, checksum: int) -> None:
+def write_creation(module: Module, listing: Listing, layout: MemoryLayout, checksum: int) -> None:
     """Add the functions; `checksum` is that of the weights as they are stored, to whole stripes."""
     for name, result, given in LIBRARY:
         module.declare(name, result, given)
@@ -71,7 +71,7 @@ def _called(f: Function, name: str, *operands: Value, result: str = "i32") -> Va
     return found
 
 
-def _write_begin(module: Module, listing: Listing, layout: Layout) -> None:
+def _write_begin(module: Module, listing: Listing, layout: MemoryLayout) -> None:
     """begin(out) -> code: the record, the check of the processor, the reservation with arena and scratch."""
     f = Function(module, "begin", (Parameter("out"),), result="i32")
     out = f.parameter("out")
@@ -119,7 +119,7 @@ def _refuse_memory(f: Function, condition: Value, record: Value, size: int) -> N
     refuse_when(f, condition, NO_MEMORY, record, f"there are not {size:,} bytes of memory for the program: %m.")
 
 
-def _write_open(module: Module, layout: Layout) -> None:
+def _write_open(module: Module, layout: MemoryLayout) -> None:
     """open_weights(record, path, out) -> code: a file descriptor, of a file with the right size."""
     f = Function(module, "open_weights", (Parameter("record"), Parameter("path"), Parameter("out")), result="i32")
     record, path = f.parameter("record"), f.parameter("path")
@@ -147,7 +147,7 @@ def _close(f: Function, file: Value) -> None:
     f.value("i32", f"call i32 @close(i32 {file.text})")
 
 
-def _write_map(module: Module, layout: Layout) -> None:
+def _write_map(module: Module, layout: MemoryLayout) -> None:
     """map_weights(record, path) -> code."""
     f = Function(module, "map_weights", (Parameter("record"), Parameter("path")), result="i32")
     record, path = f.parameter("record"), f.parameter("path")
@@ -175,7 +175,7 @@ def _opened(f: Function, record: Value, path: Value) -> Value:
     return f.load("i32", place)
 
 
-def _write_read(module: Module, layout: Layout) -> None:
+def _write_read(module: Module, layout: MemoryLayout) -> None:
     """read_weights(record, path) -> code: into the reservation, which then is read-only."""
     f = Function(module, "read_weights", (Parameter("record"), Parameter("path")), result="i32")
     record, path = f.parameter("record"), f.parameter("path")
@@ -209,7 +209,7 @@ def _write_read(module: Module, layout: Layout) -> None:
     f.finish()
 
 
-def _write_finish(module: Module, listing: Listing, layout: Layout, checksum: int) -> None:
+def _write_finish(module: Module, listing: Listing, layout: MemoryLayout, checksum: int) -> None:
     """finish(record, path) -> code: the weights are checked, the tables of operands filled."""
     f = Function(module, "finish", (Parameter("record"), Parameter("path")), result="i32")
     record, path = f.parameter("record"), f.parameter("path")
@@ -229,7 +229,7 @@ def _write_finish(module: Module, listing: Listing, layout: Layout, checksum: in
     f.finish()
 
 
-def _write_create(module: Module, name: str, bring: str, layout: Layout) -> None:
+def _write_create(module: Module, name: str, bring: str, layout: MemoryLayout) -> None:
     f = Function(module, name, (Parameter("model"), Parameter("path")), exported=True, result="i32")
     failed(f, _called(f, "begin", f.parameter("model")))
     record = f.load("ptr", f.parameter("model"))
@@ -237,7 +237,7 @@ def _write_create(module: Module, name: str, bring: str, layout: Layout) -> None
     f.finish()
 
 
-def _write_create_from(module: Module, listing: Listing, layout: Layout) -> None:
+def _write_create_from(module: Module, listing: Listing, layout: MemoryLayout) -> None:
     given = (Parameter("model"), Parameter("weights"), Parameter("bytes", "i64"))
     f = Function(module, f"{listing.name}_create_from", given, exported=True, result="i32")
     failed(f, _called(f, "begin", f.parameter("model")))
@@ -258,7 +258,7 @@ def _write_create_from(module: Module, listing: Listing, layout: Layout) -> None
     f.finish()
 
 
-def _write_destroy(module: Module, listing: Listing, layout: Layout) -> None:
+def _write_destroy(module: Module, listing: Listing, layout: MemoryLayout) -> None:
     f = Function(module, f"{listing.name}_destroy", (Parameter("model"),), exported=True)
     record = f.parameter("model")
 

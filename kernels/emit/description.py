@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kernels.emit.layout import Layout
+from kernels.emit.layout import MemoryLayout
 from kernels.emit.processor import Requirement
 from kernels.emit.types import code_of
 from kernels.listing import Argument, Listing
@@ -40,7 +40,7 @@ class Description(msgspec.Struct, frozen=True):
 
 
 def describe(
-    listing: Listing, target: Target, layout: Layout, needed: tuple[Requirement, ...], checksum: int
+    listing: Listing, target: Target, layout: MemoryLayout, needed: tuple[Requirement, ...], checksum: int
 ) -> Description:
     """The description of a listing compiled for a target."""
     return Description(

@@ -24,7 +24,7 @@ ARGUMENTS = ERROR + ERROR_BYTES  # a pointer for each input, then for each outpu
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MemoryLayout:
     """Offsets in the reservation, from a start that is a multiple of `alignment`; all in bytes."""
 
     page: int
@@ -47,7 +47,7 @@ class Layout:
         return self.weights_bytes >= HUGE_PAGE
 
 
-def layout_of(listing: Listing, target: Target) -> Layout:
+def layout_of(listing: Listing, target: Target) -> MemoryLayout:
     """The memory of a listing's model."""
     page = target.architecture.page
     weights = -(-listing.weights_bytes // STRIPE) * STRIPE
@@ -61,4 +61,4 @@ def layout_of(listing: Listing, target: Target) -> Layout:
     arena, scratch, brought = starts
     tables = ARGUMENTS + 8 * (len(listing.inputs) + len(listing.outputs))
     record = tables + 8 * sum(len(run.operands) for run in listing.runs)
-    return Layout(page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, record)
+    return MemoryLayout(page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, record)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import itertools
 
-from kernels.emit.layout import Layout
+from kernels.emit.layout import MemoryLayout
 from kernels.listing import Listing
 from kernels.llvm.function import Function, Value
 
 _FEW = 16
 
 
-def write_places(f: Function, listing: Listing, layout: Layout, space: str, argument: int | None, start: Value) -> None:
+def write_places(
+    f: Function, listing: Listing, layout: MemoryLayout, space: str, argument: int | None, start: Value
+) -> None:
     """Store `start` plus its offset for every operand that lies in a space (of the argument of this number).
 
     The function's first parameter is the record.

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Sequence
 
 from kernels.emit import layout as at
-from kernels.emit.layout import Layout
+from kernels.emit.layout import MemoryLayout
 from kernels.emit.places import write_places
 from kernels.emit.refusal import BAD_ARGUMENT, MODEL_BUSY, OK, failed, is_null, refuse_when, return_when, say, text
 from kernels.emit.types import code_of
@@ -30,7 +30,7 @@ _PART = 256  # runs in one function: LLVM's time per function grows faster than 
 _NULL = Value(("null",), "ptr")
 
 
-def write_running(module: Module, listing: Listing, layout: Layout) -> None:
+def write_running(module: Module, listing: Listing, layout: MemoryLayout) -> None:
     """Add the functions."""
     module.declare("strcmp", "i32", ["ptr", "ptr"])
     for kernel in listing.kernels:
@@ -46,7 +46,7 @@ def write_running(module: Module, listing: Listing, layout: Layout) -> None:
     _write_after_fork(module, listing)
 
 
-def _write_parts(module: Module, listing: Listing, layout: Layout) -> int:
+def _write_parts(module: Module, listing: Listing, layout: MemoryLayout) -> int:
     """part<n>(record, scratch): the runs one after the other."""
     blocks = {kernel.name: kernel.blocks for kernel in listing.kernels}
     tables = itertools.accumulate((8 * len(run.operands) for run in listing.runs), initial=layout.tables)
@@ -67,7 +67,7 @@ def _write_blocks(f: Function, kernel: str, blocks: int, table: Value, scratch: 
     f.loop(0, blocks, 1, block)
 
 
-def _write_compute(module: Module, listing: Listing, layout: Layout, parts: int) -> None:
+def _write_compute(module: Module, listing: Listing, layout: MemoryLayout, parts: int) -> None:
     """compute(model, inputs, outputs): the tables of operands, then all runs under the kernels' control word."""
     f = Function(module, "compute", (Parameter("model"), Parameter("inputs"), Parameter("outputs")))
     record, word = f.parameter("model"), control_word.enter(f)

@@ -74,7 +74,7 @@ def emit_all(function: Function, expressions: Sequence[Expression], lanes: int, 
     """
     graph = _Graph()
     roots = [graph.number(one) for one in expressions]
-    writer = _Writer(function, lanes, leaves, graph)
+    writer = _ExpressionWriter(function, lanes, leaves, graph)
     values = writer.run(roots)
     return tuple(stored(function, value, one.dtype) for value, one in zip(values, expressions, strict=True))
 
@@ -195,7 +195,7 @@ def _key(node: Expression, operands: tuple[int, ...]) -> Hashable:
     raise AssertionError(f"no rule for {type(node).__name__}")
 
 
-class _Writer:
+class _ExpressionWriter:
     """Writes the nodes of a graph in order."""
 
     def __init__(self, function: Function, lanes: int, leaves: Leaves, graph: _Graph) -> None:

@@ -48,7 +48,7 @@ class Parameter:
     attributes: str = ""
 
 
-Number = Value | int
+Amount = Value | int
 Body = Callable[[Value, tuple[Value, ...]], Sequence[Value] | None]
 
 
@@ -121,7 +121,7 @@ class Function:
         """A constant of a type, in every lane."""
         return Value((types.constant(kind, value),), kind, True)
 
-    def integer(self, value: Number) -> Value:
+    def integer(self, value: Amount) -> Value:
         """An i64: a constant, or the value as it is."""
         return value if isinstance(value, Value) else Value((str(value),), "i64", True)
 
@@ -141,15 +141,15 @@ class Function:
         assert left.type == right.type, f"{name} of {left.type} and {right.type}"
         return self.each(left.type, lambda a, b: f"{name} {left.type} {a}, {b}", left, right)
 
-    def add(self, left: Value, right: Number) -> Value:
+    def add(self, left: Value, right: Amount) -> Value:
         """left + right."""
         return self._arithmetic("fadd", "add", left, right)
 
-    def sub(self, left: Value, right: Number) -> Value:
+    def sub(self, left: Value, right: Amount) -> Value:
         """left - right."""
         return self._arithmetic("fsub", "sub", left, right)
 
-    def mul(self, left: Value, right: Number) -> Value:
+    def mul(self, left: Value, right: Amount) -> Value:
         """left * right."""
         return self._arithmetic("fmul", "mul", left, right)
 
@@ -157,7 +157,7 @@ class Function:
         """left / right; integers truncate towards zero."""
         return self.binary("fdiv" if types.is_float(left.type) else "sdiv" if signed else "udiv", left, right)
 
-    def _arithmetic(self, floating: str, integral: str, left: Value, right: Number) -> Value:
+    def _arithmetic(self, floating: str, integral: str, left: Value, right: Amount) -> Value:
         if types.is_float(left.type):
             assert isinstance(right, Value), "a float is combined with a value"
             return self.binary(floating, left, right)
@@ -249,7 +249,7 @@ class Function:
         mask = f"<{len(order)} x i32> <{', '.join(f'i32 {one}' if one >= 0 else 'i32 poison' for one in order)}>"
         return self.each(kind, lambda a, b: f"shufflevector {left.type} {a}, {right.type} {b}, {mask}", left, right)
 
-    def extract(self, operand: Value, lane: Number) -> Value:
+    def extract(self, operand: Value, lane: Amount) -> Value:
         """One lane."""
         if types.lanes(operand.type) == 1:
             return operand
@@ -298,7 +298,7 @@ class Function:
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def at(self, base: Value, offset: Number, kind: str = "float") -> Value:
+    def at(self, base: Value, offset: Amount, kind: str = "float") -> Value:
         """The address `offset` elements of a type after `base`."""
         if isinstance(offset, int):
             if offset == 0:
@@ -316,7 +316,7 @@ class Function:
             f"store {operand.type} {operand.text}, ptr {address.text}, align {align or types.bits(operand.type) // 8}"
         )
 
-    def first_lanes(self, count: Number, lanes: int) -> Value:
+    def first_lanes(self, count: Amount, lanes: int) -> Value:
         """An i1 per lane: true in the first `count` of them."""
         kind = types.vector("i1", lanes)
         if isinstance(count, int):
@@ -384,7 +384,7 @@ class Function:
     # -- control ----------------------------------------------------------------------------------------------------
 
     def loop(
-        self, start: Number, stop: Number, step: int, body: Body, carried: Sequence[Value] = ()
+        self, start: Amount, stop: Amount, step: int, body: Body, carried: Sequence[Value] = ()
     ) -> tuple[Value, ...]:
         """for i in range(start, stop, step): carried = body(i, carried). Returns what is carried at the end.
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Generic
 
 from kernels.kernel import Kernel, Operand, write_kernel
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
-
-Problem = TypeVar("Problem")
-Candidate = TypeVar("Candidate")
+from kernels.templates.template import Candidate, Problem
 
 
 class Builder(ABC, Generic[Problem, Candidate]):

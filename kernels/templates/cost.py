@@ -21,11 +21,19 @@ STORE_MORE = 0.6  # more cycles for each further one
 CUT = 2.0  # more cycles for the last vector of a row when it is stored with a mask
 LATENCY = 4.0  # cycles from one fused multiply-add to the next one on the same sum
 FEW_SUMS = 6.0  # cycles of a step with fewer sums than this: the latency, and loads that come late with nothing to fill
+PRESSURE = 0.1  # share of the loads that is not hidden behind products: between equals, fewer loads are better
 CONSTANT_BYTE = 0.013  # cycles for each byte of packed weights, which come from the last cache or from memory
 CONSTANT_STREAM = 0.001  # more for each vector of a panel: every one is a stream of its own to the core's prefetching
 REREAD_NEAR_BYTE = 0.02  # cycles for each byte of A that is read again for a further panel, from the first cache
 REREAD_BYTE = 0.05  # from the second one
 REREAD_PANEL_BYTE = 0.003  # cycles for each byte of a panel that is read again for further rows, from the second cache
+
+
+def step_cycles(products: int, pixels: int, vectors: int, target: Target, pressure: float = PRESSURE) -> float:
+    """Cycles of one step of a tile of pixels by vectors: its products, its loads or the latency of its chains."""
+    speed = target.core
+    loads = pixels / speed.broadcasts + vectors / speed.loads
+    return max(products / speed.products, loads, LATENCY) + pressure * loads
 
 
 def tile_cycles(rows: int, vectors: int, depth: float, cut: bool, target: Target) -> float:

@@ -32,9 +32,9 @@ from kernels.templates.streams import (
 )
 from kernels.templates.template import Template
 from kernels.tensor.expression import Binary, Buffer, Expression, Index, Load, Unary, Variable, index
+from kernels.tensor.work import POLYNOMIALS
 
 BLOCK_BYTES = 64 << 10  # of traffic: many blocks for the workers, and little per block to claim it
-_CALLS = ("exp", "log", "erf", "tanh", "sigmoid", "sin", "cos", "pow")
 
 
 class InvalidElementwise(KernelsError):
@@ -110,7 +110,7 @@ def candidates(problem: Elementwise, target: Target) -> tuple[ElementwiseCandida
     inputs = inputs_of(problem.values)
     bytes_each = sum(one.dtype.bytes for one in (*inputs, *(output.buffer for output in problem.outputs)))
     block = max(1, BLOCK_BYTES // max(1, bytes_each))
-    heavy = any(isinstance(node, Unary | Binary) and node.op in _CALLS for node in distinct(problem.values))
+    heavy = any(isinstance(node, Unary | Binary) and node.op in POLYNOMIALS for node in distinct(problem.values))
     order = (2, 4, 1) if heavy and target.vector_registers < 32 else (4, 2, 1)
     return tuple(ElementwiseCandidate(vectors, block) for vectors in order)
 

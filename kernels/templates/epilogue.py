@@ -19,7 +19,7 @@ from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.llvm import types
 from kernels.llvm.emission import emit
-from kernels.llvm.function import Function, Value, joined
+from kernels.llvm.function import Function, Parameter, Value, joined
 from kernels.tensor.expression import Buffer, Expression, Index, Load, Variable
 
 ACCUMULATED = Buffer("accumulated", DType.F32, ())
@@ -43,9 +43,14 @@ class Epilogue:
         return self.value.dtype
 
     @property
+    def loads(self) -> tuple[Load, ...]:
+        """The loads of operands, wherever they stand."""
+        return tuple(load for load in _loads(self.value) if load.buffer not in _STAND_INS)
+
+    @property
     def buffers(self) -> tuple[Buffer, ...]:
         """The operands that are read besides the accumulated result, in the order of their first use."""
-        return tuple(dict.fromkeys(load.buffer for load in _loads(self.value) if load.buffer not in _STAND_INS))
+        return tuple(dict.fromkeys(load.buffer for load in self.loads))
 
 
 def _loads(expression: Expression) -> Iterator[Load]:
@@ -128,6 +133,17 @@ class TileLeaves:
         return found
 
 
+def parameters_of(epilogue: Epilogue) -> tuple[Parameter, ...]:
+    """The parameters of a tile's function for the operands' addresses at its origin."""
+    return tuple(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in epilogue.buffers)
+
+
+def leaves_of(function: Function, epilogue: Epilogue, along: Variable, lanes: int) -> TileLeaves:
+    """The leaves inside a function that has these parameters."""
+    pointers = {buffer.name: function.parameter(f"e.{buffer.name}") for buffer in epilogue.buffers}
+    return TileLeaves(function, pointers, along, lanes)
+
+
 def origin(function: Function, buffer: Buffer, base: Value, load: Load, at: Mapping[Variable, Value]) -> Value:
     """An operand's address at a tile's origin, given the variables there."""
     position = load.buffer.position(load.indices)
@@ -147,9 +163,9 @@ def origins(
     """
     found: dict[str, Value] = {}
     seen: dict[str, Load] = {}
-    for load in _loads(epilogue.value):
+    for load in epilogue.loads:
         name = load.buffer.name
-        if load.buffer in _STAND_INS or seen.get(name) == load:
+        if seen.get(name) == load:
             continue
         if name in seen:
             raise InvalidEpilogue(f"the epilogue reads operand '{name}' at two different places; give it two names.")

@@ -25,7 +25,7 @@ from kernels.templates.matrix import Matrix, dense, dense_batch
 from kernels.templates.packing import PanelPacking
 from kernels.templates.panels import write_panel
 from kernels.templates.template import Template
-from kernels.templates.tile import GROUP, Arithmetic, Tile, most_accumulators, most_registers, write_tile
+from kernels.templates.tile import GROUP, ProductArithmetic, ProductTile, most_accumulators, most_registers, write_tile
 from kernels.tensor.expression import Variable
 
 
@@ -49,7 +49,7 @@ class Gemm:
     c: Matrix | None = None
     constant_b: bool = True  # known when the program is compiled, and packed then
     epilogue: Epilogue = field(default_factory=Epilogue)
-    arithmetic: Arithmetic = "f32"
+    arithmetic: ProductArithmetic = "f32"
 
     def __post_init__(self) -> None:
         for name, rows, columns in (
@@ -121,7 +121,7 @@ class GemmCandidate:
         return f"{self.rows}x{self.vectors} b {self.b} block {self.row_stretch}x{self.panel_stretch}"
 
 
-_DTYPES: dict[Arithmetic, tuple[DType, DType]] = {
+_DTYPES: dict[ProductArithmetic, tuple[DType, DType]] = {
     "f32": (DType.F32, DType.F32),
     "bf16": (DType.BF16, DType.BF16),
     "u8s8": (DType.U8, DType.I8),
@@ -318,7 +318,7 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         gemm, in_place = self.problem, self.candidate.b == "place"
         valid = self._valid(wide)
         width = gemm.place_b.row if in_place else wide.size * self.lanes
-        tile = Tile(
+        tile = ProductTile(
             tall.size, wide.size, gemm.depth, gemm.place_a.row, gemm.place_a.column, width, gemm.place_c.row, valid,
             arithmetic=gemm.arithmetic, b_valid=valid if in_place and valid < self.lanes else 0,
         )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kernels.llvm.function import Function, Number, Value
+from kernels.llvm.function import Amount, Function, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def even(total: int, most: int) -> int:
     return -(-total // -(-total // most))
 
 
-def stretch_of(f: Function, block: Value, stretch: int, total: int) -> tuple[Number, Number]:
+def stretch_of(f: Function, block: Value, stretch: int, total: int) -> tuple[Amount, Amount]:
     """The first of the pieces of a block, and the one after its last; numbers where one block has all."""
     if total <= stretch:
         return 0, total
@@ -61,7 +61,7 @@ def stretch_of(f: Function, block: Value, stretch: int, total: int) -> tuple[Num
     return first, last if total % stretch == 0 else f.minimum(last, f.integer(total))
 
 
-def start_of(f: Function, groups: Sequence[Group], piece: Number) -> Value:
+def start_of(f: Function, groups: Sequence[Group], piece: Amount) -> Value:
     """Where a piece starts; for one after the last piece, the end."""
     if isinstance(piece, int):
         assert piece == 0, "a lone block begins with the first piece"
@@ -74,13 +74,13 @@ def start_of(f: Function, groups: Sequence[Group], piece: Number) -> Value:
 
 
 def each_piece(
-    f: Function, groups: Sequence[Group], first: Number, last: Number, body: Callable[[Group, Value], None]
+    f: Function, groups: Sequence[Group], first: Amount, last: Amount, body: Callable[[Group, Value], None]
 ) -> None:
     """body(group, start) for the pieces from `first` to before `last`, in order."""
     for group in groups:
         begin, end = group.first, group.first + group.count
-        low: Number = max(first, begin) if isinstance(first, int) else _clamped(f, first, begin, end)
-        high: Number = min(last, end) if isinstance(last, int) else _clamped(f, last, begin, end)
+        low: Amount = max(first, begin) if isinstance(first, int) else _clamped(f, first, begin, end)
+        high: Amount = min(last, end) if isinstance(last, int) else _clamped(f, last, begin, end)
 
         def one(piece: Value, _: tuple[Value, ...], group: Group = group) -> None:
             body(group, f.add(f.mul(piece, group.size), group.start - group.first * group.size))

@@ -29,7 +29,7 @@ from kernels.templates.grid import unravel
 from kernels.templates.template import only
 from kernels.tensor.expression import dense_strides
 
-Reduction = Literal["none", "add", "mul", "min", "max"]
+ScatterReduction = Literal["none", "add", "mul", "min", "max"]
 BLOCK_BYTES = 64 << 10  # that a block of a gather copies, about
 
 
@@ -60,7 +60,7 @@ class Indexed:
     index_elements: int
     dtype: DType
     index_dtype: DType = DType.I64
-    reduction: Reduction = "none"  # of a scatter: what happens to the element that is there
+    reduction: ScatterReduction = "none"  # of a scatter: what happens to the element that is there
 
     @property
     def plain_elements(self) -> int:
@@ -90,7 +90,7 @@ def gather_elements(
 
 def scatter_elements(
     shape: tuple[int, ...], axis: int, indices: tuple[int, ...], dtype: DType, index_dtype: DType = DType.I64,
-    reduction: Reduction = "none",
+    reduction: ScatterReduction = "none",
 ) -> Indexed:  # fmt: skip
     """ONNX ScatterElements: output = data; output[p with its coordinate replaced] (op)= updates[p]."""
     return _elements("scatter", shape, axis, indices, dtype, index_dtype, reduction)
@@ -105,7 +105,7 @@ def gather_nd(
 
 def scatter_nd(
     shape: tuple[int, ...], indices: tuple[int, ...], dtype: DType, index_dtype: DType = DType.I64,
-    reduction: Reduction = "none",
+    reduction: ScatterReduction = "none",
 ) -> Indexed:  # fmt: skip
     """ONNX ScatterND: output = data; output[index] (op)= updates, slice by slice."""
     return _nd("scatter", shape, indices, dtype, index_dtype, 0, reduction)
@@ -119,7 +119,7 @@ def _axis(axis: int, rank: int) -> int:
 
 def _elements(
     direction: Literal["gather", "scatter"], shape: tuple[int, ...], axis: int, indices: tuple[int, ...], dtype: DType,
-    index_dtype: DType, reduction: Reduction,
+    index_dtype: DType, reduction: ScatterReduction,
 ) -> Indexed:  # fmt: skip
     axis = _axis(axis, len(shape))
     if len(indices) != len(shape):
@@ -135,7 +135,7 @@ def _elements(
 
 def _nd(
     direction: Literal["gather", "scatter"], shape: tuple[int, ...], indices: tuple[int, ...], dtype: DType,
-    index_dtype: DType, batch_dims: int, reduction: Reduction,
+    index_dtype: DType, batch_dims: int, reduction: ScatterReduction,
 ) -> Indexed:  # fmt: skip
     *places, width = indices
     if batch_dims + width > len(shape):

@@ -29,7 +29,7 @@ from kernels.templates.elementwise import Output
 from kernels.templates.row_problem import RowProblem, check_rows, filled
 from kernels.templates.rows import (
     RowCandidate,
-    Step,
+    RowStep,
     Visit,
     next_row,
     over_row,
@@ -206,7 +206,7 @@ class _NormalizationBuilder(Builder[Normalization, RowCandidate]):
         f: Function,
         pointers: Mapping[str, Value],
         fixed: Mapping[Axis, Value],
-        step: Step,
+        step: RowStep,
         sums: int,
         beside: Visit | None,
     ) -> tuple[Value, ...]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Literal
 
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel
 from kernels.llvm import types
-from kernels.llvm.function import Function, Number, Parameter, Value
+from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.layout import Triple
@@ -23,17 +24,18 @@ from kernels.templates.convolution.places import operands_at, output_at, variabl
 from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.windows import (
-    Axis,
     Columns,
     Rows,
+    WindowAxis,
     column_kinds,
     each_tile,
+    each_vector,
     row_kinds,
     side_by_side,
     vector_at,
     vectors_of,
 )
-from kernels.templates.epilogue import TileLeaves
+from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.grid import unravel
 from kernels.templates.template import Template
 
@@ -72,10 +74,10 @@ class Pooling:
                 raise InvalidPooling("a window lies outside of the image as a whole")
 
     @property
-    def axes(self) -> tuple[Axis, Axis, Axis]:
+    def axes(self) -> tuple[WindowAxis, WindowAxis, WindowAxis]:
         """Planes, rows and columns; what is stored around an image is not read."""
         made = [
-            Axis(
+            WindowAxis(
                 self.windows.input.size[axis], self.windows.output.size[axis], self.windows.kernel[axis],
                 self.windows.strides[axis], self.windows.dilations[axis], self.windows.pads[axis],
             )
@@ -156,14 +158,13 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         windows, candidate = self.windows, self.candidate
         image, stretch, plane, part = unravel(f, block, self.dims)
-        first: Number = 0
-        last: Number = windows.output.size[1]
+        first: Amount = 0
+        last: Amount = windows.output.size[1]
         if self.dims[3] > 1:
             first = f.mul(part, candidate.row_stretch)
             last = f.minimum(f.add(first, candidate.row_stretch), f.integer(windows.output.size[1]))
         begin = f.mul(stretch, candidate.vector_stretch)
         end = f.add(begin, candidate.vector_stretch)
-        whole = windows.output.channels // self.lanes
         x = f.at(pointers[INPUT], f.mul(image, windows.input.image_stride))
         for deep in self.planes:
             inside = f.binary(
@@ -173,19 +174,15 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
             )
 
             def all_vectors(deep: Rows = deep) -> None:
-                place = _Place(pointers, image, plane, x, first, last, deep)
-                f.loop(begin, f.minimum(end, f.integer(whole)), 1, self._vector(f, place, self.lanes))
-                for number in range(whole, self.vectors):
-                    valid = max(0, windows.output.channels - number * self.lanes)
-                    low, high = f.maximum(begin, f.integer(number)), f.minimum(end, f.integer(number + 1))
-                    f.loop(low, high, 1, self._vector(f, place, valid))
+                place = _BlockRows(pointers, image, plane, x, first, last, deep)
+                each_vector(f, windows.input, self.lanes, begin, end, partial(self._vector, f, place))
 
             if len(self.planes) == 1:
                 all_vectors()
             else:
                 f.when(inside, all_vectors)
 
-    def _vector(self, f: Function, place: _Place, valid: int) -> Callable[[Value, tuple[Value, ...]], None]:
+    def _vector(self, f: Function, place: _BlockRows, valid: int) -> Callable[[Value, tuple[Value, ...]], None]:
         windows, layout, deep = self.windows, self.windows.input, place.deep
         corner = layout.position(0, 0, layout.before)
 
@@ -229,7 +226,7 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
         name = f"{self.name}_{self.columns.index(across)}_{valid}"
         if self.module.has(name):
             return name
-        windows, layout, buffers = self.windows, self.windows.input, self.windows.epilogue.buffers
+        windows, layout = self.windows, self.windows.input
         f = Function(
             self.module,
             name,
@@ -239,7 +236,7 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
                 Parameter("planes", "i64"),
                 Parameter("rows", "i64"),
                 Parameter("counted", "float"),
-                *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+                *parameters_of(windows.epilogue),
             ),
         )
         start = f.number(self.kind, float("-inf") if self.problem.kind == "max" else 0.0)
@@ -256,8 +253,7 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
         found = list(f.loop(0, f.parameter("planes"), 1, plane, [start] * across.size))
         if self.problem.kind == "average":
             found = self._divided(f, across, found)
-        pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
-        leaves = TileLeaves(f, pointers, windows.variables[5], self.lanes)
+        leaves = leaves_of(f, windows.epilogue, windows.variables[5], self.lanes)
         pixels = [(0, column) for column in range(across.size)]
         store_pixels(f, windows, leaves, f.parameter("y"), pixels, found, (valid,), self.lanes)
         f.finish()
@@ -303,15 +299,15 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _BlockRows:
     """What all vectors of a block share."""
 
     pointers: dict[str, Value]
     image: Value
     plane: Value
     x: Value  # the image's first element
-    first: Number  # rows
-    last: Number
+    first: Amount  # rows
+    last: Amount
     deep: Rows
 
 

@@ -16,14 +16,14 @@ from typing import Literal
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel
 from kernels.llvm import types
-from kernels.llvm.function import Function, Number, Value
+from kernels.llvm.function import Amount, Function, Value
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution
 from kernels.templates.convolution.store import store_pixels
-from kernels.templates.convolution.windows import side_by_side, vector_at, vectors_of
+from kernels.templates.convolution.windows import each_vector, side_by_side, vector_at, vectors_of
 from kernels.templates.epilogue import Epilogue, TileLeaves
 from kernels.templates.grid import unravel
 from kernels.templates.template import only
@@ -150,13 +150,8 @@ class _ResizeBuilder(Builder[Resize, None]):
         last = f.minimum(f.add(first, self.row_stretch), f.integer(height))
         x = f.at(pointers[INPUT], f.add(f.mul(image, layout.image_stride), layout.position(0, 0, layout.before)))
         planes = self._mixed(f, [(x, None)], 0, plane, layout.plane_stride)
-        whole = problem.output.channels // self.lanes
         body = self._vector(f, pointers, (image, plane), planes, first, last)
-        f.loop(begin, f.minimum(end, f.integer(whole)), 1, body(self.lanes))
-        for number in range(whole, self.vectors):
-            valid = max(0, problem.output.channels - number * self.lanes)
-            low, high = f.maximum(begin, f.integer(number)), f.minimum(end, f.integer(number + 1))
-            f.loop(low, high, 1, body(valid))
+        each_vector(f, layout, self.lanes, begin, end, body)
 
     def _mixed(
         self, f: Function, sources: list[tuple[Value, Value | None]], axis: int, output: Value, stride: int
@@ -184,8 +179,8 @@ class _ResizeBuilder(Builder[Resize, None]):
         pointers: dict[str, Value],
         outer: tuple[Value, Value],
         planes: list[tuple[Value, Value | None]],
-        first: Number,
-        last: Number,
+        first: Amount,
+        last: Amount,
     ) -> Callable[[int], Callable[[Value, tuple[Value, ...]], None]]:
         problem, layout = self.problem, self.problem.input
         image, plane = outer

@@ -20,7 +20,7 @@ BLOCK_BYTES = 64 << 10  # of traffic
 AHEAD_BYTES = 3 << 10  # of 1 to 5 KiB the fastest, for rows of 1 to 8 KiB
 
 # step(values of the expressions, carried, valid lanes of the last vector) -> carried
-Step = Callable[[tuple[Value, ...], tuple[Value, ...], int], Sequence[Value]]
+RowStep = Callable[[tuple[Value, ...], tuple[Value, ...], int], Sequence[Value]]
 
 # visit(a row's places on all axes but the last) -> what is done with a group of vectors along the last one
 Visit = Callable[[Mapping[Axis, Value]], Piece]
@@ -97,7 +97,7 @@ def sweep(
     lanes: int,
     vectors: int,
     values: Sequence[Expression],
-    step: Step,
+    step: RowStep,
     carried: Sequence[Value] = (),
 ) -> tuple[Value, ...]:
     """step over all elements of a row; see `reading`."""
@@ -127,7 +127,7 @@ def reading(
     axes: Sequence[Axis],
     lanes: int,
     values: Sequence[Expression],
-    step: Step,
+    step: RowStep,
     ahead: Sequence[tuple[Load, int]] = (),
 ) -> Visit:
     """step over the values of a row's elements. `ahead` are loads to ask for early, each at a distance in elements."""

@@ -71,8 +71,8 @@ def groups_end(extent: int, lanes: int, vectors: int) -> int:
 
 def whole_groups(
     f: Function,
-    first: llvm.Number,
-    last: llvm.Number,
+    first: llvm.Amount,
+    last: llvm.Amount,
     lanes: int,
     vectors: int,
     body: Piece,

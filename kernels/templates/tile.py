@@ -20,14 +20,14 @@ from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value, joined
 from kernels.llvm.module import Module
 from kernels.target import Target
-from kernels.templates.epilogue import Epilogue, TileLeaves, apply
+from kernels.templates.epilogue import Epilogue, TileLeaves, apply, leaves_of, parameters_of
 from kernels.tensor.expression import Variable
 
 UNROLL = 4  # steps of the depth per turn of the loop
 
-Arithmetic = Literal["f32", "bf16", "u8s8"]
-GROUP: Mapping[Arithmetic, int] = {"f32": 1, "bf16": 2, "u8s8": 4}  # elements of the depth in one 32-bit group
-_SOURCE: Mapping[Arithmetic, str] = {"f32": "float", "bf16": "bfloat", "u8s8": "i8"}
+ProductArithmetic = Literal["f32", "bf16", "u8s8"]
+GROUP: Mapping[ProductArithmetic, int] = {"f32": 1, "bf16": 2, "u8s8": 4}  # elements of the depth in one 32-bit group
+_SOURCE: Mapping[ProductArithmetic, str] = {"f32": "float", "bf16": "bfloat", "u8s8": "i8"}
 
 
 class UnsupportedArithmetic(KernelsError):
@@ -35,7 +35,7 @@ class UnsupportedArithmetic(KernelsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class ProductTile:
     """A shape of tile. Distances are in elements of the operand that they belong to."""
 
     rows: int
@@ -46,7 +46,7 @@ class Tile:
     b_depth: int  # from one 32-bit group of B's depth to the next, in 32-bit words
     c_row: int
     valid: int  # lanes of the last vector that are stored
-    arithmetic: Arithmetic = "f32"
+    arithmetic: ProductArithmetic = "f32"
     b_valid: int = 0  # lanes of B's last vector that may be read; 0: all of them
 
     @property
@@ -59,7 +59,7 @@ class Tile:
         )
 
 
-def supported(arithmetic: Arithmetic, target: Target) -> bool:
+def supported(arithmetic: ProductArithmetic, target: Target) -> bool:
     """Whether the target has the instructions."""
     if arithmetic == "bf16":
         return target.has("avx512bf16")
@@ -70,7 +70,7 @@ def supported(arithmetic: Arithmetic, target: Target) -> bool:
 
 def write_tile(
     module: Module,
-    tile: Tile,
+    tile: ProductTile,
     epilogue: Epilogue,
     row: Variable,
     column: Variable,
@@ -83,26 +83,24 @@ def write_tile(
         return name
     if not supported(tile.arithmetic, module.target):
         raise UnsupportedArithmetic(f"{module.target.cpu} has no instruction for {tile.arithmetic}.")
-    operands = epilogue.buffers
     given = [
         Parameter("a", "ptr", "noalias nocapture readonly"),
         Parameter("b", "ptr", "noalias nocapture readonly"),
         Parameter("c", "ptr", "nocapture"),
         *([Parameter("depth", "i64")] if tile.depth is None else []),
-        *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in operands),
+        *parameters_of(epilogue),
     ]
     f = Function(module, name, given)
     lanes = module.target.lanes()
     accumulator = types.vector("i32" if tile.arithmetic == "u8s8" else "float", lanes)
     zeros = joined([f.number(accumulator, 0)] * tile.columns)
     sums = _accumulate(f, tile, [zeros] * tile.rows, accumulator)
-    pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in operands}
-    _store(f, tile, epilogue, sums, TileLeaves(f, pointers, column, lanes), row, lanes)
+    _store(f, tile, epilogue, sums, leaves_of(f, epilogue, column, lanes), row, lanes)
     f.finish()
     return name
 
 
-def _accumulate(f: Function, tile: Tile, sums: list[Value], kind: str) -> list[Value]:
+def _accumulate(f: Function, tile: ProductTile, sums: list[Value], kind: str) -> list[Value]:
     """Run over the depth: whole turns of UNROLL groups, then what is left, then a group that is not whole."""
     group = GROUP[tile.arithmetic]
     a, b = f.parameter("a"), f.parameter("b")
@@ -135,7 +133,7 @@ def _accumulate(f: Function, tile: Tile, sums: list[Value], kind: str) -> list[V
 
 def _step(
     f: Function,
-    tile: Tile,
+    tile: ProductTile,
     a: Value,
     b: Value,
     step: int,
@@ -163,7 +161,7 @@ def _step(
     return found
 
 
-def _word(f: Function, tile: Tile, address: Value, present: int) -> Value:
+def _word(f: Function, tile: ProductTile, address: Value, present: int) -> Value:
     """A 32-bit group of A's depth; elements that are not there are zero."""
     if tile.arithmetic == "f32":
         return f.load("float", address)
@@ -179,7 +177,7 @@ def _word(f: Function, tile: Tile, address: Value, present: int) -> Value:
     return f.convert("trunc", "i32", word)
 
 
-def _product(f: Function, arithmetic: Arithmetic, left: Value, right: Value, total: Value) -> Value:
+def _product(f: Function, arithmetic: ProductArithmetic, left: Value, right: Value, total: Value) -> Value:
     if arithmetic == "f32":
         return f.fma(left, right, total)
     lanes = types.lanes(total.type)
@@ -198,7 +196,7 @@ def _cast(f: Function, value: Value, kind: str) -> Value:
 
 def _store(
     f: Function,
-    tile: Tile,
+    tile: ProductTile,
     epilogue: Epilogue,
     sums: list[Value],
     leaves: TileLeaves,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from kernels.target import Target
-from kernels.tensor.expression import Binary, Expression, Load, Unary
+from kernels.tensor.expression import Load
 from kernels.tensor.lanes import attempt, in_lanes
 from kernels.tensor.nest import (
     Accumulate,
@@ -35,14 +35,10 @@ from kernels.tensor.schedule import (
     split,
 )
 from kernels.tensor.staging import compute_at, inline
-from kernels.tensor.traverse import loads, nodes
+from kernels.tensor.traverse import loads
 from kernels.tensor.vectors import widest_lanes
+from kernels.tensor.work import work
 
-# One operation of the cheap kind is one unit of work; these are a polynomial or a division each.
-_DEAR = {
-    "exp": 12, "log": 16, "erf": 16, "tanh": 14, "sigmoid": 16, "sin": 24, "cos": 24, "pow": 40, "sqrt": 6, "rsqrt": 10,
-    "reciprocal": 5, "div": 5, "mod": 12, "fmod": 12,
-}  # fmt: skip
 _BLOCK_WORK = 1 << 18  # units of work of a block, at least: 2 to 8 microseconds of one core, against 0.2 for a ticket
 _BLOCKS = 64  # of large work: enough for many workers to end together
 _INLINE_WORK = 3  # a value that costs no more is computed again for each reader
@@ -57,17 +53,6 @@ def scheduled(program: Program, target: Target) -> Nest:
     nest = _together(_fused(nest))
     nest = in_lanes(nest, lanes, vectors)
     return _in_blocks(drop_unit_loops(nest))
-
-
-def work(value: Expression) -> int:
-    """About what one element costs, in cheap operations; loads count as one."""
-    total = 0
-    for node in nodes(value):
-        if isinstance(node, Unary | Binary):
-            total += _DEAR.get(node.op, 1)
-        elif isinstance(node, Load):
-            total += 1
-    return total
 
 
 def _temporaries(nest: Nest) -> list[str]:

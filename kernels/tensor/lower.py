@@ -94,7 +94,7 @@ def lower(nest: Nest, target: Target, name: str | None = None) -> Kernel:
         elements.bases.update(pointers)
         for buffer, offset in scratch.items():
             elements.bases[buffer] = function.at(memory, offset, "i8")
-        _Writer(function, elements, registers, widest_lanes(nest, target)).pieces(pieces, block)
+        _NestWriter(function, elements, registers, widest_lanes(nest, target)).pieces(pieces, block)
 
     return write_kernel(
         module, name, operands_of(program.inputs, program.outputs), sum(piece.blocks for piece in pieces), body,
@@ -128,7 +128,7 @@ def _flops(nest: Nest) -> int:
     return total
 
 
-class _Writer:
+class _NestWriter:
     """Writes nodes as instructions, in order."""
 
     def __init__(self, function: Function, elements: Elements, registers: frozenset[str], widest: int) -> None:

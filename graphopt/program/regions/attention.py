@@ -13,7 +13,7 @@ from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.templates.attention.build import ATTENTION
-from kernels.templates.attention.problem import Attention, Mask, Place
+from kernels.templates.attention.problem import Attention, Mask, Strides
 
 
 def lower_attention(scope: Scope, node: ir.Node) -> None:
@@ -80,5 +80,5 @@ def by_heads(view: View, heads: int) -> View:
     return View(view.buffer, view.dtype, (batch, heads, rows, size), strides, view.offset)
 
 
-def _place(view: View) -> Place:
-    return Place(view.strides[0], view.strides[1], view.strides[2], view.offset)
+def _place(view: View) -> Strides:
+    return Strides(view.strides[0], view.strides[1], view.strides[2], view.offset)

@@ -18,17 +18,17 @@ from typing import Literal
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
 from kernels.llvm import types
-from kernels.llvm.function import Function, Number, Value
+from kernels.llvm.function import Amount, Function, Value
 from kernels.target import Target
 from kernels.templates.attention.dot import write_dot
 from kernels.templates.attention.problem import Attention, AttentionCandidate, candidates
-from kernels.templates.attention.softmax import Softmax
+from kernels.templates.attention.softmax import ScoreSoftmax
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.panels import write_panel
 from kernels.templates.template import Template
-from kernels.templates.tile import Tile, most_accumulators, write_tile
+from kernels.templates.tile import ProductTile, most_accumulators, write_tile
 from kernels.tensor.expression import Buffer, Variable
 
 
@@ -50,7 +50,7 @@ class _AttentionBuilder(Builder[Attention, AttentionCandidate]):
         self.panels = -(-attention.keys // self.panel)
         self.row_bytes = 4 * (self.panels * self.panel + self.lanes)  # of scores; not a multiple of 4 KiB
         self.row_length = self.row_bytes // 4
-        self.softmax = Softmax(self.module, attention, self.row_length, name)
+        self.softmax = ScoreSoftmax(self.module, attention, self.row_length, name)
         self.inverse_at = candidate.rows * self.row_length  # elements of scratch before the sums' inverses
         self.keys_at = self.inverse_at + -(-candidate.rows // self.lanes) * self.lanes
         packed = self.panels * self.panel * attention.size if candidate.scores == "packed" else 0
@@ -123,7 +123,7 @@ class _AttentionBuilder(Builder[Attention, AttentionCandidate]):
         place = self.problem.place(name)
         return f.at(base, f.add(f.add(f.mul(batch, place.batch), f.mul(head, place.head)), place.offset))
 
-    def _stretch(self, f: Function, stretch: Value) -> tuple[Number, Number]:
+    def _stretch(self, f: Function, stretch: Value) -> tuple[Amount, Amount]:
         if self.stretches == 1:
             return 0, pieces(self.row_groups)
         first = f.mul(stretch, self.candidate.row_stretch)
@@ -180,12 +180,13 @@ class _AttentionBuilder(Builder[Attention, AttentionCandidate]):
         inverse = Buffer("inverse", DType.F32, (max(one.queries, 1),))
         row_variable, column_variable = Variable("row", one.queries), Variable("column", one.value_size)
         epilogue = Epilogue(ACCUMULATED[()] * inverse[row_variable])
-        for group in balanced(-(-one.value_size // self.lanes), self._value_vectors(rows)):
+        widest = max(1, min(4, most_accumulators(self.module.target) // rows))
+        for group in balanced(-(-one.value_size // self.lanes), widest):
             for number in range(group.count):
                 vector = group.start + number * group.size
                 rest = one.value_size - vector * self.lanes
                 valid = min(self.lanes, rest - (group.size - 1) * self.lanes)
-                tile = Tile(
+                tile = ProductTile(
                     rows, group.size, None, self.row_length, 1, v_place.row, self.problem.place("output").row, valid,
                     b_valid=valid if valid < self.lanes else 0,
                 )  # fmt: skip
@@ -193,16 +194,13 @@ class _AttentionBuilder(Builder[Attention, AttentionCandidate]):
                 aim = f.at(output, f.add(f.mul(row, self.problem.place("output").row), vector * self.lanes))
                 f.call(name, scratch, f.at(v, vector * self.lanes), aim, bound, f.at(scratch, self.inverse_at))
 
-    def _value_vectors(self, rows: int) -> int:
-        return max(1, min(4, most_accumulators(self.module.target) // rows))
-
     def _scores(self, f: Function, rows: int, q: Value, packed: Value, scratch: Value, bound: Value) -> None:
         """Q K^T for all panels that hold a key before the bound."""
         one = self.problem
         whole, rest = divmod(one.keys, self.panel)
 
         def panel(number: Value, vectors: int) -> None:
-            tile = Tile(
+            tile = ProductTile(
                 rows, vectors, one.size, one.place("q").row, 1, vectors * self.lanes, self.row_length, self.lanes
             )
             name = write_tile(
@@ -213,7 +211,7 @@ class _AttentionBuilder(Builder[Attention, AttentionCandidate]):
             f.call(name, q, f.at(packed, f.mul(start, one.size)), f.at(scratch, start))
 
         # The last panel has only as many vectors as there are keys for.
-        last: Number = whole
+        last: Amount = whole
         if one.causal or one.with_lengths:
             needed = f.binary("udiv", f.add(bound, self.panel - 1), f.integer(self.panel))
             last = f.minimum(needed, f.integer(whole))

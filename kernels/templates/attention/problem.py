@@ -18,7 +18,7 @@ class InvalidAttention(KernelsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Strides:
     """Where [batch, head, row, element of the head] lies: strides in elements; the last dim lies densely."""
 
     batch: int
@@ -55,10 +55,10 @@ class Attention:
     softcap: float = 0.0  # scores become softcap * tanh(score / softcap); 0: they stay
     with_lengths: bool = False  # an i64 operand "lengths", one per batch index: how many keys count in this run
     mask: Mask | None = None
-    q: Place | None = None  # None: dense [batch, head, row, element]
-    k: Place | None = None
-    v: Place | None = None
-    output: Place | None = None
+    q: Strides | None = None  # None: dense [batch, head, row, element]
+    k: Strides | None = None
+    v: Strides | None = None
+    output: Strides | None = None
 
     def __post_init__(self) -> None:
         for name, default in (
@@ -69,15 +69,15 @@ class Attention:
         if self.heads % self.groups:
             raise InvalidAttention(f"{self.heads} heads of queries do not divide among {self.groups} of keys.")
 
-    def place(self, name: Literal["q", "k", "v", "output"]) -> Place:
+    def place(self, name: Literal["q", "k", "v", "output"]) -> Strides:
         """Where an operand lies."""
-        given: Place | None = getattr(self, name)
+        given: Strides | None = getattr(self, name)
         if given is not None:
             return given
         heads = self.groups if name in ("k", "v") else self.heads
         rows = self.keys if name in ("k", "v") else self.queries
         size = self.size if name in ("q", "k") else self.value_size
-        return Place(heads * rows * size, rows * size, size)
+        return Strides(heads * rows * size, rows * size, size)
 
     @property
     def shared(self) -> int:

@@ -24,7 +24,7 @@ MINUS_INFINITY = -math.inf
 _Part = Callable[[Value, Value, Value | None], Value]
 
 
-class Softmax:
+class ScoreSoftmax:
     """Writes the function for one attention; a row of scores takes `row_length` elements of scratch."""
 
     def __init__(self, module: Module, attention: Attention, row_length: int, name: str) -> None:

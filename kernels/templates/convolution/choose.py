@@ -9,11 +9,10 @@ from kernels.templates.convolution.direct import Direct, build, can_be_flat, can
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import merged_groups, vector_groups
-from kernels.templates.cost import GIGAHERTZ, LATENCY
+from kernels.templates.cost import GIGAHERTZ, step_cycles
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.template import Template
 
-PRESSURE = 0.1  # share of the loads that is not hidden behind products: between equals, fewer loads are better
 FAR = 0.15  # cycles for a vector of weights that comes from the second cache
 LINE = 0.3  # cycles for a line of the input that a tile sees
 SHAPE = 0.004  # share that a further shape of tile must gain: each is a function to compile
@@ -79,7 +78,6 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> fl
     A step takes as long as its products, its loads or the latency of its chains; narrow rests of rows, columns and
     channels are tiles of their own, and as slow as their shape is.
     """
-    speed = target.core
     height, width = problem.output.size[1:]
     columns = balanced(height * width if flat else width, shape.columns)
     rows = balanced(1 if flat else height, shape.rows)
@@ -96,9 +94,7 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> fl
             lines *= (wide.size - 1) * problem.strides[2] + problem.reach[2]
             for group in groups:
                 pixels = tall.size * wide.size
-                products = pixels * group.size / speed.products
-                loads = pixels / speed.broadcasts + group.size / speed.loads
-                step = max(products, loads, LATENCY) + PRESSURE * loads
+                step = step_cycles(pixels * group.size, pixels, group.size, target)
                 if steps * group.size * target.vector_bytes > target.l1 // 2:
                     step += FAR * group.size
                 step += 0.4 * max(0, pixels - 9) if crowded else 0.0

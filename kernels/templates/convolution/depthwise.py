@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -16,25 +17,26 @@ import numpy.typing as npt
 
 from kernels.kernel import Kernel
 from kernels.llvm import types
-from kernels.llvm.function import Function, Number, Parameter, Value
+from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.windows import (
-    Axis,
     Columns,
     Rows,
+    WindowAxis,
     column_kinds,
     each_tile,
+    each_vector,
     row_kinds,
     side_by_side,
     vector_at,
     vectors_of,
 )
 from kernels.templates.cost import GIGAHERTZ
-from kernels.templates.epilogue import TileLeaves
+from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.grid import unravel
 from kernels.templates.template import Template
 
@@ -123,10 +125,10 @@ class DepthwisePacking:
         return whole.reshape(-1, self.lanes, taps.shape[1]).swapaxes(1, 2).reshape(-1)
 
 
-def axes(problem: Convolution) -> tuple[Axis, Axis]:
+def axes(problem: Convolution) -> tuple[WindowAxis, WindowAxis]:
     """Rows and columns."""
     made = [
-        Axis(
+        WindowAxis(
             problem.input.size[axis], problem.output.size[axis], problem.kernel[axis], problem.strides[axis],
             problem.dilations[axis], problem.pads[axis], problem.input.before[axis], problem.input.after[axis],
         )
@@ -164,23 +166,18 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         problem, candidate = self.problem, self.candidate
         image, stretch, part = unravel(f, block, self.dims)
-        first: Number = 0
-        last: Number = problem.output.size[1]
+        first: Amount = 0
+        last: Amount = problem.output.size[1]
         if self.dims[2] > 1:
             first = f.mul(part, candidate.row_stretch)
             last = f.minimum(f.add(first, candidate.row_stretch), f.integer(problem.output.size[1]))
         begin = f.mul(stretch, candidate.vector_stretch)
-        whole = problem.output.channels // self.lanes
         x = f.at(pointers[INPUT], f.mul(image, problem.input.image_stride))
         end = f.add(begin, candidate.vector_stretch)
-        f.loop(begin, f.minimum(end, f.integer(whole)), 1, self._vector(f, pointers, image, x, first, last, self.lanes))
-        for number in range(whole, self.vectors):
-            valid = max(0, problem.output.channels - number * self.lanes)
-            low, high = f.maximum(begin, f.integer(number)), f.minimum(end, f.integer(number + 1))
-            f.loop(low, high, 1, self._vector(f, pointers, image, x, first, last, valid))
+        each_vector(f, problem.input, self.lanes, begin, end, partial(self._vector, f, pointers, image, x, first, last))
 
     def _vector(
-        self, f: Function, pointers: dict[str, Value], image: Value, x: Value, first: Number, last: Number, valid: int
+        self, f: Function, pointers: dict[str, Value], image: Value, x: Value, first: Amount, last: Amount, valid: int
     ) -> Callable[[Value, tuple[Value, ...]], None]:
         problem = self.problem
         layout = problem.input
@@ -219,7 +216,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
         name = f"{self.name}_{f'whole{several}' if whole else 'rows'}_{kind}_{valid}"
         if self.module.has(name):
             return name
-        problem, buffers = self.problem, self.problem.epilogue.buffers
+        problem = self.problem
         f = Function(
             self.module,
             name,
@@ -228,7 +225,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
                 Parameter("weights", "ptr", "noalias nocapture readonly"),
                 Parameter("y", "ptr", "nocapture"),
                 *(() if whole else (Parameter("rows", "i64"),)),
-                *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+                *parameters_of(problem.epilogue),
             ),
         )
         pixels = [(row, column) for row in range(several) for column in range(across.size)]
@@ -238,8 +235,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
         else:
             made = f.loop(0, f.parameter("rows"), 1, self._kernel_row(f, across, valid), [sums[one] for one in pixels])
             sums = dict(zip(pixels, made, strict=True))
-        pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
-        leaves = TileLeaves(f, pointers, problem.variables[5], self.lanes)
+        leaves = leaves_of(f, problem.epilogue, problem.variables[5], self.lanes)
         store_pixels(f, problem, leaves, f.parameter("y"), pixels, [sums[one] for one in pixels], (valid,))
         f.finish()
         return name

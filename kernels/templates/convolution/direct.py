@@ -13,7 +13,7 @@ from math import prod
 
 from kernels.kernel import Kernel
 from kernels.llvm import types
-from kernels.llvm.function import Function, Number, Value
+from kernels.llvm.function import Amount, Function, Value
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.layout import Layout
@@ -22,9 +22,8 @@ from kernels.templates.convolution.planar import write_planar
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.stage import window, write_stage
 from kernels.templates.convolution.steps import RUN, DirectPacking, chunks, merged_groups, vector_groups
-from kernels.templates.convolution.tile import Tile, write_tile
+from kernels.templates.convolution.tile import PixelTile, write_tile
 from kernels.templates.grid import Group, balanced, each_piece, pieces, start_of, stretch_of, unravel
-from kernels.tensor.expression import Load
 
 _LINE = 64  # bytes
 
@@ -52,29 +51,7 @@ class Direct:
 
 def can_be_flat(problem: Convolution) -> bool:
     """Whether a plane's pixels follow one another in the input, the output and all operands, and each sees only one."""
-    if problem.kernel != (1, 1, 1) or problem.strides != (1, 1, 1) or not problem.has_halo:
-        return False
-    _, _, _, row, column, _ = problem.variables
-    width = problem.output.size[2]
-    for layout in (problem.input, problem.output):
-        if layout.row_stride != width * layout.column_stride:
-            return False
-    for load in epilogue_loads(problem):
-        place = load.buffer.position(load.indices)
-        if place.factor(row) != width * place.factor(column):
-            return False
-    return True
-
-
-def epilogue_loads(problem: Convolution) -> list[Load]:
-    """The loads of the epilogue's operands."""
-    found, pending = [], [problem.epilogue.value]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Load) and node.buffer in problem.epilogue.buffers:
-            found.append(node)
-        pending += node.operands
-    return found
+    return problem.kernel == problem.strides == (1, 1, 1) and problem.has_halo and problem.is_one_row
 
 
 def can_split(problem: Convolution, splits: int) -> bool:
@@ -155,7 +132,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         weights = f.at(pointers[WEIGHTS], f.mul(group, self.packing.group_elements))
         sums = f.at(scratch, self._staged_bytes(), "i8") if self._staged_bytes() else scratch
         self._at = (image, plane, group)
-        tile = _Place(pointers, x, weights, sums, first_row, rows[0])
+        tile = _BlockPlace(pointers, x, weights, sums, first_row, rows[0])
         if candidate.splits > 1:
             self._channels_then_splits(f, tile, rows, channels)
         elif candidate.channels_outside:
@@ -181,11 +158,11 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         f.call(function, x, scratch, from_plane, from_row)
 
     def _channels_then_splits(
-        self, f: Function, tile: _Place, rows: tuple[Number, Number], channels: tuple[Number, Number]
+        self, f: Function, tile: _BlockPlace, rows: tuple[Amount, Amount], channels: tuple[Amount, Amount]
     ) -> None:
         last = self.candidate.splits - 1
 
-        def part(number: Number, group: Group, vector: Value, ends: bool) -> None:
+        def part(number: Amount, group: Group, vector: Value, ends: bool) -> None:
             each_piece(
                 f, self.rows, *rows,
                 lambda r, s: self._row(f, tile, r, s, group, vector, f.integer(number), begins=False, ends=ends),
@@ -213,7 +190,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     def _row(
         self,
         f: Function,
-        place: _Place,
+        place: _BlockPlace,
         group: Group,
         start: Value,
         channels: Group,
@@ -239,7 +216,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     def _tile(
         self,
         f: Function,
-        place: _Place,
+        place: _BlockPlace,
         rows: int,
         columns: int,
         row: Value,
@@ -269,7 +246,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         valid = _valid(channels.start, channels.size, self.width, self.lanes)
         to_output = ends and not self.planar
         ahead, distance = self._ahead(rows * columns, part_steps * size * 4)
-        tile = Tile(rows, columns, valid, self.steps, begins, to_output, ahead)
+        tile = PixelTile(rows, columns, valid, self.steps, begins, to_output, ahead)
         name = (
             f"{self.name}_{rows}x{columns}x{tile.vectors}_{sum(valid)}{'b' if begins else ''}{'e' if to_output else ''}"
         )
@@ -298,7 +275,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         block, lane = divmod(channels, self.source.block)
         return block * self.source.block_stride + lane
 
-    def _pixel(self, f: Function, place: _Place, rows: int, row: Value, column: Value) -> Value:
+    def _pixel(self, f: Function, place: _BlockPlace, rows: int, row: Value, column: Value) -> Value:
         """How many pixels of a block come before a tile's: tile after tile, each with its pixels together."""
         begin = place.first_row if self.staged else start_of(f, self.rows, place.first_piece)
         if self.candidate.flat:
@@ -318,7 +295,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _BlockPlace:
     """What all tiles of a block share."""
 
     pointers: dict[str, Value]
@@ -326,7 +303,7 @@ class _Place:
     weights: Value  # of the group
     sums: Value
     first_row: Value
-    first_piece: Number
+    first_piece: Amount
 
 
 def _split(groups: tuple[Group, ...], channels: int, lanes: int) -> tuple[Group, ...]:

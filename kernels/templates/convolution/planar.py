@@ -9,27 +9,26 @@ from kernels.llvm.function import Function, Parameter
 from kernels.llvm.module import Module
 from kernels.llvm.transposing import transpose
 from kernels.templates.convolution.problem import Convolution
-from kernels.templates.epilogue import TileLeaves, apply
+from kernels.templates.epilogue import apply, leaves_of, parameters_of
 
 
 def write_planar(
     module: Module, problem: Convolution, rows: int, columns: int, valid: Sequence[int], *, name: str
 ) -> str:
     """Write f(sums, y, operands of the epilogue...) and return its name; pointers are at the tile."""
-    buffers = problem.epilogue.buffers
     f = Function(
         module,
         name,
         (
             Parameter("sums", "ptr", "noalias nocapture readonly"),
             Parameter("y", "ptr", "nocapture"),
-            *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+            *parameters_of(problem.epilogue),
         ),
     )
     lanes, layout = module.target.lanes(), problem.output
     kind, element = types.vector("float", lanes), types.scalar(problem.epilogue.dtype)
     _, block, _, row, column, _ = problem.variables
-    leaves = TileLeaves(f, {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}, column, lanes)
+    leaves = leaves_of(f, problem.epilogue, column, lanes)
     for r in range(rows):
         for first in range(0, columns, lanes):
             count = min(lanes, columns - first)

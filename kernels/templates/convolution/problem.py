@@ -100,6 +100,16 @@ class Convolution:
             for out, stride, reach, size, pad, before, after in needed
         )
 
+    @property
+    def is_one_row(self) -> bool:
+        """Whether a plane's pixels follow one another in the input, the output and all operands of the epilogue."""
+        _, _, _, row, column, _ = self.variables
+        width = self.output.size[2]
+        places = [load.buffer.position(load.indices) for load in self.epilogue.loads]
+        return all(one.row_stride == width * one.column_stride for one in (self.input, self.output)) and all(
+            place.factor(row) == width * place.factor(column) for place in places
+        )
+
     # Names for epilogues: an output element is (image, block, plane, row, column, lane).
 
     @property

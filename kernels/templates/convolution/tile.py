@@ -17,14 +17,14 @@ from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import Chunks, distance
 from kernels.templates.convolution.store import store_pixels
-from kernels.templates.epilogue import TileLeaves
+from kernels.templates.epilogue import leaves_of, parameters_of
 
 LINE = 64  # bytes
 AHEAD = 12  # chunks ahead whose input a 1x1 kernel asks for: its channels' planes often fall into one set of the cache
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class PixelTile:
     """A shape of tile: `rows` x `columns` pixels of the output by as many vectors as `valid` has numbers."""
 
     rows: int
@@ -46,9 +46,8 @@ class Tile:
         return len(self.valid)
 
 
-def write_tile(module: Module, problem: Convolution, source: Layout, tile: Tile, *, name: str) -> str:
+def write_tile(module: Module, problem: Convolution, source: Layout, tile: PixelTile, *, name: str) -> str:
     """Write f(x, weights, y, sums, next, operands of the epilogue...) and return its name; pointers are at the tile."""
-    buffers = problem.epilogue.buffers if tile.ends else ()
     f = Function(
         module,
         name,
@@ -58,7 +57,7 @@ def write_tile(module: Module, problem: Convolution, source: Layout, tile: Tile,
             Parameter("y", "ptr", "nocapture"),
             Parameter("sums", "ptr", "noalias nocapture"),
             Parameter("next", "ptr", "nocapture readonly"),
-            *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+            *(parameters_of(problem.epilogue) if tile.ends else ()),
         ),
     )
     lanes = module.target.lanes()
@@ -69,8 +68,7 @@ def write_tile(module: Module, problem: Convolution, source: Layout, tile: Tile,
         sums = _accumulate(f, problem, source, tile, group, weights, sums, f"{name}_table{number}")
         weights = f.at(weights, group.steps * tile.vectors * lanes)
     if tile.ends:
-        pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
-        leaves = TileLeaves(f, pointers, problem.variables[5], lanes)
+        leaves = leaves_of(f, problem.epilogue, problem.variables[5], lanes)
         pixels = [(row, column) for row in range(tile.rows) for column in range(tile.columns)]
         store_pixels(f, problem, leaves, f.parameter("y"), pixels, sums, tile.valid)
     else:
@@ -81,11 +79,11 @@ def write_tile(module: Module, problem: Convolution, source: Layout, tile: Tile,
     return name
 
 
-def _sum_place(f: Function, tile: Tile, pixel: int, position: int, lanes: int) -> Value:
+def _sum_place(f: Function, tile: PixelTile, pixel: int, position: int, lanes: int) -> Value:
     return f.at(f.parameter("sums"), (pixel * tile.vectors + position) * lanes)
 
 
-def _initial(f: Function, tile: Tile, kind: str, lanes: int) -> list[Value]:
+def _initial(f: Function, tile: PixelTile, kind: str, lanes: int) -> list[Value]:
     """One value per pixel, a part per vector of channels."""
     if tile.begins:
         zero = f.number(kind, 0)
@@ -100,7 +98,7 @@ def _accumulate(
     f: Function,
     problem: Convolution,
     source: Layout,
-    tile: Tile,
+    tile: PixelTile,
     group: Chunks,
     weights: Value,
     sums: list[Value],

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-Matrix = tuple[tuple[Fraction, ...], ...]
+Fractions = tuple[tuple[Fraction, ...], ...]
 
 F4_POINTS = (Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(4, 3), Fraction(-4, 3))
 
@@ -24,9 +24,9 @@ F4_POINTS = (Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(4, 3), Fract
 class Filtering:
     """The three matrices of F(outputs, taps): `output` is A^T, `taps` is G, `window` is B^T."""
 
-    output: Matrix
-    taps: Matrix
-    window: Matrix
+    output: Fractions
+    taps: Fractions
+    window: Fractions
 
     @property
     def outputs(self) -> int:

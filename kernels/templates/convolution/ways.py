@@ -14,10 +14,10 @@ from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.winograd import Winograd
 from kernels.templates.template import Template
 
-Candidate = Direct | Depthwise | Winograd
+Way = Direct | Depthwise | Winograd
 
 
-def candidates(problem: Convolution, target: Target, *, exact: bool = False) -> tuple[Candidate, ...]:
+def candidates(problem: Convolution, target: Target, *, exact: bool = False) -> tuple[Way, ...]:
     """Candidates by the guess at their cycles; `exact` leaves out those whose rounding is not a direct sum's."""
     alone = depthwise.candidates(problem, target)
     direct_ones = choose.candidates(problem, target)
@@ -31,7 +31,7 @@ def candidates(problem: Convolution, target: Target, *, exact: bool = False) -> 
     return (*direct_ones, *transformed)
 
 
-def estimate(problem: Convolution, candidate: Candidate, target: Target) -> float:
+def estimate(problem: Convolution, candidate: Way, target: Target) -> float:
     """Nanoseconds of the whole convolution on one core; weights are not counted where they lie far."""
     match candidate:
         case Direct():
@@ -42,7 +42,7 @@ def estimate(problem: Convolution, candidate: Candidate, target: Target) -> floa
             return winograd.estimate(problem, candidate, target)
 
 
-def build(problem: Convolution, candidate: Candidate, target: Target, name: str = "convolution") -> Kernel:
+def build(problem: Convolution, candidate: Way, target: Target, name: str = "convolution") -> Kernel:
     """The kernel: operands "x", "weights" (packed), those of the epilogue, "y"."""
     match candidate:
         case Direct():

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kernels.llvm.function import Function, Number, Value
+from kernels.llvm.function import Amount, Function, Value
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.grid import balanced
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class WindowAxis:
     """How windows lie along rows or columns."""
 
     size: int  # of the input
@@ -61,7 +61,7 @@ class Columns:
     taps: tuple[tuple[int, int], ...]  # low and high of each column of a tile
 
 
-def row_kinds(axis: Axis) -> tuple[Rows, ...]:
+def row_kinds(axis: WindowAxis) -> tuple[Rows, ...]:
     """All rows, sorted."""
     found: list[Rows] = []
     for row in range(axis.outputs):
@@ -73,7 +73,7 @@ def row_kinds(axis: Axis) -> tuple[Rows, ...]:
     return tuple(found)
 
 
-def column_kinds(axis: Axis, most: int) -> tuple[Columns, ...]:
+def column_kinds(axis: WindowAxis, most: int) -> tuple[Columns, ...]:
     """All columns in tiles of at most `most`, sorted."""
     found: list[Columns] = []
     for group in balanced(axis.outputs, most):
@@ -91,8 +91,8 @@ def each_tile(
     f: Function,
     rows: Sequence[Rows],
     columns: Sequence[Columns],
-    first: Number,
-    last: Number,
+    first: Amount,
+    last: Amount,
     body: Callable[[Rows, Columns, Value, Value, int], None],
     together: int = 1,
     taps: int = 0,
@@ -104,8 +104,8 @@ def each_tile(
     """
     for down in rows:
         end = down.first + down.count
-        low: Number = max(first, down.first) if isinstance(first, int) else f.maximum(first, f.integer(down.first))
-        high: Number = min(last, end) if isinstance(last, int) else f.minimum(last, f.integer(end))
+        low: Amount = max(first, down.first) if isinstance(first, int) else f.maximum(first, f.integer(down.first))
+        high: Amount = min(last, end) if isinstance(last, int) else f.minimum(last, f.integer(end))
 
         def row(number: Value, several: int, down: Rows = down) -> None:
             for across in columns:
@@ -117,7 +117,7 @@ def each_tile(
 
         if together > 1 and down.high - down.low == taps and down.count >= together:
             if isinstance(low, int) and isinstance(high, int):
-                middle: Number = low + (high - low) // together * together
+                middle: Amount = low + (high - low) // together * together
             else:
                 length = f.maximum(f.sub(f.integer(high), low), f.integer(0))
                 rest = f.binary("urem", length, f.integer(together))
@@ -130,6 +130,23 @@ def each_tile(
 def vectors_of(layout: Layout, lanes: int) -> int:
     """How many vectors of channels are stored side by side or in blocks."""
     return -(-layout.blocks * layout.block // lanes)
+
+
+def each_vector(
+    f: Function,
+    layout: Layout,
+    lanes: int,
+    begin: Value,
+    end: Value,
+    body: Callable[[int], Callable[[Value, tuple[Value, ...]], None]],
+) -> None:
+    """body(lanes that are channels)(number) for the vectors of channels from `begin` to before `end`."""
+    whole = layout.channels // lanes
+    f.loop(begin, f.minimum(end, f.integer(whole)), 1, body(lanes))
+    for number in range(whole, vectors_of(layout, lanes)):
+        valid = max(0, layout.channels - number * lanes)
+        low, high = f.maximum(begin, f.integer(number)), f.minimum(end, f.integer(number + 1))
+        f.loop(low, high, 1, body(valid))
 
 
 def vector_at(f: Function, layout: Layout, number: Value, lanes: int) -> Value:

@@ -20,14 +20,14 @@ from kernels.templates.convolution.places import operands_at, output_at, variabl
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.steps import vector_groups
 from kernels.templates.convolution.store import store_pixels
-from kernels.templates.convolution.toom_cook import Filtering, Matrix
+from kernels.templates.convolution.toom_cook import Filtering, Fractions
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_weights import F4, WinogradPacking
-from kernels.templates.cost import GIGAHERTZ, LATENCY
-from kernels.templates.epilogue import Epilogue, TileLeaves
+from kernels.templates.cost import GIGAHERTZ, step_cycles
+from kernels.templates.epilogue import Epilogue, leaves_of, parameters_of
 from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
 from kernels.templates.template import Template
-from kernels.templates.tile import Tile, most_accumulators, write_tile
+from kernels.templates.tile import ProductTile, most_accumulators, write_tile
 from kernels.tensor.expression import Variable
 
 _TILE, _COLUMN = Variable("tile", 1), Variable("column", 1)
@@ -87,7 +87,6 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     Transformed weights come once per block, at about 16 bytes a cycle from the second cache, 8 from the third; scratch
     that outgrows the second cache costs as much.
     """
-    speed = target.core
     lanes = target.lanes()
     tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
     depth, width = problem.input.channels, problem.output.channels
@@ -100,11 +99,10 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
         cycles_of = 0.0
         for rows in balanced(tiles, candidate.rows):
             for group in vector_groups(problem, lanes, candidate.vectors):
-                loads = rows.size / speed.broadcasts + group.size / speed.loads
-                step = max(rows.size * group.size / speed.products, loads, LATENCY) + 0.1 * loads
+                step = step_cycles(rows.size * group.size, rows.size, group.size, target)
                 cycles_of += points * rows.count * group.count * (30.0 + depth * step)
         # About 200 operations to a window and 130 back from it, and 88 loads and stores.
-        transforms = tiles * (260.0 * -(-depth // lanes) + 190.0 * -(-width // lanes)) / speed.products
+        transforms = tiles * (260.0 * -(-depth // lanes) + 190.0 * -(-width // lanes)) / target.core.products
         streamed = weights / (16 if weights + scratch < target.l2 else 8)
         spilled = max(0, scratch - target.l2 // 2) / 8
         total += chunk.count * (max(cycles_of, streamed) + 0.3 * min(cycles_of, streamed) + transforms + spilled)
@@ -277,7 +275,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                 c_at = f.at(c, f.mul(vector, self.lanes))
 
                 def rows(some: Group, row: Value) -> None:
-                    tile = Tile(
+                    tile = ProductTile(
                         some.size, group.size, depth, self.depth_row, 1, group.size * self.lanes, self.width_row,
                         self.lanes,
                     )  # fmt: skip
@@ -330,14 +328,13 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         name = f"{self.name}_tile_{down.outputs}x{across.outputs}_{valid}"
         if self.module.has(name):
             return name
-        buffers = self.problem.epilogue.buffers
         f = Function(
             self.module,
             name,
             (
                 Parameter("sums", "ptr", "noalias nocapture readonly"),
                 Parameter("y", "ptr", "nocapture"),
-                *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+                *parameters_of(self.problem.epilogue),
             ),
         )
         size = F4.size
@@ -352,8 +349,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                 for row in range(size)
             ]
             columns.append(product(f, _first_rows(F4, down.outputs), loaded))
-        pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
-        leaves = TileLeaves(f, pointers, self.problem.variables[5], self.lanes)
+        leaves = leaves_of(f, self.problem.epilogue, self.problem.variables[5], self.lanes)
         for row in range(down.outputs):
             made = product(f, _first_rows(F4, across.outputs), [columns[column][row] for column in range(size)])
             values = [value or f.number(self.kind, 0) for value in made]
@@ -363,7 +359,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         return name
 
 
-def _first_rows(made: Filtering, count: int) -> Matrix:
+def _first_rows(made: Filtering, count: int) -> Fractions:
     return made.output[:count]
 
 

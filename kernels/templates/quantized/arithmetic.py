@@ -22,11 +22,11 @@ from kernels.llvm.function import Function, Value
 from kernels.target import Target
 from kernels.templates.tile import UnsupportedArithmetic
 
-Arithmetic = Literal["u8s8", "s8s8", "pairs"]
-PER_WORD: Mapping[Arithmetic, int] = {"u8s8": 4, "s8s8": 4, "pairs": 2}  # elements of the depth in a 32-bit word
+ByteArithmetic = Literal["u8s8", "s8s8", "pairs"]
+PER_WORD: Mapping[ByteArithmetic, int] = {"u8s8": 4, "s8s8": 4, "pairs": 2}  # elements of the depth in a 32-bit word
 
 
-def supported(arithmetic: Arithmetic, target: Target) -> bool:
+def supported(arithmetic: ByteArithmetic, target: Target) -> bool:
     """Whether the target has the instructions."""
     if arithmetic == "u8s8":
         return target.has("avx512vnni") or (target.has("avxvnni") and target.vector_bytes == 32)
@@ -35,18 +35,18 @@ def supported(arithmetic: Arithmetic, target: Target) -> bool:
     return True
 
 
-def best(target: Target) -> Arithmetic:
+def best(target: Target) -> ByteArithmetic:
     """The fastest one that the target has."""
-    found: tuple[Arithmetic, ...] = ("u8s8", "s8s8", "pairs")
+    found: tuple[ByteArithmetic, ...] = ("u8s8", "s8s8", "pairs")
     return next(one for one in found if supported(one, target))
 
 
-def element_bytes(arithmetic: Arithmetic) -> int:
+def element_bytes(arithmetic: ByteArithmetic) -> int:
     """The size of an element of A and of B in a word."""
     return 4 // PER_WORD[arithmetic]
 
 
-def shift_of_a(arithmetic: Arithmetic, dtype: DType) -> int:
+def shift_of_a(arithmetic: ByteArithmetic, dtype: DType) -> int:
     """What is added to each element of A before it goes into a word."""
     if dtype not in (DType.U8, DType.I8):
         raise UnsupportedArithmetic(f"a product of bytes takes u8 or i8, not {dtype.value}: dequantize it first.")
@@ -57,7 +57,7 @@ def shift_of_a(arithmetic: Arithmetic, dtype: DType) -> int:
     return -128 if dtype is DType.U8 else 0
 
 
-def shift_of_b(arithmetic: Arithmetic, dtype: DType) -> int:
+def shift_of_b(arithmetic: ByteArithmetic, dtype: DType) -> int:
     """What is added to each element of B before it goes into a word."""
     if dtype not in (DType.U8, DType.I8):
         raise UnsupportedArithmetic(f"a product of bytes takes u8 or i8, not {dtype.value}: dequantize it first.")
@@ -75,7 +75,7 @@ def _halves(f: Function, words: Value) -> tuple[Value, Value]:
     return f.binary("ashr", f.binary("shl", words, sixteen), sixteen), f.binary("ashr", words, sixteen)
 
 
-def factors_of_a(f: Function, arithmetic: Arithmetic, word: Value, lanes: int) -> tuple[Value, ...]:
+def factors_of_a(f: Function, arithmetic: ByteArithmetic, word: Value, lanes: int) -> tuple[Value, ...]:
     """A word of A, i32, as `add_products` takes it: in every lane."""
     if arithmetic == "pairs" and not multiplies_pairs(f.module.target):
         low, high = _halves(f, word)
@@ -83,7 +83,7 @@ def factors_of_a(f: Function, arithmetic: Arithmetic, word: Value, lanes: int) -
     return (f.splat(word, lanes),)
 
 
-def factors_of_b(f: Function, arithmetic: Arithmetic, words: Value) -> tuple[Value, ...]:
+def factors_of_b(f: Function, arithmetic: ByteArithmetic, words: Value) -> tuple[Value, ...]:
     """Vectors of words of B as `add_products` takes them."""
     if arithmetic == "pairs" and not multiplies_pairs(f.module.target):
         return _halves(f, words)
@@ -91,7 +91,7 @@ def factors_of_b(f: Function, arithmetic: Arithmetic, words: Value) -> tuple[Val
 
 
 def add_products(
-    f: Function, arithmetic: Arithmetic, left: tuple[Value, ...], right: tuple[Value, ...], total: Value
+    f: Function, arithmetic: ByteArithmetic, left: tuple[Value, ...], right: tuple[Value, ...], total: Value
 ) -> Value:
     """total + the products of a word of A and a word of B, lane by lane."""
     lanes = types.lanes(total.type)

@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from math import prod
 
 from kernels.kernel import Kernel
-from kernels.llvm.function import Function, Number, Value
+from kernels.llvm.function import Amount, Function, Value
 from kernels.target import Target
 from kernels.templates import cost
 from kernels.templates.builder import Builder
-from kernels.templates.convolution.direct import epilogue_loads
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.grid import Group, balanced, each_piece, even, pieces, start_of, stretch_of, unravel
 from kernels.templates.quantized.arithmetic import (
     PER_WORD,
-    Arithmetic,
+    ByteArithmetic,
     best,
     element_bytes,
     multiplies_pairs,
@@ -30,7 +29,7 @@ from kernels.templates.quantized.arithmetic import (
 from kernels.templates.quantized.packing import TilePacking, run_elements
 from kernels.templates.quantized.problem import X_ZERO, QuantizedConvolution
 from kernels.templates.quantized.stage import copy_bytes, window, write_pixels, write_window
-from kernels.templates.quantized.tile import Source, Tile, write_tile
+from kernels.templates.quantized.tile import ByteTile, Source, write_tile
 from kernels.templates.template import Template
 from kernels.templates.tile import UnsupportedArithmetic
 
@@ -48,7 +47,7 @@ class Bytewise:
     row_stretch: int  # row pieces of a block
     channel_stretch: int  # channel tiles of a block
     flat: bool  # whether the pixels of a plane are taken as one row
-    arithmetic: Arithmetic
+    arithmetic: ByteArithmetic
 
     def __str__(self) -> str:
         flat = " flat" if self.flat else ""
@@ -57,7 +56,7 @@ class Bytewise:
 
 
 def candidates(
-    problem: QuantizedConvolution, target: Target, arithmetic: Arithmetic | None = None
+    problem: QuantizedConvolution, target: Target, arithmetic: ByteArithmetic | None = None
 ) -> tuple[Bytewise, ...]:
     """Candidates, the likely best first; of the target's best arithmetic where none is given."""
     chosen = arithmetic or best(target)
@@ -70,21 +69,16 @@ def candidates(
 
 def can_be_flat(geometry: Convolution) -> bool:
     """Whether a plane's pixels follow one another in input, output and operands, and each sees only one."""
-    ones, none = (1, 1, 1), (0, 0, 0)
-    if geometry.kernel != ones or geometry.strides != ones or geometry.pads != none:
-        return False
-    if geometry.input.size != geometry.output.size:
-        return False
-    _, _, _, row, column, _ = geometry.variables
-    width = geometry.output.size[2]
-    if any(one.row_stride != width * one.column_stride for one in (geometry.input, geometry.output)):
-        return False
-    places = [load.buffer.position(load.indices) for load in epilogue_loads(geometry)]
-    return all(place.factor(row) == width * place.factor(column) for place in places)
+    return (
+        geometry.kernel == geometry.strides == (1, 1, 1)
+        and geometry.pads == (0, 0, 0)
+        and geometry.input.size == geometry.output.size
+        and geometry.is_one_row
+    )
 
 
 def _shapes(
-    problem: QuantizedConvolution, target: Target, arithmetic: Arithmetic, flat: bool
+    problem: QuantizedConvolution, target: Target, arithmetic: ByteArithmetic, flat: bool
 ) -> list[tuple[int, int, int]]:
     """Rows, columns and vectors whose sums, weights and a broadcast fit the registers."""
     geometry, lanes = problem.geometry, target.lanes()
@@ -109,7 +103,6 @@ def estimate(problem: QuantizedConvolution, candidate: Bytewise, target: Target)
     """Nanoseconds of all blocks on one core, good enough to choose between candidates."""
     geometry = problem.geometry
     packing = TilePacking(problem, candidate.arithmetic, target.lanes(), candidate.vectors)
-    speed = target.core
     height, width = geometry.output.size[1:]
     wide = balanced(height * width if candidate.flat else width, candidate.columns)
     tall = balanced(1 if candidate.flat else height, candidate.rows)
@@ -120,9 +113,8 @@ def estimate(problem: QuantizedConvolution, candidate: Bytewise, target: Target)
         for down in tall:
             for across in wide:
                 pixels = down.size * across.size
-                products = dear * pixels * (group.size + extra) / speed.products
-                loads = pixels / speed.broadcasts + group.size / speed.loads
-                step = max(products, loads, cost.LATENCY) + _PRESSURE * loads
+                products = dear * pixels * (group.size + extra)
+                step = cost.step_cycles(products, pixels, group.size, target, _PRESSURE)
                 each = packing.words * step + 24.0 + 6.0 * pixels * group.size
                 cycles += each * group.count * down.count * across.count
     return cycles * geometry.groups * geometry.output.batch * geometry.output.size[0] / cost.GIGAHERTZ
@@ -135,7 +127,7 @@ def _with_blocks(
     columns: int,
     vectors: int,
     flat: bool,
-    arithmetic: Arithmetic,
+    arithmetic: ByteArithmetic,
 ) -> Bytewise:
     """Stretches of a block: all channels where the weights are small, few of them where they are many."""
     geometry = problem.geometry
@@ -260,7 +252,7 @@ class _BytewiseBuilder(Builder[QuantizedConvolution, Bytewise]):
         return f.add(f.convert("sext" if self.problem.x_dtype.is_signed else "zext", "i32", stored), shift)
 
     def _stage(
-        self, f: Function, x: Value, scratch: Value, plane: Value, first: Value, last: Number, zero: Value
+        self, f: Function, x: Value, scratch: Value, plane: Value, first: Value, last: Amount, zero: Value
     ) -> None:
         geometry, arithmetic, layout = self.geometry, self.candidate.arithmetic, self.geometry.input
         if self.candidate.flat:
@@ -300,7 +292,7 @@ class _BytewiseBuilder(Builder[QuantizedConvolution, Bytewise]):
         place = f.add(f.mul(down, geometry.strides[1] * source.row), f.mul(across, geometry.strides[2] * source.column))
         valid = self._valid(wide)
         name = f"{self.name}_{rows}x{columns}x{len(valid)}_{sum(valid)}"
-        write_tile(self.module, self.packing, source, Tile(rows, columns, valid), name=name)
+        write_tile(self.module, self.packing, source, ByteTile(rows, columns, valid), name=name)
         at = variables_at(f, geometry, outer, f.mul(vector, self.lanes), geometry.width, row, column)
         y = output_at(f, geometry, pointers[OUTPUT], at)
         words = f.at(weights, f.mul(vector, self.packing.vector_bytes), "i8")

@@ -22,9 +22,9 @@ from kernels.templates import cost
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS
-from kernels.templates.epilogue import TileLeaves
+from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.grid import Group, balanced, each_piece, even, pieces, start_of, unravel
-from kernels.templates.quantized.arithmetic import Arithmetic
+from kernels.templates.quantized.arithmetic import ByteArithmetic
 from kernels.templates.quantized.problem import X_ZERO, QuantizedConvolution
 from kernels.templates.quantized.stage import copy_bytes, window, write_window
 from kernels.templates.quantized.store import along, store_pixels
@@ -104,7 +104,7 @@ def estimate(problem: QuantizedConvolution, candidate: ByteDepthwise, target: Ta
 
 
 @dataclass(frozen=True, slots=True)
-class DepthwisePacking:
+class ByteDepthwisePacking:
     """Weights as [vector of channels][minus their sum, then each tap][lane], float32, zero points taken away."""
 
     problem: QuantizedConvolution
@@ -144,7 +144,7 @@ class _ByteDepthwiseBuilder(Builder[QuantizedConvolution, ByteDepthwise]):
     def __init__(self, problem: QuantizedConvolution, candidate: ByteDepthwise, target: Target, name: str) -> None:
         super().__init__(problem, candidate, target, name)
         self.geometry = problem.geometry
-        self.packing = DepthwisePacking(problem, self.lanes)
+        self.packing = ByteDepthwisePacking(problem, self.lanes)
         self.kind = types.vector("float", self.lanes)
         height, width = self.geometry.output.size[1:]
         self.rows, self.columns = balanced(height, candidate.rows), balanced(width, candidate.columns)
@@ -152,7 +152,7 @@ class _ByteDepthwiseBuilder(Builder[QuantizedConvolution, ByteDepthwise]):
         # All channels are copied together, as if they were one group.
         self.together = replace(problem, geometry=replace(self.geometry, groups=1))
         self.window = window(self.together.geometry, max(group.size for group in self.rows) * candidate.row_stretch)
-        self.unshifted: Arithmetic = "u8s8" if problem.x_dtype is DType.U8 else "s8s8"
+        self.unshifted: ByteArithmetic = "u8s8" if problem.x_dtype is DType.U8 else "s8s8"
         whole = self.geometry.output.channels % self.lanes == 0
         self.staged = not (whole and self.geometry.input.order == "NHWC" and self.geometry.has_halo)
         self.source = self.window if self.staged else self.geometry.input
@@ -225,7 +225,6 @@ class _ByteDepthwiseBuilder(Builder[QuantizedConvolution, ByteDepthwise]):
         name = f"{self.name}_{rows}x{columns}_{valid}"
         if self.module.has(name):
             return name
-        buffers = self.geometry.epilogue.buffers
         f = Function(
             self.module,
             name,
@@ -234,7 +233,7 @@ class _ByteDepthwiseBuilder(Builder[QuantizedConvolution, ByteDepthwise]):
                 Parameter("weights", "ptr", "noalias nocapture readonly"),
                 Parameter("y", "ptr", "nocapture"),
                 Parameter("zero", "i32"),
-                *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+                *parameters_of(self.geometry.epilogue),
             ),
         )
         pixels = tuple((row, column) for row in range(rows) for column in range(columns))
@@ -247,8 +246,7 @@ class _ByteDepthwiseBuilder(Builder[QuantizedConvolution, ByteDepthwise]):
         else:
             sums = self._looped(f, taken, sums)
         found = [f.convert("fptosi", types.vector("i32", self.lanes), sums[pixel]) for pixel in pixels]
-        pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
-        leaves = TileLeaves(f, pointers, along(self.geometry), self.lanes)
+        leaves = leaves_of(f, self.geometry.epilogue, along(self.geometry), self.lanes)
         store_pixels(f, self.geometry, leaves, f.parameter("y"), pixels, found, (valid,))
         f.finish()
         return name

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.templates.grid import Group, balanced, split_last
-from kernels.templates.quantized.arithmetic import PER_WORD, Arithmetic, element_bytes, shift_of_b
+from kernels.templates.quantized.arithmetic import PER_WORD, ByteArithmetic, element_bytes, shift_of_b
 from kernels.templates.quantized.problem import QuantizedConvolution
 
 Array = npt.NDArray[np.generic]
@@ -45,7 +45,7 @@ class TilePacking:
     """Weights (output channels, channels / groups, *kernel) as the tiles of all groups, in bytes."""
 
     problem: QuantizedConvolution
-    arithmetic: Arithmetic
+    arithmetic: ByteArithmetic
     lanes: int
     vectors: int  # the most that a tile has
 

@@ -84,17 +84,15 @@ class QuantizedConvolution:
         """How many sets of weights there are."""
         return self.geometry.input.batch if self.weights_per_image else 1
 
-    def _weights(self, packing: Packing) -> Operand:
-        if self.constant_weights:
-            return Operand(WEIGHTS, "constant", DType.I8, packing.elements, packing)
-        return Operand(WEIGHTS, "input", DType.I8, self.weight_sets * packing.elements)
-
     def operands(self, packing: Packing) -> tuple[Operand, ...]:
         """The table of arguments: input, packed weights, the input's zero point if asked for, epilogue, output."""
         geometry = self.geometry
+        weights = Operand(WEIGHTS, "input", DType.I8, self.weight_sets * packing.elements)
+        if self.constant_weights:
+            weights = Operand(WEIGHTS, "constant", DType.I8, packing.elements, packing)
         return (
             Operand(INPUT, "input", self.x_dtype, geometry.input.elements),
-            self._weights(packing),
+            weights,
             *((Operand(X_ZERO, "input", self.x_dtype, 1),) if self.x_zero is None else ()),
             *operands_of(geometry.epilogue.buffers),
             Operand(OUTPUT, "output", geometry.epilogue.dtype, geometry.output.elements),

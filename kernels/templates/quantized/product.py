@@ -20,7 +20,7 @@ from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.epilogue import ACCUMULATED_INTEGER, Epilogue
 from kernels.templates.quantized import build as convolutions
-from kernels.templates.quantized.arithmetic import Arithmetic
+from kernels.templates.quantized.arithmetic import ByteArithmetic
 from kernels.templates.quantized.build import Bytewise
 from kernels.templates.quantized.packing import TilePacking
 from kernels.templates.quantized.problem import X_ZERO, QuantizedConvolution
@@ -102,7 +102,9 @@ class ProductPacking:
         return self.tiles.pack(array.reshape(geometry.depth, geometry.output.channels).T)
 
 
-def candidates(product: QuantizedProduct, target: Target, arithmetic: Arithmetic | None = None) -> tuple[Bytewise, ...]:
+def candidates(
+    product: QuantizedProduct, target: Target, arithmetic: ByteArithmetic | None = None
+) -> tuple[Bytewise, ...]:
     """Candidates, the likely best first."""
     return convolutions.candidates(product.convolution, target, arithmetic)
 

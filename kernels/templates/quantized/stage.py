@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 from kernels.dtype import DType
 from kernels.llvm import types
-from kernels.llvm.function import Function, Number, Parameter, Value
+from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.llvm.transposing import transpose
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution
-from kernels.templates.quantized.arithmetic import Arithmetic, element_bytes, shift_of_a
+from kernels.templates.quantized.arithmetic import ByteArithmetic, element_bytes, shift_of_a
 from kernels.templates.quantized.problem import QuantizedConvolution
 
 SLACK = 64  # bytes after the copy: a word may begin at its last element
@@ -30,12 +30,14 @@ def window(problem: Convolution, rows: int) -> Layout:
     return Layout(1, problem.depth, (problem.reach[0], height, width), "NHWC")
 
 
-def copy_bytes(elements: int, arithmetic: Arithmetic) -> int:
+def copy_bytes(elements: int, arithmetic: ByteArithmetic) -> int:
     """Scratch for a copy, in whole lines."""
     return -(-(elements * element_bytes(arithmetic) + SLACK) // 64) * 64
 
 
-def write_window(module: Module, problem: QuantizedConvolution, arithmetic: Arithmetic, copy: Layout, name: str) -> str:
+def write_window(
+    module: Module, problem: QuantizedConvolution, arithmetic: ByteArithmetic, copy: Layout, name: str
+) -> str:
     """Write f(x, copy, plane, row, zero) and return its name.
 
     `x` is the first pixel of the image, its halo not counted, at the group's first channel; `plane` and `row` are where
@@ -80,7 +82,7 @@ def write_window(module: Module, problem: QuantizedConvolution, arithmetic: Arit
     return name
 
 
-def write_pixels(module: Module, problem: QuantizedConvolution, arithmetic: Arithmetic, name: str) -> str:
+def write_pixels(module: Module, problem: QuantizedConvolution, arithmetic: ByteArithmetic, name: str) -> str:
     """Write f(x, copy, count), which copies `count` pixels that follow one another, and return its name."""
     if module.has(name):
         return name
@@ -101,7 +103,7 @@ def _inside(f: Function, place: Value, size: int) -> Value:
 class _Mover:
     """Writes the instructions that copy pixels of one group."""
 
-    def __init__(self, f: Function, problem: QuantizedConvolution, arithmetic: Arithmetic) -> None:
+    def __init__(self, f: Function, problem: QuantizedConvolution, arithmetic: ByteArithmetic) -> None:
         self._f = f
         self._geometry = problem.geometry
         self._wide = element_bytes(arithmetic) > 1
@@ -110,7 +112,7 @@ class _Mover:
         self._kind = f"i{8 * element_bytes(arithmetic)}"
         self._lanes = f.module.target.vector_bytes // element_bytes(arithmetic)
 
-    def target(self, base: Value, elements: Number) -> Value:
+    def target(self, base: Value, elements: Amount) -> Value:
         """An address in the copy."""
         return self._f.at(base, elements, self._kind)
 
@@ -121,12 +123,12 @@ class _Mover:
             return
         zero = f.convert("trunc", self._kind, f.parameter("zero"))
 
-        def put(start: Number, lanes: int) -> None:
+        def put(start: Amount, lanes: int) -> None:
             f.store(f.splat(zero, lanes), self.target(aim, start), align=1)
 
         self._sweep(count, put)
 
-    def pixels(self, origin: Value, aim: Value, count: Number) -> None:
+    def pixels(self, origin: Value, aim: Value, count: Amount) -> None:
         """Pixels that follow one another."""
         f, geometry = self._f, self._geometry
         depth, pitch = geometry.depth, geometry.input.column_stride
@@ -141,7 +143,7 @@ class _Mover:
 
             f.loop(0, count, 1, pixel)
 
-    def _turned(self, origin: Value, aim: Value, count: Number) -> None:
+    def _turned(self, origin: Value, aim: Value, count: Amount) -> None:
         """Planes of channels: squares of pixels by channels are turned in registers, as long as there are enough."""
         f, depth = self._f, self._geometry.depth
         known = count if isinstance(count, int) else _SQUARES[0]
@@ -183,7 +185,7 @@ class _Mover:
 
         f.loop(0, depth, side, channels)
 
-    def _one_by_one(self, origin: Value, aim: Value, count: Number) -> None:
+    def _one_by_one(self, origin: Value, aim: Value, count: Amount) -> None:
         """A few channels or a few pixels."""
         f, depth = self._f, self._geometry.depth
 
@@ -201,11 +203,11 @@ class _Mover:
 
         f.loop(0, count, 1, pixel)
 
-    def _copy(self, origin: Value, aim: Value, count: Number) -> None:
+    def _copy(self, origin: Value, aim: Value, count: Amount) -> None:
         """Elements that follow one another."""
         f = self._f
 
-        def move(start: Number, lanes: int) -> None:
+        def move(start: Amount, lanes: int) -> None:
             found = f.load(types.vector("i8", lanes), f.at(origin, start, "i8"), align=1)
             f.store(self._held(found), self.target(aim, start), align=1)
 
@@ -217,7 +219,7 @@ class _Mover:
             return f.convert("sext" if self._signed else "zext", types.with_element(found.type, "i16"), found)
         return f.binary("xor", found, f.number(found.type, -128)) if self._flips else found
 
-    def _sweep(self, count: Number, touch: Callable[[Number, int], None]) -> None:
+    def _sweep(self, count: Amount, touch: Callable[[Amount, int], None]) -> None:
         """touch(start, lanes) for consecutive pieces: vectors first, then smaller ones for what is left."""
         f = self._f
         if isinstance(count, Value):

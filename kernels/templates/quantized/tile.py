@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value, joined
 from kernels.llvm.module import Module
-from kernels.templates.epilogue import TileLeaves
+from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.quantized.arithmetic import PER_WORD, add_products, factors_of_a, factors_of_b, shift_of_a
 from kernels.templates.quantized.packing import TilePacking, run_elements, runs
 from kernels.templates.quantized.store import along, store_pixels
@@ -31,7 +31,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class ByteTile:
     """`rows` x `columns` pixels of the output by as many vectors as `valid` has numbers."""
 
     rows: int
@@ -49,12 +49,11 @@ class Tile:
         return len(self.valid)
 
 
-def write_tile(module: Module, packing: TilePacking, source: Source, tile: Tile, *, name: str) -> str:
+def write_tile(module: Module, packing: TilePacking, source: Source, tile: ByteTile, *, name: str) -> str:
     """Write f(x, weights, y, zero, operands of the epilogue...) and return its name; pointers are at the tile."""
     if module.has(name):
         return name
     geometry = packing.problem.geometry
-    buffers = geometry.epilogue.buffers
     f = Function(
         module,
         name,
@@ -63,20 +62,19 @@ def write_tile(module: Module, packing: TilePacking, source: Source, tile: Tile,
             Parameter("weights", "ptr", "noalias nocapture readonly"),
             Parameter("y", "ptr", "nocapture"),
             Parameter("zero", "i32"),
-            *(Parameter(f"e.{buffer.name}", "ptr", "nocapture readonly") for buffer in buffers),
+            *parameters_of(geometry.epilogue),
         ),
     )
-    writer = _Writer(f, packing, source, tile)
+    writer = _ByteTileWriter(f, packing, source, tile)
     sums = writer.sums()
-    pointers = {buffer.name: f.parameter(f"e.{buffer.name}") for buffer in buffers}
-    leaves = TileLeaves(f, pointers, along(geometry), module.target.lanes())
+    leaves = leaves_of(f, geometry.epilogue, along(geometry), module.target.lanes())
     store_pixels(f, geometry, leaves, f.parameter("y"), tile.pixels, sums, tile.valid)
     f.finish()
     return name
 
 
-class _Writer:
-    def __init__(self, f: Function, packing: TilePacking, source: Source, tile: Tile) -> None:
+class _ByteTileWriter:
+    def __init__(self, f: Function, packing: TilePacking, source: Source, tile: ByteTile) -> None:
         self._f, self._packing, self._tile = f, packing, tile
         self._lanes = f.module.target.lanes()
         self._kind = types.vector("i32", self._lanes)

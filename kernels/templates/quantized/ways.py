@@ -11,22 +11,22 @@ from kernels.templates.quantized.depthwise import ByteDepthwise
 from kernels.templates.quantized.problem import QuantizedConvolution
 from kernels.templates.template import Template
 
-Candidate = Bytewise | ByteDepthwise
+ByteWay = Bytewise | ByteDepthwise
 
 
-def candidates(problem: QuantizedConvolution, target: Target) -> tuple[Candidate, ...]:
+def candidates(problem: QuantizedConvolution, target: Target) -> tuple[ByteWay, ...]:
     """The likely best first. Depthwise ones alone where they apply: a tile of all channels would mostly add zeros."""
     return depthwise.candidates(problem, target) or bytewise.candidates(problem, target)
 
 
-def estimate(problem: QuantizedConvolution, candidate: Candidate, target: Target) -> float:
+def estimate(problem: QuantizedConvolution, candidate: ByteWay, target: Target) -> float:
     """Nanoseconds of all blocks on one core."""
     if isinstance(candidate, ByteDepthwise):
         return depthwise.estimate(problem, candidate, target)
     return bytewise.estimate(problem, candidate, target)
 
 
-def build(problem: QuantizedConvolution, candidate: Candidate, target: Target, name: str = "quantized") -> Kernel:
+def build(problem: QuantizedConvolution, candidate: ByteWay, target: Target, name: str = "quantized") -> Kernel:
     """The kernel: operands "x", "weights", "x_zero" where that is no constant, those of the epilogue, "y"."""
     if isinstance(candidate, ByteDepthwise):
         return depthwise.build(problem, candidate, target, name)

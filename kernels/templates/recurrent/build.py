@@ -19,10 +19,10 @@ from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import Epilogue
 from kernels.templates.grid import Group, balanced, each_piece, pieces
-from kernels.templates.recurrent.cell import Cell, Units
+from kernels.templates.recurrent.cell import CellWriter, Units
 from kernels.templates.recurrent.problem import Recurrent, RecurrentCandidate, UnitPacking, candidates
 from kernels.templates.template import Template
-from kernels.templates.tile import Tile, write_tile
+from kernels.templates.tile import ProductTile, write_tile
 from kernels.tensor.expression import Variable
 
 
@@ -51,7 +51,7 @@ class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
         widest = max((group.size for group in self.unit_groups), default=1)
         self.tile_row = layer.gates * widest * self.lanes
         self.scratch = self.tile_at + self.rows * self.tile_row
-        self.cell = Cell(layer, self.lanes, self.cell_at, self.reset_at)
+        self.cell = CellWriter(layer, self.lanes, self.cell_at, self.reset_at)
 
     @property
     def two_products(self) -> bool:
@@ -189,7 +189,7 @@ class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
     def _products(self, f: Function, rows: int, group: Group, gates: tuple[int, ...], state: Value, r: Value) -> None:
         """R h of some gates of a panel of units, into the tile in scratch."""
         width = group.size * self.lanes
-        tile = Tile(
+        tile = ProductTile(
             rows, len(gates) * group.size, self.problem.hidden, self.padded, 1, self.problem.gates * width,
             self.tile_row, self.lanes,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from kernels.llvm import types
 from kernels.llvm.emission import emit
 from kernels.llvm.function import Function, Value
 from kernels.templates.epilogue import TileLeaves
-from kernels.templates.recurrent.problem import Recurrent
+from kernels.templates.recurrent.problem import ACTIVATIONS, Recurrent
 from kernels.tensor.expression import Variable
 
 
@@ -30,7 +30,7 @@ class Units:
         return f.add(self.product(index), self.given(index))
 
 
-class Cell:
+class CellWriter:
     """Writes steps of one layer's cell. What it keeps lies in scratch from `cell_at` and `reset_at` (elements) on."""
 
     def __init__(self, layer: Recurrent, lanes: int, cell_at: int, reset_at: int) -> None:
@@ -79,7 +79,7 @@ class Cell:
 
     def _activate(self, f: Function, index: int, value: Value) -> Value:
         leaves = TileLeaves(f, {}, Variable("column", 1), self._lanes).place(value, {}, (0,))
-        return emit(f, self._layer.activations[index], self._lanes, leaves)
+        return emit(f, ACTIVATIONS[self._layer.cell][index], self._lanes, leaves)
 
     def read(self, f: Function, name: str, at: Value, valid: Value | None) -> Value:
         """A vector of an operand, or its valid lanes."""

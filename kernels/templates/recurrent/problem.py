@@ -17,12 +17,16 @@ from kernels.tensor.expression import Expression, Unary
 
 Cell = Literal["lstm", "gru", "rnn"]
 GATES: dict[Cell, int] = {"lstm": 4, "gru": 3, "rnn": 1}
-SIGMOID = Unary("sigmoid", ACCUMULATED[()])
-TANH = Unary("tanh", ACCUMULATED[()])
+_SIGMOID = Unary("sigmoid", ACCUMULATED[()])
+_TANH = Unary("tanh", ACCUMULATED[()])
+# Of gates, of the cell's or hidden gate, and (LSTM) of the cell state on its way out: ONNX's defaults.
+ACTIVATIONS: dict[Cell, tuple[Expression, ...]] = {
+    "lstm": (_SIGMOID, _TANH, _TANH), "gru": (_SIGMOID, _TANH), "rnn": (_TANH,)
+}  # fmt: skip
 
 
 class InvalidRecurrent(KernelsError):
-    """A recurrent layer whose dims or activations do not fit."""
+    """A recurrent layer whose parts do not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +48,8 @@ class Recurrent:
     linear_before_reset: bool = False
     with_lengths: bool = False
     with_peepholes: bool = False
-    # Functions of ACCUMULATED: of gates, of the cell's or hidden gate, and (LSTM) of the cell state on its way out.
-    activations: tuple[Expression, ...] = ()
 
     def __post_init__(self) -> None:
-        wanted = {"lstm": 3, "gru": 2, "rnn": 1}[self.cell]
-        if not self.activations:
-            default = {"lstm": (SIGMOID, TANH, TANH), "gru": (SIGMOID, TANH), "rnn": (TANH,)}[self.cell]
-            object.__setattr__(self, "activations", default)
-        if len(self.activations) != wanted:
-            raise InvalidRecurrent(f"{self.cell} has {wanted} activations, not {len(self.activations)}.")
         if self.with_peepholes and self.cell != "lstm":
             raise InvalidRecurrent(f"only an LSTM has peepholes, not {self.cell}.")
 

@@ -13,7 +13,7 @@ from kernels.dtype import DType
 from kernels.llvm.compile import assembly
 from kernels.target import Target, host
 from kernels.templates.attention.build import build
-from kernels.templates.attention.problem import Attention, InvalidAttention, Mask, Place, candidates
+from kernels.templates.attention.problem import Attention, InvalidAttention, Mask, Strides, candidates
 from tests.kernels.guard import run_guarded
 from tests.kernels.machine_code import spills
 from tests.kernels.targets import HERE, NAMED, NAMES
@@ -128,10 +128,10 @@ def test_lengths_known_only_in_the_run(
 def test_operands_as_projections_leave_them() -> None:
     heads, size, rows = 3, 8, 11
     width = heads * size
-    place = Place(rows * 3 * width, size, 3 * width)
+    place = Strides(rows * 3 * width, size, 3 * width)
     one = Attention(
         1, heads, rows, rows, size, q=place, k=replace(place, offset=width), v=replace(place, offset=2 * width),
-        output=Place(rows * width, size, width),
+        output=Strides(rows * width, size, width),
     )  # fmt: skip
     merged = np.random.default_rng(0).standard_normal((rows, 3 * width)).astype(np.float32)
     split = {

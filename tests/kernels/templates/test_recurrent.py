@@ -12,7 +12,7 @@ from onnx import helper
 
 from kernels.target import Target
 from kernels.templates.recurrent.build import build
-from kernels.templates.recurrent.problem import SIGMOID, InvalidRecurrent, Recurrent, candidates
+from kernels.templates.recurrent.problem import InvalidRecurrent, Recurrent, candidates
 from tests.kernels.guard import run_guarded
 from tests.kernels.targets import HERE
 
@@ -124,7 +124,5 @@ def test_plain_recurrent_layer(
 
 
 def test_refusals_say_why() -> None:
-    with pytest.raises(InvalidRecurrent, match="lstm has 3 activations, not 1"):
-        Recurrent("lstm", 1, 1, 4, activations=(SIGMOID,))
     with pytest.raises(InvalidRecurrent, match="only an LSTM has peepholes, not gru"):
         Recurrent("gru", 1, 1, 4, with_peepholes=True)

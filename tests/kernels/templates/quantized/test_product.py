@@ -11,7 +11,7 @@ from kernels.dtype import DType
 from kernels.run import Array
 from kernels.target import Target
 from kernels.templates.epilogue import ACCUMULATED_INTEGER, Epilogue
-from kernels.templates.quantized.arithmetic import Arithmetic
+from kernels.templates.quantized.arithmetic import ByteArithmetic
 from kernels.templates.quantized.linear import dequantize, requantize
 from kernels.templates.quantized.problem import limits
 from kernels.templates.quantized.product import QuantizedProduct, build, candidates, repacking
@@ -29,8 +29,8 @@ def _bytes(dtype: DType, seed: int, *shape: int) -> Array:
 
 
 def _run(
-    product: QuantizedProduct, target: Target, number: int, a: Array, b: Array, arithmetic: Arithmetic | None = None,
-    **more: Array,
+    product: QuantizedProduct, target: Target, number: int, a: Array, b: Array,
+    arithmetic: ByteArithmetic | None = None, **more: Array,
 ) -> Array:  # fmt: skip
     found = candidates(product, target, arithmetic)
     candidate = found[number % len(found)]
@@ -68,7 +68,7 @@ def test_any_product_is_exact(data: st.DataObject) -> None:
     more |= {"b_zero": np.array(b_zeros, b_dtype.numpy)} if late_b else {}
     stored_a = np.ascontiguousarray(a.swapaxes(1, 2)) if turned_a else a
     stored_b = np.ascontiguousarray(b.swapaxes(1, 2)) if turned_b else b
-    arithmetic: Arithmetic | None = data.draw(st.sampled_from((None, "pairs")))
+    arithmetic: ByteArithmetic | None = data.draw(st.sampled_from((None, "pairs")))
     got = _run(product, data.draw(st.sampled_from(TARGETS)), number, stored_a, stored_b, arithmetic, **more)
     exact = (a.astype(np.int64) - a_zero) @ (b.astype(np.int64) - np.array(b_zeros))
     np.testing.assert_array_equal(got, exact)
