@@ -62,6 +62,13 @@ def test_files_and_targets_that_are_named_exist(page: Path) -> None:
         assert (ROOT / name).exists(), f"{page.name} names {name}"
 
 
+def test_files_that_the_architecture_names_exist() -> None:
+    """As paths from the root, from graphopt, or as a name of one of its files."""
+    files = {path.name for path in (ROOT / "graphopt").rglob("*.py")}
+    for name in set(re.findall(r"`([\w/]+\.py)`", (ROOT / "docs" / "architecture.md").read_text())):
+        assert any((folder / name).exists() for folder in (ROOT, ROOT / "graphopt")) or name in files, name
+
+
 def test_every_command_is_in_the_readme() -> None:
     text = (ROOT / "README.md").read_text()
     for command in COMMANDS:

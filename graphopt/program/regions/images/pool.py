@@ -39,7 +39,7 @@ def lower_pool(scope: Scope, tree: Tree) -> None:
         )
     source = vector_image(scope, required_input(node, 0))
     if node.op_type not in ("MaxPool", "AveragePool"):
-        _build(scope, tree, source, _global(source, node))
+        _build(scope, tree, source, _global(source, node), node.outputs[0])
         return
     shape, size = scope.shape(node.outputs[0]), source.shape[2:]
     rank = len(size)
@@ -52,7 +52,7 @@ def lower_pool(scope: Scope, tree: Tree) -> None:
         whole(before, 0), shape[1],
     )  # fmt: skip
     counted = bool(int_attribute(node, "count_include_pad", 0))
-    _build(scope, tree, source, Pooling(windows, _KINDS[node.op_type], counted, whole(after, 0)))
+    _build(scope, tree, source, Pooling(windows, _KINDS[node.op_type], counted, whole(after, 0)), node.outputs[0])
 
 
 def like(layout: Layout, shape: tuple[int, ...]) -> Layout:
@@ -84,11 +84,12 @@ def lower_pixels(scope: Scope, tree: Tree, source: ir.Value, image: Image) -> No
     _build(scope, tree, image, Pooling(windows, "max"), source)
 
 
-def _build(scope: Scope, tree: Tree, source: Image, problem: Pooling, known: ir.Value | None = None) -> None:
+def _build(scope: Scope, tree: Tree, source: Image, problem: Pooling, pooled: ir.Value) -> None:
+    """The region; `pooled` is the value that the windows give."""
     node, root = tree.anchor, root_of(tree).outputs[0]
     shape = scope.shape(root)
     reader = ImageReader(scope, tree, problem.windows)
-    reader.accumulated[known if node is None and known is not None else node.outputs[0]] = ACCUMULATED[()]  # type: ignore[union-attr]
+    reader.accumulated[pooled] = ACCUMULATED[()]
     value = reader.value(root, reader.at(len(shape)))
     problem = replace(problem, windows=replace(problem.windows, epilogue=Epilogue(value)))
     kernel = scope.kernel(POOLING, problem)
