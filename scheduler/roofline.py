@@ -137,6 +137,14 @@ _TILES = (
 )
 
 
+def _name(tile: _Tile, pieces: int) -> str:
+    """The name of a kernel with this tile whose depth is cut into so many pieces."""
+    return tile.name + (f"/{pieces}" if pieces > 1 else "")
+
+
+_NAMED = {_name(tile, pieces): (tile, pieces) for tile in _TILES for pieces in PIECES}
+
+
 @dataclass(frozen=True, slots=True)
 class _Cache:
     """The second level's cache of the devices from a compute capability on.
@@ -188,6 +196,24 @@ def alone_ns(device: Device, kernel: Kernel) -> float:
     return rounds * (kernel.time(most) + device.block_fixed_ns)
 
 
+def block_rows(work: Work, kernel: Kernel) -> tuple[Floats, Floats]:
+    """Where the rows of each block of the work's kernel begin and end, as fractions of all rows.
+
+    Outputs lie row by row. Blocks without tiles are even ranges of them; those with tiles take all tiles of some rows,
+    column by column, before those of the next, and the pieces of a tile's depth one after the other.
+    """
+    number = np.arange(kernel.blocks)
+    if kernel.name not in _NAMED:
+        return number / kernel.blocks, (number + 1) / kernel.blocks
+    tile, pieces = _NAMED[kernel.name]
+    rows, columns = _sides(work)
+    across = ceil(columns / tile.columns) * pieces
+    parts = ceil(rows / tile.rows) * across
+    together = ceil(parts / kernel.blocks)
+    last = np.minimum((number + 1) * together, parts) - 1
+    return number * together // across * tile.rows / rows, np.minimum((last // across + 1) * tile.rows / rows, 1.0)
+
+
 def least_work_ns(device: Device, kernel: Kernel, residents: int | None = None) -> float:
     """Multiprocessor time of all blocks with the number of residents, at most as many as given, that is best for it."""
     most = max(1, device.occupancy(kernel.resources))
@@ -227,8 +253,7 @@ def _products(device: Device, work: Work) -> list[Kernel]:
                 moved += (1 + max(1 - 1 / pieces, (pieces - 1) / alone)) * size * together
             steps = ceil(work.depth / pieces / stage) * stage + FILLING * stage + (tile.slices - 1) * SLICED
             flops = 2 * tile.rows * tile.columns * steps * together
-            name = tile.name + (f"/{pieces}" if pieces > 1 else "")
-            kernel = Kernel(name, blocks, (0.0,), tile.threads, tile.registers, tile.shared_memory)
+            kernel = Kernel(_name(tile, pieces), blocks, (0.0,), tile.threads, tile.registers, tile.shared_memory)
             made.append(
                 _timed(
                     device,

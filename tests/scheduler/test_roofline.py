@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler.device import cpu, device
 from scheduler.errors import InvalidDevice, InvalidTaskGraph
-from scheduler.roofline import Work, _products, alone_ns, candidates, least_work_ns
+from scheduler.roofline import Work, _products, alone_ns, block_rows, candidates, least_work_ns
 
 V100, H200 = device("v100"), device("h200")
 PRODUCT = Work("product", 2 * 64 * 128 * 512, 4 * (64 * 512 + 512 * 128), 4 * 64 * 128, 64 * 128, 512)
@@ -58,6 +58,18 @@ def test_tiles_cover_rows_and_columns() -> None:
     work = Work("x", 2 * 289 * 192 * 1344, 4 * 1344 * 481, 4 * 289 * 192, 289 * 192, 1344, 289, 192)
     blocks = {kernel.name: kernel.blocks for kernel in _products(V100, work)}
     assert (blocks["tile128x128"], blocks["tile32x64s4"], blocks["tile32x32s4"]) == (6, 30, 60)
+    made = {kernel.name: kernel for kernel in _products(V100, work)}
+    begins, ends = block_rows(work, made["tile128x128"])
+    assert list(begins * 289) == pytest.approx([0, 0, 128, 128, 256, 256])
+    assert list(ends * 289) == pytest.approx([128, 128, 256, 256, 289, 289])
+
+
+def test_pieces_of_a_tile_lie_in_its_rows() -> None:
+    made = {kernel.name: kernel for kernel in _products(V100, PRODUCT)}  # 91 x 91: three tiles of 32 rows and columns
+    begins, ends = block_rows(PRODUCT, made["tile32x32s4/2"])
+    assert len(begins) == 3 * 3 * 2
+    assert list(begins[4:8] * 91) == pytest.approx([0, 0, 32, 32])
+    assert list(ends[4:8] * 91) == pytest.approx([32, 32, 64, 64])
 
 
 def test_four_warps_with_tiles_wait_at_barriers_alone_and_hide_it_together() -> None:
