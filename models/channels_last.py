@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -30,7 +31,7 @@ class Writer:
     weights: list[onnx.TensorProto] = field(default_factory=list)
     generator: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7))
 
-    def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: object) -> str:
+    def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
         """One node; gives its first result, the others end in _1, _2 ..."""
         name = f"{kind}_{len(self.nodes)}"
         results = [name, *(f"{name}_{number}" for number in range(1, outputs))]
@@ -49,7 +50,7 @@ class Writer:
 
     def number(self, value: float) -> str:
         """A float of rank 0."""
-        return self.constant(np.float32(value).reshape(()))
+        return self.constant(np.array(value, np.float32))
 
     def ints(self, *numbers: int) -> str:
         """An int64 vector."""
@@ -126,7 +127,7 @@ class Writer:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
 
 
-_SAMPLING: dict[str, dict[str, str]] = {
+_SAMPLING: dict[str, dict[str, Any]] = {
     "linear": {"coordinate_transformation_mode": "half_pixel"},
     "nearest": {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
 }

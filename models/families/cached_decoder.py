@@ -16,7 +16,7 @@ def build(seed: int) -> onnx.ModelProto:
     """Two layers behind a table of words that is also the last product."""
     net = Network("cached_decoder", seed)
     ids = net.input("input_ids", ["batch", "seq"], np.int64)
-    cache = ["batch", HEADS, "past", HEAD]
+    cache: list[int | str] = ["batch", HEADS, "past", HEAD]
     pasts = [[net.input(f"past_{kind}_{layer}", cache) for kind in ("key", "value")] for layer in range(LAYERS)]
     past, fresh = _dim(net, pasts[0][0], 2), _dim(net, ids, 1)
     whole = net.op("Add", past, fresh)
