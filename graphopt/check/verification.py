@@ -10,7 +10,7 @@ class Reached:
     """What the feeds of a check had in them, and where they led the original."""
 
     draws: tuple[str, ...] = ()  # kinds of values (check.feeds), "given" for the user's own
-    branches: tuple[int, int] = (0, 0)  # of the main graph's Ifs: those taken, and all
+    branches: tuple[int, int] = (0, 0)  # of the Ifs: those taken, and all
     shut_rows: bool | None = None  # whether a row of a mask was false throughout; None where no input may be a mask
 
 
