@@ -100,7 +100,7 @@ class Reference:
         if with_conditions is not None:
             try:
                 self.runner = workplace.runner(with_conditions.model, self._sound)
-                self.branches = Branches(with_conditions.count)
+                self.branches = Branches(with_conditions.ifs)
             except CannotRun:  # an engine that will not give a condition out
                 pass
         self.noise = Noise(

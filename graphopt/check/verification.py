@@ -24,7 +24,7 @@ class Verification(msgspec.Struct, frozen=True):
     limited: str | None = None  # what kept the check from being complete, None when it was
     rounding: float = 0.0  # the largest multiple of the model's own rounding; 0 where all is within `tolerance`
     draws: tuple[str, ...] = ()  # kinds of values in the feeds (check.feeds), "given" for the user's own
-    branches: tuple[int, int] = (0, 0)  # of the main graph's Ifs: those that the feeds took, and all
+    branches: tuple[int, int] = (0, 0)  # of the Ifs, inside loops and functions too: those that the feeds took, and all
     shut_rows: bool | None = None  # whether a row of a mask was false throughout; None where no input may be a mask
 
     @property
