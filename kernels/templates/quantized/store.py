@@ -8,12 +8,12 @@ from kernels.dtype import DType
 from kernels.llvm import types
 from kernels.llvm.emission import emit
 from kernels.llvm.function import Function, Value
+from kernels.templates.convolution import store
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.store import SeveralLeaves
 from kernels.templates.epilogue import TileLeaves
 from kernels.tensor.expression import Binary, Cast, Expression, Number, Unary, Variable, clip
 
-TOGETHER = 4  # vectors that an epilogue works on at a time, so that their latencies overlap
 _EXACT = 1 << 24  # float32 holds every integer up to this one
 
 
@@ -35,28 +35,8 @@ def store_pixels(
 
     `y` is the output at the tile's first pixel and channel; `leaves` count lanes by `along`.
     """
-    layout, lanes = geometry.output, f.module.target.lanes()
-    element = types.scalar(geometry.epilogue.dtype)
-    row, column = geometry.variables[3:5]
-    jobs = [
-        (pixel, vector, part)
-        for pixel, total in zip(pixels, sums, strict=True)
-        for vector, part in enumerate(total.split())
-        if valid[vector]
-    ]
-    for first in range(0, len(jobs), TOGETHER):
-        some = jobs[first : first + TOGETHER]
-        placed = [leaves.place(part, {row: r, column: c}, [v * lanes], valid[v]) for (r, c), v, part in some]
-        parts = _value(f, geometry.epilogue.value, lanes, SeveralLeaves(placed)).split()
-        made = parts if len(parts) == len(placed) else parts * len(placed)
-        for ((r, c), vector, _), value in zip(some, made, strict=True):
-            place = r * layout.row_stride + c * layout.column_stride
-            if layout.order == "NHWC":
-                f.store_lanes(value, f.at(y, place + vector * lanes, element), valid[vector])
-                continue
-            for lane in range(valid[vector]):
-                to = place + (vector * lanes + lane) * layout.block_stride
-                f.store(f.extract(value, lane), f.at(y, to, element))
+    planes = geometry.output.order == "NCHW"
+    store.store_pixels(f, geometry, leaves, y, pixels, sums, valid, planes=planes, value_of=_value)
 
 
 def _value(f: Function, value: Expression, lanes: int, leaves: SeveralLeaves) -> Value:
