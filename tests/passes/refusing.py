@@ -11,6 +11,7 @@ from graphopt.passes import pipeline
 from graphopt.rewrite.driver import Pass, run_passes
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.explain import Explainer, is_anchored_at
+from graphopt.rewrite.rule import Refused
 
 RULES = {rule.name: rule for rule in pipeline.rules()}
 
@@ -27,4 +28,14 @@ def refuses(rule: str, reason: str, proto: onnx.ModelProto) -> None:
     assert editor.log == []
     explainer = Explainer(ir.from_proto(proto))
     given = [explainer.reason(RULES[rule], node) for node in explainer.nodes if is_anchored_at(RULES[rule], node)]
+    assert reason in given, f"other reasons are given: {given}"
+
+
+def pass_refuses(name: str, reason: str, proto: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass, a function, changes nothing, and one of the refusals within it has exactly this reason."""
+    given: list[str] = []
+    monkeypatch.setattr(Refused, "__init__", lambda _, text: given.append(text))
+    editor = Editor(ir.from_proto(proto))
+    run_passes(editor, pipeline.passes_named(name))
+    assert editor.log == []
     assert reason in given, f"other reasons are given: {given}"
