@@ -11,9 +11,7 @@ from graphopt.rewrite.pattern import const, op, var
 from graphopt.rewrite.rule import Match, Replacement, rule
 
 
-@rule(
-    op("Reshape", op("Add", op("MatMul", var("x"), const("w"), name="product"), const("b")), const("target")), level=2
-)
+@rule(op("Reshape", op("Add", op("MatMul", var("x"), const("w")), const("b")), const("target")), level=2)
 def flat_gemm(match: Match) -> Replacement:
     """Reshape(MatMul(x, W) + b)  -->  Reshape(Gemm(Reshape(x, [-1, K]), W, b))   for x of rank 3 and more
 
@@ -24,7 +22,6 @@ def flat_gemm(match: Match) -> Replacement:
     x, weight, bias = match["x"], match["w"], match["b"]
     match.require(match.opset >= 7, "Gemm broadcasts its bias only since opset 7")
     match.require(match.dtype(x) in GEMM_TYPES, f"Gemm is not used for {match.dtype(x)}")
-    match.require(match.node("product").inputs[0] is x, "the constant stands on the left of the product")
     match.require(match.rank(x) >= 3, "x has two dims: MatMul and Add become a Gemm as they are")
     sizes = match.static_shape(weight)
     match.require(len(sizes) == 2, "the weight is not a matrix")

@@ -51,9 +51,7 @@ def quantize_what_was_dequantized(match: Match) -> Replacement:
 def _undone(match: Match, inner: ir.Node) -> np.ndarray:
     """The scale of both; refuses unless the QuantizeLinear at the root gives back what `inner` has dequantized."""
     outer = match.root
-    q, scale, again = inner.inputs[0], inner.inputs[1], operand(match, 1)
-    if q is None or scale is None:
-        match.refuse("the DequantizeLinear lacks an input")
+    q, scale, again = nodes.given_input(inner), nodes.given_input(inner, 1), operand(match, 1)
     _require_same_constant(match, scale, again, "the two scales")
     first, second = nodes.input_at(inner, 2), nodes.input_at(outer, 2)
     kind = match.dtype(q)

@@ -9,6 +9,7 @@ import pytest
 from graphopt.passes import fusion
 from graphopt.passes.fusion import channels
 from tests import support
+from tests.passes.refusing import refusal, refuses
 
 SPELLED_OUT = """g (float[n, 4, 5, 6] x) => (float[n, 4, 5, 6] y) {
     m = ReduceMean <axes = [2, 3]> (x)  d = Sub (x, m)  q = Mul (d, d)  v = ReduceMean <axes = [2, 3]> (q)
@@ -88,3 +89,73 @@ def test_a_scale_that_is_not_per_channel_stays_behind() -> None:
     result, _ = support.apply_rules(proto, channels.RULES)
     assert support.op_types(result) == ["GroupNormalization", "Mul", "Add"]
     support.assert_equal(proto, result, rtol=1e-4, atol=1e-4, n=2)
+
+
+# -- what each condition refuses --------------------------------------------------------------------------------------
+
+ONES, PER_CHANNEL = np.ones((5, 6), np.float32), column(1, 2, 3, 4)
+FIVE_AXES = np.ones((1, 1, 4, 1, 1), np.float32) * PER_CHANNEL
+
+
+def layer(
+    dims: str = "2, 4, 5, 6", *, norm: str = "LayerNormalization <axis = 2> (x, ones)", result: str = "",
+    kind: str = "float", ones: np.ndarray = ONES, s: np.ndarray = PER_CHANNEL,
+) -> onnx.ModelProto:  # fmt: skip
+    """A LayerNormalization times a constant."""
+    text = f"g ({kind}[{dims}] x) => ({kind}[{result or dims}] y) {{ n = {norm}  y = Mul (n, s) }}"
+    return support.model(text, 17, ones=ones, s=s)
+
+
+def affine(
+    norm: str, then: str, opset: int = 17, result: str = "2, 4, 5, 6", **constants: np.ndarray
+) -> onnx.ModelProto:
+    """A normalization per channel or group, and arithmetic behind it."""
+    text = f"g (float[2, 4, 5, 6] x) => (float[{result}] y) {{ n = {norm}  y = {then} }}"
+    return support.model(text, opset, **constants)
+
+
+def between(cut: tuple[int, ...], whole: tuple[int, ...], dims: str = "2, 4, 5, 6", kind: str = "float", zero: int = 0
+            ) -> onnx.ModelProto:  # fmt: skip
+    """An InstanceNormalization between two Reshapes."""
+    result = ", ".join(str(size) for size in whole)
+    text = f"""g ({kind}[{dims}] x) => ({kind}[{result}] y) {{ r = Reshape <allowzero = {zero}> (x, cut)
+        n = InstanceNormalization (r, s, b)  y = Reshape <allowzero = {zero}> (n, whole) }}"""
+    numbers = np.ones(cut[1], np.float64 if kind == "double" else np.float32)
+    return support.model(text, 21, cut=np.array(cut), whole=np.array(whole), s=numbers, b=numbers)
+
+
+FOUR, HUGE = np.ones(4, np.float32), np.full(4, 3e38, np.float32)
+INSTANCE = "InstanceNormalization (x, s, b)"
+REFUSALS = [
+    refusal("instance-normalization", "the normalization has a bias",
+            layer(norm="LayerNormalization <axis = 2> (x, ones, ones)")),
+    refusal("instance-normalization", "it is no image",
+            layer("2, 4", norm="LayerNormalization (x, ones)", ones=FOUR, s=FOUR)),
+    refusal("instance-normalization", "the normalization is not over all that follows the channels",
+            layer(norm="LayerNormalization (x, ones)", ones=np.ones(6, np.float32))),
+    refusal("instance-normalization", "the number of channels is not known", layer("2, C, 5, 6")),
+    refusal("instance-normalization", "the scale it has already is not all ones", layer(ones=2 * ONES)),
+    refusal("instance-normalization", "only float has the operator in runtimes",
+            layer(kind="double", ones=ONES.astype(np.float64), s=PER_CHANNEL.astype(np.float64))),
+    refusal("instance-normalization", "'s' widens the tensor", layer(result="1, 2, 4, 5, 6", s=FIVE_AXES)),
+    refusal("instance-normalization", "'s' has not one number per channel", layer(s=np.arange(6, dtype=np.float32))),
+    refusal("affine-of-channels", "the constant widens the tensor",
+            affine(INSTANCE, "Add (n, c)", result="1, 2, 4, 5, 6", s=FOUR, b=FOUR, c=FIVE_AXES)),
+    refusal("affine-of-channels", "the scale is per group, not per channel",
+            affine("GroupNormalization <num_groups = 2> (x, s, b)", "Add (n, c)", 18, s=FOUR[:2], b=FOUR[:2],
+                   c=PER_CHANNEL)),
+    refusal("affine-of-channels", "the numbers do not fit",
+            affine(INSTANCE, "Mul (n, c)", s=HUGE, b=FOUR, c=np.float32(10).reshape(()))),
+    refusal("group-normalization", "the second Reshape does not restore the shape", between((2, 2, 60), (2, 4, 6, 5))),
+    refusal("group-normalization", "the channels are not cut into groups of equal size",
+            between((2, 3, 40), (2, 4, 5, 6))),
+    refusal("group-normalization", "the groups hold something else than their channels",
+            between((0, 2, 7), (0, 4, 5, 6), "0, 4, 5, 6", zero=1)),
+    refusal("group-normalization", "only float has the operator in runtimes",
+            between((2, 2, 60), (2, 4, 5, 6), kind="double")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "reason", "proto"), REFUSALS)
+def test_it_says_which_condition_refuses(rule: str, reason: str, proto: onnx.ModelProto) -> None:
+    refuses(rule, reason, proto)

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from graphopt.passes.fusion import RULES
+from tests.passes.refusing import refusal, refuses
 from tests.support import apply_rules, assert_equal, model, op_types
 
 RTOL, ATOL = 1e-4, 1e-5  # the variance of five numbers, summed in another order
@@ -18,11 +19,13 @@ PARAMETERS = {
 }  # fmt: skip
 
 
-def norm(body: str, opset: int = 17, signature: str = "float[N,3,5] x", **more: np.ndarray) -> onnx.ModelProto:
+def norm(
+    body: str, opset: int = 17, signature: str = "float[N,3,5] x", result: str = "A,B,C", **more: np.ndarray
+) -> onnx.ModelProto:
     mean = "ReduceMean <axes = [-1]> ({})" if opset < 18 else "ReduceMean({}, axes)"
     for value in ("x", "s", "q"):
         body = body.replace(f"mean({value})", mean.format(value))
-    return model(f"agraph ({signature}) => (float[A,B,C] y) {{ {body} }}", opset, **{**PARAMETERS, **more})
+    return model(f"agraph ({signature}) => (float[{result}] y) {{ {body} }}", opset, **{**PARAMETERS, **more})
 
 
 def becomes(proto: onnx.ModelProto, *kept: str, rtol: float = RTOL, atol: float = ATOL) -> onnx.ModelProto:
@@ -117,3 +120,48 @@ def test_the_root_of_the_mean_square_becomes_rms_normalization() -> None:
 def test_before_opset_23_there_is_no_rms_normalization() -> None:
     stays(norm(RMS, 22))
     stays(norm(RMS.replace("q = Mul(x, x)", "q = Add(x, x)"), 23))
+
+
+NORM = FORMS["without both"]
+TWO_INPUTS = "float[N,3,5] x, float[N,3,5] z"
+WITH_SCALE = "n = LayerNormalization(x, k)  "
+WIDE = {"w": np.ones((1, 1, 1, 5), np.float32)}
+HUGE = np.full(5, 3e38, np.float32)
+REFUSALS = [
+    refusal("layer-normalization", "two different tensors are centred",
+            norm(NORM.replace("q = Pow(d, two)", "p = ReduceMean <axes = [-1]> (z)  f = Sub(z, p)  q = Mul(f, f)"),
+                 17, TWO_INPUTS)),
+    refusal("layer-normalization", "the mean is over other axes than the variance",
+            norm(NORM.replace("mean(x)", "ReduceMean <axes = [1, 2]> (x)"))),
+    refusal("layer-normalization", "a constant widens the tensor",
+            norm(NORM, result="A,B,C,D", e=np.full((1, 1, 1, 1), 1e-5, np.float32))),
+    refusal("layer-normalization", "the size of the normalized axes is not known",
+            norm(NORM, signature="float[N,3,D] x")),
+    refusal("layer-normalization", "epsilon is not a small number", norm(NORM, e=np.float32(2).reshape(()))),
+    refusal("layer-normalization", "no epsilon is added under the root", norm(NORM.replace("Sqrt(w)", "Sqrt(v)"))),
+    refusal("layer-normalization", "the reduction drops its axes",
+            norm(NORM.replace("mean(q)", "ReduceMean <axes = [-1], keepdims = 0> (q)"), signature="float[5,5,5] x")),
+    refusal("layer-normalization", "the axes may be none",
+            norm(NORM.replace("mean(q)", "ReduceMean <noop_with_empty_axes = 1> (q, axes)"), 18)),
+    refusal("rms-normalization", "what is squared is not what is divided",
+            norm(RMS.replace("Mul(x, x)", "Mul(x, z)"), 23, TWO_INPUTS)),
+    refusal("scale-of-normalization", "'h' has not the normalized shape",
+            norm(WITH_SCALE + "y = Mul(n, h)", 17, "float[N,3,5] x, float[1,5] h", k=np.ones(5, np.float32))),
+    refusal("scale-of-normalization", "the folded scale does not fit FLOAT",
+            norm("n = LayerNormalization(x, h)  y = Mul(n, h)", h=HUGE)),
+    refusal("scale-of-normalization", "it does not compute in float32",
+            norm("n = LayerNormalization <stash_type = 11> (x, k)  y = Mul(n, k)")),
+    refusal("scale-of-normalization", "'w' widens the tensor",
+            norm(WITH_SCALE + "y = Mul(n, w)", result="A,B,C,D", **WIDE)),
+    refusal("bias-of-normalization", "the bias is infinite or not a number",
+            norm(WITH_SCALE + "y = Add(n, h)", h=np.full(5, np.inf, np.float32))),
+    refusal("bias-of-normalization", "it has a bias already",
+            norm("n = LayerNormalization(x, k, k)  y = Add(n, c)", 17, "float[N,3,5] x, float[5] c")),
+    refusal("bias-of-normalization", "'c' has not the normalized shape",
+            norm(WITH_SCALE + "y = Add(n, c)", 17, "float[N,3,5] x, float[1,5] c")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "reason", "proto"), REFUSALS)
+def test_it_says_which_condition_refuses(rule: str, reason: str, proto: onnx.ModelProto) -> None:
+    refuses(rule, reason, proto)

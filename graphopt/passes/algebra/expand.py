@@ -18,11 +18,8 @@ def expand_after_elementwise(match: Match) -> Replacement:
     that broadcasts by itself. Leaves alone other operands than one number.
     """
     root = match.root
-    match.require(len(root.outputs) == 1, "it has several outputs")
     place, expand = _expanded(match)
-    source, shape = nodes.input_at(expand, 0), nodes.input_at(expand, 1)
-    if source is None or shape is None:
-        match.refuse("the Expand lacks an input")
+    source, shape = nodes.given_input(expand), nodes.given_input(expand, 1)
     match.require(match.shape(source) != match.shape(expand.outputs[0]), "the Expand does nothing")
     twins = [reader for reader in source.consumers() if reader.op_type == "Expand" and reader is not expand]
     match.require(not twins, f"'{source.name}' is expanded elsewhere too, maybe to the same shape")

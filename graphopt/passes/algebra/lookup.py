@@ -63,8 +63,7 @@ def unsqueeze_of_lookup(match: Match) -> Replacement:
     match.require(len(indices.uses()) == 1 or array.nbytes <= SHARED, "the indices have other readers")
     rank = match.rank(match.output)
     axes = nodes.ints_attribute(match.root, "axes") if match.opset < 13 else match.facts.ints(operand(match, 1))
-    if axes is None:
-        match.refuse("the list of axes is not constant")
+    assert axes is not None, "the rank of the result is known, so the axes are"
     added = sorted(axis % rank for axis in axes)
     first = nodes.int_attribute(lookup, "axis", 0) % match.rank(table)  # of the result's dims that the indices bring
     if turn is None:
@@ -73,8 +72,7 @@ def unsqueeze_of_lookup(match: Match) -> Replacement:
         wider = np.expand_dims(array, tuple(axis - first for axis in added))
         return match.op("Gather", table, match.constant(wider, match.dtype(indices)), like=lookup)
     order = permutation(match.facts, turn)
-    if order is None:
-        match.refuse("the order of the Transpose is not known")
+    assert order is not None, "the rank of the result is known, so that of the Transpose is"
     wider = np.expand_dims(array, tuple(range(len(added))))
     gathered = match.op("Gather", table, match.constant(wider, match.dtype(indices)), like=lookup)
     # The new dims come in front of those of the indices; what stands from there on moves back.

@@ -120,7 +120,6 @@ def reduce_of_transpose(match: Match) -> Replacement:
     axes = axes_of(match, match.root)
     match.require(axes, "nothing is reduced")
     perm = permutation(match, inner)
-    match.require(len(perm) == match.rank(source), "the permutation does not fit the rank")
     keep = nodes.int_attribute(match.root, "keepdims", 1)
     if keep:
         order = [axis if place not in axes else place for place, axis in enumerate(perm)]

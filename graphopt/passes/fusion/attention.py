@@ -227,7 +227,7 @@ def _mask(
     match: Match, found: _Scores, q: ir.Value, k: ir.Value, *, has_guard: bool, kind: ir.DataType
 ) -> ir.Value | None:
     """One mask for everything that is added to the scores or put in their place, as ONNX Runtime wants it."""
-    parts = [_settled(match, mask, has_guard=has_guard, kind=kind) for mask in found.masks]
+    parts = [_settled(match, mask, has_guard=has_guard) for mask in found.masks]
     parts += [_of_fill(match, *fill, has_guard=has_guard, kind=kind) for fill in found.fills]
     if not parts:
         return None
@@ -256,9 +256,8 @@ def _is_causal(match: Match, found: _Scores, q: ir.Value, k: ir.Value) -> bool:
     return numbers == wanted and size is not None and size[-1] == match.shape(k)[2]
 
 
-def _settled(match: Match, mask: ir.Value, *, has_guard: bool, kind: ir.DataType) -> ir.Value:
+def _settled(match: Match, mask: ir.Value, *, has_guard: bool) -> ir.Value:
     """The mask, where a row that is shut out altogether means the same to the operator."""
-    match.require(match.dtype(mask) == kind, "the mask is of another type")
     contents = held(match.facts, mask)
     if contents is None:
         match.refuse(f"it is not known whether a row of '{mask.name}' may be -inf throughout")
@@ -290,7 +289,6 @@ def _of_fill(
 def _widened(match: Match, mask: ir.Value, q: ir.Value, k: ir.Value) -> ir.Value:
     """The mask with all of its rows and columns: ONNX Runtime repeats it over batch and heads only."""
     shape = match.shape(mask)
-    match.require(len(shape) <= 4, "the mask has more than four axes")
     (batch, heads, rows, _), columns = match.shape(q), match.shape(k)[2]
     full = (*[1] * (4 - len(shape)), *shape)
     known = _agreed(match, full, batch, heads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphopt.model import dims, nodes
+from graphopt.model import dims
 from graphopt.passes.algebra.transpose import permutation
 from graphopt.passes.fusion.private import made_by, require_private
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
@@ -72,7 +72,6 @@ def _block(match: Match) -> tuple[ir.Value, dims.Dims, tuple[int, ...]]:
     match.require(match.dtype(first.inputs[0]) in TYPES, "only float and double have the operator in runtimes")
     perm = permutation(match, transpose)
     require_private(match, [transpose, first])
-    match.require(not nodes.has_reference_attributes(match.root), "it has open attributes")
     return first.inputs[0], inner, perm
 
 

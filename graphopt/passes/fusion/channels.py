@@ -49,14 +49,12 @@ def affine_of_channels(match: Match) -> Replacement:
 
     for constants with one number per channel.
     """
-    left, right = match.root.inputs[0], match.root.inputs[1]
+    left, right = nodes.given_input(match.root), nodes.given_input(match.root, 1)
     for value, other in ((left, right), (right, left)):
         norm = made_by(value, "InstanceNormalization", "GroupNormalization")
-        if norm is None or other is None or not match.facts.is_constant(other):
+        if norm is None or not match.facts.is_constant(other):
             continue
-        scale, bias = norm.inputs[1], norm.inputs[2]
-        if value is None or scale is None or bias is None:
-            match.refuse("the normalization lacks its scale or bias")
+        scale, bias = nodes.given_input(norm, 1), nodes.given_input(norm, 2)
         match.require(match.shape(match.output) == match.shape(value), "the constant widens the tensor")
         (channels,) = match.static_shape(scale)
         shape = match.shape(value)
@@ -66,7 +64,8 @@ def affine_of_channels(match: Match) -> Replacement:
         kind = match.dtype(scale)
         require_private(match, [norm])
         s, b = (s * numbers, b * numbers) if match.root.op_type == "Mul" else (s, b + numbers)
-        parts = [part.astype(kind.numpy()) for part in (s, b)]
+        with np.errstate(over="ignore"):
+            parts = [part.astype(kind.numpy()) for part in (s, b)]
         match.require(all(np.isfinite(part.astype(np.float64)).all() for part in parts), "the numbers do not fit")
         made = [match.constant(np.ascontiguousarray(np.broadcast_to(part, (channels,))), kind) for part in parts]
         return match.op(norm.op_type, norm.inputs[0], *made, like=norm)

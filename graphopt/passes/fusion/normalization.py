@@ -184,10 +184,8 @@ def scale_of_normalization(match: Match) -> Replacement:
     there is no b.
     """
     norm, other = _norm_and_operand(match, *NORMS)
-    scale, bias = norm.inputs[1], nodes.input_at(norm, 2)
-    shape = match.static_shape(scale) if scale is not None else ()
-    if scale is None:
-        match.refuse("the normalization has no scale")
+    scale, bias = nodes.given_input(norm, 1), nodes.input_at(norm, 2)
+    shape = match.static_shape(scale)
     if match.facts.is_constant(other) and (bias is None or match.facts.is_constant(bias)):
         numbers = _over_axes(match, other, shape)
         parts = [match.array(scale), *([] if bias is None else [match.array(bias)])]
@@ -198,7 +196,6 @@ def scale_of_normalization(match: Match) -> Replacement:
     array = match.array(scale)
     match.require(bias is None and bool((array == 1).all()), "the scale it has already is not all ones")
     match.require(match.shape(other) == shape, f"'{other.name}' has not the normalized shape")
-    match.require(match.dtype(other) == match.dtype(scale), f"'{other.name}' is of another type")
     return match.op(norm.op_type, norm.inputs[0], other, like=norm)
 
 
@@ -209,9 +206,7 @@ def bias_of_normalization(match: Match) -> Replacement:
     A constant b is added to one that is there; a computed one needs the normalized shape.
     """
     norm, other = _norm_and_operand(match, "LayerNormalization")
-    scale, bias = norm.inputs[1], nodes.input_at(norm, 2)
-    if scale is None:
-        match.refuse("the normalization has no scale")
+    scale, bias = nodes.given_input(norm, 1), nodes.input_at(norm, 2)
     shape = match.static_shape(scale)
     if not match.facts.is_constant(other):
         match.require(bias is None, "it has a bias already")

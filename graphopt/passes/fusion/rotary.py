@@ -118,7 +118,7 @@ def _either_way(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
 def _heads(match: Match, x: ir.Value) -> dims.Dims:
     shape = match.shape(x)
     match.require(len(shape) == 4, "heads, places and elements are not on axes of their own")
-    match.require(isinstance(shape[3], int) and shape[3] % 2 == 0, "the size of a head is not known, or odd")
+    assert isinstance(shape[3], int) and shape[3] % 2 == 0, "two halves of the same known size were found"
     match.require(match.dtype(x) in TYPES, "only float and float16 have the operator in runtimes")
     return shape
 

@@ -24,7 +24,6 @@ def sum_before_normalization(match: Match) -> Replacement:
     norm = readers[0]
     match.require(norm.op_type == "LayerNormalization" and nodes.is_standard(norm), "it is not normalized")
     match.require(norm.inputs[0] is match.output, "it is not what is normalized")
-    match.require(match.opset >= 8, "before opset 8 Sum does not broadcast")
     match.require(match.dtype(match.output) == ir.DataType.FLOAT, "only float is fused")
     left, right = match.root.inputs[0], match.root.inputs[1]
     return match.op("Sum", left, right)

@@ -87,7 +87,7 @@ def affine_before_batchnorm(match: Match) -> Replacement:
     match.require(constant.size == 1 or shape[1] == channels, f"the constant may widen '{value.name}'")
     scale, shift = _as_pair(as_scale_and_shift(match, before.op_type, vector, swapped))
     # gain / sigma * (scale * x + shift - mean) + bias, written with the old mean and variance
-    mean, spread = _parameter(match, node, 3), np.sqrt(_parameter(match, node, 4) + _epsilon(node))
+    mean, spread = _parameter(match, node, 3), _deviation(match, node)
     gain = _parameter(match, node, 1)
     offset = _parameter(match, node, 2) + gain / spread * (scale * mean + shift - mean)
     return _rebuilt(match, node, value, gain * scale, offset)
@@ -110,9 +110,7 @@ def require_inference(match: Match, node: ir.Node) -> None:
 
 def scale_and_shift(match: Match, node: ir.Node) -> tuple[Array, Array]:
     """The normalization as y = scale * x + shift."""
-    variance = _parameter(match, node, 4) + _epsilon(node)
-    match.require((variance > 0).all(), "a variance is not positive")
-    scale = _parameter(match, node, 1) / np.sqrt(variance)
+    scale = _parameter(match, node, 1) / _deviation(match, node)
     return uniform(match, scale), uniform(match, _parameter(match, node, 2) - _parameter(match, node, 3) * scale)
 
 
@@ -133,8 +131,11 @@ def _channels(match: Match, node: ir.Node) -> int:
     return match.static_shape(scale)[0]
 
 
-def _epsilon(node: ir.Node) -> float:
-    return nodes.float_attribute(node, "epsilon", 1e-5)
+def _deviation(match: Match, node: ir.Node) -> Array:
+    """The root of variance + epsilon; refuses where that is not positive."""
+    variance = _parameter(match, node, 4) + nodes.float_attribute(node, "epsilon", 1e-5)
+    match.require((variance > 0).all(), "a variance is not positive")
+    return np.sqrt(variance)
 
 
 def _parameter(match: Match, node: ir.Node, index: int) -> Array:
@@ -149,7 +150,6 @@ def _rebuilt(match: Match, node: ir.Node, data: ir.Value | None, gain: Array, of
     for index, numbers in ((1, gain), (2, offset)):
         old = node.inputs[index]
         assert old is not None, "the parameters of a BatchNormalization are given"
-        match.require(np.isfinite(numbers).all(), "the variance is not positive")
         kind = match.dtype(old)
         full = constants.splat(numbers[0], match.static_shape(old)) if numbers.size == 1 else numbers
         parameters.append(match.constant(rounded(match, full, kind), kind))

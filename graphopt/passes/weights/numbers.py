@@ -154,7 +154,8 @@ def numbers_of_both_operands(match: Match) -> Replacement:
     match.require(first is not second and {first.op_type, second.op_type} <= {"Mul", "Div"}, "not both are products")
     (a, s), (b, t) = factor_of(match, first), factor_of(match, second)
     kind = match.dtype(left)
-    number = np.array(s * t).astype(kind.numpy())
+    with np.errstate(over="ignore"):
+        number = np.array(s * t).astype(kind.numpy())
     match.require(np.isfinite(number.astype(np.float64)), f"the product of the two numbers does not fit {kind.name}")
     sizes = [match.facts.static_shape(value) for value in (a, b)]
     constant = match.constant(number, kind)

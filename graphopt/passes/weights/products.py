@@ -37,7 +37,6 @@ def product_of_products(match: Match) -> Replacement:
     match.require(inner.side == outer.side, "the constants stand on different sides")
     match.require(len(inner.shape) == 2 and len(outer.shape) == 2, "a weight is no matrix")
     for layer in (inner, outer):
-        match.require(layer.node.op_type in ("MatMul", "Gemm"), "only matrix products are merged")
         others = [user for user in layer.weight.consumers() if user is not layer.node]
         match.require(not others and not layer.weight.is_graph_output(), f"'{layer.weight.name}' is read elsewhere too")
     rows, middle, columns = inner.inputs, inner.outputs, outer.outputs

@@ -9,6 +9,7 @@ import pytest
 import graphopt
 from tests import support
 from tests.passes.fusion.attending import attributes, kinds
+from tests.passes.refusing import pass_refuses
 
 PAST = "float[2, 4, n, 8] pk, float[2, 4, n, 8] pv"
 PRESENT = "float[2, 4, m, 8] nk, float[2, 4, m, 8] nv"
@@ -73,3 +74,19 @@ def test_pieces_of_different_batches_stay() -> None:
     text = text.replace("s = MatMul (q, t)", "w = Concat <axis = 3> (q, q) s = MatMul (w, t)")
     text = text.replace("(float[2, 4, 3, 8] y)", "(float[2, 4, 3, 16] y)")
     assert kinds(appended(text)).count("Concat") == 3
+
+
+ONE_STEP = "float[2, 4, 3, 8] q, float[2, 4, 3, 8] k, float[2, 4, 3, 8] v"
+APPENDED = "nk = Concat <axis = 2> (pk, k) nv = Concat <axis = 2> (pv, v)"
+REFUSALS = {
+    "the past is of another batch, or has other heads": f"""g ({ONE_STEP.replace("[2, 4, 3, 8] q", "[1, 4, 3, 8] q")},
+        {PAST}) => (float[A, B, C, D] y, {PRESENT}) {{ {APPENDED} y = Attention (q, nk, nv) }}""",
+    "the Concat belongs to an outer graph": f"""g ({ONE_STEP}, {PAST}, bool c) => (float[A, B, C, D] y, {PRESENT}) {{
+        {APPENDED} y = If (c) <then_branch = g1 () => (float[2, 4, 3, 8] t) {{ t = Attention (q, nk, nv) }},
+        else_branch = g2 () => (float[2, 4, 3, 8] u) {{ u = Neg (q) }}> }}""",
+}
+
+
+@pytest.mark.parametrize("reason", REFUSALS)
+def test_what_is_no_cache_stays(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pass_refuses("attention-with-cache", reason, support.model(REFUSALS[reason], 23, 10), monkeypatch)

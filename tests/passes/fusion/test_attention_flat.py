@@ -8,6 +8,7 @@ import pytest
 
 from tests import support
 from tests.passes.fusion.attending import attributes, fused, kinds
+from tests.passes.refusing import refusal, refuses
 
 CUT = """a = Reshape (q, cut_q) q4 = Transpose <perm = [0, 2, 1, 3]> (a)
     b = Reshape (k, cut_k) k4 = Transpose <perm = [0, 2, 3, 1]> (b)
@@ -78,3 +79,33 @@ def test_queries_keys_and_values_from_one_packed_tensor() -> None:
         zero=np.array(0), one=np.array(1), two=np.array(-1),
     )  # fmt: skip
     assert kinds(fused(proto)) == ["Split", "Split", "Split", "Attention"]  # which are then merged
+
+
+# -- what each condition refuses --------------------------------------------------------------------------------------
+
+FOUR_AXES = "float[2, 4, 3, 8] q, float[2, 4, 3, 8] k, float[2, 4, 3, 8] v"
+SOME_HEADS = FOUR_AXES.replace("2, 4", "2, H")
+TURN = "t = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape (t, join)"
+
+
+def four(inputs: str, after: str, result: str = "float[A, B, C] y", cache: str = "") -> onnx.ModelProto:
+    """The operator on four axes, and a cache where `cache` are its dims."""
+    past = f", float[{cache}] pk, float[{cache}] pv" if cache else ""
+    attention = "o, nk, nv = Attention (q, k, v, , pk, pv)" if cache else "o = Attention (q, k, v)"
+    text = f"g ({inputs}{past}) => ({result}) {{ {attention} {after} }}"
+    return support.model(text, 23, 10, join=np.array([2, 3, -1]))
+
+
+REFUSALS = [
+    refusal("attention-of-three-axes", "the number and size of the heads are not known", four(SOME_HEADS, TURN)),
+    refusal("attention-of-three-axes", "the heads of 'q' are not cut from one axis", four(FOUR_AXES, TURN)),
+    refusal("cached-attention-of-three-axes", "the heads are not joined again",
+            four(FOUR_AXES, "y = Neg (o)", "float[A, B, C, D] y", "2, 4, 6, 8")),
+    refusal("cached-attention-of-three-axes", "the number of heads is not known",
+            four(SOME_HEADS, TURN, cache="2, H, 6, 8")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "reason", "graph"), REFUSALS)
+def test_it_says_which_condition_refuses(rule: str, reason: str, graph: onnx.ModelProto) -> None:
+    refuses(rule, reason, graph)
