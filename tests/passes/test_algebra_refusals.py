@@ -44,6 +44,9 @@ CLAMPS = [
             two("Max(x, b)", "Min(a, c)", "double[2,3] x", "double[A,B] y", 8, b=np.float64(0.1), c=np.float64(0.7))),
     refusal("max-with-zero", "before opset 8 Max does not broadcast",
             single("Max(x, c)", *SMALL, 7, c=np.zeros((2, 3), np.float32))),
+    refusal("merge-clamps", "Max 'y' has not two operands", single("Max(x, x, x)")),
+    refusal("merge-clamps", "no operand of Max 'y' is constant", single("Max(x, x)")),
+    refusal("expand-after-elementwise", "there are more than two operands", single("Max(x, x, x)")),
 ]  # fmt: skip
 
 EINSUM = [

@@ -35,6 +35,7 @@ SHAPES = [
             graph("s = Shape(x)  y = Slice(s, z, o)", X, "int64[A] y", 14, z=np.array([0]), o=np.array([1]))),
     refusal("shape-of-some-dims", "[3, 3] are not consecutive dims of [3, 4]",
             graph("s = Shape(x)  y = Gather(s, z)", X, "int64[A] y", 17, z=np.array([0, 0]))),
+    refusal("stack-of-steps", "there is one piece only", graph("y = Concat<axis = 0>(x)", X, "float[A,B] y")),
 ]  # fmt: skip
 
 

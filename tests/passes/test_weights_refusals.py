@@ -50,6 +50,8 @@ PRODUCTS = [
     refusal(RULE, "a bias does not fit",
             graph("m = MatMul(x, w)  a = Add(m, b)  y = MatMul(a, v)", "float[3,1] x", w=W[:1, :1], v=V[:, :1],
                   b=W[0])),
+    refusal("number-to-weights-above", "Mul 'y' does not compute with floats",
+            graph("y = Mul(x, c)", "int32[3,4] x", "int32[A,B] y", c=np.array(3, np.int32))),
 ]  # fmt: skip
 
 
@@ -80,6 +82,7 @@ PADS = [
     refusal("pad-into-conv", "the pads do not fit the data", padded("Conv<pads = [1, 1]>(d, k)")),
     refusal("pad-into-conv", "the number the Pad fills in is not constant",
             padded("Conv(d, k)", "x, p, c", IMAGE + ", float c")),
+    refusal("pad-into-conv", "the Pad has no pads", graph("d = Pad(x)  y = Conv(d, k)", IMAGE, PIXELS, 10)),
 ]  # fmt: skip
 
 STATISTICS = {name: numbers(4) for name in ("s", "b", "m", "v")}
@@ -116,6 +119,8 @@ NORMALIZATIONS = [
             normal("y = bn(x of )", s=numbers(1, 4))),
     refusal("affine-before-batchnorm", "a variance is not positive",
             normal("a = Mul(x, two)  y = bn(a of )", v=-numbers(4))),
+    refusal("affine-before-batchnorm", "a parameter of BatchNormalization 'y' is not a constant",
+            graph("y = BatchNormalization(x, s, s, s, s)", X + ", float[4] s")),
 ]  # fmt: skip
 
 GEMMS = [

@@ -208,9 +208,10 @@ def _keys_and_values(
 def _mask(match: Match, mask: ir.Value, shape: dims.Dims, columns: dims.Dim) -> ir.Value:
     """The mask with all of its rows: the operator repeats it over batch and heads only."""
     match.require(match.dtype(mask) == match.dtype(match.output), "the mask is of another type")
-    rows = shape[2]
+    batch, heads, rows, _ = shape
     given = match.shape(mask)
     match.require(len(given) == 4, "the mask has not four axes")
+    match.require(given[0] in (1, batch) and given[1] in (1, heads), "the mask widens the scores")
     match.require(given[3] == columns, f"the mask is {given}, the keys are {columns}")
     if given[2] == rows:
         return mask

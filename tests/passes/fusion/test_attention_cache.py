@@ -79,6 +79,10 @@ def test_pieces_of_different_batches_stay() -> None:
 ONE_STEP = "float[2, 4, 3, 8] q, float[2, 4, 3, 8] k, float[2, 4, 3, 8] v"
 APPENDED = "nk = Concat <axis = 2> (pk, k) nv = Concat <axis = 2> (pv, v)"
 REFUSALS = {
+    "its causal mask begins at the first key": f"""g ({ONE_STEP}, {PAST}) => (float[A, B, C, D] y, {PRESENT}) {{
+        {APPENDED} y = Attention <is_causal = 1> (q, nk, nv) }}""",
+    "keys and values are not appended to a past": f"""g ({ONE_STEP}) => (float[A, B, C, D] y) {{
+        y = Attention (q, k, v) }}""",
     "the past is of another batch, or has other heads": f"""g ({ONE_STEP.replace("[2, 4, 3, 8] q", "[1, 4, 3, 8] q")},
         {PAST}) => (float[A, B, C, D] y, {PRESENT}) {{ {APPENDED} y = Attention (q, nk, nv) }}""",
     "the Concat belongs to an outer graph": f"""g ({ONE_STEP}, {PAST}, bool c) => (float[A, B, C, D] y, {PRESENT}) {{

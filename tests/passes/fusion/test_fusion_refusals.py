@@ -36,6 +36,10 @@ EXPONENTIALS = [
             graph("m = Add(x, wide)  y = Clip(m, zero, one)", *THREE)),
     refusal("hard-sigmoid", "the factor is not positive",
             graph("c = Clip(x, zero, one)  y = Mul(c, less)", less=number(-1))),
+    refusal("hard-sigmoid", "the limits are not known",
+            graph("m = Add(x, one)  y = Clip(m, low, one)", PLAIN + ", float low")),
+    refusal("guard-of-softmax", "what may not be a number is no Softmax",
+            graph("n = Neg(x)  i = IsNaN(n)  y = Where(i, zero, n)")),
 ]  # fmt: skip
 
 
@@ -122,6 +126,11 @@ ATTENTION = [
     refusal("attention", "whether the mask widens the scores is not known",
             attention("z = Concat <axis = 0> (h, h) a = Where (z, s, shut)",
                       heads("2, 4, 3, 8", "2, 4, 5, 8", "2, 4, 5, 8") + ", bool[M, 1, 3, 5] h")),
+    refusal("attention", "no product of queries and keys stands under the Softmax", attention("a = Neg (m)")),
+    refusal("scale-of-normalization", "LayerNormalization 'n' belongs to an outer graph",
+            graph("""n = LayerNormalization(x, c)  y = If(k) <then_branch = g1 () => (float[2,3] t) { t = Mul(n, c) },
+                else_branch = g2 () => (float[2,3] u) { u = Neg(x) }>""", PLAIN + ", bool k",
+                  c=np.ones(3, np.float32))),
 ]  # fmt: skip
 
 

@@ -162,6 +162,8 @@ REFUSALS = [
             proto(APART.replace("Mul (s, a)", "Mul (s, b)"))),
     refusal("rotary-embedding-of-halves", "they are not of the two parts of one tensor",
             proto(APART.replace(SLICES, ""), "float[2, 4, 3, 4] a, float[2, 4, 3, 4] b, float[2, 3, 4] f")),
+    refusal("rotary-embedding-of-halves", "the table differs from head to head",
+            proto(f"{SLICES} {HALVES}", f"{X}, float[2, 4, 3, 4] c, float[2, 4, 3, 4] s")),
 ]  # fmt: skip
 
 
