@@ -47,10 +47,10 @@ def compile(  # the builtin of this name is not used here
     and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64", or
     "x86-64-v4-256" for cores that slow down for vectors of 64 bytes. A program for a processor that this machine is
     not runs in QEMU for the comparison; where there is none, `not_compared` of the result says why, and `save` asks
-    for `unchecked=True`. `exact` leaves out kernels that round
-    otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
-    may take; some kernels then run again, or in tiles. `values` fixes inputs at constants. Inputs with defaults are
-    constants of every program, so that `fix_defaults` says nothing new. `feeds` and `tolerance` as for `optimize`.
+    for `unchecked=True`. `exact` leaves out kernels that round otherwise than a plain sum does: Winograd's
+    convolutions. `memory_budget` in bytes is what the arena of temporaries may take; some kernels then run again, or in
+    tiles. `values` fixes inputs at constants. Inputs with defaults are constants of every program, so that
+    `fix_defaults` says nothing new. `feeds` and `tolerance` as for `optimize`.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.

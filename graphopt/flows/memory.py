@@ -143,13 +143,13 @@ def memory(
 
 
 def _prepared(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> ir.Model:
-    work = model
-    name_dims(work)
-    if work.functions:
-        work = InlinePass()(work).model
+    """The loaded model, functions inlined, with these shapes."""
+    name_dims(model)
+    if model.functions:
+        model = InlinePass()(model).model
     if shapes:
-        change_dims(work, shapes, {})
-    return work
+        change_dims(model, shapes, {})
+    return model
 
 
 def _with_dims(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:

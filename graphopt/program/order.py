@@ -71,6 +71,7 @@ def region_graph(lowered: Lowered) -> Graph:
             before = latest.get(buffer)
             version[buffer] += 1
             value = names[buffer] if before is None else free_name(f"{names[buffer]}@{version[buffer] - 1}", taken)
+            taken.add(value)
             values.append(Value(value, _aligned(buffer.size)))
             makes.append(value)
             left[buffer] -= 1
