@@ -6,6 +6,9 @@ from graphopt.api import (
     OptimizeResult,
     ScheduleReport,
     compile,
+    explain_node,
+    explain_rule,
+    first_divergence,
     load,
     memory,
     optimize,
@@ -13,7 +16,15 @@ from graphopt.api import (
     simplify,
     verify,
 )
-from graphopt.errors import BundleError, GraphoptError, ModelError, OptionError, SaveError, VerificationError
+from graphopt.errors import (
+    BundleError,
+    GraphoptError,
+    ModelError,
+    NotLowered,
+    OptionError,
+    SaveError,
+    VerificationError,
+)
 from graphopt.program.deploy.compiled import Compiled
 
 __version__ = "0.1.0"
@@ -25,12 +36,16 @@ __all__ = [
     "GraphoptError",
     "MemoryReport",
     "ModelError",
+    "NotLowered",
     "OptimizeResult",
     "OptionError",
     "SaveError",
     "ScheduleReport",
     "VerificationError",
     "compile",
+    "explain_node",
+    "explain_rule",
+    "first_divergence",
     "load",
     "memory",
     "optimize",

@@ -23,7 +23,7 @@ import onnx_ir as ir
 import graphopt
 from graphopt.api import MemoryReport, OptimizeResult, ScheduleReport
 from graphopt.flows.inspect import inspect_model
-from graphopt.flows.records.optimization import InspectRecord
+from graphopt.flows.records.models import InspectRecord
 from graphopt.model.census import census
 from graphopt.model.dimensions import change_dims
 from graphopt.model.load import load

@@ -16,7 +16,7 @@ from graphopt.cli import run as run_
 from graphopt.cli import schedule as schedule_
 from graphopt.cli.options import UsageError, print_json
 from graphopt.errors import GraphoptError
-from graphopt.flows.records.optimization import Failure
+from graphopt.flows.records.models import Failure
 from graphopt.model.text import shown
 
 app = typer.Typer(

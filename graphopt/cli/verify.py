@@ -11,7 +11,7 @@ from graphopt import api
 from graphopt.cli.options import FeedFiles, Json, Seconds, Tolerance, console, print_json, progress
 from graphopt.errors import VerificationError
 from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
-from graphopt.flows.records.optimization import VerifyRecord
+from graphopt.flows.records.models import VerifyRecord
 from graphopt.report.terminal import line, print_verify
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.flows.records.optimization import DiffRecord, NodeChange, NodeLine, TensorLine, TypeCount
+from graphopt.flows.records.models import DiffRecord, NodeChange, NodeLine, TensorLine, TypeCount
 from graphopt.model import nodes
 from graphopt.model.signature import signature_of
 

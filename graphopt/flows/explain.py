@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from graphopt.errors import OptionError
 from graphopt.flows.optimize import DEFAULT_LEVEL, optimize
-from graphopt.flows.records.optimization import ExplainRecord, ReasonLine, RuleReasons
+from graphopt.flows.records.models import ExplainRecord, ReasonLine, RuleReasons
 from graphopt.flows.result import OptimizeResult, rewrite_lines
 from graphopt.model.load import load
 from graphopt.model.nodes import describe, graphs_of
@@ -29,22 +29,26 @@ def unknown_rule(name: str) -> str | None:
     return None if name in names else f"there is no rule or pass '{name}'; {nearest(name, names)}."
 
 
-def explain_rule(source: Path, rule: str, *, level: int = DEFAULT_LEVEL, progress: Progress = silent) -> ExplainRecord:
+def explain_rule(
+    source: Path, rule: str, *, level: int = DEFAULT_LEVEL, progress: Progress | None = None
+) -> ExplainRecord:
     """Where a rule or pass fires in a model, and why not elsewhere; raises OptionError for a name that none has."""
     fault = unknown_rule(rule)
     if fault is not None:
         raise OptionError(fault)
     result = optimize(source, level=level, verify=False, progress=progress)
-    progress("looking for reasons")
+    (progress or silent)("looking for reasons")
     return _of_rule(result, rule, str(source), level)
 
 
-def explain_node(source: Path, node: str, *, level: int = DEFAULT_LEVEL, progress: Progress = silent) -> ExplainRecord:
+def explain_node(
+    source: Path, node: str, *, level: int = DEFAULT_LEVEL, progress: Progress | None = None
+) -> ExplainRecord:
     """What became of a node, by its name or that of a value; raises OptionError for a name that none has."""
     original = load(source)
     known = _require_node(original, node, str(source))
     result = optimize(original, level=level, verify=False, progress=progress)
-    progress("looking for reasons")
+    (progress or silent)("looking for reasons")
     return _of_node(result, known, node, str(source), level)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from graphopt.flows.records.optimization import InspectRecord, ParameterLine, PortLine, TypeLine
+from graphopt.flows.records.models import InspectRecord, ParameterLine, PortLine, TypeLine
 from graphopt.model import nodes
 from graphopt.model.costs import Sizes, cost_of
 from graphopt.model.dimensions import name_dims

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from graphopt.check.verification import Verification
 from graphopt.errors import VerificationError
-from graphopt.flows.records.optimization import OptimizeFile, OptimizeRecord, RewriteLine
+from graphopt.flows.records.models import OptimizeFile, OptimizeRecord, RewriteLine
 from graphopt.memory.budget import Budgeted
 from graphopt.model.census import Census, census
 from graphopt.model.save import save

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from graphopt.flows.records.optimization import DiffRecord, NodeLine, TensorLine
+from graphopt.flows.records.models import DiffRecord, NodeLine, TensorLine
 from graphopt.report.terminal import line, new_table
 from graphopt.report.wording import size
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 from rich.console import Console
 
-from graphopt.flows.records.optimization import ExplainRecord, RewriteLine, RuleReasons
+from graphopt.flows.records.models import ExplainRecord, RewriteLine, RuleReasons
 from graphopt.report.terminal import dim_line, line
 
 SHOWN = 3  # nodes named for one reason

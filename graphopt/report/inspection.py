@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from graphopt.flows.records.optimization import InspectRecord, PortLine
+from graphopt.flows.records.models import InspectRecord, PortLine
 from graphopt.report.terminal import dim_line, line, new_table
 from graphopt.report.wording import quantity, size
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import jinja2
 from markupsafe import Markup
 
-from graphopt.flows.records.optimization import OptimizeFile
+from graphopt.flows.records.models import OptimizeFile
 from graphopt.passes.meaning import Meaning, meanings, why
 from graphopt.report import drawing, wording
 from graphopt.rewrite.explain import NearMiss, NearMisses

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from graphopt.check.verification import Verification
-from graphopt.flows.records.optimization import OptimizeRecord, VerifyRecord
+from graphopt.flows.records.models import OptimizeRecord, VerifyRecord
 from graphopt.memory.budget import BudgetRecord
 from graphopt.model.text import binary_size, several, shown
 from graphopt.report.wording import change, quantity, remarks, size, verdict

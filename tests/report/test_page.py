@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from graphopt.flows.records.optimization import OptimizeFile
+from graphopt.flows.records.models import OptimizeFile
 from graphopt.passes import pipeline
 from graphopt.report.page import page as page_of
 from graphopt.rewrite.driver import Pass

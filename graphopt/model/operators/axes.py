@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.known import Knowledge
-from graphopt.model.operators.parameters import Unclear
+from graphopt.model.operators.parameters import Unclear, clear_input
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,7 @@ AxesRule = Literal["each", "broadcast", "symmetric"] | AxesOf
 
 def rank_of(facts: Knowledge, node: ir.Node, position: int = 0) -> int:
     """The rank of an operand; raises Unclear where it is absent or of unknown rank."""
-    value = nodes.input_at(node, position)
-    if value is None:
-        raise Unclear("an operand is absent")
+    value = clear_input(node, position)
     rank = facts.rank(value)
     if rank is None:
         raise Unclear(f"the rank of '{value.name}' is not known")

@@ -32,12 +32,17 @@ class Unclear(Exception):
     """Something about a node cannot be told; the text says what."""
 
 
-def numbers_at(facts: Knowledge, node: ir.Node, position: int, meaning: str) -> tuple[int, ...]:
-    """The integers of an operand; raises Unclear, calling them `meaning`, where it is absent or not constant."""
+def clear_input(node: ir.Node, position: int) -> ir.Value:
+    """An operand; raises Unclear where it is absent."""
     value = nodes.input_at(node, position)
     if value is None:
         raise Unclear("an operand is absent")
-    numbers = facts.ints(value)
+    return value
+
+
+def numbers_at(facts: Knowledge, node: ir.Node, position: int, meaning: str) -> tuple[int, ...]:
+    """The integers of an operand; raises Unclear, calling them `meaning`, where it is absent or not constant."""
+    numbers = facts.ints(clear_input(node, position))
     if numbers is None:
         raise Unclear(f"{meaning} is not constant")
     return numbers

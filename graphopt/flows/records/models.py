@@ -1,4 +1,4 @@
-"""The records that `--json` prints: one class per command, keys in the order written here.
+"""Records of models: what optimize, verify, diff, inspect and explain print, keys in the order written here.
 
 Each carries its schema's name and version first. A number that JSON cannot hold (an infinite error) is written as null.
 """
