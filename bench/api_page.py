@@ -16,7 +16,7 @@ request makes fail raises a subclass of `GraphoptError`. Programs that use it st
 """
 FUNCTIONS = (
     "optimize", "compile", "memory", "schedule", "verify", "first_divergence", "explain_rule", "explain_node", "load",
-    "simplify",
+    "measure", "simplify", "slim",
 )  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def _page() -> Iterator[str]:
     for name in FUNCTIONS:
         yield from _function(f"graphopt.{name}", getattr(graphopt, name), "##")
     yield "## What they give\n"
-    others = [getattr(graphopt, name) for name in graphopt.__all__ if name not in FUNCTIONS]
+    others = [getattr(graphopt, name) for name in graphopt.__all__ if name not in (*FUNCTIONS, "Source")]
     for kind in others:
         if not issubclass(kind, Exception):
             yield from _class(kind)

@@ -83,6 +83,14 @@ class Target:
         return f"+{feature}" in self.features
 
     @property
+    def level(self) -> str:
+        """What a machine must have to run the code, as people call it: x86-64-v4 (AVX-512)."""
+        name = self.architecture.name
+        if not name.startswith("x86"):
+            return name
+        return "x86-64-v4 (AVX-512)" if self.has("avx512f") else "x86-64-v3 (AVX2)"
+
+    @property
     def architecture(self) -> Architecture:
         """What it shares with all of its kind; raises UnknownTarget."""
         name = self.triple.partition("-")[0]

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
@@ -18,7 +19,7 @@ from graphopt.errors import OptionError
 from graphopt.flows.inspect import count_flops
 from graphopt.flows.result import OptimizeResult
 from graphopt.flows.source import read
-from graphopt.memory.budget import keep_budget
+from graphopt.lazy import Lazy
 from graphopt.model.census import file_bytes
 from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.load import Source
@@ -31,6 +32,11 @@ from graphopt.passes import pipeline
 from graphopt.passes.layout.images import images
 from graphopt.passes.layout.kept import kept_transposes
 from graphopt.rewrite.optimizer import optimize_verified
+
+if TYPE_CHECKING:
+    from graphopt.memory import budget as budgets
+else:
+    budgets = Lazy("graphopt.memory.budget")  # its planners are heavy, and few ask for a budget
 
 DEFAULT_LEVEL = 2
 DEFAULT_VERIFY_SECONDS = 300.0
@@ -108,7 +114,7 @@ def optimize(
     seconds = sum(record.seconds for record in outcome.passes)
     budgeted = None
     if memory_budget is not None:
-        budgeted = keep_budget(
+        budgeted = budgets.keep_budget(
             outcome.model, memory_budget, verify_seconds=verify_seconds if verify else None,
             progress=progress or silent,
         )  # fmt: skip

@@ -8,9 +8,8 @@ arena packs worse than the plan; so what it really takes is measured too, with t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import msgspec
 import onnx_ir as ir
 from msgspec import structs
 
@@ -18,45 +17,18 @@ from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import Verification
 from graphopt.errors import BudgetNotKept, OptionError, VerificationError
+from graphopt.memory.budgeted import Budgeted, BudgetRecord
 from graphopt.memory.fit import fit
 from graphopt.memory.levers.lever import Fitted
 from graphopt.memory.levers.order import best_order
 from graphopt.memory.levers.tile import TILES
-from graphopt.memory.measured import KEEPING, growth_in_onnxruntime
+from graphopt.memory.measured import growth_in_onnxruntime
 from graphopt.memory.plan import given
 from graphopt.memory.sequence import write_order
 from graphopt.memory.tensors import model_memory
 from graphopt.memory.tiling.search import LEAST_COLUMNS, MANY_COLUMNS
 from graphopt.model.text import Progress, silent
 from memplan.compiling import telling
-
-
-class BudgetRecord(msgspec.Struct, frozen=True):
-    """What a memory budget took, as `--json` prints it. Sizes in bytes, of an arena in file order."""
-
-    budget: int
-    sharing: bool  # results in place and slices are counted as such; without, every result has bytes of its own
-    arena_given: int  # in the order that the passes left
-    arena_best: int  # in the best order that computes nothing again
-    arena: int
-    added_nodes: int  # that compute a value again, or a tile
-    tiled_regions: int
-    extra_time_percent: float  # estimated from flops and bytes
-    bit_equal: (
-        bool  # run beside the model that it was made of, and equal; false: the check is off, or could not be made
-    )
-    keeping: str = KEEPING  # ONNX Runtime's options under which the plan survives
-    measured_before: int | None = None  # growth of ONNX Runtime's process in several runs with them
-    measured_after: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Budgeted:
-    """The model that keeps its budget, and what that cost."""
-
-    model: ir.Model
-    record: BudgetRecord
-    not_compared: str | None  # why a comparison that was asked for could not be made; None where it was, or is off
 
 
 def keep_budget(
@@ -75,7 +47,7 @@ def keep_budget(
     differs.
     """
     if model.functions:
-        raise OptionError("a memory budget counts the tensors inside model-local functions too: pass --inline with it.")
+        raise OptionError("a memory budget counts tensors inside model-local functions too: pass inline=True with it.")
     with telling(progress):
         try:
             found = _kept(model, budget, verify_seconds, progress, sharing=False)

@@ -22,9 +22,6 @@ from graphopt.model.save import save
 
 RUNS = 5
 SECONDS = 120
-# The options under which a plan's order and what it computes again survive.
-KEEPING = "graph_optimization_level=ORT_DISABLE_ALL, enable_mem_pattern=False, execution_mode=ORT_SEQUENTIAL"
-
 _SCRIPT = """
 import ctypes, gc, json, sys
 import numpy as np

@@ -146,7 +146,7 @@ class _Reader:
                     if not str(symbol).startswith("?") and value.producer() is None:
                         raise OptionError(
                             f"the size of '{value.name}' depends on the dim '{symbol}': give it a value, "
-                            f"--dim {symbol}=1 for example."
+                            f"dims={{'{symbol}': 1}} for example."
                         )
         unknown = [value.name or "" for value in values if value.producer() is not None and not self._is_known(value)]
         if unknown:

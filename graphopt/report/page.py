@@ -13,6 +13,7 @@ import jinja2
 from markupsafe import Markup
 
 from graphopt.flows.records.models import OptimizeFile
+from graphopt.model.text import binary_size
 from graphopt.passes.meaning import Meaning, meanings, why
 from graphopt.report import drawing, wording
 from graphopt.rewrite.explain import NearMiss, NearMisses
@@ -32,7 +33,7 @@ ENVIRONMENT = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-ENVIRONMENT.filters.update(size=wording.size, quantity=wording.quantity, error=wording.error)
+ENVIRONMENT.filters.update(size=binary_size, quantity=wording.quantity, error=wording.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def _figures(record: OptimizeFile, flops: tuple[int, int] | None) -> tuple[Figur
     nodes, sizes = (record.nodes_before, record.nodes_after), (record.bytes_before, record.bytes_after)
     found = [
         _figure("nodes", nodes, "{:,}".format),
-        _figure("bytes", sizes, wording.size),
+        _figure("bytes", sizes, binary_size),
         _figure("parameters", (record.parameters_before, record.parameters_after), wording.quantity),
     ]
     if flops is not None:

@@ -78,7 +78,7 @@ def test_a_subgraphs_tensors_are_its_nodes_workspace() -> None:
 
 
 def test_a_dim_without_a_value_is_named() -> None:
-    with pytest.raises(OptionError, match="the size of 'x' depends on the dim 'N': give it a value, --dim N=1"):
+    with pytest.raises(OptionError, match=r"the size of 'x' depends on the dim 'N': give it a value, dims=\{'N': 1\}"):
         read("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
 
 

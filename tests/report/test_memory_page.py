@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
 import graphopt
 from graphopt.flows.memory import MemoryReport
@@ -18,6 +17,7 @@ from graphopt.model.text import binary_size, steps
 from graphopt.report.memory.page import memory_page
 from graphopt.report.memory.terminal import print_memory
 from graphopt.report.memory.trace import memory_trace
+from graphopt.report.screen import Screen
 from tests import support
 from tests.report.browser import opened
 
@@ -102,9 +102,10 @@ def test_the_trace_holds_operators_buffers_and_the_live_bytes(report: MemoryRepo
 
 
 def test_the_terminal_says_what_the_record_says(report: MemoryReport) -> None:
-    screen = Console(file=io.StringIO(), width=120)
+    stream = io.StringIO()
+    screen = Screen(stream)
     print_memory(screen, report.record)
-    said = screen.file.getvalue()  # type: ignore[attr-defined]
+    said = stream.getvalue()
     assert f"peak           {binary_size(report.record.peak)} at step" in said
     assert "the least there is" in said and "simulated" in said and "live at the peak" in said
 

@@ -18,10 +18,6 @@ from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
 from kernels.target import Target
 
-OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
-TILED_SHARES = (1.0, 0.85, 0.7, 0.55)  # of a budget: what tiles of the model are planned for
-TILE_WORK = 30_000_000_000  # steps of searching, about as many nanoseconds
-COMPARE_SECONDS = 300.0  # for the model's own runs in ONNX Runtime; a longer one is not waited for
 Array = np.ndarray
 
 
