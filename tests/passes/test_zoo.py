@@ -6,6 +6,8 @@ import pytest
 
 import graphopt
 import models
+from tests.golden.files import FOLDER, compare
+from tests.golden.texts import optimized_text
 
 # Nodes that may remain: what the best other optimizer leaves (bench/zoo.py measures all of the zoo against them).
 MOST = {
@@ -28,6 +30,12 @@ MOST = {
     "unet_own": 49,
     "vit_s16_legacy": 408,
 }
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_operators_after_optimization(name: str, request: pytest.FixtureRequest) -> None:
+    """The operators that are left and how often each rule fired, beside the golden file."""
+    compare(FOLDER / f"{name}.optimized.txt", optimized_text(name), request)
 
 
 @pytest.mark.parametrize("name", sorted(MOST))
