@@ -1,6 +1,6 @@
 """Which tests of a room execute each of its lines: pytest with coverage, a context for every test.
 
-As a plugin of pytest it does one of two things: with `--record FOLDER` it writes there what each test executes and how
+As a plugin of pytest it does one of two things: with `--record FILE` it writes there what each test executes and how
 long it took, with `--chosen FILE` it runs only the tests that the file names, in the file's order.
 """
 
@@ -36,11 +36,20 @@ class Executed:
 
 
 def record(room: str, tests: Sequence[str], checkout: Path, workers: int) -> Executed:
-    """Run the tests of a room in a checkout; they must pass there."""
+    """Run the tests of a room in a checkout, dealt to processes by file; they must pass there."""
+    files = sorted(str(path.relative_to(checkout)) for each in tests for path in (checkout / each).rglob("test_*.py"))
     with tempfile.TemporaryDirectory(prefix="graphopt-executed-") as folder:
-        command = [*COMMAND, "-n", str(workers), "--record", folder, "--room", room, *tests]
-        subprocess.run(command, cwd=checkout, env=environment(checkout), check=True, stdout=subprocess.DEVNULL)
-        parts = [json.loads(path.read_text()) for path in sorted(Path(folder).iterdir())]
+        written = [Path(folder) / f"{number}.json" for number in range(workers)]
+        running = [
+            subprocess.Popen(
+                [*COMMAND, "--record", path, "--room", room, *files[number::workers]],
+                cwd=checkout, env=environment(checkout), stdout=subprocess.DEVNULL,
+            )
+            for number, path in enumerate(written)
+        ]  # fmt: skip
+        if [process.wait() for process in running] != [0] * workers:
+            raise ChildProcessError(f"the tests of {room} fail without a fault")
+        parts = [json.loads(path.read_text()) for path in written]
     seconds: dict[str, float] = {}
     lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     for part in parts:
@@ -60,8 +69,8 @@ def environment(checkout: Path) -> dict[str, str]:
 class _Recorder:
     """Names the test that runs to coverage, and writes all of it at the end."""
 
-    def __init__(self, folder: Path, room: str) -> None:
-        self.file = folder / f"{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}.json"
+    def __init__(self, file: Path, room: str) -> None:
+        self.file = file
         self.seconds: dict[str, float] = defaultdict(float)
         self.coverage = coverage.Coverage(data_file=None, config_file=False, include=[str(Path(room).absolute() / "*")])
         self.coverage.start()
@@ -89,17 +98,16 @@ class _Recorder:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """As a plugin of pytest: what to do."""
-    parser.addoption("--record", help="A folder for what each test executes.")
+    parser.addoption("--record", help="A file for what each test executes.")
     parser.addoption("--room", help="With --record: the folder whose lines are meant.")
     parser.addoption("--chosen", help="A file with the tests to run, as JSON, in their order.")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """As a plugin: begin before tests are imported, but not in the process that only hands them out."""
-    folder = config.getoption("--record")
-    hands_out = config.getoption("numprocesses", None) and "PYTEST_XDIST_WORKER" not in os.environ
-    if folder and not hands_out:
-        config.pluginmanager.register(_Recorder(Path(folder), config.getoption("--room")))
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """As a plugin: begin before anything of the checkout is imported."""
+    options = early_config.known_args_namespace
+    if options.record:
+        early_config.pluginmanager.register(_Recorder(Path(options.record), options.room))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
