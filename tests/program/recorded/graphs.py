@@ -53,7 +53,8 @@ GRAPHS = {
         a = MatMul(x, m) b = Softmax(a) c = MatMul(b, m) d = MatMul(x, n) e = Softmax(d) f = MatMul(e, n) y = Add(c, f)
     }""",
     "rows of three dims": """g (float[3,5,16] x, float[3,5,16] r) => (float[3,5,16] y) {
-        a = MatMul(x, m) b = Add(a, r) c = LayerNormalization(b, scale, scale) d = MatMul(c, n) e = Gelu(d) y = Add(e, b)
+        a = MatMul(x, m) b = Add(a, r) c = LayerNormalization(b, scale, scale) d = MatMul(c, n) e = Gelu(d)
+        y = Add(e, b)
     }""",
     "rows that lie apart": """g (float[5,3,16] x) => (float[3,5,16] y) {
         t = Transpose<perm = [1, 0, 2]>(x) y = MatMul(t, m)
