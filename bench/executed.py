@@ -73,6 +73,7 @@ class _Recorder:
         self.file = file
         self.seconds: dict[str, float] = defaultdict(float)
         self.coverage = coverage.Coverage(data_file=None, config_file=False, include=[str(Path(room).absolute() / "*")])
+        sys.setrecursionlimit(5_000)  # coverage's own calls come on top of what deep expressions take
         self.coverage.start()
 
     @pytest.hookimpl(wrapper=True)
