@@ -29,6 +29,8 @@ def _page() -> Iterator[str]:
     yield HEAD
     for name in FUNCTIONS:
         yield from _function(f"graphopt.{name}", getattr(graphopt, name), "##")
+    yield "## What they take\n"
+    yield "`Source`: a path, the bytes of a file, an open file, an `onnx.ModelProto` or an `onnx_ir.Model`.\n"
     yield "## What they give\n"
     others = [getattr(graphopt, name) for name in graphopt.__all__ if name not in (*FUNCTIONS, "Source")]
     for kind in others:
