@@ -25,7 +25,15 @@ from graphopt.errors import (
 from graphopt.extras import missing
 from graphopt.lazy import Lazy
 
-refusals = Lazy("graphopt.refusals")
+refusals, shown = Lazy("graphopt.refusals"), Lazy("graphopt.flows.shown")
+_pages = Lazy("graphopt.report.page")
+_memory_pages, _schedule_pages = Lazy("graphopt.report.memory.page"), Lazy("graphopt.report.schedule.page")
+# What draws the page of a result.
+_DRAWN = {
+    "OptimizeResult": lambda result: _pages.page_of(result),
+    "MemoryReport": lambda report: _memory_pages.memory_page(report.record),
+    "ScheduleReport": lambda report: _schedule_pages.schedule_page(report.record),
+}
 
 if TYPE_CHECKING:
     from graphopt.check.divergence import Divergence
@@ -82,6 +90,7 @@ def __getattr__(name: str) -> object:
     try:
         found = getattr(importlib.import_module(_HOMES[name]), name)
         if name in _USE_CASES:
+            shown.DRAWN.update(_DRAWN)
             found = refusals.with_our_errors(found)
     except ModuleNotFoundError as error:
         raise missing(error) or error from error

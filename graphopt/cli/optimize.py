@@ -34,11 +34,10 @@ from graphopt.cli.streams import STREAM, read_source, write_stream
 from graphopt.errors import VerificationError
 from graphopt.files.place import find_place
 from graphopt.files.single import prepared
-from graphopt.flows.explain import near_misses
+from graphopt.flows.records.encode import encode
 from graphopt.flows.result import OptimizeResult
 from graphopt.lazy import Lazy
 from graphopt.passes import pipeline
-from graphopt.report.json_report import encode
 from graphopt.report.screen import screen
 from graphopt.report.terminal import print_optimize
 
@@ -161,8 +160,7 @@ def _is_page(report: Path | None) -> bool:
 
 def _report(path: Path, result: OptimizeResult, source: str, output: str) -> bytes:
     """What is written to the file: the ending of its name decides."""
-    record = result.full_record(output, source)
     if not _is_page(path):
-        return encode(record)
-    text: str = pages.page(record, result.rewrites, result.flops, near_misses(result))
-    return text.encode()
+        return encode(result.full_record(output, source))
+    drawn: bytes = pages.page_of(result, output, source)
+    return drawn

@@ -13,8 +13,8 @@ import msgspec
 
 from graphopt.files.place import find_place
 from graphopt.files.single import write_file
+from graphopt.flows.records.encode import encode
 from graphopt.model.text import ONCE, Progress, nearest
-from graphopt.report.json_report import encode
 from graphopt.report.screen import Screen, screen
 from memplan.tiers.machine import InvalidMachine, parse_bytes
 

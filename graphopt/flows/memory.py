@@ -15,6 +15,7 @@ from onnx_ir.passes.common import InlinePass
 from graphopt.errors import BudgetNotKept, OptionError
 from graphopt.flows.memory_record import extra_percent, memory_record, tier_report
 from graphopt.flows.records.memory import CurvePoint, LeverLine, MemoryRecord, WhatIfLine
+from graphopt.flows.shown import Shown
 from graphopt.flows.source import name_of, read
 from graphopt.memory import plan as planning
 from graphopt.memory.fit import LEVERS, alone, counts, fit, used
@@ -45,8 +46,8 @@ MOST_WHAT_IFS = 64
 LEVER_NAMES = tuple(lever.name for lever in LEVERS)  # those that cost time to try
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class MemoryReport(Shown):
     """The record, and what else a caller may do with the plan."""
 
     record: MemoryRecord
@@ -56,6 +57,29 @@ class MemoryReport:
     _fitted: Fitted
     _given: Planned
     _best: Planned | None  # the best order, where one was looked for
+
+    def __repr__(self) -> str:
+        kept = self.record
+        return (
+            f"<MemoryReport {kept.model}: arena {binary_size(kept.arena)}, peak at {kept.peak_operator or 'no step'}>"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page (.html) or the record (.json). Raises OptionError for another ending, and SaveError."""
+        self.write(path)
+
+    def _record(self) -> MemoryRecord:
+        return self.record
+
+    def _figures(self) -> list[tuple[str, ...]]:
+        kept = self.record
+        return [
+            ("peak", binary_size(kept.peak), kept.peak_operator),
+            ("arena", binary_size(kept.arena), "the least there is" if kept.proved_optimal else ""),
+            ("weights", binary_size(kept.weights), ""),
+            ("inputs", binary_size(kept.inputs), ""),
+            *((f"with {line.name}", binary_size(line.arena), line.note) for line in kept.levers),
+        ]
 
     def each_lever(self, names: Sequence[str] = LEVER_NAMES, progress: Progress | None = None) -> Iterator[LeverLine]:
         """What each way of saving would give, one after another as they are found.

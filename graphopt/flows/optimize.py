@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import onnx
 import onnx_ir as ir
 
 from graphopt.check.given import Feeds, read_feeds
@@ -169,8 +168,8 @@ def _relay(model: ir.Model, layout: pipeline.Layout, verify: bool) -> tuple[str,
 
 
 def _bytes_read(source: Source, original: ir.Model) -> int | None:
-    """The bytes of the input where it came as a file or bytes, external data included."""
-    if isinstance(source, (ir.Model, onnx.ModelProto)):
+    """The bytes of the input where it came as a path or bytes, external data included."""
+    if not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
         return None
     external = sum(tensor.nbytes for tensor in tensors_of(original) if isinstance(tensor, ir.ExternalTensor))
     own = len(source) if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).stat().st_size
@@ -186,11 +185,13 @@ def _most_bytes(source: Source, original: ir.Model, request: pipeline.Request) -
 
 def _check_options(level: int, skip: Sequence[str], target: str, layout: str | None) -> None:
     if level not in (0, 1, 2, 3):
-        raise OptionError(f"level {level} does not exist; levels are 0 to 3.")
+        raise OptionError(f"level {level!r} does not exist; levels are 0 to 3.")
     if target not in pipeline.TARGET_NAMES:
         raise OptionError(f"there is no target '{target}'; targets are {', '.join(pipeline.TARGET_NAMES)}.")
     if layout is not None and layout not in pipeline.LAYOUT_NAMES:
         raise OptionError(f"there is no layout '{layout}'; layouts are {', '.join(pipeline.LAYOUT_NAMES)}.")
+    if isinstance(skip, str):
+        raise OptionError(f"skip is a sequence of names such as ('{skip}',), not a text.")
     known = set(pipeline.names()) | {rule.name for rule in pipeline.rules()}
     for name in skip:
         if name not in known:

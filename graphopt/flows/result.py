@@ -16,18 +16,20 @@ from msgspec import structs
 from graphopt.check.verification import Verification
 from graphopt.errors import SaveError, VerificationError
 from graphopt.flows.records.models import OptimizeFile, OptimizeRecord, RewriteLine
+from graphopt.flows.shown import Shown
 from graphopt.memory.budgeted import Budgeted
 from graphopt.model.census import Census, census
 from graphopt.model.save import save
 from graphopt.model.self_contained import self_contained
 from graphopt.model.signature import Signature
+from graphopt.model.text import binary_size, several
 from graphopt.passes import pipeline
 from graphopt.passes.meaning import meanings, why
 from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 
 
-@dataclass(frozen=True)
-class OptimizeResult:
+@dataclass(frozen=True, repr=False)
+class OptimizeResult(Shown):
     """The optimized model and what was done to reach it. What is in a model is counted when it is first asked for."""
 
     request: pipeline.Request  # what the caller asked for
@@ -47,6 +49,24 @@ class OptimizeResult:
     source: Path | None
     source_data: frozenset[Path]  # files that the input keeps tensors in
     budgeted: Budgeted | None = None  # with `memory_budget`: what keeping it took
+
+    def __repr__(self) -> str:
+        name = "" if self.source is None else f"{self.source.name}: "
+        return f"<OptimizeResult {name}{self.before.nodes} -> {self.after.nodes} nodes, {self.verification.status}>"
+
+    def _record(self) -> OptimizeFile:
+        return self.full_record()
+
+    def _headers(self) -> tuple[str, ...]:
+        return ("", "before", "after")
+
+    def _figures(self) -> list[tuple[str, ...]]:
+        return [
+            ("nodes", f"{self.before.nodes:,}", f"{self.after.nodes:,}"),
+            ("bytes", binary_size(self.before.bytes), binary_size(self.after.bytes)),
+            ("parameters", f"{self.before.parameters:,}", f"{self.after.parameters:,}"),
+            ("verification", "", f"{self.verification.status}, {several(self.verification.feeds, 'feed')}"),
+        ]
 
     @cached_property
     def before(self) -> Census:

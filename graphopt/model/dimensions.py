@@ -48,6 +48,8 @@ def change_dims(model: ir.Model, shapes: Mapping[str, Sequence[int]], values: Ma
 def _set_shape(
     inputs: Mapping[str | None, ir.Value], name: str, shape: Sequence[int], renamed: dict[str, DimValue]
 ) -> None:
+    if not all(isinstance(size, int) for size in shape):
+        raise OptionError(f"the shape of '{shown(name)}' is a sequence of sizes such as (1, 64), not {shape!r}.")
     value = inputs.get(name)
     if value is None:
         raise OptionError(f"there is no input '{shown(name)}'; {nearest(name, [one for one in inputs if one])}.")

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import jinja2
 from markupsafe import Markup
 
+from graphopt.flows.explain import near_misses
 from graphopt.flows.records.models import OptimizeFile
+from graphopt.flows.result import OptimizeResult
 from graphopt.model.text import binary_size
 from graphopt.passes.meaning import Meaning, meanings, why
 from graphopt.report import drawing, wording
@@ -79,6 +81,11 @@ class Group:
     said: Meaning
     pictures: tuple[Picture, ...]
     listed: tuple[Rewrite, ...]
+
+
+def page_of(result: OptimizeResult, output: str = "", source: str | None = None) -> bytes:
+    """The page of a result; `output` is the file that the model is written to, `source` a name for the input."""
+    return page(result.full_record(output, source), result.rewrites, result.flops, near_misses(result)).encode()
 
 
 def page(record: OptimizeFile, log: Sequence[Rewrite], flops: tuple[int, int] | None, near: NearMisses) -> str:
