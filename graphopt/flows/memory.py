@@ -12,8 +12,8 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import BudgetNotKept, OptionError
-from graphopt.flows.memory_record import extra_percent, memory_record, tier_report
-from graphopt.flows.records.memory import CurvePoint, LeverLine, MemoryRecord, WhatIfLine
+from graphopt.flows.memory_record import extra_percent, memory_record, plan_line, tier_report
+from graphopt.flows.records.memory import CurvePoint, LeverLine, MemoryRecord, PlanLine, WhatIfLine
 from graphopt.flows.source import name_of, read
 from graphopt.memory import plan as planning
 from graphopt.memory.fit import LEVERS, alone, counts, fit, used
@@ -92,8 +92,9 @@ def memory(
 
     `values` fixes inputs at constants (`{"sr": 16000}`), `fix_defaults` those that have defaults.
     `order`: "given" as in the file, or "best". `budget` in bytes: by order, and recomputing or tiles where that is not
-    enough. `tiers`: a machine file or the name of a preset. `what_if`: values of dims to plan besides. `points` plans
-    of memory against time are added to the record. Sizes count temporaries and outputs, not weights and inputs.
+    enough. `tiers`: a machine file or the name of a preset. `what_if`: values of dims to plan besides. With `points`
+    the record has so many plans of memory against time, and the buffers of all plans that were looked at. Sizes count
+    temporaries and outputs, not weights and inputs.
 
     Raises ModelError for a model that cannot be worked on, OptionError for dims without a value, a budget that no plan
     keeps (saying the least that was found), and tiers that cannot hold the model.
@@ -110,6 +111,7 @@ def memory(
     progress("ordering")
     best = best_order(memory, work=LEVER_WORK if order == "given" and budget is None else ORDER_WORK)
     fitted, said = Fitted(work, memory, given, {}), "given"
+    asked = memory
     if budget is not None:
         fitted = fit(work, memory, budget, start=best, progress=progress)
         work, memory = fitted.model, fitted.memory
@@ -122,7 +124,11 @@ def memory(
         progress(f"placing on {machine.name}")
         graph, placed = place(work, planned.order, machine, tier_mode)
         tier_lines, tier_by_value = tier_report(graph, placed, machine, tier_mode), tiers_of(placed)
-    curve = _curve(work, best, given, points, progress) if points and not changed_graph else ()
+    others = _Others(planned, given.time, kept=points > 0)
+    others.add(asked, given, "the file's order")
+    others.add(asked, best, "the best order")
+    levers = _levers(fitted, given, best, others, progress)
+    curve = _curve(work, best, given, points, others, progress) if points and not changed_graph else ()
     record = memory_record(
         memory,
         planned,
@@ -131,7 +137,8 @@ def memory(
         order=said,
         given_time=given.time,
         order_bound=best.lower_bound,
-        levers=_levers(fitted, given, best, progress),
+        levers=levers,
+        plans=tuple(others.lines),
         curve=curve,
         tiers=tier_lines,
         places=tier_by_value,
@@ -164,14 +171,41 @@ def _with_dims(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
     return work
 
 
-def _levers(fitted: Fitted, given: Planned, best: Planned, progress: Progress) -> tuple[LeverLine, ...]:
+class _Others:
+    """Plans that were looked at and not taken, each once."""
+
+    def __init__(self, taken: Planned, given_time: float, *, kept: bool) -> None:
+        self.lines: list[PlanLine] = []
+        self._given_time, self._kept = given_time, kept
+        self._names: dict[tuple[tuple[str, ...], int], str | None] = {(taken.order, taken.packing.arena_size): None}
+
+    def add(self, memory: ModelMemory, planned: Planned, name: str) -> str | None:
+        """Its name among the lines: that of the same plan where it is there, None for the plan that was taken."""
+        if not self._kept:
+            return None
+        plan = planned.order, planned.packing.arena_size
+        if plan not in self._names:
+            taken = sum(line.name.startswith(name) for line in self.lines)
+            self._names[plan] = f"{name} ({taken + 1})" if taken else name
+            self.lines.append(plan_line(memory, planned, self._names[plan] or name, self._given_time))
+        return self._names[plan]
+
+    def fitted(self, fitted: Fitted) -> str | None:
+        """Likewise, named by what was done."""
+        size = binary_size(fitted.planned.packing.arena_size)
+        return self.add(fitted.memory, fitted.planned, f"{size}: {counts(fitted) or 'the best order'}")
+
+
+def _levers(
+    fitted: Fitted, given: Planned, best: Planned, others: _Others, progress: Progress
+) -> tuple[LeverLine, ...]:
     """What each way of saving gives, beside the plan that is shown."""
     planned, memory = fitted.planned, fitted.memory
     arena, ordered = planned.packing.arena_size, best.packing.arena_size
     saved = given.packing.arena_size - ordered
     file_order = f"taken: {binary_size(given.packing.arena_size)} in the file's order"
     note = file_order if planned.order != given.order else "--order best"
-    lines = [LeverLine("order", ordered, saved, 0.0, note)]
+    lines = [LeverLine("order", ordered, saved, 0.0, note, others.add(fitted.memory, best, "the best order"))]
     apart = live_peak(planning.problem_of(memory.graph, planned.order, sharing=False))
     lines.append(
         LeverLine("results in place, slices", arena, apart - arena, 0.0, f"taken: {binary_size(apart)} without")
@@ -182,11 +216,13 @@ def _levers(fitted: Fitted, given: Planned, best: Planned, progress: Progress) -
         lines.append(LeverLine(name, arena, ordered - arena, extra, f"taken: {counts(fitted)}"))
         return tuple(lines)
     for lever in LEVERS:
-        lines += _untaken(lever, fitted, given, best, progress)
+        lines += _untaken(lever, fitted, given, best, others, progress)
     return tuple(lines)
 
 
-def _untaken(lever: Lever, shown: Fitted, given: Planned, best: Planned, progress: Progress) -> list[LeverLine]:
+def _untaken(
+    lever: Lever, shown: Fitted, given: Planned, best: Planned, others: _Others, progress: Progress
+) -> list[LeverLine]:
     """What a lever that was not taken would give, at budgets below the best order."""
     arena = shown.planned.packing.arena_size
     lines = []
@@ -201,11 +237,14 @@ def _untaken(lever: Lever, shown: Fitted, given: Planned, best: Planned, progres
             break
         size = less.planned.packing.arena_size
         note = f"--budget {-(-size // 1024)}KiB: {several(less.uses[lever.name], lever.unit)} {lever.done}"
-        lines.append(LeverLine(lever.name, size, arena - size, extra_percent(less.planned.time, given.time), note))
+        extra = extra_percent(less.planned.time, given.time)
+        lines.append(LeverLine(lever.name, size, arena - size, extra, note, others.fitted(less)))
     return lines or [LeverLine(lever.name, arena, 0, 0.0, f"no plan at {LEVER_SHARES[0]:.0%} was found")]
 
 
-def _curve(model: ir.Model, best: Planned, given: Planned, points: int, progress: Progress) -> tuple[CurvePoint, ...]:
+def _curve(
+    model: ir.Model, best: Planned, given: Planned, points: int, others: _Others, progress: Progress
+) -> tuple[CurvePoint, ...]:
     """Plans for budgets below that of the best order, from the loosest, until none is found."""
     memory = model_memory(model)
     found = [Fitted(model, memory, best, {})]
@@ -222,6 +261,7 @@ def _curve(model: ir.Model, best: Planned, given: Planned, points: int, progress
             extra_percent(one.planned.time, given.time),
             one.uses.get(RECOMPUTATION.name, 0),
             one.uses.get(TILES.name, 0),
+            others.fitted(one),
         )
         for one in found
     )

@@ -19,6 +19,12 @@ def duration(nanoseconds: float) -> str:
     return f"{number:.3g} s"
 
 
+def share_of_time(record: ScheduleRecord, time: float) -> float:
+    """A time of all workers together as percent of workers times makespan."""
+    whole = record.workers * record.makespan
+    return 100 * time / whole if whole else 0.0
+
+
 def print_schedule(console: Console, record: ScheduleRecord) -> None:
     """Makespans by policy, bounds by name, utilisation, waits, and what sharing memory costs."""
     line(console, f"{record.model} on {record.device}, simulated", "bold")
@@ -29,7 +35,8 @@ def print_schedule(console: Console, record: ScheduleRecord) -> None:
     line(console, f"program       {launches}, {record.waits:,} waits, verified free of deadlock")
     mean = sum(record.utilisation) / max(len(record.utilisation), 1)
     low, high = min(record.utilisation, default=0.0), max(record.utilisation, default=0.0)
-    line(console, f"utilisation   {mean:.0%} of the multiprocessors' time ({low:.0%} to {high:.0%})")
+    place = "multiprocessors" if record.gpu else "workers"
+    line(console, f"utilisation   {mean:.0%} of the {place}' time ({low:.0%} to {high:.0%})")
     table = new_table("policy", "makespan", "one launch a region / this")
     for item in record.policies:
         table.add_row(item.policy, duration(item.makespan), f"{item.ratio:.2f}")
@@ -38,7 +45,8 @@ def print_schedule(console: Console, record: ScheduleRecord) -> None:
     for bound in record.bounds:
         table.add_row(bound.name, duration(bound.time), f"{bound.gap_percent:.1f}%")
     console.print(table)
-    table = new_table("workers without work", "time", "share")
+    table = new_table("time of the workers", "time", "share")
+    table.add_row("running blocks", duration(record.busy), f"{share_of_time(record, record.busy):.1f}%")
     for stall in record.stalls:
         table.add_row(stall.cause, duration(stall.time), f"{stall.share_percent:.1f}%")
     console.print(table)
