@@ -10,6 +10,8 @@ and nothing is cleared in between.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Literal
 
 import msgspec
@@ -131,11 +133,30 @@ def text(program: Program) -> str:
         else:
             lines.append(f"launch {number}: {len(launch.workers)} workers")
             for worker, instructions in enumerate(launch.workers):
-                lines.append(f"  worker {worker}: {'  '.join(map(_said, instructions))}")
+                lines.append(f"  worker {worker}: {'  '.join(_said(instructions))}")
     return "\n".join(lines) + "\n"
 
 
-def _said(instruction: Instruction) -> str:
-    if isinstance(instruction, Run):
-        return f"{instruction.region}[{instruction.block}]"
-    return f"wait({instruction.worker} >= {instruction.runs})"
+def _said(instructions: Sequence[Instruction]) -> Iterator[str]:
+    """Runs one by one; waits between two runs together, by what is waited for: "wait(0-3,7 >= 1; 4 >= 2)".
+
+    All of them have to be fulfilled before the next run, so their order says nothing.
+    """
+    for is_wait, group in groupby(instructions, key=lambda one: isinstance(one, Wait)):
+        if not is_wait:
+            yield from (f"{one.region}[{one.block}]" for one in group if isinstance(one, Run))
+            continue
+        workers: dict[int, list[int]] = {}
+        for one in group:
+            if isinstance(one, Wait):
+                workers.setdefault(one.runs, []).append(one.worker)
+        yield f"wait({'; '.join(f'{_ranges(workers[runs])} >= {runs}' for runs in sorted(workers))})"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Numbers with neighbours joined: 0-3,7."""
+    said = []
+    for _, near in groupby(enumerate(sorted(set(numbers))), key=lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in near]
+        said.append(str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}")
+    return ",".join(said)

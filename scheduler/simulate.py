@@ -31,7 +31,8 @@ class Hung(UnsafeProgram):
 class Stalls:
     """Where the time of all workers goes, added up over them, in nanoseconds.
 
-    A worker is there for its whole launch, so the five together are the workers of each launch times what it took.
+    The six together are `Simulation.workers` times the makespan; without `absent`, the workers of each launch times
+    what it took.
     """
 
     busy: float  # running blocks
@@ -39,6 +40,7 @@ class Stalls:
     signal: float  # for the signal of it to arrive
     launch: float
     idle: float  # without a block from the last one on; before the first one only where there was no slot
+    absent: float  # of workers that a launch does not have
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +51,7 @@ class Simulation:
     """
 
     makespan: float
+    workers: int  # of the launch that has most of them, and at least one for each multiprocessor
     regions: tuple[str, ...]
     launches: tuple[tuple[float, float], ...]  # begin, the cost of launching included, and end
     launch: Ints  # by run
@@ -84,7 +87,8 @@ def simulate(
     busy = np.zeros(device.multiprocessors)
     parts: list[tuple[Times, Ints, Ints]] = []
     spans: list[tuple[float, float]] = []
-    now, slot_time, launching, first = 0.0, 0.0, 0.0, 0
+    present: list[int] = []  # workers by launch
+    now, first = 0.0, 0
     for number, launch in enumerate(program.launches):
         begin = now + device.launch_ns
         there = _slots(number, launch, kernels, device, slots)
@@ -107,10 +111,9 @@ def simulate(
         first += len(flat.regions)
         parts.append((times, flat.regions, flat.blocks))
         spans.append((now, end))
-        slot_time += workers * (end - begin)
-        launching += workers * device.launch_ns
+        present.append(workers)
         now = end
-    return _simulation(tuple(kernels), parts, tuple(spans), busy, slot_time, launching)
+    return _simulation(tuple(kernels), parts, tuple(spans), busy, present, device)
 
 
 def _kernels(graph: TaskGraph, program: Program) -> dict[str, Kernel]:
@@ -222,7 +225,7 @@ def _ticketed(
 
 def _simulation(
     regions: tuple[str, ...], parts: list[tuple[Times, Ints, Ints]], spans: tuple[tuple[float, float], ...],
-    busy: Floats, slot_time: float, launching: float,
+    busy: Floats, present: list[int], device: Device,
 ) -> Simulation:  # fmt: skip
     makespan = spans[-1][1] if spans else 0.0
     parts = parts or [(Times.empty(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
@@ -230,13 +233,18 @@ def _simulation(
     start, end = np.concatenate([one.start for one in times]), np.concatenate([one.end for one in times])
     waited, signalled = np.concatenate([one.waited for one in times]), np.concatenate([one.signalled for one in times])
     running, waiting, signal = float((end - start).sum()), float(waited.sum()), float(signalled.sum())
+    most = max((device.multiprocessors, *present))
+    lasted = [(count, after - before) for count, (before, after) in zip(present, spans, strict=True)]
+    launching = sum(present) * device.launch_ns
+    idle = sum(count * time for count, time in lasted) - launching - running - waiting - signal
+    absent = sum((most - count) * time for count, time in lasted)
     return Simulation(
-        makespan, regions, spans,
+        makespan, most, regions, spans,
         launch=np.repeat(np.arange(len(parts)), [len(part[1]) for part in parts]),
         region=np.concatenate([part[1] for part in parts]), block=np.concatenate([part[2] for part in parts]),
         worker=np.concatenate([one.worker for one in times]),
         multiprocessor=np.concatenate([one.multiprocessor for one in times]),
         start=start, end=end, waited=waited, signalled=signalled, cause=np.concatenate([one.cause for one in times]),
         utilisation=busy / makespan if makespan else busy,
-        stalls=Stalls(running, waiting, signal, launching, slot_time - running - waiting - signal),
+        stalls=Stalls(running, waiting, signal, launching, idle, absent),
     )  # fmt: skip

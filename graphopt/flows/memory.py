@@ -13,8 +13,8 @@ from msgspec import structs
 from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import BudgetNotKept, OptionError
-from graphopt.flows.memory_record import extra_percent, memory_record, tier_report
-from graphopt.flows.records.memory import CurvePoint, LeverLine, MemoryRecord, WhatIfLine
+from graphopt.flows.memory_record import extra_percent, memory_record, plan_line, tier_report
+from graphopt.flows.records.memory import CurvePoint, LeverLine, MemoryRecord, PlanLine, WhatIfLine
 from graphopt.flows.shown import Shown
 from graphopt.flows.source import name_of, read
 from graphopt.memory import plan as planning
@@ -57,6 +57,7 @@ class MemoryReport(Shown):
     _fitted: Fitted
     _given: Planned
     _best: Planned | None  # the best order, where one was looked for
+    _others: _Others
 
     def __repr__(self) -> str:
         kept = self.record
@@ -94,7 +95,7 @@ class MemoryReport(Shown):
             if best is None:
                 progress("ordering")
                 best = best_order(self.memory, work=LEVER_WORK)
-            yield from _levers(self._fitted, self._given, best, names, progress)
+            yield from _levers(self._fitted, self._given, best, names, self._others, progress)
 
     def with_levers(self, names: Sequence[str] = LEVER_NAMES, progress: Progress | None = None) -> MemoryReport:
         """The same report with a line for each lever in its record."""
@@ -102,7 +103,8 @@ class MemoryReport(Shown):
 
     def with_lines(self, lines: Sequence[LeverLine]) -> MemoryReport:
         """The same report with lines of `each_lever` in its record."""
-        return replace(self, record=structs.replace(self.record, levers=tuple(lines)))
+        plans = tuple(self._others.lines)
+        return replace(self, record=structs.replace(self.record, levers=tuple(lines), plans=plans))
 
     def annotate(self, path: str | os.PathLike[str]) -> None:
         """Write the model in the plan's order, each node saying where its results lie, for viewers such as Netron.
@@ -147,8 +149,8 @@ def memory(
     in the file, or "best". `budget` in bytes: by order, and recomputing or tiles where that is not enough. `levers`
     names what is tried besides, to tell what it would save ("recomputation", "tiles"); None: not even order and results
     in place are told, and `each_lever` of the result tells them later. `tiers`: a machine file or the name of a preset.
-    `what_if`: values of dims to plan besides. `points` plans of memory against time are added to the record. Sizes
-    count temporaries and outputs, not weights and inputs.
+    `what_if`: values of dims to plan besides. With `points` the record has so many plans of memory against time, and
+    the buffers of all plans that were looked at. Sizes count temporaries and outputs, not weights and inputs.
 
     Raises ModelError for a model that cannot be worked on, OptionError for dims without a value, a budget that no plan
     keeps (saying the least that was found), and tiers that cannot hold the model.
@@ -161,7 +163,7 @@ def memory(
     progress("reading sizes")
     memory = model_memory(work)
     with telling(progress):
-        given = planning.given(memory)
+        asked, given = memory, planning.given(memory)
         best = None
         if order == "best" or budget is not None or points:
             progress("ordering")
@@ -181,7 +183,11 @@ def memory(
             progress(f"placing on {machine.name}")
             graph, placed = place(work, planned.order, machine, tier_mode)
             tier_lines, tier_by_value = tier_report(graph, placed, machine, tier_mode), tiers_of(placed)
-        curve = () if best is None or changed_graph else _curve(work, best, given, points, progress)
+        others = _Others(planned, given.time, kept=points > 0)
+        others.add(asked, given, "the file's order")
+        if best is not None:
+            others.add(asked, best, "the best order")
+        curve = () if best is None or changed_graph else _curve(work, best, given, points, others, progress)
         what_ifs = _what_if(symbolic, dims, what_if or {}, order, progress)
     record = memory_record(
         memory,
@@ -198,7 +204,7 @@ def memory(
         formula=None if changed_graph else _formula(symbolic, planned, memory, {**first, **dims}),
         budget=budget,
     )
-    report = MemoryReport(record, work, memory, planned, fitted, given, best)
+    report = MemoryReport(record, work, memory, planned, fitted, given, best, others).with_lines(())
     return report.with_levers(levers, progress) if levers is not None else report
 
 
@@ -224,8 +230,33 @@ def _with_dims(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
     return work
 
 
+class _Others:
+    """Plans that were looked at and not taken, each once."""
+
+    def __init__(self, taken: Planned, given_time: float, *, kept: bool) -> None:
+        self.lines: list[PlanLine] = []
+        self._given_time, self._kept = given_time, kept
+        self._names: dict[tuple[tuple[str, ...], int], str | None] = {(taken.order, taken.packing.arena_size): None}
+
+    def add(self, memory: ModelMemory, planned: Planned, name: str) -> str | None:
+        """Its name among the lines: that of the same plan where it is there, None for the plan that was taken."""
+        if not self._kept:
+            return None
+        plan = planned.order, planned.packing.arena_size
+        if plan not in self._names:
+            taken = sum(line.name.startswith(name) for line in self.lines)
+            self._names[plan] = f"{name} ({taken + 1})" if taken else name
+            self.lines.append(plan_line(memory, planned, self._names[plan] or name, self._given_time))
+        return self._names[plan]
+
+    def fitted(self, fitted: Fitted) -> str | None:
+        """Likewise, named by what was done."""
+        size = binary_size(fitted.planned.packing.arena_size)
+        return self.add(fitted.memory, fitted.planned, f"{size}: {counts(fitted) or 'the best order'}")
+
+
 def _levers(
-    fitted: Fitted, given: Planned, best: Planned, names: Sequence[str], progress: Progress
+    fitted: Fitted, given: Planned, best: Planned, names: Sequence[str], others: _Others, progress: Progress
 ) -> Iterator[LeverLine]:
     """What each way of saving gives, beside the plan that is shown."""
     planned, memory = fitted.planned, fitted.memory
@@ -238,7 +269,8 @@ def _levers(
         bound = best.lower_bound
         could = max(arena - bound, 0)
         order_note = f"another order could save at most {binary_size(could)}" if could else "no order needs less"
-    yield LeverLine("order", ordered, saved, 0.0, order_note)
+    others_name = others.add(fitted.memory, best, "the best order")
+    yield LeverLine("order", ordered, saved, 0.0, order_note, others_name)
     apart = live_peak(planning.problem_of(memory.graph, planned.order, sharing=False))
     yield LeverLine(
         "results in place, slices", arena, apart - arena, 0.0, f"already used; {binary_size(apart)} without"
@@ -250,10 +282,12 @@ def _levers(
         return
     for lever in LEVERS:
         if lever.name in names:
-            yield from _untaken(lever, fitted, given, best, progress)
+            yield from _untaken(lever, fitted, given, best, others, progress)
 
 
-def _untaken(lever: Lever, shown: Fitted, given: Planned, best: Planned, progress: Progress) -> Iterator[LeverLine]:
+def _untaken(
+    lever: Lever, shown: Fitted, given: Planned, best: Planned, others: _Others, progress: Progress
+) -> Iterator[LeverLine]:
     """What a lever that was not taken would give, at budgets below the best order."""
     arena = shown.planned.packing.arena_size
     saved = False
@@ -269,12 +303,15 @@ def _untaken(lever: Lever, shown: Fitted, given: Planned, best: Planned, progres
         size = less.planned.packing.arena_size
         note = f"budget={-(-size // 1024)} * 1024: {several(less.uses[lever.name], lever.unit)} {lever.done}"
         saved = True
-        yield LeverLine(lever.name, size, arena - size, extra_percent(less.planned.time, given.time), note)
+        extra = extra_percent(less.planned.time, given.time)
+        yield LeverLine(lever.name, size, arena - size, extra, note, others.fitted(less))
     if not saved:
         yield LeverLine(lever.name, arena, 0, 0.0, f"nothing found that needs {1 - LEVER_SHARES[0]:.0%} less")
 
 
-def _curve(model: ir.Model, best: Planned, given: Planned, points: int, progress: Progress) -> tuple[CurvePoint, ...]:
+def _curve(
+    model: ir.Model, best: Planned, given: Planned, points: int, others: _Others, progress: Progress
+) -> tuple[CurvePoint, ...]:
     """Plans for budgets below that of the best order, from the loosest, until none is found."""
     memory = model_memory(model)
     found = [Fitted(model, memory, best, {})]
@@ -291,6 +328,7 @@ def _curve(model: ir.Model, best: Planned, given: Planned, points: int, progress
             extra_percent(one.planned.time, given.time),
             one.uses.get(RECOMPUTATION.name, 0),
             one.uses.get(TILES.name, 0),
+            others.fitted(one),
         )
         for one in found
     )

@@ -13,6 +13,7 @@ from graphopt.errors import OptionError
 from graphopt.flows.records.schedule import (
     BoundLine,
     PolicyLine,
+    RegionLine,
     ScheduleRecord,
     SpanLine,
     StallLine,
@@ -125,12 +126,16 @@ def _record(name: str, device: Device, tasks: Tasks, ways: Sequence[Together]) -
         ),
         launches=len(scheduled.program.launches),
         waits=scheduled.waits,
+        gpu=device.is_gpu,
+        workers=scheduled.simulation.workers,
+        busy=scheduled.simulation.stalls.busy,
         utilisation=tuple(float(share) for share in scheduled.simulation.utilisation),
         stalls=_stalls(scheduled),
         ways=tuple(
             WayLine(one.way, one.scheduled.makespan, one.packing.arena_size, one.added_waits, one is taken)
             for one in ways
         ),
+        ran=_ran(scheduled, tasks),
         spans=_spans(scheduled),
         program=text(scheduled.program),
         notes=tuple(notes),
@@ -144,16 +149,35 @@ def _policies(scheduled: Scheduled) -> tuple[PolicyLine, ...]:
 
 
 def _stalls(scheduled: Scheduled) -> tuple[StallLine, ...]:
-    """Where the time of workers goes that run nothing; a share is of all their time."""
+    """Where the time of workers goes that run nothing; a share is of workers times makespan."""
     stalls = scheduled.simulation.stalls
     parts = {
         "waiting for another worker's block": stalls.waiting,
         "until a signal arrives": stalls.signal,
         "launching": stalls.launch,
-        "nothing left to do": stalls.idle,
+        "nothing left to do in this launch": stalls.idle,
+        "no block for it in this launch": stalls.absent,
     }
-    whole = stalls.busy + sum(parts.values())
+    whole = scheduled.simulation.workers * scheduled.makespan
     return tuple(StallLine(cause, time, 100 * time / whole if whole else 0.0) for cause, time in parts.items())
+
+
+def _ran(scheduled: Scheduled, tasks: Tasks) -> tuple[RegionLine, ...]:
+    """What each region took; one that stands for several has the operator of any of them: they are alike."""
+    ran = scheduled.simulation
+    operator = {scheduled.merged[name]: kind for name, kind in tasks.operators.items()}
+    count = len(ran.regions)
+    blocks = np.bincount(ran.region, minlength=count)
+    time = np.bincount(ran.region, weights=ran.end - ran.start, minlength=count)
+    start, end = np.full(count, np.inf), np.zeros(count)
+    np.minimum.at(start, ran.region, ran.start)
+    np.maximum.at(end, ran.region, ran.end)
+    lines = (
+        RegionLine(name, operator[name], int(blocks[at]), float(time[at]), float(start[at]), float(end[at]))
+        for at, name in enumerate(ran.regions)
+        if blocks[at]
+    )
+    return tuple(sorted(lines, key=lambda line: (line.start, line.region)))
 
 
 def _spans(scheduled: Scheduled) -> tuple[SpanLine, ...]:

@@ -23,6 +23,7 @@ from graphopt.model.costs import Sizes, cost_of
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES
 from graphopt.model.operators.table import operator_of
+from graphopt.model.origin import Origin, origin_of
 from memplan.graph import Graph, Kind, Operator, Share, Value
 
 # What times are counted in where no machine is named: one core of a server. Only their ratios matter.
@@ -38,6 +39,7 @@ class Tensor:
     shape: tuple[int, ...]
     producer: str  # the node's name and operator; empty for what is given
     users: tuple[str, ...]
+    origin: Origin  # of the node that makes it; of the first that reads it where it is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class ModelMemory:
     tensors: Mapping[str, Tensor]
     weights_bytes: int
     input_bytes: int
+    weights: frozenset[str]  # values that are there before a run
     notes: tuple[str, ...]  # what had to be left out or assumed
     sharing: bool = True  # whether results in place and slices are among the graph's shares
 
@@ -116,7 +119,8 @@ class _Reader:
         inputs = sum(self._bytes(value, None) for value in graph.inputs if value.name not in graph.initializers)
         found = Graph(tuple(values), tuple(operators), tuple(shares))
         tensors = {names[value]: self._tensor(value, names) for value in names}
-        return ModelMemory(found, by_operator, tensors, weights, inputs, tuple(self._notes), self._sharing)
+        kept = frozenset(names[value] for value in fixed)
+        return ModelMemory(found, by_operator, tensors, weights, inputs, kept, tuple(self._notes), self._sharing)
 
     def _is_constant(self, node: ir.Node, read: list[ir.Value], fixed: set[ir.Value]) -> bool:
         """Whether the node computes from weights alone: what every runtime does once, when it loads the model."""
@@ -126,7 +130,8 @@ class _Reader:
 
     def _tensor(self, value: ir.Value, names: Mapping[ir.Value, str]) -> Tensor:
         producer = value.producer()
-        users = tuple(dict.fromkeys(names_of_node(node) for node, _ in value.uses() if node.graph is not None))
+        readers = [node for node, _ in value.uses() if node.graph is not None]
+        users = tuple(dict.fromkeys(map(names_of_node, readers)))
         dtype = self._facts.dtype(value)
         seen = self._observed.get(value.name or "")
         return Tensor(
@@ -134,6 +139,7 @@ class _Reader:
             seen[1] if seen is not None else self._sizes.shape(value) or (),
             "" if producer is None else f"{names_of_node(producer)} ({producer.op_type})",
             users,
+            next((origin_of(node) for node in (producer, *readers) if node is not None), Origin("", "")),
         )
 
     # -- sizes ----------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ class Tasks:
     writes: Mapping[str, tuple[str, ...]]
     kept: frozenset[str]  # buffers that live to the end
     lowered: bool  # whether the regions are those of lowering
+    operators: Mapping[str, str]  # region -> operator of its first node; "copy" where it has none
 
 
 def tasks_of(model: ir.Model, device: Device, target: Target, name: str) -> Tasks:
@@ -49,11 +50,12 @@ def tasks_of(model: ir.Model, device: Device, target: Target, name: str) -> Task
 
 
 def _of_regions(lowered: Lowered, device: Device, name: str) -> Tasks:
-    regions, names = [], {}
+    regions, names, kinds = [], {}, {}
     written = {buffer for region in lowered.regions for buffer in region.writes}
     for position, region in enumerate(lowered.regions):
         kernel = region.kernel
         names[str(position)] = f"{position}:{region.nodes[0] if region.nodes else kernel.name}"
+        kinds[names[str(position)]] = region.nodes[0].operator if region.nodes else "copy"
         outputs = sum(one.elements for one in kernel.operands if one.role == "output")
         work = Work(
             names[str(position)], kernel.flops, sum(one.bytes for one in kernel.operands if one.role != "output"),
@@ -66,7 +68,7 @@ def _of_regions(lowered: Lowered, device: Device, name: str) -> Tasks:
             blocks=kernel.blocks,
         )  # fmt: skip
         regions.append(Region(names[str(position)], candidates(device, work), kernel.name))
-    return _tasks(region_graph(lowered), regions, names, name, lowered=True)
+    return _tasks(region_graph(lowered), regions, names, kinds, name, lowered=True)
 
 
 def _of_nodes(model: ir.Model, device: Device, name: str) -> Tasks:
@@ -89,7 +91,8 @@ def _of_nodes(model: ir.Model, device: Device, name: str) -> Tasks:
     )
     values = tuple(value for value in graph.values if value.name in ours)
     names = {operator.name: operator.name for operator in operators}
-    return _tasks(Graph(values, operators), regions, names, name, lowered=False)
+    kinds = {operator.name: memory.nodes[operator.name].op_type for operator in operators}
+    return _tasks(Graph(values, operators), regions, names, kinds, name, lowered=False)
 
 
 def _depth(flops: int, outputs: int) -> int:
@@ -97,7 +100,9 @@ def _depth(flops: int, outputs: int) -> int:
     return max(1, round(flops / (2 * max(outputs, 1))))
 
 
-def _tasks(graph: Graph, regions: list[Region], names: Mapping[str, str], name: str, *, lowered: bool) -> Tasks:
+def _tasks(
+    graph: Graph, regions: list[Region], names: Mapping[str, str], kinds: Mapping[str, str], name: str, *, lowered: bool
+) -> Tasks:
     maker = {value: names[operator.name] for operator in graph.operators for value in operator.outputs}
     needs: dict[tuple[str, str], Need] = {}
     for operator in graph.operators:
@@ -120,4 +125,4 @@ def _tasks(graph: Graph, regions: list[Region], names: Mapping[str, str], name: 
         for side in ("inputs", "outputs")
     )
     kept = frozenset(buffer[value.name] for value in graph.values if value.kind == "output")
-    return Tasks(TaskGraph(name, tuple(regions), tuple(needs.values())), sizes, reads, writes, kept, lowered)
+    return Tasks(TaskGraph(name, tuple(regions), tuple(needs.values())), sizes, reads, writes, kept, lowered, kinds)

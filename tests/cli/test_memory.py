@@ -50,7 +50,7 @@ def test_writes_a_record_a_page_a_trace_and_an_annotated_model(memory: Shell) ->
     assert record["tiers"]["machine"] == "sram+flash"
     assert {line["tier"] for line in record["buffers"]} <= {"sram", "flash"}
     assert json.loads((memory.folder / "r.trace").read_text())["traceEvents"]
-    assert b"chart-arena" in (memory.folder / "r.html").read_bytes()
+    assert b"chart-left" in (memory.folder / "r.html").read_bytes()
     noted = memory.read("r.onnx").graph.node[0].metadata_props
     assert [(entry.key, entry.value) for entry in noted] == [
         ("memory.a", "offset 0, 1024 bytes, steps 0 to 1, tier sram")

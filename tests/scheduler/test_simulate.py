@@ -57,6 +57,10 @@ def test_launches_follow_each_other() -> None:
     found = simulate(graph, program_of(graph, Plain("wide3"), Plain("b")), TWO)
     assert found.launches == ((0.0, 1200.0), (1200.0, 2250.0)), "three blocks on two workers take two rounds"
     assert found.launch.tolist() == [0, 0, 0, 1] and found.block.tolist() == [0, 1, 2, 0]
+    stalls = found.stalls
+    assert found.workers == 2 and stalls.absent == 1050, "the second launch has one worker"
+    together = stalls.busy + stalls.waiting + stalls.signal + stalls.launch + stalls.idle + stalls.absent
+    assert (stalls.launch, stalls.busy, together) == (3000, 350, 2 * found.makespan)
 
 
 def test_blocks_that_start_together_share_the_multiprocessor() -> None:
@@ -172,6 +176,7 @@ def test_times_are_those_of_the_recurrence(
     stalls = found.stalls
     together = stalls.busy + stalls.waiting + stalls.signal + stalls.launch + stalls.idle
     assert together == pytest.approx(len(launch.workers) * found.makespan) and stalls.idle >= -1e-9
+    assert found.workers == len(launch.workers) and stalls.absent == 0
 
 
 def test_a_spread_is_drawn_from_the_seed() -> None:

@@ -87,6 +87,22 @@ def test_a_program_is_read_back_as_written_and_can_be_read_by_people() -> None:
     ]
 
 
+def test_waits_before_one_run_are_told_together_by_what_is_waited_for() -> None:
+    last = (
+        Run("b", 0),
+        Wait(2, 1),
+        Wait(0, 1),
+        Wait(1, 1),
+        Wait(4, 1),
+        Wait(3, 7),
+        Run("b", 1),
+        Wait(0, 2),
+        Run("c", 0),
+    )
+    program = Program("g", "cpu:6", {"b": 0, "c": 0}, (Pinned((*((),) * 5, last)),))
+    assert text(program).splitlines()[-1] == ("  worker 5: b[0]  wait(0-2,4 >= 1; 3 >= 7)  b[1]  wait(0 >= 2)  c[0]")
+
+
 def test_what_is_no_program_is_refused() -> None:
     with pytest.raises(InvalidProgram, match="this is no program"):
         read(b'{"graph": 1}')

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -10,6 +12,7 @@ class BufferLine(msgspec.Struct, frozen=True):
 
     name: str
     bytes: int
+    padded: int  # bytes that it takes in the arena
     offset: int
     begin: int
     end: int
@@ -19,6 +22,22 @@ class BufferLine(msgspec.Struct, frozen=True):
     users: tuple[str, ...]
     inside: str | None  # the buffer whose bytes it shares: a view, a result in place, a slice
     tier: str | None
+    kind: Literal["activation", "output", "scratch"]  # scratch: what a node needs while it runs
+    module: str  # of the program that was exported, where the exporter wrote it; else empty
+    source: str  # "net.py:12", likewise
+
+
+class GivenLine(msgspec.Struct, frozen=True):
+    """A tensor that is there before the first step and after the last one, outside the arena."""
+
+    name: str
+    bytes: int
+    dtype: str
+    shape: tuple[int, ...]
+    users: tuple[str, ...]
+    kind: Literal["weight", "input"]
+    module: str  # of the first node that reads it
+    source: str
 
 
 class StepLine(msgspec.Struct, frozen=True):
@@ -39,6 +58,7 @@ class LeverLine(msgspec.Struct, frozen=True):
     saved: int
     extra_time_percent: float
     note: str
+    plan: str | None = None  # its name among `plans` of the record, if it is there
 
 
 class CurvePoint(msgspec.Struct, frozen=True):
@@ -48,6 +68,7 @@ class CurvePoint(msgspec.Struct, frozen=True):
     extra_time_percent: float
     recomputed: int  # operators that run again
     tiled: int  # regions that run in tiles
+    plan: str | None = None  # its name among `plans` of the record, if it is there
 
 
 class TierLine(msgspec.Struct, frozen=True):
@@ -92,6 +113,20 @@ class WhatIfLine(msgspec.Struct, frozen=True):
     arena: int
 
 
+class PlanLine(msgspec.Struct, frozen=True):
+    """A plan that was not taken: the order of the file, or another budget."""
+
+    name: str
+    peak: int
+    lower_bound: int
+    arena: int
+    fragmentation: int
+    peak_step: int
+    extra_time_percent: float
+    buffers: tuple[BufferLine, ...]
+    steps: tuple[StepLine, ...]
+
+
 class MemoryRecord(msgspec.Struct, frozen=True):
     """A memory plan of one model and what can be said of it."""
 
@@ -113,6 +148,8 @@ class MemoryRecord(msgspec.Struct, frozen=True):
     levers: tuple[LeverLine, ...]
     buffers: tuple[BufferLine, ...]
     steps: tuple[StepLine, ...]
+    given: tuple[GivenLine, ...]  # weights and inputs, largest first
+    plans: tuple[PlanLine, ...]  # other plans, where plans of memory against time were asked for
     curve: tuple[CurvePoint, ...]
     tiers: TierReport | None
     what_if: tuple[WhatIfLine, ...]

@@ -22,11 +22,22 @@ class BoundLine(msgspec.Struct, frozen=True):
 
 
 class StallLine(msgspec.Struct, frozen=True):
-    """Time that workers spent without running a block, of all workers together."""
+    """Time that workers spent without running a block, of all workers together. With `busy` it is all their time."""
 
     cause: str
     time: float
     share_percent: float  # of workers times makespan
+
+
+class RegionLine(msgspec.Struct, frozen=True):
+    """What the blocks of one region do, all together."""
+
+    region: str
+    operator: str  # of its first node
+    blocks: int
+    time: float  # of all blocks
+    start: float  # of the first block
+    end: float  # of the last one
 
 
 class SpanLine(msgspec.Struct, frozen=True):
@@ -63,9 +74,13 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
     bounds: tuple[BoundLine, ...]
     launches: int
     waits: int
+    gpu: bool  # blocks of several workers share a multiprocessor; else each multiprocessor is one worker
+    workers: int  # of the launch that has most of them, and at least one for each multiprocessor
+    busy: float  # of all workers together: running blocks
     utilisation: tuple[float, ...]  # by multiprocessor, 0 to 1
     stalls: tuple[StallLine, ...]
     ways: tuple[WayLine, ...]
+    ran: tuple[RegionLine, ...]  # in the order of their start; regions that run as one kernel are one
     spans: tuple[SpanLine, ...]
     program: str  # as text
     notes: tuple[str, ...]

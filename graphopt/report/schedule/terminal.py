@@ -21,6 +21,12 @@ def duration(nanoseconds: float) -> str:
     return f"{number:.3g} s"
 
 
+def share_of_time(record: ScheduleRecord, time: float) -> float:
+    """A time of all workers together as percent of workers times makespan."""
+    whole = record.workers * record.makespan
+    return 100 * time / whole if whole else 0.0
+
+
 def print_schedule(screen: Screen, record: ScheduleRecord) -> None:
     """Makespans by policy, bounds by name, utilisation, waits, and what sharing memory costs."""
     screen.line(f"{record.model} on {record.device}, simulated", "bold")
@@ -31,7 +37,8 @@ def print_schedule(screen: Screen, record: ScheduleRecord) -> None:
     screen.line(f"program       {launches}, {record.waits:,} waits, verified free of deadlock")
     mean = sum(record.utilisation) / max(len(record.utilisation), 1)
     low, high = min(record.utilisation, default=0.0), max(record.utilisation, default=0.0)
-    screen.line(f"utilisation   {mean:.0%} of the workers' time ({low:.0%} to {high:.0%})")
+    place = "multiprocessors" if record.gpu else "workers"
+    screen.line(f"utilisation   {mean:.0%} of the {place}' time ({low:.0%} to {high:.0%})")
     table = Table("policy", "makespan", "speed-up over one launch per region")
     for item in record.policies:
         table.add(item.policy, duration(item.makespan), f"{item.ratio:.2f}")
@@ -40,7 +47,8 @@ def print_schedule(screen: Screen, record: ScheduleRecord) -> None:
     for bound in record.bounds:
         table.add(BOUNDS.get(bound.name, bound.name), duration(bound.time), f"{bound.gap_percent:.1f}%")
     screen.table(table)
-    table = Table("workers without work", "time", "share")
+    table = Table("time of the workers", "time", "share")
+    table.add("running blocks", duration(record.busy), f"{share_of_time(record, record.busy):.1f}%")
     for stall in record.stalls:
         table.add(stall.cause, duration(stall.time), f"{stall.share_percent:.1f}%")
     screen.table(table)

@@ -9,7 +9,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     button.addEventListener("click", () => {
       const down = head.getAttribute("aria-sort") !== "descending";
       const text = row => row.cells[column].textContent.trim();
-      const number = row => Number(text(row).replace(/,/g, "") || 0);
+      const number = row => Number(row.cells[column].dataset.value ?? text(row).replace(/,/g, "") ?? 0);
       const numeric = head.classList.contains("num");
       const rows = [...body.rows].sort((a, b) => numeric ? number(a) - number(b) : text(b).localeCompare(text(a)));
       body.append(...(down ? rows.reverse() : rows));
