@@ -23,9 +23,9 @@ class OptionError(GraphoptError):
 class BudgetNotKept(OptionError):
     """No plan was found that keeps a memory budget; `least` is the smallest arena that was found, in bytes."""
 
-    def __init__(self, budget: int, least: int) -> None:
+    def __init__(self, budget: int, least: int, what: str = "the least arena that was found takes") -> None:
         super().__init__(
-            f"a memory budget of {budget:,} bytes cannot be kept: the least arena that was found takes "
+            f"a memory budget of {budget:,} bytes cannot be kept: {what} "
             f"{least:,} bytes, {least - budget:,} more; {-(-least // 1024)}KiB would be kept."
         )
         self.least = least

@@ -76,6 +76,10 @@ REPORTS = (".json", ".html")
     "--memory-budget", metavar="SIZE",
     help="Order nodes, compute values again or in tiles, so that tensors fit an arena of this size, for example 40MiB.",
 )  # fmt: skip
+@click.option(
+    "--measure/--no-measure", default=True,
+    help="With --memory-budget: run the result in ONNX Runtime, and keep the budget by the heap that it takes.",
+)  # fmt: skip
 @several("--skip", metavar="NAME", text="Leave out a pass or rule; docs/rules.md names them")
 @click.option("--stop-after", type=click.IntRange(min=0), metavar="N", help="Stop after N rewrites.")
 @click.option("--verify/--no-verify", default=True, help="Check the result against the input.")
@@ -91,9 +95,9 @@ REPORTS = (".json", ".html")
 def command(
     source: Path, out: Path | None, output: Path | None, shape: tuple[str, ...], dim: tuple[str, ...],
     value: tuple[str, ...], fix_defaults: bool, level: int, target: pipeline.Target, opset: int | None, inline: bool,
-    layout: pipeline.Layout | None, layout_functions: str, memory_budget: str | None, skip: tuple[str, ...],
-    stop_after: int | None, verify: bool, verify_seconds: float, feeds: tuple[str, ...], tolerance: float | None,
-    report: Path | None, in_place: bool, json: bool,
+    layout: pipeline.Layout | None, layout_functions: str, memory_budget: str | None, measure: bool,
+    skip: tuple[str, ...], stop_after: int | None, verify: bool, verify_seconds: float, feeds: tuple[str, ...],
+    tolerance: float | None, report: Path | None, in_place: bool, json: bool,
 ) -> None:  # fmt: skip
     """Optimize IN, check the result against it, and write it to OUT. Without OUT, show what would change.
 
@@ -121,8 +125,8 @@ def command(
             read_source(source), shapes=shapes, dims=dims, values=values, fix_defaults=fix_defaults, level=level,
             target=target, opset=opset, inline=inline, layout=layout, layout_functions=layout_functions == "on",
             skip=skips, stop_after=stop_after, verify=verify, verify_seconds=verify_seconds, details=_is_page(report),
-            memory_budget=parse_budget(memory_budget, "--memory-budget"), feeds=feeds or None, tolerance=tolerance,
-            progress=tell,
+            memory_budget=parse_budget(memory_budget, "--memory-budget"), measure=measure,
+            feeds=feeds or None, tolerance=tolerance, progress=tell,
         )  # fmt: skip
         if result.unverified is not None:
             raise VerificationError(

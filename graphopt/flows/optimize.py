@@ -60,6 +60,7 @@ def optimize(
     verify_seconds: float = DEFAULT_VERIFY_SECONDS,
     details: bool = False,
     memory_budget: int | None = None,
+    measure: bool = True,
     feeds: Feeds | None = None,
     tolerance: float | None = None,
     progress: Progress | None = None,
@@ -75,7 +76,8 @@ def optimize(
     with `layout_functions` operators of that layout are model-local functions. `skip` names passes or rules.
     `details` adds what a report shows: sketches of the first rewrites of each rule, and flops.
     `memory_budget` in bytes: nodes are ordered, values computed again or in tiles, so that temporaries and outputs fit
-    an arena of that size in file order; the outputs are the same bit for bit.
+    an arena of that size in file order; the outputs are the same bit for bit. With `measure` the heap of ONNX Runtime
+    is counted too, and kept within the budget under the options that `session()` of the result sets.
     `feeds` are compared besides the seeded ones: a mapping of arrays by input name, a .npz file, a folder of these or
     of ONNX test data sets, or several of them; arrays named as outputs are what the model is expected to give.
     `tolerance` is a relative difference that takes the place of the types' allowances and of the model's own rounding.
@@ -114,7 +116,7 @@ def optimize(
     budgeted = None
     if memory_budget is not None:
         budgeted = budgets.keep_budget(
-            outcome.model, memory_budget, verify_seconds=verify_seconds if verify else None,
+            outcome.model, memory_budget, verify_seconds=verify_seconds if verify else None, measure=measure,
             progress=progress or silent,
         )  # fmt: skip
     model = outcome.model if budgeted is None else budgeted.model

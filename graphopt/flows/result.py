@@ -18,6 +18,7 @@ from graphopt.errors import SaveError, VerificationError
 from graphopt.flows.records.models import OptimizeFile, OptimizeRecord, RewriteLine
 from graphopt.flows.shown import Shown
 from graphopt.memory.budgeted import Budgeted
+from graphopt.memory.contract import contract_options
 from graphopt.model.census import Census, census
 from graphopt.model.save import save
 from graphopt.model.self_contained import self_contained
@@ -149,7 +150,12 @@ class OptimizeResult(Shown):
         return data
 
     def session(self, options: onnxruntime.SessionOptions | None = None) -> onnxruntime.InferenceSession:
-        """A session of ONNX Runtime's CPU provider for the model, checked or not."""
+        """A session of ONNX Runtime's CPU provider for the model, checked or not.
+
+        Without `options` those of ONNX Runtime, or under a memory budget those that keep it.
+        """
+        if options is None and self.budgeted is not None:
+            options = contract_options()
         return onnxruntime.InferenceSession(self.to_bytes(), options, providers=["CPUExecutionProvider"])
 
 

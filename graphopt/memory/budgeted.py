@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import msgspec
 import onnx_ir as ir
 
-# ONNX Runtime's options under which a plan's order and what it computes again survive.
-KEEPING = "graph_optimization_level=ORT_DISABLE_ALL, enable_mem_pattern=False, execution_mode=ORT_SEQUENTIAL"
+# ONNX Runtime's options under which a plan is what it takes: those of `contract_options`.
+KEEPING = "enable_cpu_mem_arena=False, enable_mem_reuse=False, enable_mem_pattern=False"
 
 
 class BudgetRecord(msgspec.Struct, frozen=True):
@@ -26,8 +26,10 @@ class BudgetRecord(msgspec.Struct, frozen=True):
         bool  # run beside the model that it was made of, and equal; false: the check is off, or could not be made
     )
     keeping: str = KEEPING  # ONNX Runtime's options under which the plan survives
-    measured_before: int | None = None  # growth of ONNX Runtime's process in several runs with them
-    measured_after: int | None = None
+    aim: int = 0  # what was planned for: the budget, or less where ONNX Runtime took more than planned
+    heap_before: int | None = None  # bytes of heap in ONNX Runtime with these options; None: not measured
+    heap: int | None = None
+    slowdown_percent: float | None = None  # measured there, by processor time on one thread
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def test_values_that_are_moved_name_their_tiers_in_their_order() -> None:
 
 
 def test_an_operator_that_runs_again_is_not_placed() -> None:
-    with pytest.raises(OptionError, match=r"every operator runs once; leave out --budget"):
+    with pytest.raises(OptionError, match=r"every operator runs once; leave out the budget"):
         place(small(), [*ORDER[:1], *ORDER], MACHINE, "static")
 
 
