@@ -22,7 +22,7 @@ from graphopt.cli.options import (
     progress,
     write_reports,
 )
-from graphopt.report.json_report import encode
+from graphopt.report.json_report import encode, read_memory
 from graphopt.report.memory.page import memory_page
 from graphopt.report.memory.terminal import print_memory
 from graphopt.report.memory.trace import memory_trace
@@ -55,6 +55,10 @@ def command(
         typer.Option(help="No moves, moves that are waited for, or overlapped ones."),
     ] = "sync",
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with charts.")] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Another run's --json, to be compared on the page; repeatable."),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the record as JSON; - prints it.")
     ] = None,
@@ -73,6 +77,9 @@ def command(
     """
     shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
     check_outputs(source, (("--json", json_file), ("--html", html), ("--trace", trace), ("--annotate", annotate)))
+    if beside and html is None:
+        raise UsageError("--beside", "other runs are shown on the page; give --html FILE.")
+    others = [read_memory(file) for file in beside or ()]
     points = CURVE_POINTS if html is not None else 0
     with progress(f"planning {source.name}") as tell:
         report = api.memory(
@@ -83,9 +90,8 @@ def command(
     record = report.record
     screen = json_or_console(record, json_file)
     print_memory(screen, record)
-    write_reports(
-        screen, record, ((json_file, "record", encode), (html, "page", memory_page), (trace, "trace", memory_trace))
-    )
+    pages = (html, "page", lambda shown: memory_page(shown, others))
+    write_reports(screen, record, ((json_file, "record", encode), pages, (trace, "trace", memory_trace)))
     if annotate is not None:
         report.annotate(annotate)
         line(screen, f"model          written to {annotate}")

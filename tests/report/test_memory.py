@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import json
 from itertools import pairwise
+from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
 import graphopt
 from graphopt.flows.memory import MemoryReport
 from graphopt.model.text import binary_size, steps
+from graphopt.report.json_report import encode, read_memory
 from graphopt.report.memory.terminal import print_memory
 from graphopt.report.memory.trace import memory_trace
 from tests.report.memory_models import exported
@@ -43,6 +46,36 @@ def test_the_terminal_says_what_the_record_says(report: MemoryReport) -> None:
     said = screen.file.getvalue()  # type: ignore[attr-defined]
     assert f"peak           {binary_size(report.record.peak)} at step" in said
     assert "the least there is" in said and "simulated" in said and "live at the peak" in said
+
+
+@pytest.mark.parametrize(
+    ("time", "said"), [(1.5, "50.0% slower than all in sram"), (13.6, "13.6 times as long as all in sram")]
+)
+def test_tiers_say_how_much_longer_in_percent_or_times(report: MemoryReport, time: float, said: str) -> None:
+    assert report.record.tiers is not None
+    slow = msgspec.structs.replace(report.record.tiers, time=time * report.record.tiers.fast_time)
+    screen = Console(file=io.StringIO(), width=120)
+    print_memory(screen, msgspec.structs.replace(report.record, tiers=slow))
+    assert f"simulated {said}" in screen.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_record_is_read_back_as_it_was_written(report: MemoryReport, tmp_path: Path) -> None:
+    (tmp_path / "record.json").write_bytes(encode(report.record))
+    assert read_memory(tmp_path / "record.json") == report.record
+
+
+def test_the_record_knows_modules_lines_kinds_and_padding(report: MemoryReport) -> None:
+    buffers = {line.name: line for line in report.record.buffers}
+    assert (buffers["a"].module, buffers["a"].source) == ("", "")
+    assert (buffers["wide"].module, buffers["wide"].source) == ("net.1", "net.py:11")
+    assert (buffers["a"].bytes, buffers["a"].padded) == (8 * 61 * 4, 1984), "rounded up to 64 bytes"
+    assert (buffers["a"].kind, buffers["y"].kind) == ("activation", "output")
+    given = {line.name: (line.kind, line.bytes, line.module, line.users) for line in report.record.given}
+    assert given == {
+        "w": ("weight", 32 * 61 * 4, "net.0", ("node_2",)),
+        "x": ("input", 8 * 61 * 4, "", ("node_0", "node_1")),
+    }
+    assert report.record.plans == (), "other plans are kept where a page asks for them"
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_a_click_on_a_step_lists_what_is_live_there(charted: Charted, record: Me
 def test_every_column_sorts_both_ways(charted: Charted) -> None:
     charted.page.select_option("#scope", "all")
     assert list(charted.fields("list")) == [
-        "buffer", "bytes", "padded", "kind", "shape", "from", "to", "offset", "made by", "module", "source line",
+        "buffer", "bytes", "padded, B", "kind", "shape", "from", "to", "offset", "made by", "module", "source line",
     ]  # fmt: skip
     check_sorting(charted, "list")
     charted.page.select_option("#beside", index=1)

@@ -87,11 +87,12 @@ def _tiers(console: Console, record: MemoryRecord) -> None:
     report = record.tiers
     if report is None:
         return
-    slower = 100 * (report.time / report.fast_time - 1) if report.fast_time else 0.0
+    ratio = report.time / report.fast_time if report.fast_time else 1.0
+    slower = f"{100 * (ratio - 1):.1f}% slower than" if ratio < 2 else f"{ratio:.1f} times as long as"
     moves = f", {len(report.moves)} moves" if report.moves else ""
     line(
         console,
-        f"tiers          {report.machine}, {report.mode}{moves}: simulated {slower:.1f}% slower than all in "
+        f"tiers          {report.machine}, {report.mode}{moves}: simulated {slower} all in "
         f"{report.tiers[0].name} ({report.solver})",
     )
     table = new_table("tier", "capacity", "arena", "live peak")

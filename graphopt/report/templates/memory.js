@@ -301,7 +301,7 @@ unpacked("data").then(async data => {
   row => change({ group: row.name === state.group ? null : row.name }));
   const bufferTable = await listing(at("list"), [
     naming("buffer", "name", { frozen: !narrow() }), figures("bytes", "bytes", binary),
-    figures("padded", "padded", counted, { headerTooltip: "bytes in the arena, with padding" }),
+    figures("padded, B", "padded", counted, { headerTooltip: "bytes in the arena, with padding" }),
     column("kind", "kind"), column("shape", "shape", { minWidth: 120 }), figures("from", "begin", counted, { headerTooltip: "first step in which it is needed" }),
     figures("to", "end", number => counted(number - 1), { headerTooltip: "last step in which it is needed" }), figures("offset", "offset", counted),
     column("made by", "producer", { minWidth: 150, widthGrow: 2 }),
