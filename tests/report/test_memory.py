@@ -17,6 +17,7 @@ from graphopt.model.text import binary_size, steps
 from graphopt.report.json_report import encode, read_memory
 from graphopt.report.memory.terminal import print_memory
 from graphopt.report.memory.trace import memory_trace
+from tests import support
 from tests.report.memory_models import exported
 
 
@@ -76,6 +77,21 @@ def test_the_record_knows_modules_lines_kinds_and_padding(report: MemoryReport) 
         "x": ("input", 8 * 61 * 4, "", ("node_0", "node_1")),
     }
     assert report.record.plans == (), "other plans are kept where a page asks for them"
+
+
+def test_what_a_branch_needs_is_scratch_of_its_node() -> None:
+    record = graphopt.memory(
+        support.model(
+            """g (bool c, float[8] x) => (float[8] y) {
+                y = If (c) <
+                    then_branch = then () => (float[8] t) { p = Exp(x) q = Exp(p) t = Add(p, q) },
+                    else_branch = other () => (float[8] e) { e = Neg(x) }
+                >
+            }"""
+        )
+    ).record
+    kinds = {line.kind: line.bytes for line in record.at_peak}
+    assert kinds == {"scratch": 3 * 32 + 32, "output": 32}
 
 
 @pytest.mark.parametrize(

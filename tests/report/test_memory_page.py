@@ -105,6 +105,18 @@ def test_a_click_on_a_rectangle_marks_the_buffer_everywhere(charted: Charted, re
     assert page.locator("#list .tabulator-row.chosen").count() == 0 and page.locator("#chosen").is_hidden()
 
 
+def test_a_click_on_a_rectangle_that_is_not_listed_lists_it(charted: Charted, record: MemoryRecord) -> None:
+    one = next(one for one in alias_classes(record.buffers) if one.root.name == "z")
+    assert one.begin > record.peak_step and "z" not in names(charted)
+    charted.click("chart-left", *middle(one), grid=1)
+    assert "z" in names(charted) and charted.page.locator("#step").input_value() == str(one.begin)
+    assert charted.page.locator("#list .tabulator-row.chosen .pick").all_text_contents() == ["z"]
+    charted.page.locator("#chosen button").click()
+    charted.page.locator("#groups").get_by_role("button", name="Sin", exact=True).click()
+    charted.click("chart-left", *middle(one), grid=1)
+    assert charted.page.locator("#list .tabulator-row.chosen .pick").all_text_contents() == ["z"], "of another group"
+
+
 def test_a_click_on_a_row_marks_the_buffer_and_another_click_takes_it_back(charted: Charted) -> None:
     row = charted.page.locator("#list .tabulator-row", has_text="wide").locator("button")
     row.click()
