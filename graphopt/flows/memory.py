@@ -215,7 +215,7 @@ def _levers(
         extra = extra_percent(planned.time, given.time)
         lines.append(LeverLine(name, arena, ordered - arena, extra, f"taken: {counts(fitted)}"))
         return tuple(lines)
-    for lever in LEVERS:
+    for lever in LEVERS if ordered else ():  # nothing can be saved of nothing
         lines += _untaken(lever, fitted, given, best, others, progress)
     return tuple(lines)
 
@@ -248,7 +248,7 @@ def _curve(
     """Plans for budgets below that of the best order, from the loosest, until none is found."""
     memory = model_memory(model)
     found = [Fitted(model, memory, best, {})]
-    for step in range(1, points):
+    for step in range(1, points if best.packing.arena_size else 1):
         progress(f"budget {step} of {points - 1}")
         budget = int(best.packing.arena_size * (1 - step / (points + 1)))
         try:

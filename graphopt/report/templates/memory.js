@@ -43,6 +43,7 @@ unpacked("data").then(async data => {
   const outside = side => (state.given ? results[state.shown[side]].given : []);
   const rowsAt = side => [...results[state.shown[side]].rows, ...outside(side)];
   const isLive = (row, step) => row.begin === null || (row.begin <= step && step < row.end);
+  const lastStep = side => Math.max(results[state.shown[side]].steps.live.length - 1, 0);
   const sides = () => (state.shown[1] < 0 ? [0] : [0, 1]);
   const isMeant = row => (state.group === null || groupOf(row) === state.group);
 
@@ -266,7 +267,7 @@ unpacked("data").then(async data => {
       draw(side);
     }
     at("step").value = state.step[state.side];
-    at("step").max = results[state.shown[state.side]].steps.live.length - 1;
+    at("step").max = lastStep(state.side);
     for (const button of at("sides").querySelectorAll("button")) button.setAttribute("aria-pressed", `${SIDES[state.side] === button.value}`);
     drawChosen();
     if (!onlyMarked) {
@@ -328,7 +329,7 @@ unpacked("data").then(async data => {
       const place = [event.offsetX, event.offsetY], grid = [0, 1].find(one => chart.containPixel({ gridIndex: one }, place));
       if (grid === undefined || (grid === 1 && event.target)) return;
       const step = Math.floor(chart.convertFromPixel({ gridIndex: grid }, place)[0]);
-      goTo(side, Math.min(Math.max(step, 0), results[state.shown[side]].steps.live.length - 1));
+      goTo(side, Math.min(Math.max(step, 0), lastStep(side)));
     });
     return chart;
   });
@@ -345,8 +346,7 @@ unpacked("data").then(async data => {
   at("given").addEventListener("change", event => change({ given: event.target.checked, group: null }));
   at("scope").addEventListener("change", event => change({ scope: event.target.value }));
   at("step").addEventListener("change", event => {
-    const last = results[state.shown[state.side]].steps.live.length - 1;
-    goTo(state.side, Math.min(Math.max(Math.round(Number(event.target.value)) || 0, 0), last));
+    goTo(state.side, Math.min(Math.max(Math.round(Number(event.target.value)) || 0, 0), lastStep(state.side)));
   });
   at("to-peak").addEventListener("click", () => goTo(state.side, results[state.shown[state.side]].peak_step));
   at("whole").addEventListener("click", () => charts.forEach(chart => chart.dispatchAction({ type: "dataZoom", start: 0, end: 100 })));
