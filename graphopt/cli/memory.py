@@ -29,6 +29,7 @@ from graphopt.cli.options import (
 )
 from graphopt.cli.streams import read_source
 from graphopt.flows.memory import LEVER_NAMES, MemoryReport, Order
+from graphopt.flows.records.encode import read_memory
 from graphopt.flows.records.memory import LeverLine
 from graphopt.lazy import Lazy
 from graphopt.model.text import Progress, silent
@@ -62,6 +63,7 @@ CURVE_POINTS = 5  # plans between memory and time that a page shows
     help="No moves, moves that are waited for, or overlapped ones.",
 )  # fmt: skip
 @click.option("--html", type=PATH, metavar="FILE", help="Write a page with charts.")
+@several("--beside", metavar="FILE", text="What another run printed with --json, to be compared on the page")
 @json_option
 @click.option("--trace", type=PATH, metavar="FILE", help="Write a trace for Perfetto.")
 @click.option(
@@ -70,8 +72,8 @@ CURVE_POINTS = 5  # plans between memory and time that a page shows
 @several("--what-if", metavar="batch=1,2,4,8", text="The figures for these dims")
 def command(
     source: Path, shape: tuple[str, ...], dim: tuple[str, ...], value: tuple[str, ...], fix_defaults: bool,
-    order: Order, budget: str | None, levers: str, tiers: str | None, tier_mode: Mode, html: Path | None, json: bool,
-    trace: Path | None, annotate: Path | None, what_if: tuple[str, ...],
+    order: Order, budget: str | None, levers: str, tiers: str | None, tier_mode: Mode, html: Path | None,
+    beside: tuple[str, ...], json: bool, trace: Path | None, annotate: Path | None, what_if: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Show the memory that MODEL needs for intermediate results (activations): the peak, the arena, what causes it.
 
@@ -80,6 +82,9 @@ def command(
     """
     shapes, dims = parse_shapes(shape), parse_sizes(dim)
     check_outputs(source, (("--html", html), ("--trace", trace), ("--annotate", annotate)))
+    if beside and html is None:
+        raise UsageError("--beside", "other runs are shown on the page; give --html FILE.")
+    runs = [read_memory(Path(file)) for file in beside]
     points = CURVE_POINTS if html is not None else 0
     with progress(f"planning {source.name}") as tell:
         report = graphopt.memory(
@@ -93,7 +98,8 @@ def command(
     record = report.record
     if json:
         print_json(record)
-    write_reports(place, record, ((html, "page", _page), (trace, "trace", memory_trace)))
+    page = (html, "page", lambda shown: pages.memory_page(shown, runs))
+    write_reports(place, record, (page, (trace, "trace", memory_trace)))
     if annotate is not None:
         report.annotate(annotate)
         place.line(f"{'model':<13} written to {annotate}")
@@ -113,11 +119,6 @@ def _told(report: MemoryReport, place: Screen, names: Sequence[str]) -> list[Lev
             print_lever_head(place)
         print_lever(place, structs.replace(line, note=in_flags(line.note)))
         lines.append(line)
-
-
-def _page(record: object) -> bytes:
-    made: bytes = pages.memory_page(record)
-    return made
 
 
 def _levers(text: str) -> tuple[str, ...]:

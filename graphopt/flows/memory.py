@@ -280,7 +280,7 @@ def _levers(
         extra = extra_percent(planned.time, given.time)
         yield LeverLine(name, arena, ordered - arena, extra, f"taken: {counts(fitted)}")
         return
-    for lever in LEVERS:
+    for lever in LEVERS if ordered else ():  # nothing can be saved of nothing
         if lever.name in names:
             yield from _untaken(lever, fitted, given, best, others, progress)
 
@@ -315,7 +315,7 @@ def _curve(
     """Plans for budgets below that of the best order, from the loosest, until none is found."""
     memory = model_memory(model)
     found = [Fitted(model, memory, best, {})]
-    for step in range(1, points):
+    for step in range(1, points if best.packing.arena_size else 1):
         progress(f"budget {step} of {points - 1}")
         budget = int(best.packing.arena_size * (1 - step / (points + 1)))
         try:

@@ -57,6 +57,22 @@ def test_writes_a_record_a_page_a_trace_and_an_annotated_model(memory: Shell) ->
     ]
 
 
+def test_the_page_takes_the_records_of_other_runs(memory: Shell) -> None:
+    for name, options in (
+        ("before.json", ("--dim", "batch=2")),
+        ("after.json", ("--dim", "batch=4", "--order", "best")),
+    ):
+        answer = memory.run("memory", "m.onnx", *options, "--json")
+        (memory.folder / name).write_text(answer.out)
+    words = ("memory", "m.onnx", "--dim", "batch=4", "--html")
+    assert memory.run(*words, "alone.html").status == 0
+    assert memory.run(*words, "both.html", "--beside", "before.json", "--beside", "after.json").status == 0
+    alone, both = ((memory.folder / name).read_bytes() for name in ("alone.html", "both.html"))
+    assert len(both) > len(alone), "what the page does with them, tests/report/test_memory_page.py tells"
+    answer = memory.run("memory", "m.onnx", "--dim", "batch=4", "--beside", "before.json")
+    assert answer.status == 2 and answer.error == "--beside: other runs are shown on the page; give --html FILE."
+
+
 def test_json_alone_on_stdout(memory: Shell) -> None:
     answer = memory.run("memory", "m.onnx", "--dim", "batch=2", "--json")
     assert answer.json["peak"] == 2560 and "peak" in answer.err
@@ -84,6 +100,9 @@ def test_a_budget_is_kept_or_refused_with_what_is_missing(memory: Shell) -> None
         (["--dim", "batch=2", "--html", "m.onnx"], 2, "--html: 'm.onnx' is the input itself; choose another file."),
         (["--trace", "r.html", "--html", "./r.html"], 2, "--trace: 'r.html' is written by --html too"),
         (["--dim", "batch=2", "--html", "no/such/place.html"], 1, "the folder 'no/such' does not exist"),
+        (["--beside", "r.json"], 2, "--beside: other runs are shown on the page; give --html FILE."),
+        (["--html", "p.html", "--beside", "none.json"], 1, "'none.json' cannot be read: No such file or directory."),
+        (["--html", "p.html", "--beside", "m.onnx"], 1, "'m.onnx' is no record of memory of this version ("),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(memory: Shell, options: list[str], status: int, said: str) -> None:

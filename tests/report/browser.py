@@ -179,7 +179,7 @@ def check_short_tables(page: Page) -> int:
             for direction in ("descending", "ascending"):
                 head.locator("button").click()
                 assert head.get_attribute("aria-sort") == direction
-                cells = table.locator(f"tbody tr td:nth-child({column + 1})").all()
+                cells = table.locator(f"tbody tr > :nth-child({column + 1})").all()
                 texts = [cell.get_attribute("data-value") or (cell.text_content() or "").strip() for cell in cells]
                 keys = [float(text.replace(",", "") or 0) for text in texts] if is_number else texts
                 orders.append(keys)

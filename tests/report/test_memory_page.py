@@ -13,6 +13,7 @@ from graphopt.flows.records.alias_classes import AliasClass, alias_classes
 from graphopt.flows.records.memory import BufferLine, MemoryRecord
 from graphopt.model.text import binary_size
 from graphopt.report.memory.page import memory_page
+from tests import support
 from tests.report.browser import Charted, Scheme, check_short_tables, check_sorting, opened, sideways
 from tests.report.memory_models import exported, many
 
@@ -105,6 +106,18 @@ def test_a_click_on_a_rectangle_marks_the_buffer_everywhere(charted: Charted, re
     assert page.locator("#list .tabulator-row.chosen").count() == 0 and page.locator("#chosen").is_hidden()
 
 
+def test_a_click_on_a_rectangle_that_is_not_listed_lists_it(charted: Charted, record: MemoryRecord) -> None:
+    one = next(one for one in alias_classes(record.buffers) if one.root.name == "z")
+    assert one.begin > record.peak_step and "z" not in names(charted)
+    charted.click("chart-left", *middle(one), grid=1)
+    assert "z" in names(charted) and charted.page.locator("#step").input_value() == str(one.begin)
+    assert charted.page.locator("#list .tabulator-row.chosen .pick").all_text_contents() == ["z"]
+    charted.page.locator("#chosen button").click()
+    charted.page.locator("#groups").get_by_role("button", name="Sin", exact=True).click()
+    charted.click("chart-left", *middle(one), grid=1)
+    assert charted.page.locator("#list .tabulator-row.chosen .pick").all_text_contents() == ["z"], "of another group"
+
+
 def test_a_click_on_a_row_marks_the_buffer_and_another_click_takes_it_back(charted: Charted) -> None:
     row = charted.page.locator("#list .tabulator-row", has_text="wide").locator("button")
     row.click()
@@ -134,7 +147,7 @@ def test_a_click_on_a_step_lists_what_is_live_there(charted: Charted, record: Me
 def test_every_column_sorts_both_ways(charted: Charted) -> None:
     charted.page.select_option("#scope", "all")
     assert list(charted.fields("list")) == [
-        "buffer", "bytes", "padded", "kind", "shape", "from", "to", "offset", "made by", "module", "source line",
+        "buffer", "bytes", "padded, B", "kind", "shape", "from", "to", "offset", "made by", "module", "source line",
     ]  # fmt: skip
     check_sorting(charted, "list")
     charted.page.select_option("#beside", index=1)
@@ -352,6 +365,28 @@ def test_names_are_text_wherever_they_stand(record: MemoryRecord, tmp_path: Path
         charted.page.mouse.move(*charted.place("chart-left", 0.5, 0.2))
         assert seen.page.locator("main img").count() == 0
         assert (shown, seen.errors, seen.asked_for) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[4] x) => (float[4] y) { y = Constant<value_floats = [1.0, 2.0, 3.0, 4.0]>() }",  # no step at all
+        "g (float[0] x) => (float[0] y) { y = Exp(x) }",  # a step that needs no byte
+        "g (float[4] x) => (float[4] y) { y = Identity(x) }",
+    ],
+)
+def test_models_that_need_nearly_nothing_have_pages(text: str, tmp_path: Path) -> None:
+    record, file = graphopt.memory(support.model(text), points=3).record, tmp_path / "small.html"
+    file.write_bytes(memory_page(record))
+    with opened(file) as seen:
+        charted = Charted(seen.page)
+        assert len(charted.rows("list")) == len(alias_classes(record.buffers))
+        seen.page.locator("#given").check()
+        seen.page.locator("#step").fill("3")
+        seen.page.locator("#step").press("Enter")
+        assert seen.page.locator("#step").input_value() == "0"
+        assert len(charted.rows("list")) == len(alias_classes(record.buffers)) + len(record.given)
+        assert (seen.errors, seen.asked_for) == ([], [])
 
 
 def test_five_thousand_operators_stay_readable(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def memory_page(record: MemoryRecord, beside: Sequence[MemoryRecord] = ()) -> by
     return interactive_page(
         "memory.html",
         _data(record, beside),
-        ("memory.js",),
+        ("curves.js", "memory.js"),
         {},
         record=record,
         listed=record.at_peak[:LISTED],

@@ -77,8 +77,8 @@ def _tiers(screen: Screen, record: MemoryRecord) -> None:
     report = record.tiers
     if report is None:
         return
-    times = report.time / report.fast_time if report.fast_time else 1.0
-    slower = f"{100 * (times - 1):.1f}% slower than" if times < 2 else f"{times:.1f} times the time"
+    ratio = report.time / report.fast_time if report.fast_time else 1.0
+    slower = f"{100 * (ratio - 1):.1f}% slower than" if ratio < 2 else f"{ratio:.1f} times as long as"
     moves = f", {len(report.moves)} moves" if report.moves else ""
     screen.line(
         f"tiers          {report.machine}, {report.mode}{moves}: simulated {slower} with enough "

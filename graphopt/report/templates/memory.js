@@ -43,6 +43,7 @@ unpacked("data").then(async data => {
   const outside = side => (state.given ? results[state.shown[side]].given : []);
   const rowsAt = side => [...results[state.shown[side]].rows, ...outside(side)];
   const isLive = (row, step) => row.begin === null || (row.begin <= step && step < row.end);
+  const lastStep = side => Math.max(results[state.shown[side]].steps.live.length - 1, 0);
   const sides = () => (state.shown[1] < 0 ? [0] : [0, 1]);
   const isMeant = row => (state.group === null || groupOf(row) === state.group);
 
@@ -194,24 +195,26 @@ unpacked("data").then(async data => {
         whole[side] += row.padded;
       }
     }
-    groupTable.replaceData([...found].map(([name, [left, right, count]]) => ({
+    const filled = groupTable.replaceData([...found].map(([name, [left, right, count]]) => ({
       id: name, name, swatch: colours.of(name), left, right, count, share: whole[0] ? left / whole[0] : 0,
     })));
     const both = sides().length > 1;
     groupTable[both ? "showColumn" : "hideColumn"]("right");
     at("live-whole").textContent = sides().map(side =>
       `${both ? `${SIDES[side]}: ` : ""}${binary(whole[side])} at step ${state.step[side]}`).join("; ") + ".";
+    return filled;
   }
 
   function drawBuffers() {
     const side = state.side, step = state.step[side], colours = groups();
     const rows = rowsAt(side).filter(row => isMeant(row) && (state.scope === "all" || isLive(row, step)));
-    bufferTable.setData(rows.map(row => ({ ...row, swatch: colours.of(groupOf(row)), members: [row.name, ...row.holds].join(" ") })));
+    const filled = bufferTable.setData(rows.map(row => ({ ...row, swatch: colours.of(groupOf(row)), members: [row.name, ...row.holds].join(" ") })));
     const where = state.scope === "all" ? "needed at any step" : `live at step ${step}`;
     const kept = state.group === null ? "" : ` of ${state.group}`;
     at("buffers-said").textContent = `${counted(rows.length)} buffers${kept} ${where}${sides().length > 1 ? `, ${SIDES[side]} plan` : ""}`;
     at("sides").hidden = sides().length < 2;
     at("group-clear").hidden = state.group === null;
+    return filled;
   }
 
   function drawChosen() {
@@ -264,12 +267,11 @@ unpacked("data").then(async data => {
       draw(side);
     }
     at("step").value = state.step[state.side];
-    at("step").max = results[state.shown[state.side]].steps.live.length - 1;
+    at("step").max = lastStep(state.side);
     for (const button of at("sides").querySelectorAll("button")) button.setAttribute("aria-pressed", `${SIDES[state.side] === button.value}`);
     drawChosen();
     if (!onlyMarked) {
-      drawGroups();
-      drawBuffers();
+      await Promise.all([drawGroups(), drawBuffers()]);
     }
     markAgain(groupTable);
     markAgain(bufferTable);
@@ -289,6 +291,13 @@ unpacked("data").then(async data => {
   const goTo = (side, step) => change({ side, scope: "live", step: state.step.map((old, one) => (one === side ? step : old)) })
     .then(() => (at("scope").value = state.scope));
   const choose = (side, row) => change({ side: row.begin === null ? state.side : side, buffer: row.name === state.buffer ? null : row.name });
+  // A rectangle may be one that the table does not list now: then the table goes to the step of the click.
+  const point = (side, row, step) => {
+    const listed = isMeant(row) && (state.scope === "all" || isLive(row, state.step[side]));
+    if (listed || row.name === state.buffer) return choose(side, row);
+    const moved = state.step.map((old, one) => (one === side ? Math.min(Math.max(step, row.begin), row.end - 1) : old));
+    return change({ side, buffer: row.name, step: moved, group: isMeant(row) ? state.group : null });
+  };
 
   // -- building -----------------------------------------------------------------------------------------------------
 
@@ -301,7 +310,7 @@ unpacked("data").then(async data => {
   row => change({ group: row.name === state.group ? null : row.name }));
   const bufferTable = await listing(at("list"), [
     naming("buffer", "name", { frozen: !narrow() }), figures("bytes", "bytes", binary),
-    figures("padded", "padded", counted, { headerTooltip: "bytes in the arena, with padding" }),
+    figures("padded, B", "padded", counted, { headerTooltip: "bytes in the arena, with padding" }),
     column("kind", "kind"), column("shape", "shape", { minWidth: 120 }), figures("from", "begin", counted, { headerTooltip: "first step in which it is needed" }),
     figures("to", "end", number => counted(number - 1), { headerTooltip: "last step in which it is needed" }), figures("offset", "offset", counted),
     column("made by", "producer", { minWidth: 150, widthGrow: 2 }),
@@ -312,12 +321,15 @@ unpacked("data").then(async data => {
 
   const charts = SIDES.map((name, side) => {
     const chart = drawing(at(`chart-${name}`), () => sides().includes(side) && change({}));
-    chart.on("click", { seriesName: "arena" }, seen => choose(side, results[state.shown[side]].rows[seen.dataIndex]));
+    chart.on("click", { seriesName: "arena" }, seen => {
+      const step = Math.floor(chart.convertFromPixel({ gridIndex: 1 }, [seen.event.offsetX, seen.event.offsetY])[0]);
+      point(side, results[state.shown[side]].rows[seen.dataIndex], step);
+    });
     chart.getZr().on("click", event => {
       const place = [event.offsetX, event.offsetY], grid = [0, 1].find(one => chart.containPixel({ gridIndex: one }, place));
       if (grid === undefined || (grid === 1 && event.target)) return;
       const step = Math.floor(chart.convertFromPixel({ gridIndex: grid }, place)[0]);
-      goTo(side, Math.min(Math.max(step, 0), results[state.shown[side]].steps.live.length - 1));
+      goTo(side, Math.min(Math.max(step, 0), lastStep(side)));
     });
     return chart;
   });
@@ -334,8 +346,7 @@ unpacked("data").then(async data => {
   at("given").addEventListener("change", event => change({ given: event.target.checked, group: null }));
   at("scope").addEventListener("change", event => change({ scope: event.target.value }));
   at("step").addEventListener("change", event => {
-    const last = results[state.shown[state.side]].steps.live.length - 1;
-    goTo(state.side, Math.min(Math.max(Math.round(Number(event.target.value)) || 0, 0), last));
+    goTo(state.side, Math.min(Math.max(Math.round(Number(event.target.value)) || 0, 0), lastStep(state.side)));
   });
   at("to-peak").addEventListener("click", () => goTo(state.side, results[state.shown[state.side]].peak_step));
   at("whole").addEventListener("click", () => charts.forEach(chart => chart.dispatchAction({ type: "dataZoom", start: 0, end: 100 })));
@@ -353,39 +364,11 @@ unpacked("data").then(async data => {
   }
 
   if (data.curve.length > 1) {
-    const redraw = () => curve.setOption({
-      animation: false, tooltip: { ...tooltip(), trigger: "item", formatter: seen => {
-        const point = data.curve[seen.dataIndex];
-        return card(binary(point.arena), [["extra time", `${point.extra.toFixed(1)}%`], ["operators again", counted(point.recomputed)],
-          ["regions in tiles", counted(point.tiled)]]);
-      } },
-      grid: { left: 54, right: 24, top: 26, bottom: 40 },
-      xAxis: { ...axis(), type: "value", scale: true, name: `arena, ${UNITS[unitOf(data.curve.at(-1).arena)]}`, nameLocation: "middle" },
-      yAxis: { ...axis(), type: "value", name: "extra time, %", nameTextStyle: { color: styled("--soft"), align: "left", padding: [0, 0, 0, -40] }, nameGap: 10 },
-      series: [{ type: "line", step: "end", symbol: "circle", symbolSize: 12, color: styled("--colour-0"), triggerLineEvent: false,
-        data: data.curve.map(point => [point.arena / 1024 ** unitOf(data.curve.at(-1).arena), point.extra]) }],
-    });
-    const curve = drawing(at("chart-curve"), redraw);
-    curve.on("click", seen => {
-      const number = results.findIndex(result => result.name === data.curve[seen.dataIndex].plan);
+    curveChart(at("chart-curve"), data.curve, point => {
+      const number = results.findIndex(result => result.name === point.plan);
       if (number >= 0) show(1, number).then(() => at("plans").scrollIntoView());
     });
-    redraw();
   }
-  if (data.tiers.length) {
-    const unit = unitOf(Math.max(...data.tiers.flatMap(tier => tier.occupancy)));
-    const redraw = () => tiers.setOption({
-      animation: false, tooltip: { ...tooltip(), trigger: "axis" }, color: data.tiers.map((_, place) => styled(`--colour-${place}`)),
-      legend: { top: 0, textStyle: { color: styled("--ink") } }, grid: { left: 54, right: 16, top: 50, bottom: 70 },
-      xAxis: { ...axis(), type: "value", min: 0, max: data.tiers[0].occupancy.length, name: "step", nameLocation: "middle", splitLine: { show: false } },
-      yAxis: { ...axis(), type: "value", name: UNITS[unit], nameGap: 8 }, dataZoom: zoom({ xAxisIndex: 0 }, 4),
-      series: data.tiers.map(tier => ({
-        type: "line", step: "end", symbol: "none", name: `${tier.name} (of ${binary(tier.capacity)})`, lineStyle: { width: 1.5 },
-        data: tier.occupancy.map((held, number) => [number, Number((held / 1024 ** unit).toPrecision(4))]),
-      })),
-    });
-    const tiers = drawing(at("chart-tiers"), redraw);
-    redraw();
-  }
+  if (data.tiers.length) tierChart(at("chart-tiers"), data.tiers);
   await change({});
 });

@@ -15,6 +15,7 @@ unpacked("data").then(async data => {
   const colours = colouring(operators, {});
   const state = { region: null, operator: null, span: null };
   const placeName = ([multiprocessor, worker]) => (data.gpu ? `multiprocessor ${multiprocessor}, worker ${worker}` : `worker ${worker}`);
+  const rowName = ([multiprocessor, worker]) => (data.gpu ? `mp ${multiprocessor}` : `worker ${worker}`);
   const unit = data.makespan < 1e6 ? ["us", 1e3] : data.makespan < 1e9 ? ["ms", 1e6] : ["s", 1e9];
   for (const region of regions) region.swatch = colours.of(region.operator);
 
@@ -39,7 +40,7 @@ unpacked("data").then(async data => {
       animation: false, tooltip: { ...tooltip(), trigger: "item" }, grid: { left: 74, right: 36, top: 8, bottom: 78 },
       xAxis: { ...axis(), type: "value", min: 0, max: data.makespan / unit[1], name: unit[0], nameLocation: "middle",
         axisLabel: { color: styled("--soft"), hideOverlap: true, showMaxLabel: false } },
-      yAxis: { ...axis(), type: "category", data: places.map(([, worker]) => `worker ${worker}`), axisTick: { show: false }, splitLine: { show: false } },
+      yAxis: { ...axis(), type: "category", data: places.map(rowName), axisTick: { show: false }, splitLine: { show: false } },
       dataZoom: [
         ...zoom({ xAxisIndex: 0 }, 6).map(one => ({ ...one, labelFormatter: value => `${digits(value)} ${unit[0]}` })),
         ...(places.length > 8 ? [{ type: "slider", yAxisIndex: 0, right: 6, width: 16, filterMode: "none", brushSelect: false,
