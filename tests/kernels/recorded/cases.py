@@ -30,7 +30,22 @@ from kernels.templates.scan import CUMULATIVE_SUM, CumulativeSum
 from kernels.templates.softmax import SOFTMAX, SOFTMAX_ROWS, Softmax
 from kernels.templates.template import Template
 from kernels.templates.topk import TOPK, TopK
-from kernels.tensor.expression import Buffer, Cast, Expression, Load, Unary, Variable, gelu, index, relu
+from kernels.tensor.expression import (
+    Binary,
+    Buffer,
+    Cast,
+    Expression,
+    Load,
+    Number,
+    Unary,
+    Variable,
+    clip,
+    gelu,
+    gelu_tanh,
+    index,
+    relu,
+    silu,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +81,11 @@ def _products() -> list[Case]:
         Case("a residual, gelu, half precision", GEMM,
              replace(residual, epilogue=Epilogue(Cast(DType.F16, gelu(ACCUMULATED[()] + added)))), (7, 20)),
         Case("no depth", GEMM, Gemm(3, 4, 0), (0, 4)),
+        Case("no rows", GEMM, Gemm(0, 4, 3), (3, 4)),
+        Case("two rows", GEMM, Gemm(2, 4096, 4096)),
+        Case("tall", GEMM, Gemm(4096, 64, 512)),
+        Case("tall and computed", GEMM, Gemm(2048, 256, 1024, constant_b=False)),
+        Case("computed by columns", GEMM, Gemm(64, 300, 90, b=Matrix(1, 90), constant_b=False)),
         Case("many rows of few columns", GEMM, Gemm(3000, 9, 300), (300, 9)),
     ]  # fmt: skip
 
@@ -115,6 +135,18 @@ def _convolutions() -> list[Case]:
         Case("planes", DIRECT, planes, (20, 6, 2, 2, 2)),
         Case("to channels first", DIRECT, turned, (18, 20, 3, 3)),
         Case("transposed", DIRECT, spread, (8, 12, 3, 3)),
+        Case("many channels last", DIRECT, convolution(1, 256, 256, (56, 56), (3, 3), pads=pads, order="NHWC")),
+        Case("a large kernel", DIRECT, convolution(1, 32, 48, (60, 60), (5, 5), order="NCHWc", strides=(2, 2))),
+        Case("late 3x3", DIRECT, convolution(2, 512, 512, (7, 7), (3, 3), pads=pads, order="NCHWc")),
+        Case("late 3x3 with zeros", DIRECT,
+             convolution(1, 512, 512, (14, 14), (3, 3), pads=pads, order="NCHWc", halo=1)),
+        Case("1x1 of few pixels", CONVOLUTION, convolution(1, 1024, 256, (7, 7), (1, 1), order="NCHWc")),
+        Case("groups in blocks", DIRECT, convolution(1, 64, 64, (14, 14), (3, 3), pads=pads, order="NCHWc", groups=4)),
+        Case("small groups in blocks", DIRECT,
+             convolution(1, 64, 64, (14, 14), (3, 3), pads=pads, order="NCHWc", groups=32)),
+        Case("one row of pixels", DIRECT, convolution(1, 16, 32, (50,), (3,), pads=(1, 1), order="NHWC")),
+        Case("few channels, direct or not", CONVOLUTION,
+             convolution(1, 16, 16, (5, 5), (3, 3), pads=pads, order="NCHWc")),
         Case("depthwise", DEPTHWISE, joined(alone), (32, 1, 3, 3)),
         Case("depthwise in blocks", DEPTHWISE, blocks, (40, 1, 5, 5)),
         Case("Winograd", WINOGRAD, joined(three)),
@@ -136,6 +168,12 @@ def _pooling() -> list[Case]:
         Case("all of it, in blocks", POOLING, Pooling(windows((7, 7), (7, 7), "NCHWc", channels=40), "average")),
         Case("channels first", POOLING, Pooling(windows((8, 9), (2, 3), "NCHW", strides=(2, 1)), "max")),
         Case("dilated, in planes", POOLING, Pooling(windows((4, 5, 6), (2, 2, 2), dilations=(1, 2, 1)), "max")),
+        Case("a large image", POOLING,
+             Pooling(windows((112, 112), (3, 3), "NCHWc", pads=(1,) * 4, channels=64), "max")),
+        Case("wide windows", POOLING, Pooling(windows((30, 90), (9, 31)), "average")),
+        Case("a large image, linear", RESIZE,
+             Resize(Layout(1, 64, (1, 56, 56), "NCHWc", 16), Layout(1, 64, (1, 112, 112), "NCHWc", 16), "linear",
+                    "half_pixel_symmetric", scales=(1.0, 2.0, 2.0))),
         Case("to twice the size", RESIZE, Resize(blocks, replace(blocks, size=(1, 12, 10)), "nearest")),
         Case("linear", RESIZE, Resize(Layout(2, 5, (1, 6, 5)), Layout(2, 5, (1, 4, 11)), "linear", "align_corners")),
         Case("linear, channels last", RESIZE,
@@ -151,6 +189,11 @@ def _attention() -> list[Case]:
         Case("a mask, rests, another size of values", ATTENTION, Attention(2, 2, 5, 40, 24, value_size=20, mask=mask)),
         Case("causal, grouped, capped", ATTENTION,
              Attention(1, 4, 30, 33, 16, groups=2, causal=True, past=3, softcap=2.0)),
+        Case("many rows", ATTENTION, Attention(1, 2, 400, 400, 64, causal=True)),
+        Case("two rows, grouped", ATTENTION, Attention(1, 8, 2, 50, 32, groups=2)),
+        Case("four rows", ATTENTION, Attention(1, 1, 4, 50, 20)),
+        Case("no rows", ATTENTION, Attention(1, 2, 0, 5, 8)),
+        Case("a mask for each row", ATTENTION, Attention(1, 2, 20, 30, 8, mask=Mask(0, 20, 1, 0))),
         Case("one row, lengths", ATTENTION, Attention(3, 2, 1, 70, 64, with_lengths=True)),
         Case("a mask of bools, heads beside each other", ATTENTION,
              Attention(2, 4, 9, 9, 8, mask=Mask(81, 0, 9, 1, DType.BOOL), q=beside, k=beside, v=beside, output=beside)),
@@ -166,6 +209,8 @@ def _recurrent() -> list[Case]:
         Case("GRU", RECURRENT, Recurrent("gru", 5, 3, 40), (1, 120, 40)),
         Case("GRU, bias before the reset", RECURRENT,
              Recurrent("gru", 5, 13, 17, ("reverse",), linear_before_reset=True), (1, 51, 17)),
+        Case("no units", RECURRENT, Recurrent("gru", 5, 3, 0)),
+        Case("many units", RECURRENT, Recurrent("lstm", 2, 1, 200)),
         Case("RNN", RECURRENT, Recurrent("rnn", 2, 30, 9), (1, 9, 9)),
     ]  # fmt: skip
 
@@ -189,6 +234,22 @@ def _row_wise() -> list[Case]:
             Case(f"root mean square, {name}", NORMALIZATION,
                  Normalization((row,), (column,), x, (norm,), 1e-3, "none")),
         ]  # fmt: skip
+    # As many vectors as registers hold at most, and one element more; no elements; two dims of columns.
+    for rows, columns in ((9, 32), (9, 33), (9, 96), (9, 97), (9, 192), (9, 193), (0, 8), (8, 0)):
+        row, column = _rows_and_columns(rows, columns)
+        x, y = Buffer("x", DType.F32, (rows, columns))[row, column], Buffer("y", DType.F32, (rows, columns))
+        found += [
+            Case(f"softmax of {rows} x {columns}", SOFTMAX_ROWS,
+                 Softmax((row,), (column,), x, (Output(y, SOFTMAX[()]),))),
+            Case(f"layer normalization of {rows} x {columns}", NORMALIZATION,
+                 Normalization((row,), (column,), x, (Output(y, NORMALIZED[()]),))),
+        ]  # fmt: skip
+    planes, (row, column) = Variable("plane", 3), _rows_and_columns(7, 20)
+    whole = Buffer("x", DType.F32, (3, 7, 20))[planes, row, column]
+    norm = Output(Buffer("y", DType.F32, (3, 7, 20)), NORMALIZED[()] + whole)
+    found.append(
+        Case("layer normalization of planes", NORMALIZATION, Normalization((planes,), (row, column), whole, (norm,)))
+    )
     row, column = _rows_and_columns(6, 50)
     across = Buffer("x", DType.F32, (50, 6))[column, row]
     turned = Output(Buffer("y", DType.F32, (50, 6)), SOFTMAX[()], (index(column), index(row)))
@@ -215,6 +276,11 @@ def _reductions() -> list[Case]:
         across = Buffer("x", dtype, (130, 9))[column, row]
         found.append(Case(f"{op} of {dtype.value} across", REDUCTION,
                           Reduction((row,), (column,), op, across, (output,), last=True)))  # fmt: skip
+    for rows, columns in ((0, 4), (4, 0), (1, 100_000), (3000, 2)):
+        row, column = _rows_and_columns(rows, columns)
+        x = Buffer("x", DType.F32, (rows, columns))[row, column]
+        output = Output(Buffer("y", DType.F32, (rows,)), reduced("sum", DType.F32)[()])
+        found.append(Case(f"sum of {rows} x {columns}", REDUCTION, Reduction((row,), (column,), "sum", x, (output,))))
     image, channel, line, pixel = (Variable(name, size) for name, size in zip("icrp", (2, 3, 40, 50), strict=True))
     x = Buffer("x", DType.F32, (2, 3, 40, 50))[image, channel, line, pixel]
     whole = Output(Buffer("y", DType.F32, (3,)), reduced("sum", DType.F32)[()] * 2.0)
@@ -236,10 +302,17 @@ def _elementwise() -> list[Case]:
         scale = Buffer("scale", DType.F32, (12,))[axes[1:2]]
         return Unary("tanh", read("x", (7, 12, 33))(axes) * scale) + read("z", (7, 12, 33))(axes)
 
+    def power(exponent: float, dtype: DType = DType.F32) -> Any:
+        return lambda axes: Binary("pow", read("x", (40,), dtype)(axes), Number(exponent, dtype))
+
     def placed(axes: tuple[Variable, ...]) -> Expression:
         return read("x", (300, 400))(axes) + Buffer("row", DType.F32, (300,))[axes[:1]]
 
     return [
+        *(chain(f"to the power {exponent}", (40,), power(exponent)) for exponent in (0.5, 2.0, 3.0, 4.0)),
+        chain("bfloat16 and a number", (40,), lambda axes: read("x", (40,), DType.BF16)(axes) * 1.7),
+        chain("gelu by tanh", (40,), lambda axes: gelu_tanh(read("x", (40,))(axes))),
+        chain("silu, clipped", (40,), lambda axes: clip(silu(read("x", (40,))(axes)), -1.0, 1.0)),
         chain("a copy", (1000,), read("x", (1000,))),
         chain("a long chain", (7, 12, 33), scaled),
         chain("broadcast rows", (300, 400), placed),
@@ -268,6 +341,11 @@ def _moved() -> list[Case]:
         Case("the largest five", TOPK, TopK(4, 100, 1, 5)),
         Case("the smallest of columns", TOPK, TopK(2, 30, 7, 3, i64, False)),
         Case("a hundred, sorted", TOPK, TopK(3, 200, 2, 100)),
+        Case("none of them", TOPK, TopK(3, 20, 1, 0)),
+        Case("a running sum of nothing", CUMULATIVE_SUM, CumulativeSum((0, 6), 1)),
+        Case("a long running sum", CUMULATIVE_SUM, CumulativeSum((70, 40, 30), -2, reverse=True)),
+        Case("many rows by number", indexed.INDEXED, indexed.gather((30_000, 300), 0, (128,), f32)),
+        Case("numbers outside", indexed.INDEXED, indexed.gather((4,), 0, (), f32)),
         Case("running sums", CUMULATIVE_SUM, CumulativeSum((5, 6, 40), 1)),
         Case("from the end, without oneself", CUMULATIVE_SUM, CumulativeSum((5, 60), 1, i32, True, True)),
     ]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kernels.dtype import DType
@@ -22,18 +23,21 @@ from kernels.llvm.emission import emit_all
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.pool import write_pool
-from kernels.target import Target, aarch64, x86_64_v4
+from kernels.target import Target, aarch64, host, x86_64_v4
 from kernels.templates.axes import Axis
 from kernels.templates.streams import Stream, lanes_for
 from kernels.tensor.default import scheduled
 from kernels.tensor.expression import Buffer, Cast, Expression
+from kernels.tensor.interpret import interpret
 from kernels.tensor.lower import lower
 from kernels.tensor.show import show_nest
 from tests.kernels.listings import difference, passing, perceptron
 from tests.kernels.recorded.cases import FAMILIES, low_precision
+from tests.kernels.recorded.nests import NESTS, PROGRAMS
 from tests.kernels.recorded.record import code_lines, kernel_lines, template_lines
 from tests.kernels.targets import NAMED, NAMES
-from tests.kernels.tensor.programs import chain, column_sums, layer_norm, softmax, transpose
+from tests.kernels.tensor.drawn import whole_numbers
+from tests.kernels.tensor.test_lower import run
 from tests.kernels.test_emission import SIZE, I, operations
 
 FOLDER = Path(__file__).parent
@@ -101,10 +105,28 @@ def _loads(value: Expression) -> list[Expression]:
 @EACH
 def test_tensor_programs(target: Target, short: str) -> None:
     lines = []
-    for program in (softmax(7, 100), layer_norm(40, 300), column_sums(90, 70), transpose(50, 60), chain(300, 400)):
-        nest = scheduled(program, target)
-        lines += [program.name, *show_nest(nest).splitlines(), *kernel_lines(lower(nest, target), None)]
+    for name, program in PROGRAMS.items():
+        nest = scheduled(program(), target)
+        lines += [name, *show_nest(nest).splitlines(), *kernel_lines(lower(nest, target), None)]
     assert_recorded(f"programs.{short}", lines)
+
+
+@EACH
+def test_nests_after_primitives(target: Target, short: str) -> None:
+    lines = []
+    for name, made in NESTS.items():
+        nest = made()
+        lines += [name, *show_nest(nest).splitlines(), *kernel_lines(lower(nest, target), None)]
+    assert_recorded(f"nests.{short}", lines)
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_nests_compute_what_their_programs_say(name: str) -> None:
+    nest = NESTS[name]()
+    inputs = whole_numbers(nest.program)  # exact in any order
+    found = run(lower(nest, host()), nest.program, inputs)
+    for output, array in interpret(nest.program, inputs).items():
+        np.testing.assert_array_equal(found[output], array)
 
 
 def _listings(target: Target) -> list[tuple[Listing, bytes]]:

@@ -33,6 +33,24 @@ GRAPHS = {
     "joined, given out": """g (float[1,16,6,5] x) => (float[1,32,6,5] c, float[1,16,6,5] y) {
         a = Conv(x, w16) b = Conv(a, w16) c = Concat<axis = 1>(a, b) y = Conv(c, w32)
     }""",
+    "joined with what has no place": """g (float[1,16,6,5] x) => (float[1,48,6,5] z, float[1,16,6,5] y) {
+        a = Conv(x, w16) b = Relu(a) d = Conv(b, w16) e = Concat<axis = 1>(b, d) f = Concat<axis = 1>(b, x, d)
+        z = Relu(f) y = Conv(e, w32)
+    }""",
+    "joined in twos": """g (float[2,16,6,5] x) => (float[2,16,6,5] y) {
+        a = Conv(x, w16) b = Conv(a, w16) c = Concat<axis = 1>(a, b) y = Conv(c, w32)
+    }""",
+    "joined of uneven parts": """g (float[1,16,6,5] x) => (float[1,16,6,5] y) {
+        a = Conv(x, w4) b = Conv(x, w12) c = Concat<axis = 1>(a, b) y = Conv(c, w16)
+    }""",
+    "joined and part of a larger one": """g (float[1,16,6,5] x) => (float[1,16,6,5] y) {
+        a = Conv(x, w16) b = Conv(a, w16) d = Conv(b, w16) c = Concat<axis = 1>(b, d) k = Conv(c, w32)
+        e = Concat<axis = 1>(a, b, d) f = Conv(e, w48) y = Add(f, k)
+    }""",
+    "joined from the middle": """g (float[1,16,6,5] x) => (float[1,16,6,5] y) {
+        a = Conv(x, w16) b = Conv(a, w16) c = Concat<axis = 1>(a, b) k = Conv(c, w32) d = Conv(k, w16)
+        e = Concat<axis = 1>(a, d) y = Conv(e, w32)
+    }""",
     "an input is joined": """g (float[1,16,6,5] x) => (float[1,16,6,5] y) {
         a = Conv(x, w16) b = Concat<axis = 1>(x, a) y = Conv(b, w32)
     }""",
@@ -85,7 +103,8 @@ def graph(name: str) -> onnx.ModelProto:
     """A network of these by its name."""
     return support.model(
         GRAPHS[name], 23, 10, w16=_weight(16, 16, 1, 1), w32=_weight(16, 32, 1, 1), w48=_weight(16, 48, 1, 1),
-        w64=_weight(16, 64, 1, 1), w4=_weight(4, 16, 1, 1), w1=_weight(1, 16, 3, 3)[:, :, 1:2, 1:2].copy(),
+        w64=_weight(16, 64, 1, 1), w4=_weight(4, 16, 1, 1), w12=_weight(12, 16, 1, 1),
+        w1=_weight(1, 16, 3, 3)[:, :, 1:2, 1:2].copy(),
         w20=_weight(20, 20, 1, 1), m=_weight(16, 16), n=_weight(16, 16)[::-1].copy(), scale=_weight(16),
         rows=np.array([2, 16, 30]), heads=np.array([2, 6, 4, 4]), whole=np.array([2, 6, 16]), starts=np.array([-7]),
         ends=np.array([10]), last=np.array([-1]), one=np.array(1),

@@ -14,13 +14,15 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graphopt.errors import NotLowered
 from graphopt.program.deploy.cutting import cut
+from graphopt.program.deploy.hybrid import make_hybrid, without_kernels
 from graphopt.program.order import region_graph
 from graphopt.program.plan import plan_together
 from graphopt.program.regions.lower import has_lowering, lower
 from graphopt.program.regions.scope import Scope
 from graphopt.program.tasks import Tasks, tasks_of
-from kernels.target import named
+from kernels.target import host, named
 from scheduler.device import device
 from tests import support
 from tests.golden.texts import TARGETS, listing_text
@@ -119,6 +121,34 @@ def test_parts() -> None:
             inputs, outputs = (",".join(one.name or "" for one in side) for side in (segment.inputs, segment.outputs))
             lines.append(f"  {'kernels' if segment.native else 'runtime'}: {inputs} -> {nodes} -> {outputs}")
     assert_recorded("parts", lines)
+
+
+def test_parts_ready_to_run() -> None:
+    lines = []
+    for name, text in PARTS.items():
+        more = ", float[4,4] z" if " z = " in text else ""
+        proto = support.model(f"g (float[4,4] x) => (float[4,4] y{more}) {{ {text} }}", 18, m=np.eye(4, dtype="f4"))
+        try:
+            made = make_hybrid(ir.from_proto(proto), host(), "g")
+        except NotLowered as error:
+            lines += [name, f"  {error}"]
+            continue
+        lines += [name, f"  without a kernel: {', '.join(made.missing)}; in the runtime: {', '.join(made.fallback)}"]
+        lines += [
+            f"  {'kernels' if one.native else 'runtime'}: {one.inputs} -> {one.operators} -> {one.outputs}, done with "
+            f"{one.done_with}"
+            for one in made.parts
+        ]
+        x = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+        for found, wanted in zip(made.run(None, {"x": x}), support.session(proto).run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert_recorded("hybrids", lines)
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "N0 has"), (12, "N11 have"), (13, "N11 and 1 more have")])
+def test_no_more_operators_are_named_than_a_person_reads(count: int, said: str) -> None:
+    text = without_kernels([f"N{number}" for number in range(count)])
+    assert text.endswith(f"{said} no kernel yet") and text.count(",") == min(count, 12) - 1
 
 
 def _tasks(name: str, place: str) -> Tasks:
