@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from graphopt.errors import MissingExtra
 
-EXTRAS = {"numba": "plan", "highspy": "plan", "jinja2": "report", "markupsafe": "report", "dask": "dask"}
+EXTRAS = {
+    "numba": "plan",
+    "highspy": "plan",
+    "jinja2": "report",
+    "markupsafe": "report",
+    "distributed": "dask",
+}
 
 
 def missing(error: ModuleNotFoundError) -> MissingExtra | None:

@@ -8,6 +8,7 @@ from typing import get_args
 import click
 
 import graphopt
+from graphopt.cli.many import many_options, run_folder
 from graphopt.cli.options import (
     PATH,
     UsageError,
@@ -57,17 +58,26 @@ from kernels.target import TargetName
 @feeds_option
 @tolerance_option
 @json_option
+@many_options
 def command(
-    source: Path, output: Path, target: TargetName, name: str, shape: tuple[str, ...], dim: tuple[str, ...],
-    value: tuple[str, ...], fix_defaults: bool, exact: bool, memory_budget: str | None, unchecked: bool,
-    feeds: tuple[str, ...], tolerance: float | None, json: bool,
+    ctx: click.Context, source: Path, output: Path, target: TargetName, name: str, shape: tuple[str, ...],
+    dim: tuple[str, ...], value: tuple[str, ...], fix_defaults: bool, exact: bool, memory_budget: str | None,
+    unchecked: bool, feeds: tuple[str, ...], tolerance: float | None, json: bool, jobs: int, dask: str | None,
 ) -> None:  # fmt: skip
     """Compile a model into a shared library with its weights, a C header, an example, and a Python module.
 
     The program is compared with ONNX Runtime (optimizations off) before anything is written. One for another processor
     runs in QEMU for that; where there is none, it is written with --unchecked only. If an operator has no kernel yet,
-    compile stops and lists it; in Python, graphopt.compile runs just those in ONNX Runtime.
+    compile stops and lists it; in Python, graphopt.compile runs just those in ONNX Runtime. Of a folder every model
+    becomes a bundle in OUT_DIR.
     """
+    if source.is_dir():
+
+        def words(model: Path) -> tuple[tuple[str, str], Path]:
+            makes = (output.absolute() / model.relative_to(source.absolute())).with_suffix("")
+            return (str(model), str(makes)), makes
+
+        return run_folder(ctx, source, output, words)
     shapes, dims = parse_shapes(shape), parse_sizes(dim)
     budget = parse_budget(memory_budget, "--memory-budget")
     replaced_files(output)  # refuses before the work is done what could not be written after it

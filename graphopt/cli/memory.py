@@ -10,6 +10,7 @@ from msgspec import structs
 
 import graphopt
 from graphopt.cli.flags import in_flags
+from graphopt.cli.many import many_options, run_folder
 from graphopt.cli.options import (
     PATH,
     UsageError,
@@ -44,6 +45,7 @@ CURVE_POINTS = 5  # plans between memory and time that a page shows
 
 @click.command()
 @click.argument("source", metavar="MODEL", type=PATH)
+@click.argument("out", metavar="[OUT]", type=PATH, required=False)
 @shape_option
 @several("--dim", metavar="NAME=SIZE", text="Fix a dim, batch=8 for example")
 @value_option
@@ -70,16 +72,22 @@ CURVE_POINTS = 5  # plans between memory and time that a page shows
     "--annotate", type=PATH, metavar="FILE", help="Write the model with offsets and tiers as metadata of its nodes."
 )
 @several("--what-if", metavar="batch=1,2,4,8", text="The figures for these dims")
+@many_options
 def command(
-    source: Path, shape: tuple[str, ...], dim: tuple[str, ...], value: tuple[str, ...], fix_defaults: bool,
-    order: Order, budget: str | None, levers: str, tiers: str | None, tier_mode: Mode, html: Path | None,
-    beside: tuple[str, ...], json: bool, trace: Path | None, annotate: Path | None, what_if: tuple[str, ...],
+    ctx: click.Context, source: Path, out: Path | None, shape: tuple[str, ...], dim: tuple[str, ...],
+    value: tuple[str, ...], fix_defaults: bool, order: Order, budget: str | None, levers: str, tiers: str | None,
+    tier_mode: Mode, html: Path | None, beside: tuple[str, ...], json: bool, trace: Path | None, annotate: Path | None,
+    what_if: tuple[str, ...], jobs: int, dask: str | None,
 ) -> None:  # fmt: skip
     """Show the memory that MODEL needs for intermediate results (activations): the peak, the arena, what causes it.
 
     Then what would save some: another order, recomputation, tiles. Nothing is run, except where the size of a tensor
-    cannot be told otherwise.
+    cannot be told otherwise. Of a folder every model is planned; OUT, for a folder alone, is where results go.
     """
+    if source.is_dir():
+        return run_folder(ctx, source, out, lambda model: ((str(model),), None))
+    if out is not None:
+        raise UsageError("OUT", "is for a folder of models; of one model nothing is written unless an option asks.")
     shapes, dims = parse_shapes(shape), parse_sizes(dim)
     check_outputs(source, (("--html", html), ("--trace", trace), ("--annotate", annotate)))
     if beside and html is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 import graphopt
+from graphopt.cli.many import many_options, run_folder
 from graphopt.cli.options import (
     PATH,
     UsageError,
@@ -92,19 +93,24 @@ REPORTS = (".json", ".html")
 )  # fmt: skip
 @switch("--in-place", "Allow OUT to be IN (OUT may then be left out).")
 @json_option
+@many_options
 def command(
-    source: Path, out: Path | None, output: Path | None, shape: tuple[str, ...], dim: tuple[str, ...],
-    value: tuple[str, ...], fix_defaults: bool, level: int, target: pipeline.Target, opset: int | None, inline: bool,
+    ctx: click.Context, source: Path, out: Path | None, output: Path | None, shape: tuple[str, ...],
+    dim: tuple[str, ...], value: tuple[str, ...], fix_defaults: bool, level: int, target: pipeline.Target,
+    opset: int | None, inline: bool,
     layout: pipeline.Layout | None, layout_functions: str, memory_budget: str | None, measure: bool,
     skip: tuple[str, ...], stop_after: int | None, verify: bool, verify_seconds: float, feeds: tuple[str, ...],
-    tolerance: float | None, report: Path | None, in_place: bool, json: bool,
+    tolerance: float | None, report: Path | None, in_place: bool, json: bool, jobs: int,
+    dask: str | None,
 ) -> None:  # fmt: skip
     """Optimize IN, check the result against it, and write it to OUT. Without OUT, show what would change.
 
     A rewrite that the check objects to is taken back and listed; what is written is correct all the same. IN and OUT
-    may be - for a pipe. Exit status: 0 done and checked, 1 the input is at fault or no checked model could be made, 2
-    wrong usage.
+    may be - for a pipe, or folders: then every model in IN is written to OUT, each in a process of its own. Exit
+    status: 0 done and checked, 1 the input is at fault or no checked model could be made, 2 wrong usage.
     """
+    if source.is_dir():
+        return _folder(ctx, source, out if output is None else output, in_place)
     destination = _destination(source, out if output is None else output, in_place)
     if out is not None and output is not None:
         raise UsageError("-o", f"OUT is given twice, '{out}' and '{output}'.")
@@ -148,6 +154,18 @@ def command(
     print_optimize(text, record)
     if report is not None:
         text.line(f"report        written to {report}")
+
+
+def _folder(ctx: click.Context, folder: Path, output: Path | None, in_place: bool) -> None:
+    """Each model of a folder to the same place in OUT."""
+    if in_place or output is None:
+        raise UsageError("OUT", "a folder of models is written to another folder; give it.")
+
+    def words(model: Path) -> tuple[tuple[str, str], Path]:
+        makes = output.absolute() / model.relative_to(folder.absolute())
+        return (str(model), str(makes)), makes
+
+    run_folder(ctx, folder, output, words)
 
 
 def _destination(source: Path, output: Path | None, in_place: bool) -> Path | None:

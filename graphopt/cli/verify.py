@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 import graphopt
+from graphopt.cli.many import many_options, run_folder
 from graphopt.cli.options import (
     PATH,
     feeds_option,
@@ -29,14 +30,21 @@ from graphopt.report.terminal import print_verify
 @seconds_option
 @feeds_option
 @tolerance_option
+@click.option("-o", "--output", metavar="DIR", type=PATH, help="With folders: where results go.")
 @json_option
+@many_options
 def command(
-    a: Path, b: Path, bisect: bool, verify_seconds: float, feeds: tuple[str, ...], tolerance: float | None, json: bool
-) -> None:
-    """Compare B with A, which is right. A check on seeded feeds, not a proof.
+    ctx: click.Context, a: Path, b: Path, bisect: bool, verify_seconds: float, feeds: tuple[str, ...],
+    tolerance: float | None, output: Path | None, json: bool, jobs: int, dask: str | None,
+) -> None:  # fmt: skip
+    """Compare B with A, which is right. A check on seeded feeds, not a proof. Of folders, models of the same names.
 
     Exit status: 0 equal within the tolerances, 1 different or at fault, 2 wrong usage.
     """
+    if a.is_dir():
+        return run_folder(
+            ctx, a, output, lambda model: ((str(model), str(b.absolute() / model.relative_to(a.absolute()))), None)
+        )
     with progress("verifying") as tell:
         verification = graphopt.verify(a, b, seconds=verify_seconds, feeds=feeds or None, tolerance=tolerance)
         if verification.status == "not run":
