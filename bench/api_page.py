@@ -16,7 +16,7 @@ request makes fail raises a subclass of `GraphoptError`. Programs that use it st
 """
 FUNCTIONS = (
     "optimize", "compile", "memory", "schedule", "verify", "first_divergence", "explain_rule", "explain_node", "load",
-    "simplify",
+    "measure", "simplify", "slim",
 )  # fmt: skip
 
 
@@ -29,8 +29,10 @@ def _page() -> Iterator[str]:
     yield HEAD
     for name in FUNCTIONS:
         yield from _function(f"graphopt.{name}", getattr(graphopt, name), "##")
+    yield "## What they take\n"
+    yield "`Source`: a path, the bytes of a file, an open file, an `onnx.ModelProto` or an `onnx_ir.Model`.\n"
     yield "## What they give\n"
-    others = [getattr(graphopt, name) for name in graphopt.__all__ if name not in FUNCTIONS]
+    others = [getattr(graphopt, name) for name in graphopt.__all__ if name not in (*FUNCTIONS, "Source")]
     for kind in others:
         if not issubclass(kind, Exception):
             yield from _class(kind)

@@ -21,8 +21,8 @@ import models
 
 ROOT = Path(graphopt.__file__).parent
 FLOORS = (
-    "libraries", "errors", "files", "model", "check", "rewrite", "passes", "memory", "program", "flows", "report",
-    "refusals", "api", "cli",
+    "libraries", "errors", "extras", "lazy", "files", "model", "check", "rewrite", "passes", "memory", "program",
+    "flows", "report", "refusals", "cli",
 )  # fmt: skip
 LIBRARIES = ("memplan", "scheduler", "kernels")
 

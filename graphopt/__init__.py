@@ -1,55 +1,150 @@
-"""graphopt: a better ONNX model, checked equal to the first."""
+"""graphopt: a better ONNX model, checked against the original; how much memory it needs; a native program of it.
 
-from graphopt.api import (
-    Census,
-    MemoryReport,
-    OptimizeResult,
-    ScheduleReport,
-    compile,
-    explain_node,
-    explain_rule,
-    first_divergence,
-    load,
-    memory,
-    optimize,
-    schedule,
-    simplify,
-    verify,
-)
+What a name stands for is imported when it is first used: `import graphopt` by itself loads nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import graphopt.memory  # noqa: F401  (a package is bound to its name when it is first imported, and never again)
 from graphopt.errors import (
+    BudgetNotKept,
     BundleError,
     GraphoptError,
+    MissingExtra,
     ModelError,
     NotLowered,
     OptionError,
     SaveError,
     VerificationError,
 )
-from graphopt.program.deploy.compiled import Compiled
+from graphopt.extras import missing
+from graphopt.lazy import Lazy
+
+refusals, shown = Lazy("graphopt.refusals"), Lazy("graphopt.flows.shown")
+_pages = Lazy("graphopt.report.page")
+_memory_pages, _schedule_pages = Lazy("graphopt.report.memory.page"), Lazy("graphopt.report.schedule.page")
+# What draws the page of a result.
+_DRAWN = {
+    "OptimizeResult": lambda result: _pages.page_of(result),
+    "MemoryReport": lambda report: _memory_pages.memory_page(report.record),
+    "ScheduleReport": lambda report: _schedule_pages.schedule_page(report.record),
+}
+
+if TYPE_CHECKING:
+    from graphopt.check.divergence import Divergence
+    from graphopt.check.verification import Verification
+    from graphopt.flows.bench import measure
+    from graphopt.flows.compile import compile
+    from graphopt.flows.explain import explain_node, explain_rule
+    from graphopt.flows.memory import MemoryReport, memory
+    from graphopt.flows.optimize import optimize
+    from graphopt.flows.result import OptimizeResult
+    from graphopt.flows.schedule import ScheduleReport, schedule
+    from graphopt.flows.simplify import simplify, slim
+    from graphopt.flows.verify import first_divergence, verify
+    from graphopt.model.census import Census
+    from graphopt.model.load import Source, load
+    from graphopt.program.deploy.compiled import Compiled
+else:
+    del globals()["memory"]  # the package; `__getattr__` finds the function
 
 __version__ = "0.1.0"
 
+# Name -> the module that has it.
+_USE_CASES = {
+    "optimize": "graphopt.flows.optimize",
+    "compile": "graphopt.flows.compile",
+    "memory": "graphopt.flows.memory",
+    "schedule": "graphopt.flows.schedule",
+    "verify": "graphopt.flows.verify",
+    "first_divergence": "graphopt.flows.verify",
+    "explain_rule": "graphopt.flows.explain",
+    "explain_node": "graphopt.flows.explain",
+    "measure": "graphopt.flows.bench",
+    "simplify": "graphopt.flows.simplify",
+    "slim": "graphopt.flows.simplify",
+}
+_HOMES = {
+    **_USE_CASES,
+    "load": "graphopt.model.load",
+    "Source": "graphopt.model.load",
+    "Census": "graphopt.model.census",
+    "Compiled": "graphopt.program.deploy.compiled",
+    "Divergence": "graphopt.check.divergence",
+    "MemoryReport": "graphopt.flows.memory",
+    "OptimizeResult": "graphopt.flows.result",
+    "ScheduleReport": "graphopt.flows.schedule",
+    "Verification": "graphopt.check.verification",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'graphopt' has no attribute '{name}'")
+    _refuse_strangers()
+    try:
+        found = getattr(importlib.import_module(_HOMES[name]), name)
+        if name in _USE_CASES:
+            shown.DRAWN.update(_DRAWN)
+            found = refusals.with_our_errors(found)
+    except ModuleNotFoundError as error:
+        raise missing(error) or error from error
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
+def _refuse_strangers() -> None:
+    """Raise ImportError where a package of another project has the name of one of ours.
+
+    Python finds it in our place, or the two are installed into one folder and share their files.
+    """
+    for name in ("kernels", "memplan", "scheduler"):
+        spec = importlib.util.find_spec(name)
+        place = None if spec is None or spec.origin is None else Path(spec.origin)
+        if place is None or "Part of graphopt" not in place.read_text(encoding="utf-8", errors="replace"):
+            raise ImportError(
+                f"graphopt needs its own package '{name}', and {place or 'nothing'} is found under this name; "
+                "install graphopt into an environment without the other project."
+            )
+
+
 __all__ = [
+    "BudgetNotKept",
     "BundleError",
     "Census",
     "Compiled",
+    "Divergence",
     "GraphoptError",
     "MemoryReport",
+    "MissingExtra",
     "ModelError",
     "NotLowered",
     "OptimizeResult",
     "OptionError",
     "SaveError",
     "ScheduleReport",
+    "Source",
+    "Verification",
     "VerificationError",
     "compile",
     "explain_node",
     "explain_rule",
     "first_divergence",
     "load",
+    "measure",
     "memory",
     "optimize",
     "schedule",
     "simplify",
+    "slim",
     "verify",
 ]

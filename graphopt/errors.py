@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 class GraphoptError(Exception):
@@ -20,12 +23,19 @@ class OptionError(GraphoptError):
 class BudgetNotKept(OptionError):
     """No plan was found that keeps a memory budget; `least` is the smallest arena that was found, in bytes."""
 
-    def __init__(self, budget: int, least: int) -> None:
+    def __init__(self, budget: int, least: int, what: str = "the least arena that was found takes") -> None:
         super().__init__(
-            f"a memory budget of {budget:,} bytes cannot be kept: the least arena that was found takes "
-            f"{least:,} bytes, {least - budget:,} more."
+            f"a memory budget of {budget:,} bytes cannot be kept: {what} "
+            f"{least:,} bytes, {least - budget:,} more; {-(-least // 1024)}KiB would be kept."
         )
         self.least = least
+
+
+class MissingExtra(GraphoptError):
+    """What was asked for needs a library that the base installation leaves out; the sentence names the extra."""
+
+    def __init__(self, library: str, extra: str) -> None:
+        super().__init__(f"this needs {library}, which is not installed: pip install 'graphopt[{extra}]'")
 
 
 class SaveError(GraphoptError):

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.errors import GraphoptError, ModelError, OptionError, VerificationError
+from graphopt.extras import missing
 from graphopt.model.load import load
 from kernels.errors import KernelsError
 from memplan.errors import MemplanError
@@ -41,6 +42,8 @@ def with_our_errors(function: Callable[P, R]) -> Callable[P, R]:
             raise OptionError(str(error)) from error
         except CannotRun as error:
             raise VerificationError(f"the model cannot be run for comparison: {error}; nothing was written.") from error
+        except ModuleNotFoundError as error:
+            raise missing(error) or error from error
         except MemoryError as error:
             raise ModelError("the model needs more memory than this machine has; fix smaller dims.") from error
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Running one kernel in this process on NumPy arrays: for tests, measurements and tuning.
+"""Running one kernel in this process on NumPy arrays: for tests and measurements.
 
 Every way leads through one driver, which sets the control word that programs run under (kernels/llvm/control_word.py).
 """

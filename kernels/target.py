@@ -70,7 +70,6 @@ class Target:
     vector_registers: int
     l1: int = 32 << 10  # bytes of data cache, per core
     l2: int = 1 << 20  # bytes, per core
-    l3: int = 16 << 20  # bytes, of all cores together
     line: int = 64  # bytes
     core: Core = Core(products=2.0, loads=2.0, broadcasts=2.0)
 
@@ -81,6 +80,14 @@ class Target:
     def has(self, feature: str) -> bool:
         """Whether the machine has a feature, by LLVM's name without the sign: "avx512vnni"."""
         return f"+{feature}" in self.features
+
+    @property
+    def level(self) -> str:
+        """What a machine must have to run the code, as people call it: x86-64-v4 (AVX-512)."""
+        name = self.architecture.name
+        if not name.startswith("x86"):
+            return name
+        return "x86-64-v4 (AVX-512)" if self.has("avx512f") else "x86-64-v3 (AVX2)"
 
     @property
     def architecture(self) -> Architecture:
@@ -122,7 +129,7 @@ def host() -> Target:
     triple, cpu = llvm.get_default_triple(), llvm.get_host_cpu_name()
     features = dict(llvm.get_host_cpu_features())
     named = tuple(f"{'+' if present else '-'}{name}" for name, present in sorted(features.items()))
-    caches = (_cache(1, 32 << 10), _cache(2, 1 << 20), _cache(3, 16 << 20))
+    caches = (_cache(1, 32 << 10), _cache(2, 1 << 20))
     if triple.startswith("x86_64") and features.get("avx512f") and features.get("avx512vl"):
         return Target(triple, cpu, named, 64, 32, *caches, core=_WIDE)
     if triple.startswith("x86_64") and features.get("avx2") and features.get("fma"):

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import sys
 
-import typer
+import click
 
 from memplan.cli import pack, remat, tiers
 from memplan.errors import MemplanError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
-app.command("pack")(pack.command)
-app.command("remat")(remat.command)
-app.command("tiers")(tiers.command)
-
-
-@app.callback()
-def root() -> None:
-    """Memory plans of problems without a model."""  # with a callback, a single command keeps its name
+app = click.Group(
+    commands={"pack": pack.command, "remat": remat.command, "tiers": tiers.command},
+    help="Memory plans of problems without a model.",
+)
 
 
 def main() -> None:

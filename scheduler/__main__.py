@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 
-import typer
+import click
 
 from scheduler.cli import check, solve
 from scheduler.errors import SchedulerError
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Schedules of task graphs, and whether a program is safe."
+app = click.Group(
+    commands={"solve": solve.command, "check": check.command},
+    help="Schedules of task graphs, and whether a program is safe.",
 )
-app.command("solve")(solve.command)
-app.command("check")(check.command)
 
 
 def main() -> None:

@@ -165,10 +165,10 @@ def device(source: str | Path) -> Device:
     path = PRESETS / f"{text}.toml" if text in presets() else Path(text)
     try:
         tables = tomllib.loads(path.read_text())
-    except OSError as error:
+    except OSError:
         known = ", ".join((*presets(), "cpu:N"))
         raise InvalidDevice(
-            f"there is no device '{text}' (known: {known}) and no such file: {error.strerror}."
+            f"there is no device '{text}'; known are {known}, or a TOML file (docs/scheduling.md says how)."
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise InvalidDevice(f"the machine file '{text}' is no TOML: {error}.") from None

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import onnx
 import pytest
-import typer
-from typer.testing import CliRunner
+from click import Group
+from click.testing import CliRunner
 
 import graphopt
 from bench import api_page
@@ -33,7 +33,7 @@ def _help(command: str) -> str:
     return result.output
 
 
-def _problem_help(library: typer.Typer, command: str) -> str:
+def _problem_help(library: Group, command: str) -> str:
     result = CliRunner().invoke(library, [command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
     assert result.exit_code == 0
     return result.output
@@ -96,27 +96,34 @@ def test_the_examples_of_the_kernels_run(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_exported_names() -> None:
     assert sorted(graphopt.__all__) == [
+        "BudgetNotKept",
         "BundleError",
         "Census",
         "Compiled",
+        "Divergence",
         "GraphoptError",
         "MemoryReport",
+        "MissingExtra",
         "ModelError",
         "NotLowered",
         "OptimizeResult",
         "OptionError",
         "SaveError",
         "ScheduleReport",
+        "Source",
+        "Verification",
         "VerificationError",
         "compile",
         "explain_node",
         "explain_rule",
         "first_divergence",
         "load",
+        "measure",
         "memory",
         "optimize",
         "schedule",
         "simplify",
+        "slim",
         "verify",
     ]
 

@@ -88,7 +88,7 @@ def test_a_control_character_is_shown_and_not_sent(tmp_path: Path, capsys: pytes
     file = tmp_path / "m.onnx"
     file.write_bytes(model.SerializeToString())
     for arguments in (["inspect", str(file)], ["memory", str(file)], ["optimize", str(file), str(tmp_path / "o.onnx")]):
-        cli.run(arguments)
+        cli.run_line(arguments)
     written = capsys.readouterr()
     assert r"in\x1b[31mred\x9b" in written.out
     assert "\x1b[31m" not in written.out + written.err

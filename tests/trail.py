@@ -21,7 +21,7 @@ import onnx
 import onnx_ir as ir
 
 import graphopt
-from graphopt.api import MemoryReport, OptimizeResult, ScheduleReport
+from graphopt import MemoryReport, OptimizeResult, ScheduleReport
 from graphopt.flows.inspect import inspect_model
 from graphopt.flows.records.models import InspectRecord
 from graphopt.model.census import census

@@ -46,8 +46,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
                 kept.append(share != SHARE)
                 continue
             took = time.perf_counter() - started
-            growths = (done.measured_before, done.measured_after)
-            growth = tuple("" if taken is None else f"{taken / MIB:.1f}" for taken in growths)
+            growth = tuple("" if taken is None else f"{taken / MIB:.1f}" for taken in (done.heap_before, done.heap))
             rows.append((
                 name, alone / MIB, shared / MIB, budget / MIB, "shared" if done.sharing else "own", done.arena / MIB,
                 100 * done.arena / min(alone, shared), done.tiled_regions, done.added_nodes, done.extra_time_percent,
@@ -63,7 +62,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         "model", "best, own bytes", "best, shared", "budget", "counted in", "arena", "% of the smaller",
         "regions in tiles", "nodes added", "extra time %", "seconds", "ORT before", "ORT after",
     )  # fmt: skip
-    sheet.table("budgets that are kept, MiB; ORT with optimizations off", columns, rows)
+    sheet.table("budgets that are kept, MiB; heap of ONNX Runtime with the options that keep them", columns, rows)
     return [
         Bar(ISSUE, 5, "memory: zoo models at 75 %, bit-equal", "75 % of the best order", ", ".join(figures), all(kept))
     ]

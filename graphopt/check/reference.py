@@ -60,6 +60,7 @@ class Reference:
         self.cases: list[Case] = []
         self.excluded = random_outputs(model)
         self.tolerance = tolerance
+        self.limits: dict[str, float] = {}
         # A model is held to the strictest check that the original passes.
         self.checks = next((full for full in (True, False) if workplace.checker_error(model, full) is None), None)
         self.engine = ""
@@ -136,12 +137,13 @@ class Reference:
             found = search.run()
         except OutOfTime:
             self.limited = f"stopped after {self.seconds:.0f} s"
-            self._failure = f"no run of the original succeeded within the {self.seconds:.0f} s for verification"
+            self._failure = f"no run of the original succeeded within the {self.seconds:g} s for verification"
             found = bool(self.cases)
         if not found and not self.cases:
             self.problem = self._failure or search.failure or "no feed was found that the model accepts"
         elif search.limited and self.limited is None:
-            self.limited = "only one set of sizes for the dynamic dims was found that the original accepts"
+            sizes = ", ".join(f"{name}={size}" for name, size in (self.sizes[0] if self.sizes else {}).items())
+            self.limited = f"at {sizes} only: the original failed at all other sizes that were tried"
 
     def _accepts(self, feed: Feed, draw: str) -> bool:
         """Run the original on one feed and keep the outputs; False when it refuses, OutOfTime when time is up."""
@@ -216,7 +218,11 @@ class Reference:
     ) -> Verification:
         """The verdict after so many `feeds`, `worst` being the largest difference."""
         worst = worst or Difference(0.0, 0.0, None)
-        tolerance = dict(LIMITS) if self.tolerance is None else dict.fromkeys(LIMITS, self.tolerance)
+        tolerance = (
+            {kind: limit for kind, limit in LIMITS.items() if limit in self.limits.values()}
+            if self.tolerance is None
+            else dict.fromkeys(LIMITS, self.tolerance)
+        )
         return Verification(
             status, feeds, worst.max_abs, worst.max_rel, reason, tuple(sorted(self.excluded)), tuple(self.sizes),
             self.engine, tolerance, self.limited, worst.rounding,

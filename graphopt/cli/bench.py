@@ -2,53 +2,47 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import Annotated
 
+import click
 import msgspec
-import numpy as np
-import typer
-from rich import box
-from rich.table import Table
 
-from graphopt import api
-from graphopt.check.feeds import make_feed
-from graphopt.check.given import read_feeds
-from graphopt.check.inputs import inputs_of
-from graphopt.cli.options import FeedFiles, Json, UsageError, console, parse_shapes, parse_sizes, print_json, progress
-from graphopt.model.dimensions import change_dims
-from graphopt.model.self_contained import self_contained
-from graphopt.program.deploy.benchmark import SIDES, Comparison, Side, compare_sides
-
-
-class BenchRecord(msgspec.Struct, frozen=True):
-    """One model beside one peer; times in milliseconds, medians."""
-
-    model: str
-    threads: int
-    precision: str  # of ours
-    comparison: Comparison
+import graphopt
+from graphopt.cli.options import (
+    PATH,
+    UsageError,
+    feeds_option,
+    json_option,
+    parse_shapes,
+    parse_sizes,
+    progress,
+    shape_option,
+    shown,
+    size_option,
+)
+from graphopt.flows.records.bench import BenchFile, BenchRecord
+from graphopt.program.deploy.benchmark import SIDES
+from graphopt.report.screen import Screen, Table
 
 
-class BenchFile(msgspec.Struct, frozen=True):
-    """What `--json` prints."""
-
-    results: tuple[BenchRecord, ...]
-    schema: str = "graphopt.bench/1"
-
-
+@click.command()
+@click.argument("sources", metavar="IN...", nargs=-1, required=True, type=PATH)
+@click.option(
+    "--against", default="onnxruntime", metavar="NAMES", show_default=True,
+    help=f"Peers, joined by commas: {', '.join(SIDES)}.",
+)  # fmt: skip
+@click.option("--bundle", type=PATH, metavar="DIR", help="Measure this bundle of the one IN, instead of compiling.")
+@shape_option
+@size_option
+@feeds_option
+@click.option(
+    "--rounds", type=click.IntRange(min=3), default=15, metavar="N", show_default=True, help="Readings of each side."
+)
+@json_option
 def command(
-    sources: Annotated[list[Path], typer.Argument(metavar="IN...", help="Models to compile and measure.")],
-    against: Annotated[str, typer.Option(metavar="NAMES", help="Peers, joined by commas.")] = "onnxruntime",
-    shape: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix the shape of an input; repeatable.")
-    ] = None,
-    dim: Annotated[list[str] | None, typer.Option(metavar="NAME=SIZE", help="Fix a dynamic dim; repeatable.")] = None,
-    feeds: FeedFiles = None,
-    rounds: Annotated[int, typer.Option(min=3, metavar="N", help="Readings of each side.")] = 15,
-    json: Json = False,
-) -> None:
+    sources: tuple[Path, ...], against: str, bundle: Path | None, shape: tuple[str, ...], dim: tuple[str, ...],
+    feeds: tuple[str, ...], rounds: int, json: bool,
+) -> None:  # fmt: skip
     """Compile models and measure them beside other runtimes, by turns, on one thread.
 
     Measured is the first of `--feeds`, or a seeded feed. Shows medians, the ratio with a 95 % interval (above 1, ours
@@ -58,31 +52,26 @@ def command(
     for name in peers:
         if name not in SIDES:
             raise UsageError("--against", f"there is no peer '{name}'; there are {', '.join(SIDES)}.")
-    shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
-    results = []
+    if bundle is not None and len(sources) > 1:
+        raise UsageError("--bundle", "a bundle is of one model; give one IN.")
+    shapes, dims = parse_shapes(shape), parse_sizes(dim)
+    results: list[BenchRecord] = []
     for source in sources:
-        with progress(f"measuring {source.name}"):
-            model = api.load(source)
-            if shapes or dims:
-                change_dims(model, shapes, dims)
-            program = api.compile(source, shapes=shapes, dims=dims, feeds=feeds)
-            own = read_feeds(model, feeds)
-            drawn = own[0].feed if own else make_feed(inputs_of(model), {}, "normal")
-            feed = {name: np.asarray(value) for name, value in drawn.items()}
-            proto = self_contained(model).proto.SerializeToString()
-            ours = Side("graphopt", "f32", partial(program.run, None, feed))
-            sides = [SIDES[name](proto, feed, 1) for name in peers]
-            found = compare_sides(ours, sides, rounds=rounds)
-            results += [BenchRecord(str(source), 1, ours.precision, one) for one in found]
-    if json:
-        print_json(BenchFile(tuple(results)))
-    screen = console(json)
-    for record in results:
-        one = record.comparison
-        screen.print(Path(record.model).name, style="bold", markup=False)
-        table = Table(box=box.SIMPLE, show_header=False)
-        table.add_row("graphopt", record.precision, f"{one.ours_ms:.3f} ms")
-        table.add_row(one.peer, one.precision, f"{one.peer_ms:.3f} ms")
-        table.add_row("ratio", f"{one.ratio:.2f}", f"{one.low:.2f} to {one.high:.2f}; above 1 ours is faster")
-        table.add_row("difference", f"{one.max_abs:.1e}", f"{one.max_rel:.1e} of the largest element")
-        screen.print(table)
+        with progress(f"measuring {source.name}") as tell:
+            results += graphopt.measure(
+                source, peers, bundle=bundle, shapes=shapes, dims=dims, feeds=feeds or None, rounds=rounds,
+                progress=tell,
+            )  # fmt: skip
+    shown(BenchFile(tuple(results)), json, _print)
+
+
+def _print(screen: Screen, record: msgspec.Struct) -> None:
+    assert isinstance(record, BenchFile), "what this command shows"
+    for result in record.results:
+        one = result.comparison
+        table = Table(Path(result.model).name, "precision", "median", left=(0, 1))
+        table.add("graphopt", result.precision, f"{one.ours_ms:.3f} ms")
+        table.add(one.peer, one.precision, f"{one.peer_ms:.3f} ms")
+        screen.table(table)
+        screen.line(f"{'ratio':<13} {one.ratio:.2f}, {one.low:.2f} to {one.high:.2f}; above 1 ours is faster")
+        screen.line(f"{'difference':<13} {one.max_abs:.1e}, {one.max_rel:.1e} of the largest element")

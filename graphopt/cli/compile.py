@@ -3,84 +3,83 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import get_args
 
-import typer
+import click
 
-from graphopt import api
+import graphopt
 from graphopt.cli.options import (
-    FeedFiles,
-    FixDefaults,
-    Json,
-    Tolerance,
+    PATH,
     UsageError,
-    Values,
-    console,
+    defaults_option,
+    feeds_option,
+    json_option,
     parse_budget,
     parse_shapes,
     parse_sizes,
     parse_values,
-    print_json,
     progress,
+    shape_option,
+    shown,
+    size_option,
+    switch,
+    tolerance_option,
+    value_option,
 )
-from graphopt.flows.compile import compile_record
+from graphopt.cli.streams import read_source
+from graphopt.flows.compile import NAME, compile_record
 from graphopt.program.deploy.bundle import replaced_files
 from graphopt.report.compilation import print_compile
 from kernels.target import TargetName
 
 
+@click.command()
+@click.argument("source", metavar="IN", type=PATH)
+@click.argument("output", metavar="OUT_DIR", type=PATH)
+@click.option(
+    "--target", type=click.Choice(get_args(TargetName)), default="host", show_default=True,
+    help="The processor that the code is for.",
+)  # fmt: skip
+@click.option(
+    "--name", default=NAME, metavar="NAME", show_default=True,
+    help="Of the library and of its functions in C, so that several bundles fit into one program.",
+)  # fmt: skip
+@shape_option
+@size_option
+@value_option
+@defaults_option
+@switch("--exact", "No Winograd convolutions: a smaller bundle, closer to ONNX Runtime, sometimes slower.")
+@click.option(
+    "--memory-budget", metavar="SIZE",
+    help="What the arena may take, for example 40MiB; kernels then run again or in tiles.",
+)  # fmt: skip
+@switch("--unchecked", "Write a program that could not be compared, as nothing here can run it.")
+@feeds_option
+@tolerance_option
+@json_option
 def command(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="The model to read.")],
-    output: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="The folder to write.")],
-    target: Annotated[TargetName, typer.Option(help="The processor that the code is for.")] = "host",
-    shape: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix the shape of an input; repeatable.")
-    ] = None,
-    dim: Annotated[list[str] | None, typer.Option(metavar="NAME=SIZE", help="Fix a dynamic dim; repeatable.")] = None,
-    value: Values = None,
-    fix_defaults: FixDefaults = False,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Leave out kernels that round otherwise than a plain sum (Winograd).")
-    ] = False,
-    memory_budget: Annotated[
-        str | None, typer.Option(metavar="40MiB", help="What the arena may take; kernels then run again or in tiles.")
-    ] = None,
-    unchecked: Annotated[
-        bool,
-        typer.Option("--unchecked", help="Write a program that could not be compared, as nothing here can run it."),
-    ] = False,
-    feeds: FeedFiles = None,
-    tolerance: Tolerance = None,
-    json: Json = False,
-) -> None:
+    source: Path, output: Path, target: TargetName, name: str, shape: tuple[str, ...], dim: tuple[str, ...],
+    value: tuple[str, ...], fix_defaults: bool, exact: bool, memory_budget: str | None, unchecked: bool,
+    feeds: tuple[str, ...], tolerance: float | None, json: bool,
+) -> None:  # fmt: skip
     """Compile a model into a shared library with its weights, a C header, an example, and a Python module.
 
     The program is compared with ONNX Runtime (optimizations off) before anything is written. One for another processor
-    runs in QEMU for that; where there is none, it is written with --unchecked only.
-
-    An operator without a kernel is refused by name; from Python, graphopt.compile runs it in ONNX Runtime.
+    runs in QEMU for that; where there is none, it is written with --unchecked only. If an operator has no kernel yet,
+    compile stops and lists it; in Python, graphopt.compile runs just those in ONNX Runtime.
     """
-    with progress("compiling"):
-        shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
-        budget = parse_budget(memory_budget, "--memory-budget")
-        replaced_files(output)  # refuses before the work is done what could not be written after it
-        compiled = api.compile(
-            source,
-            target=target,
-            shapes=shapes,
-            dims=dims,
-            values=parse_values(value or ()),
-            fix_defaults=fix_defaults,
-            feeds=feeds,
-            tolerance=tolerance,
-            exact=exact,
-            memory_budget=budget,
-        )
+    shapes, dims = parse_shapes(shape), parse_sizes(dim)
+    budget = parse_budget(memory_budget, "--memory-budget")
+    replaced_files(output)  # refuses before the work is done what could not be written after it
+    with progress(f"compiling {source.name}") as tell:
+        compiled = graphopt.compile(
+            read_source(source), target=target, name=name, shapes=shapes, dims=dims, values=parse_values(value),
+            fix_defaults=fix_defaults, feeds=feeds or None, tolerance=tolerance, exact=exact, memory_budget=budget,
+            progress=tell,
+        )  # fmt: skip
         if compiled.not_compared is not None and not unchecked:
             reason = f"the program was not compared: {compiled.not_compared}; add --unchecked to write it all the same."
             raise UsageError("--target", reason)
+        tell("writing")
         compiled.save(output, unchecked=unchecked)
-    record = compile_record(compiled, str(source), str(output))
-    if json:
-        print_json(record)
-    print_compile(console(json), record)
+    shown(compile_record(compiled, str(source), str(output)), json, print_compile)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
+from msgspec import structs
 
-from graphopt import api
-from graphopt.cli.options import Json, Level, UsageError, console, print_json, progress
+import graphopt
+from graphopt.cli.flags import in_flags
+from graphopt.cli.options import PATH, UsageError, json_option, level_option, progress, shown
 from graphopt.flows.explain import unknown_rule
-from graphopt.flows.optimize import DEFAULT_LEVEL
 from graphopt.report.explanation import print_explain
 
 
-def command(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="The model to read.")],
-    rule: Annotated[str | None, typer.Option(metavar="NAME", help="A rule or a pass.")] = None,
-    node: Annotated[str | None, typer.Option(metavar="NAME", help="A node's name, or a value it computes.")] = None,
-    level: Level = DEFAULT_LEVEL,
-    json: Json = False,
-) -> None:
+@click.command()
+@click.argument("source", metavar="IN", type=PATH)
+@click.option("--rule", metavar="NAME", help="A rule or a pass.")
+@click.option("--node", metavar="NAME", help="A node's name, or a value it computes.")
+@level_option
+@json_option
+def command(source: Path, rule: str | None, node: str | None, level: int, json: bool) -> None:
     """Tell where a rule fired and why not elsewhere (--rule), or what was done to a node and why not more (--node).
 
     Optimizes IN without verification and writes nothing. Reasons are those on the optimized graph.
@@ -33,9 +33,7 @@ def command(
             raise UsageError("--rule", fault)
     with progress(f"optimizing {source.name}") as tell:
         if rule is not None:
-            record = api.explain_rule(source, rule, level=level, progress=tell)
+            record = graphopt.explain_rule(source, rule, level=level, progress=tell)
         else:
-            record = api.explain_node(source, node or "", level=level, progress=tell)
-    if json:
-        print_json(record)
-    print_explain(console(json), record)
+            record = graphopt.explain_node(source, node or "", level=level, progress=tell)
+    shown(structs.replace(record, text=in_flags(record.text)), json, print_explain)

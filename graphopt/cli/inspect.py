@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from graphopt import api
-from graphopt.cli.options import Json, console, parse_sizes, print_json
+import graphopt
+from graphopt.cli.options import PATH, json_option, parse_sizes, several, shown
+from graphopt.cli.streams import read_source
 from graphopt.errors import OptionError
 from graphopt.flows.inspect import inspect_model
+from graphopt.model.census import census
 from graphopt.model.text import nearest
 from graphopt.report.inspection import print_inspect
 
 
-def command(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="The model to read.")],
-    dim: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=SIZE", help="Size of a dynamic dim for flops and bytes (1 otherwise); repeatable."),
-    ] = None,
-    json: Json = False,
-) -> None:
+@click.command()
+@click.argument("source", metavar="IN", type=PATH)
+@several("--dim", metavar="NAME=SIZE", text="Size of a dynamic dim for flops and bytes (1 otherwise)")
+@json_option
+def command(source: Path, dim: tuple[str, ...], json: bool) -> None:
     """Show operators, opsets, parameters, shapes, dynamic dims, and flops and bytes for each type of operator.
 
     A multiplication with an addition counts as two flops; bytes are those that all nodes read and write.
     """
-    sizes = parse_sizes(dim or ())
-    model = api.load(source)
-    record = inspect_model(model, str(source), api.census(model).bytes, sizes)
+    sizes = parse_sizes(dim)
+    model = graphopt.load(read_source(source))
+    record = inspect_model(model, str(source), census(model).bytes, sizes)
     for name in sizes:
         if name not in record.dynamic_dims:
             raise OptionError(f"'{source}' has no dynamic dim '{name}'; {nearest(name, record.dynamic_dims)}.")
-    if json:
-        print_json(record)
-    print_inspect(console(json), record)
+    shown(record, json, print_inspect)

@@ -4,97 +4,131 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
 
-import typer
+import click
+from msgspec import structs
 
-from graphopt import api
+import graphopt
+from graphopt.cli.flags import in_flags
 from graphopt.cli.options import (
-    FixDefaults,
+    PATH,
     UsageError,
-    Values,
     check_outputs,
-    json_or_console,
+    defaults_option,
+    json_option,
     parse_budget,
     parse_shapes,
     parse_sizes,
     parse_values,
+    print_json,
     progress,
+    several,
+    shape_option,
+    value_option,
     write_reports,
 )
-from graphopt.report.json_report import encode, read_memory
-from graphopt.report.memory.page import memory_page
-from graphopt.report.memory.terminal import print_memory
+from graphopt.cli.streams import read_source
+from graphopt.flows.memory import LEVER_NAMES, MemoryReport, Order
+from graphopt.flows.records.encode import read_memory
+from graphopt.flows.records.memory import LeverLine
+from graphopt.lazy import Lazy
+from graphopt.model.text import Progress, silent
+from graphopt.report.memory.terminal import print_lever, print_lever_head, print_memory
 from graphopt.report.memory.trace import memory_trace
-from graphopt.report.terminal import line
+from graphopt.report.screen import Screen, screen
+from memplan.tiers.plan import Mode
 
+pages = Lazy("graphopt.report.memory.page")
 CURVE_POINTS = 5  # plans between memory and time that a page shows
 
 
+@click.command()
+@click.argument("source", metavar="MODEL", type=PATH)
+@shape_option
+@several("--dim", metavar="NAME=SIZE", text="Fix a dim, batch=8 for example")
+@value_option
+@defaults_option
+@click.option(
+    "--order", type=click.Choice(("given", "best")), default="given", show_default=True,
+    help="The order of the file, or the one that needs least.",
+)  # fmt: skip
+@click.option("--budget", metavar="SIZE", help="Keep the arena below this, for example 40MiB, by order and levers.")
+@click.option(
+    "--levers", metavar="NAMES", default="all", show_default=True,
+    help=f"What would save memory, joined by commas: all, none, or of {', '.join(LEVER_NAMES)}.",
+)  # fmt: skip
+@click.option("--tiers", metavar="FILE|PRESET", help="Place tensors over the tiers of a machine.")
+@click.option(
+    "--tier-mode", type=click.Choice(("static", "sync", "async")), default="sync", show_default=True,
+    help="No moves, moves that are waited for, or overlapped ones.",
+)  # fmt: skip
+@click.option("--html", type=PATH, metavar="FILE", help="Write a page with charts.")
+@several("--beside", metavar="FILE", text="What another run printed with --json, to be compared on the page")
+@json_option
+@click.option("--trace", type=PATH, metavar="FILE", help="Write a trace for Perfetto.")
+@click.option(
+    "--annotate", type=PATH, metavar="FILE", help="Write the model with offsets and tiers as metadata of its nodes."
+)
+@several("--what-if", metavar="batch=1,2,4,8", text="The figures for these dims")
 def command(
-    source: Annotated[Path, typer.Argument(metavar="MODEL", help="The model to read.")],
-    shape: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix the shape of an input; repeatable.")
-    ] = None,
-    dim: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=SIZE", help="Fix a dim, batch=8 for example; repeatable.")
-    ] = None,
-    value: Values = None,
-    fix_defaults: FixDefaults = False,
-    order: Annotated[
-        Literal["given", "best"], typer.Option(help="The order of the file, or the one that needs least.")
-    ] = "given",
-    budget: Annotated[
-        str | None, typer.Option(metavar="40MiB", help="Keep the arena below this by order, recomputation, tiles.")
-    ] = None,
-    tiers: Annotated[
-        str | None, typer.Option(metavar="FILE|PRESET", help="Place tensors over the tiers of a machine.")
-    ] = None,
-    tier_mode: Annotated[
-        Literal["static", "sync", "async"],
-        typer.Option(help="No moves, moves that are waited for, or overlapped ones."),
-    ] = "sync",
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with charts.")] = None,
-    beside: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Another run's --json, to be compared on the page; repeatable."),
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the record as JSON; - prints it.")
-    ] = None,
-    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a trace for Perfetto.")] = None,
-    annotate: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the model with offsets and tiers as metadata of its nodes."),
-    ] = None,
-    what_if: Annotated[
-        list[str] | None, typer.Option(metavar="batch=1,2,4,8", help="The figures for these dims; repeatable.")
-    ] = None,
-) -> None:
-    """Show the memory that MODEL needs between its weights: the peak, the arena, what causes it, and what would save.
+    source: Path, shape: tuple[str, ...], dim: tuple[str, ...], value: tuple[str, ...], fix_defaults: bool,
+    order: Order, budget: str | None, levers: str, tiers: str | None, tier_mode: Mode, html: Path | None,
+    beside: tuple[str, ...], json: bool, trace: Path | None, annotate: Path | None, what_if: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Show the memory that MODEL needs for intermediate results (activations): the peak, the arena, what causes it.
 
-    Nothing is run, except where the size of a tensor cannot be told otherwise.
+    Then what would save some: another order, recomputation, tiles. Nothing is run, except where the size of a tensor
+    cannot be told otherwise.
     """
-    shapes, dims = parse_shapes(shape or ()), parse_sizes(dim or ())
-    check_outputs(source, (("--json", json_file), ("--html", html), ("--trace", trace), ("--annotate", annotate)))
+    shapes, dims = parse_shapes(shape), parse_sizes(dim)
+    check_outputs(source, (("--html", html), ("--trace", trace), ("--annotate", annotate)))
     if beside and html is None:
         raise UsageError("--beside", "other runs are shown on the page; give --html FILE.")
-    others = [read_memory(file) for file in beside or ()]
+    runs = [read_memory(Path(file)) for file in beside]
     points = CURVE_POINTS if html is not None else 0
     with progress(f"planning {source.name}") as tell:
-        report = api.memory(
-            source, shapes=shapes, dims=dims, values=parse_values(value or ()), fix_defaults=fix_defaults,
+        report = graphopt.memory(
+            read_source(source), shapes=shapes, dims=dims, values=parse_values(value), fix_defaults=fix_defaults,
             order=order, budget=parse_budget(budget, "--budget"), tiers=tiers, tier_mode=tier_mode,
-            what_if=_what_ifs(what_if or ()), points=points, progress=tell,
+            what_if=_what_ifs(what_if), points=points, levers=None, progress=tell,
         )  # fmt: skip
+    place = screen(for_errors=json)
+    print_memory(place, report.record)
+    report = report.with_lines(_told(report, place, _levers(levers)))
     record = report.record
-    screen = json_or_console(record, json_file)
-    print_memory(screen, record)
-    pages = (html, "page", lambda shown: memory_page(shown, others))
-    write_reports(screen, record, ((json_file, "record", encode), pages, (trace, "trace", memory_trace)))
+    if json:
+        print_json(record)
+    page = (html, "page", lambda shown: pages.memory_page(shown, runs))
+    write_reports(place, record, (page, (trace, "trace", memory_trace)))
     if annotate is not None:
         report.annotate(annotate)
-        line(screen, f"model          written to {annotate}")
+        place.line(f"{'model':<13} written to {annotate}")
+
+
+def _told(report: MemoryReport, place: Screen, names: Sequence[str]) -> list[LeverLine]:
+    """What each lever would save, each told as it is found."""
+    heard: list[Progress] = [silent]
+    lines: list[LeverLine] = []
+    found = report.each_lever(names, lambda text: heard[0](text))
+    while True:
+        with progress("what would save memory") as heard[0]:
+            line = next(found, None)
+        if line is None:
+            return lines
+        if not lines:
+            print_lever_head(place)
+        print_lever(place, structs.replace(line, note=in_flags(line.note)))
+        lines.append(line)
+
+
+def _levers(text: str) -> tuple[str, ...]:
+    if text in ("all", "none"):
+        return LEVER_NAMES if text == "all" else ()
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in LEVER_NAMES:
+            raise UsageError("--levers", f"there is no lever '{name}'; there are {', '.join(LEVER_NAMES)}.")
+    return names
 
 
 def _what_ifs(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

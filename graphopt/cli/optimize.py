@@ -1,27 +1,20 @@
-"""`graphopt optimize`: write a better model that was checked equal to the input."""
+"""`graphopt optimize`: write a better model that was checked against the input, or show what would change."""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from graphopt import api
+import graphopt
 from graphopt.cli.options import (
-    FeedFiles,
-    FixDefaults,
-    Json,
-    Layout,
-    Level,
-    Seconds,
-    Switch,
-    Target,
-    Tolerance,
+    PATH,
     UsageError,
-    Values,
-    console,
+    defaults_option,
+    feeds_option,
+    json_option,
+    level_option,
     parse_budget,
     parse_dims,
     parse_shapes,
@@ -30,96 +23,110 @@ from graphopt.cli.options import (
     print_json,
     progress,
     same_file,
+    seconds_option,
+    several,
+    shape_option,
+    switch,
+    tolerance_option,
+    value_option,
 )
+from graphopt.cli.streams import STREAM, read_source, write_stream
 from graphopt.errors import VerificationError
 from graphopt.files.place import find_place
 from graphopt.files.single import prepared
-from graphopt.flows.explain import near_misses
-from graphopt.flows.optimize import DEFAULT_LEVEL, DEFAULT_VERIFY_SECONDS
-from graphopt.report.json_report import encode
-from graphopt.report.page import page
-from graphopt.report.terminal import line, print_optimize
+from graphopt.flows.records.encode import encode
+from graphopt.flows.result import OptimizeResult
+from graphopt.lazy import Lazy
+from graphopt.passes import pipeline
+from graphopt.report.screen import screen
+from graphopt.report.terminal import print_optimize
 
+pages = Lazy("graphopt.report.page")
 REPORTS = (".json", ".html")
 
 
+@click.command()
+@click.argument("source", metavar="IN", type=PATH)
+@click.argument("out", metavar="[OUT]", type=PATH, required=False)
+@click.option("-o", "--output", metavar="OUT", type=PATH, help="The model to write; OUT in another place.")
+@shape_option
+@several(
+    "--dim", metavar="NAME=SIZE",
+    text="Fix a dynamic dim (batch=1), or free a fixed one: batch=N for the first dim of every input, INPUT:AXIS=N for "
+    "one dim",
+)  # fmt: skip
+@value_option
+@defaults_option
+@level_option
+@click.option(
+    "--target", type=click.Choice(pipeline.TARGET_NAMES), default="standard", show_default=True,
+    help="Operators the result may use: those of ONNX, or also ONNX Runtime's com.microsoft.",
+)  # fmt: skip
+@click.option("--opset", type=int, metavar="N", help="Lift the model to this newer opset first.")
+@switch("--inline", "Inline model-local functions.")
+@click.option(
+    "--layout", type=click.Choice(pipeline.LAYOUT_NAMES),
+    help="Turn images at inputs and outputs, and everything between, to this layout.",
+)  # fmt: skip
+@click.option(
+    "--layout-functions", type=click.Choice(("on", "off")), default="on", show_default=True,
+    help="Write operators in the wanted layout as model-local functions; off: as Transposes around ONNX's own.",
+)  # fmt: skip
+@click.option(
+    "--memory-budget", metavar="SIZE",
+    help="Order nodes, compute values again or in tiles, so that tensors fit an arena of this size, for example 40MiB.",
+)  # fmt: skip
+@click.option(
+    "--measure/--no-measure", default=True,
+    help="With --memory-budget: run the result in ONNX Runtime, and keep the budget by the heap that it takes.",
+)  # fmt: skip
+@several("--skip", metavar="NAME", text="Leave out a pass or rule; docs/rules.md names them")
+@click.option("--stop-after", type=click.IntRange(min=0), metavar="N", help="Stop after N rewrites.")
+@click.option("--verify/--no-verify", default=True, help="Check the result against the input.")
+@seconds_option
+@feeds_option
+@tolerance_option
+@click.option(
+    "--report", type=PATH, metavar="FILE",
+    help="Also write what was done: FILE.json the JSON object with every rewrite, FILE.html a page to read.",
+)  # fmt: skip
+@switch("--in-place", "Allow OUT to be IN (OUT may then be left out).")
+@json_option
 def command(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="The model to read.")],
-    output: Annotated[Path | None, typer.Argument(metavar="OUT", help="The model to write.")] = None,
-    shape: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=1x3x224x224", help="Fix the shape of an input; repeatable.")
-    ] = None,
-    dim: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=SIZE",
-            help="Fix a dynamic dim (batch=1), or free a fixed one: batch=N for the first dim of every input, "
-            "INPUT:AXIS=N for one dim; repeatable.",
-        ),
-    ] = None,
-    value: Values = None,
-    fix_defaults: FixDefaults = False,
-    level: Level = DEFAULT_LEVEL,
-    target: Target = "standard",
-    opset: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Lift the model to this newer opset first."),
-    ] = None,
-    inline: Annotated[bool, typer.Option("--inline", help="Inline model-local functions.")] = False,
-    layout: Annotated[
-        Layout | None,
-        typer.Option(help="Turn images at inputs and outputs, and everything between, to this layout."),
-    ] = None,
-    layout_functions: Annotated[
-        Switch, typer.Option(help="Whether operators in the wanted layout may be model-local functions.")
-    ] = "on",
-    memory_budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="40MiB", help="Order nodes, compute values again or in tiles, so that tensors fit this arena."
-        ),
-    ] = None,
-    skip: Annotated[
-        list[str] | None, typer.Option(metavar="PASS", help="Leave out a pass or rule; repeatable.")
-    ] = None,
-    stop_after: Annotated[int | None, typer.Option(min=0, metavar="N", help="Stop after N rewrites.")] = None,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check the result against the input.")] = True,
-    verify_seconds: Seconds = DEFAULT_VERIFY_SECONDS,
-    feeds: FeedFiles = None,
-    tolerance: Tolerance = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also write what was done: FILE.json the JSON object with every rewrite, FILE.html a page to read.",
-        ),
-    ] = None,
-    in_place: Annotated[
-        bool, typer.Option("--in-place", help="Allow OUT to be IN (OUT may then be left out).")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Optimize IN, verify the result against it, and write it to OUT.
+    source: Path, out: Path | None, output: Path | None, shape: tuple[str, ...], dim: tuple[str, ...],
+    value: tuple[str, ...], fix_defaults: bool, level: int, target: pipeline.Target, opset: int | None, inline: bool,
+    layout: pipeline.Layout | None, layout_functions: str, memory_budget: str | None, measure: bool,
+    skip: tuple[str, ...], stop_after: int | None, verify: bool, verify_seconds: float, feeds: tuple[str, ...],
+    tolerance: float | None, report: Path | None, in_place: bool, json: bool,
+) -> None:  # fmt: skip
+    """Optimize IN, check the result against it, and write it to OUT. Without OUT, show what would change.
 
-    A rewrite that the check objects to is taken back and listed; what is written is correct all the same. Exit status:
-    0 a verified model was written, 1 the input is at fault or no verified model could be made, 2 wrong usage.
+    A rewrite that the check objects to is taken back and listed; what is written is correct all the same. IN and OUT
+    may be - for a pipe. Exit status: 0 done and checked, 1 the input is at fault or no checked model could be made, 2
+    wrong usage.
     """
-    destination = _destination(source, output, in_place)
-    if report is not None and (report.resolve() == destination.resolve() or same_file(report, source)):
+    destination = _destination(source, out if output is None else output, in_place)
+    if out is not None and output is not None:
+        raise UsageError("-o", f"OUT is given twice, '{out}' and '{output}'.")
+    if report is not None and (same_file(report, source) or destination in (report, report.resolve())):
         raise UsageError("--report", f"'{report}' is a model; choose another file.")
     if report is not None and report.suffix.lower() not in REPORTS:
         raise UsageError("--report", f"'{report}' is neither {' nor '.join(REPORTS)}; the ending says what is written.")
-    shapes, dims, skips = parse_shapes(shape or ()), parse_dims(dim or ()), parse_skips(skip or ())
-    values = parse_values(value or ())
-    for path in (destination, *([report] if report is not None else [])):
-        find_place(path)  # refuses before the work is done what could not be written after it
+    if json and destination == STREAM:
+        raise UsageError("--json", "stdout can hold the model or the object; choose a file for one of them.")
+    known = [*pipeline.names(), *(rule.name for rule in pipeline.rules())]
+    shapes, dims, skips, values = parse_shapes(shape), parse_dims(dim), parse_skips(skip, known), parse_values(value)
+    for path in (destination, report):
+        if path is not None and path != STREAM:
+            find_place(path)  # refuses before the work is done what could not be written after it
+    place = "" if destination is None else "stdout" if destination == STREAM else str(destination)
     with progress(f"optimizing {source.name}") as tell:
-        result = api.optimize(
-            source, shapes=shapes, dims=dims, values=values, fix_defaults=fix_defaults, level=level, target=target,
-            opset=opset, inline=inline, layout=layout, layout_functions=layout_functions == "on", skip=skips,
-            stop_after=stop_after, verify=verify, verify_seconds=verify_seconds, details=_is_page(report),
-            memory_budget=parse_budget(memory_budget, "--memory-budget"), feeds=feeds, tolerance=tolerance,
-            progress=tell,
+        result = graphopt.optimize(
+            read_source(source), shapes=shapes, dims=dims, values=values, fix_defaults=fix_defaults, level=level,
+            target=target, opset=opset, inline=inline, layout=layout, layout_functions=layout_functions == "on",
+            skip=skips, stop_after=stop_after, verify=verify, verify_seconds=verify_seconds, details=_is_page(report),
+            memory_budget=parse_budget(memory_budget, "--memory-budget"), measure=measure,
+            feeds=feeds or None, tolerance=tolerance, progress=tell,
         )  # fmt: skip
         if result.unverified is not None:
             raise VerificationError(
@@ -127,24 +134,26 @@ def command(
                 "pass --no-verify to write the result unchecked."
             )
         tell("writing")
-        record = result.record(str(destination))
+        record = result.record(place, str(source))
         with contextlib.ExitStack() as stack:
             if report is not None:  # it is moved to its place only when the model has been written too
-                stack.enter_context(prepared(report, _report(report, result, str(destination))))
-            result.save(destination, in_place=in_place and same_file(source, destination))
+                stack.enter_context(prepared(report, _report(report, result, record.input, place)))
+            if destination == STREAM:
+                write_stream(result.to_bytes())
+            elif destination is not None:
+                result.save(destination, in_place=in_place and same_file(source, destination))
+    text = screen(for_errors=json or destination == STREAM)
     if json:
         print_json(record)
-    print_optimize(console(json), record)
+    print_optimize(text, record)
     if report is not None:
-        line(console(json), f"report        written to {report}")
+        text.line(f"report        written to {report}")
 
 
-def _destination(source: Path, output: Path | None, in_place: bool) -> Path:
+def _destination(source: Path, output: Path | None, in_place: bool) -> Path | None:
     if output is None:
-        if not in_place:
-            raise UsageError("OUT", "give the file to write, or pass --in-place.")
-        return source
-    if same_file(source, output) and not in_place:
+        return source if in_place else None
+    if output != STREAM and same_file(source, output) and not in_place:
         raise UsageError("OUT", f"'{output}' is the input itself; choose another output or pass --in-place.")
     return output
 
@@ -153,9 +162,9 @@ def _is_page(report: Path | None) -> bool:
     return report is not None and report.suffix.lower() == ".html"
 
 
-def _report(path: Path, result: api.OptimizeResult, output: str) -> bytes:
+def _report(path: Path, result: OptimizeResult, source: str, output: str) -> bytes:
     """What is written to the file: the ending of its name decides."""
-    record = result.full_record(output)
-    return (
-        page(record, result.rewrites, result.flops, near_misses(result)).encode() if _is_page(path) else encode(record)
-    )
+    if not _is_page(path):
+        return encode(result.full_record(output, source))
+    drawn: bytes = pages.page_of(result, output, source)
+    return drawn

@@ -1,4 +1,4 @@
-"""What the commands share: option types, parsing of NAME=VALUE texts, progress, and where output goes."""
+"""What the commands share: options, parsing of NAME=VALUE texts, progress, and where output goes."""
 
 from __future__ import annotations
 
@@ -6,64 +6,22 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import TypeVar
 
+import click
 import msgspec
-import typer
-from rich.console import Console
 
 from graphopt.files.place import find_place
 from graphopt.files.single import write_file
-from graphopt.model.text import nearest
-from graphopt.passes import pipeline
-from graphopt.report.json_report import encode
-from graphopt.report.terminal import Screen, line
-from memplan.compiling import telling
+from graphopt.flows.records.encode import encode
+from graphopt.model.text import ONCE, Progress, nearest
+from graphopt.report.screen import Screen, screen
 from memplan.tiers.machine import InvalidMachine, parse_bytes
 
-Progress = Callable[[str], None]
+F = TypeVar("F", bound=Callable[..., object])
+Option = Callable[[F], F]
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout; everything else goes to stderr.")]
-Level = Annotated[
-    int,
-    typer.Option(
-        "--level", min=0, max=3, metavar="0..3",
-        help="0 clean-up only, 1 folding and algebra, 2 weight folding and fusion, 3 what may change rounding.",
-    ),
-]  # fmt: skip
-Target = Annotated[
-    pipeline.Target,
-    typer.Option("--target", help="Operators the result may use: those of ONNX, or also ONNX Runtime's com.microsoft."),
-]
-Values = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--value", metavar="NAME=16000", help="Fix an input at a value, or at a list such as 1,2,3; repeatable."
-    ),
-]
-FixDefaults = Annotated[
-    bool, typer.Option("--fix-defaults", help="Take inputs that have defaults for constants, so that they fold.")
-]
-FeedFiles = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--feeds", metavar="FILE.npz|FOLDER",
-        help="Compare on these inputs too: a .npz file with an array for each input (and for outputs that are "
-        "expected), or a folder of them or of ONNX test data sets; repeatable.",
-    ),
-]  # fmt: skip
-Tolerance = Annotated[
-    float | None,
-    typer.Option(
-        "--tolerance", min=0.0, metavar="1e-3",
-        help="Allow this relative difference instead of a multiple of the model's own rounding.",
-    ),
-]  # fmt: skip
-Layout = pipeline.Layout
-Switch = Literal["on", "off"]
-Seconds = Annotated[
-    float, typer.Option("--verify-seconds", min=0.001, metavar="S", help="Time for runs of the original, in seconds.")
-]
+PATH = click.Path(path_type=Path)
 
 
 class UsageError(Exception):
@@ -71,6 +29,49 @@ class UsageError(Exception):
 
     def __init__(self, option: str, fault: str) -> None:
         super().__init__(f"{option}: {fault}")
+
+
+def several(*names: str, metavar: str, text: str) -> Callable[[F], F]:
+    """An option that may be given more than once."""
+    return click.option(*names, multiple=True, metavar=metavar, help=f"{text}; repeatable.")
+
+
+def switch(name: str, text: str) -> Callable[[F], F]:
+    """An option that is on when it is given."""
+    return click.option(name, is_flag=True, help=text)
+
+
+json_option = switch("--json", "Print one JSON object on stdout; everything else goes to stderr.")
+shape_option = several("--shape", metavar="NAME=1x3x224x224", text="Fix an input's shape, also as NAME:1,3,224,224")
+size_option = several("--dim", metavar="NAME=SIZE", text="Fix a dynamic dim")
+value_option = several("--value", metavar="NAME=16000", text="Fix an input at a value, or at a list such as 1,2,3")
+defaults_option = switch("--fix-defaults", "Take inputs that have defaults for constants, so that they fold.")
+feeds_option = several(
+    "--feeds", metavar="FILE.npz|FOLDER",
+    text="Compare on these inputs too: a .npz file with an array for each input (and for outputs that are expected), "
+    "or a folder of them or of ONNX test data sets",
+)  # fmt: skip
+tolerance_option = click.option(
+    "--tolerance", type=float, metavar="1e-3",
+    help="Allow this relative difference instead of a multiple of the model's own rounding.",
+)  # fmt: skip
+
+
+def _level(ctx: click.Context, param: click.Parameter, value: int) -> int:
+    if value not in (0, 1, 2, 3):
+        raise UsageError("--level", f"there is no level {value}; levels are 0 to 3.")
+    return value
+
+
+level_option = click.option(
+    "--level", type=int, callback=_level, default=2, metavar="0..3", show_default=True,
+    help="0 clean-up only, 1 folding and algebra, 2 weight folding and fusion, 3 also rewrites that may change the "
+    "last digits or help only on some machines.",
+)  # fmt: skip
+seconds_option = click.option(
+    "--verify-seconds", type=float, default=300.0, metavar="S", show_default=True,
+    help="Time for runs of the original, in seconds.",
+)  # fmt: skip
 
 
 def _pairs(texts: Sequence[str], option: str, form: str) -> Iterator[tuple[str, str]]:
@@ -87,14 +88,24 @@ def _pairs(texts: Sequence[str], option: str, form: str) -> Iterator[tuple[str, 
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """`NAME=1x3x224x224`, several times."""
+    """`NAME=1x3x224x224` or `NAME:1,3,224,224`, several times."""
     found = {}
-    for name, value in _pairs(texts, "--shape", "NAME=1x3x224x224"):
-        sizes = value.split("x")
-        if not all(size.isascii() and size.isdigit() and int(size) > 0 for size in sizes):
+    for name, value in _pairs([_with_equals(text) for text in texts], "--shape", "NAME=1x3x224x224"):
+        sizes = value.replace(",", "x").split("x")
+        if not all(_is_size(size) for size in sizes):
             raise UsageError("--shape", f"'{value}' is not a shape; join positive sizes with x, such as 1x3x224x224.")
         found[name] = tuple(int(size) for size in sizes)
     return found
+
+
+def _with_equals(text: str) -> str:
+    """`NAME:1,3` as other optimizers write it, in our form."""
+    name, colon, value = text.rpartition(":")
+    return f"{name}={value}" if colon and all(map(_is_size, value.split(","))) else text
+
+
+def _is_size(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text) > 0
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, int | str]:
@@ -103,6 +114,8 @@ def parse_dims(texts: Sequence[str]) -> dict[str, int | str]:
     for name, value in _pairs(texts, "--dim", "NAME=3 or NAME=N"):
         if value.isascii() and value.isdigit():
             found[name] = int(value)
+            if not found[name]:
+                raise UsageError("--dim", f"'{name}=0' gives no size; sizes start at 1.")
         elif value.isidentifier():
             found[name] = value
         else:
@@ -114,7 +127,7 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
     """`NAME=3` only, several times."""
     found = {}
     for name, value in parse_dims(texts).items():
-        if not isinstance(value, int) or value < 1:
+        if not isinstance(value, int):
             raise UsageError("--dim", f"'{name}={value}' gives no size; sizes start at 1.")
         found[name] = value
     return found
@@ -135,24 +148,24 @@ def parse_budget(text: str | None, option: str) -> int | None:
         raise UsageError(option, str(error)) from error
 
 
-STDOUT = Path("-")
+def parse_skips(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Names of passes or rules, each of which must be known."""
+    for name in names:
+        if name not in known:
+            raise UsageError("--skip", f"there is no pass or rule '{name}'; {nearest(name, known)}.")
+    return tuple(names)
+
+
 Record = TypeVar("Record", bound=msgspec.Struct)
 # A file that may be asked for, what a line calls it, and what makes its bytes of the record.
 Written = tuple[Path | None, str, Callable[[Record], bytes]]
-
-
-def json_or_console(record: msgspec.Struct, json_file: Path | None) -> Console:
-    """Where tables go; with the file `-` the record is printed alone on stdout first."""
-    if json_file == STDOUT:
-        print_json(record)
-    return console(json_file == STDOUT)
 
 
 def check_outputs(source: Path, outputs: Sequence[tuple[str, Path | None]]) -> None:
     """Refuse before the work is done what could not, or must not, be written after it; each output with its option."""
     seen: dict[Path, str] = {}
     for option, path in outputs:
-        if path is None or path == STDOUT:
+        if path is None:
             continue
         place = find_place(path)
         if same_file(path, source):
@@ -161,26 +174,21 @@ def check_outputs(source: Path, outputs: Sequence[tuple[str, Path | None]]) -> N
             raise UsageError(option, f"'{path}' is written by {seen[place.path]} too; choose another file.")
 
 
-def write_reports(screen: Console, record: Record, files: Sequence[Written[Record]]) -> None:
+def shown(record: Record, json: bool, text: Callable[[Screen, Record], None]) -> Screen:
+    """Print a record: as text on stdout, or as JSON there and as text on stderr; returns where the text went."""
+    if json:
+        print_json(record)
+    found = screen(json)
+    text(found, record)
+    return found
+
+
+def write_reports(place: Screen, record: Record, files: Sequence[Written[Record]]) -> None:
     """Write what was asked for, and say so; raises SaveError."""
     for path, what, make in files:
-        if path is not None and path != STDOUT:
+        if path is not None:
             write_file(path, make(record))
-            line(screen, f"{what:<14} written to {path}")
-
-
-def parse_skips(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of passes or rules, each of which must exist."""
-    known = [*pipeline.names(), *(rule.name for rule in pipeline.rules())]
-    for name in names:
-        if name not in known:
-            raise UsageError("--skip", f"there is no pass or rule '{name}'; {nearest(name, known)}.")
-    return tuple(names)
-
-
-def console(json: bool) -> Console:
-    """Where tables go: stdout, or stderr when stdout belongs to the JSON object."""
-    return Screen(stderr=json, highlight=False)
+            place.line(f"{what:<13} written to {path}")
 
 
 def print_json(record: msgspec.Struct) -> None:
@@ -191,22 +199,16 @@ def print_json(record: msgspec.Struct) -> None:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Progress]:
-    """A moving line on stderr while something long is running.
+    """Say on stderr what is waited for, and for how long; at once, and in a line of its own, what is done only once."""
+    place = screen(for_errors=True)
+    with place.waiting(what) as said:
 
-    When stderr is not a terminal, it only says that solvers have to be compiled, the first time that they are.
-    """
-    screen = Screen(stderr=True)
-    if not screen.is_terminal:
-        with telling(lambda text: line(screen, text)):
-            yield lambda text: None
-        return
-    with screen.status(what) as status:
+        def hear(text: str) -> None:
+            if ONCE in text and not place.is_terminal:
+                place.line(text)
+            said(text)
 
-        def tell(text: str) -> None:
-            status.update(f"{what}: {text}")
-
-        with telling(tell):
-            yield tell
+        yield hear
 
 
 def same_file(first: Path, second: Path) -> bool:

@@ -18,13 +18,15 @@ from graphopt.flows.records.compilation import CompileRecord
 from graphopt.flows.source import read
 from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.load import Source
+from graphopt.model.text import Progress, silent
 from graphopt.passes import pipeline
 from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.make import COMPARE_SECONDS, Program, make, runnable
 from graphopt.rewrite.optimizer import optimize_verified
 from kernels.target import TargetName, named, why_not_here
+from memplan.compiling import telling
 
-NAME = "model"  # of the program, in C
+NAME = "model"  # of the program, in C, unless the caller has another
 OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
 
 
@@ -32,6 +34,7 @@ def compile(  # the builtin of this name is not used here
     source: Source,
     *,
     target: TargetName = "host",
+    name: str = NAME,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, DimValue] | None = None,
     values: Mapping[str, object] | None = None,
@@ -40,17 +43,18 @@ def compile(  # the builtin of this name is not used here
     memory_budget: int | None = None,
     feeds: Feeds | None = None,
     tolerance: float | None = None,
+    progress: Progress | None = None,
 ) -> Compiled:
     """A native program for one size of every dim, compared with ONNX Runtime without optimizations.
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
     and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64", or
-    "x86-64-v4-256" for cores that slow down for vectors of 64 bytes. A program for a processor that this machine is
-    not runs in QEMU for the comparison; where there is none, `not_compared` of the result says why, and `save` asks
-    for `unchecked=True`. `exact` leaves out kernels that round otherwise than a plain sum does: Winograd's
-    convolutions. `memory_budget` in bytes is what the arena of temporaries may take; some kernels then run again, or in
-    tiles. `values` fixes inputs at constants. Inputs with defaults are constants of every program, so that
-    `fix_defaults` says nothing new. `feeds` and `tolerance` as for `optimize`.
+    "x86-64-v4-256" for cores that slow down for vectors of 64 bytes. A program for a processor that this machine is not
+    runs in QEMU for the comparison; where there is none, `not_compared` of the result says why, and `save` asks for
+    `unchecked=True`. `name` is that of the library and of its functions in C. `exact` leaves out kernels that round
+    otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
+    may take; some kernels then run again, or in tiles. `values` fixes inputs at constants. Inputs with defaults are
+    constants of every program, so that `fix_defaults` says nothing new. `feeds` and `tolerance` as for `optimize`.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.
@@ -58,6 +62,9 @@ def compile(  # the builtin of this name is not used here
     Raises ModelError for a model that cannot be worked on, OptionError for a request that does not fit it, NotLowered
     naming the operators when none has a kernel, VerificationError when the program does not give what the model gives.
     """
+    if not (name.isascii() and name.isidentifier()):
+        raise OptionError(f"'{name}' is no name in C; use letters, digits and underscores.")
+    progress = progress or silent
     machine = named(target)
     not_here = why_not_here(machine)
     original, _ = read(source, values, fix_defaults=True)
@@ -71,11 +78,16 @@ def compile(  # the builtin of this name is not used here
     with Workplace() as workplace:
         for exactly, checked in ways:  # as asked, with exact kernels, and of rewrites that have each been checked
             started = time.perf_counter()
-            made = make(optimized(original, checked=checked), machine, NAME, exactly, memory_budget, not_here)
+            progress("optimizing")
+            work = optimized(original, checked=checked)
+            progress("making kernels")
+            with telling(progress):
+                made = make(work, machine, name, exactly, memory_budget, not_here)
             program, not_compared = runnable(made, machine, not_here)
             seconds += time.perf_counter() - started
             if program is None:
                 return Compiled(made, machine, seconds, OFF, not_here, not_compared)
+            progress("comparing with ONNX Runtime")
             if reference is None:
                 reference = _reference(workplace, original, given, tolerance)
             verdicts.append(_compared(reference, original, program))
@@ -91,7 +103,8 @@ def compile_record(compiled: Compiled, source: str, output: str) -> CompileRecor
     """What was made, as `--json` prints it; `output` is the folder that is written."""
     listing, plan, verification = compiled.linked.listing, compiled.linked.plan, compiled.verification
     return CompileRecord(
-        source, output, compiled.target.cpu, len(listing.runs), len(listing.kernels), listing.weights_bytes,
+        source, output, compiled.target.cpu, compiled.target.level, len(listing.runs), len(listing.kernels),
+        listing.weights_bytes,
         plan.arena_size, plan.lower_bound, listing.scratch_bytes, compiled.seconds, compiled.max_abs, compiled.max_rel,
         compiled.not_compared, verification.feeds, verification.rounding, compiled.remade,
     )  # fmt: skip

@@ -79,7 +79,7 @@ def _of_rule(result: OptimizeResult, name: str, source: str, level: int) -> Expl
         missed = tuple(_left_alone(explainer, step, explainer.nodes) for step in steps if step.why is not None)
     too_high = rules[0].level if rules else steps[0].level
     if too_high > level:
-        text += f"\n\nNot run at level {level}: it needs --level {too_high}."
+        text += f"\n\nNot run at level {level}: it needs level={too_high}."
     return ExplainRecord(
         model=source,
         subject="rule" if rules else "pass",

@@ -13,6 +13,7 @@ from graphopt.model import nodes
 from graphopt.model.costs import Sizes, cost_of
 from graphopt.model.dimensions import name_dims
 from graphopt.model.facts import Facts
+from graphopt.model.signature import port_of
 
 
 def inspect_model(model: ir.Model, name: str, file_bytes: int, given: Mapping[str, int]) -> InspectRecord:
@@ -104,11 +105,5 @@ def _initializers(model: ir.Model) -> tuple[ParameterLine, ...]:
 
 
 def _port(value: ir.Value, default: bool) -> PortLine:
-    dims = None
-    if value.shape is not None:
-        dims = tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
-    return PortLine(value.name or "", "unknown" if value.type is None else _type(value.type), dims, default)
-
-
-def _type(kind: ir.TypeProtocol) -> str:
-    return str(kind.dtype).lower() if isinstance(kind, ir.TensorType) else str(kind)
+    port = port_of(value)
+    return PortLine(port.name, port.type, port.dims, default)

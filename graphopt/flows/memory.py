@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import onnx_ir as ir
+from msgspec import structs
 from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import BudgetNotKept, OptionError
 from graphopt.flows.memory_record import extra_percent, memory_record, plan_line, tier_report
 from graphopt.flows.records.memory import CurvePoint, LeverLine, MemoryRecord, PlanLine, WhatIfLine
+from graphopt.flows.shown import Shown
 from graphopt.flows.source import name_of, read
 from graphopt.memory import plan as planning
 from graphopt.memory.fit import LEVERS, alone, counts, fit, used
@@ -29,7 +31,7 @@ from graphopt.memory.tensors import ModelMemory, model_memory
 from graphopt.model.dimensions import change_dims, name_dims
 from graphopt.model.load import Source
 from graphopt.model.save import save
-from graphopt.model.text import Progress, binary_size, several, silent, steps
+from graphopt.model.text import Progress, binary_size, nearest, several, silent, steps
 from memplan.bounds import live_peak
 from memplan.compiling import telling
 from memplan.tiers.machine import machine as find_machine
@@ -41,16 +43,68 @@ LEVER_WORK = 4_000_000_000  # for what is not asked for, only told
 CURVE_WORK = 8_000_000_000  # for each budget of the curve, with recomputation and with tiles
 LEVER_SHARES = (0.9, 0.75, 0.5)  # of the best arena: budgets that are tried, until one cannot be kept
 MOST_WHAT_IFS = 64
+LEVER_NAMES = tuple(lever.name for lever in LEVERS)  # those that cost time to try
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class MemoryReport(Shown):
     """The record, and what else a caller may do with the plan."""
 
     record: MemoryRecord
     model: ir.Model  # with the dims that the plan is for, functions inlined
     memory: ModelMemory
     planned: Planned
+    _fitted: Fitted
+    _given: Planned
+    _best: Planned | None  # the best order, where one was looked for
+    _others: _Others
+
+    def __repr__(self) -> str:
+        kept = self.record
+        return (
+            f"<MemoryReport {kept.model}: arena {binary_size(kept.arena)}, peak at {kept.peak_operator or 'no step'}>"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page (.html) or the record (.json). Raises OptionError for another ending, and SaveError."""
+        self.write(path)
+
+    def _record(self) -> MemoryRecord:
+        return self.record
+
+    def _figures(self) -> list[tuple[str, ...]]:
+        kept = self.record
+        return [
+            ("peak", binary_size(kept.peak), kept.peak_operator),
+            ("arena", binary_size(kept.arena), "the least there is" if kept.proved_optimal else ""),
+            ("weights", binary_size(kept.weights), ""),
+            ("inputs", binary_size(kept.inputs), ""),
+            *((f"with {line.name}", binary_size(line.arena), line.note) for line in kept.levers),
+        ]
+
+    def each_lever(self, names: Sequence[str] = LEVER_NAMES, progress: Progress | None = None) -> Iterator[LeverLine]:
+        """What each way of saving would give, one after another as they are found.
+
+        Order and results in place are always told; `names` are of LEVER_NAMES. Raises OptionError for another.
+        """
+        for name in names:
+            if name not in LEVER_NAMES:
+                raise OptionError(f"there is no lever '{name}'; {nearest(name, LEVER_NAMES)}.")
+        best, progress = self._best, progress or silent
+        with telling(progress):
+            if best is None:
+                progress("ordering")
+                best = best_order(self.memory, work=LEVER_WORK)
+            yield from _levers(self._fitted, self._given, best, names, self._others, progress)
+
+    def with_levers(self, names: Sequence[str] = LEVER_NAMES, progress: Progress | None = None) -> MemoryReport:
+        """The same report with a line for each lever in its record."""
+        return self.with_lines(tuple(self.each_lever(names, progress)))
+
+    def with_lines(self, lines: Sequence[LeverLine]) -> MemoryReport:
+        """The same report with lines of `each_lever` in its record."""
+        plans = tuple(self._others.lines)
+        return replace(self, record=structs.replace(self.record, levers=tuple(lines), plans=plans))
 
     def annotate(self, path: str | os.PathLike[str]) -> None:
         """Write the model in the plan's order, each node saying where its results lie, for viewers such as Netron.
@@ -86,15 +140,17 @@ def memory(
     tier_mode: Mode = "sync",
     what_if: Mapping[str, Sequence[int]] | None = None,
     points: int = 0,
+    levers: Sequence[str] | None = LEVER_NAMES,
     progress: Progress | None = None,
 ) -> MemoryReport:
     """How much memory a model's tensors need, where they live in one arena, and what would save some.
 
-    `values` fixes inputs at constants (`{"sr": 16000}`), `fix_defaults` those that have defaults.
-    `order`: "given" as in the file, or "best". `budget` in bytes: by order, and recomputing or tiles where that is not
-    enough. `tiers`: a machine file or the name of a preset. `what_if`: values of dims to plan besides. With `points`
-    the record has so many plans of memory against time, and the buffers of all plans that were looked at. Sizes count
-    temporaries and outputs, not weights and inputs.
+    `values` fixes inputs at constants (`{"sr": 16000}`), `fix_defaults` those that have defaults. `order`: "given" as
+    in the file, or "best". `budget` in bytes: by order, and recomputing or tiles where that is not enough. `levers`
+    names what is tried besides, to tell what it would save ("recomputation", "tiles"); None: not even order and results
+    in place are told, and `each_lever` of the result tells them later. `tiers`: a machine file or the name of a preset.
+    `what_if`: values of dims to plan besides. With `points` the record has so many plans of memory against time, and
+    the buffers of all plans that were looked at. Sizes count temporaries and outputs, not weights and inputs.
 
     Raises ModelError for a model that cannot be worked on, OptionError for dims without a value, a budget that no plan
     keeps (saying the least that was found), and tiers that cannot hold the model.
@@ -107,28 +163,32 @@ def memory(
     progress("reading sizes")
     memory = model_memory(work)
     with telling(progress):
-        given = planning.given(memory)
-    progress("ordering")
-    best = best_order(memory, work=LEVER_WORK if order == "given" and budget is None else ORDER_WORK)
-    fitted, said = Fitted(work, memory, given, {}), "given"
-    asked = memory
-    if budget is not None:
-        fitted = fit(work, memory, budget, start=best, progress=progress)
-        work, memory = fitted.model, fitted.memory
-        said = " and ".join(lever.doing for lever in used(fitted)) or "best"
-    elif order == "best":
-        fitted, said = replace(fitted, planned=best), "best"
-    planned, changed_graph = fitted.planned, TILES.name in fitted.uses
-    tier_lines, tier_by_value = None, {}
-    if machine is not None:
-        progress(f"placing on {machine.name}")
-        graph, placed = place(work, planned.order, machine, tier_mode)
-        tier_lines, tier_by_value = tier_report(graph, placed, machine, tier_mode), tiers_of(placed)
-    others = _Others(planned, given.time, kept=points > 0)
-    others.add(asked, given, "the file's order")
-    others.add(asked, best, "the best order")
-    levers = _levers(fitted, given, best, others, progress)
-    curve = _curve(work, best, given, points, others, progress) if points and not changed_graph else ()
+        asked, given = memory, planning.given(memory)
+        best = None
+        if order == "best" or budget is not None or points:
+            progress("ordering")
+            best = best_order(memory, work=ORDER_WORK)
+        fitted, said = Fitted(work, memory, given, {}), "given"
+        if budget is not None:
+            assert best is not None, "looked for above"
+            fitted = fit(work, memory, budget, start=best, progress=progress)
+            work, memory = fitted.model, fitted.memory
+            said = " and ".join(lever.doing for lever in used(fitted)) or "best"
+        elif order == "best":
+            assert best is not None, "looked for above"
+            fitted, said = replace(fitted, planned=best), "best"
+        planned, changed_graph = fitted.planned, TILES.name in fitted.uses
+        tier_lines, tier_by_value = None, {}
+        if machine is not None:
+            progress(f"placing on {machine.name}")
+            graph, placed = place(work, planned.order, machine, tier_mode)
+            tier_lines, tier_by_value = tier_report(graph, placed, machine, tier_mode), tiers_of(placed)
+        others = _Others(planned, given.time, kept=points > 0)
+        others.add(asked, given, "the file's order")
+        if best is not None:
+            others.add(asked, best, "the best order")
+        curve = () if best is None or changed_graph else _curve(work, best, given, points, others, progress)
+        what_ifs = _what_if(symbolic, dims, what_if or {}, order, progress)
     record = memory_record(
         memory,
         planned,
@@ -136,17 +196,16 @@ def memory(
         dims={**first, **dims},
         order=said,
         given_time=given.time,
-        order_bound=best.lower_bound,
-        levers=levers,
-        plans=tuple(others.lines),
+        order_bound=0 if best is None else best.lower_bound,
         curve=curve,
         tiers=tier_lines,
         places=tier_by_value,
-        what_if=_what_if(symbolic, dims, what_if or {}, order, progress),
+        what_if=what_ifs,
         formula=None if changed_graph else _formula(symbolic, planned, memory, {**first, **dims}),
         budget=budget,
     )
-    return MemoryReport(record, work, memory, planned)
+    report = MemoryReport(record, work, memory, planned, fitted, given, best, others).with_lines(())
+    return report.with_levers(levers, progress) if levers is not None else report
 
 
 def _prepared(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> ir.Model:
@@ -197,35 +256,41 @@ class _Others:
 
 
 def _levers(
-    fitted: Fitted, given: Planned, best: Planned, others: _Others, progress: Progress
-) -> tuple[LeverLine, ...]:
+    fitted: Fitted, given: Planned, best: Planned, names: Sequence[str], others: _Others, progress: Progress
+) -> Iterator[LeverLine]:
     """What each way of saving gives, beside the plan that is shown."""
     planned, memory = fitted.planned, fitted.memory
     arena, ordered = planned.packing.arena_size, best.packing.arena_size
     saved = given.packing.arena_size - ordered
-    file_order = f"taken: {binary_size(given.packing.arena_size)} in the file's order"
-    note = file_order if planned.order != given.order else "--order best"
-    lines = [LeverLine("order", ordered, saved, 0.0, note, others.add(fitted.memory, best, "the best order"))]
+    order_note = "order='best'"
+    if planned.order != given.order:
+        order_note = f"taken: {binary_size(given.packing.arena_size)} in the file's order"
+    elif ordered >= arena:
+        bound = best.lower_bound
+        could = max(arena - bound, 0)
+        order_note = f"another order could save at most {binary_size(could)}" if could else "no order needs less"
+    others_name = others.add(fitted.memory, best, "the best order")
+    yield LeverLine("order", ordered, saved, 0.0, order_note, others_name)
     apart = live_peak(planning.problem_of(memory.graph, planned.order, sharing=False))
-    lines.append(
-        LeverLine("results in place, slices", arena, apart - arena, 0.0, f"taken: {binary_size(apart)} without")
-    )
+    yield LeverLine(
+        "results in place, slices", arena, apart - arena, 0.0, f"already used; {binary_size(apart)} without"
+    )  # fmt: skip
     if used(fitted):
         name = " and ".join(lever.name for lever in used(fitted))
         extra = extra_percent(planned.time, given.time)
-        lines.append(LeverLine(name, arena, ordered - arena, extra, f"taken: {counts(fitted)}"))
-        return tuple(lines)
+        yield LeverLine(name, arena, ordered - arena, extra, f"taken: {counts(fitted)}")
+        return
     for lever in LEVERS if ordered else ():  # nothing can be saved of nothing
-        lines += _untaken(lever, fitted, given, best, others, progress)
-    return tuple(lines)
+        if lever.name in names:
+            yield from _untaken(lever, fitted, given, best, others, progress)
 
 
 def _untaken(
     lever: Lever, shown: Fitted, given: Planned, best: Planned, others: _Others, progress: Progress
-) -> list[LeverLine]:
+) -> Iterator[LeverLine]:
     """What a lever that was not taken would give, at budgets below the best order."""
     arena = shown.planned.packing.arena_size
-    lines = []
+    saved = False
     for share in LEVER_SHARES:
         progress(f"{lever.name} at {share:.0%}")
         try:
@@ -236,10 +301,12 @@ def _untaken(
         except BudgetNotKept:
             break
         size = less.planned.packing.arena_size
-        note = f"--budget {-(-size // 1024)}KiB: {several(less.uses[lever.name], lever.unit)} {lever.done}"
+        note = f"budget={-(-size // 1024)} * 1024: {several(less.uses[lever.name], lever.unit)} {lever.done}"
+        saved = True
         extra = extra_percent(less.planned.time, given.time)
-        lines.append(LeverLine(lever.name, size, arena - size, extra, note, others.fitted(less)))
-    return lines or [LeverLine(lever.name, arena, 0, 0.0, f"no plan at {LEVER_SHARES[0]:.0%} was found")]
+        yield LeverLine(lever.name, size, arena - size, extra, note, others.fitted(less))
+    if not saved:
+        yield LeverLine(lever.name, arena, 0, 0.0, f"nothing found that needs {1 - LEVER_SHARES[0]:.0%} less")
 
 
 def _curve(

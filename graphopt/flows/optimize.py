@@ -7,8 +7,8 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import onnx
 import onnx_ir as ir
 
 from graphopt.check.given import Feeds, read_feeds
@@ -18,7 +18,7 @@ from graphopt.errors import OptionError
 from graphopt.flows.inspect import count_flops
 from graphopt.flows.result import OptimizeResult
 from graphopt.flows.source import read
-from graphopt.memory.budget import keep_budget
+from graphopt.lazy import Lazy
 from graphopt.model.census import file_bytes
 from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.load import Source
@@ -31,6 +31,11 @@ from graphopt.passes import pipeline
 from graphopt.passes.layout.images import images
 from graphopt.passes.layout.kept import kept_transposes
 from graphopt.rewrite.optimizer import optimize_verified
+
+if TYPE_CHECKING:
+    from graphopt.memory import budget as budgets
+else:
+    budgets = Lazy("graphopt.memory.budget")  # its planners are heavy, and few ask for a budget
 
 DEFAULT_LEVEL = 2
 DEFAULT_VERIFY_SECONDS = 300.0
@@ -55,6 +60,7 @@ def optimize(
     verify_seconds: float = DEFAULT_VERIFY_SECONDS,
     details: bool = False,
     memory_budget: int | None = None,
+    measure: bool = True,
     feeds: Feeds | None = None,
     tolerance: float | None = None,
     progress: Progress | None = None,
@@ -70,7 +76,8 @@ def optimize(
     with `layout_functions` operators of that layout are model-local functions. `skip` names passes or rules.
     `details` adds what a report shows: sketches of the first rewrites of each rule, and flops.
     `memory_budget` in bytes: nodes are ordered, values computed again or in tiles, so that temporaries and outputs fit
-    an arena of that size in file order; the outputs are the same bit for bit.
+    an arena of that size in file order; the outputs are the same bit for bit. With `measure` the heap of ONNX Runtime
+    is counted too, and kept within the budget under the options that `session()` of the result sets.
     `feeds` are compared besides the seeded ones: a mapping of arrays by input name, a .npz file, a folder of these or
     of ONNX test data sets, or several of them; arrays named as outputs are what the model is expected to give.
     `tolerance` is a relative difference that takes the place of the types' allowances and of the model's own rounding.
@@ -108,8 +115,8 @@ def optimize(
     seconds = sum(record.seconds for record in outcome.passes)
     budgeted = None
     if memory_budget is not None:
-        budgeted = keep_budget(
-            outcome.model, memory_budget, verify_seconds=verify_seconds if verify else None,
+        budgeted = budgets.keep_budget(
+            outcome.model, memory_budget, verify_seconds=verify_seconds if verify else None, measure=measure,
             progress=progress or silent,
         )  # fmt: skip
     model = outcome.model if budgeted is None else budgeted.model
@@ -163,8 +170,8 @@ def _relay(model: ir.Model, layout: pipeline.Layout, verify: bool) -> tuple[str,
 
 
 def _bytes_read(source: Source, original: ir.Model) -> int | None:
-    """The bytes of the input where it came as a file or bytes, external data included."""
-    if isinstance(source, (ir.Model, onnx.ModelProto)):
+    """The bytes of the input where it came as a path or bytes, external data included."""
+    if not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
         return None
     external = sum(tensor.nbytes for tensor in tensors_of(original) if isinstance(tensor, ir.ExternalTensor))
     own = len(source) if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).stat().st_size
@@ -180,11 +187,13 @@ def _most_bytes(source: Source, original: ir.Model, request: pipeline.Request) -
 
 def _check_options(level: int, skip: Sequence[str], target: str, layout: str | None) -> None:
     if level not in (0, 1, 2, 3):
-        raise OptionError(f"level {level} does not exist; levels are 0 to 3.")
+        raise OptionError(f"level {level!r} does not exist; levels are 0 to 3.")
     if target not in pipeline.TARGET_NAMES:
         raise OptionError(f"there is no target '{target}'; targets are {', '.join(pipeline.TARGET_NAMES)}.")
     if layout is not None and layout not in pipeline.LAYOUT_NAMES:
         raise OptionError(f"there is no layout '{layout}'; layouts are {', '.join(pipeline.LAYOUT_NAMES)}.")
+    if isinstance(skip, str):
+        raise OptionError(f"skip is a sequence of names such as ('{skip}',), not a text.")
     known = set(pipeline.names()) | {rule.name for rule in pipeline.rules()}
     for name in skip:
         if name not in known:

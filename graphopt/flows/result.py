@@ -10,23 +10,27 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+import onnxruntime
 from msgspec import structs
 
 from graphopt.check.verification import Verification
-from graphopt.errors import VerificationError
+from graphopt.errors import SaveError, VerificationError
 from graphopt.flows.records.models import OptimizeFile, OptimizeRecord, RewriteLine
-from graphopt.memory.budget import Budgeted
+from graphopt.flows.shown import Shown
+from graphopt.memory.budgeted import Budgeted
+from graphopt.memory.contract import contract_options
 from graphopt.model.census import Census, census
 from graphopt.model.save import save
 from graphopt.model.self_contained import self_contained
 from graphopt.model.signature import Signature
+from graphopt.model.text import binary_size, several
 from graphopt.passes import pipeline
 from graphopt.passes.meaning import meanings, why
 from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 
 
-@dataclass(frozen=True)
-class OptimizeResult:
+@dataclass(frozen=True, repr=False)
+class OptimizeResult(Shown):
     """The optimized model and what was done to reach it. What is in a model is counted when it is first asked for."""
 
     request: pipeline.Request  # what the caller asked for
@@ -47,6 +51,24 @@ class OptimizeResult:
     source_data: frozenset[Path]  # files that the input keeps tensors in
     budgeted: Budgeted | None = None  # with `memory_budget`: what keeping it took
 
+    def __repr__(self) -> str:
+        name = "" if self.source is None else f"{self.source.name}: "
+        return f"<OptimizeResult {name}{self.before.nodes} -> {self.after.nodes} nodes, {self.verification.status}>"
+
+    def _record(self) -> OptimizeFile:
+        return self.full_record()
+
+    def _headers(self) -> tuple[str, ...]:
+        return ("", "before", "after")
+
+    def _figures(self) -> list[tuple[str, ...]]:
+        return [
+            ("nodes", f"{self.before.nodes:,}", f"{self.after.nodes:,}"),
+            ("bytes", binary_size(self.before.bytes), binary_size(self.after.bytes)),
+            ("parameters", f"{self.before.parameters:,}", f"{self.after.parameters:,}"),
+            ("verification", "", f"{self.verification.status}, {several(self.verification.feeds, 'feed')}"),
+        ]
+
     @cached_property
     def before(self) -> Census:
         """Nodes, bytes, parameters and operators of the original."""
@@ -66,10 +88,13 @@ class OptimizeResult:
             return f"under the memory budget, {self.budgeted.not_compared}"
         return None
 
-    def record(self, output: str) -> OptimizeRecord:
-        """What was done, as `--json` prints it; `output` is the file that is written."""
+    def record(self, output: str = "", source: str | None = None) -> OptimizeRecord:
+        """What was done, as `--json` prints it; `output` is the file that is written, empty for none.
+
+        `source` names the input, whose path is taken otherwise.
+        """
         return OptimizeRecord(
-            input="" if self.source is None else str(self.source),
+            input=source or ("" if self.source is None else str(self.source)),
             output=output,
             level=self.request.level,
             nodes_before=self.before.nodes,
@@ -91,11 +116,13 @@ class OptimizeResult:
             opset_after=_opset(self.model),
             kept_transposes=self.kept_transposes,
             memory=None if self.budgeted is None else self.budgeted.record,
+            inputs=tuple(map(str, self.signature.inputs)),
+            outputs=tuple(map(str, self.signature.outputs)),
         )
 
-    def full_record(self, output: str) -> OptimizeFile:
+    def full_record(self, output: str = "", source: str | None = None) -> OptimizeFile:
         """The same record and every rewrite, as `--report` writes it."""
-        return OptimizeFile(**structs.asdict(self.record(output)), rewrites=rewrite_lines(self.rewrites))
+        return OptimizeFile(**structs.asdict(self.record(output, source)), rewrites=rewrite_lines(self.rewrites))
 
     def save(self, path: str | os.PathLike[str], *, in_place: bool = False, unchecked: bool = False) -> None:
         """Write the model, its external data beside it, and leave what was there when that fails, or dies on the way.
@@ -113,6 +140,23 @@ class OptimizeResult:
     def to_proto(self) -> onnx.ModelProto:
         """The model as a ModelProto that holds all of its data, external data included, checked or not."""
         return self_contained(self.model).proto
+
+    def to_bytes(self) -> bytes:
+        """The model as the bytes of a file without external data. Raises SaveError for more than 2 GiB."""
+        try:
+            data: bytes = self.to_proto().SerializeToString()
+        except ValueError as error:  # protobuf's own limit
+            raise SaveError("the model has more than 2 GiB, which one file cannot hold; save it to a path.") from error
+        return data
+
+    def session(self, options: onnxruntime.SessionOptions | None = None) -> onnxruntime.InferenceSession:
+        """A session of ONNX Runtime's CPU provider for the model, checked or not.
+
+        Without `options` those of ONNX Runtime, or under a memory budget those that keep it.
+        """
+        if options is None and self.budgeted is not None:
+            options = contract_options()
+        return onnxruntime.InferenceSession(self.to_bytes(), options, providers=["CPUExecutionProvider"])
 
 
 def rewrite_lines(rewrites: Sequence[Rewrite]) -> tuple[RewriteLine, ...]:

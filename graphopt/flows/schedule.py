@@ -19,6 +19,7 @@ from graphopt.flows.records.schedule import (
     StallLine,
     WayLine,
 )
+from graphopt.flows.shown import Shown
 from graphopt.flows.source import name_of, read
 from graphopt.model.dimensions import change_dims, name_dims
 from graphopt.model.load import Source
@@ -37,13 +38,32 @@ NEXT = 1.0  # nanoseconds between two runs that are drawn as one
 BASELINE = "launches"  # the policy that figures are compared with: one launch per region
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class ScheduleReport(Shown):
     """The record, and the plans behind it."""
 
     record: ScheduleRecord
     tasks: Tasks
     together: Together
+
+    def __repr__(self) -> str:
+        kept = self.record
+        return (
+            f"<ScheduleReport {kept.model} on {kept.device}: {kept.makespan / 1000:.3g} us by {kept.policy}, simulated>"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page (.html) or the record (.json). Raises OptionError for another ending, and SaveError."""
+        self.write(path)
+
+    def _record(self) -> ScheduleRecord:
+        return self.record
+
+    def _headers(self) -> tuple[str, ...]:
+        return ("policy", "makespan (us)", "speed-up over one launch per region")
+
+    def _figures(self) -> list[tuple[str, ...]]:
+        return [(line.policy, f"{line.makespan / 1000:.3g}", f"{line.ratio:.2f}") for line in self.record.policies]
 
 
 def schedule(

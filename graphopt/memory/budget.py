@@ -1,16 +1,18 @@
 """A model that keeps a memory budget: nodes in another order, again or in tiles, outputs the same bit for bit.
 
 The budget is that of the arena for temporaries and outputs in file order, every result in bytes of its own where that
-can be kept, and else with results in place and slices, as our bundles have them. It holds in runtimes that keep the
-order of the file and do not merge equal nodes. ONNX Runtime merges them at ORT_ENABLE_BASIC and above, and its
-arena packs worse than the plan; so what it really takes is measured too, with the options that keep the plan.
+can be kept, and else with results in place and slices, as our bundles have them. What ONNX Runtime takes for the model
+is measured, with the options under which a plan survives there (memory.contract). Its kernels need scratch that the
+plan does not know, and its own optimizations change the graph once more: where that makes it take more than the budget,
+the plan is made anew for less, by as much.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import statistics
+import sys
+from dataclasses import replace
 
-import msgspec
 import onnx_ir as ir
 from msgspec import structs
 
@@ -18,11 +20,12 @@ from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import Verification
 from graphopt.errors import BudgetNotKept, OptionError, VerificationError
+from graphopt.memory.budgeted import Budgeted, BudgetRecord
 from graphopt.memory.fit import fit
 from graphopt.memory.levers.lever import Fitted
 from graphopt.memory.levers.order import best_order
 from graphopt.memory.levers.tile import TILES
-from graphopt.memory.measured import KEEPING, growth_in_onnxruntime
+from graphopt.memory.measured import Use, use_in_onnxruntime
 from graphopt.memory.plan import given
 from graphopt.memory.sequence import write_order
 from graphopt.memory.tensors import model_memory
@@ -30,33 +33,9 @@ from graphopt.memory.tiling.search import LEAST_COLUMNS, MANY_COLUMNS
 from graphopt.model.text import Progress, silent
 from memplan.compiling import telling
 
-
-class BudgetRecord(msgspec.Struct, frozen=True):
-    """What a memory budget took, as `--json` prints it. Sizes in bytes, of an arena in file order."""
-
-    budget: int
-    sharing: bool  # results in place and slices are counted as such; without, every result has bytes of its own
-    arena_given: int  # in the order that the passes left
-    arena_best: int  # in the best order that computes nothing again
-    arena: int
-    added_nodes: int  # that compute a value again, or a tile
-    tiled_regions: int
-    extra_time_percent: float  # estimated from flops and bytes
-    bit_equal: (
-        bool  # run beside the model that it was made of, and equal; false: the check is off, or could not be made
-    )
-    keeping: str = KEEPING  # ONNX Runtime's options under which the plan survives
-    measured_before: int | None = None  # growth of ONNX Runtime's process in several runs with them
-    measured_after: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Budgeted:
-    """The model that keeps its budget, and what that cost."""
-
-    model: ir.Model
-    record: BudgetRecord
-    not_compared: str | None  # why a comparison that was asked for could not be made; None where it was, or is off
+RETRIES = 3  # plans for less, after ONNX Runtime took more than the budget
+BOOKS = 64 << 10  # bytes that a runtime may take for its own books, or a share of the budget
+BOOKS_SHARE = 0.02
 
 
 def keep_budget(
@@ -69,26 +48,58 @@ def keep_budget(
 ) -> Budgeted:
     """A copy of `model` whose plan fits `budget`; with `verify_seconds`, run beside the model and compared bit for bit.
 
-    A model that cannot be run is not compared, and `not_compared` of the result says why.
+    A model that cannot be run is not compared, and `not_compared` of the result says why. With `measure` the budget is
+    also kept by the heap of ONNX Runtime, where that can be measured.
 
-    Raises OptionError for a budget that no plan keeps and for dims without a value, VerificationError where a bit
-    differs.
+    Raises BudgetNotKept for a budget that no plan keeps, or none that ONNX Runtime keeps, OptionError for dims without
+    a value, VerificationError where a bit differs.
     """
     if model.functions:
-        raise OptionError("a memory budget counts the tensors inside model-local functions too: pass --inline with it.")
-    with telling(progress):
-        try:
-            found = _kept(model, budget, verify_seconds, progress, sharing=False)
-        except BudgetNotKept:
-            found = _kept(model, budget, verify_seconds, progress, sharing=True)
+        raise OptionError("a memory budget counts tensors inside model-local functions too: pass inline=True with it.")
     if not measure:
-        return found
-    progress("measuring what ONNX Runtime takes")
-    before, after = (growth_in_onnxruntime(each, keeping=True) for each in (model, found.model))
-    if before is None or after is None:
-        return found
-    measured = structs.replace(found.record, measured_before=before.all_runs, measured_after=after.all_runs)
-    return replace(found, record=measured)
+        with telling(progress):
+            return _planned(model, budget, budget, verify_seconds, progress)
+    aim, least = budget, sys.maxsize
+    with telling(progress):
+        for attempt in range(1 + RETRIES):
+            try:
+                found = _planned(model, budget, aim, verify_seconds, progress)
+            except BudgetNotKept:
+                if not attempt:
+                    raise
+                break
+            progress("measuring what ONNX Runtime takes")
+            uses = use_in_onnxruntime((model, found.model), contract=True)
+            if uses is None:
+                return found
+            excess = _excess(uses[1], budget)
+            least = min(least, uses[1].heap)
+            if excess <= 0:
+                return replace(found, record=_with_uses(found.record, *uses))
+            aim -= excess
+            if aim <= 0:
+                break
+    raise BudgetNotKept(budget, least, "in ONNX Runtime the least that was measured is")
+
+
+def _excess(use: Use, budget: int) -> int:
+    """Bytes above the budget: of tensors and scratch, or of all heap where the runtime's books are more than small."""
+    return max(use.tensors - budget, use.heap - budget - max(int(BOOKS_SHARE * budget), BOOKS))
+
+
+def _with_uses(record: BudgetRecord, before: Use, after: Use) -> BudgetRecord:
+    pairs = zip(before.milliseconds, after.milliseconds, strict=True)
+    ratio = statistics.median(two / max(one, 1e-9) for one, two in pairs)
+    return structs.replace(record, heap_before=before.heap, heap=after.heap, slowdown_percent=100 * (ratio - 1))
+
+
+def _planned(model: ir.Model, budget: int, aim: int, verify_seconds: float | None, progress: Progress) -> Budgeted:
+    """A plan of at most `aim` bytes."""
+    try:
+        found = _kept(model, aim, verify_seconds, progress, sharing=False)
+    except BudgetNotKept:
+        found = _kept(model, aim, verify_seconds, progress, sharing=True)
+    return replace(found, record=structs.replace(found.record, budget=budget, aim=aim))
 
 
 def _kept(model: ir.Model, budget: int, verify_seconds: float | None, progress: Progress, *, sharing: bool) -> Budgeted:

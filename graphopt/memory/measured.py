@@ -1,15 +1,18 @@
-"""What ONNX Runtime really takes for a model's tensors: how far a process grows while the model runs.
+"""What ONNX Runtime takes for a model: heap bytes and time of its runs, in a process of its own.
 
-A process of its own loads the model, then the peak of its resident memory is reset and read again after some runs. Only
-Linux tells such a peak; elsewhere there is no figure.
+Heap bytes are counted by a library that stands before the C library's allocators (memory.heap). Where there is none,
+they are how far the process grew, as Linux tells it; elsewhere there is no figure. With `contract` the session has the
+options of `contract_options`, under which a plan is what it takes.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,71 +21,111 @@ import onnx_ir as ir
 
 from graphopt.check.feeds import make_feed
 from graphopt.check.inputs import inputs_of
+from graphopt.memory.heap import counter
 from graphopt.model.save import save
 
-RUNS = 5
-SECONDS = 120
-# The options under which a plan's order and what it computes again survive.
-KEEPING = "graph_optimization_level=ORT_DISABLE_ALL, enable_mem_pattern=False, execution_mode=ORT_SEQUENTIAL"
+RUNS = 3  # whose heap is counted
+ROUNDS = 9  # whose time is taken, models by turns
+SECONDS = 600
 
 _SCRIPT = """
-import ctypes, gc, json, sys
+import ctypes, gc, json, sys, time
 import numpy as np
 import onnxruntime as ort
 
-def resident(key):
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(key))
-
 asked = json.loads(sys.argv[1])
-options = ort.SessionOptions()
-options.intra_op_num_threads = 1
-options.log_severity_level = 4
-if asked["keeping"]:
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.enable_mem_pattern = False
-session = ort.InferenceSession(asked["model"], options, providers=["CPUExecutionProvider"])
+
+class Heap:
+    def __init__(self):
+        self.library = ctypes.CDLL(None)
+        for name in ("heap_now", "heap_most", "heap_aligned_most"):
+            getattr(self.library, name).restype = ctypes.c_size_t
+    def around(self, call):
+        self.library.heap_reset()
+        before = self.library.heap_now()
+        kept = call()
+        return self.library.heap_most() - before, self.library.heap_aligned_most()
+
+class Resident:
+    def read(self, key):
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith(key))
+    def around(self, call):
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # what loading has freed goes back, or the run would grow into it unseen
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+        before = self.read("VmRSS")
+        kept = call()
+        grown = self.read("VmHWM") - before
+        return grown, grown
+
+def session(path):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    if asked["contract"]:
+        options.enable_cpu_mem_arena = options.enable_mem_reuse = options.enable_mem_pattern = False
+    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
 with np.load(asked["feed"]) as arrays:
-    feed = {name: arrays[f"arr_{number}"] for number, name in enumerate(asked["names"])}
-gc.collect()
-ctypes.CDLL(None).malloc_trim(0)  # what loading has freed goes back, or the runs would grow into it unseen
-with open("/proc/self/clear_refs", "w") as file:
-    file.write("5")
-before = resident("VmRSS")
-session.run(None, feed)
-first = resident("VmHWM") - before
-for _ in range(asked["runs"] - 1):
-    session.run(None, feed)
-print(json.dumps([first, resident("VmHWM") - before]))
+    feed = {name: ort.OrtValue.ortvalue_from_numpy(arrays[f"arr_{at}"]) for at, name in enumerate(asked["names"])}
+counted = Heap() if asked["counted"] else Resident()
+sessions = [session(path) for path in asked["models"]]
+calls = [lambda one=one: one.run_with_ort_values(None, feed) for one in sessions]
+peaks = [[max(column) for column in zip(*(counted.around(call) for _ in range(asked["runs"])))] for call in calls]
+times = [[] for _ in calls]
+for _ in range(asked["rounds"]):
+    for call, taken in zip(calls, times):
+        begun = time.process_time()
+        call()
+        taken.append(1e3 * (time.process_time() - begun))
+print(json.dumps([[*peak, taken] for peak, taken in zip(peaks, times)]))
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
-    """Bytes that the process grew by in its first run, and at most in several."""
+class Use:
+    """One model in ONNX Runtime, on one thread."""
 
-    first: int
-    all_runs: int
+    heap: int  # bytes at the peak of a run, above those held before it
+    tensors: int  # of them aligned ones: tensors and kernels' scratch, not the runtime's own books
+    milliseconds: tuple[float, ...]  # of processor time, run by run, by turns with the other models
 
 
-def growth_in_onnxruntime(model: ir.Model, *, keeping: bool) -> Growth | None:
-    """The growth with ONNX Runtime's defaults, or with the options of KEEPING; None where it cannot be measured."""
-    if not Path("/proc/self/clear_refs").exists():
-        return None
-    inputs = inputs_of(model)
+def use_in_onnxruntime(
+    models: Sequence[ir.Model], *, contract: bool, rounds: int = ROUNDS, runs: int = RUNS
+) -> tuple[Use, ...] | None:
+    """What each model takes on the same seeded inputs; None where it cannot be measured.
+
+    Models have the same inputs, of dims that are all numbers.
+    """
+    library = counter()
+    inputs = inputs_of(models[0])
     if any(not isinstance(size, int) for one in inputs for size in one.dims or ()):
+        return None
+    if library is None and not Path("/proc/self/clear_refs").exists():
         return None
     feed = make_feed(inputs, {}, "normal")
     with tempfile.TemporaryDirectory(prefix="graphopt-memory-") as folder:
-        path, arrays = Path(folder) / "model.onnx", Path(folder) / "feed.npz"
-        save(model.clone(), path)
+        arrays, preloaded = Path(folder) / "feed.npz", Path(folder) / "libheap.so"
         np.savez(arrays, *(np.asarray(value) for value in feed.values()))
-        asked = {"model": str(path), "keeping": keeping, "feed": str(arrays), "names": list(feed), "runs": RUNS}
+        paths = [str(Path(folder) / f"model{number}.onnx") for number in range(len(models))]
+        for model, path in zip(models, paths, strict=True):
+            save(model.clone(), path)
+        asked = {
+            "models": paths, "contract": contract, "feed": str(arrays), "names": list(feed), "runs": runs,
+            "rounds": rounds, "counted": library is not None,
+        }  # fmt: skip
+        environment = dict(os.environ)
+        if library is not None:
+            preloaded.write_bytes(library)
+            environment["LD_PRELOAD"] = str(preloaded)
         try:
             done = subprocess.run(
-                [sys.executable, "-c", _SCRIPT, json.dumps(asked)], capture_output=True, timeout=SECONDS, check=True
-            )
-            first, most = json.loads(done.stdout)
-        except (subprocess.SubprocessError, ValueError):
+                [sys.executable, "-c", _SCRIPT, json.dumps(asked)], capture_output=True, timeout=SECONDS, check=True,
+                env=environment,
+            )  # fmt: skip
+            return tuple(Use(heap, tensors, tuple(times)) for heap, tensors, times in json.loads(done.stdout))
+        except (subprocess.SubprocessError, ValueError, TypeError):
             return None
-    return Growth(first, most)

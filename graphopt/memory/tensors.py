@@ -152,7 +152,7 @@ class _Reader:
                     if not str(symbol).startswith("?") and value.producer() is None:
                         raise OptionError(
                             f"the size of '{value.name}' depends on the dim '{symbol}': give it a value, "
-                            f"--dim {symbol}=1 for example."
+                            f"dims={{'{symbol}': 1}} for example."
                         )
         unknown = [value.name or "" for value in values if value.producer() is not None and not self._is_known(value)]
         if unknown:
@@ -224,26 +224,24 @@ class _Reader:
     # -- shares ---------------------------------------------------------------------------------------------------
 
     def _shares(self, node: ir.Node, made: list[ir.Value], names: Mapping[ir.Value, str]) -> Iterator[Share]:
-        operator = operator_of(node)
-        if operator is None:
-            return
-        size, storage = self._size, operator.storage
+        operator, size = operator_of(node), self._size
+        storage = "own" if operator is None else operator.storage
         first = node.inputs[0] if node.inputs else None
-        if storage == "same" and first is not None and first in names and made and size(first) == size(made[0]):
+        if storage == "same" and first is not None and size(first) == size(made[0]):
             yield Share(names[made[0]], names[first])
         elif not self._sharing:
             return
         elif storage == "joined":
-            yield from self._parts(node, [v for v in node.inputs if v is not None], node.outputs[0], names, into=True)
-        elif storage == "pieces" and first is not None and first in names:
-            yield from self._parts(node, list(node.outputs), first, names, into=False)
+            yield from self._parts(node, [v for v in node.inputs if v is not None], node.outputs[0], names)
+        elif storage == "pieces" and first is not None:
+            yield from self._parts(node, list(node.outputs), first, names)
         elif storage == "in place":
             for value in dict.fromkeys(node.inputs):
-                if value is not None and value in names and made and size(value) == size(made[0]):
+                if value is not None and size(value) == size(made[0]):
                     yield Share(names[made[0]], names[value], overwrites=True)
 
     def _parts(
-        self, node: ir.Node, parts: list[ir.Value], whole: ir.Value, names: Mapping[ir.Value, str], into: bool
+        self, node: ir.Node, parts: list[ir.Value], whole: ir.Value, names: Mapping[ir.Value, str]
     ) -> Iterator[Share]:
         """Blocks one after the other in memory: where every dim before the axis is 1."""
         shape = self._sizes.shape(whole) or ()
@@ -252,7 +250,7 @@ class _Reader:
             return
         at = 0
         for value in parts:
-            if value in names and not (into and parts.count(value) > 1):
+            if value in names and parts.count(value) == 1:
                 yield Share(names[value], names[whole], at)
             at += self._size(value) or 0
 

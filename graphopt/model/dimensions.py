@@ -10,6 +10,7 @@ from graphopt.errors import OptionError
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.freeing import let_operators_follow, static_shapes
+from graphopt.model.text import nearest, shown
 
 DimValue = int | str
 
@@ -47,16 +48,19 @@ def change_dims(model: ir.Model, shapes: Mapping[str, Sequence[int]], values: Ma
 def _set_shape(
     inputs: Mapping[str | None, ir.Value], name: str, shape: Sequence[int], renamed: dict[str, DimValue]
 ) -> None:
+    if not all(isinstance(size, int) for size in shape):
+        raise OptionError(f"the shape of '{shown(name)}' is a sequence of sizes such as (1, 64), not {shape!r}.")
     value = inputs.get(name)
     if value is None:
-        raise OptionError(f"there is no input '{name}'; the inputs are {', '.join(filter(None, inputs))}.")
+        raise OptionError(f"there is no input '{shown(name)}'; {nearest(name, [one for one in inputs if one])}.")
     if value.shape is not None:
         if len(value.shape) != len(shape):
             raise OptionError(f"input '{name}' has {len(value.shape)} dims, but the shape given has {len(shape)}.")
         for axis, (old, new) in enumerate(zip(value.shape, shape, strict=True)):
             if isinstance(old, int) and old != new:
                 raise OptionError(
-                    f"dim {axis} of input '{name}' is fixed at {old} in the model, it cannot become {new}."
+                    f"dim {axis} of input '{name}' is fixed at {old} in the model, it cannot become {new}; "
+                    f"free it first: dims={{'{name}:{axis}': 'N'}}."
                 )
             if isinstance(old, ir.SymbolicDim) and old.value is not None and renamed.setdefault(old.value, new) != new:
                 raise OptionError(f"dim '{old.value}' cannot be {renamed[old.value]} and {new} at once.")
@@ -75,8 +79,8 @@ def _symbols(model: ir.Model) -> list[str]:
 def _fix(model: ir.Model, name: str, size: int, renamed: dict[str, DimValue]) -> None:
     known = _symbols(model)
     if name not in known:
-        listed = ", ".join(known) if known else "none"
-        raise OptionError(f"there is no dynamic dim '{name}'; the model's dynamic dims are: {listed}.")
+        way = nearest(name, known) if known else "all dims are fixed; dims={'batch': 'N'} frees the first of each input"
+        raise OptionError(f"there is no dynamic dim '{shown(name)}'; {way}.")
     if size < 1:
         raise OptionError(f"dim '{name}' cannot be {size}; sizes start at 1.")
     renamed[name] = size

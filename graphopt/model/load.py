@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from graphopt.errors import ModelError
+from graphopt.errors import ModelError, OptionError
 from graphopt.model import maps, nodes
 from graphopt.model.mapped import DataFile, MappedTensor
 from graphopt.model.sparse import without_sparse_tensors
@@ -21,7 +22,7 @@ from graphopt.model.tensors import replace_external
 from graphopt.model.text import shown
 from graphopt.model.validate import validate
 
-Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
+Source = str | os.PathLike[str] | bytes | BinaryIO | onnx.ModelProto | ir.Model
 
 
 def load(source: Source) -> ir.Model:
@@ -35,8 +36,22 @@ def load(source: Source) -> ir.Model:
         return _from_proto(source, None, "the model")
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _from_proto(_parse(bytes(source), "the given bytes"), None, "the model")
+    if not isinstance(source, (str, os.PathLike)):
+        return _from_file(source)
     path = Path(source)
     return _from_proto(_parse(_read(path), f"'{path}'"), path.parent, f"'{path}'")
+
+
+def _from_file(source: object) -> ir.Model:
+    """The model in an open file; raises OptionError for what is none."""
+    content = source.read() if hasattr(source, "read") else None
+    if isinstance(content, bytes):
+        return _from_proto(_parse(content, "the given file"), None, "the model")
+    if isinstance(content, str):
+        raise OptionError("the file is open as text; open it with mode 'rb'.")
+    raise OptionError(
+        f"a model is a path, bytes, an open file, an onnx.ModelProto or an onnx_ir.Model, not {type(source).__name__}."
+    )
 
 
 def _read(path: Path) -> bytes:

@@ -90,7 +90,7 @@ def save(
     place = find_place(path)
     is_source = source is not None and place.path.exists() and source.exists() and place.path.samefile(source)
     if is_source and not in_place:
-        raise SaveError(f"'{place.given}' is the input itself; choose another output or pass --in-place.")
+        raise SaveError(f"'{place.given}' is the input itself; choose another output or pass in_place=True.")
     files = data_files(model) | source_data
     if place.path in files:
         raise SaveError(f"'{place.given}' holds data of the input; choose another output.")

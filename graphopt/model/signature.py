@@ -15,9 +15,14 @@ class Port:
     type: str
     dims: tuple[int | str | None, ...] | None
 
+    @property
+    def shape(self) -> str:
+        """The type with its dims: float[batch, 64]."""
+        dims = "?" if self.dims is None else ", ".join("?" if dim is None else str(dim) for dim in self.dims)
+        return f"{self.type}[{dims}]"
+
     def __str__(self) -> str:
-        shape = "?" if self.dims is None else "x".join("?" if dim is None else str(dim) for dim in self.dims)
-        return f"{self.name}: {self.type}[{shape}]"
+        return f"{self.name}: {self.shape}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Signature:
             if names != new_names:
                 found.append(f"the {kind}s are {new_names}, they were {names}")
                 continue
-            found.extend(f"{kind} {new} was {old}" for old, new in zip(mine, theirs, strict=True) if old != new)
+            found.extend(f"{kind} {old} -> {new.shape}" for old, new in zip(mine, theirs, strict=True) if old != new)
         if set(self.defaults) != set(other.defaults):
             found.append(f"inputs with defaults are {sorted(other.defaults)}, they were {sorted(self.defaults)}")
         return tuple(found)
@@ -49,14 +54,17 @@ def signature_of(model: ir.Model) -> Signature:
     """The signature as the model declares it now."""
     graph = model.graph
     return Signature(
-        tuple(_port(value) for value in graph.inputs),
-        tuple(_port(value) for value in graph.outputs),
+        tuple(port_of(value) for value in graph.inputs),
+        tuple(port_of(value) for value in graph.outputs),
         tuple(value.name or "" for value in graph.inputs if value.name in graph.initializers),
     )
 
 
-def _port(value: ir.Value) -> Port:
+def port_of(value: ir.Value) -> Port:
+    """An input or output as it is declared."""
     dims = None
     if value.shape is not None:
         dims = tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
-    return Port(value.name or "", str(value.type), dims)
+    kind = value.type
+    name = str(kind.dtype).lower() if isinstance(kind, ir.TensorType) else "unknown" if kind is None else str(kind)
+    return Port(value.name or "", name, dims)

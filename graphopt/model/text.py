@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Sequence
 
 Progress = Callable[[str], None]  # hears in a few words what is done now
+ONCE = "once per installation"  # in what Progress hears of work that is not done again
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 NEAREST = 5  # names offered for one that does not exist
 

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from graphopt.flows.records.compilation import CompileRecord
+from graphopt.model.text import binary_size, several
+from graphopt.report.screen import Screen
 
 
-def print_compile(screen: Console, record: CompileRecord) -> None:
+def print_compile(screen: Screen, record: CompileRecord) -> None:
     """A few lines."""
     compared = (
-        f"equal to ONNX Runtime on {record.feeds} feeds, largest difference {record.max_abs:.1e} "
-        f"({record.max_rel:.1e} relative)"
+        f"within {record.max_rel:.1e} of ONNX Runtime on {several(record.feeds, 'feed')} (relative to the elements "
+        f"beside; at most {record.max_abs:.1e} absolute)"
     )
     if record.rounding:
-        compared += f", within {record.rounding:.2g} x the model's own rounding"
+        compared += f", {record.rounding:.2g} x the model's own rounding"
     if record.remade is not None:
         compared += f"; made again with exact kernels, as the first program was not ({record.remade})"
     if record.not_compared is not None:
         compared = f"not: {record.not_compared}"
-    table = Table(box=box.SIMPLE, show_header=False)
+    least = "the least there is"
+    if record.arena_bytes != record.arena_bound_bytes:
+        least = f"at least {binary_size(record.arena_bound_bytes)} are needed"
     for label, text in (
-        ("regions", f"{record.regions}, {record.kernels} different kernels, for {record.target}"),
-        ("weights", f"{record.weights_bytes / 1e6:,.1f} MB"),
-        ("arena", f"{record.arena_bytes:,} bytes (the least possible: {record.arena_bound_bytes:,})"),
+        ("regions", f"{record.regions}, {several(record.kernels, 'different kernel')}, for {record.level}"),
+        ("weights", binary_size(record.weights_bytes)),
+        ("arena", f"{binary_size(record.arena_bytes)}, {least}"),
         ("compared", compared),
         ("written", f"{record.output} in {record.seconds:.1f} s"),
     ):
-        table.add_row(label, text)
-    screen.print(table)
+        screen.line(f"{label:<13} {text}")

@@ -2,65 +2,62 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.table import Table
-
 from graphopt.flows.records.models import DiffRecord, NodeLine, TensorLine
-from graphopt.report.terminal import line, new_table
-from graphopt.report.wording import size
+from graphopt.model.text import binary_size
+from graphopt.report.screen import Screen, Table
 
 SHOWN = 30  # nodes or initializers of one kind listed in the terminal
 
 
-def print_diff(console: Console, record: DiffRecord) -> None:
+def print_diff(screen: Screen, record: DiffRecord) -> None:
     """The differences, by kind."""
-    line(console, f"A {record.a}\nB {record.b}", "bold")
+    screen.line(f"A {record.a}\nB {record.b}", "bold")
     if record.identical:
-        line(console, "no differences")
+        screen.line("no differences")
         return
     for text in (*record.signature, *record.header):
-        line(console, text, "yellow")
+        screen.line(text, "yellow")
     if record.types:
-        console.print(_type_table(record))
-    _print_nodes(console, "only in A", record.only_in_a, "red")
-    _print_nodes(console, "only in B", record.only_in_b, "green")
+        screen.table(_type_table(record))
+    _print_nodes(screen, "only in A", record.only_in_a, "red")
+    _print_nodes(screen, "only in B", record.only_in_b, "green")
     if record.changed:
-        line(console, f"changed: {_count(len(record.changed), 'node')}", "bold")
+        screen.line(f"changed: {_count(len(record.changed), 'node')}", "bold")
         for item in record.changed[:SHOWN]:
-            line(console, f"  {item.op_type_b} '{item.output}': {'; '.join(item.changes)}")
-        _rest(console, len(record.changed))
-    _print_tensors(console, "removed", record.initializers_removed, "red")
-    _print_tensors(console, "added", record.initializers_added, "green")
-    _print_tensors(console, "changed", record.initializers_changed, "yellow")
+            screen.line(f"  {item.op_type_b} '{item.output}': {'; '.join(item.changes)}")
+        _rest(screen, len(record.changed))
+    _print_tensors(screen, "removed", record.initializers_removed, "red")
+    _print_tensors(screen, "added", record.initializers_added, "green")
+    _print_tensors(screen, "changed", record.initializers_changed, "yellow")
 
 
 def _type_table(record: DiffRecord) -> Table:
-    table = new_table("operator", "A", "B", "change")
+    table = Table("operator", "A", "B", "change")
     for item in record.types:
-        table.add_row(item.op_type, f"{item.a:,}", f"{item.b:,}", f"{item.b - item.a:+,}")
+        table.add(item.op_type, f"{item.a:,}", f"{item.b:,}", f"{item.b - item.a:+,}")
     return table
 
 
-def _print_nodes(console: Console, label: str, found: tuple[NodeLine, ...], style: str) -> None:
+def _print_nodes(screen: Screen, label: str, found: tuple[NodeLine, ...], style: str) -> None:
     if found:
-        line(console, f"{label}: {_count(len(found), 'node')}", "bold")
+        screen.line(f"{label}: {_count(len(found), 'node')}", "bold")
         for item in found[:SHOWN]:
-            line(console, f"  {item.op_type} '{', '.join(item.outputs)}'", style)
-        _rest(console, len(found))
+            screen.line(f"  {item.op_type} '{', '.join(item.outputs)}'", style)
+        _rest(screen, len(found))
 
 
-def _print_tensors(console: Console, label: str, found: tuple[TensorLine, ...], style: str) -> None:
+def _print_tensors(screen: Screen, label: str, found: tuple[TensorLine, ...], style: str) -> None:
     if found:
-        total = size(sum(item.bytes for item in found))
-        line(console, f"initializers {label}: {len(found):,}, {total}", "bold")
+        total = binary_size(sum(item.bytes for item in found))
+        screen.line(f"initializers {label}: {len(found):,}, {total}", "bold")
         for item in found[:SHOWN]:
-            line(console, f"  '{item.name}' {item.type}, {size(item.bytes)}", style)
-        _rest(console, len(found))
+            screen.line(f"  '{item.name}' {item.type}, {binary_size(item.bytes)}", style)
+        _rest(screen, len(found))
 
 
-def _rest(console: Console, count: int) -> None:
+def _rest(screen: Screen, count: int) -> None:
     if count > SHOWN:
-        line(console, f"  and {count - SHOWN:,} more (--json lists all)", "dim")
+        screen.line(f"  and {count - SHOWN:,} more (--json lists all)", "dim")
 
 
 def _count(number: int, noun: str) -> str:

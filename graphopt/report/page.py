@@ -12,7 +12,10 @@ from dataclasses import dataclass
 import jinja2
 from markupsafe import Markup
 
+from graphopt.flows.explain import near_misses
 from graphopt.flows.records.models import OptimizeFile
+from graphopt.flows.result import OptimizeResult
+from graphopt.model.text import binary_size
 from graphopt.passes.meaning import Meaning, meanings, why
 from graphopt.report import drawing, wording
 from graphopt.rewrite.explain import NearMiss, NearMisses
@@ -32,7 +35,7 @@ ENVIRONMENT = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-ENVIRONMENT.filters.update(size=wording.size, quantity=wording.quantity, error=wording.error)
+ENVIRONMENT.filters.update(size=binary_size, quantity=wording.quantity, error=wording.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,11 @@ class Group:
     listed: tuple[Rewrite, ...]
 
 
+def page_of(result: OptimizeResult, output: str = "", source: str | None = None) -> bytes:
+    """The page of a result; `output` is the file that the model is written to, `source` a name for the input."""
+    return page(result.full_record(output, source), result.rewrites, result.flops, near_misses(result)).encode()
+
+
 def page(record: OptimizeFile, log: Sequence[Rewrite], flops: tuple[int, int] | None, near: NearMisses) -> str:
     """The whole page."""
     template = ENVIRONMENT.get_template("page.html")
@@ -117,7 +125,7 @@ def _figures(record: OptimizeFile, flops: tuple[int, int] | None) -> tuple[Figur
     nodes, sizes = (record.nodes_before, record.nodes_after), (record.bytes_before, record.bytes_after)
     found = [
         _figure("nodes", nodes, "{:,}".format),
-        _figure("bytes", sizes, wording.size),
+        _figure("bytes", sizes, binary_size),
         _figure("parameters", (record.parameters_before, record.parameters_after), wording.quantity),
     ]
     if flops is not None:

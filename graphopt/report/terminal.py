@@ -2,115 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from rich import box
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.table import Table
-from rich.text import Text
-
 from graphopt.check.verification import Verification
 from graphopt.flows.records.models import OptimizeRecord, VerifyRecord
-from graphopt.memory.budget import BudgetRecord
-from graphopt.model.text import binary_size, several, shown
-from graphopt.report.wording import change, quantity, remarks, size, verdict
+from graphopt.memory.budgeted import BudgetRecord
+from graphopt.model.text import binary_size, several
+from graphopt.report.screen import Screen, Table
+from graphopt.report.wording import change, quantity, remarks, verdict
 
 SHOWN_TYPES = 24  # operators that changed and are listed one by one
 SHOWN_TRANSPOSES = 8  # Transposes that stay although a layout was asked for
+SHOWN_PORTS = 8  # inputs and outputs that are listed one by one
 
 
-class Screen(Console):
-    """A console for names from strangers: of what it is asked to print, control characters are shown, not sent."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments with their texts escaped; line ends and rich's own control codes stay."""
-        for segment in super().render(renderable, options):
-            if segment.control or segment.text.isprintable():
-                yield segment
-            else:
-                yield Segment("\n".join(map(shown, segment.text.split("\n"))), segment.style)
-
-
-def new_table(*columns: str) -> Table:
-    """A plain table: the first column names things, the others are numbers."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for position, column in enumerate(columns):
-        table.add_column(column, justify="left" if position == 0 else "right", overflow="fold")
-    return table
-
-
-def dim_line(console: Console, text: str) -> None:
-    """A line of small print, left to the terminal to wrap."""
-    console.print(Text(text, style="dim"), soft_wrap=True)
-
-
-def line(console: Console, text: str, style: str = "") -> None:
-    """A line of text as it is, left to the terminal to wrap."""
-    console.print(Text(text, style=style), soft_wrap=True)
-
-
-def print_optimize(console: Console, record: OptimizeRecord) -> None:
+def print_optimize(screen: Screen, record: OptimizeRecord) -> None:
     """The before/after table, what was rolled back, and how it was checked."""
-    line(console, f"{record.input} -> {record.output}", "bold")
-    table = new_table("", "before", "after", "change")
-    table.add_row(
-        Text("nodes", "bold"), f"{record.nodes_before:,}", f"{record.nodes_after:,}",
-        change(record.nodes_before, record.nodes_after),
-    )  # fmt: skip
+    screen.line(f"{record.input} -> {record.output}" if record.output else record.input, "bold")
+    table = Table("", "before", "after", "change")
+    _figures(table, "nodes", f"{record.nodes_before:,}", f"{record.nodes_after:,}",
+             change(record.nodes_before, record.nodes_after))  # fmt: skip
     _type_rows(table, record)
-    table.add_row(
-        Text("bytes", "bold"), size(record.bytes_before), size(record.bytes_after),
-        change(record.bytes_before, record.bytes_after),
-    )  # fmt: skip
-    table.add_row(
-        Text("parameters", "bold"), quantity(record.parameters_before), quantity(record.parameters_after),
-        change(record.parameters_before, record.parameters_after),
-    )  # fmt: skip
-    console.print(table)
+    _figures(table, "bytes", binary_size(record.bytes_before), binary_size(record.bytes_after),
+             change(record.bytes_before, record.bytes_after))  # fmt: skip
+    _figures(table, "parameters", quantity(record.parameters_before), quantity(record.parameters_after),
+             change(record.parameters_before, record.parameters_after))  # fmt: skip
+    screen.table(table)
+    for kind, ports in (("input", record.inputs), ("output", record.outputs)):
+        for port in ports[:SHOWN_PORTS]:
+            screen.line(f"{kind:<13} {port}")
+        if len(ports) > SHOWN_PORTS:
+            screen.line(f"{'':<13} and {several(len(ports) - SHOWN_PORTS, f'more {kind}')}")
     rewrites = sum(line.rewrites for line in record.passes)
-    passes = sum(line.rewrites > 0 for line in record.passes)
-    line(
-        console,
-        f"seconds       {record.seconds:.2f} for {rewrites:,} rewrites in {passes} passes, "
-        f"{record.verify_seconds:.2f} for verification",
-    )
-    print_verdict(console, record.verification)
+    checking = f", {record.verify_seconds:.2f} s checking" if record.verification.status != "off" else ""
+    screen.line(f"time          {record.seconds:.2f} s for {several(rewrites, 'rewrite')}{checking}")
+    print_verdict(screen, record.verification)
     if record.opset_before != record.opset_after:
-        line(console, f"opset         {record.opset_before} -> {record.opset_after}, as asked")
+        screen.line(f"opset         {record.opset_before} -> {record.opset_after}, as asked")
     for text in record.signature_changes:
-        line(console, f"signature     {text}, as asked")
+        screen.line(f"signature     {text}, as asked")
     for text in record.kept_transposes[:SHOWN_TRANSPOSES]:
-        line(console, f"transpose     {text}")
+        screen.line(f"transpose     {text}")
     hidden = len(record.kept_transposes) - SHOWN_TRANSPOSES
     if hidden > 0:
-        line(console, f"transpose     and {hidden:,} more")
+        screen.line(f"transpose     and {hidden:,} more")
     if record.memory is not None:
-        _print_budget(console, record.memory)
+        _print_budget(screen, record.memory)
     for rollback in record.rolled_back:
-        line(console, f"rolled back   {rollback.rule} at '{rollback.site}': {rollback.reason}", "yellow")
+        screen.line(f"rolled back   {rollback.rule} at '{rollback.site}': {rollback.reason}", "yellow")
+    if not record.output:
+        screen.line("nothing was written: add an output file, or --in-place.")
 
 
-def _print_budget(console: Console, memory: BudgetRecord) -> None:
+def _figures(table: Table, *cells: str) -> None:
+    table.add(*cells, style="bold")
+
+
+def _print_budget(screen: Screen, memory: BudgetRecord) -> None:
     tiles = f" ({several(memory.tiled_regions, 'region')} in tiles)" if memory.tiled_regions else ""
-    line(
-        console,
+    screen.line(
         f"memory        {binary_size(memory.arena)} of a budget of {binary_size(memory.budget)}: "
         f"{binary_size(memory.arena_given)} before, {binary_size(memory.arena_best)} by order alone; "
-        f"{memory.added_nodes} nodes added{tiles}, {memory.extra_time_percent:.1f}% more time (estimated)"
+        f"{several(memory.added_nodes, 'node')} added{tiles}, {memory.extra_time_percent:.1f}% more time (estimated)"
         f"{', outputs the same bit for bit' if memory.bit_equal else ''}",
     )
-    if memory.measured_before is not None and memory.measured_after is not None:
-        line(
-            console,
-            f"measured      ONNX Runtime grew by {binary_size(memory.measured_after)} in its runs, before by "
-            f"{binary_size(memory.measured_before)}",
+    if memory.heap is not None and memory.heap_before is not None and memory.slowdown_percent is not None:
+        screen.line(
+            f"measured      {binary_size(memory.heap)} of heap in ONNX Runtime, {binary_size(memory.heap_before)} "
+            f"before; {memory.slowdown_percent:+.0f}% time",
         )
     counted = "with results in place and slices" if memory.sharing else "even where every result has bytes of its own"
-    dim_line(
-        console,
-        f"the budget holds, {counted}, in runtimes that keep the order of the file and merge no nodes; ONNX Runtime "
-        f"does with {memory.keeping}",
+    measured = "so in ONNX Runtime, measured," if memory.heap is not None else "in ONNX Runtime, not measured here,"
+    screen.small(
+        f"the budget holds, {counted}, in runtimes that keep the order of the file and free what is dead; {measured} "
+        f"with SessionOptions of {memory.keeping}, which graphopt run sets",
     )
 
 
@@ -122,34 +85,30 @@ def _type_rows(table: Table, record: OptimizeRecord) -> None:
     shown = moved if len(moved) <= SHOWN_TYPES else [*moved[: SHOWN_TYPES // 2], *moved[-(SHOWN_TYPES // 2) :]]
     for kind in shown:
         before, after = pairs[kind]
-        table.add_row(f"  {kind}", f"{before:,}", f"{after:,}", f"{after - before:+,}")
+        table.add(f"  {kind}", f"{before:,}", f"{after:,}", f"{after - before:+,}")
     others = [pair for kind, pair in pairs.items() if kind not in shown]
     if others:
         label = "operator" if len(others) == 1 else "operators"
-        table.add_row(
-            Text(f"  {len(others)} other {label}", "dim"), f"{sum(one for one, _ in others):,}",
-            f"{sum(two for _, two in others):,}", "",
-        )  # fmt: skip
+        before, after = sum(one for one, _ in others), sum(two for _, two in others)
+        table.add(f"  {len(others)} other {label}", f"{before:,}", f"{after:,}", "", style="dim")
 
 
-def print_verdict(console: Console, verification: Verification) -> None:
+def print_verdict(screen: Screen, verification: Verification) -> None:
     """The verdict and its small print."""
     good = verification.status == "verified"
     style = "green" if good else "yellow" if verification.status == "off" else "red"
-    text = Text("verification  ")
-    text.append(verdict(verification), style)
-    console.print(text, soft_wrap=True)
+    screen.line(verdict(verification), style, label="verification  ")
     for remark in remarks(verification):
-        dim_line(console, remark)
+        screen.small(remark)
 
 
-def print_verify(console: Console, record: VerifyRecord) -> None:
+def print_verify(screen: Screen, record: VerifyRecord) -> None:
     """Whether two models are equal, and where they part."""
-    line(console, f"{record.a} and {record.b}")
-    print_verdict(console, record.verification)
+    screen.line(f"{record.a} and {record.b}")
+    print_verdict(screen, record.verification)
     found = record.divergence
     if found is not None:
-        line(console, f"first difference  '{found.name}': {found.reason}", "red")
-        line(console, f"  in A            {found.node_a}")
-        line(console, f"  in B            {found.node_b}")
-        dim_line(console, f"{found.compared:,} values that both models have were equal before it")
+        screen.line(f"first difference  '{found.name}': {found.reason}", "red")
+        screen.line(f"  in A            {found.node_a}")
+        screen.line(f"  in B            {found.node_b}")
+        screen.small(f"{found.compared:,} values that both models have were equal before it")

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from graphopt.check.tolerance import MULTIPLE
+from graphopt.check.tolerance import LIMITS, MULTIPLE
 from graphopt.check.verification import Verification
-
-UNITS = ("B", "kB", "MB", "GB", "TB")
-
-
-def size(count: int) -> str:
-    """Bytes with a decimal unit: 14.2 MB."""
-    number = float(count)
-    for unit in UNITS:
-        if abs(number) < 999.5 or unit == UNITS[-1]:
-            return f"{count} B" if unit == "B" else f"{number:.3g} {unit}"
-        number /= 1000
-    raise AssertionError("the last unit returns")
+from graphopt.model.text import several
 
 
 def quantity(count: int) -> str:
@@ -42,8 +31,8 @@ def verdict(verification: Verification) -> str:
     """The result of a check in a few words: verified (4 feeds, max error 2e-06)."""
     if verification.status == "verified":
         if not verification.feeds:
-            return "verified (nothing was rewritten)"
-        feeds = "1 feed" if verification.feeds == 1 else f"{verification.feeds} feeds"
+            return "already optimal for this level; nothing was changed"
+        feeds = several(verification.feeds, "feed")
         rounding = f", within {verification.rounding:.2g} x the model's own rounding" if verification.rounding else ""
         return f"verified ({feeds}, max error {error(verification.max_rel)}{rounding})"
     if verification.status == "off":
@@ -58,15 +47,12 @@ def error(number: float) -> str:
 
 def tolerances(verification: Verification) -> str:
     """The limits under which outputs counted as equal."""
-    limits = ", ".join(f"{kind} {limit:.0e}" for kind, limit in verification.tolerance.items())
-    if len(set(verification.tolerance.values())) == 1:
-        return (
-            f"largest error allowed: {limits.split(' ')[1].rstrip(',')}; integers, booleans and strings must be equal"
-        )
-    return (
-        f"allowed without question: {limits}; beyond that {MULTIPLE:.0f} x the model's own rounding; integers, "
-        "booleans and strings must be equal"
-    )
+    if not verification.tolerance:
+        return "outputs must be equal: none is a number with a fraction"
+    if verification.tolerance == dict.fromkeys(LIMITS, given := next(iter(verification.tolerance.values()))):
+        return f"allowed: {given:.0e}, as asked"
+    limits = ", ".join(f"{limit:.0e} ({kind})" for kind, limit in verification.tolerance.items())
+    return f"allowed: {limits}; beyond that {MULTIPLE:.0f} x the model's own rounding"
 
 
 def remarks(verification: Verification) -> tuple[str, ...]:

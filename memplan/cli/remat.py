@@ -6,9 +6,8 @@ import json
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from memplan.compiling import telling
 from memplan.problem import InvalidProblem
@@ -19,23 +18,24 @@ from memplan.verify.sequence import verify_sequence
 WORK = 60_000_000_000  # steps
 
 
-def command(
-    file: Annotated[Path, typer.Argument(help="Node-link JSON with cost_cpu and cost_ram at each node.")],
-    budget: Annotated[str, typer.Option(help="Bytes, or as a fraction (0.8) of the peak of the given order.")],
-    work: Annotated[
-        int | None, typer.Option(min=0, help="Steps of searching at most, a nanosecond each, about.")
-    ] = None,
-    time_limit: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Seconds of searching at most, instead: the result may then be another next time."),
-    ] = None,
-) -> None:
-    """A sequence in which nodes may run again, so that no step needs more than the budget, as JSON."""
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--budget", required=True, help="Bytes, or as a fraction (0.8) of the peak of the given order.")
+@click.option("--work", type=click.IntRange(min=0), help="Steps of searching at most, a nanosecond each, about.")
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0.0),
+    help="Seconds of searching at most, instead: the result may then be another next time.",
+)  # fmt: skip
+def command(file: Path, budget: str, work: int | None, time_limit: float | None) -> None:
+    """A sequence in which nodes may run again, so that no step needs more than the budget, as JSON.
+
+    FILE is node-link JSON with cost_cpu and cost_ram at each node.
+    """
     given = read_graph(file)
     given_peak = verify_sequence(given.graph, given.order)
     most = parse_budget(budget, given_peak)
     usual = WORK if time_limit is None else None
-    with telling(partial(typer.echo, err=True)):
+    with telling(partial(click.echo, err=True)):
         found = recompute(given.graph, most, work=usual if work is None else work, time_limit=time_limit)
     peak = verify_sequence(given.graph, found.order, most)
     result = {
@@ -49,7 +49,7 @@ def command(
         "limited": found.limited,
         "sequence": [given.ids[name] for name in found.order],
     }
-    typer.echo(json.dumps(result))
+    click.echo(json.dumps(result))
 
 
 def parse_budget(text: str, peak: int) -> int:

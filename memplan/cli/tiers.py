@@ -29,10 +29,10 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal, get_args
 
+import click
 import msgspec
-import typer
 
 from memplan.compiling import telling
 from memplan.errors import MemplanError
@@ -92,21 +92,27 @@ class Answer(msgspec.Struct, frozen=True):
     lies_in: Mapping[str, str]  # values without bytes of their own: where what they lie in is, they are
 
 
-def command(
-    problem: Annotated[Path, typer.Argument(help="The problem: a JSON document of memplan.tiers/1.")],
-    mode: Annotated[Mode, typer.Option(help="Whether values move, and whether operators wait for it.")] = "static",
-    method: Annotated[Method, typer.Option(help="How the plan is found.")] = "ilp",
-    work: Annotated[
-        int | None, typer.Option(help="Steps of the integer program at most, a nanosecond each, about.")
-    ] = None,
-    time_limit: Annotated[
-        float | None, typer.Option(help="Seconds for it at most, instead: the plan may then be another next time.")
-    ] = None,
-) -> None:
-    """Where every value of a graph lies in a machine's tiers, and when it moves; JSON on standard output."""
+@click.command()
+@click.argument("problem", type=click.Path(path_type=Path))
+@click.option(
+    "--mode", type=click.Choice(get_args(Mode)), default="static", show_default=True,
+    help="Whether values move, and whether operators wait for it.",
+)  # fmt: skip
+@click.option(
+    "--method", type=click.Choice(get_args(Method)), default="ilp", show_default=True, help="How the plan is found."
+)
+@click.option("--work", type=int, help="Steps of the integer program at most, a nanosecond each, about.")
+@click.option(
+    "--time-limit", type=float, help="Seconds for it at most, instead: the plan may then be another next time."
+)
+def command(problem: Path, mode: Mode, method: Method, work: int | None, time_limit: float | None) -> None:
+    """Where every value of a graph lies in a machine's tiers, and when it moves; JSON on standard output.
+
+    PROBLEM is a JSON document of memplan.tiers/1.
+    """
     task = read_task(problem)
     target = machine_of(task)
-    with telling(partial(typer.echo, err=True)):
+    with telling(partial(click.echo, err=True)):
         plan = plan_tiers(task.graph, target, mode=mode, method=method, work=work, time_limit=time_limit)
     verify_tiers(task.graph, plan.memory, plan.capacities, plan.aliases, plan.alignment)
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(answer(task.graph, plan)), indent=1) + b"\n")

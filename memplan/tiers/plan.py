@@ -175,7 +175,7 @@ def _placed(
     try:
         found, solved = _program(problem, capacity, mode, work, gap, start)
     except NoPlan:
-        return [(start, "heuristic; the integer program found nothing with its work")], floor
+        return [(start, "heuristic; the solver did not finish")], floor
     # The solver keeps capacities up to a tolerance, and stops at its gap: what is left is a matter of small exchanges.
     whole = heuristic.repaired(problem, capacity, mode, found, chunks=heuristic.chunks_beside(problem))
     bound = max(solved.bound, floor)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from scheduler.device import Device, device
 from scheduler.errors import InvalidProgram, UnsafeProgram
@@ -17,11 +16,11 @@ from scheduler.verify.program import verify
 ALL, NO_NEEDS = "deadlock and needs", "deadlock only: pass --graph to check needs and kernels too"
 
 
-def command(
-    program: Annotated[Path, typer.Argument(help="A program, as JSON.")],
-    device_name: Annotated[str, typer.Option("--device", help="cpu:N, a preset (v100, h200) or a machine file.")],
-    graph: Annotated[Path | None, typer.Option(help="The program's task graph, as JSON.")] = None,
-) -> None:
+@click.command()
+@click.argument("program", type=click.Path(path_type=Path))
+@click.option("--device", "device_name", required=True, help="cpu:N, a preset (v100, h200) or a machine file.")
+@click.option("--graph", type=click.Path(path_type=Path), help="The program's task graph, as JSON.")
+def command(program: Path, device_name: str, graph: Path | None) -> None:
     """Whether the program ends, and, given its task graph, whether each block comes after what it needs.
 
     Prints the verdict with the reason, the most workers of a launch, the fewest of its workers that are resident at
@@ -44,7 +43,7 @@ def command(
         "launches": len(read_program.launches),
         "waits": sum(map(_waits, read_program.launches)),
     }
-    typer.echo(json.dumps(found))
+    click.echo(json.dumps(found))
     if reason is not None:
         raise reason
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from scheduler.compiling import Stopwatch, telling
 from scheduler.lists.solve import solve
@@ -15,20 +14,23 @@ from scheduler.lists.tasks import check_workers
 from scheduler.stg import read_stg
 
 
-def command(
-    file: Annotated[Path, typer.Argument(help="A Standard Task Graph file.")],
-    workers: Annotated[int, typer.Option(help="How many identical workers there are.")],
-    work: Annotated[int | None, typer.Option(min=0, help="Tasks and edges that local search handles at most.")] = None,
-    time_limit: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Seconds of solving at most: what this cuts short may be another next time."),
-    ] = None,
-) -> None:
-    """The shortest schedule found, the best lower bound, and when and where each task runs, as JSON."""
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--workers", type=int, required=True, help="How many identical workers there are.")
+@click.option("--work", type=click.IntRange(min=0), help="Tasks and edges that local search handles at most.")
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0.0),
+    help="Seconds of solving at most: what this cuts short may be another next time.",
+)  # fmt: skip
+def command(file: Path, workers: int, work: int | None, time_limit: float | None) -> None:
+    """The shortest schedule found, the best lower bound, and when and where each task runs, as JSON.
+
+    FILE is a Standard Task Graph file.
+    """
     graph = read_stg(file)
     check_workers(workers)
     watch = Stopwatch()
-    with telling(partial(typer.echo, err=True)), watch.running():
+    with telling(partial(click.echo, err=True)), watch.running():
         solved = solve(graph.tasks, workers, work=work, time_limit=time_limit)
     result = {
         "makespan": _plain(solved.makespan),
@@ -43,7 +45,7 @@ def command(
             for number, worker, start in zip(graph.numbers, solved.worker.tolist(), solved.start.tolist(), strict=True)
         ],
     }
-    typer.echo(json.dumps(result))
+    click.echo(json.dumps(result))
 
 
 def _plain(value: float) -> int | float:

@@ -72,7 +72,7 @@ class Shell:
         Word that solvers are compiled, which depends on what ran before, is left out of the answer.
         """
         self._capsys.readouterr()
-        status = cli.run(arguments)
+        status = cli.run_line(arguments)
         captured = self._capsys.readouterr()
         return Answer(status, captured.out, captured.err.removeprefix(f"{COMPILING}\n"))
 

@@ -10,7 +10,7 @@ import pytest
 from numba import njit
 
 from graphopt.cli.options import progress
-from memplan.compiling import COMPILING
+from memplan.compiling import COMPILING, telling
 from tests.cli.shell import Shell
 
 ROOT = Path(__file__).parent.parent.parent
@@ -43,7 +43,7 @@ def test_as_a_module(shell: Shell) -> None:
 
 def test_compiling_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     """It is in the way of neither JSON on stdout nor the sentence of an error: tests leave it out by its text."""
-    with progress("planning"):
+    with progress("planning") as hear, telling(hear):
         assert njit(lambda x: x + 1)(1) == 2  # without a cache
         assert njit(lambda x: x + 2)(1) == 3
     assert tuple(capsys.readouterr()) == ("", f"{COMPILING}\n")

@@ -37,7 +37,7 @@ def test_signature_opset_attributes_and_data(shell: Shell) -> None:
     other.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.zeros((4, 3), np.float32), "w"))
     shell.write("b.onnx", other)
     record = shell.run("diff", "in.onnx", "b.onnx", "--json").json
-    assert record["signature"][0] == "input x: FLOAT[nx4] was x: FLOAT[batchx4]"
+    assert record["signature"][0] == "input x: float[batch, 4] -> float[n, 4]"
     assert record["header"] == ["opset of ai.onnx 17 -> 18"]
     assert record["changed"] == [
         {

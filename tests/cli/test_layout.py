@@ -21,7 +21,7 @@ def test_channels_last_in_functions(conv: Shell) -> None:
     assert (answer.status, answer.err) == (0, "")
     after = conv.read("out.onnx")
     assert [node.op_type for node in after.graph.node] == ["NhwcConv", "Relu"]
-    assert "signature     input image: FLOAT[Nx8x8x3] was image: FLOAT[Nx3x8x8], as asked" in answer.out
+    assert "signature     input image: float[N, 3, 8, 8] -> float[N, 8, 8, 3], as asked" in answer.out
     assert "transpose " not in answer.out
 
 

@@ -32,18 +32,19 @@ def test_says_the_peak_what_causes_it_and_what_would_save(memory: Shell) -> None
     assert said[1].startswith("peak 2.5 KiB at step 2 of 4:") and "(MatMul)" in said[1]
     assert said[2].startswith("arena 2.5 KiB, the least there is")
     assert "weights 128 KiB; inputs 512 B, the caller's" in said
-    assert "order as in the file; no order needs less" in said and "formula 1280*batch" in said
+    assert "order as in the file" in said and any(one.endswith("nothing no order needs less") for one in said)
+    assert "formula 1280*batch" in said
     assert any(line.startswith("results in place, slices") for line in said)
     assert memory.files() == {"in.onnx", "m.onnx"}
 
 
 def test_writes_a_record_a_page_a_trace_and_an_annotated_model(memory: Shell) -> None:
     answer = memory.run(
-        "memory", "m.onnx", "--tiers", "sram+flash", "--json", "r.json", "--html", "r.html", "--trace", "r.trace",
+        "memory", "m.onnx", "--tiers", "sram+flash", "--json", "--html", "r.html", "--trace", "r.trace",
         "--annotate", "r.onnx", "--what-if", "batch=1,4",
     )  # fmt: skip
-    assert (answer.status, answer.err) == (0, "")
-    record = json.loads((memory.folder / "r.json").read_text())
+    assert answer.status == 0
+    record = answer.json
     assert record["schema"] == "graphopt.memory/1" and record["dims"] == {"batch": 1}
     assert [line["dims"] for line in record["what_if"]] == [{"batch": 1}, {"batch": 4}]
     assert record["tiers"]["machine"] == "sram+flash"
@@ -57,30 +58,23 @@ def test_writes_a_record_a_page_a_trace_and_an_annotated_model(memory: Shell) ->
 
 
 def test_the_page_takes_the_records_of_other_runs(memory: Shell) -> None:
-    assert memory.run("memory", "m.onnx", "--dim", "batch=2", "--json", "before.json").status == 0
-    answer = memory.run(
-        "memory", "m.onnx", "--dim", "batch=4", "--order", "best", "--html", "alone.html", "--json", "after.json"
-    )
-    assert (answer.status, answer.err) == (0, "")
-    answer = memory.run(
-        "memory",
-        "m.onnx",
-        "--dim",
-        "batch=4",
-        "--html",
-        "both.html",
-        "--beside",
-        "before.json",
-        "--beside",
-        "after.json",
-    )
-    assert (answer.status, answer.err) == (0, "")
+    for name, options in (
+        ("before.json", ("--dim", "batch=2")),
+        ("after.json", ("--dim", "batch=4", "--order", "best")),
+    ):
+        answer = memory.run("memory", "m.onnx", *options, "--json")
+        (memory.folder / name).write_text(answer.out)
+    words = ("memory", "m.onnx", "--dim", "batch=4", "--html")
+    assert memory.run(*words, "alone.html").status == 0
+    assert memory.run(*words, "both.html", "--beside", "before.json", "--beside", "after.json").status == 0
     alone, both = ((memory.folder / name).read_bytes() for name in ("alone.html", "both.html"))
     assert len(both) > len(alone), "what the page does with them, tests/report/test_memory_page.py tells"
+    answer = memory.run("memory", "m.onnx", "--dim", "batch=4", "--beside", "before.json")
+    assert answer.status == 2 and answer.error == "--beside: other runs are shown on the page; give --html FILE."
 
 
 def test_json_alone_on_stdout(memory: Shell) -> None:
-    answer = memory.run("memory", "m.onnx", "--dim", "batch=2", "--json", "-")
+    answer = memory.run("memory", "m.onnx", "--dim", "batch=2", "--json")
     assert answer.json["peak"] == 2560 and "peak" in answer.err
 
 
@@ -90,7 +84,8 @@ def test_a_budget_is_kept_or_refused_with_what_is_missing(memory: Shell) -> None
     answer = memory.run("memory", "m.onnx", "--dim", "batch=2", "--budget", "1KiB")
     assert answer.status == 1
     assert answer.error == (
-        "a memory budget of 1,024 bytes cannot be kept: the least arena that was found takes 2,560 bytes, 1,536 more."
+        "a memory budget of 1,024 bytes cannot be kept: the least arena that was found takes 2,560 bytes, 1,536 more; "
+        "3KiB would be kept."
     )
 
 
@@ -103,7 +98,7 @@ def test_a_budget_is_kept_or_refused_with_what_is_missing(memory: Shell) -> None
         (["--what-if", "batch=a"], 2, "--what-if: 'batch=a' is not of the form batch=1,2,4,8."),
         (["--dim", "batch=2", "--tiers", "none"], 1, "none"),
         (["--dim", "batch=2", "--html", "m.onnx"], 2, "--html: 'm.onnx' is the input itself; choose another file."),
-        (["--trace", "r.json", "--json", "./r.json"], 2, "--trace: 'r.json' is written by --json too"),
+        (["--trace", "r.html", "--html", "./r.html"], 2, "--trace: 'r.html' is written by --html too"),
         (["--dim", "batch=2", "--html", "no/such/place.html"], 1, "the folder 'no/such' does not exist"),
         (["--beside", "r.json"], 2, "--beside: other runs are shown on the page; give --html FILE."),
         (["--html", "p.html", "--beside", "none.json"], 1, "'none.json' cannot be read: No such file or directory."),

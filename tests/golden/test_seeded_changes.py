@@ -39,7 +39,7 @@ from memplan.packing.solve import solve
 from memplan.plan import Packing
 from memplan.problem import MemoryProblem
 from tests.golden import texts
-from tests.golden.test_zoo import FOLDER
+from tests.golden.files import FOLDER
 from tests.trail import FACTS, Trail, follow
 
 TARGET = "x86-64-v3"

@@ -1,29 +1,12 @@
-"""Each model of the zoo beside its golden files."""
+"""The listings of each model of the zoo beside their golden files; `tests/passes/test_zoo.py` has the operators'."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 import models
-from tests.golden.texts import TARGETS, listing_text, optimized_text, ready_to_lower
-
-FOLDER = Path(__file__).parent / "zoo"
-
-
-def compare(file: Path, text: str, request: pytest.FixtureRequest) -> None:
-    """Fail with the difference unless `file` holds `text`; write it where an update was asked for."""
-    if request.config.getoption("--update-golden"):
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-        return
-    assert text.splitlines() == file.read_text().splitlines(), f"{file.name} differs; see tests/golden/__init__.py"
-
-
-@pytest.mark.parametrize("name", models.names())
-def test_operators_after_optimization(name: str, request: pytest.FixtureRequest) -> None:
-    compare(FOLDER / f"{name}.optimized.txt", optimized_text(name), request)
+from tests.golden.files import FOLDER, compare
+from tests.golden.texts import TARGETS, listing_text, ready_to_lower
 
 
 @pytest.mark.parametrize("name", models.names())

@@ -108,7 +108,7 @@ def test_in_place_with_external_data(location: str, tmp_path: Path) -> None:
     """The new data get a new name, and the old ones go with the model that named them."""
     source = _save_external(tmp_path, location)
     result = graphopt.optimize(source)
-    with pytest.raises(SaveError, match=r"is the input itself; choose another output or pass --in-place\."):
+    with pytest.raises(SaveError, match=r"is the input itself; choose another output or pass in_place=True\."):
         result.save(source)
     result.save(source, in_place=True)
     assert support.op_types(onnx.load(source)) == ["MatMul", "Relu", "MatMul"]

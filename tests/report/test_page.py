@@ -124,7 +124,7 @@ def test_near_misses_say_why(shell: Shell) -> None:
 
 def test_changes_of_the_signature_are_listed(shell: Shell) -> None:
     shell.run("optimize", "in.onnx", "out.onnx", "--dim", "batch=3", "--report", "r.html")
-    assert "changed as asked: input x: FLOAT[3x4] was x: FLOAT[batchx4]" in _read("r.html").text
+    assert "changed as asked: input x: float[batch, 4] -> float[3, 4]" in _read("r.html").text
 
 
 def test_names_of_the_model_are_text(shell: Shell) -> None:

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from scheduler.cli.check import command
 from scheduler.errors import InvalidDevice, InvalidProgram, InvalidTaskGraph, UnsafeProgram
 from scheduler.program import Instruction, Item, Launch, Pinned, Plain, Program, Run, Ticketed, Wait, write
 from scheduler.tasks import Kernel, Need, Region, TaskGraph
-
-APP = typer.Typer()
-APP.command()(command)
 
 GRAPH = TaskGraph(
     "g", (Region("a", (Kernel("k", 2, (1.0,), threads=256),)), Region("b", (Kernel("k", 1, (1.0,)),))),
@@ -32,7 +28,7 @@ def checked(folder: Path, *launches: Launch, graph: TaskGraph | None = GRAPH, on
     if graph is not None:
         (folder / "graph.json").write_bytes(msgspec.json.encode(graph))
         options += ["--graph", str(folder / "graph.json")]
-    return CliRunner().invoke(APP, [str(program), *options])
+    return CliRunner().invoke(command, [str(program), *options])
 
 
 def test_a_safe_program(tmp_path: Path) -> None:
@@ -98,12 +94,12 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
 )
 def test_files_that_are_no_programs(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "p.json").write_bytes(content)
-    result = CliRunner().invoke(APP, [str(tmp_path / "p.json"), "--device", "cpu:2"])
+    result = CliRunner().invoke(command, [str(tmp_path / "p.json"), "--device", "cpu:2"])
     assert result.exit_code == 1 and isinstance(result.exception, InvalidProgram) and said in str(result.exception)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    result = CliRunner().invoke(APP, [str(tmp_path / "p.json"), "--device", "cpu:2"])
+    result = CliRunner().invoke(command, [str(tmp_path / "p.json"), "--device", "cpu:2"])
     assert isinstance(result.exception, InvalidProgram) and "cannot be read: No such file" in str(result.exception)
 
 

@@ -55,7 +55,7 @@ def test_a_cpus_workers_hold_one_block_each() -> None:
     [
         ("cpu:0", None, "a CPU with 0 workers runs nothing"),
         ("cpu:many", None, "'cpu:many' is no device: write cpu:2"),
-        ("h900", None, r"there is no device 'h900' \(known: h200, v100, cpu:N\) and no such file"),
+        ("h900", None, r"there is no device 'h900'; known are h200, v100, cpu:N, or a TOML file"),
         ("a.toml", "x = ", "is no TOML"),
         ("b.toml", "name = 'b'\n", "missing required field `device`"),
         ("c.toml", "name = 'c'\n[device]\nmultiprocessors = 0\n", "missing required field"),

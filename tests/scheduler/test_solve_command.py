@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from scheduler.cli.solve import command
 from scheduler.errors import SchedulerError
 from tests.scheduler.lists.checking import faults
 
-APP = typer.Typer()
-APP.command()(command)
 ROWS = "3\n0 0 0\n1 5 1 0\n2 3 1 0\n3 4 1 1\n4 0 2 2 3\n# the rest 1 2 3\n"
 TIMES, BEFORE = [0, 5, 3, 4, 0], [[], [0], [0], [1], [2, 3]]
 
@@ -23,7 +20,7 @@ TIMES, BEFORE = [0, 5, 3, 4, 0], [[], [0], [0], [1], [2, 3]]
 def _answer(tmp_path: Path, text: str, *options: str) -> dict[str, Any]:
     file = tmp_path / "graph.stg"
     file.write_text(text)
-    result = CliRunner().invoke(APP, [str(file), *options], catch_exceptions=False)
+    result = CliRunner().invoke(command, [str(file), *options], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     answer: dict[str, Any] = json.loads(result.stdout)
     return answer

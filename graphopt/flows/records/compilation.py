@@ -10,7 +10,8 @@ class CompileRecord(msgspec.Struct, frozen=True):
 
     input: str
     output: str
-    target: str  # the processor that the code is for
+    target: str  # the processor that the code is for, by LLVM's name
+    level: str  # what the processor must have: x86-64-v4 (AVX-512)
     regions: int
     kernels: int  # different ones
     weights_bytes: int

@@ -9,15 +9,8 @@ import msgspec
 
 from graphopt.check.divergence import Divergence
 from graphopt.check.verification import Verification
-from graphopt.memory.budget import BudgetRecord
+from graphopt.memory.budgeted import BudgetRecord
 from graphopt.rewrite.record import PassRecord, Rollback
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """Printed in place of a result when there is none."""
-
-    error: str
-    schema: str = "graphopt.error/1"
 
 
 class RewriteLine(msgspec.Struct, frozen=True, rename={"pass_name": "pass"}):
@@ -59,6 +52,8 @@ class OptimizeRecord(msgspec.Struct, frozen=True, kw_only=True):
     opset_after: int  # another one only where the caller asked for it
     kept_transposes: tuple[str, ...]  # with --layout: those left in the main graph, each with what keeps it
     memory: BudgetRecord | None  # with --memory-budget
+    inputs: tuple[str, ...] = ()  # of what is written: x: float[batch, 64]
+    outputs: tuple[str, ...] = ()
 
 
 class OptimizeFile(OptimizeRecord, frozen=True, kw_only=True):

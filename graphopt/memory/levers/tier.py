@@ -22,7 +22,7 @@ def place(model: ir.Model, order: Sequence[str], machine: Machine, mode: Mode) -
     Raises OptionError where operators run again: the placement is of values that are computed once.
     """
     if len(set(order)) != len(order):
-        raise OptionError("tiers are planned for an order in which every operator runs once; leave out --budget.")
+        raise OptionError("tiers are planned for an order in which every operator runs once; leave out the budget.")
     memory = model_memory(model, peak_flops=machine.peak_flops or PEAK_FLOPS, bandwidth=None)
     graph = memory.graph.in_order(order)
     plan = plan_tiers(graph, machine, mode=mode, work=WORK)

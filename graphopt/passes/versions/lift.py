@@ -48,9 +48,9 @@ def lift_opset(editor: Editor, opset: int) -> None:
     """
     own = _version(editor.model.graph)
     if opset > NEWEST:
-        raise OptionError(f"--opset {opset}: the installed ONNX Runtime runs opsets up to {NEWEST}.")
+        raise OptionError(f"opset={opset}: the installed ONNX Runtime runs opsets up to {NEWEST}.")
     if opset < own:
-        raise OptionError(f"--opset {opset}: the model is at opset {own}, and is only ever lifted.")
+        raise OptionError(f"opset={opset}: the model is at opset {own}, and is only ever lifted.")
     roots = [editor.model.graph, *(function.graph for function in editor.model.functions.values())]
     for version in range(min(_version(root) for root in roots) + 1, opset + 1):
         behind = [root for root in roots if _version(root) == version - 1]
@@ -108,7 +108,7 @@ def _adapt(editor: Editor, node: ir.Node, version: int, wanted: int) -> _Adapted
     if new.since_version != version:
         return None
     adapter = ADAPTERS.get(version, {}).get(node.op_type)
-    where = f"--opset {wanted}: {nodes.describe(node)} changes with opset {version}"
+    where = f"opset={wanted}: {nodes.describe(node)} changes with opset {version}"
     if adapter is None:
         fault = _not_extended(node, onnx.defs.get_schema(node.op_type, version - 1), new)
         if fault is not None:

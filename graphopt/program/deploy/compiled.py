@@ -18,11 +18,13 @@ from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
 from kernels.target import Target
 
-OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
-TILED_SHARES = (1.0, 0.85, 0.7, 0.55)  # of a budget: what tiles of the model are planned for
-TILE_WORK = 30_000_000_000  # steps of searching, about as many nanoseconds
-COMPARE_SECONDS = 300.0  # for the model's own runs in ONNX Runtime; a longer one is not waited for
 Array = np.ndarray
+# Elements as ONNX Runtime calls them, by the names that NumPy has and by those of listings.
+_SESSION_TYPES = {
+    "f32": "float", "float32": "float", "f64": "double", "float64": "double", "f16": "float16", "bf16": "bfloat16",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32",
+    "u64": "uint64",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,16 @@ class Whole:
     linked: Linked
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An input or output, as ONNX Runtime's sessions describe theirs."""
+
+    name: str
+    type: str  # tensor(float)
+    shape: list[int]
+
+
+@dataclass(frozen=True, repr=False)
 class Compiled:
     """A program that has been compared with the model it was made of, where this machine or an emulator can run it.
 
@@ -82,6 +93,34 @@ class Compiled:
         """The listing, the weights and the memory plan."""
         return self._whole.linked
 
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{one.name}: {one.type}{one.shape}" for one in self.get_inputs())
+        verdict = "not compared" if self.not_compared is not None else f"within {self.max_rel:.0e} of ONNX Runtime"
+        parts = f", {len(self.fallback)} operators in ONNX Runtime" if self.fallback else ""
+        return f"<Compiled program({inputs}) for {self.target.level}, {verdict}{parts}>"
+
+    def get_inputs(self) -> list[Argument]:
+        """The inputs in order, each with `name`, `type` and `shape`, like ONNX Runtime's session."""
+        return self._arguments[0]
+
+    def get_outputs(self) -> list[Argument]:
+        """The outputs in order, each with `name`, `type` and `shape`."""
+        return self._arguments[1]
+
+    @property
+    def _arguments(self) -> tuple[list[Argument], list[Argument]]:
+        if isinstance(self.made, Hybrid):
+            ports = (self.made.inputs, self.made.results)
+            return (
+                [Argument(one.name, _type(one.dtype and one.dtype.name), list(one.shape)) for one in ports[0]],
+                [Argument(one.name, _type(one.dtype and one.dtype.name), list(one.shape)) for one in ports[1]],
+            )
+        listing = self.made.linked.listing
+        return (
+            [Argument(one.name, _type(one.dtype.value), list(one.shape)) for one in listing.inputs],
+            [Argument(one.name, _type(one.dtype.value), list(one.shape)) for one in listing.outputs],
+        )
+
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of these names (None: all, in order), like ONNX Runtime's session."""
         return self._runner.run(names, feeds)
@@ -120,3 +159,8 @@ class Compiled:
             f"{without_kernels(self.made.missing)}, so this model is no program of its own: a bundle cannot "
             "hold what runs in ONNX Runtime; run it from Python."
         )
+
+
+def _type(name: str | None) -> str:
+    """tensor(float) for f32; texts have no type of NumPy's."""
+    return f"tensor({'string' if name is None else _SESSION_TYPES.get(name, name)})"

@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An input as a call has to give it."""
+    """An input as a call has to give it, or an output as it is given; a dim that is not known is -1."""
 
     name: str
     dtype: np.dtype[np.generic] | None  # None: not one of numbers; ONNX Runtime looks at it alone
@@ -51,10 +51,15 @@ class Hybrid:
     """A model in parts. `missing` are the operators without a kernel, `fallback` all that ONNX Runtime runs."""
 
     inputs: tuple[Tensor, ...]
-    outputs: tuple[str, ...]
+    results: tuple[Tensor, ...]
     parts: tuple[Part, ...]
     constants: Mapping[str, Array]  # outputs that nothing computes
     missing: tuple[str, ...]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return tuple(one.name for one in self.results)
 
     @property
     def fallback(self) -> tuple[str, ...]:
@@ -135,7 +140,8 @@ def make_hybrid(model: ir.Model, target: Target, name: str, *, exact: bool = Fal
     }
     return Hybrid(
         tuple(Tensor(_name(value), _dtype(scope, value), shapes[value]) for value in given),
-        tuple(map(_name, model.graph.outputs)), tuple(parts), constants, missing,
+        tuple(Tensor(_name(value), _dtype(scope, value), _dims(scope, value)) for value in model.graph.outputs),
+        tuple(parts), constants, missing,
     )  # fmt: skip
 
 
@@ -226,6 +232,10 @@ def _session(
 def _dtype(scope: Scope, value: ir.Value) -> np.dtype[np.generic] | None:
     kind = scope.facts.dtype(value)
     return None if kind is None or kind is ir.DataType.STRING else kind.numpy()
+
+
+def _dims(scope: Scope, value: ir.Value) -> tuple[int, ...]:
+    return tuple(dim if isinstance(dim, int) else -1 for dim in scope.facts.shape(value) or ())
 
 
 def _name(value: ir.Value) -> str:

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from graphopt.errors import NotLowered
 from graphopt.model.operators.formulas import Operands, dtype_of, number_of
 from graphopt.model.operators.table import formula_of
 from graphopt.program.regions.buffer import Buffer
@@ -65,8 +64,7 @@ class Reader:
     def node(self, node: ir.Node, at: tuple[Index, ...]) -> Expression:
         """One element of an elementwise node's result."""
         formula = formula_of(node)
-        if formula is None:
-            raise NotLowered(f"{node.op_type} '{node.name}' is not elementwise.")
+        assert formula is not None, "trees hold elementwise nodes"
         operands = tuple(None if one is None else self.value(one, at) for one in node.inputs)
         return formula(Operands(node, operands))
 

@@ -14,7 +14,7 @@ from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.templates import indexed
-from kernels.tensor.expression import index
+from kernels.tensor.expression import Expression, index
 
 
 def lower_rotary(scope: Scope, node: ir.Node) -> None:
@@ -36,15 +36,13 @@ def lower_rotary(scope: Scope, node: ir.Node) -> None:
     if not interleaved:
         first, second = (0, 1), (half, 1)
     a, b = (x.sliced(3, start, half, step) for start, step in (first, second))
-    for place, one, other, sign in ((first, a, b, -1), (second, b, a, 1)):
+    for place, one, other, combined in ((first, a, b, Expression.__sub__), (second, b, a, Expression.__add__)):
         axes = axes_of(a.shape)
         at = tuple(index(axis) for axis in axes)
         reader = Reader(Tree(None, frozenset(), None), scope.place, scope.constant, {})
         turn = reader.load(other, at) * reader.load(sin, at)
         value = reader.load(one, at) * reader.load(cos, at)
-        store(
-            scope, axes, value + turn if sign > 0 else value - turn, reader, aim.sliced(3, *_cut(place, half)), (node,)
-        )
+        store(scope, axes, combined(value, turn), reader, aim.sliced(3, *_cut(place, half)), (node,))
     if turned < size:
         copy(scope, x.sliced(3, turned, size - turned), aim.sliced(3, turned, size - turned), (node,))
 

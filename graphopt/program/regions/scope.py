@@ -53,11 +53,19 @@ class Scope:
         self._buffers = 0
         self._kernels: dict[Hashable, Kernel] = {}
 
+    def _way(self, value: ir.Value) -> str:
+        """What fixes the dims of a value, where they are those of an input."""
+        symbols = {
+            str(one) for dim in self.facts.shape(value) or () if not isinstance(dim, int) for one in dim.free_symbols
+        }
+        named = sorted(one for one in symbols if not one.startswith("?"))
+        return f": give '{named[0]}' a value, dims={{'{named[0]}': 1}} for example" if named else ""
+
     def shape(self, value: ir.Value) -> tuple[int, ...]:
         """The dims; raises NotLowered when one is not a number, ModelError for a value that no machine holds."""
         found = self.facts.static_shape(value)
         if found is None:
-            raise NotLowered(f"the dims of '{value.name}' are not all numbers; fix them with --dim or --shape.")
+            raise NotLowered(f"the dims of '{value.name}' are not all numbers{self._way(value)}.")
         if prod(found) > MOST_BYTES:
             raise ModelError(
                 f"'{value.name}' has {prod(found):,} elements, more than any machine has; fix smaller dims."

@@ -121,6 +121,7 @@ def candidates(attention: Attention, target: Target) -> tuple[AttentionCandidate
         stretch = max(1, min(tiles, -(-128 // max(rows, 1))))
         found.append(AttentionCandidate(max(rows, 1), stretch, "packed"))
     if attention.queries <= 4 * DOT_ROWS:
-        dot = AttentionCandidate(min(max(attention.queries, 1), DOT_ROWS), attention.queries, "dot")
+        rows = max(attention.queries, 1)
+        dot = AttentionCandidate(min(rows, DOT_ROWS), rows, "dot")
         found.insert(0 if attention.queries * attention.shared <= DOT_ROWS * 2 else len(found), dot)
     return tuple(dict.fromkeys(found))

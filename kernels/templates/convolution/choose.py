@@ -61,7 +61,7 @@ def _shapes(problem: Convolution, target: Target, flat: bool) -> list[Shape]:
     each = problem.output.block // target.lanes() if problem.output.order == "NCHWc" else 1
     found = []
     for vectors in range(1, min(total, 6) + 1):
-        if (vectors > each and vectors % each) or (vectors < each and each % vectors):
+        if vectors % each and each % vectors:
             continue
         pixels = most_pixels(target, vectors)
         for rows in range(1, min(height, 4) + 1):

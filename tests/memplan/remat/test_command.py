@@ -10,8 +10,7 @@ from typing import Any
 import networkx
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from memplan.cli.remat import command, parse_budget
 from memplan.errors import MemplanError
@@ -19,9 +18,6 @@ from memplan.ordering.arrays import arrays_of
 from memplan.ordering.runs import needs, tables
 from memplan.problem import InvalidProblem
 from memplan.remat.graph_file import graph_of, read_graph
-
-app = typer.Typer()
-app.command()(command)
 
 
 def node_link(costs: list[tuple[float, float]], links: list[tuple[int, int]], key: str = "links") -> dict[str, Any]:
@@ -35,7 +31,9 @@ def node_link(costs: list[tuple[float, float]], links: list[tuple[int, int]], ke
 def run(tmp_path: Path, content: dict[str, Any], budget: str) -> dict[str, Any]:
     file = tmp_path / "graph.json"
     file.write_text(json.dumps(content))
-    outcome = CliRunner().invoke(app, [str(file), "--budget", budget, "--work", "2000000000"], catch_exceptions=False)
+    outcome = CliRunner().invoke(
+        command, [str(file), "--budget", budget, "--work", "2000000000"], catch_exceptions=False
+    )
     assert outcome.exit_code == 0
     return dict(json.loads(outcome.stdout))
 
@@ -168,5 +166,5 @@ def test_what_is_no_budget(text: str, fault: str) -> None:
 def test_a_budget_below_the_bound_says_by_how_much(tmp_path: Path) -> None:
     file = tmp_path / "graph.json"
     file.write_text(json.dumps(node_link([(2, 1), (3, 1), (1, 1)], [(0, 1), (1, 2)])))
-    outcome = CliRunner().invoke(app, [str(file), "--budget", "4"])
+    outcome = CliRunner().invoke(command, [str(file), "--budget", "4"])
     assert str(outcome.exception) == "a budget of 4 bytes is 1 bytes too small: no plan needs less than 5."

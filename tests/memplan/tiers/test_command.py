@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from memplan.cli.tiers import InvalidTask, command, machine_of, read_task
 from memplan.errors import MemplanError
 from memplan.problem import InvalidProblem
-
-APP = typer.Typer()
-APP.command("tiers")(command)
 
 
 def document() -> dict[str, Any]:
@@ -46,7 +42,7 @@ def written(folder: Path, content: object) -> Path:
 
 @pytest.mark.parametrize("options", [[], ["--mode", "async"], ["--method", "heuristic"], ["--method", "first-touch"]])
 def test_the_weight_is_what_lies_in_the_slow_tier(tmp_path: Path, options: list[str]) -> None:
-    result = CliRunner().invoke(APP, [str(written(tmp_path, document())), *options], catch_exceptions=False)
+    result = CliRunner().invoke(command, [str(written(tmp_path, document())), *options], catch_exceptions=False)
     answer = json.loads(result.stdout)
     assert result.exit_code == 0 and answer["schema"] == "memplan.tiers-plan/1"
     fast, slow = answer["tiers"]
@@ -69,7 +65,7 @@ def test_a_machine_may_stand_in_the_document(tmp_path: Path) -> None:
     content = document() | {"machine": {"name": "board", "memory": {"tier": tiers}}, "capacities": {"sram": 4096}}
     target = machine_of(read_task(written(tmp_path, content)))
     assert target.name == "board" and [tier.capacity for tier in target.tiers] == [4096, 1 << 20]
-    result = CliRunner().invoke(APP, [str(written(tmp_path, content)), "--mode", "sync"], catch_exceptions=False)
+    result = CliRunner().invoke(command, [str(written(tmp_path, content)), "--mode", "sync"], catch_exceptions=False)
     assert json.loads(result.stdout)["machine"] == "board"
 
 
@@ -94,7 +90,7 @@ def test_documents_are_refused_by_what_is_wrong(tmp_path: Path) -> None:
 def test_tiers_that_cannot_hold_the_graph_are_refused(tmp_path: Path) -> None:
     content = document() | {"capacities": {"dram": 4096, "pmem": "8KiB"}}
     with pytest.raises(MemplanError) as raised:
-        CliRunner().invoke(APP, [str(written(tmp_path, content))], catch_exceptions=False)
+        CliRunner().invoke(command, [str(written(tmp_path, content))], catch_exceptions=False)
     assert str(raised.value) == (
         "the model needs 16384 bytes at once and the tiers of 'dram+pmem' hold 12288: 4096 bytes too few."
     )

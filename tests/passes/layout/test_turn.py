@@ -98,7 +98,7 @@ def test_channels_first_of_a_channel_last_network() -> None:
     result = graphopt.optimize(proto, layout="nchw")
     assert result.verification.passed and transposes(result.to_proto()) == 0
     assert result.signature_changes == (
-        "input input: FLOAT[Nx3xsidexside] was input: FLOAT[Nxsidexsidex3]",
+        "input input: float[N, side, side, 3] -> float[N, 3, side, side]",
         "output output: FLOAT[Nx5xsidexside] was output: FLOAT[Nxsidexsidex5]",
     )
 

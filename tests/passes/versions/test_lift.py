@@ -161,7 +161,7 @@ def test_what_the_caller_of_a_function_decides_cannot_be_lifted() -> None:
 
 def test_no_lift_is_refused_with_the_operators_name() -> None:
     text = "g (float[2, 3] x) => (float[2, 3] y, float[2, 3] m) { y, m = Dropout (x) }"
-    with pytest.raises(OptionError, match=r"--opset 23: Dropout 'y' changes with opset 10.*its mask is read"):
+    with pytest.raises(OptionError, match=r"opset=23: Dropout 'y' changes with opset 10.*its mask is read"):
         graphopt.optimize(support.model(text, 9), opset=23)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from graphopt.cli import app
 from graphopt.errors import OptionError

@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import graphopt
-from graphopt.cli import app, run
+from graphopt.cli import app, run_line
 from graphopt.errors import BundleError, OptionError
 from graphopt.flows import compile as compile_flow
 from graphopt.model.load import load
@@ -61,7 +61,9 @@ def test_a_bundle_gives_what_the_program_gave(tmp_path: Path) -> None:
 
 
 def test_open_dims_and_missing_kernels_are_refused() -> None:
-    with pytest.raises(graphopt.GraphoptError, match="the dims of 'x' are not all numbers; fix them with --dim"):
+    with pytest.raises(
+        graphopt.GraphoptError, match=r"the dims of 'x' are not all numbers: give 'n' a value, dims=\{'n': 1\}"
+    ):
         graphopt.compile(_layers())
     proto = support.model("g (float[5] x) => (int64[1,n] y) { y = NonZero(x) }", 18)
     with pytest.raises(graphopt.GraphoptError, match="NonZero 'y' has no kernel yet"):
@@ -73,7 +75,7 @@ def test_the_commands(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((1, 16), np.float32))
     runner = CliRunner()
     made = runner.invoke(app, ["compile", str(tmp_path / "model.onnx"), str(tmp_path / "bundle"), "--dim", "n=1"])
-    assert made.exit_code == 0 and "equal to ONNX Runtime" in made.output
+    assert made.exit_code == 0 and "of ONNX Runtime on" in made.output
     ran = runner.invoke(
         app, ["run", str(tmp_path / "bundle"), "--input", str(tmp_path / "x.npy"), "--output", str(tmp_path)]
     )
@@ -230,10 +232,10 @@ def test_the_command_asks_before_it_writes_what_was_not_compared(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["compile", str(model), str(tmp_path / "bundle"), "--dim", "n=1", "--target", "aarch64"]
-    assert run(words) == 2 and not (tmp_path / "bundle").exists()
+    assert run_line(words) == 2 and not (tmp_path / "bundle").exists()
     refusal = capsys.readouterr().err
     assert f"the program was not compared: {NOT_HERE}" in refusal and "add --unchecked" in refusal
-    assert run([*words, "--unchecked"]) == 0
+    assert run_line([*words, "--unchecked"]) == 0
     assert f"not: {NOT_HERE}" in capsys.readouterr().out
     assert (tmp_path / "bundle" / "libmodel.so").read_bytes()[18] == 183
 

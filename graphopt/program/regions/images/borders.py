@@ -50,7 +50,7 @@ def lower_pad(scope: Scope, node: ir.Node) -> None:
     shape, name = scope.shape(output), f"Pad '{node.name or output.name}'"
     if mode != "constant":
         raise NotLowered(f"{name} repeats the border ('{mode}'), which has no kernel yet.")
-    before = _before(scope, node, len(shape), name)
+    before = _before(scope, node, len(shape))
     filler = _filler(scope, node, name)
     if _is_blocked(scope, source) and filler.value == 0 and shape[:2] == scope.shape(source)[:2]:
         image = scope.images[source]
@@ -77,13 +77,12 @@ def _is_blocked(scope: Scope, value: ir.Value) -> bool:
     return value in scope.images and scope.images[value].channel_stride is None
 
 
-def _before(scope: Scope, node: ir.Node, rank: int, name: str) -> tuple[int, ...]:
+def _before(scope: Scope, node: ir.Node, rank: int) -> tuple[int, ...]:
     """What comes before each dim: an input since opset 11, an attribute before; axes since opset 18."""
     value, chosen = input_at(node, 1), input_at(node, 3)
     given = ints_attribute(node, "pads", ()) if value is None else scope.facts.ints(value)
     axes = tuple(range(rank)) if chosen is None else scope.facts.ints(chosen)
-    if given is None or axes is None:
-        raise NotLowered(f"{name} has pads that are known only when it runs.")
+    assert given is not None and axes is not None, "else the result's dims would not be known"
     found = [0] * rank
     for axis, pad in zip(axes, given[: len(axes)], strict=True):
         found[axis % rank] = pad

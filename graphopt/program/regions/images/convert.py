@@ -41,17 +41,14 @@ def copies(source: Image, aim: Image, first: int = 0) -> list[Elementwise]:
 
 def _runs(count: int, *sides: tuple[int, int]) -> Iterator[_Run]:
     """Runs of channels; a side is its channels per block (0: evenly spread) and the first channel there."""
-    blocked = {block for block, _ in sides if block}
+    sizes = {block for block, _ in sides if block}
     done = 0
     while done < count:
-        rests = [block - (first + done) % block for block, first in sides if block]
-        aligned = all((first + done) % block == 0 for block, first in sides if block)
-        size = next(iter(blocked)) if len(blocked) == 1 and aligned else 0
-        if not blocked:
-            run = _Run(done, 1, count)
-        elif size and count - done >= size:
-            run = _Run(done, (count - done) // size, size)
-        else:
-            run = _Run(done, 1, min(*rests, count - done) if rests else count - done)
+        places = [((first + done) % block, block) for block, first in sides if block]
+        lanes = min([block - lane for lane, block in places], default=count)
+        lanes = min(lanes, count - done)
+        # Blocks of one size that begin alike follow one another on both sides.
+        aligned = len(sizes) == 1 and all(lane == 0 for lane, _ in places)
+        run = _Run(done, (count - done) // lanes if aligned else 1, lanes)
         yield run
         done += run.blocks * run.lanes

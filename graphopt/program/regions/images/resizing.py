@@ -45,7 +45,7 @@ def lower_resize(scope: Scope, tree: Tree) -> None:
     source = vector_image(scope, required_input(node, 0))
     problem = Resize(
         source.layout, like(source.layout, after), mode, coordinates, rounding,  # type: ignore[arg-type]
-        _scales(scope, node, len(after), problem_name),
+        _scales(scope, node, len(after)),
     )  # fmt: skip
     reader = ImageReader(scope, tree, problem.places)
     reader.accumulated[node.outputs[0]] = ACCUMULATED[()]
@@ -55,15 +55,14 @@ def lower_resize(scope: Scope, tree: Tree) -> None:
     scope.add(kernel, places, (node, *tree.in_order))
 
 
-def _scales(scope: Scope, node: ir.Node, rank: int, name: str) -> tuple[float, float, float] | None:
+def _scales(scope: Scope, node: ir.Node, rank: int) -> tuple[float, float, float] | None:
     """The scales of planes, rows and columns; None where sizes were given."""
     position = 2 if node.op_type == "Resize" and scope.facts.opset(node) >= 11 else 1
     value = input_at(node, position)
     if value is None or scope.shape(value) == (0,):
         return None
     array = scope.constant(value)
-    if array is None:
-        raise NotLowered(f"{name} has scales that are known only when it runs.")
+    assert array is not None, "else the result's dims would not be known"
     found = [1.0] * 5
     for axis, scale in zip(ints_attribute(node, "axes", range(rank)), array.tolist(), strict=True):
         found[axis % rank + 5 - rank] = float(scale)

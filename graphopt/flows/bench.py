@@ -1,0 +1,51 @@
+"""`bench`: a model's program, or a bundle, beside other runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from graphopt.check.feeds import make_feed
+from graphopt.check.given import Feeds, read_feeds
+from graphopt.check.inputs import inputs_of
+from graphopt.flows.compile import compile
+from graphopt.flows.records.bench import BenchRecord
+from graphopt.model.dimensions import change_dims
+from graphopt.model.load import load
+from graphopt.model.self_contained import self_contained
+from graphopt.model.text import Progress
+from graphopt.program.deploy.benchmark import SIDES, Side, compare_sides
+from graphopt.program.deploy.session import Bundle
+
+
+def measure(
+    source: Path,
+    peers: Sequence[str],
+    *,
+    bundle: Path | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    feeds: Feeds | None = None,
+    rounds: int = 15,
+    progress: Progress | None = None,
+) -> list[BenchRecord]:
+    """A model's program beside each of `peers`, by turns, on one thread; `bundle` was compiled before.
+
+    Raises what `compile` raises, and OptionError for a peer that is not installed.
+    """
+    model = load(source)
+    if shapes or dims:
+        change_dims(model, shapes or {}, dims or {})
+    program = (
+        compile(source, shapes=shapes, dims=dims, feeds=feeds, progress=progress) if bundle is None else Bundle(bundle)
+    )
+    own = read_feeds(model, feeds)
+    drawn = own[0].feed if own else make_feed(inputs_of(model), {}, "normal")
+    feed = {name: np.asarray(value) for name, value in drawn.items()}
+    proto = self_contained(model).proto.SerializeToString()
+    ours = Side("graphopt", "f32", partial(program.run, None, feed))
+    sides = [SIDES[name](proto, feed, 1) for name in peers]
+    return [BenchRecord(str(source), 1, ours.precision, one) for one in compare_sides(ours, sides, rounds=rounds)]

@@ -1,0 +1,24 @@
+"""What `graphopt run` gave, as `--json` prints it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class OutputLine(msgspec.Struct, frozen=True):
+    """One output."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    first: str  # its first elements
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    """Runs of one program on the same inputs."""
+
+    program: str
+    engine: str
+    outputs: tuple[OutputLine, ...]
+    milliseconds: tuple[float, ...]  # wall time of each run
+    schema: str = "graphopt.run/1"

@@ -1,0 +1,80 @@
+"""`run`: a bundle, or a model in ONNX Runtime with the options under which memory budgets hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from graphopt.check.feeds import make_feed
+from graphopt.check.inputs import inputs_of
+from graphopt.errors import OptionError
+from graphopt.memory.contract import contract_options
+from graphopt.model.load import load
+from graphopt.model.self_contained import self_contained
+from graphopt.program.deploy.session import Bundle
+
+SEED = 0
+Feeds = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """A program that takes arrays by name and gives arrays by name."""
+
+    engine: str
+    inputs: Mapping[str, Callable[[], np.ndarray]]  # each with what draws it
+    call: Callable[[Feeds], dict[str, np.ndarray]]
+
+
+def open_program(path: Path) -> Runnable:
+    """A folder is a bundle, a file a model. Raises BundleError, ModelError, and OptionError for what cannot run."""
+    return _bundle(path) if path.is_dir() else _model(path)
+
+
+def random_feed(runnable: Runnable) -> dict[str, np.ndarray]:
+    """Values for all inputs, the same every time."""
+    return {name: draw() for name, draw in runnable.inputs.items()}
+
+
+def _bundle(path: Path) -> Runnable:
+    program = Bundle(path)
+    draws = {one.name: _drawn(one.shape, one.dtype) for one in program.inputs}
+    return Runnable("bundle", draws, lambda feeds: program(**feeds))
+
+
+def _drawn(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Callable[[], np.ndarray]:
+    def draw() -> np.ndarray:
+        generator = np.random.default_rng(SEED)
+        if dtype.kind == "f":
+            return generator.standard_normal(shape).astype(dtype)
+        return generator.integers(0, 2, shape).astype(dtype)
+
+    return draw
+
+
+def _model(path: Path) -> Runnable:
+    model = load(path)
+    feed = {name: np.asarray(value) for name, value in make_feed(inputs_of(model), {}, "normal").items()}
+    try:
+        session = onnxruntime.InferenceSession(
+            self_contained(model).proto.SerializeToString(), contract_options(), providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # of many types
+        raise OptionError(f"ONNX Runtime cannot run '{path}': {error}") from error
+    names = [one.name for one in session.get_outputs()]
+
+    def call(feeds: Feeds) -> dict[str, np.ndarray]:
+        try:
+            return dict(zip(names, session.run(None, dict(feeds)), strict=True))
+        except Exception as error:  # of many types
+            raise OptionError(f"ONNX Runtime cannot run '{path}' on these inputs: {error}") from error
+
+    def drawer(name: str) -> Callable[[], np.ndarray]:
+        return lambda: feed[name]
+
+    draws = {one.name: drawer(one.name) for one in session.get_inputs() if one.name in feed}
+    return Runnable(f"ONNX Runtime {onnxruntime.__version__}", draws, call)

@@ -1,0 +1,55 @@
+"""Results that show themselves: one line, a table in a notebook, JSON, a page, a file of either.
+
+Pages are drawn above the flows; the package hands in what draws them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from graphopt.errors import OptionError
+from graphopt.files.single import write_file
+from graphopt.flows.records.encode import encode
+
+# What draws the page of a result, by the name of its class. Filled by the package, from the floors above.
+DRAWN: dict[str, Callable[[Any], bytes]] = {}
+ENDINGS = (".html", ".json")
+
+
+class Shown:
+    """What a report has beside its figures; `_record()` is what `--json` prints, `_figures()` its table."""
+
+    __slots__ = ()
+
+    def _record(self) -> Any:
+        raise NotImplementedError
+
+    def _figures(self) -> list[tuple[str, ...]]:
+        raise NotImplementedError
+
+    def _headers(self) -> tuple[str, ...]:
+        return ()
+
+    def _repr_html_(self) -> str:
+        """A notebook's table."""
+        return str(tabulate(self._figures(), headers=self._headers(), tablefmt="html", disable_numparse=True))
+
+    def json(self) -> str:
+        """The record, as `--json` prints it."""
+        return encode(self._record()).decode()
+
+    def html(self) -> str:
+        """The page; it stands alone. Raises MissingExtra where graphopt[report] is not installed."""
+        return DRAWN[type(self).__name__](self).decode()
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the page (.html) or the record (.json). Raises OptionError for another ending, and SaveError."""
+        ending = Path(path).suffix.lower()
+        if ending not in ENDINGS:
+            raise OptionError(f"'{path}' is neither {' nor '.join(ENDINGS)}; the ending says what is written.")
+        write_file(path, (self.html() if ending == ".html" else self.json()).encode())

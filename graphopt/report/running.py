@@ -1,0 +1,20 @@
+"""The lines of `graphopt run`."""
+
+from __future__ import annotations
+
+import statistics
+
+from graphopt.flows.records.run import RunRecord
+from graphopt.model.text import several
+from graphopt.report.screen import Screen
+
+
+def print_run(screen: Screen, record: RunRecord) -> None:
+    """A line for each output, and how long it took."""
+    for output in record.outputs:
+        screen.line(f"{output.name}  {output.type} {list(output.shape)}  {output.first}")
+    times = record.milliseconds
+    middle = f"median {statistics.median(times):.3g} ms, least {min(times):.3g} ms" if len(times) > 1 else (
+        f"{times[0]:.3g} ms"
+    )  # fmt: skip
+    screen.line(f"{'time':<13} {middle}, {several(len(times), 'run')} of the {record.engine}")

@@ -1,0 +1,166 @@
+"""A terminal, or a stream in its place: lines in a colour, tables that fit, and a line that says what is waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import TextIO
+
+import click
+from tabulate import DataRow, Line, TableFormat, tabulate
+
+from graphopt.model.text import Progress, shown
+
+STYLES: dict[str, dict[str, object]] = {
+    "": {}, "bold": {"bold": True}, "dim": {"dim": True}, "red": {"fg": "red"}, "green": {"fg": "green"},
+    "yellow": {"fg": "yellow"},
+}  # fmt: skip
+GAP = 2  # blanks between columns
+NARROWEST = 8  # characters that a column keeps when a table is made to fit
+TURN = 0.1  # seconds between two turns of the wheel on a terminal
+WHEEL = ("-", "\\", "|", "/")
+# A stream that is no terminal hears what is waited for after so many seconds, then after twice as many, and so on.
+FIRST_WORD = 10.0
+
+
+class Table:
+    """Rows of texts under a heading; the first column names things, the others are numbers unless told otherwise."""
+
+    def __init__(self, *columns: str, left: tuple[int, ...] = (0,)) -> None:
+        self.columns = columns
+        self.left = left
+        self.rows: list[tuple[str, ...]] = []
+        self.styles: dict[int, str] = {}  # of the first cell of a row
+        self.total = False  # whether the last row stands below a rule
+
+    def add(self, *cells: str, style: str = "") -> None:
+        """One more row; `style` is that of its first cell."""
+        self.styles[len(self.rows)] = style
+        self.rows.append(tuple(map(shown, cells)))
+
+    def add_total(self, *cells: str) -> None:
+        """The last row, below a rule."""
+        self.add(*cells)
+        self.total = True
+
+    def widths(self, most: int) -> list[int]:
+        """Characters that each column may take so that the table is at most `most` wide; the widest give way."""
+        texts = [self.columns, *self.rows]
+        widths = [max(len(row[place]) for row in texts) for place in range(len(self.columns))]
+        while sum(widths) + GAP * (len(widths) - 1) > most and max(widths) > NARROWEST:
+            widths[widths.index(max(widths))] -= 1
+        return widths
+
+
+class Screen:
+    """Where a command's text goes. Of names from strangers control characters are shown, not sent."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.is_terminal = stream.isatty()
+        self._coloured = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    @property
+    def width(self) -> int:
+        """Characters in a line of the terminal, or of a file."""
+        return shutil.get_terminal_size((100, 24)).columns
+
+    def line(self, text: str, style: str = "", label: str = "") -> None:
+        """A text as it is after its `label`, left to the terminal to wrap; `style` is that of the text."""
+        for part in text.split("\n"):
+            self._write(label + self._styled(shown(part), style))
+
+    def small(self, text: str) -> None:
+        """A line of small print."""
+        self.line(text, "dim")
+
+    def table(self, table: Table) -> None:
+        """A table with a blank line on either side."""
+        widths = table.widths(self.width)
+        rule = "─" if self._can_write("─") else "-"
+        form = TableFormat(
+            lineabove=None, linebelowheader=Line("", rule, rule * GAP, ""), linebetweenrows=None, linebelow=None,
+            headerrow=DataRow("", " " * GAP, ""), datarow=DataRow("", " " * GAP, ""), padding=0, with_header_hide=None,
+        )  # fmt: skip
+        text = tabulate(
+            table.rows, headers=table.columns, tablefmt=form, disable_numparse=True, maxcolwidths=list(widths),
+            maxheadercolwidths=list(widths), preserve_whitespace=True,
+            colalign=["left" if place in table.left else "right" for place in range(len(widths))],
+        )  # fmt: skip
+        lines = text.splitlines()
+        named = {table.rows[row][0]: style for row, style in table.styles.items() if style}
+        self._write("")
+        for number, part in enumerate(lines):
+            if table.total and number == len(lines) - 1:
+                self._write(rule * max(map(len, lines)))
+            first = next((name for name in named if name and part.startswith(name)), "")
+            self._write((self._styled(first, named[first]) + part[len(first) :] if first else part).rstrip())
+        self._write("")
+
+    @contextlib.contextmanager
+    def waiting(self, what: str) -> Iterator[Progress]:
+        """While the body runs, say what it does and for how long: on a terminal in a moving line, else now and then."""
+        said = [what]
+        ended = threading.Event()
+        watch = self._turn if self.is_terminal else self._speak
+        thread = threading.Thread(target=watch, args=(said, ended), daemon=True)
+        thread.start()
+
+        def progress(text: str) -> None:
+            said[0] = f"{what}: {text}"
+
+        try:
+            yield progress
+        finally:
+            ended.set()
+            thread.join()
+
+    def _turn(self, said: list[str], ended: threading.Event) -> None:
+        begun = time.monotonic()
+        turns = 0
+        while not ended.wait(TURN):
+            turns += 1
+            text = f"{WHEEL[turns % len(WHEEL)]} {said[0]}, {time.monotonic() - begun:.0f} s"
+            self._send(f"\r\x1b[2K{shown(text)[: self.width - 1]}")
+        if turns:
+            self._send("\r\x1b[2K")
+
+    def _speak(self, said: list[str], ended: threading.Event) -> None:
+        pause = FIRST_WORD
+        passed = 0.0
+        while not ended.wait(pause - passed):
+            passed = pause
+            pause *= 2
+            self.line(f"{said[0]}, {passed:.0f} s so far")
+
+    def _styled(self, text: str, style: str) -> str:
+        if not self._coloured or not style:
+            return text
+        return click.style(text, **STYLES[style])  # type: ignore[arg-type]  # the table's values are click's own
+
+    def _can_write(self, text: str) -> bool:
+        try:
+            text.encode(self.stream.encoding or "ascii")
+        except UnicodeEncodeError:
+            return False
+        return True
+
+    def _write(self, text: str) -> None:
+        if not self._can_write(text):
+            encoding = self.stream.encoding or "ascii"
+            text = text.encode(encoding, "backslashreplace").decode(encoding)
+        self._send(f"{text}\n")
+
+    def _send(self, text: str) -> None:
+        self.stream.write(text)
+        self.stream.flush()
+
+
+def screen(for_errors: bool = False) -> Screen:
+    """Of stdout, or of stderr when stdout belongs to a JSON object."""
+    return Screen(sys.stderr if for_errors else sys.stdout)

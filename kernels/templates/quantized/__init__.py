@@ -1,1 +1,0 @@
-"""Arithmetic on bytes: quantisation, integer matrix products and convolutions through dot-product instructions."""

@@ -1,0 +1,60 @@
+"""The peak as a formula of dims: what is found, beside counting by hand; and what has none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphopt
+from tests import support
+
+WEIGHTS = {"w": np.ones((8, 8), np.float32), "axis": np.array(0)}
+
+
+def formula(text: str, **dims: int) -> str | None:
+    used = {name: array for name, array in WEIGHTS.items() if f", {name})" in text}
+    return graphopt.memory(support.model(text, **used), dims=dims).record.formula
+
+
+@pytest.mark.parametrize(
+    ("text", "dims", "expected"),
+    [
+        ("g (float[n,8] x) => (float[n,8] y) { a = CumSum(x, axis) y = MatMul(a, w) }", {"n": 16}, "64*n"),
+        (  # n x n scores, beside their product with n rows of 8
+            "g (float[n,8] q, float[8,n] k, float[n,8] v) => (float[n,8] y) { s = MatMul(q, k) y = MatMul(s, v) }",
+            {"n": 32}, "4*n*(n + 8)",
+        ),
+        (
+            "g (float[a,b] x) => (float[a,b] y) { s = CumSum(x, axis) y = CumSum(s, axis) }", {"a": 4, "b": 6},
+            "8*a*b",
+        ),
+        (  # three values of m rows live at once before those of n are made
+            """g (float[n,8] x, float[m,8] z) => (float[n,8] y, float[m,8] v) {
+                a = CumSum(x, axis) y = MatMul(a, w)
+                b = CumSum(z, axis) c = MatMul(b, w) d = MatMul(c, w) v = CumSum(d, axis)
+            }""",
+            {"n": 4, "m": 4}, "max(32*(2*m + n), 64*n)",
+        ),
+    ],
+)  # fmt: skip
+def test_formulas_of_small_models(text: str, dims: dict[str, int], expected: str) -> None:
+    assert formula(text, **dims) == expected
+
+
+def test_where_no_dim_is_left_or_three_are_there_is_no_formula() -> None:
+    assert formula("g (float[8,8] x) => (float[8,8] y) { a = MatMul(x, w) y = MatMul(a, w) }") is None
+    three = "g (float[a,b,c] x) => (float[a,b,c] y) { s = CumSum(x, axis) y = CumSum(s, axis) }"
+    assert formula(three, a=2, b=2, c=2) is None
+
+
+def test_a_peak_that_no_dim_changes_has_no_formula() -> None:
+    text = "g (float[n] x, float[8,8] z) => (float[8,8] y) { s = Size(x) a = MatMul(z, w) y = MatMul(a, w) }"
+    assert formula(text, n=2) is None
+
+
+def test_sizes_that_are_no_polynomials_have_no_formula() -> None:
+    """Every second row: 2 of 3, 3 of 6, but 5 of 9."""
+    text = """g (float[n,8] x) => (float[m,8] y) <int64[1] b = {0}, int64[1] e = {99999}, int64[1] s = {2}> {
+        h = Slice(x, b, e, b, s) c = CumSum(h, axis) y = CumSum(c, axis)
+    }"""
+    assert formula(text, n=3) is None

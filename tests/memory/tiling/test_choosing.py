@@ -1,0 +1,128 @@
+"""The parts of the search for tiles, each on lists that one can follow by eye."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.memory.tensors import ModelMemory, model_memory
+from graphopt.memory.tiling.region import axes_from, region_of, steps_of
+from graphopt.memory.tiling.search import (
+    LEAST_COLUMNS,
+    _front,
+    _keeps_bits,
+    _live,
+    _stretches,
+    _worse,
+    tile_within,
+)  # fmt: skip
+from graphopt.model.facts import Facts
+from graphopt.model.load import load
+from graphopt.model.save import to_proto
+from tests import support
+
+
+def read(text: str, **weights: np.ndarray) -> ModelMemory:
+    return model_memory(load(support.model(text, **weights)))
+
+
+def ones(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+def test_bytes_at_each_step_are_those_of_results_that_are_still_needed() -> None:
+    text = "g (float[16] x) => (float[16] y) { a = Exp(x) b = Sin(a) c = Cos(b) y = Add(c, a) }"
+    assert _live(read(text)) == [64, 128, 128, 128], "c lies in b, y in one of its operands"
+    apart = model_memory(load(support.model(text)), sharing=False)
+    assert _live(apart) == [64, 128, 192, 192]
+
+
+def test_of_equal_peaks_the_fewer_are_better() -> None:
+    assert _worse([3, 5, 1, 5]) == (5, 2) and _worse([5, 4, 4]) == (5, 1)
+
+
+def test_ends_of_a_stretch_are_those_that_cost_less_than_all_nearer_ones() -> None:
+    assert _front([5, 4, 3, 2, 1], [9, 9, 7, 8, 2]) == [5, 3, 1]
+    assert _front([], []) == []
+    assert _front(list(range(7)), list(range(7, 0, -1))) == [0, 1, 2, 3, 4, 5, 6]
+    thirteen = _front(list(range(13)), list(range(13, 0, -1)))
+    assert thirteen == [0, 2, 4, 6, 8, 10, 12], "of many, seven from the nearest to the farthest"
+
+
+def test_stretches_begin_and_end_where_least_lives() -> None:
+    """Bytes between neighbours: x|a 0, a|b 64, b|c 256, c|d 256, d|y 512, behind y 0; the worst step is c."""
+    text = """g (float[16,1] x) => (float[16,1] y) {
+        a = Sin(x) b = MatMul(a, w) c = Sin(b) d = MatMul(c, v) y = ReduceMax<axes = [1]>(d)
+    }"""
+    model = load(support.model(text, w=ones(1, 4), v=ones(4, 8)))
+    memory, members = model_memory(model), list(model.graph)
+    tied = axes_from(Facts(model), members[2].outputs[0], 0, members)
+    assert _stretches(memory, tied, 2) == [(2, 2), (2, 4), (1, 2), (1, 4), (0, 2), (0, 4)]
+    assert _stretches(memory, tied, 3) == [(3, 3), (3, 4), (1, 3), (1, 4), (0, 3), (0, 4)]
+    partly = {value: axis for value, axis in tied.items() if value.name not in ("a", "y")}
+    assert _stretches(memory, partly, 2) == [(2, 2), (1, 2)], "not beyond what has the axis"
+
+
+# text, axis, the tile's size in what counts; whether its bits are those of the whole
+PRODUCTS = [
+    # A convolution of 128 products keeps one block of sums; of 132, it needs 192 columns.
+    ("g (float[1,32,16,32] x) => (float[1,2,16,32] y) { y = Conv(x, w) }", 2, (2, 128, 1, 1), 4, True),
+    ("g (float[1,32,24,32] x) => (float[1,2,24,32] y) { y = Conv(x, w) }", 2, (2, 32, 2, 2), 3, True),
+    ("g (float[1,33,25,33] x) => (float[1,2,24,32] y) { y = Conv(x, w) }", 2, (2, 33, 2, 2), 4, True),
+    ("g (float[1,33,25,33] x) => (float[1,2,24,32] y) { y = Conv(x, w) }", 2, (2, 33, 2, 2), 6, False),
+    ("g (float[8,33,5,5] x) => (float[8,2,4,4] y) { y = Conv(x, w) }", 0, (2, 33, 2, 2), 4, True),
+    # Rows of a product: 16 or more; samples of a batch, however few.
+    ("g (float[64,8] x) => (float[64,4] y) { y = MatMul(x, w) }", 0, (8, 4), 4, True),
+    ("g (float[64,8] x) => (float[64,4] y) { y = MatMul(x, w) }", 0, (8, 4), 5, False),
+    ("g (float[64,8] x) => (float[64,4] y) { y = Gemm(x, w) }", 0, (8, 4), 4, True),
+    ("g (float[64,8] x) => (float[64,4] y) { y = Gemm(x, w) }", 0, (8, 4), 5, False),
+    ("g (float[6,2,8] x) => (float[6,2,4] y) { y = MatMul(x, w) }", 0, (6, 8, 4), 6, True),
+    ("g (float[2,64,8] x) => (float[2,64,4] y) { y = MatMul(x, w) }", 1, (2, 8, 4), 4, True),
+    ("g (float[2,64,8] x) => (float[2,64,4] y) { y = MatMul(x, w) }", 1, (2, 8, 4), 5, False),
+    # A transposed convolution multiplies the operand's columns: 128 channels are one block, 129 need 192 of them.
+    ("g (float[1,128,16,16] x) => (float[1,2,32,32] y) { y = ConvTranspose<strides = [2, 2]>(x, w) }", 2,
+     (128, 2, 2, 2), 2, True),
+    ("g (float[1,129,16,16] x) => (float[1,2,32,32] y) { y = ConvTranspose<strides = [2, 2]>(x, w) }", 2,
+     (129, 2, 2, 2), 2, False),
+    ("g (float[1,129,24,16] x) => (float[1,2,48,32] y) { y = ConvTranspose<strides = [2, 2]>(x, w) }", 2,
+     (129, 2, 2, 2), 2, True),
+    ("g (float[64,8] x) => (float[64,8] y) { y = Exp(x) }", 0, None, 16, True),
+]  # fmt: skip
+
+
+def keeps(text: str, axis: int, count: int, columns: int, weight: np.ndarray | None) -> bool:
+    model = load(support.model(text, **({} if weight is None else {"w": weight})))
+    facts, members = Facts(model), list(model.graph)
+    region = region_of(facts, members, axes_from(facts, members[-1].outputs[0], axis, members))
+    assert region is not None
+    steps = steps_of(facts, region, count)
+    assert steps is not None
+    return all(_keeps_bits(facts, step, columns) for step in steps)
+
+
+@pytest.mark.parametrize(("text", "axis", "weight", "count", "expected"), PRODUCTS)
+def test_tiles_below_what_libraries_sum_alike_are_not_made(
+    text: str, axis: int, weight: tuple[int, ...] | None, count: int, expected: bool
+) -> None:
+    assert keeps(text, axis, count, LEAST_COLUMNS, None if weight is None else ones(*weight)) == expected
+
+
+CHAIN = """g (float[1,4,24,24] x) => (float[1,4,24,24] y) {
+    e = Sin(x) a = Conv<pads = [1, 1, 1, 1]>(e, up) b = Sigmoid(a) y = Conv(b, down)
+}"""
+CHAIN_WEIGHTS = {"up": ones(64, 4, 3, 3), "down": ones(4, 64, 1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("budget", "sharing", "tiles", "peak"),
+    [
+        (153, True, 0, 153), (152, True, 2, 85.875), (80, True, 3, 63.75), (60, True, 4, 52.5), (40, True, 8, 35.625),
+        (289, False, 0, 288), (152, False, 3, 108), (100, False, 4, 85.5), (60, False, 8, 51.75),
+    ],
+)  # fmt: skip
+def test_the_fewest_tiles_that_keep_the_budget_are_taken(budget: int, sharing: bool, tiles: int, peak: float) -> None:
+    """In KiB. Of 24 rows of a, 6 KiB each, two tiles keep 12 at a time, with 13 rows of e, 0.375 KiB each, and e."""
+    model = load(support.model(CHAIN, **CHAIN_WEIGHTS))
+    tiled, regions = tile_within(model, budget << 10, sharing=sharing)
+    assert support.op_types(to_proto(tiled)).count("Conv") == (2 * tiles or 2) and regions == (tiles > 0)
+    assert max(_live(model_memory(tiled, sharing=sharing))) == peak * 1024

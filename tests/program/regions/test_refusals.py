@@ -1,0 +1,145 @@
+"""What regions refuse, each by a model that is refused for that alone and by its message."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from graphopt.errors import ModelError, NotLowered
+from graphopt.program.regions.buffer import Buffer
+from graphopt.program.regions.images.batch_norm import without_batch_norm
+from graphopt.program.regions.lower import lower
+from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.view import View
+from kernels.dtype import DType
+from kernels.target import named
+from tests import support
+
+TARGET = named("x86-64-v3")
+IMAGE = "float[1,8,6,5] x"
+F4 = np.dtype("f4")
+
+REFUSED = {
+    # movement
+    "Slice 's' has no kernel yet": "g (float[4,5] x) => (float[4,5] y) { [s] y = Slice(x, last, first, one, back) }",
+    # products
+    "MatMul 'p' of a vector has no kernel": "g (float[5] x) => (float[3] y) { [p] y = MatMul(x, m53) }",
+    "MatMul 'p' is not of float32": "g (double[4,5] x, double[5,3] z) => (double[4,3] y) { [p] y = MatMul(x, z) }",
+    # images
+    "Conv 'c' has weights that are known only":
+        f"g ({IMAGE}, float[4,8,1,1] w) => (float[1,4,6,5] y) {{ [c] y = Conv(x, w) }}",
+    "Conv 'c' has a bias that is known only":
+        f"g ({IMAGE}, float[4] b) => (float[1,4,6,5] y) {{ [c] y = Conv(x, w, b) }}",
+    "Conv 'c' is not of float32": "g (double[1,8,6,5] x) => (double[1,4,6,5] y) { [c] y = Conv(x, w64) }",
+    "'x' has images of f64": "g (double[1,8,6,5] x) => (double[1,8,3,2] y) {"
+        " y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) }",
+    "Pad 'p' repeats the border .'reflect'.":
+        f"g ({IMAGE}) => (float[1,8,8,7] y) {{ [p] y = Pad<mode = \"reflect\">(x, pads) }}",
+    "Pad 'p' fills with a value that is known only":
+        f"g ({IMAGE}, float f) => (float[1,8,8,7] y) {{ [p] y = Pad(x, pads, f) }}",
+    "Resize 'r' changes images or channels":
+        f"g ({IMAGE}) => (float[1,16,6,5] y) {{ [r] y = Resize(x, , wider) }}",
+    "Resize 'r' with mode 'cubic'":
+        f"g ({IMAGE}) => (float[1,8,12,10] y) {{ [r] y = Resize<mode = \"cubic\">(x, , two) }}",
+    "coordinates 'tf_crop_and_resize' has no kernel": f"g ({IMAGE}) => (float[1,8,12,10] y) {{ [r] y = "
+        "Resize<coordinate_transformation_mode = \"tf_crop_and_resize\">(x, roi, two) }",
+    "with antialias or a kept aspect ratio":
+        f"g ({IMAGE}) => (float[1,8,12,10] y) {{ y = Resize<mode = \"linear\", antialias = 1>(x, , two) }}",
+    "Resize 'r' with antialias or a kept aspect ratio": f"g ({IMAGE}) => (float[1,8,9,7] y) {{"
+        " [r] y = Resize<keep_aspect_ratio_policy = \"not_larger\">(x, , , sizes) }",
+    # rows
+    "LayerNormalization 'l' gives its statistics": "g (float[4,5] x) => (float[4,5] y, float[4,1] m) {"
+        " [l] y, m = LayerNormalization(x, five, five) }",
+    "ReduceMean 'm' has axes that are known only":
+        "g (float[4,5] x, int64[1] a) => (float[n,k] y) { [m] y = ReduceMean(x, a) }",
+    # gathers and scatters, attention, rotation
+    "RotaryEmbedding 'r' is not of float32": "g (float16[2,3,4,8] x) => (float16[2,3,4,8] y) {"
+        " [r] y = RotaryEmbedding(x, half, half) }",
+    "Attention 'a' keeps a cache or gives": "g (float[1,2,3,4] q) => (float[1,2,3,4] y, float[1,2,3,4] k) {"
+        " [a] y, k = Attention(q, q, q) }",
+    "Attention 'a' is not of float32": "g (double[1,2,3,4] q) => (double[1,2,3,4] y) { [a] y = Attention(q, q, q) }",
+    "'q' of .1, 3, 8. has no 3 heads": "g (float[1,3,8] q) => (float[1,3,8] y) {"
+        " y = Attention<q_num_heads = 3, kv_num_heads = 3>(q, q, q) }",
+    # recurrence
+    "GRU 'g' has weights that are computed": "g (float[3,2,4] x, float[1,15,4] w) => (float[3,1,2,5] y) {"
+        " [g] y = GRU<hidden_size = 5>(x, w, r) }",
+    "GRU 'g' has a bias that is computed": "g (float[3,2,4] x, float[1,30] b) => (float[3,1,2,5] y) {"
+        " [g] y = GRU<hidden_size = 5>(x, w_gru, r, b) }",
+    "GRU 'g' has other activations than Sigmoid, Tanh": "g (float[3,2,4] x) => (float[3,1,2,5] y) {"
+        " [g] y = GRU<hidden_size = 5, activations = [\"Sigmoid\", \"Relu\"]>(x, w_gru, r) }",
+    "GRU 'g' has the attribute layout": "g (float[2,3,4] x) => (float[2,3,1,5] y) {"
+        " [g] y = GRU<hidden_size = 5, layout = 1>(x, w_gru, r) }",
+    # what no rule of regions knows
+    "Foo 'f' has no kernel": "g (float[4,5] x) => (float[4,5] y) { [f] y = other.Foo(x) }",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_the_node_and_the_reason_are_named(message: str) -> None:
+    proto = support.model(
+        REFUSED[message], 23, 10, one=np.array([1]), last=np.array([-1]), first=np.array([-99]), back=np.array([-1]),
+        ends=np.array([3]), m53=np.ones((5, 3), F4),
+        w=np.ones((4, 8, 1, 1), F4), w64=np.ones((4, 8, 1, 1)), pads=np.array([0, 0, 1, 1, 0, 0, 1, 1]),
+        wider=np.array([1, 2, 1, 1], F4), two=np.array([1, 1, 2, 2], F4), roi=np.array([0, 0, 0, 0, 1, 1, 1, 1], F4),
+        sizes=np.array([1, 8, 9, 9]), five=np.ones(5, F4), half=np.ones((2, 4, 4), np.float16),
+        r=np.ones((1, 15, 5), F4), w_gru=np.ones((1, 15, 4), F4),
+    )  # fmt: skip
+    with pytest.raises(NotLowered, match=message):
+        lower(ir.from_proto(proto), TARGET)
+
+
+def test_batch_normalizations_of_a_training_or_of_computed_statistics() -> None:
+    proto = support.model(
+        "g (float[2,3,4] x) => (float[2,3,4] y, float[3] a, float[3] b) {"
+        " [n] y, a, b = BatchNormalization<training_mode = 1>(x, s, s, s, s) }", 15, s=np.ones(3, F4),
+    )  # fmt: skip
+    with pytest.raises(NotLowered, match="BatchNormalization 'n' is in training mode"):
+        without_batch_norm(ir.from_proto(proto))
+    free = support.model(
+        "g (float[2,3,4] x, float[3] m) => (float[2,3,4] y) { [n] y = BatchNormalization(x, s, s, m, s) }", 15,
+        s=np.ones(3, F4),
+    )  # fmt: skip
+    with pytest.raises(NotLowered, match="BatchNormalization 'n' has statistics that are known only when it runs"):
+        without_batch_norm(ir.from_proto(free))
+    plain = support.model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    model = ir.from_proto(plain)
+    assert without_batch_norm(model) is model, "there is nothing to take out"
+
+
+def test_a_value_larger_than_any_machine_is_refused() -> None:
+    text = "g (float[65536,65536,65537] x) => (float[65536,65536,65537] y) { y = Relu(x) }"
+    with pytest.raises(ModelError, match="'x' has 281,479,271,677,952 elements, more than any machine has"):
+        lower(ir.from_proto(support.model(text)), TARGET)
+
+
+def _scope() -> Scope:
+    return Scope(ir.from_proto(support.model("g (float[2] x) => (float[2] y) { y = Relu(x) }")), TARGET)
+
+
+def test_a_constant_that_only_repeats_is_written_out_up_to_two_gigabytes() -> None:
+    splat = np.broadcast_to(np.float32(1), (1 << 20, 513))
+    with pytest.raises(ModelError, match=r"'w' repeats a few numbers; .* 2,151,677,952 bytes, more than 2,147,483,648"):
+        _scope().keep("constant", "w", splat, DType.F32)
+    kept = _scope()
+    view = kept.keep("constant", "w", np.broadcast_to(np.float32(1), (3, 4)), DType.F32)
+    assert view.is_dense and view.shape == (3, 4) and kept.constants[view.buffer].tolist() == [[1.0] * 4] * 3
+
+
+def test_a_value_is_not_read_before_it_is_computed() -> None:
+    model = ir.from_proto(support.model("g (float[2] x) => (float[2] y) { y = Relu(x) }"))
+    with pytest.raises(NotLowered, match="'y' is read before it is computed"):
+        Scope(model, TARGET).place(model.graph.outputs[0])
+
+
+def test_a_value_without_a_type_is_refused() -> None:
+    model = ir.from_proto(support.model("g (float[2] x) => (float[2] y) { a = other.Foo(x) y = Relu(a) }"))
+    with pytest.raises(NotLowered, match="the element type of 'a' is not known"):
+        Scope(model, TARGET).dtype(next(iter(model.graph)).outputs[0])
+
+
+def test_a_view_has_no_negative_strides() -> None:
+    view = View.dense(Buffer(0, "input", 24, "input", "x"), DType.F32, (6,))
+    with pytest.raises(ValueError, match="a reversed slice is a copy"):
+        view.sliced(0, 5, 6, -1)
+    assert view.sliced(0, 0, 0, -1).shape == (0,), "of no elements any step will do"

@@ -1,0 +1,150 @@
+"""Budgets of a program: order, regions that run again, tiles, and what is said where none of it does."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from graphopt.errors import BudgetNotKept, OptionError
+from graphopt.program import make as making
+from graphopt.program.deploy.compiled import Whole
+from graphopt.program.deploy.hybrid import Hybrid
+from graphopt.program.listing import link
+from graphopt.program.make import make
+from graphopt.program.order import in_best_order, region_graph, run_in_order, within_budget
+from graphopt.program.regions.lower import lower
+from graphopt.program.regions.region import Lowered
+from kernels.target import host, named
+from tests import support
+from tests.program.regions.running import run_lowered
+
+TARGET = named("x86-64-v3")
+SIZE = 64 * 64 * 4  # bytes of one matrix
+# a is needed at the end, and is cheap to compute again; b to e need two matrices beside it.
+LATE = """g (float[64,64] x) => (float[64,64] y) {
+    a = Relu(x) b = Softmax(a) c = Softmax<axis = 0>(b) d = Softmax(c) e = Softmax<axis = 0>(d) f = Softmax(e)
+    y = Gemm(f, a)
+}"""
+# Two long branches; in the order of the text both widest values live at once.
+WIDE = """g (float[8,8] x) => (float[8,8] y) {
+    a = Softmax(x) b = Concat<axis = 1>(a, a, a, a) c = Softmax<axis = 0>(x) d = Concat<axis = 1>(c, c, c, c)
+    e = ReduceSum<keepdims = 1>(b, axes) f = ReduceSum<keepdims = 1>(d, axes) g = Mul(e, f) y = Add(x, g)
+}"""
+
+
+def _model(text: str, **arrays: np.ndarray) -> ir.Model:
+    return ir.from_proto(support.model(text, 18, **arrays))
+
+
+def _arena(lowered: Lowered) -> int:
+    return link(lowered, "g").listing.arena_bytes
+
+
+def test_regions_run_in_the_order_of_the_least_memory() -> None:
+    lowered = lower(_model(WIDE, axes=np.array([1])), TARGET)
+    better = in_best_order(lowered)
+    assert _arena(better) < _arena(lowered)
+    feeds = {"x": np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)}
+    here = lower(_model(WIDE, axes=np.array([1])), host())
+    np.testing.assert_array_equal(run_lowered(in_best_order(here), feeds)[0], run_lowered(here, feeds)[0])
+    assert in_best_order(better) is better, "an order that is not improved stays"
+
+
+def test_under_a_budget_regions_run_again() -> None:
+    lowered = lower(_model(LATE), host())
+    plain = _arena(in_best_order(lowered))
+    assert plain == 3 * SIZE
+    kept = within_budget(lowered, 2 * SIZE)
+    assert _arena(kept) == 2 * SIZE and len(kept.regions) == len(lowered.regions) + 1
+    assert {buffer.run for buffer in kept.temporaries} == {1, 2}
+    assert len(within_budget(lowered, plain).regions) == len(lowered.regions), "no more than is needed"
+    feeds = {"x": np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)}
+    np.testing.assert_array_equal(run_lowered(kept, feeds)[0], run_lowered(lowered, feeds)[0])
+    with pytest.raises(BudgetNotKept) as refusal:
+        within_budget(lowered, SIZE)
+    assert refusal.value.least == 2 * SIZE
+
+
+def test_what_is_given_out_is_written_once() -> None:
+    text = "g (float[64,64] x) => (float[64,64] y) { a = Softmax(x) b = Softmax(a) y = Add(a, b) }"
+    graph = region_graph(lower(_model(text), TARGET))
+    assert [operator.recomputable for operator in graph.operators] == [True, False]
+
+
+def test_a_repeated_region_writes_a_buffer_of_its_own() -> None:
+    lowered = lower(_model(LATE), TARGET)
+    names = [str(number) for number in range(len(lowered.regions))]
+    again = run_in_order(lowered, [*names[:-1], "0", names[-1]])
+    assert again.regions[-2].writes[0].name == "value:a#2"
+    assert again.regions[-1].reads[-1] == again.regions[-2].writes[0]
+    assert run_in_order(lowered, names) == lowered
+
+
+CONVOLUTIONS = """g (float[1,8,64,64] x) => (float[1,8,32,32] y) {
+    a = Conv<pads = [1, 1, 1, 1]>(x, w) b = Relu(a) c = Conv<pads = [1, 1, 1, 1]>(b, w) d = Relu(c)
+    e = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(d) y = Conv<pads = [1, 1, 1, 1]>(e, w)
+}"""
+
+
+def _convolutions() -> ir.Model:
+    generator = np.random.default_rng(0)
+    return _model(CONVOLUTIONS, w=generator.standard_normal((8, 8, 3, 3)).astype(np.float32))
+
+
+def test_a_smaller_budget_is_kept_by_tiles() -> None:
+    whole = make(_convolutions(), TARGET, "g", False, None, "elsewhere")
+    assert isinstance(whole, Whole) and whole.program is None
+    plain = whole.linked.listing.arena_bytes
+    tiled = make(_convolutions(), TARGET, "g", False, plain * 2 // 3, "elsewhere")
+    assert isinstance(tiled, Whole) and tiled.linked.listing.arena_bytes <= plain * 2 // 3
+    assert len(tiled.lowered.regions) > len(whole.lowered.regions)
+
+
+def test_the_least_of_all_ways_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def tiles(model: ir.Model, budget: int, *, work: int) -> tuple[ir.Model, int]:
+        asked.append((budget, work))
+        return model, int(budget > 600)
+
+    monkeypatch.setattr(making, "tile_within", tiles)
+    monkeypatch.setattr(making, "lower", lambda model, target, exact: f"lowered {len(asked)}")
+    least = {"given": 5000, "lowered 1": 4000, "lowered 2": 4500}
+
+    def within(lowered: str, budget: int) -> str:
+        assert budget == 1000
+        if lowered == "lowered 3":
+            return "kept"
+        raise BudgetNotKept(budget, least[lowered])
+
+    monkeypatch.setattr(making, "within_budget", within)
+    assert making._within(_convolutions(), "given", 1000, TARGET, False) == "kept"  # type: ignore[arg-type, comparison-overlap]
+    assert asked == [(share, making.TILE_WORK) for share in (1000, 850, 700)]
+    asked.clear()
+    monkeypatch.setattr(making, "TILED_SHARES", (1.0, 0.85, 0.5))
+    with pytest.raises(BudgetNotKept) as refusal:
+        making._within(_convolutions(), "given", 1000, TARGET, False)  # type: ignore[arg-type]
+    assert refusal.value.least == 4000 and len(asked) == 3
+
+
+HALF = "g (float[4,5] x) => (float[4,5] y) { a = Relu(x) b = Softmax(a) c = Hardmax(b) d = Exp(c) y = Softmax(d) }"
+
+
+def test_parts_in_onnxruntime_take_no_budget_and_no_other_machine() -> None:
+    made = make(_model(HALF), host(), "g", False, None, None)
+    assert isinstance(made, Hybrid) and made.missing == ("Hardmax 'c'",)
+    with pytest.raises(OptionError, match="a memory budget is kept only by a program that has all kernels: Hardmax"):
+        make(_model(HALF), host(), "g", False, 1000, None)
+    with pytest.raises(OptionError, match="ONNX Runtime cannot run parts of the program, as it is elsewhere: Hardmax"):
+        make(_model(HALF), host(), "g", False, None, "it is elsewhere")
+
+
+def test_a_model_that_the_checker_refuses_and_that_runs_is_compiled() -> None:
+    proto = support.model(HALF, 18)
+    odd = proto.graph.value_info.add()
+    odd.CopyFrom(onnx.helper.make_tensor_value_info("c", onnx.TensorProto.FLOAT, [4, 6]))
+    with pytest.raises(onnx.shape_inference.InferenceError):
+        onnx.checker.check_model(proto, full_check=True)
+    assert isinstance(make(ir.from_proto(proto), host(), "g", False, None, None), Hybrid)
