@@ -53,7 +53,7 @@ class Charted:
 
     def __init__(self, page: Page) -> None:
         self.page = page
-        page.wait_for_selector("html[data-drawn]", state="attached", timeout=60_000)
+        page.wait_for_selector("html[data-drawn]", state="attached")
 
     def option(self, chart: str, name: str) -> list[dict[str, Any]]:
         """What the library has of a chart under a name; what is no JSON is left out."""

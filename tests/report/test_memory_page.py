@@ -259,6 +259,22 @@ def test_a_step_of_the_right_plan_is_chosen_there(charted: Charted, record: Memo
     assert charted.page.locator("button[value=right]").get_attribute("aria-pressed") == "true"
 
 
+def test_a_buffer_is_marked_in_both_plans_and_fades_none_that_lacks_it(charted: Charted, record: MemoryRecord) -> None:
+    order, tiles = record.plans
+    assert "wide" in {line.name for line in order.buffers} - {line.name for line in tiles.buffers}
+    row = charted.page.locator("#list").get_by_role("button", name="wide", exact=True)
+    charted.page.select_option("#beside", label=order.name)
+    row.click()
+    for chart in ("chart-left", "chart-right"):
+        assert any(series["name"] == "chosen" for series in charted.series(chart))
+    assert charted.page.locator("#chosen .detail").count() == 2
+    row.click()
+    charted.page.select_option("#beside", label=tiles.name)
+    before = charted.colours("chart-right")
+    row.click()
+    assert charted.colours("chart-right") == before and charted.page.locator("#chosen .detail").count() == 1
+
+
 def test_levers_and_points_of_the_curve_lead_to_their_plans(charted: Charted, record: MemoryRecord) -> None:
     page = charted.page
     page.locator("#levers tr[data-plan] button", has_text="tiles").first.click()

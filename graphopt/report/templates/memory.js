@@ -112,7 +112,7 @@ unpacked("data").then(async data => {
       yAxis: value / scale, label: { formatter: name, color: colour, position: "insideEndTop" },
       lineStyle: { color: colour, type: "dashed" },
     });
-    const step = state.step[side];
+    const step = state.step[side], hasChosen = result.rows.some(row => row.name === state.buffer);
     const here = { silent: true, itemStyle: { color: ink, opacity: 0.16 }, data: [[{ xAxis: step }, { xAxis: step + 1 }]] };
     const mark = { xAxis: step + 0.5, label: { show: false }, lineStyle: { color: ink, type: "solid", width: 1, opacity: 0.6 } };
     const left = 54, right = 16, wide = !narrow();
@@ -170,7 +170,7 @@ unpacked("data").then(async data => {
           renderItem: (params, api) => {
             const row = result.rows[params.dataIndex], low = api.coord([api.value(0), api.value(2)]);
             const high = api.coord([api.value(1), api.value(3)]), isChosen = row.name === state.buffer;
-            const faint = state.buffer === null ? !isMeant(row) : !isChosen;
+            const faint = hasChosen ? !isChosen : !isMeant(row);
             return {
               type: "rect", z2: isChosen ? 10 : 1,
               shape: { x: low[0], y: high[1], width: Math.max(high[0] - low[0], 0.5), height: Math.max(low[1] - high[1], 0.5) },
