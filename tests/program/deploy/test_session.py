@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import threading
 import warnings
@@ -12,10 +13,10 @@ import numpy as np
 import pytest
 
 from graphopt.errors import BundleError
-from graphopt.program.deploy import runtime
+from graphopt.program.deploy import runtime, session
 from graphopt.program.deploy.session import Program
 from kernels.dtype import DType
-from kernels.emit.layout import BUSY
+from kernels.emit.layout import BUSY, HUGE_PAGE
 from kernels.listing import Argument, Listing
 from kernels.run import aligned
 from kernels.target import Target, host
@@ -225,3 +226,17 @@ def test_a_library_of_another_interface_is_refused(monkeypatch: pytest.MonkeyPat
         BundleError, match=r"schema 'kernels\.program/2'; this code reads 'kernels\.program/9': compile"
     ):
         Program(difference(host()), b"")
+
+
+def test_weights_start_where_a_huge_page_may_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Noted(mmap.mmap):
+        def madvise(self, option: int, *_: int) -> None:
+            asked.append(option)
+
+    monkeypatch.setattr(session.mmap, "mmap", Noted)
+    weights = np.arange(192, dtype=np.uint8)
+    placed = session._placed(weights)
+    assert placed.ctypes.data % HUGE_PAGE == 0 and placed.tolist() == weights.tolist()
+    assert asked == [mmap.MADV_HUGEPAGE]

@@ -203,6 +203,7 @@ def test_rotary_embeddings(shape: str, attributes: str, places: bool) -> None:
         "g (float[2,4,5,8] q, float[2,2,7,8] k, float[5,7] m) => (float[2,4,5,8] y) { y = Attention(q, k, k, m) }",
         "g (float[2,4,5,8] q, float[2,2,7,8] k, float[2,1,5,7] m) => (float[2,4,5,8] y) { y = Attention(q, k, k, m) }",
         "g (float[2,4,5,8] q, float[2,2,7,8] k, bool[4,5,7] m) => (float[2,4,5,8] y) { y = Attention(q, k, k, m) }",
+        "g (float[2,4,5,8] q, float[2,1,7,8] k) => (float[2,4,5,8] y) { y = Attention(q, k, k) }",
         "g (float[2,4,5,8] q, float[2,2,1,8] k, float[5,1] m) => (float[2,4,5,8] y) { y = Attention(q, k, k, m) }",
     ],
 )
