@@ -28,14 +28,19 @@ WORDS: Mapping[ir.DataType, str] = {
 
 @cache
 def kernels() -> Mapping[str, frozenset[str]]:
-    """Operator -> the types that its kernels take for their first type parameter (T or T1)."""
+    """Operator -> the types that its kernels take for their first type parameter (T or T1), and its schema allows."""
+    allowed = {
+        schema.name: {word for constraint in schema.type_constraints for word in constraint.allowed_type_strs}
+        for schema in runtime.get_all_operator_schema()
+        if schema.domain == DOMAIN
+    }
     found: dict[str, set[str]] = {}
     for kernel in runtime.get_all_opkernel_def():
         if kernel.domain != DOMAIN or kernel.provider != PROVIDER:
             continue
         constraints = kernel.type_constraints
         types = constraints.get("T") or constraints.get("T1") or ()
-        found.setdefault(kernel.op_name, set()).update(types)
+        found.setdefault(kernel.op_name, set()).update(allowed[kernel.op_name].intersection(types))
     return {name: frozenset(types) for name, types in found.items()}
 
 

@@ -30,3 +30,9 @@ def test_a_missing_operator_is_named() -> None:
 def test_a_missing_type_is_named() -> None:
     with pytest.raises(Refused, match="has no Gelu for float16 on the CPU"):
         require_kernel(_match(), "Gelu", ir.DataType.FLOAT16)
+
+
+def test_a_kernel_for_a_type_that_the_operator_does_not_take_is_none() -> None:
+    """ONNX Runtime registers SkipLayerNormalization for doubles, and its schema refuses them when a model is loaded."""
+    with pytest.raises(Refused, match="has no SkipLayerNormalization for double on the CPU"):
+        require_kernel(_match(), "SkipLayerNormalization", ir.DataType.DOUBLE)
