@@ -23,7 +23,7 @@ from graphopt.model.costs import Sizes, cost_of
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES
 from graphopt.model.operators.table import operator_of
-from graphopt.model.origin import Origin, origin_of
+from graphopt.model.origin import Provenance, origin_of
 from memplan.graph import Graph, Kind, Operator, Share, Value
 
 # What times are counted in where no machine is named: one core of a server. Only their ratios matter.
@@ -39,7 +39,7 @@ class Tensor:
     shape: tuple[int, ...]
     producer: str  # the node's name and operator; empty for what is given
     users: tuple[str, ...]
-    origin: Origin  # of the node that makes it; of the first that reads it where it is given
+    origin: Provenance  # of the node that makes it; of the first that reads it where it is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class _Reader:
             seen[1] if seen is not None else self._sizes.shape(value) or (),
             "" if producer is None else f"{names_of_node(producer)} ({producer.op_type})",
             users,
-            next((origin_of(node) for node in (producer, *readers) if node is not None), Origin("", "")),
+            next((origin_of(node) for node in (producer, *readers) if node is not None), Provenance("", "")),
         )
 
     # -- sizes ----------------------------------------------------------------------------------------------------

@@ -19,16 +19,16 @@ FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Provenance:
     """A module's name and a line of source; each is empty where the exporter did not write it."""
 
     module: str
     source: str  # "net.py:12", the innermost frame
 
 
-def origin_of(node: ir.Node) -> Origin:
+def origin_of(node: ir.Node) -> Provenance:
     """What is written beside a node, or in its name. Text that cannot be read counts as not written."""
-    return Origin(_module(node), _source(node.metadata_props.get(STACK, "")))
+    return Provenance(_module(node), _source(node.metadata_props.get(STACK, "")))
 
 
 def _module(node: ir.Node) -> str:

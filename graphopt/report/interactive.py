@@ -7,6 +7,7 @@ by their number in one list, deflated; the browser inflates them. Short tables a
 from __future__ import annotations
 
 import base64
+import gzip
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -66,8 +67,8 @@ def _packed(data: object) -> str:
 
 
 def _vendored(name: str) -> Markup:
-    """A library as it was published; what would end the element that it stands in does not occur there."""
-    return Markup((VENDOR / name).read_text(encoding="utf-8"))
+    """A library as it was published, kept compressed; what would end the element that it stands in does not occur there."""
+    return Markup(gzip.decompress((VENDOR / f"{name}.gz").read_bytes()).decode())
 
 
 def _script(environment: jinja2.Environment, name: str) -> Markup:

@@ -10,7 +10,7 @@ import models
 from graphopt.errors import OptionError
 from graphopt.memory.tensors import ModelMemory, Tensor, model_memory
 from graphopt.model.load import load
-from graphopt.model.origin import Origin
+from graphopt.model.origin import Provenance
 from memplan.bounds import live_peak
 from memplan.graph import Share
 from memplan.lifetimes import memory_problem
@@ -203,7 +203,7 @@ def test_what_a_report_says_of_tensors() -> None:
         "g (float[4,8] x, float[4] unused) => (float[4,3] y) { p = MatMul(x, w) q = Exp(p) y = Add(p, q) }",
         w=np.ones((8, 3), np.float32),
     )
-    none = Origin("", "")
+    none = Provenance("", "")
     assert memory.tensors["x"] == Tensor("float32", (4, 8), "", ("MatMul:p",), none)
     assert memory.tensors["p"] == Tensor("float32", (4, 3), "MatMul:p (MatMul)", ("Exp:q", "Add:y"), none)
     assert memory.tensors["unused"] == Tensor("float32", (4,), "", (), none) and sizes(memory)["unused"] == (

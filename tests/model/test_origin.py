@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from graphopt.model.origin import NAMESPACE, SCOPES, STACK, Origin, origin_of
+from graphopt.model.origin import NAMESPACE, SCOPES, STACK, Provenance, origin_of
 
 TORCH = ": nets.Net/encoder: nets.Encoder/encoder.layer.0: Layer/linear_3: aten.linear.default"
 FRAMES = """  File "/home/me/train.py", line 80, in <module>
@@ -38,5 +38,5 @@ def test_the_module_is_the_innermost_scope_that_has_a_name(name: str, metadata: 
 
 def test_the_line_is_that_of_the_innermost_frame() -> None:
     found = origin_of(ir.Node("", "Relu", [], name="n", metadata_props={STACK: FRAMES}))
-    assert found == Origin("", "/home/me/net.py:12")
+    assert found == Provenance("", "/home/me/net.py:12")
     assert origin_of(ir.Node("", "Relu", [], metadata_props={STACK: "nothing to see"})).source == ""
