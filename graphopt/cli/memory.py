@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import structs
@@ -37,7 +38,9 @@ from graphopt.model.text import Progress, silent
 from graphopt.report.memory.terminal import print_lever, print_lever_head, print_memory
 from graphopt.report.memory.trace import memory_trace
 from graphopt.report.screen import Screen, screen
-from memplan.tiers.plan import Mode
+
+if TYPE_CHECKING:
+    from memplan.tiers.plan import Mode
 
 pages = Lazy("graphopt.report.memory.page")
 CURVE_POINTS = 5  # plans between memory and time that a page shows

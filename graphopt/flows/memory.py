@@ -6,24 +6,24 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
 from msgspec import structs
 from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import BudgetNotKept, OptionError
-from graphopt.flows.memory_record import extra_percent, memory_record, plan_line, tier_report
+from graphopt.flows.memory_record import extra_percent, memory_record, plan_line
 from graphopt.flows.records.memory import CurvePoint, LeverLine, MemoryRecord, PlanLine, WhatIfLine
 from graphopt.flows.shown import Shown
 from graphopt.flows.source import name_of, read
+from graphopt.lazy import Lazy
 from graphopt.memory import plan as planning
 from graphopt.memory.fit import LEVERS, alone, counts, fit, used
 from graphopt.memory.formula import peak_formula
 from graphopt.memory.levers.lever import Fitted, Lever
 from graphopt.memory.levers.order import ORDER_WORK, best_order
 from graphopt.memory.levers.recompute import RECOMPUTATION
-from graphopt.memory.levers.tier import place, tiers_of
 from graphopt.memory.levers.tile import TILES
 from graphopt.memory.plan import Planned
 from graphopt.memory.sequence import write_order
@@ -35,7 +35,13 @@ from graphopt.model.text import Progress, binary_size, nearest, several, silent,
 from memplan.bounds import live_peak
 from memplan.compiling import telling
 from memplan.tiers.machine import machine as find_machine
-from memplan.tiers.plan import Mode
+
+if TYPE_CHECKING:
+    from graphopt.flows import tier_record
+    from graphopt.memory.levers import tier as tiering
+    from memplan.tiers.plan import Mode
+else:
+    tiering, tier_record = Lazy("graphopt.memory.levers.tier"), Lazy("graphopt.flows.tier_record")  # with their solvers
 
 Order = Literal["given", "best"]
 # Steps of searching, about as many nanoseconds.
@@ -181,8 +187,9 @@ def memory(
         tier_lines, tier_by_value = None, {}
         if machine is not None:
             progress(f"placing on {machine.name}")
-            graph, placed = place(work, planned.order, machine, tier_mode)
-            tier_lines, tier_by_value = tier_report(graph, placed, machine, tier_mode), tiers_of(placed)
+            graph, placed = tiering.place(work, planned.order, machine, tier_mode)
+            tier_lines = tier_record.tier_report(graph, placed, machine, tier_mode)
+            tier_by_value = tiering.tiers_of(placed)
         others = _Others(planned, given.time, kept=points > 0)
         others.add(asked, given, "the file's order")
         if best is not None:

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphopt.errors import OptionError
-from graphopt.memory.observed import observed
+from graphopt.lazy import Lazy
 from graphopt.model import nodes
 from graphopt.model.costs import Sizes, cost_of
 from graphopt.model.facts import Facts
@@ -25,6 +26,11 @@ from graphopt.model.limits import MOST_BYTES
 from graphopt.model.operators.table import operator_of
 from graphopt.model.origin import Provenance, origin_of
 from memplan.graph import Graph, Kind, Operator, Share, Value
+
+if TYPE_CHECKING:
+    from graphopt.memory import observed as runs
+else:
+    runs = Lazy("graphopt.memory.observed")  # with the engine, which few models need for their sizes
 
 # What times are counted in where no machine is named: one core of a server. Only their ratios matter.
 PEAK_FLOPS = 1.0e11  # per second; of what computing again costs, only the ratio to the bandwidth matters
@@ -156,7 +162,7 @@ class _Reader:
                         )
         unknown = [value.name or "" for value in values if value.producer() is not None and not self._is_known(value)]
         if unknown:
-            self._observed = dict(observed(self._model, unknown))
+            self._observed = dict(runs.observed(self._model, unknown))
             self._notes[f"the sizes of {len(unknown)} tensors were seen in a run, inference cannot tell them"] = None
 
     def _is_known(self, value: ir.Value) -> bool:

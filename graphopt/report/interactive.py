@@ -67,7 +67,7 @@ def _packed(data: object) -> str:
 
 
 def _vendored(name: str) -> Markup:
-    """A library as it was published, kept compressed; what would end the element that it stands in does not occur there."""
+    """A library as it was published, kept compressed; what would end its element does not occur in it."""
     return Markup(gzip.decompress((VENDOR / f"{name}.gz").read_bytes()).decode())
 
 

@@ -10,11 +10,13 @@ packing soon had better be begun anew in another order than gone on with.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
+from memplan.compiling import plainly
 from memplan.packing.beam import Beam
 from memplan.packing.greedy import PLAIN, Placed, greedy, packing, perturbed
 from memplan.packing.outward import Outward
@@ -46,6 +48,7 @@ _NODES_PER_LOOK = 5000  # at what is left
 _PERTURBED = 4  # orders between two climbs, of problems that are too large for the exact search
 _LONGEST = 6  # times that a budget is doubled
 MOST_TURNS = 1000
+PLAIN_ROWS = 400  # the first packing of so few is made before numba has been loaded
 
 
 @dataclass(slots=True)
@@ -99,16 +102,18 @@ def _solve(problem: MemoryProblem, reduced: Reduced, work: Work, start: Packing 
             f"{bound} bytes: no packing fits."
         )
     enough = reduced.bound if problem.capacity is None else problem.capacity // reduced.unit
-    best = _first(reduced, start)
+    with plainly() if reduced.rows <= PLAIN_ROWS else nullcontext():
+        best = _first(reduced, start)
     state = _State(reduced, best, reduced.bound - 1, enough, problem.capacity is not None, work)
     small = reduced.rows <= MOST_SEARCHED
     orders = _counted(greedy(reduced), state)
     if small:
         _offered(state, orders)
-    for placed in _counted(greedy(reduced, PLAIN), state):  # whatever the work
-        state.offer(placed)
-        if state.best.height <= enough:
-            break
+    if state.best.height > enough:
+        for placed in _counted(greedy(reduced, PLAIN), state):  # whatever the work
+            state.offer(placed)
+            if state.best.height <= enough:
+                break
     outward = None if state.best.height <= enough or (reduced.pinned >= 0).any() else Outward(reduced)
     if outward is not None:
         _offered(state, outward.runs(_RUNS // 3, work))
@@ -118,10 +123,8 @@ def _solve(problem: MemoryProblem, reduced: Reduced, work: Work, start: Packing 
         _offered(state, outward.runs(_RUNS, work))
         _climb(state, outward, _BUDGET, patient=not small)
     _offered(state, orders)
-    if small:
-        _exact(state)
-    else:
-        _again(state, outward)
+    if not state.done():
+        _exact(state) if small else _again(state, outward)
     if problem.capacity is not None and state.best.height > enough:
         _refuse(problem, state, problem.capacity)
     return packing(problem, reduced, state.best, proved=state.proved, limited=work.limited)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -124,3 +125,14 @@ def test_help_of_a_command_begins_as_the_list_says(shell: Shell) -> None:
         answer = shell.run(name, "--help")
         assert answer.status == 0 and f"Usage: graphopt {name}" in answer.out
         assert text.endswith(".") and len(text) <= 110
+
+
+def test_first_figures_of_a_small_model_need_no_solver(shell: Shell) -> None:
+    code = (
+        "import sys, graphopt; graphopt.memory('in.onnx', dims={'batch': 2}, levers=None);"
+        "heavy = {'numba', 'pulp', 'highspy', 'networkx'} & set(sys.modules);"
+        "sys.exit(str(heavy or '') or 0)"
+    )
+    there = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=there)
+    assert done.returncode == 0, done.stderr
