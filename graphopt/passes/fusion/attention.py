@@ -218,6 +218,7 @@ def _check_shapes(match: Match, q: ir.Value, k: ir.Value, v: ir.Value) -> None:
         "the heads of the queries are no multiple of those of the keys",
     )
     match.require(all(shape[3] != 0 for shape in shapes), "a head is empty")
+    match.require(shapes[1][2] != 1 or shapes[2][2] == 1, "the mask widens the scores of a single key")
 
 
 # -- the mask ---------------------------------------------------------------------------------------------------------

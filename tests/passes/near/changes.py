@@ -32,8 +32,8 @@ def changes(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.ModelProto]]:
 
 def _changes(model: onnx.ModelProto) -> Iterator[tuple[str, Change]]:
     graph = model.graph
-    types = {value.name: value for value in onnx.shape_inference.infer_shapes(model).graph.value_info}
-    types |= {value.name: value for value in graph.input}
+    inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
+    types = {value.name: value for value in (*inferred, *graph.input) if value.type.HasField("tensor_type")}
     for number, tensor in enumerate(graph.initializer):
         yield f"{tensor.name} is given by the caller", lambda m, n=number: _into_input(m, n)
         array = numpy_helper.to_array(tensor)
@@ -138,5 +138,6 @@ def _retype(model: onnx.ModelProto, kind: int) -> None:
             value.type.tensor_type.elem_type = kind
     for tensor in model.graph.initializer:
         if tensor.data_type in FLOATS:
-            array = numpy_helper.to_array(tensor).astype(helper.tensor_dtype_to_np_dtype(kind))
+            with np.errstate(over="ignore"):  # a number below all of float16 becomes its minus infinity
+                array = numpy_helper.to_array(tensor).astype(helper.tensor_dtype_to_np_dtype(kind))
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))

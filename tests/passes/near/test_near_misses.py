@@ -54,7 +54,7 @@ def line(name: str, what: str, model: onnx.ModelProto) -> str | None:
     expected = outputs(model, feed)
     if expected is None:
         return None
-    left, result = left_by(name, model)
+    left, result = left_by(name.partition(".")[0], model)
     if result is not None:
         found = outputs(result, feed)
         assert found is not None, f"{what}: the result does not run"
