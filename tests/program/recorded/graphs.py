@@ -97,6 +97,9 @@ GRAPHS = {
     "a running sum of a slice": """g (float[4,12] x) => (float[4,5] y) {
         a = Slice(x, starts, ends, last) y = CumSum(a, one)
     }""",
+    "two regions apart": """g (float[4,12] x, float[4,12] z) => (float[4,12] y, float[4,12] w) {
+        y = Relu(x) w = Softmax(z)
+    }""",
     "the same output twice": """g (float[4,12] x) => (float[4,12] y, float[4,12] z) { y = Relu(x) z = Identity(y) }""",
     "one region behind another": """g (float[4,12] x) => (float[12,4] y) {
         a = Softmax(x) b = Exp(a) c = Transpose(b) d = Softmax<axis = 0>(c) y = Add(d, c)
