@@ -63,12 +63,10 @@ def _temporaries(nest: Nest) -> list[str]:
 def _inlined(nest: Nest) -> Nest:
     """Elementwise temporaries that have one reader of as many elements, or that cost almost nothing."""
     for name in _temporaries(nest):
-        writers = [one for one in statements(nest.body) if one.buffer.name == name]
+        writer = next(one for one in statements(nest.body) if one.buffer.name == name)
         readers = [load for one in statements(nest.body) for load in loads(one.value) if load.buffer.name == name]
-        if len(writers) != 1:
-            continue
         once = len({load.indices for load in readers}) == 1 and _iterations(nest, readers[0], name)
-        if once or work(writers[0].value) <= _INLINE_WORK:
+        if once or work(writer.value) <= _INLINE_WORK:
             nest = attempt(nest, lambda n, name=name: inline(n, name))  # type: ignore[misc]
     return nest
 
@@ -209,6 +207,8 @@ def _in_blocks(nest: Nest) -> Nest:
         while len(chain[-1].body) == 1 and isinstance(chain[-1].body[0], Loop) and chain[-1].body[0].kind == "serial":
             chain.append(chain[-1].body[0])
         total = _work(node)
+        if not total:
+            continue  # of no iterations
         block = max(_BLOCK_WORK, total // _BLOCKS)
         taken, iterations = 0, 1
         for loop in chain:
@@ -216,7 +216,7 @@ def _in_blocks(nest: Nest) -> Nest:
                 break
             iterations *= loop.variable.extent
             taken += 1
-        chunk = max(1, min(iterations, int(block * iterations / max(total, 1))))
+        chunk = max(1, min(iterations, int(block * iterations / total)))
         chunk = -(-iterations // -(-iterations // chunk))  # blocks of nearly equal size
         for position, loop in enumerate(chain[:taken]):
             made = attempt(nest, lambda n, loop=loop, c=chunk if position == 0 else 1: parallel(n, loop.name, c))  # type: ignore

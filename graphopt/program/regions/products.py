@@ -74,7 +74,7 @@ def _build(
     node = tree.anchor
     assert node is not None
     flat = len(shape) < len(output.shape)
-    arrange = _flattener(shape, len(output.shape)) if flat else _same
+    arrange = _flattener(shape) if flat else _same
     a, b = arrange(found.a) if flat else found.a, found.b
     *batch, rows, columns = shape
     depth = a.shape[-1]
@@ -121,14 +121,12 @@ def _same(view: View) -> View:
     return view
 
 
-def _flattener(shape: tuple[int, ...], rank: int) -> Callable[[View], View]:
+def _flattener(shape: tuple[int, ...]) -> Callable[[View], View]:
     """Leading dims counted through as one dim of rows."""
 
     def flat(view: View) -> View:
         if len(view.shape) < 2 or prod(view.shape[:-1]) == 1:
             return view if len(view.shape) < 2 else _required(view.reshaped((1, view.shape[-1])))
-        if len(view.shape) != rank or prod(view.shape[:-1]) != shape[0]:
-            raise _Apart
         return _required(view.reshaped((shape[0], view.shape[-1])))
 
     return flat

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from kernels.dtype import DType
 from kernels.templates import indexed
@@ -25,7 +25,7 @@ from kernels.templates.pooling import POOLING, Pooling
 from kernels.templates.recurrent.build import RECURRENT
 from kernels.templates.recurrent.problem import Recurrent
 from kernels.templates.reduction import REDUCTION, Op, Reduction, reduced
-from kernels.templates.resize import RESIZE, Resize
+from kernels.templates.resize import RESIZE, Coordinates, Resize
 from kernels.templates.scan import CUMULATIVE_SUM, CumulativeSum
 from kernels.templates.softmax import SOFTMAX, SOFTMAX_ROWS, Softmax
 from kernels.templates.template import Template
@@ -140,6 +140,7 @@ def _convolutions() -> list[Case]:
         Case("late 3x3", DIRECT, convolution(2, 512, 512, (7, 7), (3, 3), pads=pads, order="NCHWc")),
         Case("late 3x3 with zeros", DIRECT,
              convolution(1, 512, 512, (14, 14), (3, 3), pads=pads, order="NCHWc", halo=1)),
+        Case("1x1 of planes a page apart", CONVOLUTION, convolution(1, 256, 64, (32, 32), (1, 1), order="NCHWc")),
         Case("1x1 of few pixels", CONVOLUTION, convolution(1, 1024, 256, (7, 7), (1, 1), order="NCHWc")),
         Case("groups in blocks", DIRECT, convolution(1, 64, 64, (14, 14), (3, 3), pads=pads, order="NCHWc", groups=4)),
         Case("small groups in blocks", DIRECT,
@@ -174,6 +175,12 @@ def _pooling() -> list[Case]:
         Case("a large image, linear", RESIZE,
              Resize(Layout(1, 64, (1, 56, 56), "NCHWc", 16), Layout(1, 64, (1, 112, 112), "NCHWc", 16), "linear",
                     "half_pixel_symmetric", scales=(1.0, 2.0, 2.0))),
+        *(
+            Case(f"{way} of sizes that were rounded down", RESIZE,
+                 Resize(Layout(1, 8, (1, 4, 5), "NHWC"), Layout(1, 8, (1, 6, 12), "NHWC"), "linear", way,
+                        scales=(1.0, 1.6, 2.5)))
+            for way in get_args(Coordinates)
+        ),
         Case("to twice the size", RESIZE, Resize(blocks, replace(blocks, size=(1, 12, 10)), "nearest")),
         Case("linear", RESIZE, Resize(Layout(2, 5, (1, 6, 5)), Layout(2, 5, (1, 4, 11)), "linear", "align_corners")),
         Case("linear, channels last", RESIZE,

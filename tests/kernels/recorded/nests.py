@@ -106,6 +106,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "a copy": lambda: _pointwise((1000,), lambda x, i: x[i]),
     "a short one": lambda: _pointwise((3,), lambda x, i: Unary("exp", x[i])),
     "of one": lambda: _pointwise((1, 1), lambda x, i: -x[i]),
+    "of none": lambda: _pointwise((0, 5), lambda x, i: -x[i]),
     "large and dear": lambda: _pointwise((700, 900), lambda x, i: Unary("erf", x[i])),
     "with gaps": lambda: _pointwise((7, 20), lambda x, i: x[i] * 2.0, F32, (23, 1), 2),
     "every third": lambda: _pointwise((7, 20), lambda x, i: x[i] + 1.0, F32, (60, 3)),

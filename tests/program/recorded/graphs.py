@@ -63,6 +63,11 @@ GRAPHS = {
     "pixels last": """g (float[2,16,6,5] x) => (float[2,30,16] y) {
         a = Conv(x, w16) b = Reshape(a, rows) y = Transpose<perm = [0, 2, 1]>(b)
     }""",
+    "elements of pixels last": """g (float[2,20,6,5] x) => (float[2,6,5,20] y, float[2,20,6,5] z) {
+        a = Conv(x, w20) b = Conv(x, u20) t = Transpose<perm = [0, 2, 3, 1]>(a) y = Relu(t)
+        r = Transpose<perm = [0, 2, 3, 1]>(b) q = Transpose<perm = [0, 3, 1, 2]>(r) s = Mul(a, b) k = Add(s, q)
+        z = Conv(k, w20)
+    }""",
     "one channel": "g (float[1,16,6,5] x) => (float[1,1,6,5] y) { a = Conv(x, w1) y = Sigmoid(a) }",
     "squeeze and excite": """g (float[1,20,6,5] x) => (float[1,20,6,5] y) {
         a = Conv(x, w20) p = GlobalAveragePool(a) q = Conv(p, w20) r = Sigmoid(q) o = Mul(a, r) y = Conv(o, w20)
@@ -92,6 +97,9 @@ GRAPHS = {
     "a running sum of a slice": """g (float[4,12] x) => (float[4,5] y) {
         a = Slice(x, starts, ends, last) y = CumSum(a, one)
     }""",
+    "two regions apart": """g (float[4,12] x, float[4,12] z) => (float[4,12] y, float[4,12] w) {
+        y = Relu(x) w = Softmax(z)
+    }""",
     "the same output twice": """g (float[4,12] x) => (float[4,12] y, float[4,12] z) { y = Relu(x) z = Identity(y) }""",
     "one region behind another": """g (float[4,12] x) => (float[12,4] y) {
         a = Softmax(x) b = Exp(a) c = Transpose(b) d = Softmax<axis = 0>(c) y = Add(d, c)
@@ -105,7 +113,8 @@ def graph(name: str) -> onnx.ModelProto:
         GRAPHS[name], 23, 10, w16=_weight(16, 16, 1, 1), w32=_weight(16, 32, 1, 1), w48=_weight(16, 48, 1, 1),
         w64=_weight(16, 64, 1, 1), w4=_weight(4, 16, 1, 1), w12=_weight(12, 16, 1, 1),
         w1=_weight(1, 16, 3, 3)[:, :, 1:2, 1:2].copy(),
-        w20=_weight(20, 20, 1, 1), m=_weight(16, 16), n=_weight(16, 16)[::-1].copy(), scale=_weight(16),
+        w20=_weight(20, 20, 1, 1), u20=-_weight(20, 20, 1, 1),
+        m=_weight(16, 16), n=_weight(16, 16)[::-1].copy(), scale=_weight(16),
         rows=np.array([2, 16, 30]), heads=np.array([2, 6, 4, 4]), whole=np.array([2, 6, 16]), starts=np.array([-7]),
         ends=np.array([10]), last=np.array([-1]), one=np.array(1),
     )  # fmt: skip

@@ -171,7 +171,7 @@ def test_tasks(place: str) -> None:
 def test_schedules_with_memory() -> None:
     place = device("cpu:2")
     lines = []
-    for name in ("dense block", "branches of products"):
+    for name in ("dense block", "branches of products", "two regions apart"):
         lines.append(name)
         for way in plan_together(_tasks(name, "cpu:2"), place, work=200_000):
             lines.append(
