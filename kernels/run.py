@@ -1,4 +1,4 @@
-"""Running one kernel in this process on NumPy arrays: for tests and measurements.
+"""Running one kernel in this process on NumPy arrays: for tests, measurements and tuning.
 
 Every way leads through one driver, which sets the control word that programs run under (kernels/llvm/control_word.py).
 """

@@ -70,6 +70,7 @@ class Target:
     vector_registers: int
     l1: int = 32 << 10  # bytes of data cache, per core
     l2: int = 1 << 20  # bytes, per core
+    l3: int = 16 << 20  # bytes, of all cores together
     line: int = 64  # bytes
     core: Core = Core(products=2.0, loads=2.0, broadcasts=2.0)
 
@@ -129,7 +130,7 @@ def host() -> Target:
     triple, cpu = llvm.get_default_triple(), llvm.get_host_cpu_name()
     features = dict(llvm.get_host_cpu_features())
     named = tuple(f"{'+' if present else '-'}{name}" for name, present in sorted(features.items()))
-    caches = (_cache(1, 32 << 10), _cache(2, 1 << 20))
+    caches = (_cache(1, 32 << 10), _cache(2, 1 << 20), _cache(3, 16 << 20))
     if triple.startswith("x86_64") and features.get("avx512f") and features.get("avx512vl"):
         return Target(triple, cpu, named, 64, 32, *caches, core=_WIDE)
     if triple.startswith("x86_64") and features.get("avx2") and features.get("fma"):

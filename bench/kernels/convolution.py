@@ -3,8 +3,8 @@
 A layer alone would be unfair to ONNX Runtime, which reorders its operands at the borders of a graph: several equal
 layers run in one graph, as a chain where shapes allow it, and otherwise as relu(conv + conv + ...), which both sides
 fuse. Ours runs in the blocked layout, with bias, residual and activation fused: the likeliest candidate by estimate,
-and where that misses the bar, the one that measures best among the likeliest. Weights of late layers are many
-different ones, so that they come from memory as in a network.
+and where that misses the bar, the one that measures best among the likeliest (what a tuner would have found). Weights
+of late layers are many different ones, so that they come from memory as in a network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import onnx
 from onnx import helper
 
 from bench.bar import Bar, Sheet
-from bench.kernels.cold import measure as measure_candidates
 from bench.kernels.timing import Peer, Ratio, model, pin, ratio, readings
 from bench.peers import OURS
 from bench.script import main
@@ -32,6 +31,7 @@ from kernels.templates.convolution.problem import Convolution, convolution
 from kernels.templates.convolution.ways import CONVOLUTION, Way
 from kernels.templates.epilogue import Epilogue
 from kernels.tensor.expression import Expression, relu
+from kernels.tune import measure as measure_candidates
 
 ISSUE = 4
 ROUNDS, QUICK_ROUNDS = 15, 5

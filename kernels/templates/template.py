@@ -1,6 +1,6 @@
 """What a template is: a name, the problems it computes, the candidates for each, their estimate, and how one is built.
 
-`Scope.kernel` of the compiler and the benchmarks take any template by this one record.
+`Scope.kernel` of the compiler, the tuner and the benchmarks take any template by this one record.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kernels.llvm import types
 from kernels.llvm.emission import emit
 from kernels.llvm.function import Function, Value, joined
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.epilogue import TileLeaves
-from kernels.tensor.expression import Index, Load
+from kernels.tensor.expression import Expression, Index, Load
 
 TOGETHER = 4  # vectors that an epilogue works on at a time, so that their latencies overlap
 
@@ -29,6 +29,9 @@ class SeveralLeaves:
         return self._leaves[0].position(index)
 
 
+ValueOf = Callable[[Function, Expression, int, SeveralLeaves], Value]
+
+
 def store_pixels(
     f: Function,
     problem: Convolution,
@@ -38,12 +41,16 @@ def store_pixels(
     sums: Sequence[Value],
     valid: Sequence[int],
     lanes: int = 0,
+    *,
+    planes: bool = False,
+    value_of: ValueOf = emit,
 ) -> None:
     """Store one value per pixel (row, column of the tile) with a part per vector of channels.
 
     `y` is the output at the tile's first pixel and channel; a vector has `valid` lanes that are channels. In blocked
     layouts the lanes after them are the zeros that fill up a block; in others they belong to somebody else. `lanes` are
-    the target's where none are given.
+    the target's where none are given. With `planes`, lanes go to planes of their own, and `leaves` count lanes along
+    blocks; `value_of` is what writes the epilogue's value.
     """
     layout, lanes = problem.output, lanes or f.module.target.lanes()
     _, block, _, row, column, _ = problem.variables
@@ -58,11 +65,17 @@ def store_pixels(
         some = jobs[first : first + TOGETHER]
         placed = []
         for (r, c), vector, part in some:
-            blocks, lane = divmod(vector * lanes, layout.block)
+            blocks, lane = (0, vector * lanes) if planes else divmod(vector * lanes, layout.block)
             placed.append(leaves.place(part, {row: r, column: c, block: blocks}, [lane], valid[vector]))
-        parts = emit(f, problem.epilogue.value, lanes, SeveralLeaves(placed)).split()
+        parts = value_of(f, problem.epilogue.value, lanes, SeveralLeaves(placed)).split()
         made = parts if len(parts) == len(placed) else parts * len(placed)
         for ((r, c), vector, _), one in zip(some, made, strict=True):
+            if planes:
+                for channel in range(valid[vector]):
+                    place = (vector * lanes + channel) * layout.block_stride
+                    place += r * layout.row_stride + c * layout.column_stride
+                    f.store(f.extract(one, channel), f.at(y, place, element))
+                continue
             blocks, lane = divmod(vector * lanes, layout.block)
             place = blocks * layout.block_stride + r * layout.row_stride + c * layout.column_stride + lane
             _store(f, one, f.at(y, place, element), valid[vector], whole=layout.order == "NCHWc")

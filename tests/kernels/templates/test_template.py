@@ -29,7 +29,7 @@ def all_templates() -> dict[str, Template]:
 def test_each_template_has_a_name_of_its_own() -> None:
     templates = all_templates()
     names = [template.name for exported, template in templates.items() if exported not in VARIANTS]
-    assert len(names) == len(set(names)) == 16
+    assert len(names) == len(set(names)) >= 18
     assert all(templates[one].name in names for one in VARIANTS)
 
 
