@@ -32,7 +32,7 @@ from graphopt.cli.options import (
 from graphopt.cli.streams import read_source
 from graphopt.flows.memory import LEVER_NAMES, MemoryReport, Order
 from graphopt.flows.records.encode import read_memory
-from graphopt.flows.records.memory import LeverLine
+from graphopt.flows.records.memory import LeverLine, MemoryRecord
 from graphopt.lazy import Lazy
 from graphopt.model.text import Progress, silent
 from graphopt.report.memory.terminal import print_lever, print_lever_head, print_memory
@@ -109,7 +109,7 @@ def command(
     record = report.record
     if json:
         print_json(record)
-    page = (html, "page", lambda shown: pages.memory_page(shown, runs))
+    page = (html, "page", lambda shown: pages.memory_page(_in_flags(shown), runs))
     write_reports(place, record, (page, (trace, "trace", memory_trace)))
     if annotate is not None:
         report.annotate(annotate)
@@ -130,6 +130,12 @@ def _told(report: MemoryReport, place: Screen, names: Sequence[str]) -> list[Lev
             print_lever_head(place)
         print_lever(place, structs.replace(line, note=in_flags(line.note)))
         lines.append(line)
+
+
+def _in_flags(record: MemoryRecord) -> MemoryRecord:
+    """The record with options in the place of arguments, for a page that a command writes."""
+    lines = tuple(structs.replace(line, note=in_flags(line.note)) for line in record.levers)
+    return structs.replace(record, levers=lines)
 
 
 def _levers(text: str) -> tuple[str, ...]:

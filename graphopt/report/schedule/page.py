@@ -6,7 +6,7 @@ from typing import Any
 
 from graphopt.flows.records.schedule import ScheduleRecord
 from graphopt.report.interactive import Texts, interactive_page
-from graphopt.report.schedule.terminal import duration, share_of_time
+from graphopt.report.schedule.terminal import BOUNDS, WAYS, duration, share_of_time
 
 
 def schedule_page(record: ScheduleRecord) -> bytes:
@@ -18,6 +18,8 @@ def schedule_page(record: ScheduleRecord) -> bytes:
         ("schedule.js",),
         {"duration": duration},
         record=record,
+        bounds=BOUNDS,
+        ways=WAYS,
         parts=[(label, time, share_of_time(record, time)) for label, time in parts],
         mean=100 * sum(record.utilisation) / max(len(record.utilisation), 1),
     )
