@@ -1,5 +1,6 @@
 """Compile a model and its C example, where there is a C compiler, and run it: python deploy_to_c.py MODEL.onnx DIR"""
 
+import runpy
 import shutil
 import subprocess
 import sys
@@ -16,10 +17,7 @@ feeds = {value.name: np.ones(value.shape, np.float32) for value in program.lower
 expected = program(**feeds)
 compiler = shutil.which("cc")
 if compiler is None:  # the bundle's Python module needs numpy alone
-    sys.path.insert(0, str(folder))
-    import model
-
-    outputs = model.Model().run(**feeds)
+    outputs = runpy.run_path(str(folder / "model.py"))["load"](folder)(**feeds)
 else:
     subprocess.run(
         [compiler, "-O2", "example.c", "-o", "example", "-L.", "-lmodel", "-lm", f"-Wl,-rpath,{folder}"],

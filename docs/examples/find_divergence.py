@@ -8,4 +8,5 @@ right, wrong = sys.argv[1:]
 verdict = graphopt.verify(right, wrong)
 print(f"{verdict.status}, largest error {verdict.max_rel:.0e}")
 if verdict.status == "different":
-    print(graphopt.first_divergence(right, wrong))
+    parting = graphopt.first_divergence(right, wrong)
+    print(f"first at '{parting.name}', made by {parting.node_b}: {parting.reason}")

@@ -1,4 +1,4 @@
-"""Write the page of a model's memory, with the plans of all ways to save some: python memory_page.py MODEL.onnx PAGE.html"""
+"""Write the page of a model's memory, with the plans of every lever: python memory_page.py MODEL.onnx PAGE.html"""
 
 import sys
 
