@@ -59,7 +59,8 @@ def keep_budget(
     if not measure:
         with telling(progress):
             return _planned(model, budget, budget, verify_seconds, progress)
-    aim, least = budget, sys.maxsize
+    aim, best = budget, None
+    least = sys.maxsize
     with telling(progress):
         for attempt in range(1 + RETRIES):
             try:
@@ -72,19 +73,18 @@ def keep_budget(
             uses = use_in_onnxruntime((model, found.model), contract=True)
             if uses is None:
                 return found
-            excess = _excess(uses[1], budget)
-            least = min(least, uses[1].heap)
-            if excess <= 0:
-                return replace(found, record=_with_uses(found.record, *uses))
-            aim -= excess
+            taken = uses[1].heap
+            if taken < least:
+                best, least = replace(found, record=_with_uses(found.record, *uses)), taken
+            if taken <= budget:
+                break
+            # By the excess at least; by the ratio, as what comes on top of a plan often grows with it.
+            aim = min(aim - (taken - budget), aim * budget // taken)
             if aim <= 0:
                 break
-    raise BudgetNotKept(budget, least, "in ONNX Runtime the least that was measured is")
-
-
-def _excess(use: Use, budget: int) -> int:
-    """Bytes above the budget: of tensors and scratch, or of all heap where the runtime's books are more than small."""
-    return max(use.tensors - budget, use.heap - budget - max(int(BOOKS_SHARE * budget), BOOKS))
+    if best is None or least > budget + max(int(BOOKS_SHARE * budget), BOOKS):
+        raise BudgetNotKept(budget, least, "in ONNX Runtime the least that was measured is")
+    return best
 
 
 def _with_uses(record: BudgetRecord, before: Use, after: Use) -> BudgetRecord:

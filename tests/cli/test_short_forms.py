@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -101,15 +101,17 @@ def test_stdout_holds_the_model_or_the_object(shell: Shell, monkeypatch: pytest.
     assert answer.status == 2 and "stdout can hold the model or the object" in answer.error
 
 
-def test_an_interrupt_says_what_happened(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*arguments: object, **options: object) -> None:
-        signal.raise_signal(signal.SIGINT)
-        signal.pause()  # never: the signal is taken before
-
-    monkeypatch.setattr(graphopt, "optimize", interrupted)
-    answer = shell.run("in.onnx", "out.onnx", "--json")
-    assert answer.status == 130
-    assert answer.error == answer.json["error"] == "interrupted; nothing was written."
+def test_an_interrupt_says_what_happened(shell: Shell) -> None:
+    code = (
+        "import signal, sys, graphopt; from graphopt.cli import run_line;"
+        "graphopt.optimize = lambda *_, **__: signal.raise_signal(signal.SIGINT);"
+        "sys.exit(run_line(['in.onnx', 'out.onnx', '--json']))"
+    )
+    there = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=there)
+    assert done.returncode == 130
+    assert done.stderr == "error: interrupted; nothing was written.\n"
+    assert json.loads(done.stdout)["error"] == "interrupted; nothing was written."
     assert shell.files() == {"in.onnx"}
 
 
