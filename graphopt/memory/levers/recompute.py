@@ -43,10 +43,11 @@ def within(memory: ModelMemory, budget: int, *, start: Planned | None = None, wo
                 continue
             order = small.expand(again.order)
             peak = live_peak(problem_of(ordered, order))
-            arenas.append(peak)
             if peak > budget:
+                arenas.append(peak)
                 continue
             candidate = plan(ordered, order)
+            arenas.append(candidate.packing.arena_size)
             if candidate.packing.arena_size <= budget:
                 found.append(candidate)
                 break
