@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from graphopt.cli.options import UsageError, print_json, progress
+from graphopt.extras import missing
 from graphopt.files.single import write_file
 from graphopt.flows.many import models_in, run_many, task, write_results
 from graphopt.flows.records.many import ManyRecord
@@ -20,6 +21,7 @@ from graphopt.report.screen import screen
 pages = Lazy("graphopt.report.many_page")
 F = TypeVar("F", bound=Callable[..., object])
 WRITTEN = ("html", "trace", "annotate", "report")  # files of one model
+PATHS = ("feeds",)
 OWN = ("jobs", "dask", "json", "output", "out", *WRITTEN)  # options of the run, not of a model
 
 
@@ -73,8 +75,12 @@ def _show(record: ManyRecord, place: Path | None, json: bool) -> None:
     print_many(text, record)
     if place is not None:
         write_results(record, place)
-        write_file(place / "results.html", pages.many_page(record))
-        text.line(f"{'results':<13} written to {place / 'results.json'} and {place / 'results.html'}")
+        text.line(f"{'results':<13} written to {place / 'results.json'}")
+        try:
+            write_file(place / "results.html", pages.many_page(record))
+            text.line(f"{'page':<13} written to {place / 'results.html'}")
+        except ModuleNotFoundError as error:  # the results are there all the same
+            text.line(f"{'page':<13} none: {missing(error) or error}")
 
 
 def _options(ctx: click.Context) -> list[str]:
@@ -90,5 +96,6 @@ def _options(ctx: click.Context) -> list[str]:
             words.append(parameter.opts[0] if value else parameter.secondary_opts[0])
         else:
             for one in value if parameter.multiple else (value,):
-                words += [parameter.opts[0], str(one)]
+                path = Path(one).absolute() if name in PATHS else one  # workers may stand elsewhere
+                words += [parameter.opts[0], str(path)]
     return words

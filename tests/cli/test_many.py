@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from distributed import LocalCluster
 
-from graphopt.cli.many import pages
 from graphopt.flows import many
 from graphopt.flows.many import TRIES, Task, attempt
+from graphopt.report import many_page
 from tests import support
 from tests.cli.shell import Shell, small_model
 
@@ -166,5 +166,12 @@ def test_an_empty_folder_and_a_cluster_that_is_not_there(shell: Shell, folder: P
     assert answer.status == 1 and "no cluster of Dask answers at 'not an address'" in answer.error
 
 
-def test_the_page_is_drawn_by_the_report_extra() -> None:
-    assert callable(pages.many_page)
+def test_results_stand_without_the_page(shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(record: object) -> bytes:
+        raise ModuleNotFoundError("No module named 'jinja2'", name="jinja2")
+
+    monkeypatch.setattr(many_page, "many_page", absent)
+    (folder / "none.onnx").unlink()
+    answer = shell.run("memory", "in", "out", "--dim", "batch=2", "--levers", "none")
+    assert answer.status == 0 and (shell.folder / "out" / "results.json").exists()
+    assert "none: this needs jinja2, which is not installed: pip install 'graphopt[report]'" in answer.out
