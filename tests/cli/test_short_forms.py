@@ -104,6 +104,7 @@ def test_stdout_holds_the_model_or_the_object(shell: Shell, monkeypatch: pytest.
 def test_an_interrupt_says_what_happened(shell: Shell) -> None:
     code = (
         "import signal, sys, graphopt; from graphopt.cli import run_line;"
+        "signal.signal(signal.SIGINT, signal.default_int_handler);"  # which a parent may have had ignored
         "graphopt.optimize = lambda *_, **__: signal.raise_signal(signal.SIGINT);"
         "sys.exit(run_line(['in.onnx', 'out.onnx', '--json']))"
     )

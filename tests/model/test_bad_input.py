@@ -53,10 +53,6 @@ def _no_graph(folder: Path) -> None:
     _write(folder, onnx.ModelProto(ir_version=8))
 
 
-def _folder(folder: Path) -> None:
-    (folder / "in.onnx").mkdir()
-
-
 def _missing_data(folder: Path) -> None:
     _external(folder)
     (folder / "w.bin").unlink()
@@ -112,7 +108,6 @@ def _linked_in_a_ring(folder: Path) -> None:
 
 FAULTS: tuple[tuple[Callable[[Path], None], str], ...] = (
     (lambda folder: None, "'in.onnx' does not exist; check the path."),
-    (_folder, "'in.onnx' is a folder; give the .onnx file inside it."),
     (_empty, "'in.onnx' is empty (0 bytes); export or download the model again."),
     (
         _no_protobuf,

@@ -290,3 +290,8 @@ def test_a_dim_of_minus_one_is_unknown_and_can_be_fixed() -> None:
     assert [dim.dim_value for dim in result.to_proto().graph.output[0].type.tensor_type.shape.dim] == [5, 3]
     program = graphopt.compile(proto, shapes={"x": (5, 3)})
     assert program.run(None, {"x": np.ones((5, 3), np.float32)})[0].shape == (5, 3)
+
+
+def test_a_folder_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"is a folder; give the \.onnx file inside it"):
+        graphopt.load(tmp_path)

@@ -99,7 +99,7 @@ def test_channels_first_of_a_channel_last_network() -> None:
     assert result.verification.passed and transposes(result.to_proto()) == 0
     assert result.signature_changes == (
         "input input: float[N, side, side, 3] -> float[N, 3, side, side]",
-        "output output: FLOAT[Nx5xsidexside] was output: FLOAT[Nxsidexsidex5]",
+        "output output: float[N, side, side, 5] -> float[N, 5, side, side]",
     )
 
 
@@ -127,8 +127,8 @@ def test_a_cube_is_turned_and_that_is_told() -> None:
     result = graphopt.optimize(build(text, w=weight(4, 4, 1, 1)), layout="nhwc")
     assert result.verification.passed
     assert result.signature_changes == (
-        "input X: FLOAT[4x4x4x4] is nhwc now",
-        "output Y: FLOAT[4x4x4x4] is nhwc now",
+        "input X: float[4, 4, 4, 4] is nhwc now",
+        "output Y: float[4, 4, 4, 4] is nhwc now",
     )
 
 
