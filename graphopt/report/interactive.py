@@ -7,7 +7,7 @@ by their number in one list, deflated; the browser inflates them. Short tables a
 from __future__ import annotations
 
 import base64
-import gzip
+import lzma
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -68,7 +68,7 @@ def _packed(data: object) -> str:
 
 def _vendored(name: str) -> Markup:
     """A library as it was published, kept compressed; what would end its element does not occur in it."""
-    return Markup(gzip.decompress((VENDOR / f"{name}.gz").read_bytes()).decode())
+    return Markup(lzma.decompress((VENDOR / f"{name}.xz").read_bytes()).decode())
 
 
 def _script(environment: jinja2.Environment, name: str) -> Markup:
