@@ -210,11 +210,15 @@ def test_a_click_on_a_group_shows_it_alone(charted: Charted) -> None:
 
 def test_weights_and_inputs_join_on_request(charted: Charted, record: MemoryRecord) -> None:
     charted.page.select_option("#by", "kind")
+    before = charted.drawn
     charted.page.locator("#given").check()
+    charted.settle(before)
     rows = {row["name"]: row["left"] for row in charted.rows("groups")}
     assert (rows["weight"], rows["input"]) == (record.weights, record.inputs)
     assert {"x", "w"} <= names(charted)
+    before = charted.drawn
     charted.page.locator("#list").get_by_role("button", name="w", exact=True).click()
+    charted.settle(before)
     assert "outside the arena" in (charted.page.locator("#chosen").text_content() or "")
     charted.page.locator("#given").uncheck()
     assert not {"x", "w"} & names(charted)
