@@ -6,6 +6,7 @@ Pages are drawn above the flows; the package hands in what draws them.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,16 @@ DRAWN: dict[str, Callable[[Any], bytes]] = {}
 ENDINGS = (".html", ".json")
 
 
-class Shown:
+class Shown(ABC):
     """What a report has beside its figures; `_record()` is what `--json` prints, `_figures()` its table."""
 
     __slots__ = ()
 
-    def _record(self) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _record(self) -> Any: ...
 
-    def _figures(self) -> list[tuple[str, ...]]:
-        raise NotImplementedError
+    @abstractmethod
+    def _figures(self) -> list[tuple[str, ...]]: ...
 
     def _headers(self) -> tuple[str, ...]:
         return ()
