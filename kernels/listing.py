@@ -6,6 +6,7 @@ in the arena, in the weights, or in what the caller passes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,8 +56,50 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """From here on workers claim the blocks of the run at this position, each block once."""
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nobody goes on before all blocks of the run at this position have ended; it was claimed before."""
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ticketed:
+    """The runs of a listing for any number of workers, each of which goes through all steps in order.
+
+    A worker waits only for blocks that somebody has claimed before, so whoever is first waits for nobody and no number
+    of workers hangs. `runs` are those of the listing, position by position, with places in an arena of their own.
+    """
+
+    steps: tuple[Claim | Wait, ...]
+    runs: tuple[Run, ...]
+    arena_bytes: int
+
+    @property
+    def waits(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """The runs in the order in which they are claimed, each with those that are waited for just before."""
+        found, before = [], []
+        for step in self.steps:
+            if isinstance(step, Wait):
+                before.append(step.run)
+            else:
+                found.append((step.run, tuple(before)))
+                before = []
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
-    """A program for one worker: its runs one after the other. Raises InvalidListing where it does not fit together."""
+    """A program: its runs one after the other, for one worker, and where there is one the same for several.
+
+    Raises InvalidListing where it does not fit together.
+    """
 
     name: str  # a C identifier
     inputs: tuple[Argument, ...]
@@ -65,6 +108,7 @@ class Listing:
     runs: tuple[Run, ...]
     arena_bytes: int
     weights_bytes: int
+    ticketed: Ticketed | None = None
 
     def __post_init__(self) -> None:
         if not (self.name.isidentifier() and self.name.isascii()):
@@ -79,7 +123,13 @@ class Listing:
         kernels = {kernel.name: kernel for kernel in self.kernels}
         if len(kernels) != len(self.kernels):
             raise InvalidListing(f"two kernels of listing '{self.name}' have the same name.")
-        for number, run in enumerate(self.runs):
+        self._check_runs(kernels, self.runs, self.arena_bytes)
+        if self.ticketed is not None:
+            self._check_runs(kernels, self.ticketed.runs, self.ticketed.arena_bytes)
+            self._check_steps(self.ticketed)
+
+    def _check_runs(self, kernels: Mapping[str, Kernel], runs: Sequence[Run], arena: int) -> None:
+        for number, run in enumerate(runs):
             kernel = kernels.get(run.kernel)
             if kernel is None:
                 raise InvalidListing(f"step {number} runs kernel '{run.kernel}', which the listing does not hold.")
@@ -89,7 +139,7 @@ class Listing:
                     f"{len(kernel.operands)}."
                 )
             for operand, place in zip(kernel.operands, run.operands, strict=True):
-                room = self._room(place)
+                room = self._room(place, arena)
                 if place.offset < 0 or place.offset + operand.bytes > room:
                     raise InvalidListing(
                         f"step {number}: operand '{operand.name}' of kernel '{kernel.name}' takes {operand.bytes:,} "
@@ -106,9 +156,27 @@ class Listing:
                         f"{place.space}: that is only read."
                     )
 
-    def _room(self, place: Place) -> int:
+    def _check_steps(self, ticketed: Ticketed) -> None:
+        """Every run is claimed once, and waited for only after."""
+        for number, (mine, shared) in enumerate(zip(self.runs, ticketed.runs, strict=False)):
+            if mine.kernel != shared.kernel or not all(map(_same, mine.operands, shared.operands)):
+                raise InvalidListing(f"run {number} is another one for several workers than for one.")
+        claimed: set[int] = set()
+        for step in ticketed.steps:
+            if isinstance(step, Wait) and step.run not in claimed:
+                raise InvalidListing(f"workers wait for run {step.run} before it is claimed: they would wait for ever.")
+            if isinstance(step, Claim):
+                if step.run in claimed:
+                    raise InvalidListing(f"run {step.run} is claimed twice.")
+                claimed.add(step.run)
+        if claimed != set(range(len(self.runs))) or len(ticketed.runs) != len(self.runs):
+            raise InvalidListing(
+                f"{len(claimed)} runs are claimed by several workers; the listing has {len(self.runs)}."
+            )
+
+    def _room(self, place: Place, arena: int) -> int:
         if place.space == "arena":
-            return self.arena_bytes
+            return arena
         if place.space == "weights":
             return self.weights_bytes
         arguments = self.inputs if place.space == "input" else self.outputs
@@ -118,3 +186,8 @@ class Listing:
     def scratch_bytes(self) -> int:
         """Scratch memory that a worker needs."""
         return max((kernel.scratch_bytes for kernel in self.kernels), default=0)
+
+
+def _same(mine: Place, shared: Place) -> bool:
+    """Whether two places are one, where they may lie differently in an arena."""
+    return mine == shared or mine.space == shared.space == "arena"

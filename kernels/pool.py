@@ -1,106 +1,81 @@
-"""The worker pool, written as LLVM: threads that run the blocks of one kernel after another. Linux only.
+"""The worker pool, written as LLVM: threads that help whoever calls with one job after another. Linux only.
 
-    pool_start(state, workers, scratch, stride)   start `workers` threads besides the caller; 0, or an error number
-    pool_run(state, entry, arguments, blocks)     run all blocks; returns when the last one has ended
-    pool_stop(state)                              end the threads
+    pool_take(state, workers, pinned)   count a user in; have `workers` threads, or as many as the system gives
+    pool_run(state, job)                do a job; returns when the caller's part of it has ended
+    pool_leave(state, job)              until no thread is in a job, whose memory may then be given back
+    pool_give(state)                    count a user out; the last one ends the threads
 
-`state` is zeroed memory of `STATE_BYTES`, aligned to 64 bytes; worker i (the caller is 0) works in the memory at
-scratch + i * stride.
+`state` is zeroed memory of `STATE_BYTES`, aligned to 64 bytes, and belongs to one process. A job is memory that begins
+with the address of a function and the number of workers that may call it: function(job, worker), where the caller is
+worker 0. Whoever comes late finds nothing left to do in it: that is for the function to see to, and it has to return
+without anyone else's help once the job is done.
 
-Blocks are claimed one by one from a ticket, a 64-bit word that holds the number of the run in its upper half and how
-many blocks are left in its lower half. A claim takes one off by compare-and-swap, so it succeeds only while blocks of
-that very run are left: a worker that was late, even by several runs, cannot claim with what it read before. What a run
-is (entry, arguments) is written before its ticket and overwritten only after all of its blocks have ended, hence after
-every successful claim.
+One job is done at a time. A caller that finds the pool taken does its job alone, and so does one in a child process,
+where the threads are not: nobody waits for the pool, and nobody waits for a worker that has not begun.
 
-Nobody waits for a worker that has not begun: the caller claims blocks like everyone else, and waits only for those that
-others have claimed. Idle workers spin for a bounded time, then sleep on a futex; so does the caller, so that on a
-machine with more threads than cores the one who holds the last block gets its turn.
+A worker that takes a job writes the job's address into its own record and then looks whether it is still the pool's
+(a hazard pointer: Michael, IEEE TPDS 15(6), 2004). Hence `pool_leave` sees everyone who may still read the job.
 
-Kernels run under one control word (kernels/llvm/control_word.py) on every thread: a worker sets it when it begins, the
-caller for the time of a run.
+Workers spin for `SPIN_NS` after a job, by the clock, and then sleep on a futex; the caller wakes one, which wakes the
+next. Kernels run under one control word (kernels/llvm/control_word.py): a worker sets it when it begins, the caller for
+the time of a run. Signals are handled by the program's own threads: workers block them.
 """
 
 from __future__ import annotations
 
-import ctypes
-import threading
-from collections.abc import Mapping, Sequence
-
-from kernels.errors import KernelsError
 from kernels.llvm import control_word
 from kernels.llvm.function import Function, Parameter, Value
-from kernels.llvm.load import Loaded, ObjectCache
 from kernels.llvm.module import Module
-from kernels.run import aligned
-from kernels.target import ArchitectureName, Target
+from kernels.llvm.threads import OUTSIDE, add, bytes_of, pause, read, write, write_threads
 
 MOST_WORKERS = 255
-SPINS = 4000  # looks before a thread sleeps; each has a pause of 40 to 140 cycles
+SPIN_NS = 1_000_000  # a worker looks for the next job so long before it sleeps
+LOOKS = 64  # between two looks at the clock; each has a pause of 40 to 140 cycles
 _LINE = 64  # bytes; what one side writes often has a cache line of its own
 
 # Offsets in the state, in bytes.
-_TICKET, _RUN, _SLEEPERS, _DONE, _WAITING = 0, _LINE, 2 * _LINE, 3 * _LINE, 4 * _LINE
-_ENTRY, _ARGUMENTS = 5 * _LINE, 5 * _LINE + 8
-_WORKERS, _STOP = 5 * _LINE + 16, 5 * _LINE + 24
-_RECORDS = 6 * _LINE  # one per worker: state, scratch, thread
-_RECORD = 32
-STATE_BYTES = _RECORDS + (MOST_WORKERS + 1) * _RECORD
+BELL, _SLEEPERS, _JOB, _OWNER = 0, _LINE, 2 * _LINE, 3 * _LINE
+_LOCK, _STOP, _PROCESS, WORKERS, _USERS = (4 * _LINE + place for place in (0, 4, 8, 16, 24))
+_RECORDS = 5 * _LINE  # one per worker: state, number, thread, the job that it is in
+_NUMBER, _THREAD, _IN = 8, 16, 24
+STATE_BYTES = _RECORDS + (MOST_WORKERS + 1) * _LINE
+JOB_WORKERS = 8  # offset in a job, after the function
 
-
-class PoolError(KernelsError):
-    """The threads of a pool could not be started."""
+_FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # private to the process
+_OUTSIDE: tuple[tuple[str, str, list[str]], ...] = (
+    ("getpid", "i32", []), ("sched_yield", "i32", []), ("pthread_create", "i32", ["ptr", "ptr", "ptr", "ptr"]),
+    ("pthread_join", "i32", ["i64", "ptr"]), ("pthread_sigmask", "i32", ["i32", "ptr", "ptr"]),
+    ("syscall", "i64", ["i64", "..."]), ("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"]),
+)  # fmt: skip
+LIBRARY = tuple(name for name, *_ in (*_OUTSIDE, *OUTSIDE) if not name.startswith("llvm."))
 
 
 def write_pool(module: Module) -> None:
     """Add the pool's functions to a module."""
-    if module.has("pool_run"):
-        return
-    _write_wait(module)
+    for name, result, given in _OUTSIDE:
+        module.declare(name, result, given)
+    write_threads(module)
     _write_wake(module)
-    _write_drain(module)
+    _write_rest(module)
     _write_worker(module)
-    _write_start(module)
+    _write_lock(module)
+    _write_grow(module)
+    _write_take(module)
     _write_run(module)
-    _write_stop(module)
+    _write_leave(module)
+    _write_give(module)
 
 
 def _at(f: Function, base: Value, offset: int) -> Value:
     return f.at(base, offset, "i8")
 
 
-def _read(f: Function, kind: str, address: Value, order: str = "seq_cst") -> Value:
-    return f.value(kind, f"load atomic {kind}, ptr {address.text} {order}, align {_size(kind)}")
-
-
-def _write(f: Function, value: Value, address: Value, order: str = "seq_cst") -> None:
-    f.line(f"store atomic {value.type} {value.text}, ptr {address.text} {order}, align {_size(value.type)}")
-
-
-def _size(kind: str) -> int:
-    return {"i32": 4, "i64": 8}[kind]
-
-
-def _add(f: Function, address: Value, amount: int) -> Value:
-    """Add to an i32 in memory; what it was before."""
-    return f.value("i32", f"atomicrmw add ptr {address.text}, i32 {amount} seq_cst, align 4")
-
-
-_PAUSE: Mapping[ArchitectureName, tuple[str, Sequence[str], str]] = {  # an intrinsic, its parameters, what it is given
-    "x86_64": ("llvm.x86.sse2.pause", [], ""),
-    "aarch64": ("llvm.aarch64.hint", ["i32"], "i32 1"),
-}
-
-
-def _pause(f: Function) -> None:
-    name, parameters, given = _PAUSE[f.module.target.architecture.name]
-    f.module.declare(name, "void", parameters)
-    f.line(f"call void @{name}({given})")
+def _record(f: Function, state: Value, number: Value) -> Value:
+    return f.at(state, f.add(f.mul(number, _LINE), _RECORDS), "i8")
 
 
 def _futex(f: Function, address: Value, operation: int, value: Value) -> None:
     number = f.module.target.architecture.futex
-    f.module.declare("syscall", "i64", ["i64", "..."])
     f.value(
         "i64",
         f"call i64 (i64, ...) @syscall(i64 {number}, ptr {address.text}, i64 {operation}, i32 {value.text}, "
@@ -108,243 +83,257 @@ def _futex(f: Function, address: Value, operation: int, value: Value) -> None:
     )
 
 
-_FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # private to the process
+def _call(f: Function, name: str, *operands: Value) -> None:
+    f.call(name, *operands)
 
 
-def _write_wait(module: Module) -> None:
-    """pool_wait(word, old, flag): until *word differs from old; spin, then sleep with *flag counted up."""
-    given = (Parameter("word"), Parameter("old", "i32"), Parameter("flag"))
-    f = Function(module, "pool_wait", given)
-    word, old, flag = (f.parameter(name) for name in ("word", "old", "flag"))
-    f.line("br label %spin")
-    f.label("spin")
-    f.line("%n = phi i32 [ 0, %entry ], [ %n1, %again ], [ 0, %sleep ]")
-    same = f.compare("eq", _read(f, "i32", word), old)
-    f.line(f"br i1 {same.text}, label %again, label %changed")
-    f.label("again")
-    _pause(f)
-    f.line("%n1 = add i32 %n, 1")
-    f.line(f"%enough = icmp ugt i32 %n1, {SPINS}")
-    f.line("br i1 %enough, label %sleep, label %spin")
-    f.label("sleep")
-    # The flag is up before the kernel compares the word: whoever changes it afterwards sees the flag and wakes us.
-    _add(f, flag, 1)
-    _futex(f, word, _FUTEX_WAIT, old)
-    _add(f, flag, -1)
-    f.line("br label %spin")
-    f.label("changed")
-    f.finish()
+def _one(f: Function) -> Value:
+    return f.number("i32", 1)
+
+
+def _none(f: Function) -> Value:
+    return f.number("i32", 0)
+
+
+def _process(f: Function) -> Value:
+    return f.value("i32", "call i32 @getpid()")
 
 
 def _write_wake(module: Module) -> None:
-    """pool_wake(word, flag): wake all who sleep on the word, if any does."""
-    f = Function(module, "pool_wake", (Parameter("word"), Parameter("flag")))
-    some = f.compare("ne", _read(f, "i32", f.parameter("flag")), f.number("i32", 0))
-
-    def wake() -> None:
-        _futex(f, f.parameter("word"), _FUTEX_WAKE, f.number("i32", 0x7FFFFFFF))
-
-    f.when(some, wake)
+    """pool_wake(state, most): wake so many of those who sleep, if any does."""
+    f = Function(module, "pool_wake", (Parameter("state"), Parameter("most", "i32")))
+    state = f.parameter("state")
+    some = f.compare("ne", read(f, "i32", _at(f, state, _SLEEPERS)), _none(f))
+    f.when(some, lambda: _futex(f, _at(f, state, BELL), _FUTEX_WAKE, f.parameter("most")))
     f.finish()
 
 
-def _write_drain(module: Module) -> None:
-    """pool_drain(state, run, scratch): claim and run blocks of a run until none is left."""
-    f = Function(module, "pool_drain", (Parameter("state"), Parameter("run", "i32"), Parameter("scratch")))
-    state = f.parameter("state")
-    entry = f.load("ptr", _at(f, state, _ENTRY))
-    arguments = f.load("ptr", _at(f, state, _ARGUMENTS))
-    ticket, done = _at(f, state, _TICKET), _at(f, state, _DONE)
-    run = f.convert("zext", "i64", f.parameter("run"))
+def _write_rest(module: Module) -> None:
+    """pool_rest(state, last) -> i32: what the bell says when it no longer says `last`."""
+    f = Function(module, "pool_rest", (Parameter("state"), Parameter("last", "i32")), result="i32")
+    state, last = f.parameter("state"), f.parameter("last")
+    bell, sleepers = _at(f, state, BELL), _at(f, state, _SLEEPERS)
+    f.line("br label %begin")
+    f.label("begin")
+    f.line("%woken = phi i1 [ false, %entry ], [ true, %sleep ]")
+    started = f.call("clock_now", result="i64")
+    assert started is not None, "it gives a result"
     f.line("br label %look")
     f.label("look")
-    seen = _read(f, "i64", ticket)
-    left = f.binary("and", seen, f.integer(0xFFFFFFFF))
-    ours = f.compare("eq", f.binary("lshr", seen, f.integer(32)), run)
-    claimable = f.binary("and", ours, f.compare("ne", left, f.integer(0)))
-    f.line(f"br i1 {claimable.text}, label %claim, label %out")
-    f.label("claim")
-    less = f.sub(seen, 1)
-    pair = f.value(
-        "{ i64, i1 }", f"cmpxchg ptr {ticket.text}, i64 {seen.text}, i64 {less.text} seq_cst seq_cst, align 8"
-    )
-    got = f.value("i1", f"extractvalue {{ i64, i1 }} {pair.text}, 1")
-    f.line(f"br i1 {got.text}, label %work, label %look")
-    f.label("work")
-    total = f.convert("zext", "i64", f.load("i32", _at(f, state, _ARGUMENTS + 28)))
-    number = f.sub(total, left)  # blocks are handed out in order
-    f.line(f"call void {entry.text}(ptr {arguments.text}, i64 {number.text}, ptr {f.parameter('scratch').text})")
-    before = _add(f, done, 1)
-    last = f.compare("eq", f.convert("zext", "i64", before), f.sub(total, 1))
-
-    def wake() -> None:
-        f.call("pool_wake", done, _at(f, state, _WAITING))
-
-    f.when(last, wake)
+    f.line("%n = phi i64 [ 0, %begin ], [ %n1, %again ], [ %n1, %clock ]")
+    now = read(f, "i32", bell)
+    same = f.compare("eq", now, last)
+    f.line(f"br i1 {same.text}, label %wait, label %changed")
+    f.label("wait")
+    pause(f)
+    f.line("%n1 = add i64 %n, 1")
+    f.line(f"%part = and i64 %n1, {LOOKS - 1}")
+    f.line("%due = icmp eq i64 %part, 0")
+    f.line("br i1 %due, label %clock, label %again")
+    f.label("again")
     f.line("br label %look")
-    f.label("out")
+    f.label("clock")
+    time = f.call("clock_now", result="i64")
+    assert time is not None, "it gives a result"
+    long = f.compare("sgt", f.sub(time, started), f.integer(SPIN_NS))
+    idle = f.compare("eq", read(f, "ptr", _at(f, state, _JOB)), Value(("null",), "ptr"))
+    f.line(f"br i1 {f.binary('and', long, idle).text}, label %sleep, label %look")
+    f.label("sleep")
+    # The flag is up before the kernel compares the bell: whoever rings afterwards sees the flag and wakes us.
+    add(f, sleepers, _one(f))
+    _futex(f, bell, _FUTEX_WAIT, last)
+    add(f, sleepers, f.number("i32", -1))
+    f.line("br label %begin")
+    f.label("changed")
+    f.when(Value(("%woken",), "i1"), lambda: _call(f, "pool_wake", state, _one(f)))
+    f.give(now)
     f.finish()
 
 
 def _write_worker(module: Module) -> None:
-    """pool_worker(record): what a thread does: wait for the next run, help with it, until the pool stops."""
+    """pool_worker(record): what a thread does: wait for the next job, help with it, until the pool stops."""
     f = Function(module, "pool_worker", (Parameter("record"),), exported=True, result="ptr")
     record = f.parameter("record")
-    state, scratch = f.load("ptr", record), f.load("ptr", _at(f, record, 8))
-    run_word, sleepers = _at(f, state, _RUN), _at(f, state, _SLEEPERS)
+    state, number, hazard = f.load("ptr", record), f.load("i64", _at(f, record, _NUMBER)), _at(f, record, _IN)
+    job_at, null = _at(f, state, _JOB), Value(("null",), "ptr")
     control_word.enter(f)  # for good: the thread is the pool's own
     f.line("br label %next")
     f.label("next")
-    f.line("%last = phi i32 [ 0, %entry ], [ %run, %help ]")
-    f.call("pool_wait", run_word, Value(("%last",), "i32"), sleepers)
-    f.line(f"%run = load atomic i32, ptr {run_word.text} seq_cst, align 4")
-    stop = f.compare("ne", _read(f, "i32", _at(f, state, _STOP)), f.number("i32", 0))
-    f.line(f"br i1 {stop.text}, label %end, label %help")
+    f.line("%last = phi i32 [ 0, %entry ], [ %bell, %look ], [ %bell, %out ]")
+    f.line(f"%bell = call fastcc i32 @pool_rest(ptr {state.text}, i32 %last)")
+    stop = f.compare("ne", read(f, "i32", _at(f, state, _STOP)), _none(f))
+    f.line(f"br i1 {stop.text}, label %end, label %look")
+    f.label("look")
+    job = read(f, "ptr", job_at)
+    f.line(f"br i1 {f.compare('eq', job, null).text}, label %next, label %enter")
+    f.label("enter")
+    write(f, job, hazard)
+    held = f.compare("eq", read(f, "ptr", job_at), job)
+    f.line(f"br i1 {held.text}, label %help, label %lost")
+    f.label("lost")
+    write(f, null, hazard)
+    f.line("br label %look")
     f.label("help")
-    f.call("pool_drain", state, Value(("%run",), "i32"), scratch)
+    wanted = f.compare("slt", number, f.load("i64", _at(f, job, JOB_WORKERS)))
+    f.when(wanted, lambda: _do(f, job, number))
+    f.line("br label %out")
+    f.label("out")
+    write(f, null, hazard)
     f.line("br label %next")
     f.label("end")
     f.line("ret ptr null")
     f.finish()
 
 
-def _write_start(module: Module) -> None:
-    """pool_start(state, workers, scratch, stride): an error number of pthread_create, or 0."""
-    given = (Parameter("state"), Parameter("workers", "i64"), Parameter("scratch"), Parameter("stride", "i64"))
-    f = Function(module, "pool_start", given, exported=True, result="i32")
-    state, scratch, stride = f.parameter("state"), f.parameter("scratch"), f.parameter("stride")
-    module.declare("pthread_create", "i32", ["ptr", "ptr", "ptr", "ptr"])
-    f.store(state, _at(f, state, _RECORDS))
-    f.store(scratch, _at(f, state, _RECORDS + 8))
-    started = _at(f, state, _WORKERS)
-    f.store(f.integer(0), started)
+def _do(f: Function, job: Value, number: Value) -> None:
+    f.line(f"call void {f.load('ptr', job).text}(ptr {job.text}, i64 {number.text})")
 
-    def one(number: Value, carried: tuple[Value, ...]) -> list[Value]:
+
+def _write_lock(module: Module) -> None:
+    """pool_lock(state): for users that come and go; a state that another process has left is made new."""
+    f = Function(module, "pool_lock", (Parameter("state"),))
+    state = f.parameter("state")
+    process, place = _process(f), _at(f, state, _PROCESS)
+    foreign = f.compare("ne", read(f, "i32", place), process)
+
+    def anew() -> None:
+        f.line(f"call void @llvm.memset.p0.i64(ptr {state.text}, i8 0, i64 {STATE_BYTES}, i1 false)")
+        write(f, process, place)
+
+    f.when(foreign, anew)
+    f.line("br label %try")
+    f.label("try")
+    before = f.value("i32", f"atomicrmw xchg ptr {_at(f, state, _LOCK).text}, i32 1 seq_cst, align 4")
+    f.line(f"br i1 {f.compare('eq', before, _none(f)).text}, label %ours, label %yield")
+    f.label("yield")
+    f.value("i32", "call i32 @sched_yield()")
+    f.line("br label %try")
+    f.label("ours")
+    f.finish()
+
+
+def _write_grow(module: Module) -> None:
+    """pool_grow(state, workers, pinned): start the threads that are lacking; fewer where the system refuses one."""
+    given = (Parameter("state"), Parameter("workers", "i64"), Parameter("pinned", "i32"))
+    f = Function(module, "pool_grow", given)
+    state, started = f.parameter("state"), _at(f, f.parameter("state"), WORKERS)
+    every, before = bytes_of(f, 255), bytes_of(f, 0)
+    f.value("i32", f"call i32 @pthread_sigmask(i32 2, ptr {every.text}, ptr {before.text})")
+    least = f.minimum(f.parameter("workers"), f.integer(MOST_WORKERS))
+
+    def start(number: Value, carried: tuple[Value, ...]) -> list[Value]:
         (error,) = carried
-        record = f.at(state, f.add(f.mul(number, _RECORD), _RECORDS), "i8")
+        record = _record(f, state, number)
         f.store(state, record)
-        f.store(f.at(scratch, f.mul(number, stride), "i8"), _at(f, record, 8))
+        f.store(number, _at(f, record, _NUMBER))
 
         def create() -> list[Value]:
-            thread = _at(f, record, 16)
+            thread = _at(f, record, _THREAD)
             found = f.value(
                 "i32", f"call i32 @pthread_create(ptr {thread.text}, ptr null, ptr @pool_worker, ptr {record.text})"
             )
-            fine = f.compare("eq", found, f.number("i32", 0))
-            f.when(fine, lambda: f.store(number, started))
+
+            def count() -> None:
+                write(f, number, started)
+                pinned = f.compare("ne", f.parameter("pinned"), _none(f))
+                f.when(pinned, lambda: _call(f, "pin_thread", f.load("i64", thread), number))
+
+            f.when(f.compare("eq", found, _none(f)), count)
             return [found]
 
-        return list(f.when(f.compare("eq", error, f.number("i32", 0)), create, lambda: [error]))
+        return list(f.when(f.compare("eq", error, _none(f)), create, lambda: [error]))
 
-    (error,) = f.loop(1, f.add(f.parameter("workers"), 1), 1, one, [f.number("i32", 0)])
-    f.give(error)
+    f.loop(f.add(read(f, "i64", started), 1), f.add(least, 1), 1, start, [_none(f)])
+    f.value("i32", f"call i32 @pthread_sigmask(i32 2, ptr {before.text}, ptr null)")
+    f.finish()
+
+
+def _write_take(module: Module) -> None:
+    """pool_take(state, workers, pinned)."""
+    given = (Parameter("state"), Parameter("workers", "i64"), Parameter("pinned", "i32"))
+    f = Function(module, "pool_take", given)
+    state = f.parameter("state")
+    f.call("pool_lock", state)
+    add(f, _at(f, state, _USERS), f.integer(1))
+    f.call("pool_grow", state, f.parameter("workers"), f.parameter("pinned"))
+    write(f, _none(f), _at(f, state, _LOCK))
     f.finish()
 
 
 def _write_run(module: Module) -> None:
-    """pool_run(state, entry, arguments, blocks)."""
-    given = (Parameter("state"), Parameter("kernel"), Parameter("arguments"), Parameter("blocks", "i64"))
-    f = Function(module, "pool_run", given, exported=True)
-    state, blocks = f.parameter("state"), f.parameter("blocks")
-    scratch = f.load("ptr", _at(f, state, _RECORDS + 8))
-    word = control_word.enter(f)
+    """pool_run(state, job)."""
+    f = Function(module, "pool_run", (Parameter("state"), Parameter("job")))
+    state, job, owner = f.parameter("state"), f.parameter("job"), _at(f, f.parameter("state"), _OWNER)
 
-    def alone() -> None:
-        entry, arguments = f.parameter("kernel"), f.parameter("arguments")
+    def claim() -> list[Value]:
+        before = f.value("i32", f"atomicrmw xchg ptr {owner.text}, i32 1 seq_cst, align 4")
+        return [f.compare("eq", before, _none(f))]
 
-        def block(number: Value, _: tuple[Value, ...]) -> None:
-            f.line(f"call void {entry.text}(ptr {arguments.text}, i64 {number.text}, ptr {scratch.text})")
+    (ours,) = f.when(_here(f, state), claim, lambda: [f.number("i1", False)])
 
-        f.loop(0, blocks, 1, block)
+    def publish() -> None:
+        write(f, job, _at(f, state, _JOB))
+        add(f, _at(f, state, BELL), _one(f))
+        f.call("pool_wake", state, _one(f))
 
-    def together() -> None:
-        run_word, done = _at(f, state, _RUN), _at(f, state, _DONE)
-        total = f.convert("trunc", "i32", blocks)
-        f.store(f.parameter("kernel"), _at(f, state, _ENTRY))
-        f.store(f.parameter("arguments"), _at(f, state, _ARGUMENTS))
-        f.store(total, _at(f, state, _ARGUMENTS + 28))
-        _write(f, f.number("i32", 0), done)
-        run = f.add(_read(f, "i32", run_word), f.number("i32", 1))
-        high = f.binary("shl", f.convert("zext", "i64", run), f.integer(32))
-        _write(f, f.binary("or", high, blocks), _at(f, state, _TICKET))
-        _write(f, run, run_word)
-        f.call("pool_wake", run_word, _at(f, state, _SLEEPERS))
-        f.call("pool_drain", state, run, scratch)
-        f.line("br label %finishing")
-        f.label("finishing")
-        now = _read(f, "i32", done)
-        ended = f.compare("eq", now, total)
-        f.line(f"br i1 {ended.text}, label %ended, label %waiting")
-        f.label("waiting")
-        f.call("pool_wait", done, now, _at(f, state, _WAITING))
-        f.line("br label %finishing")
-        f.label("ended")
+    f.when(ours, publish)
+    _do(f, job, f.integer(0))
 
-    workers = f.load("i64", _at(f, state, _WORKERS))
-    several = f.compare("sgt", blocks, f.integer(1))
-    f.when(f.binary("and", several, f.compare("ne", workers, f.integer(0))), together, alone)
-    control_word.leave(f, word)
+    def withdraw() -> None:
+        write(f, Value(("null",), "ptr"), _at(f, state, _JOB))
+        write(f, _none(f), owner)
+
+    f.when(ours, withdraw)
     f.finish()
 
 
-def _write_stop(module: Module) -> None:
-    """pool_stop(state)."""
-    f = Function(module, "pool_stop", (Parameter("state"),), exported=True)
-    state = f.parameter("state")
-    module.declare("pthread_join", "i32", ["i64", "ptr"])
-    _write(f, f.number("i32", 1), _at(f, state, _STOP))
-    run_word = _at(f, state, _RUN)
-    _add(f, run_word, 1)
-    f.call("pool_wake", run_word, _at(f, state, _SLEEPERS))
+def _here(f: Function, state: Value) -> Value:
+    return f.compare("eq", read(f, "i32", _at(f, state, _PROCESS)), _process(f))
+
+
+def _write_leave(module: Module) -> None:
+    """pool_leave(state, job)."""
+    f = Function(module, "pool_leave", (Parameter("state"), Parameter("job")))
+    state, job = f.parameter("state"), f.parameter("job")
+
+    def look(number: Value, _: tuple[Value, ...]) -> None:
+        place = _at(f, _record(f, state, number), _IN)
+        head, out = f.fresh("inside"), f.fresh("outside")
+        f.line(f"br label %{head}")
+        f.label(head)
+        f.value("i32", "call i32 @sched_yield()")
+        f.line(f"br i1 {f.compare('eq', read(f, 'ptr', place), job).text}, label %{head}, label %{out}")
+        f.label(out)
+
+    def everyone() -> None:
+        f.loop(1, f.add(read(f, "i64", _at(f, state, WORKERS)), 1), 1, look)
+
+    f.when(_here(f, state), everyone)
+    f.finish()
+
+
+def _write_give(module: Module) -> None:
+    """pool_give(state)."""
+    f = Function(module, "pool_give", (Parameter("state"),))
+    state, started = f.parameter("state"), _at(f, f.parameter("state"), WORKERS)
 
     def join(number: Value, _: tuple[Value, ...]) -> None:
-        thread = f.load("i64", f.at(state, f.add(f.mul(number, _RECORD), _RECORDS + 16), "i8"))
+        thread = f.load("i64", _at(f, _record(f, state, number), _THREAD))
         f.value("i32", f"call i32 @pthread_join(i64 {thread.text}, ptr null)")
 
-    workers = f.load("i64", _at(f, state, _WORKERS))
-    f.loop(1, f.add(workers, 1), 1, join)
-    f.store(f.integer(0), _at(f, state, _WORKERS))
+    def end() -> None:
+        write(f, _one(f), _at(f, state, _STOP))
+        add(f, _at(f, state, BELL), _one(f))
+        f.call("pool_wake", state, f.number("i32", 0x7FFFFFFF))
+        f.loop(1, f.add(read(f, "i64", started), 1), 1, join)
+        write(f, f.integer(0), started)
+        write(f, _none(f), _at(f, state, _STOP))
+
+    def out() -> None:
+        f.call("pool_lock", state)
+        users = add(f, _at(f, state, _USERS), f.integer(-1))
+        f.when(f.compare("eq", users, f.integer(1)), end)
+        write(f, _none(f), _at(f, state, _LOCK))
+
+    f.when(_here(f, state), out)
     f.finish()
-
-
-class Pool:
-    """A pool in this process, for tests and measurements; a context manager that ends its threads."""
-
-    def __init__(self, target: Target, threads: int, scratch_bytes: int = 0, cache: ObjectCache | None = None) -> None:
-        if not 1 <= threads <= MOST_WORKERS + 1:
-            raise PoolError(f"a pool has 1 to {MOST_WORKERS + 1} threads, not {threads}.")
-        module = Module(target)
-        write_pool(module)
-        self._loaded = Loaded((cache or ObjectCache(None)).get(module.text(), target), target)
-        stride = -(-max(scratch_bytes, 1) // 4096) * 4096
-        self._state = aligned(STATE_BYTES, "u1")
-        self._scratch = aligned(stride * threads, "u1")
-        self._lock = threading.Lock()
-        start = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(
-            self._loaded.address("pool_start")
-        )
-        self.run_address = self._loaded.address("pool_run")
-        self.state_address = self._state.ctypes.data
-        self._run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
-            self.run_address
-        )
-        self._stop = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._loaded.address("pool_stop"))
-        error = start(self.state_address, threads - 1, self._scratch.ctypes.data, stride)
-        if error:
-            self.close()
-            raise PoolError(f"a thread of the pool could not be started: error {error}; ask for fewer threads.")
-
-    def run(self, entry: int, arguments: int, blocks: int) -> None:
-        """Run all blocks of the kernel whose entry and table of arguments lie at these addresses."""
-        with self._lock:
-            self._run(self.state_address, entry, arguments, blocks)
-
-    def close(self) -> None:
-        """End the threads."""
-        self._stop(self.state_address)
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

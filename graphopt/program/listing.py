@@ -14,6 +14,7 @@ from graphopt.memory.plan import PACK_WORK
 from graphopt.program.regions import buffer
 from graphopt.program.regions.buffer import distinct_names
 from graphopt.program.regions.region import Lowered
+from graphopt.program.ticketed import ticketed
 from kernels.listing import ALIGNMENT, Listing, Place, Run
 from memplan.packing.solve import solve
 from memplan.plan import Packing
@@ -50,8 +51,9 @@ def link(lowered: Lowered, name: str) -> Linked:
     kernels = {region.kernel.name: region.kernel for region in lowered.regions}
     runs = tuple(Run(region.kernel.name, tuple(map(place, region.places))) for region in lowered.regions)
     listing = Listing(
-        name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, len(weights)
-    )
+        name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, len(weights),
+        ticketed(runs, kernels, range(len(runs)), plan.arena_size),
+    )  # fmt: skip
     return Linked(listing, weights, problem, plan)
 
 

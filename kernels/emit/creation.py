@@ -3,6 +3,8 @@
     int P_create(P_model **model, const char *weights_path)           large weights are read into huge pages
     int P_create_mapped(P_model **model, const char *weights_path)    they stay a mapped file, which processes share
     int P_create_from(P_model **model, const void *weights, size_t bytes)    the caller keeps them
+    int P_create_with(P_model **model, const P_options *options)    any of these, with a number of threads and a pool
+    void *P_pool(const P_model *model)    whose threads another model may use; null where one worker runs the model
     const char *P_error(const P_model *model)
     void P_destroy(P_model *model)
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from kernels.emit import layout as at
 from kernels.emit.layout import HUGE_PAGE, MemoryLayout
+from kernels.emit.memory import PRIVATE, READ, allow, reserve
 from kernels.emit.places import write_places
 from kernels.emit.refusal import (
     BAD_ARGUMENT,
@@ -27,13 +30,11 @@ from kernels.emit.refusal import (
     say,
     text,
 )
+from kernels.emit.shared_memory import MAPPED, WEIGHTS, WEIGHTS_BYTES, WEIGHTS_PATH, write_shared_memory
 from kernels.listing import ALIGNMENT, Listing
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 
-_NONE, _READ, _WRITE = 0, 1, 2  # PROT_
-_PRIVATE, _ANONYMOUS, _NO_RESERVE = 0x02, 0x20, 0x4000  # MAP_
-_HUGE, _POPULATE_WRITE = 14, 23  # MADV_
 _CLOSE_ON_EXEC = 0x80000  # O_CLOEXEC; O_RDONLY is 0
 _NULL = Value(("null",), "ptr")
 LIBRARY = (
@@ -49,14 +50,19 @@ def write_creation(module: Module, listing: Listing, layout: MemoryLayout, check
     for name, result, given in LIBRARY:
         module.declare(name, result, given)
     module.declare(f"{listing.name}_checksum", "i64", ["ptr", "i64"])
+    write_shared_memory(module, listing, layout, listing.ticketed)
     _write_begin(module, listing, layout)
     _write_open(module, layout)
     _write_map(module, layout)
     _write_read(module, layout)
     _write_finish(module, listing, layout, checksum)
-    _write_create(module, f"{listing.name}_create", "read_weights" if layout.copies_weights else "map_weights", layout)
-    _write_create(module, f"{listing.name}_create_mapped", "map_weights", layout)
-    _write_create_from(module, listing, layout)
+    _write_adopt(module, layout)
+    read = "read_weights" if layout.copies_weights else "map_weights"
+    _write_create(module, f"{listing.name}_create", read)
+    _write_create(module, f"{listing.name}_create_mapped", "map_weights")
+    _write_create_from(module, listing)
+    _write_create_with(module, listing, read)
+    _write_pool(module, listing)
     _write_destroy(module, listing, layout)
     _write_error(module, listing)
 
@@ -72,9 +78,9 @@ def _called(f: Function, name: str, *operands: Value, result: str = "i32") -> Va
 
 
 def _write_begin(module: Module, listing: Listing, layout: MemoryLayout) -> None:
-    """begin(out) -> code: the record, the check of the processor, the reservation with arena and scratch."""
-    f = Function(module, "begin", (Parameter("out"),), result="i32")
-    out = f.parameter("out")
+    """begin(out, options) -> code: the record, the check of the processor, the reservation with arena and scratch."""
+    f = Function(module, "begin", (Parameter("out"), Parameter("options")), result="i32")
+    out, options = f.parameter("out"), f.parameter("options")
     return_when(f, is_null(f, out), f.number("i32", BAD_ARGUMENT))
     f.store(_NULL, out)
     record = f.value("ptr", f"call ptr @calloc(i64 1, i64 {layout.record})")
@@ -86,37 +92,32 @@ def _write_begin(module: Module, listing: Listing, layout: MemoryLayout) -> None
         "this processor lacks '%s', which the code was compiled for; compile it for a processor like this one.",
         lacking,
     )  # fmt: skip
-    size = layout.reserved + layout.alignment
-    flags = _PRIVATE | _ANONYMOUS | _NO_RESERVE
-    base = f.value("ptr", f"call ptr @mmap(ptr null, i64 {size}, i32 {_NONE}, i32 {flags}, i32 -1, i64 0)")
-    address = f.convert("ptrtoint", "i64", base)
-    _refuse_memory(f, f.compare("eq", address, f.integer(-1)), record, size)
+    workers = _called(f, "workers_of", options, result="i64")
+    negative = f.compare("slt", workers, f.integer(0))
+    refuse_when(f, negative, BAD_ARGUMENT, record, "a negative number of threads is given; 0 stands for all cores.")
+    base = reserve(f, record, layout.reserved + layout.alignment)
     f.store(base, _field(f, record, at.RESERVED))
+    address = f.convert("ptrtoint", "i64", base)
     up = f.binary("and", f.add(address, layout.alignment - 1), f.integer(-layout.alignment))
     start = f.convert("inttoptr", "ptr", up)
-    for field, offset, size in (
-        (at.ARENA, layout.arena, listing.arena_bytes), (at.SCRATCH, layout.scratch, listing.scratch_bytes),
-        (at.WEIGHTS, layout.weights, 0),
-    ):  # fmt: skip
-        place = f.at(start, offset, "i8")
-        f.store(place, _field(f, record, field))
-        if size:
-            _allow(f, record, place, size)
+    f.store(f.at(start, layout.weights, "i8"), _field(f, record, at.WEIGHTS))
+
+    def alone() -> None:
+        for field, offset, size in (
+            (at.ARENA, layout.arena, listing.arena_bytes), (at.SCRATCH, layout.scratch, listing.scratch_bytes),
+        ):  # fmt: skip
+            place = f.at(start, offset, "i8")
+            f.store(place, _field(f, record, field))
+            if size:
+                allow(f, record, place, size, large=size >= HUGE_PAGE)
+
+    if listing.ticketed is None:
+        alone()
+    else:
+        several = f.compare("sgt", workers, f.integer(1))
+        f.when(several, lambda: failed(f, _called(f, "take_shared", record, workers, options)), alone)
     f.give(f.number("i32", OK))
     f.finish()
-
-
-def _allow(f: Function, record: Value, place: Value, size: int) -> None:
-    """Make a piece of the reservation usable, and bring its pages now: a run shall meet no fault."""
-    done = f.value("i32", f"call i32 @mprotect(ptr {place.text}, i64 {size}, i32 {_READ | _WRITE})")
-    _refuse_memory(f, f.compare("ne", done, f.number("i32", 0)), record, size)
-    if size >= HUGE_PAGE:
-        f.value("i32", f"call i32 @madvise(ptr {place.text}, i64 {size}, i32 {_HUGE})")
-    f.value("i32", f"call i32 @madvise(ptr {place.text}, i64 {size}, i32 {_POPULATE_WRITE})")  # Linux 5.14
-
-
-def _refuse_memory(f: Function, condition: Value, record: Value, size: int) -> None:
-    refuse_when(f, condition, NO_MEMORY, record, f"there are not {size:,} bytes of memory for the program: %m.")
 
 
 def _write_open(module: Module, layout: MemoryLayout) -> None:
@@ -154,7 +155,7 @@ def _write_map(module: Module, layout: MemoryLayout) -> None:
     file = _opened(f, record, path)
     if layout.weights_bytes:
         found = f.value(
-            "ptr", f"call ptr @mmap(ptr null, i64 {layout.weights_bytes}, i32 {_READ}, i32 {_PRIVATE}, "
+            "ptr", f"call ptr @mmap(ptr null, i64 {layout.weights_bytes}, i32 {READ}, i32 {PRIVATE}, "
             f"i32 {file.text}, i64 0)",
         )  # fmt: skip
         lost = f.compare("eq", f.convert("ptrtoint", "i64", found), f.integer(-1))
@@ -180,7 +181,7 @@ def _write_read(module: Module, layout: MemoryLayout) -> None:
     f = Function(module, "read_weights", (Parameter("record"), Parameter("path")), result="i32")
     record, path = f.parameter("record"), f.parameter("path")
     place, size = f.load("ptr", _field(f, record, at.WEIGHTS)), layout.weights_bytes
-    _allow(f, record, place, size)
+    allow(f, record, place, size, large=size >= HUGE_PAGE)
     file = _opened(f, record, path)
     f.line("br label %first")
     f.label("first")
@@ -204,7 +205,7 @@ def _write_read(module: Module, layout: MemoryLayout) -> None:
     f.when(short, lambda: say(f, record, "weights file '%s' cannot be read: %m.", path))
     _close(f, file)
     return_when(f, short, f.number("i32", BAD_WEIGHTS))
-    f.value("i32", f"call i32 @mprotect(ptr {place.text}, i64 {size}, i32 {_READ})")
+    f.value("i32", f"call i32 @mprotect(ptr {place.text}, i64 {size}, i32 {READ})")
     f.give(_called(f, "finish", record, path))
     f.finish()
 
@@ -222,26 +223,73 @@ def _write_finish(module: Module, listing: Listing, layout: MemoryLayout, checks
             f"weights '%s' are damaged, or another program's: their checksum is %016llx instead of {checksum:016x}.",
             path, found,
         )  # fmt: skip
-    for space, start in (("weights", weights), ("arena", f.load("ptr", _field(f, record, at.ARENA)))):
-        write_places(f, listing, layout, space, None, start)
+    write_places(f, listing.runs, layout, "weights", None, weights)
+    arena, ticketed = f.load("ptr", _field(f, record, at.ARENA)), listing.ticketed
+
+    def alone() -> None:
+        write_places(f, listing.runs, layout, "arena", None, arena)
+
+    if ticketed is None:
+        alone()
+    else:
+        shared = f.load("ptr", _field(f, record, at.SHARED + at.SHARED_AT))
+
+        def several() -> None:
+            write_places(f, ticketed.runs, layout, "arena", None, arena, shared=True)
+
+        f.when(f.compare("ne", shared, _NULL), several, alone)
     f.store(f.integer(1), _field(f, record, at.READY))
     f.give(f.number("i32", OK))
     f.finish()
 
 
-def _write_create(module: Module, name: str, bring: str, layout: MemoryLayout) -> None:
+def _write_create(module: Module, name: str, bring: str) -> None:
     f = Function(module, name, (Parameter("model"), Parameter("path")), exported=True, result="i32")
-    failed(f, _called(f, "begin", f.parameter("model")))
+    failed(f, _called(f, "begin", f.parameter("model"), _NULL))
     record = f.load("ptr", f.parameter("model"))
     f.give(_called(f, bring, record, f.parameter("path")))
     f.finish()
 
 
-def _write_create_from(module: Module, listing: Listing, layout: MemoryLayout) -> None:
+def _write_create_from(module: Module, listing: Listing) -> None:
     given = (Parameter("model"), Parameter("weights"), Parameter("bytes", "i64"))
     f = Function(module, f"{listing.name}_create_from", given, exported=True, result="i32")
-    failed(f, _called(f, "begin", f.parameter("model")))
-    record, weights = f.load("ptr", f.parameter("model")), f.parameter("weights")
+    failed(f, _called(f, "begin", f.parameter("model"), _NULL))
+    record = f.load("ptr", f.parameter("model"))
+    f.give(_called(f, "adopt", record, f.parameter("weights"), f.parameter("bytes")))
+    f.finish()
+
+
+def _write_create_with(module: Module, listing: Listing, read: str) -> None:
+    f = Function(
+        module, f"{listing.name}_create_with", (Parameter("model"), Parameter("options")), exported=True, result="i32"
+    )
+    options = f.parameter("options")
+    failed(f, _called(f, "begin", f.parameter("model"), options))
+    record = f.load("ptr", f.parameter("model"))
+    refuse_when(f, is_null(f, options), BAD_ARGUMENT, record, "no options are given.")
+    path, weights = (f.load("ptr", f.at(options, place, "i8")) for place in (WEIGHTS_PATH, WEIGHTS))
+
+    def in_memory() -> None:
+        f.give(_called(f, "adopt", record, weights, f.load("i64", f.at(options, WEIGHTS_BYTES, "i8"))))
+
+    f.line(f"br i1 {is_null(f, path).text}, label %memory, label %file")
+    f.label("memory")
+    in_memory()
+    f.label("file")
+    mapped = f.compare("ne", f.load("i32", f.at(options, MAPPED, "i8")), f.number("i32", 0))
+    (code,) = f.when(
+        mapped, lambda: [_called(f, "map_weights", record, path)], lambda: [_called(f, read, record, path)]
+    )
+    f.give(code)
+    f.finish()
+
+
+def _write_adopt(module: Module, layout: MemoryLayout) -> None:
+    """adopt(record, weights, bytes) -> code: weights in the caller's memory."""
+    given = (Parameter("record"), Parameter("weights"), Parameter("bytes", "i64"))
+    f = Function(module, "adopt", given, result="i32")
+    record, weights = f.parameter("record"), f.parameter("weights")
     refuse_when(
         f, f.compare("ne", f.parameter("bytes"), f.integer(layout.weights_bytes)), BAD_WEIGHTS, record,
         f"%lld bytes of weights are given instead of {layout.weights_bytes}.", f.parameter("bytes"),
@@ -258,11 +306,19 @@ def _write_create_from(module: Module, listing: Listing, layout: MemoryLayout) -
     f.finish()
 
 
+def _write_pool(module: Module, listing: Listing) -> None:
+    f = Function(module, f"{listing.name}_pool", (Parameter("model"),), exported=True, result="ptr")
+    f.give(f.load("ptr", _field(f, f.parameter("model"), at.SHARED + at.POOL)))
+    f.finish()
+
+
 def _write_destroy(module: Module, listing: Listing, layout: MemoryLayout) -> None:
     f = Function(module, f"{listing.name}_destroy", (Parameter("model"),), exported=True)
     record = f.parameter("model")
 
     def free() -> None:
+        if listing.ticketed is not None:
+            f.call("give_shared", record)
         for field, size in ((at.MAPPED, layout.weights_bytes), (at.RESERVED, layout.reserved + layout.alignment)):
             start = f.load("ptr", _field(f, record, field))
 

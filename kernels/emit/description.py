@@ -10,7 +10,7 @@ from kernels.emit.types import code_of
 from kernels.listing import Argument, Listing
 from kernels.target import Target
 
-SCHEMA = "kernels.program/2"  # 2: run_raw gives a code, and there is after_fork
+SCHEMA = "kernels.program/3"  # 2: run_raw gives a code, and there is after_fork; 3: several workers
 
 
 class Tensor(msgspec.Struct, frozen=True):
@@ -36,6 +36,7 @@ class Description(msgspec.Struct, frozen=True):
     weights_bytes: int  # of the file
     weights_checksum: str  # 16 hexadecimal digits: kernels/emit/checksum.py
     runs: int
+    shared_arena_bytes: int | None  # of a model that several workers run; None: only one can
     schema: str = SCHEMA
 
 
@@ -55,6 +56,7 @@ def describe(
         weights_bytes=layout.weights_bytes,
         weights_checksum=f"{checksum:016x}",
         runs=len(listing.runs),
+        shared_arena_bytes=None if listing.ticketed is None else listing.ticketed.arena_bytes,
     )
 
 

@@ -2,6 +2,11 @@
 
     reservation:  guard | arena | guard | scratch | guard | weights | guard
 
+A model that several workers run has its arena, a piece of scratch for each of them and the counters elsewhere, as large
+as the number of workers makes them:
+
+    shared:       guard | arena | guard | scratch | guard | ... | scratch | guard | counters | guard
+
 Guards are pages that nobody may touch: a kernel that leaves its memory ends with a fault, not with wrong numbers. All
 places are known when the program is compiled.
 """
@@ -20,7 +25,12 @@ ERROR_BYTES = 512  # of the last error's text, its end included
 # Offsets in the record, in bytes.
 READY, RESERVED, MAPPED = 0, 8, 16  # MAPPED: the weights, where they are a mapped file; or null
 WEIGHTS, ARENA, SCRATCH, BUSY, ERROR = 24, 32, 40, 48, 64  # BUSY: an i32, 1 while a call runs
-ARGUMENTS = ERROR + ERROR_BYTES  # a pointer for each input, then for each output
+SHARED = ERROR + ERROR_BYTES  # the job of a pool: its function, its workers, and what the function reads
+ARGUMENTS = SHARED + 128  # a pointer for each input, then for each output
+
+# Offsets in the job. CALL: how many calls there were; CLAIMS: words by worker and run; DONE: a counter by run;
+# SHARED_AT, SHARED_BYTES: the shared memory; null where one worker runs the model.
+WORKERS, CALL, CLAIMS, DONE, STRIDE, SHARED_AT, SHARED_BYTES, POOL = (8 * place for place in range(1, 9))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,10 @@ class MemoryLayout:
     reserved: int
     tables: int  # where the tables of operands start in the record
     record: int
+    shared_alignment: int  # of the start of the shared memory
+    shared_arena: int
+    shared_scratch: int  # the first worker's
+    stride: int  # from one worker's scratch to the next one's
 
     @property
     def copies_weights(self) -> bool:
@@ -61,4 +75,11 @@ def layout_of(listing: Listing, target: Target) -> MemoryLayout:
     arena, scratch, brought = starts
     tables = ARGUMENTS + 8 * (len(listing.inputs) + len(listing.outputs))
     record = tables + 8 * sum(len(run.operands) for run in listing.runs)
-    return MemoryLayout(page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, record)
+    shared = listing.ticketed.arena_bytes if listing.ticketed is not None else 0
+    step = HUGE_PAGE if shared >= HUGE_PAGE else page
+    shared_scratch = step + -(-shared // page) * page + page
+    stride = -(-listing.scratch_bytes // page) * page + page
+    return MemoryLayout(
+        page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, record, step, step, shared_scratch,
+        stride,
+    )  # fmt: skip

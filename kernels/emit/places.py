@@ -7,23 +7,31 @@ follow one another, and a program has one for each operand of each run.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 from kernels.emit.layout import MemoryLayout
-from kernels.listing import Listing
+from kernels.listing import Run
 from kernels.llvm.function import Function, Value
 
 _FEW = 16
 
 
 def write_places(
-    f: Function, listing: Listing, layout: MemoryLayout, space: str, argument: int | None, start: Value
+    f: Function,
+    runs: Sequence[Run],
+    layout: MemoryLayout,
+    space: str,
+    argument: int | None,
+    start: Value,
+    *,
+    shared: bool = False,
 ) -> None:
     """Store `start` plus its offset for every operand that lies in a space (of the argument of this number).
 
-    The function's first parameter is the record.
+    The function's first parameter is the record; `shared` runs are those of several workers.
     """
     record = Value((f"%{f.parameters[0].name}",), "ptr")
-    operands = itertools.chain.from_iterable(run.operands for run in listing.runs)
+    operands = itertools.chain.from_iterable(run.operands for run in runs)
     rows = [
         (layout.tables + 8 * number, place.offset)
         for number, place in enumerate(operands)
@@ -33,13 +41,14 @@ def write_places(
         for entry, offset in rows:
             f.store(f.at(start, offset, "i8"), f.at(record, entry, "i8"))
         return
-    name = f"places.{space}{'' if argument is None else argument}"
-    words = [str(word) for row in rows for word in row]
-    table = Value((f.module.constant(name, "i64", words, align=8),), "ptr")
+    name = f"places.{'shared.' if shared else ''}{space}{'' if argument is None else argument}"
+    words = [word for row in rows for word in row]
+    kind, size = ("i32", 4) if max(words) < 1 << 32 else ("i64", 8)
+    table = Value((f.module.constant(name, kind, [str(word) for word in words], align=size),), "ptr")
 
     def one(number: Value, _: tuple[Value, ...]) -> None:
-        row = f.at(table, f.mul(number, 16), "i8")
-        entry, offset = f.load("i64", row), f.load("i64", f.at(row, 8, "i8"))
+        row = f.at(table, f.mul(number, 2 * size), "i8")
+        entry, offset = (f.convert("zext", "i64", f.load(kind, f.at(row, place, "i8"))) for place in (0, size))
         f.store(f.at(start, offset, "i8"), f.at(record, entry, "i8"))
 
     f.loop(0, len(rows), 1, one)

@@ -2,7 +2,8 @@
 
 With P for the listing's name, a library of the objects exports
 
-    P_describe  P_create  P_create_mapped  P_create_from  P_run  P_run_raw  P_after_fork  P_error  P_destroy
+    P_describe  P_create  P_create_mapped  P_create_from  P_create_with  P_pool
+    P_run  P_run_raw  P_after_fork  P_error  P_destroy
 
 which need the C library (and its mathematics, where a kernel calls it) and nothing else. The interface is a module of
 its own, compiled for the oldest processor of the architecture: it is what finds out that a processor is too old.
@@ -17,6 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kernels import pool
 from kernels.emit.checksum import STRIPE, checksum, write_checksum
 from kernels.emit.creation import LIBRARY, write_creation
 from kernels.emit.description import Description, describe
@@ -30,7 +32,10 @@ from kernels.llvm.load import ObjectCache
 from kernels.llvm.module import Module
 from kernels.target import Target
 
-INTERFACE = ("describe", "create", "create_mapped", "create_from", "run", "run_raw", "after_fork", "error", "destroy")
+INTERFACE = (
+    "describe", "create", "create_mapped", "create_from", "create_with", "pool", "run", "run_raw", "after_fork",
+    "error", "destroy",
+)  # fmt: skip
 
 
 class WrongWeights(InvalidListing):
@@ -117,7 +122,7 @@ def _write_describe(module: Module, listing: Listing, description: Description) 
 def _check_names(listing: Listing) -> None:
     """Objects see one another's names: a kernel called 'read' would stand in for the C library's."""
     ours = {f"{listing.name}_{one}" for one in (*INTERFACE, "checksum")}
-    taken = ours | {name for name, *_ in LIBRARY} | {"snprintf", "strcmp", "getauxval"}
+    taken = ours | {name for name, *_ in LIBRARY} | {"snprintf", "strcmp", "getauxval", "walk", *pool.LIBRARY}
     for kernel in listing.kernels:
         if kernel.name in taken:
             raise InvalidListing(f"a kernel cannot be called '{kernel.name}': the program needs that name.")

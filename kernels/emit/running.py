@@ -4,9 +4,10 @@
     int P_run_raw(P_model *model, const void *const *inputs, void *const *outputs)    unchecked, in declared order
     void P_after_fork(P_model *model)    in a child process: no call runs any more
 
-Nothing is allocated, nobody waits: a call of a model that runs already returns MODEL_BUSY, which one atomic exchange
-finds out. It leaves no sentence, as the record belongs to the call that runs. Kernels run under a control word of
-their own (kernels/llvm/control_word.py); the caller's is back when a call returns.
+Nothing is allocated, and nobody waits but the workers of one model for one another (kernels/emit/sharing.py): a call of
+a model that runs already returns MODEL_BUSY, which one atomic exchange finds out. It leaves no sentence, as the record
+belongs to the call that runs. Kernels run under a control word of their own (kernels/llvm/control_word.py); the
+caller's is back when a call returns.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from kernels.emit import layout as at
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.places import write_places
 from kernels.emit.refusal import BAD_ARGUMENT, MODEL_BUSY, OK, failed, is_null, refuse_when, return_when, say, text
+from kernels.emit.sharing import write_sharing
 from kernels.emit.types import code_of
 from kernels.listing import Argument, Listing
 from kernels.llvm import control_word
@@ -35,6 +37,8 @@ def write_running(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     module.declare("strcmp", "i32", ["ptr", "ptr"])
     for kernel in listing.kernels:
         module.declare(kernel.name, "void", ["ptr", "i64", "ptr"])
+    if listing.ticketed is not None:
+        write_sharing(module, listing, layout, listing.ticketed)
     parts = _write_parts(module, listing, layout)
     _write_compute(module, listing, layout, parts)
     _write_raw(module, listing)
@@ -74,12 +78,24 @@ def _write_compute(module: Module, listing: Listing, layout: MemoryLayout, parts
     for space, arguments in (("input", listing.inputs), ("output", listing.outputs)):
         for number in range(len(arguments)):
             start = f.load("ptr", f.at(f.parameter(f"{space}s"), number, "ptr"))
-            write_places(f, listing, layout, space, number, start)
-    scratch = f.load("ptr", f.at(record, at.SCRATCH, "i8"))
-    for part in range(parts):
-        f.call(f"part{part}", record, scratch)
+            write_places(f, listing.runs, layout, space, number, start)
+
+    def alone() -> None:
+        scratch = f.load("ptr", f.at(record, at.SCRATCH, "i8"))
+        for part in range(parts):
+            f.call(f"part{part}", record, scratch)
+
+    if listing.ticketed is None:
+        alone()
+    else:
+        several = f.compare("sgt", f.load("i64", f.at(record, at.SHARED + at.WORKERS, "i8")), f.integer(1))
+        f.when(several, lambda: _call(f, "share", f.at(record, at.SHARED, "i8")), alone)
     control_word.leave(f, word)
     f.finish()
+
+
+def _call(f: Function, name: str, operand: Value) -> None:
+    f.call(name, operand)
 
 
 def _enter(f: Function, record: Value) -> None:

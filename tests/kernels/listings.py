@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kernels.dtype import DType
 from kernels.kernel import Kernel
-from kernels.listing import ALIGNMENT, Argument, Listing, Place, Run
+from kernels.listing import ALIGNMENT, Argument, Claim, Listing, Place, Run, Ticketed, Wait
 from kernels.target import Target
 from kernels.templates import elementwise
 from kernels.templates.elementwise import Elementwise, Output
@@ -85,8 +86,15 @@ def perceptron(
         tuple(runs),
         arena,
         len(weights),
+        in_turn(runs, arena),
     )
     return Written(listing, bytes(weights), tuple(layers))
+
+
+def in_turn(runs: Sequence[Run], arena: int) -> Ticketed:
+    """Several workers at one run after the other: each waits for the one before."""
+    steps = itertools.chain.from_iterable((Claim(number), Wait(number)) for number in range(len(runs)))
+    return Ticketed(tuple(steps), tuple(runs), arena)
 
 
 def difference(target: Target, shape: tuple[int, int] = (3, 5), name: str = "difference") -> Listing:

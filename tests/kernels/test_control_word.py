@@ -12,16 +12,15 @@ from kernels.dtype import DType
 from kernels.emit.layout import BUSY
 from kernels.emit.refusal import BAD_ARGUMENT, MODEL_BUSY, OK
 from kernels.kernel import Kernel, Operand, write_kernel
-from kernels.listing import Argument, Listing, Place, Run
+from kernels.listing import Argument, Claim, Listing, Place, Run, Ticketed, Wait
 from kernels.llvm import control_word
 from kernels.llvm.compile import assembly, compile_object
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.load import Loaded
 from kernels.llvm.module import Module
-from kernels.pool import Pool
 from kernels.run import Executable, aligned
 from kernels.target import aarch64, host
-from tests.kernels.test_emit import Library, tensor
+from tests.kernels.test_emit import Library, call, tensor
 
 ON_X86 = host().architecture.name == "x86_64"
 OURS = control_word.MXCSR if ON_X86 else control_word.FPCR
@@ -104,15 +103,18 @@ def test_one_kernel_by_itself(caller: Caller) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_thread_of_a_pool(caller: Caller, threads: int) -> None:
     blocks = 200
-    kernel, held = noting(blocks), arrays(blocks)
-    executable = Executable([kernel])
-    table = np.array([held[one.name].ctypes.data for one in kernel.operands], np.uint64)
-    with Pool(host(), threads) as pool:
-        for _ in range(20):
-            held["words"][:] = 0
-            pool.run(executable.address("noting"), table.ctypes.data, blocks)
-            assert caller.read() == UPWARDS
-            assert (held["words"] == OURS).all() and (held["twice"] == 0).all()
+    given = Argument("x", DType.F32, (1,))
+    made = Argument("words", DType.I64, (blocks,)), Argument("twice", DType.F32, (blocks,))
+    run = Run("noting", (Place("input", 0, 0), Place("output", 0, 0), Place("output", 0, 1)))
+    shared = Ticketed((Claim(0), Wait(0)), (run,), 0)
+    library, held = Library(Listing("noted", (given,), made, (noting(blocks),), (run,), 0, 0, shared)), arrays(blocks)
+    model = library.made(threads=threads)
+    for _ in range(20):
+        held["words"][:] = 0
+        call(library, model, {"x": held["x"]}, words=held["words"], twice=held["twice"])
+        assert caller.read() == UPWARDS
+        assert (held["words"] == OURS).all() and (held["twice"] == 0).all()
+    library.destroy(model)
 
 
 def program() -> Library:

@@ -44,6 +44,13 @@ def tensor(name: str | None, array: np.ndarray, **changes: object) -> CTensor:
     return made
 
 
+class Options(ctypes.Structure):
+    _fields_ = (
+        ("weights_path", ctypes.c_char_p), ("weights", ctypes.c_void_p), ("weights_bytes", ctypes.c_size_t),
+        ("pool", ctypes.c_void_p), ("threads", ctypes.c_int32), ("pinned", ctypes.c_int32), ("mapped", ctypes.c_int32),
+    )  # fmt: skip
+
+
 class Library:
     """A listing compiled and loaded, with its functions."""
 
@@ -57,6 +64,8 @@ class Library:
         self.create = self._function("create", code, pointer, ctypes.c_char_p)
         self.create_mapped = self._function("create_mapped", code, pointer, ctypes.c_char_p)
         self.create_from = self._function("create_from", code, pointer, pointer, size)
+        self.create_with = self._function("create_with", code, pointer, ctypes.POINTER(Options))
+        self.pool = self._function("pool", pointer, pointer)
         self.run = self._function("run", code, pointer, pointer, size, pointer, size)
         self.run_raw = self._function("run_raw", code, pointer, pointer, pointer)
         self.after_fork = self._function("after_fork", None, pointer)
@@ -66,13 +75,17 @@ class Library:
     def _function(self, name: str, result: type | None, *given: type) -> ctypes._FuncPointer:  # type: ignore[name-defined]
         return ctypes.CFUNCTYPE(result, *given)(self._loaded.address(f"{self._name}_{name}"))
 
-    def made(self) -> ctypes.c_void_p:
-        """A model of the weights in memory."""
+    def made(self, **options: object) -> ctypes.c_void_p:
+        """A model of the weights in memory; with options where some are given."""
         kept = aligned(self.stored.size, np.uint8)
         kept[:] = self.stored
         self._kept.append(kept)  # it belongs to the caller
         model = ctypes.c_void_p()
-        assert self.create_from(ctypes.addressof(model), kept.ctypes.data, kept.size) == OK, self.error(model)
+        if options:
+            given = Options(weights=kept.ctypes.data, weights_bytes=kept.size, **options)
+            assert self.create_with(ctypes.addressof(model), ctypes.byref(given)) == OK, self.error(model)
+        else:
+            assert self.create_from(ctypes.addressof(model), kept.ctypes.data, kept.size) == OK, self.error(model)
         return model
 
     def refusal(self, model: ctypes.c_void_p, inputs: Sequence[CTensor], outputs: Sequence[CTensor]) -> str:

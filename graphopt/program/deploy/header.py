@@ -12,8 +12,9 @@ _TEXT = """\
 @TENSORS@
  *
  * It needs @ARENA@ bytes for intermediate results, @SCRATCH@ of scratch and @WEIGHTS@ of weights, all taken when a
- * model is created: a run allocates nothing and waits for nobody. One model runs one call at a time; create one for
- * each thread. A call of a model that runs already returns @G@_MODEL_BUSY at once.
+ * model is created: a run allocates nothing. One model runs one call at a time; create one for each thread. A call of a
+ * model that runs already returns @G@_MODEL_BUSY at once.
+@THREADS@
  *
  * Subnormal numbers count as zero, or are right. A run sets the thread's control word of floating-point arithmetic
  * (nearest, no traps, flush to zero) and restores the caller's before it returns.
@@ -64,6 +65,24 @@ int @P@_create_mapped(@P@_model **model, const char *weights_path);
  * model. */
 int @P@_create_from(@P@_model **model, const void *weights, size_t bytes);
 
+/* What a model is made with; zeros stand for what is usual. */
+typedef struct {
+    const char *weights_path; /* the weights' file, or null */
+    const void *weights;      /* its content, where there is no path */
+    size_t weights_bytes;
+    void *pool;      /* @P@_pool of a model whose threads this one uses; null: those of this library */
+    int32_t threads; /* that run the model, the caller's included; 0: as many as it may use processors */
+    int32_t pinned;  /* 1: threads that are started for it stay on one processor each */
+    int32_t mapped;  /* 1: the weights stay in the mapped file */
+} @P@_options;
+
+/* The same, as the options say. */
+int @P@_create_with(@P@_model **model, const @P@_options *options);
+
+/* The threads that a model runs with, for another model's options, also one of another library of this version. That
+ * model ends before this library is unloaded. Null where one thread runs the model. */
+void *@P@_pool(const @P@_model *model);
+
 /* Run. All inputs and outputs must be given, in any order; names, types, dims and data are checked.
  * No output may share memory with an input or another output. */
 int @P@_run(@P@_model *model, const @P@_tensor *inputs, size_t input_count,
@@ -97,12 +116,22 @@ def header(program: Description) -> str:
     known = {
         "P": program.name, "G": prefix, "CPU": program.cpu, "TRIPLE": program.triple,
         "ARENA": f"{program.arena_bytes:,}", "SCRATCH": f"{program.scratch_bytes:,}",
-        "WEIGHTS": f"{program.weights_bytes:,}",
+        "WEIGHTS": f"{program.weights_bytes:,}", "THREADS": _threads(program),
         "TENSORS": "\n".join(_lines("input", program.inputs) + _lines("output", program.outputs)),
         "CODES": "\n".join(f"    {prefix}_{name} = {code}, /* {meaning} */" for name, code, meaning in CODES),
         "TYPES": "\n".join(f"    {prefix}_{dtype.name} = {code}," for dtype, code in TYPES.items()),
     }  # fmt: skip
     return filled(_TEXT, known)
+
+
+def _threads(program: Description) -> str:
+    if program.shared_arena_bytes is None:
+        return " *\n * One thread runs a model, the caller's."
+    return f"""\
+ *
+ * Threads of a pool help with a run, which gives the same bits for any number of them. A model then takes
+ * {program.shared_arena_bytes:,} bytes for intermediate results, and scratch for each thread. Where another model uses
+ * the pool at the moment, and in a child process after fork, the caller runs alone."""
 
 
 def filled(template: str, known: dict[str, str]) -> str:

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 SCHEMA = "graphopt.bundle/1"
-PROGRAM = "kernels.program/2"  # of the functions in the library
+PROGRAM = "kernels.program/3"  # of the functions in the library
 _MACHINES = {62: "x86_64", 183: "aarch64"}  # the machines of ELF, as the system calls them
 _STORED = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": "u2", "bool": "?"}  # the others are as NumPy has them: "i64"
 
@@ -45,19 +45,25 @@ class Tensor(NamedTuple):
     dtype: np.dtype[Any]
 
 
+class _Options(ctypes.Structure):
+    _fields_ = (
+        ("weights_path", ctypes.c_char_p), ("weights", ctypes.c_void_p), ("weights_bytes", ctypes.c_size_t),
+        ("pool", ctypes.c_void_p), ("threads", ctypes.c_int32), ("pinned", ctypes.c_int32), ("mapped", ctypes.c_int32),
+    )  # fmt: skip
+
+
 class Interface:
     """The functions of a library, found by `address` of their names without prefix."""
 
     def __init__(self, address: Callable[[str], int]) -> None:
-        pointer, text, size, code = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int
+        pointer, text, code = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
 
         def function(name: str, result: Any, *given: Any) -> Any:
             return ctypes.CFUNCTYPE(result, *given)(address(name))
 
         self.describe = function("describe", text)
-        self.create = function("create", code, pointer, text)
-        self.create_mapped = function("create_mapped", code, pointer, text)
-        self.create_from = function("create_from", code, pointer, pointer, size)
+        self.create_with = function("create_with", code, pointer, ctypes.POINTER(_Options))
+        self.pool = function("pool", pointer, pointer)
         self.run_raw = function("run_raw", code, pointer, pointer, pointer)
         self.after_fork = function("after_fork", None, pointer)
         self.error = function("error", text, pointer)
@@ -70,11 +76,20 @@ class Program:
     refusal: ClassVar[type[Exception]] = ProgramError
 
     def __init__(
-        self, interface: Interface, weights: Path | Array, *, mapped: bool = False, keep: object = None
+        self,
+        interface: Interface,
+        weights: Path | Array,
+        *,
+        mapped: bool = False,
+        threads: int = 0,
+        pinned: bool = False,
+        pool: Program | None = None,
+        keep: object = None,
     ) -> None:
         """`weights`: their file (`mapped`: left there, shared by processes, perhaps slower), or the array itself.
 
-        `keep` is whatever the functions need to stay alive.
+        `threads` run it together, 0: as many as there are cores; `pinned`: each of them stays on one core; `pool`: a
+        program whose threads are used instead of ones of its own. `keep` is whatever the functions need to stay alive.
         """
         self.description: dict[str, Any] = json.loads(interface.describe())
         if self.description["schema"] != PROGRAM:
@@ -85,18 +100,21 @@ class Program:
         self.inputs = tuple(_tensor(one) for one in self.description["inputs"])
         self.outputs = tuple(_tensor(one) for one in self.description["outputs"])
         self.arena_bytes: int = self.description["arena_bytes"]
-        model = ctypes.c_void_p()
+        model, options = ctypes.c_void_p(), _Options(threads=threads, pinned=pinned, mapped=mapped)
         if isinstance(weights, Path):
-            create = interface.create_mapped if mapped else interface.create
-            code = create(ctypes.addressof(model), str(weights).encode())
+            options.weights_path = str(weights).encode()
         else:
-            code = interface.create_from(ctypes.addressof(model), weights.ctypes.data, weights.nbytes)
+            options.weights, options.weights_bytes = weights.ctypes.data, weights.nbytes
+        if pool is not None:
+            options.pool = pool._pool
+        code = interface.create_with(ctypes.addressof(model), ctypes.byref(options))
         self._model = model.value
-        self._close = weakref.finalize(self, _destroy, interface, self._model, (weights, keep))
+        self._close = weakref.finalize(self, _destroy, interface, self._model, (weights, keep, pool))
         if code:
             message = interface.error(self._model).decode(errors="replace")
             self._close()
             raise self.refusal(message)
+        self._pool: int | None = interface.pool(self._model)
         self._run = interface.run_raw
         self._after_fork = interface.after_fork
         self._lock = threading.Lock()
@@ -229,9 +247,20 @@ def _names(tensors: Sequence[Tensor]) -> str:
     return ", ".join(f"'{one.name}'" for one in tensors) or "none"
 
 
-def load(folder: str | Path | None = None, *, mapped: bool = False) -> Program:
-    """The program in a folder (None: the one this file lies in); `mapped` leaves the weights in their file."""
-    return Program(*opened(Path(folder) if folder is not None else Path(__file__).parent), mapped=mapped)
+def load(
+    folder: str | Path | None = None,
+    *,
+    mapped: bool = False,
+    threads: int = 0,
+    pinned: bool = False,
+    pool: Program | None = None,
+) -> Program:
+    """The program in a folder (None: the one this file lies in); `mapped` leaves the weights in their file.
+
+    `threads`, `pinned` and `pool` as for a `Program`.
+    """
+    interface, weights = opened(Path(folder) if folder is not None else Path(__file__).parent)
+    return Program(interface, weights, mapped=mapped, threads=threads, pinned=pinned, pool=pool)
 
 
 def opened(folder: Path, refusal: type[Exception] = ProgramError) -> tuple[Interface, Path]:

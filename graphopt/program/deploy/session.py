@@ -27,7 +27,13 @@ class Program(runtime.Program):
     refusal = BundleError
 
     def __init__(
-        self, listing: Listing, weights: bytes | Array, target: Target | None = None, cache: ObjectCache | None = None
+        self,
+        listing: Listing,
+        weights: bytes | Array,
+        target: Target | None = None,
+        cache: ObjectCache | None = None,
+        *,
+        threads: int = 0,
     ) -> None:
         try:
             target = target or host()
@@ -39,7 +45,7 @@ class Program(runtime.Program):
         except KernelsError as error:
             raise BundleError(str(error)) from error
         interface = Interface(lambda name: loaded.address(f"{listing.name}_{name}"))
-        super().__init__(interface, stored, keep=loaded)
+        super().__init__(interface, stored, threads=threads, keep=loaded)
 
 
 class Bundle(runtime.Program):
@@ -47,8 +53,8 @@ class Bundle(runtime.Program):
 
     refusal = BundleError
 
-    def __init__(self, folder: str | os.PathLike[str], *, mapped: bool = False) -> None:
-        super().__init__(*runtime.opened(Path(folder), BundleError), mapped=mapped)
+    def __init__(self, folder: str | os.PathLike[str], *, mapped: bool = False, threads: int = 0) -> None:
+        super().__init__(*runtime.opened(Path(folder), BundleError), mapped=mapped, threads=threads)
 
 
 def _placed(weights: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

@@ -1,0 +1,190 @@
+"""The runs of a program by several workers, as LLVM: what `Ticketed` says, read from tables.
+
+    walk(job, worker)    claim and run blocks, step by step, until nothing is left to claim
+    await(job, row)      until all blocks of the runs that a row waits for have ended
+    share(job)           a whole run from its caller's side: the pool helps, the last blocks are waited for
+
+Each run has one counter of the blocks that have ended, which only grows: in call number e of a model it stands at e
+times the blocks when the run has ended. And each run has one word for each worker, from whose share of the blocks that
+worker claims first, so that it meets in the next run what it has in its caches from this one; whoever has nothing left
+claims from the others' shares. A word holds the call's number and how many blocks of the share are gone; a claim is a
+compare-and-swap of both. So nothing is cleared between two calls, and a worker that is late by a whole call can claim
+nothing: it sees another number and leaves.
+
+A worker waits before its first claim in a run and never after one, and for runs whose blocks have all been claimed:
+hence whoever comes to the earliest unfinished run waits for nobody, with any number of workers.
+"""
+
+from __future__ import annotations
+
+from kernels.emit import layout as at
+from kernels.emit.layout import MemoryLayout
+from kernels.listing import Listing, Ticketed, Wait
+from kernels.llvm.function import Function, Parameter, Value
+from kernels.llvm.module import Module
+from kernels.llvm.threads import add, pause, read
+
+SPINS = 2000  # looks at a counter before the core is offered to another thread; each has a pause of 40 to 140 cycles
+_ROW = 16  # bytes: the kernel's number, its blocks, where the table of operands starts, the first of its waits
+
+
+def write_sharing(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
+    """Add the functions, and their tables."""
+    _write_tables(module, listing, layout, ticketed)
+    _write_await(module)
+    _write_walk(module, len(ticketed.runs))
+    _write_share(module, len(ticketed.runs))
+
+
+def counter_bytes(listing: Listing) -> int:
+    """Bytes of one counter, or of one worker's words, for all runs."""
+    return 8 * len(listing.runs)
+
+
+def _write_tables(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
+    number = {kernel.name: place for place, kernel in enumerate(listing.kernels)}
+    blocks = {kernel.name: kernel.blocks for kernel in listing.kernels}
+    tables, start = [], layout.tables
+    for run in listing.runs:
+        tables.append(start)
+        start += 8 * len(run.operands)
+    claimed = {run: row for row, (run, _) in enumerate(ticketed.waits)}
+    words: list[int] = []
+    waits: list[int] = []
+    for position, before in ticketed.waits:
+        kernel = listing.runs[position].kernel
+        words += [number[kernel], blocks[kernel], tables[position], len(waits)]
+        waits += [claimed[one] for one in before]
+    last = []  # what is waited for after the last claim
+    for step in reversed(ticketed.steps):
+        if not isinstance(step, Wait):
+            break
+        last.append(claimed[step.run])
+    words += [0, 0, 0, len(waits), 0, 0, 0, len(waits) + len(last)]
+    waits += last
+    module.constant("shared.rows", "i32", [str(word) for word in words], align=16)
+    module.constant("shared.waits", "i32", [str(row) for row in waits or [0]], align=4)
+    module.constant("shared.kernels", "ptr", [f"@{kernel.name}" for kernel in listing.kernels], align=8)
+
+
+def _word(f: Function, row: Value, place: int) -> Value:
+    """A number of a row of the table."""
+    start = f.at(Value(("@shared.rows",), "ptr"), f.mul(row, _ROW), "i8")
+    return f.convert("zext", "i64", f.load("i32", f.at(start, 4 * place, "i8")))
+
+
+def _write_await(module: Module) -> None:
+    f = Function(module, "await", (Parameter("job"), Parameter("row", "i64")))
+    job, row = f.parameter("job"), f.parameter("row")
+    done, call = f.load("ptr", f.at(job, at.DONE, "i8")), f.load("i64", f.at(job, at.CALL, "i8"))
+
+    def one(place: Value, _: tuple[Value, ...]) -> None:
+        earlier = f.convert("zext", "i64", f.load("i32", f.at(Value(("@shared.waits",), "ptr"), place, "i32")))
+        wanted, counter = f.mul(call, _word(f, earlier, 1)), f.at(done, earlier, "i64")
+        before, look, wait, yielding, out = (f.fresh(stem) for stem in ("before", "look", "wait", "yield", "ended"))
+        f.line(f"br label %{before}")
+        f.label(before)
+        f.line(f"br label %{look}")
+        f.label(look)
+        f.line(f"%{look}.n = phi i64 [ 0, %{before} ], [ %{wait}.n, %{wait} ], [ 0, %{yielding} ]")
+        ended = f.compare("sge", read(f, "i64", counter, "acquire"), wanted)
+        f.line(f"br i1 {ended.text}, label %{out}, label %{wait}")
+        f.label(wait)
+        pause(f)
+        f.line(f"%{wait}.n = add i64 %{look}.n, 1")
+        f.line(f"%{wait}.long = icmp ugt i64 %{wait}.n, {SPINS}")
+        f.line(f"br i1 %{wait}.long, label %{yielding}, label %{look}")
+        f.label(yielding)
+        f.value("i32", "call i32 @sched_yield()")
+        f.line(f"br label %{look}")
+        f.label(out)
+
+    f.loop(_word(f, row, 3), _word(f, f.add(row, 1), 3), 1, one)
+    f.finish()
+
+
+def _write_walk(module: Module, runs: int) -> None:
+    f = Function(module, "walk", (Parameter("job"), Parameter("worker", "i64")), exported=True)
+    job, worker = f.parameter("job"), f.parameter("worker")
+    record = f.at(job, -at.SHARED, "i8")
+    workers, call = (f.load("i64", f.at(job, place, "i8")) for place in (at.WORKERS, at.CALL))
+    claims, done = (f.load("ptr", f.at(job, place, "i8")) for place in (at.CLAIMS, at.DONE))
+    stride = f.load("i64", f.at(job, at.STRIDE, "i8"))
+    scratch = f.at(f.load("ptr", f.at(record, at.SCRATCH, "i8")), f.mul(stride, worker), "i8")
+    low = f.convert("trunc", "i32", call)
+    ours = f.binary("shl", f.convert("zext", "i64", low), f.integer(32))
+
+    def step(row: Value, _: tuple[Value, ...]) -> None:
+        blocks = _word(f, row, 1)
+        table = f.at(record, _word(f, row, 2), "i8")
+        kernel = f.load("ptr", f.at(Value(("@shared.kernels",), "ptr"), _word(f, row, 0), "ptr"))
+        shares = f.minimum(blocks, workers)
+
+        def share(turn: Value, carried: tuple[Value, ...]) -> list[Value]:
+            (before,) = carried
+            number = f.binary("urem", f.add(worker, turn), shares)
+            first = f.div(f.mul(number, blocks), shares, signed=False)
+            size = f.sub(f.div(f.mul(f.add(number, 1), blocks), shares, signed=False), first)
+            place = f.at(claims, f.add(f.mul(number, runs), row), "i64")
+            names = ("begin", "look", "ours", "try", "await", "claim", "work", "next")
+            begin, look, mine, attempt, waiting, claim, work, out = (f.fresh(stem) for stem in names)
+            count, waited = f"%{look}.count", f"%{look}.waited"
+            f.line(f"br label %{begin}")
+            f.label(begin)
+            f.line(f"%{begin}.waited = icmp ne i64 {before.text}, 0")
+            f.line(f"br label %{look}")
+            f.label(look)
+            f.line(f"{count} = phi i64 [ {before.text}, %{begin} ], [ {count}, %{claim} ], [ %{work}.count, %{work} ]")
+            f.line(f"{waited} = phi i1 [ %{begin}.waited, %{begin} ], [ true, %{claim} ], [ true, %{work} ]")
+            seen = read(f, "i64", place, "acquire")
+            their = f.convert("trunc", "i32", f.binary("lshr", seen, f.integer(32)))
+            age = f.sub(their, low)
+            late = f.compare("sgt", age, f.number("i32", 0))
+            f.line(f"br i1 {late.text}, label %late, label %{mine}")
+            f.label(mine)
+            gone = f.select(
+                f.compare("eq", age, f.number("i32", 0)), f.binary("and", seen, f.integer(0xFFFFFFFF)), f.integer(0)
+            )
+            f.line(f"br i1 {f.compare('slt', gone, size).text}, label %{attempt}, label %{out}")
+            f.label(attempt)
+            f.line(f"br i1 {waited}, label %{claim}, label %{waiting}")
+            f.label(waiting)
+            f.call("await", job, row)
+            f.line(f"br label %{claim}")
+            f.label(claim)
+            following = f.binary("or", ours, f.add(gone, 1))
+            pair = f.value(
+                "{ i64, i1 }",
+                f"cmpxchg ptr {place.text}, i64 {seen.text}, i64 {following.text} acq_rel acquire, align 8",
+            )
+            got = f.value("i1", f"extractvalue {{ i64, i1 }} {pair.text}, 1")
+            f.line(f"br i1 {got.text}, label %{work}, label %{look}")
+            f.label(work)
+            f.line(f"call void {kernel.text}(ptr {table.text}, i64 {f.add(first, gone).text}, ptr {scratch.text})")
+            f.line(f"%{work}.count = add i64 {count}, 1")
+            f.line(f"br label %{look}")
+            f.label(out)
+            return [Value((count,), "i64")]
+
+        (ran,) = f.loop(f.integer(0), shares, 1, share, [f.integer(0)])
+        some = f.compare("ne", ran, f.integer(0))
+        f.when(some, lambda: _ended(f, done, row, ran))
+
+    f.loop(0, runs, 1, step)
+    f.line("br label %late")
+    f.label("late")
+    f.finish()
+
+
+def _ended(f: Function, done: Value, row: Value, blocks: Value) -> None:
+    add(f, f.at(done, row, "i64"), blocks, "release")
+
+
+def _write_share(module: Module, runs: int) -> None:
+    f = Function(module, "share", (Parameter("job"),))
+    job = f.parameter("job")
+    place = f.at(job, at.CALL, "i8")
+    f.store(f.add(f.load("i64", place), 1), place)
+    f.call("pool_run", f.load("ptr", f.at(job, at.POOL, "i8")), job)
+    f.call("await", job, f.integer(runs))
+    f.finish()
