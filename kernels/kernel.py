@@ -12,7 +12,7 @@ Every kernel has one form of entry, so that a scheduler, a worker pool and a bun
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -74,6 +74,7 @@ class Kernel:
     flops: int = 0  # additions and multiplications of all blocks
     traffic: int = 0  # bytes that all blocks together must read and write at least once
     candidate: str = ""  # which tile sizes, for people
+    shared: Kernel | None = None  # the same with blocks for several workers; None: those of this one serve
 
     def operand(self, name: str) -> Operand:
         """An operand by its name."""
@@ -112,3 +113,11 @@ def write_kernel(
     if traffic is None:
         traffic = sum(operand.bytes for operand in operands)
     return Kernel(name, module, tuple(operands), blocks, scratch_bytes, flops, traffic, candidate)
+
+
+def renamed(kernel: Kernel, name: str) -> Kernel:
+    """The kernel with another name for its entry; what the entry calls keeps its names."""
+    module = Module(kernel.module.target)
+    module.include(kernel.module)
+    module.rename(kernel.name, name)
+    return replace(kernel, name=name, module=module)

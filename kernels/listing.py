@@ -74,7 +74,8 @@ class Ticketed:
     """The runs of a listing for any number of workers, each of which goes through all steps in order.
 
     A worker waits only for blocks that somebody has claimed before, so whoever is first waits for nobody and no number
-    of workers hangs. `runs` are those of the listing, position by position, with places in an arena of their own.
+    of workers hangs. `runs` are those of the listing, position by position: with kernels whose blocks several workers
+    share, and places in an arena of their own.
     """
 
     steps: tuple[Claim | Wait, ...]
@@ -159,7 +160,7 @@ class Listing:
     def _check_steps(self, ticketed: Ticketed) -> None:
         """Every run is claimed once, and waited for only after."""
         for number, (mine, shared) in enumerate(zip(self.runs, ticketed.runs, strict=False)):
-            if mine.kernel != shared.kernel or not all(map(_same, mine.operands, shared.operands)):
+            if len(mine.operands) != len(shared.operands) or not all(map(_same, mine.operands, shared.operands)):
                 raise InvalidListing(f"run {number} is another one for several workers than for one.")
         claimed: set[int] = set()
         for step in ticketed.steps:

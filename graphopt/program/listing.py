@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -50,9 +50,12 @@ def link(lowered: Lowered, name: str) -> Linked:
 
     kernels = {region.kernel.name: region.kernel for region in lowered.regions}
     runs = tuple(Run(region.kernel.name, tuple(map(place, region.places))) for region in lowered.regions)
+    several = [region.kernel.shared or region.kernel for region in lowered.regions]
+    shared = [replace(run, kernel=kernel.name) for run, kernel in zip(runs, several, strict=True)]
+    kernels |= {kernel.name: kernel for kernel in several}
     listing = Listing(
         name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, len(weights),
-        ticketed(runs, kernels, range(len(runs)), plan.arena_size),
+        ticketed(shared, kernels, range(len(runs)), plan.arena_size),
     )  # fmt: skip
     return Linked(listing, weights, problem, plan)
 

@@ -52,7 +52,7 @@ def _write_tables(module: Module, listing: Listing, layout: MemoryLayout, ticket
     words: list[int] = []
     waits: list[int] = []
     for position, before in ticketed.waits:
-        kernel = listing.runs[position].kernel
+        kernel = ticketed.runs[position].kernel
         words += [number[kernel], blocks[kernel], tables[position], len(waits)]
         waits += [claimed[one] for one in before]
     last = []  # what is waited for after the last claim

@@ -49,6 +49,15 @@ class Module:
         """Add a function's text."""
         self._functions[name] = text
 
+    def rename(self, name: str, other: str) -> None:
+        """Give a function that nothing here calls another name."""
+        self._functions[other] = self._functions.pop(name).replace(f"@{name}(", f"@{other}(", 1)
+
+    def agrees(self, other: Module) -> bool:
+        """Whether what both define is defined alike, so that one can include the other."""
+        pairs = ((self._globals, other._globals), (self._functions, other._functions))
+        return all(mine.get(name, text) == text for mine, theirs in pairs for name, text in theirs.items())
+
     def include(self, other: Module) -> None:
         """Take over all that another module holds; equal names must mean equal text."""
         for mine, theirs in (

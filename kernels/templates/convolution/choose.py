@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.target import Target
 from kernels.templates.convolution.direct import Direct, build, can_be_flat, can_split
@@ -19,6 +19,8 @@ SHAPE = 0.004  # share that a further shape of tile must gain: each is a functio
 CALL = 24.0  # cycles of entering and leaving a tile, its addresses included
 BLOCK_FLOPS = 20_000_000  # about 70 to 300 microseconds
 STAGED_FLOPS = 40_000_000  # a block that copies its window is larger, so that little is copied twice
+SHARED_FLOPS = 2_000_000  # of a block for several workers: about 8 to 30 microseconds
+SHARED_BLOCKS = 32  # more are not made than this takes, nor larger ones than those for one worker
 TRIED = 6
 
 
@@ -107,8 +109,31 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> fl
     return total * (1 + SHAPE * (len(rows) * len(columns) * len(groups) - 1))
 
 
-def _with_blocks(problem: Convolution, target: Target, shape: Shape, flat: bool) -> list[Direct]:
-    """The stretches of a block and the order of loops, for one shape of tile."""
+def share(problem: Convolution, candidate: Direct, target: Target) -> Direct:
+    """The candidate with smaller blocks; one that copies its window, or cuts its depth, keeps its rows."""
+    if not problem.has_halo:
+        return candidate
+    shape = Shape(candidate.rows, candidate.columns, candidate.vectors)
+    goal = max(SHARED_FLOPS, problem.flops // SHARED_BLOCKS)
+    for cut in _with_blocks(problem, target, shape, candidate.flat, goal):
+        if cut.splits == candidate.splits and blocks_of(problem, cut, target) > blocks_of(problem, candidate, target):
+            return replace(cut, channels_outside=candidate.channels_outside)
+    return candidate
+
+
+def blocks_of(problem: Convolution, candidate: Direct, target: Target) -> int:
+    """How many blocks a candidate has."""
+    height, width = problem.output.size[1:]
+    rows = balanced(height * width, candidate.columns) if candidate.flat else balanced(height, candidate.rows)
+    channels = pieces(vector_groups(problem, target.lanes(), candidate.vectors))
+    planes = problem.output.batch * problem.output.size[0] * (problem.groups // merged_groups(problem))
+    return planes * -(-pieces(rows) // candidate.row_stretch) * -(-channels // candidate.channel_stretch)
+
+
+def _with_blocks(
+    problem: Convolution, target: Target, shape: Shape, flat: bool, most: int | None = None
+) -> list[Direct]:
+    """The stretches of a block of `most` flops and the order of loops, for one shape of tile."""
     height, width = problem.output.size[1:]
     row_pieces = pieces(balanced(height * width, shape.columns) if flat else balanced(height, shape.rows))
     groups = vector_groups(problem, target.lanes(), shape.vectors)
@@ -119,9 +144,9 @@ def _with_blocks(problem: Convolution, target: Target, shape: Shape, flat: bool)
     pixels = shape.columns * (1 if flat else shape.rows * -(-width // shape.columns))
     piece_flops = 2 * depth * taps * pixels * shape.vectors * target.lanes()
     if weights > target.l2:
-        return _cold(problem, shape, flat, row_pieces, channel_pieces, piece_flops)
+        return _cold(problem, shape, flat, row_pieces, channel_pieces, piece_flops, 2 * (most or BLOCK_FLOPS))
     staged = not problem.has_halo
-    goal = STAGED_FLOPS if staged else BLOCK_FLOPS
+    goal = most or (STAGED_FLOPS if staged else BLOCK_FLOPS)
     pieces_of_block = max(1, goal // piece_flops)
     if staged:
         channels = channel_pieces
@@ -145,11 +170,11 @@ def _copied(problem: Convolution, shape: Shape, flat: bool, rows: int, depth: in
 
 
 def _cold(
-    problem: Convolution, shape: Shape, flat: bool, row_pieces: int, channel_pieces: int, piece_flops: int
+    problem: Convolution, shape: Shape, flat: bool, row_pieces: int, channel_pieces: int, piece_flops: int, most: int
 ) -> list[Direct]:
     """Blocks that read each weight once: all rows by few channel tiles, with and without parts that are prefetched."""
     rows = row_pieces
-    channels = max(1, min(channel_pieces, 2 * BLOCK_FLOPS // max(1, piece_flops * rows)))
+    channels = max(1, min(channel_pieces, most // max(1, piece_flops * rows)))
     channels = even(channel_pieces, channels)
     depth = problem.depth * merged_groups(problem)
     found = []

@@ -8,7 +8,7 @@ rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
@@ -41,6 +41,8 @@ from kernels.templates.grid import unravel
 from kernels.templates.template import Template
 
 _BLOCK_FLOPS = 4_000_000  # about 50 to 100 microseconds
+_SHARED_FLOPS = 500_000  # of a block for several workers
+_SHARED_BLOCKS = 32  # more are not made than this takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,17 @@ def candidates(problem: Convolution, target: Target) -> tuple[Depthwise, ...]:
     size = -(-width // -(-width // most))
     found.append(Depthwise(1, size, row_stretch, vector_stretch, False))
     return tuple(dict.fromkeys(found))
+
+
+def share(problem: Convolution, candidate: Depthwise, target: Target) -> Depthwise:
+    """The candidate with smaller blocks."""
+    height, taps = problem.output.size[1], problem.kernel[1] * problem.kernel[2]
+    flops = 2 * taps * height * problem.output.size[2] * target.lanes()
+    goal = min(_BLOCK_FLOPS, max(_SHARED_FLOPS, problem.flops // _SHARED_BLOCKS))
+    vectors = max(1, min(candidate.vector_stretch, goal // flops))
+    rows = max(1, min(height, -(-goal * height // flops)))
+    rows = min(candidate.row_stretch, -(-rows // candidate.rows) * candidate.rows)
+    return replace(candidate, vector_stretch=vectors, row_stretch=rows)
 
 
 def estimate(problem: Convolution, candidate: Depthwise, target: Target) -> float:

@@ -7,11 +7,11 @@ from functools import partial
 
 from kernels.kernel import Kernel
 from kernels.target import Target
-from kernels.templates.convolution import choose, depthwise, direct, winograd
+from kernels.templates.convolution import choose, depthwise, direct, winograd, winograd_choice
 from kernels.templates.convolution.depthwise import Depthwise
 from kernels.templates.convolution.direct import Direct
 from kernels.templates.convolution.problem import Convolution
-from kernels.templates.convolution.winograd import Winograd
+from kernels.templates.convolution.winograd_choice import Winograd
 from kernels.templates.template import Template
 
 Way = Direct | Depthwise | Winograd
@@ -23,7 +23,7 @@ def candidates(problem: Convolution, target: Target, *, exact: bool = False) -> 
     direct_ones = choose.candidates(problem, target)
     if alone:
         return (*alone, *direct_ones[:1])
-    transformed = () if exact else winograd.candidates(problem, target)
+    transformed = () if exact else winograd_choice.candidates(problem, target)
     if not transformed:
         return direct_ones
     if estimate(problem, transformed[0], target) < estimate(problem, direct_ones[0], target):
@@ -39,7 +39,7 @@ def estimate(problem: Convolution, candidate: Way, target: Target) -> float:
         case Depthwise():
             return depthwise.estimate(problem, candidate, target)
         case Winograd():
-            return winograd.estimate(problem, candidate, target)
+            return winograd_choice.estimate(problem, candidate, target)
 
 
 def build(problem: Convolution, candidate: Way, target: Target, name: str = "convolution") -> Kernel:
@@ -53,5 +53,16 @@ def build(problem: Convolution, candidate: Way, target: Target, name: str = "con
             return winograd.build(problem, candidate, target, name)
 
 
-CONVOLUTION = Template("convolution", Convolution, candidates, build, estimate)
+def share(problem: Convolution, candidate: Way, target: Target) -> Way:
+    """The candidate with blocks for several workers."""
+    match candidate:
+        case Direct():
+            return choose.share(problem, candidate, target)
+        case Depthwise():
+            return depthwise.share(problem, candidate, target)
+        case Winograd():
+            return winograd_choice.share(problem, candidate, target)
+
+
+CONVOLUTION = Template("convolution", Convolution, candidates, build, estimate, share)
 EXACT_CONVOLUTION = replace(CONVOLUTION, candidates=partial(candidates, exact=True))

@@ -1,9 +1,10 @@
 """Winograd convolution F(4x4, 3x3): a quarter of the multiplications of a direct 3x3 convolution of stride 1.
 
-A block takes a few rows of tiles: windows of 6 x 6 inputs are transformed into scratch, 36 products of matrices
-(tiles x channels by channels x output channels) follow, and tiles of 4 x 4 outputs are transformed back, with the
-epilogue. Weights are transformed when they are packed, in float64. Windows that reach over the image's border have
-functions of their own which read nothing outside, so that no zeros need to be stored around an image.
+A block takes a few rows of tiles, and all output channels or some: windows of 6 x 6 inputs are transformed into
+scratch, 36 products of matrices (tiles x channels by channels x output channels) follow, and tiles of 4 x 4 outputs are
+transformed back, with the epilogue. Weights are transformed when they are packed, in float64. Windows that reach over
+the image's border have functions of their own which read nothing outside, so that no zeros need to be stored around an
+image.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from kernels.kernel import Kernel
 from kernels.llvm import types
-from kernels.llvm.function import Function, Parameter, Value
+from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
@@ -22,91 +23,16 @@ from kernels.templates.convolution.steps import vector_groups
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.toom_cook import Filtering, Fractions
 from kernels.templates.convolution.transform import product
+from kernels.templates.convolution.winograd_choice import Winograd, blocks_of, candidates, estimate
 from kernels.templates.convolution.winograd_weights import F4, WinogradPacking
-from kernels.templates.cost import GIGAHERTZ, step_cycles
 from kernels.templates.epilogue import Epilogue, leaves_of, parameters_of
-from kernels.templates.grid import Group, balanced, each_piece, pieces, unravel
+from kernels.templates.grid import Group, balanced, each_piece, pieces, start_of, stretch_of, unravel
 from kernels.templates.template import Template
-from kernels.templates.tile import ProductTile, most_accumulators, write_tile
+from kernels.templates.tile import ProductTile, write_tile
 from kernels.tensor.expression import Variable
 
 _TILE, _COLUMN = Variable("tile", 1), Variable("column", 1)
 _PAGE = 4096  # bytes: addresses so far apart share one set of the first cache
-
-
-@dataclass(frozen=True, slots=True)
-class Winograd:
-    """Sizes that decide the speed of a Winograd convolution."""
-
-    chunk: int  # rows of tiles of a block
-    rows: int  # tiles of a register tile
-    vectors: int  # of output channels of a register tile
-
-    def __str__(self) -> str:
-        return f"winograd {self.rows}x{self.vectors} block {self.chunk} rows of tiles"
-
-
-def applies(problem: Convolution, target: Target) -> bool:
-    """Whether this is a plain 3x3 convolution of stride 1 whose channels lie side by side in whole vectors."""
-    lanes = target.lanes()
-    whole = all(
-        (layout.block % lanes == 0 and layout.block > 1)
-        or (layout.channels == layout.block and layout.channels % lanes == 0)
-        for layout in (problem.input, problem.output)
-    )
-    ones = (1, 1, 1)
-    plain = problem.strides == problem.dilations == problem.input_dilations == ones and problem.kernel == (1, 3, 3)
-    planes = problem.input.size[0] == problem.output.size[0] == 1 and problem.pads[0] == 0
-    return whole and plain and planes and problem.groups == 1 and problem.output.order != "NCHW"
-
-
-def candidates(problem: Convolution, target: Target) -> tuple[Winograd, ...]:
-    """Candidates, the likely best first; none where it does not apply."""
-    if not applies(problem, target):
-        return ()
-    lanes, most = target.lanes(), most_accumulators(target)
-    tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
-    total = -(-problem.output.channels // lanes)
-    each = problem.output.block // lanes if problem.output.order == "NCHWc" else 1
-    found = []
-    for chunk in range(1, tall + 1):
-        chunk = max(group.size for group in balanced(tall, chunk))
-        for vectors in range(1, min(total, 4) + 1):
-            if vectors % each and each % vectors:
-                continue
-            rows = max(1, min(chunk * wide, most // vectors, 12))
-            if vectors + 2 + rows * vectors <= target.vector_registers:
-                rows = max(group.size for group in balanced(chunk * wide, rows))
-                found.append(Winograd(chunk, rows, vectors))
-    return tuple(sorted(dict.fromkeys(found), key=lambda one: estimate(problem, one, target)))
-
-
-def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float:
-    """Nanoseconds of all images on one core.
-
-    Transformed weights come once per block, at about 16 bytes a cycle from the second cache, 8 from the third; scratch
-    that outgrows the second cache costs as much.
-    """
-    lanes = target.lanes()
-    tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
-    depth, width = problem.input.channels, problem.output.channels
-    points = F4.size**2
-    weights = 4 * points * depth * width
-    total = 0.0
-    for chunk in balanced(tall, candidate.chunk):
-        tiles = chunk.size * wide
-        scratch = 4 * points * tiles * (depth + width)
-        cycles_of = 0.0
-        for rows in balanced(tiles, candidate.rows):
-            for group in vector_groups(problem, lanes, candidate.vectors):
-                step = step_cycles(rows.size * group.size, rows.size, group.size, target)
-                cycles_of += points * rows.count * group.count * (30.0 + depth * step)
-        # About 200 operations to a window and 130 back from it, and 88 loads and stores.
-        transforms = tiles * (260.0 * -(-depth // lanes) + 190.0 * -(-width // lanes)) / target.core.products
-        streamed = weights / (16 if weights + scratch < target.l2 else 8)
-        spilled = max(0, scratch - target.l2 // 2) / 8
-        total += chunk.count * (max(cycles_of, streamed) + 0.3 * min(cycles_of, streamed) + transforms + spilled)
-    return total * problem.output.batch / GIGAHERTZ
 
 
 def build(problem: Convolution, candidate: Winograd, target: Target, name: str = "winograd") -> Kernel:
@@ -158,7 +84,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         self.channels = vector_groups(problem, self.lanes, candidate.vectors)
         self.in_vectors = problem.input.blocks * problem.input.block // self.lanes
         self.out_vectors = sum(group.size * group.count for group in self.channels)
-        most = self.chunks[0].size * self.wide
+        most = (candidate.room or self.chunks[0].size) * self.wide
         self.depth_row, self.width_row = (n * self.lanes for n in (self.in_vectors, self.out_vectors))
         self.depth_point = _apart(most * self.depth_row, self.lanes)
         self.width_point = _apart(most * self.width_row, self.lanes)
@@ -166,20 +92,24 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
     def kernel(self) -> Kernel:
         problem = self.problem
         return self.written(
-            problem.operands(self.packing), problem.output.batch * pieces(self.chunks),
+            problem.operands(self.packing), blocks_of(problem, self.candidate, self.target),
             scratch_bytes=4 * F4.size**2 * (self.depth_point + self.width_point),
             flops=problem.flops, traffic=problem.traffic,
         )  # fmt: skip
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        image, piece = unravel(f, block, (self.problem.output.batch, pieces(self.chunks)))
+        total = pieces(self.channels)
+        stretch = self.candidate.stretch or total
+        dims = (self.problem.output.batch, pieces(self.chunks), -(-total // stretch))
+        image, piece, part = unravel(f, block, dims)
+        channels = stretch_of(f, part, stretch, total)
         x = f.at(pointers[INPUT], f.mul(image, self.problem.input.image_stride))
         sums = f.at(scratch, F4.size**2 * self.depth_point)
 
         def chunk(group: Group, first: Value) -> None:
             self._into(f, x, scratch, group.size, first)
-            self._products(f, pointers[WEIGHTS], scratch, sums, group.size * self.wide)
-            self._back(f, pointers, image, sums, group.size, first)
+            self._products(f, pointers[WEIGHTS], scratch, sums, group.size * self.wide, channels)
+            self._back(f, pointers, image, sums, group.size, first, channels)
 
         if pieces(self.chunks) == 1:
             each_piece(f, self.chunks, 0, 1, chunk)
@@ -261,7 +191,9 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
 
     # -- products -----------------------------------------------------------------------------------------------------
 
-    def _products(self, f: Function, weights: Value, moved: Value, sums: Value, tiles: int) -> None:
+    def _products(
+        self, f: Function, weights: Value, moved: Value, sums: Value, tiles: int, channels: tuple[Amount, Amount]
+    ) -> None:
         depth = self.problem.input.channels
 
         def point(number: Value, _: tuple[Value, ...]) -> None:
@@ -287,14 +219,21 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                 groups = balanced(tiles, self.candidate.rows)
                 each_piece(f, groups, 0, pieces(groups), rows)
 
-            each_piece(f, self.channels, 0, pieces(self.channels), panel)
+            each_piece(f, self.channels, *channels, panel)
 
         f.loop(0, F4.size**2, 1, point)
 
     # -- outputs ------------------------------------------------------------------------------------------------------
 
     def _back(
-        self, f: Function, pointers: dict[str, Value], image: Value, sums: Value, rows: int, first: Value
+        self,
+        f: Function,
+        pointers: dict[str, Value],
+        image: Value,
+        sums: Value,
+        rows: int,
+        first: Value,
+        channels: tuple[Amount, Amount],
     ) -> None:
         problem = self.problem
         outer = (image, f.integer(0), f.integer(0))
@@ -318,10 +257,17 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
 
             return vector
 
-        f.loop(0, whole, 1, vectors(self.lanes))
+        begin, end = (self._vector(f, one) for one in channels)
+        f.loop(begin, _least(f, end, whole), 1, vectors(self.lanes))
         for number in range(whole, self.out_vectors):
             valid = max(0, problem.output.channels - number * self.lanes)
-            f.loop(number, number + 1, 1, vectors(valid))
+            f.loop(_most(f, begin, number), _least(f, end, number + 1), 1, vectors(valid))
+
+    def _vector(self, f: Function, piece: Amount) -> Amount:
+        """The first vector of a register tile of channels; for the one after the last, the end."""
+        if isinstance(piece, int):
+            return 0 if piece == 0 else self.out_vectors
+        return start_of(f, self.channels, piece)
 
     def _tile_function(self, down: _Kind, across: _Kind, valid: int) -> str:
         """f(sums, y, operands of the epilogue...): transform back and store the outputs that exist."""
@@ -357,6 +303,14 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
             store_pixels(f, self.problem, leaves, f.parameter("y"), pixels, values, (valid,))
         f.finish()
         return name
+
+
+def _least(f: Function, value: Amount, most: int) -> Amount:
+    return min(value, most) if isinstance(value, int) else f.minimum(value, f.integer(most))
+
+
+def _most(f: Function, value: Amount, least: int) -> Amount:
+    return max(value, least) if isinstance(value, int) else f.maximum(value, f.integer(least))
 
 
 def _first_rows(made: Filtering, count: int) -> Fractions:

@@ -1,0 +1,124 @@
+"""Which Winograd candidates are worth trying, their blocks, and a guess at their cycles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kernels.target import Target
+from kernels.templates.convolution.problem import Convolution
+from kernels.templates.convolution.steps import vector_groups
+from kernels.templates.convolution.winograd_weights import F4
+from kernels.templates.cost import GIGAHERTZ, step_cycles
+from kernels.templates.grid import balanced, even, pieces
+from kernels.templates.tile import most_accumulators
+
+MOST_PARTS = 8  # of the output channels
+PART = 2.5  # times the transforms of its windows is what a further part of the output channels costs
+WORKERS = (2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Winograd:
+    """Sizes that decide the speed of a Winograd convolution."""
+
+    chunk: int  # rows of tiles of a block
+    rows: int  # tiles of a register tile
+    vectors: int  # of output channels of a register tile
+    stretch: int | None = None  # register tiles of output channels of a block; None: all
+    room: int | None = None  # rows of tiles that scratch is laid out for; None: those of a block
+
+    def __str__(self) -> str:
+        channels = "" if self.stretch is None else f" by {self.stretch} tiles of channels"
+        return f"winograd {self.rows}x{self.vectors} block {self.chunk} rows of tiles{channels}"
+
+
+def applies(problem: Convolution, target: Target) -> bool:
+    """Whether this is a plain 3x3 convolution of stride 1 whose channels lie side by side in whole vectors."""
+    lanes = target.lanes()
+    whole = all(
+        (layout.block % lanes == 0 and layout.block > 1)
+        or (layout.channels == layout.block and layout.channels % lanes == 0)
+        for layout in (problem.input, problem.output)
+    )
+    ones = (1, 1, 1)
+    plain = problem.strides == problem.dilations == problem.input_dilations == ones and problem.kernel == (1, 3, 3)
+    planes = problem.input.size[0] == problem.output.size[0] == 1 and problem.pads[0] == 0
+    return whole and plain and planes and problem.groups == 1 and problem.output.order != "NCHW"
+
+
+def candidates(problem: Convolution, target: Target) -> tuple[Winograd, ...]:
+    """Candidates, the likely best first; none where it does not apply."""
+    if not applies(problem, target):
+        return ()
+    lanes, most = target.lanes(), most_accumulators(target)
+    tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
+    total = -(-problem.output.channels // lanes)
+    each = problem.output.block // lanes if problem.output.order == "NCHWc" else 1
+    found = []
+    for chunk in range(1, tall + 1):
+        chunk = max(group.size for group in balanced(tall, chunk))
+        for vectors in range(1, min(total, 4) + 1):
+            if vectors % each and each % vectors:
+                continue
+            rows = max(1, min(chunk * wide, most // vectors, 12))
+            if vectors + 2 + rows * vectors <= target.vector_registers:
+                rows = max(group.size for group in balanced(chunk * wide, rows))
+                found.append(Winograd(chunk, rows, vectors))
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: estimate(problem, one, target)))
+
+
+def blocks_of(problem: Convolution, candidate: Winograd, target: Target) -> int:
+    """How many blocks a candidate has."""
+    chunks = pieces(balanced(-(-problem.output.size[1] // F4.outputs), candidate.chunk))
+    channels = pieces(vector_groups(problem, target.lanes(), candidate.vectors))
+    parts = 1 if candidate.stretch is None else -(-channels // candidate.stretch)
+    return problem.output.batch * chunks * parts
+
+
+def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd:
+    """The candidate with fewer rows of tiles or output channels in a block, as several workers share them best."""
+    tall = -(-problem.output.size[1] // F4.outputs)
+    channels = pieces(vector_groups(problem, target.lanes(), candidate.vectors))
+    chunks = {max(group.size for group in balanced(tall, most)) for most in range(1, candidate.chunk + 1)}
+    stretches = {even(channels, -(-channels // parts)) for parts in range(1, min(channels, MOST_PARTS) + 1)}
+    ways = [replace(candidate, chunk=chunk, stretch=stretch, room=candidate.chunk)
+            for chunk in sorted(chunks) for stretch in sorted(stretches)]  # fmt: skip
+
+    def time(way: Winograd) -> float:
+        """The mean over numbers of workers of what blocks of one size take, as one worker's time would be."""
+        blocks, alone = blocks_of(problem, way, target), estimate(problem, way, target)
+        return sum(alone * -(-blocks // workers) * workers / blocks for workers in WORKERS)
+
+    best = min(ways, key=time)
+    return best if blocks_of(problem, best, target) > blocks_of(problem, candidate, target) else candidate
+
+
+def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float:
+    """Nanoseconds of all images on one core.
+
+    Transformed weights come once per block, at about 16 bytes a cycle from the second cache, 8 from the third; scratch
+    that outgrows the second cache costs as much.
+    """
+    lanes = target.lanes()
+    tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
+    depth, width = problem.input.channels, problem.output.channels
+    points = F4.size**2
+    weights = 4 * points * depth * width
+    channels = pieces(vector_groups(problem, lanes, candidate.vectors))
+    parts = 1 if candidate.stretch is None else -(-channels // candidate.stretch)
+    total = 0.0
+    for chunk in balanced(tall, candidate.chunk):
+        tiles = chunk.size * wide
+        scratch = 4 * points * tiles * (depth + width)
+        cycles_of = 0.0
+        for rows in balanced(tiles, candidate.rows):
+            for group in vector_groups(problem, lanes, candidate.vectors):
+                step = step_cycles(rows.size * group.size, rows.size, group.size, target)
+                cycles_of += points * rows.count * group.count * (30.0 + depth * step)
+        # About 200 operations to a window and 130 back from it, and 88 loads and stores.
+        into = tiles * 260.0 * -(-depth // lanes) * (1 + PART * (parts - 1))
+        transforms = (into + tiles * 190.0 * -(-width // lanes)) / target.core.products
+        streamed = weights / (16 if weights + scratch < target.l2 else 8)
+        spilled = max(0, scratch - target.l2 // 2) / 8
+        total += chunk.count * (max(cycles_of, streamed) + 0.3 * min(cycles_of, streamed) + transforms + spilled)
+    return total * problem.output.batch / GIGAHERTZ
