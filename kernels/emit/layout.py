@@ -30,7 +30,10 @@ ARGUMENTS = SHARED + 128  # a pointer for each input, then for each output
 
 # Offsets in the job. CALL: how many calls there were; CLAIMS: words by worker and run; DONE: a counter by run;
 # SHARED_AT, SHARED_BYTES: the shared memory; null where one worker runs the model.
-WORKERS, CALL, CLAIMS, DONE, STRIDE, SHARED_AT, SHARED_BYTES, POOL = (8 * place for place in range(1, 9))
+# STAMPS: where blocks are noted while a model is profiled, and how many it has room for; null where it is not.
+WORKERS, CALL, CLAIMS, DONE, STRIDE, SHARED_AT, SHARED_BYTES, POOL, STAMPS, STAMPS_ROOM = (
+    8 * place for place in range(1, 11)
+)
 
 
 @dataclass(frozen=True, slots=True)

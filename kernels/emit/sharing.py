@@ -17,6 +17,8 @@ hence whoever comes to the earliest unfinished run waits for nobody, with any nu
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kernels.emit import layout as at
 from kernels.emit.layout import MemoryLayout
 from kernels.listing import Listing, Ticketed, Wait
@@ -25,6 +27,7 @@ from kernels.llvm.module import Module
 from kernels.llvm.threads import add, pause, read
 
 SPINS = 2000  # looks at a counter before the core is offered to another thread; each has a pause of 40 to 140 cycles
+STAMP = 40  # bytes: the row, the worker, the block, when it began and ended; the first one holds how many there are
 _ROW = 16  # bytes: the kernel's number, its blocks, where the table of operands starts, the first of its waits
 
 
@@ -34,6 +37,7 @@ def write_sharing(module: Module, listing: Listing, layout: MemoryLayout, ticket
     _write_await(module)
     _write_walk(module, len(ticketed.runs))
     _write_share(module, len(ticketed.runs))
+    _write_profile(module, listing)
 
 
 def counter_bytes(listing: Listing) -> int:
@@ -111,6 +115,7 @@ def _write_walk(module: Module, runs: int) -> None:
     claims, done = (f.load("ptr", f.at(job, place, "i8")) for place in (at.CLAIMS, at.DONE))
     stride = f.load("i64", f.at(job, at.STRIDE, "i8"))
     scratch = f.at(f.load("ptr", f.at(record, at.SCRATCH, "i8")), f.mul(stride, worker), "i8")
+    stamped = f.compare("ne", f.load("ptr", f.at(job, at.STAMPS, "i8")), Value(("null",), "ptr"))
     low = f.convert("trunc", "i32", call)
     ours = f.binary("shl", f.convert("zext", "i64", low), f.integer(32))
 
@@ -126,16 +131,18 @@ def _write_walk(module: Module, runs: int) -> None:
             first = f.div(f.mul(number, blocks), shares, signed=False)
             size = f.sub(f.div(f.mul(f.add(number, 1), blocks), shares, signed=False), first)
             place = f.at(claims, f.add(f.mul(number, runs), row), "i64")
-            names = ("begin", "look", "ours", "try", "await", "claim", "work", "next")
-            begin, look, mine, attempt, waiting, claim, work, out = (f.fresh(stem) for stem in names)
+            names = ("begin", "look", "ours", "try", "await", "claim", "work", "worked", "next")
+            begin, look, mine, attempt, waiting, claim, work, worked, out = (f.fresh(stem) for stem in names)
             count, waited = f"%{look}.count", f"%{look}.waited"
             f.line(f"br label %{begin}")
             f.label(begin)
             f.line(f"%{begin}.waited = icmp ne i64 {before.text}, 0")
             f.line(f"br label %{look}")
             f.label(look)
-            f.line(f"{count} = phi i64 [ {before.text}, %{begin} ], [ {count}, %{claim} ], [ %{work}.count, %{work} ]")
-            f.line(f"{waited} = phi i1 [ %{begin}.waited, %{begin} ], [ true, %{claim} ], [ true, %{work} ]")
+            f.line(
+                f"{count} = phi i64 [ {before.text}, %{begin} ], [ {count}, %{claim} ], [ %{work}.count, %{worked} ]"
+            )
+            f.line(f"{waited} = phi i1 [ %{begin}.waited, %{begin} ], [ true, %{claim} ], [ true, %{worked} ]")
             seen = read(f, "i64", place, "acquire")
             their = f.convert("trunc", "i32", f.binary("lshr", seen, f.integer(32)))
             age = f.sub(their, low)
@@ -160,7 +167,14 @@ def _write_walk(module: Module, runs: int) -> None:
             got = f.value("i1", f"extractvalue {{ i64, i1 }} {pair.text}, 1")
             f.line(f"br i1 {got.text}, label %{work}, label %{look}")
             f.label(work)
-            f.line(f"call void {kernel.text}(ptr {table.text}, i64 {f.add(first, gone).text}, ptr {scratch.text})")
+            block = f.add(first, gone)
+            f.when(
+                stamped,
+                lambda: _stamp(f, job, row, worker, block, lambda: _run(f, kernel, table, block, scratch)),
+                lambda: _run(f, kernel, table, block, scratch),
+            )
+            f.line(f"br label %{worked}")
+            f.label(worked)
             f.line(f"%{work}.count = add i64 {count}, 1")
             f.line(f"br label %{look}")
             f.label(out)
@@ -176,6 +190,27 @@ def _write_walk(module: Module, runs: int) -> None:
     f.finish()
 
 
+def _run(f: Function, kernel: Value, table: Value, block: Value, scratch: Value) -> None:
+    f.line(f"call void {kernel.text}(ptr {table.text}, i64 {block.text}, ptr {scratch.text})")
+
+
+def _stamp(f: Function, job: Value, row: Value, worker: Value, block: Value, run: Callable[[], None]) -> None:
+    """Run a block, and note when it began and ended."""
+    stamps, room = f.load("ptr", f.at(job, at.STAMPS, "i8")), f.load("i64", f.at(job, at.STAMPS_ROOM, "i8"))
+    began = f.call("clock_now", result="i64")
+    run()
+    ended = f.call("clock_now", result="i64")
+    assert began is not None and ended is not None, "the clock gives a result"
+    number = add(f, stamps, f.integer(1))
+
+    def note() -> None:
+        start = f.at(stamps, f.mul(f.add(number, 1), STAMP), "i8")
+        for place, value in enumerate((row, worker, block, began, ended)):
+            f.store(value, f.at(start, 8 * place, "i8"))
+
+    f.when(f.compare("slt", number, room), note)
+
+
 def _ended(f: Function, done: Value, row: Value, blocks: Value) -> None:
     add(f, f.at(done, row, "i64"), blocks, "release")
 
@@ -187,4 +222,14 @@ def _write_share(module: Module, runs: int) -> None:
     f.store(f.add(f.load("i64", place), 1), place)
     f.call("pool_run", f.load("ptr", f.at(job, at.POOL, "i8")), job)
     f.call("await", job, f.integer(runs))
+    f.finish()
+
+
+def _write_profile(module: Module, listing: Listing) -> None:
+    """P_profile(model, stamps, room): note the blocks of the runs that follow; null ends it."""
+    given = (Parameter("model"), Parameter("stamps"), Parameter("room", "i64"))
+    f = Function(module, f"{listing.name}_profile", given, exported=True)
+    job = f.at(f.parameter("model"), at.SHARED, "i8")
+    f.store(f.parameter("stamps"), f.at(job, at.STAMPS, "i8"))
+    f.store(f.parameter("room"), f.at(job, at.STAMPS_ROOM, "i8"))
     f.finish()

@@ -32,6 +32,7 @@ from kernels.templates.convolution.windows import (
     each_vector,
     row_kinds,
     side_by_side,
+    stretches,
     vector_at,
     vectors_of,
 )
@@ -40,6 +41,8 @@ from kernels.templates.grid import unravel
 from kernels.templates.template import Template
 
 _BLOCK_READS = 100_000  # vectors that a block reads: about 50 microseconds
+_SHARED_READS = 10_000  # of a block for several workers
+_SHARED_BLOCKS = 16  # of an image, at the most
 _MOST_COLUMNS = 8  # of a tile
 _MOST_READS = 64  # vectors of one row of a window that a tile writes out
 
@@ -102,9 +105,11 @@ class PoolingCandidate:
     columns: int  # of a tile
     vector_stretch: int  # vectors of channels of a block (channels where a vector holds one)
     row_stretch: int  # rows of a block
+    rows_outside: bool = False  # whether blocks of the same rows follow one another, rather than those of one vector
 
     def __str__(self) -> str:
-        return f"pooling 1x{self.columns} block {self.row_stretch} rows x {self.vector_stretch} vectors"
+        block = f"{self.row_stretch} rows x {self.vector_stretch} vectors"
+        return f"pooling 1x{self.columns} block {block}{' by rows' if self.rows_outside else ''}"
 
 
 def candidates(problem: Pooling, target: Target) -> tuple[PoolingCandidate, ...]:
@@ -122,12 +127,25 @@ def candidates(problem: Pooling, target: Target) -> tuple[PoolingCandidate, ...]
     return tuple(dict.fromkeys(found))
 
 
+def share(problem: Pooling, candidate: PoolingCandidate, target: Target) -> PoolingCandidate:
+    """The candidate with smaller blocks, which follow the rows: a worker's share is a part of the image."""
+    windows = problem.windows
+    height, width = windows.output.size[1:]
+    vectors = vectors_of(windows.input, _lanes(problem, target))
+    reads = prod(windows.kernel) * height * width * vectors
+    blocks = min(_SHARED_BLOCKS, reads // _SHARED_READS)
+    rows, stretch = stretches(height, vectors, blocks)
+    if blocks < 2 or windows.output.size[0] > 1:
+        return candidate
+    return replace(candidate, row_stretch=rows, vector_stretch=stretch, rows_outside=True)
+
+
 def build(problem: Pooling, candidate: PoolingCandidate, target: Target, name: str = "pooling") -> Kernel:
     """The kernel: operands "x", those of the epilogue, "y"."""
     return _PoolingBuilder(problem, candidate, target, name).kernel()
 
 
-POOLING = Template("pooling", Pooling, candidates, build)
+POOLING = Template("pooling", Pooling, candidates, build, share=share)
 
 
 def _lanes(problem: Pooling, target: Target) -> int:
@@ -157,7 +175,11 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         windows, candidate = self.windows, self.candidate
-        image, stretch, plane, part = unravel(f, block, self.dims)
+        if candidate.rows_outside:
+            batch, groups, planes, parts = self.dims
+            image, part, stretch, plane = unravel(f, block, (batch, parts, groups, planes))
+        else:
+            image, stretch, plane, part = unravel(f, block, self.dims)
         first: Amount = 0
         last: Amount = windows.output.size[1]
         if self.dims[3] > 1:

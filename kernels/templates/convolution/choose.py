@@ -21,6 +21,8 @@ BLOCK_FLOPS = 20_000_000  # about 70 to 300 microseconds
 STAGED_FLOPS = 40_000_000  # a block that copies its window is larger, so that little is copied twice
 SHARED_FLOPS = 2_000_000  # of a block for several workers: about 8 to 30 microseconds
 SHARED_BLOCKS = 32  # more are not made than this takes, nor larger ones than those for one worker
+STAGED_SHARED_FLOPS = 5_000_000  # of one that copies its window
+STAGED_SHARED_BLOCKS = 16
 TRIED = 6
 
 
@@ -110,11 +112,10 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> fl
 
 
 def share(problem: Convolution, candidate: Direct, target: Target) -> Direct:
-    """The candidate with smaller blocks; one that copies its window, or cuts its depth, keeps its rows."""
-    if not problem.has_halo:
-        return candidate
+    """The candidate with smaller blocks."""
     shape = Shape(candidate.rows, candidate.columns, candidate.vectors)
-    goal = max(SHARED_FLOPS, problem.flops // SHARED_BLOCKS)
+    least, most = (SHARED_FLOPS, SHARED_BLOCKS) if problem.has_halo else (STAGED_SHARED_FLOPS, STAGED_SHARED_BLOCKS)
+    goal = max(least, problem.flops // most)
     for cut in _with_blocks(problem, target, shape, candidate.flat, goal):
         if cut.splits == candidate.splits and blocks_of(problem, cut, target) > blocks_of(problem, candidate, target):
             return replace(cut, channels_outside=candidate.channels_outside)

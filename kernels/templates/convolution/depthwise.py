@@ -32,6 +32,7 @@ from kernels.templates.convolution.windows import (
     each_vector,
     row_kinds,
     side_by_side,
+    stretches,
     vector_at,
     vectors_of,
 )
@@ -42,7 +43,7 @@ from kernels.templates.template import Template
 
 _BLOCK_FLOPS = 4_000_000  # about 50 to 100 microseconds
 _SHARED_FLOPS = 500_000  # of a block for several workers
-_SHARED_BLOCKS = 32  # more are not made than this takes
+_SHARED_BLOCKS = 16  # of an image, at the most
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +55,11 @@ class Depthwise:
     row_stretch: int  # rows of a block
     vector_stretch: int  # vectors of channels of a block
     unrolled: bool  # whether rows that see the whole kernel are written out
+    rows_outside: bool = False  # whether blocks of the same rows follow one another, rather than those of one vector
 
     def __str__(self) -> str:
-        how = "unrolled" if self.unrolled else "loop"
-        return (
-            f"depthwise {self.rows}x{self.columns} {how} block {self.row_stretch} rows x {self.vector_stretch} vectors"
-        )
+        how, block = "unrolled" if self.unrolled else "loop", f"{self.row_stretch} rows x {self.vector_stretch} vectors"
+        return f"depthwise {self.rows}x{self.columns} {how} block {block}{' by rows' if self.rows_outside else ''}"
 
 
 def applies(problem: Convolution, target: Target) -> bool:
@@ -94,14 +94,11 @@ def candidates(problem: Convolution, target: Target) -> tuple[Depthwise, ...]:
 
 
 def share(problem: Convolution, candidate: Depthwise, target: Target) -> Depthwise:
-    """The candidate with smaller blocks."""
-    height, taps = problem.output.size[1], problem.kernel[1] * problem.kernel[2]
-    flops = 2 * taps * height * problem.output.size[2] * target.lanes()
-    goal = min(_BLOCK_FLOPS, max(_SHARED_FLOPS, problem.flops // _SHARED_BLOCKS))
-    vectors = max(1, min(candidate.vector_stretch, goal // flops))
-    rows = max(1, min(height, -(-goal * height // flops)))
-    rows = min(candidate.row_stretch, -(-rows // candidate.rows) * candidate.rows)
-    return replace(candidate, vector_stretch=vectors, row_stretch=rows)
+    """The candidate with smaller blocks, which follow the rows: a worker's share is a part of the image."""
+    blocks = min(_SHARED_BLOCKS, problem.flops // _SHARED_FLOPS // problem.output.batch)
+    rows, vectors = stretches(problem.output.size[1], vectors_of(problem.input, target.lanes()), blocks)
+    rows = -(-rows // candidate.rows) * candidate.rows
+    return replace(candidate, row_stretch=rows, vector_stretch=vectors, rows_outside=True) if blocks > 1 else candidate
 
 
 def estimate(problem: Convolution, candidate: Depthwise, target: Target) -> float:
@@ -178,7 +175,11 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         problem, candidate = self.problem, self.candidate
-        image, stretch, part = unravel(f, block, self.dims)
+        if candidate.rows_outside:
+            batch, groups, parts = self.dims
+            image, part, stretch = unravel(f, block, (batch, parts, groups))
+        else:
+            image, stretch, part = unravel(f, block, self.dims)
         first: Amount = 0
         last: Amount = problem.output.size[1]
         if self.dims[2] > 1:

@@ -13,6 +13,8 @@ from kernels.llvm.function import Amount, Function, Value
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.grid import balanced
 
+LEAST_ROWS = 3  # of a block for several workers
+
 
 @dataclass(frozen=True, slots=True)
 class WindowAxis:
@@ -164,3 +166,13 @@ def vector_at(f: Function, layout: Layout, number: Value, lanes: int) -> Value:
 def side_by_side(layout: Layout, lanes: int) -> bool:
     """Whether channels lie side by side so that vectors of them never cross a block."""
     return layout.order == "NHWC" or (layout.order == "NCHWc" and layout.block % lanes == 0)
+
+
+def stretches(height: int, vectors: int, blocks: int) -> tuple[int, int]:
+    """Rows and vectors of a block where an image is cut into about so many: by rows as far as they go.
+
+    A block of fewer than `LEAST_ROWS` rows reads more rows around it than its own.
+    """
+    parts = max(1, min(blocks, height // LEAST_ROWS))
+    groups = max(1, min(vectors, -(-blocks // parts)))
+    return -(-height // parts), -(-vectors // groups)

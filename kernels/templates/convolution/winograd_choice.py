@@ -14,6 +14,7 @@ from kernels.templates.tile import most_accumulators
 
 MOST_PARTS = 8  # of the output channels
 PART = 2.5  # times the transforms of its windows is what a further part of the output channels costs
+FROM_MEMORY = 4.0  # bytes of weights a cycle, where all cores of a machine read them
 WORKERS = (2, 4, 8)
 
 
@@ -96,8 +97,8 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
 def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float:
     """Nanoseconds of all images on one core.
 
-    Transformed weights come once per block, at about 16 bytes a cycle from the second cache, 8 from the third; scratch
-    that outgrows the second cache costs as much.
+    Transformed weights come once per block: the first time from memory, as those of a network do, and again at about 16
+    bytes a cycle from the second cache, 8 from the third; scratch that outgrows the second cache costs as much.
     """
     lanes = target.lanes()
     tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
@@ -121,4 +122,4 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
         streamed = weights / (16 if weights + scratch < target.l2 else 8)
         spilled = max(0, scratch - target.l2 // 2) / 8
         total += chunk.count * (max(cycles_of, streamed) + 0.3 * min(cycles_of, streamed) + transforms + spilled)
-    return total * problem.output.batch / GIGAHERTZ
+    return max(total * problem.output.batch, weights / FROM_MEMORY) / GIGAHERTZ
