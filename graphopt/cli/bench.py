@@ -38,15 +38,17 @@ from graphopt.report.screen import Screen, Table
 @click.option(
     "--rounds", type=click.IntRange(min=3), default=15, metavar="N", show_default=True, help="Readings of each side."
 )
+@click.option("--threads", type=click.IntRange(min=1), default=1, metavar="N", show_default=True, help="Of each side.")
 @json_option
 def command(
     sources: tuple[Path, ...], against: str, bundle: Path | None, shape: tuple[str, ...], dim: tuple[str, ...],
-    feeds: tuple[str, ...], rounds: int, json: bool,
+    feeds: tuple[str, ...], rounds: int, threads: int, json: bool,
 ) -> None:  # fmt: skip
-    """Compile models and measure them beside other runtimes, by turns, on one thread.
+    """Compile models and measure them beside other runtimes, by turns.
 
-    Measured is the first of `--feeds`, or a seeded feed. Shows medians, the ratio with a 95 % interval (above 1, ours
-    is faster), the largest difference between the results, and the precision of each side.
+    One thread is measured in its processor's time, several in time on the wall. Measured is the first of `--feeds`, or
+    a seeded feed. Shows medians, the ratio with a 95 % interval (above 1, ours is faster), the largest difference
+    between the results, and the precision of each side.
     """
     peers = against.split(",")
     for name in peers:
@@ -60,7 +62,7 @@ def command(
         with progress(f"measuring {source.name}") as tell:
             results += graphopt.measure(
                 source, peers, bundle=bundle, shapes=shapes, dims=dims, feeds=feeds or None, rounds=rounds,
-                progress=tell,
+                threads=threads, progress=tell,
             )  # fmt: skip
     shown(BenchFile(tuple(results)), json, _print)
 

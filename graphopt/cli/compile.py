@@ -54,6 +54,11 @@ from kernels.target import TargetName
     "--memory-budget", metavar="SIZE",
     help="What the arena may take, for example 40MiB; kernels then run again or in tiles.",
 )  # fmt: skip
+@click.option(
+    "--threads", type=click.IntRange(min=0), default=0, metavar="N",
+    help="How many threads the comparison runs with, 0: all cores. A bundle of 1 holds nothing that several need; any "
+    "other is run by any number.",
+)  # fmt: skip
 @switch("--unchecked", "Write a program that could not be compared, as nothing here can run it.")
 @feeds_option
 @tolerance_option
@@ -62,7 +67,8 @@ from kernels.target import TargetName
 def command(
     ctx: click.Context, source: Path, output: Path, target: TargetName, name: str, shape: tuple[str, ...],
     dim: tuple[str, ...], value: tuple[str, ...], fix_defaults: bool, exact: bool, memory_budget: str | None,
-    unchecked: bool, feeds: tuple[str, ...], tolerance: float | None, json: bool, jobs: int, dask: str | None,
+    threads: int, unchecked: bool, feeds: tuple[str, ...], tolerance: float | None, json: bool, jobs: int,
+    dask: str | None,
 ) -> None:  # fmt: skip
     """Compile a model into a shared library with its weights, a C header, an example, and a Python module.
 
@@ -85,7 +91,7 @@ def command(
         compiled = graphopt.compile(
             read_source(source), target=target, name=name, shapes=shapes, dims=dims, values=parse_values(value),
             fix_defaults=fix_defaults, feeds=feeds or None, tolerance=tolerance, exact=exact, memory_budget=budget,
-            progress=tell,
+            threads=threads, progress=tell,
         )  # fmt: skip
         if compiled.not_compared is not None and not unchecked:
             reason = f"the program was not compared: {compiled.not_compared}; add --unchecked to write it all the same."

@@ -26,14 +26,17 @@ from graphopt.report.running import print_run
 )  # fmt: skip
 @switch("--random", "Draw the inputs that are not given, by a seed that stays the same.")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, metavar="N", help="Run so often, and show the times.")
+@click.option("--threads", type=click.IntRange(min=0), default=0, metavar="N", help="How many run it; 0: all cores.")
 @click.option("--output", metavar="DIR", type=PATH, help="Write each output there as NAME.npy.")
 @json_option
-def command(program: Path, input: tuple[str, ...], random: bool, repeat: int, output: Path | None, json: bool) -> None:
+def command(
+    program: Path, input: tuple[str, ...], random: bool, repeat: int, threads: int, output: Path | None, json: bool
+) -> None:  # fmt: skip
     """Run a bundle that `graphopt compile` wrote, or a model in ONNX Runtime, and show its outputs.
 
     A model runs with the options under which a memory budget holds: no arena, no reuse of dead buffers by size.
     """
-    runnable = open_program(program)
+    runnable = open_program(program, threads=threads)
     feeds = _feeds(runnable, input)
     missing = [name for name in runnable.inputs if name not in feeds]
     if missing and not random:

@@ -18,6 +18,7 @@ from graphopt.model.load import load
 from graphopt.model.self_contained import self_contained
 from graphopt.model.text import Progress
 from graphopt.program.deploy.benchmark import SIDES, Side, compare_sides
+from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.deploy.session import Bundle
 
 
@@ -30,22 +31,27 @@ def measure(
     dims: Mapping[str, int] | None = None,
     feeds: Feeds | None = None,
     rounds: int = 15,
+    threads: int = 1,
     progress: Progress | None = None,
 ) -> list[BenchRecord]:
-    """A model's program beside each of `peers`, by turns, on one thread; `bundle` was compiled before.
+    """A model's program beside each of `peers`, by turns, each on so many threads; `bundle` was compiled before.
 
     Raises what `compile` raises, and OptionError for a peer that is not installed.
     """
     model = load(source)
     if shapes or dims:
         change_dims(model, shapes or {}, dims or {})
-    program = (
-        compile(source, shapes=shapes, dims=dims, feeds=feeds, progress=progress) if bundle is None else Bundle(bundle)
-    )
+    if bundle is None:
+        program: Compiled | Bundle = compile(
+            source, shapes=shapes, dims=dims, feeds=feeds, threads=threads, progress=progress
+        )
+    else:
+        program = Bundle(bundle, threads=threads)
     own = read_feeds(model, feeds)
     drawn = own[0].feed if own else make_feed(inputs_of(model), {}, "normal")
     feed = {name: np.asarray(value) for name, value in drawn.items()}
     proto = self_contained(model).proto.SerializeToString()
     ours = Side("graphopt", "f32", partial(program.run, None, feed))
-    sides = [SIDES[name](proto, feed, 1) for name in peers]
-    return [BenchRecord(str(source), 1, ours.precision, one) for one in compare_sides(ours, sides, rounds=rounds)]
+    sides = [SIDES[name](proto, feed, threads) for name in peers]
+    found = compare_sides(ours, sides, rounds=rounds, threads=threads)
+    return [BenchRecord(str(source), threads, ours.precision, one) for one in found]

@@ -20,6 +20,7 @@ from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.load import Source
 from graphopt.model.text import Progress, silent
 from graphopt.passes import pipeline
+from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.make import COMPARE_SECONDS, Program, make, runnable
 from graphopt.rewrite.optimizer import optimize_verified
@@ -41,6 +42,7 @@ def compile(  # the builtin of this name is not used here
     fix_defaults: bool = False,
     exact: bool = False,
     memory_budget: int | None = None,
+    threads: int = 0,
     feeds: Feeds | None = None,
     tolerance: float | None = None,
     progress: Progress | None = None,
@@ -53,7 +55,9 @@ def compile(  # the builtin of this name is not used here
     runs in QEMU for the comparison; where there is none, `not_compared` of the result says why, and `save` asks for
     `unchecked=True`. `name` is that of the library and of its functions in C. `exact` leaves out kernels that round
     otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
-    may take; some kernels then run again, or in tiles. `values` fixes inputs at constants. Inputs with defaults are
+    may take; some kernels then run again, or in tiles. `threads` run the program here, 0: as many as it may use cores,
+    with the same bits for any number; a bundle is run by any number too, but for 1, whose bundle holds nothing that
+    several need. `values` fixes inputs at constants. Inputs with defaults are
     constants of every program, so that `fix_defaults` says nothing new. `feeds` and `tolerance` as for `optimize`.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
@@ -62,6 +66,8 @@ def compile(  # the builtin of this name is not used here
     Raises ModelError for a model that cannot be worked on, OptionError for a request that does not fit it, NotLowered
     naming the operators when none has a kernel, VerificationError when the program does not give what the model gives.
     """
+    if threads < 0:
+        raise OptionError(f"{threads} threads cannot run a program; 0 stands for all cores.")
     if not (name.isascii() and name.isidentifier()):
         raise OptionError(f"'{name}' is no name in C; use letters, digits and underscores.")
     progress = progress or silent
@@ -82,7 +88,7 @@ def compile(  # the builtin of this name is not used here
             work = optimized(original, checked=checked)
             progress("making kernels")
             with telling(progress):
-                made = make(work, machine, name, exactly, memory_budget, not_here)
+                made = make(work, machine, name, exactly, memory_budget, not_here, threads)
             program, not_compared = runnable(made, machine, not_here)
             seconds += time.perf_counter() - started
             if program is None:
@@ -138,12 +144,18 @@ def _reference(workplace: Workplace, original: ir.Model, given: Sequence[Given],
 
 def _compared(reference: Reference, original: ir.Model, program: Program) -> Verification:
     comparison = Comparison(reference, [value.name or "" for value in original.graph.outputs], program=True)
+    alone = program.alone() if isinstance(program, session.Program) else None
     for case in comparison.cases:
+        feed = {name: np.asarray(value) for name, value in case.feed.items()}
         try:
-            outputs = program.run(None, {name: np.asarray(value) for name, value in case.feed.items()})
+            outputs = program.run(None, feed)
         except CannotRun as error:
             comparison.fail(case, error)
             break
         if not comparison.take(case, outputs):
             break
+        if alone is not None:
+            pairs = zip(outputs, alone.run(None, feed), strict=True)
+            if any(one.tobytes() != other.tobytes() for one, other in pairs):
+                raise VerificationError("several threads do not give what one gives; nothing was written.")
     return comparison.verification

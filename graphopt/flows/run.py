@@ -30,9 +30,11 @@ class Runnable:
     call: Callable[[Feeds], dict[str, np.ndarray]]
 
 
-def open_program(path: Path) -> Runnable:
-    """A folder is a bundle, a file a model. Raises BundleError, ModelError, and OptionError for what cannot run."""
-    return _bundle(path) if path.is_dir() else _model(path)
+def open_program(path: Path, *, threads: int = 0) -> Runnable:
+    """A folder is a bundle, a file a model; `threads` run it, 0: as many as it may use cores.
+
+    Raises BundleError, ModelError, and OptionError for what cannot run."""
+    return _bundle(path, threads) if path.is_dir() else _model(path, threads)
 
 
 def random_feed(runnable: Runnable) -> dict[str, np.ndarray]:
@@ -40,8 +42,8 @@ def random_feed(runnable: Runnable) -> dict[str, np.ndarray]:
     return {name: draw() for name, draw in runnable.inputs.items()}
 
 
-def _bundle(path: Path) -> Runnable:
-    program = Bundle(path)
+def _bundle(path: Path, threads: int) -> Runnable:
+    program = Bundle(path, threads=threads)
     draws = {one.name: _drawn(one.shape, one.dtype) for one in program.inputs}
     return Runnable("bundle", draws, lambda feeds: program(**feeds))
 
@@ -56,12 +58,14 @@ def _drawn(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Callable[[], 
     return draw
 
 
-def _model(path: Path) -> Runnable:
+def _model(path: Path, threads: int) -> Runnable:
     model = load(path)
     feed = {name: np.asarray(value) for name, value in make_feed(inputs_of(model), {}, "normal").items()}
+    options = contract_options()
+    options.intra_op_num_threads = threads
     try:
         session = onnxruntime.InferenceSession(
-            self_contained(model).proto.SerializeToString(), contract_options(), providers=["CPUExecutionProvider"]
+            self_contained(model).proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # of many types
         raise OptionError(f"ONNX Runtime cannot run '{path}': {error}") from error

@@ -36,8 +36,11 @@ class Linked:
     plan: Packing
 
 
-def link(lowered: Lowered, name: str) -> Linked:
-    """The listing of regions in their order. The memory plan is checked by memplan's own verifier."""
+def link(lowered: Lowered, name: str, *, several: bool = True) -> Linked:
+    """The listing of regions in their order, and with `several` the same for several workers.
+
+    The memory plan is checked by memplan's own verifier.
+    """
     problem = memory_problem(lowered)
     plan = solve(problem, work=PACK_WORK)
     verify(problem, plan)
@@ -50,13 +53,15 @@ def link(lowered: Lowered, name: str) -> Linked:
 
     kernels = {region.kernel.name: region.kernel for region in lowered.regions}
     runs = tuple(Run(region.kernel.name, tuple(map(place, region.places))) for region in lowered.regions)
-    several = [region.kernel.shared or region.kernel for region in lowered.regions]
-    shared = [replace(run, kernel=kernel.name) for run, kernel in zip(runs, several, strict=True)]
-    kernels |= {kernel.name: kernel for kernel in several}
+    together = None
+    if several:
+        shared = [region.kernel.shared or region.kernel for region in lowered.regions]
+        theirs = [replace(run, kernel=kernel.name) for run, kernel in zip(runs, shared, strict=True)]
+        kernels |= {kernel.name: kernel for kernel in shared}
+        together = ticketed(theirs, kernels, range(len(runs)), plan.arena_size)
     listing = Listing(
-        name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, len(weights),
-        ticketed(shared, kernels, range(len(runs)), plan.arena_size),
-    )  # fmt: skip
+        name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, len(weights), together
+    )
     return Linked(listing, weights, problem, plan)
 
 

@@ -27,10 +27,17 @@ Program = session.Program | Hybrid | Emulated
 
 
 def make(
-    model: ir.Model, target: Target, name: str, exact: bool, memory_budget: int | None, not_here: str | None
+    model: ir.Model,
+    target: Target,
+    name: str,
+    exact: bool,
+    memory_budget: int | None,
+    not_here: str | None,
+    threads: int,
 ) -> Whole | Hybrid:
     """The program of a model whose dims are all numbers; `memory_budget` in bytes of its arena.
 
+    `threads` run it here, 0: all cores; a program for 1 holds nothing that several need.
     `not_here` says why this machine cannot run code for `target`; such a program is not loaded. Raises OptionError for
     a budget that is not kept, and NotLowered where no operator has a kernel.
     """
@@ -39,7 +46,7 @@ def make(
     except NotLowered as error:
         folded = fold_constants(model)
         if folded is not model:
-            return make(folded, target, name, exact, memory_budget, not_here)
+            return make(folded, target, name, exact, memory_budget, not_here, threads)
         if memory_budget is not None:
             raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
         if not_here is not None:
@@ -47,8 +54,10 @@ def make(
         _require_a_run(model)
         return make_hybrid(model, target, name, exact=exact)
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
-    linked = link(lowered, name)
-    program = None if not_here is not None else session.Program(linked.listing, linked.weights, target)
+    linked = link(lowered, name, several=threads != 1)
+    program = None
+    if not_here is None:
+        program = session.Program(linked.listing, linked.weights, target, threads=threads)
     return Whole(program, lowered, linked)
 
 

@@ -203,8 +203,8 @@ def _is_plain(scope: Scope, node: ir.Node) -> bool:
 
 
 def _program(lowered: Lowered, target: Target, name: str) -> Callable[[dict[str, Array]], Sequence[Array]]:
-    linked = link(lowered, name)
-    program = Program(linked.listing, linked.weights, target)
+    linked = link(lowered, name, several=False)
+    program = Program(linked.listing, linked.weights, target, threads=1)
     return lambda values: program.run(None, values)
 
 

@@ -45,7 +45,15 @@ class Program(runtime.Program):
         except KernelsError as error:
             raise BundleError(str(error)) from error
         interface = Interface(lambda name: loaded.address(f"{listing.name}_{name}"))
+        self._parts = None if listing.ticketed is None or threads == 1 else (interface, stored, loaded)
         super().__init__(interface, stored, threads=threads, keep=loaded)
+
+    def alone(self) -> runtime.Program | None:
+        """The same program run by one thread; None where one runs this one."""
+        if self._parts is None:
+            return None
+        interface, stored, loaded = self._parts
+        return runtime.Program(interface, stored, threads=1, keep=loaded)
 
 
 class Bundle(runtime.Program):
