@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from graphopt.memory.plan import PACK_WORK
 from graphopt.program.regions import buffer
 from graphopt.program.regions.buffer import distinct_names
 from graphopt.program.regions.region import Lowered
-from graphopt.program.ticketed import ticketed
+from graphopt.program.sharing import plan_shared
 from kernels.listing import ALIGNMENT, Listing, Place, Run
 from memplan.packing.solve import solve
 from memplan.plan import Packing
@@ -55,10 +55,8 @@ def link(lowered: Lowered, name: str, *, several: bool = True) -> Linked:
     runs = tuple(Run(region.kernel.name, tuple(map(place, region.places))) for region in lowered.regions)
     together = None
     if several:
-        shared = [region.kernel.shared or region.kernel for region in lowered.regions]
-        theirs = [replace(run, kernel=kernel.name) for run, kernel in zip(runs, shared, strict=True)]
-        kernels |= {kernel.name: kernel for kernel in shared}
-        together = ticketed(theirs, kernels, range(len(runs)), plan.arena_size)
+        kernels |= {one.name: one for region in lowered.regions if (one := region.kernel.shared) is not None}
+        together = plan_shared(lowered, runs, plan.arena_size)
     listing = Listing(
         name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, len(weights), together
     )
