@@ -97,8 +97,8 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
 def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float:
     """Nanoseconds of all images on one core.
 
-    Transformed weights come once per block: the first time from memory, as those of a network do, and again at about 16
-    bytes a cycle from the second cache, 8 from the third; scratch that outgrows the second cache costs as much.
+    Transformed weights come once per block: the first time from memory, where the second cache does not hold them, and
+    again at about 16 bytes a cycle from that cache, 8 from the third; scratch that outgrows it costs as much.
     """
     lanes = target.lanes()
     tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
@@ -122,4 +122,5 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
         streamed = weights / (16 if weights + scratch < target.l2 else 8)
         spilled = max(0, scratch - target.l2 // 2) / 8
         total += chunk.count * (max(cycles_of, streamed) + 0.3 * min(cycles_of, streamed) + transforms + spilled)
-    return max(total * problem.output.batch, weights / FROM_MEMORY) / GIGAHERTZ
+    far = weights / FROM_MEMORY if weights > target.l2 else 0.0
+    return max(total * problem.output.batch, far) / GIGAHERTZ
