@@ -15,8 +15,8 @@ from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.verification import OFF, Verification
 from graphopt.errors import OptionError, VerificationError
 from graphopt.flows.records.compilation import CompileRecord
-from graphopt.flows.source import read
-from graphopt.model.dimensions import DimValue, change_dims
+from graphopt.flows.source import read, resize
+from graphopt.model.dimensions import DimValue
 from graphopt.model.load import Source
 from graphopt.model.text import Progress, silent
 from graphopt.passes import pipeline
@@ -69,7 +69,7 @@ def compile(  # the builtin of this name is not used here
     not_here = why_not_here(machine)
     original, _ = read(source, values, fix_defaults=True)
     if shapes or dims:
-        change_dims(original, shapes or {}, dims or {})
+        resize(original, shapes or {}, dims or {})
     given = read_feeds(original, feeds)
     ways = [(exact, False), (True, False), (True, True)] if not exact else [(True, False), (True, True)]
     reference: Reference | None = None

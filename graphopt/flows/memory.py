@@ -16,7 +16,7 @@ from graphopt.errors import BudgetNotKept, OptionError
 from graphopt.flows.memory_record import extra_percent, memory_record, plan_line
 from graphopt.flows.records.memory import CurvePoint, LeverLine, MemoryRecord, PlanLine, WhatIfLine
 from graphopt.flows.shown import Shown
-from graphopt.flows.source import name_of, read
+from graphopt.flows.source import name_of, read, resize
 from graphopt.lazy import Lazy
 from graphopt.memory import plan as planning
 from graphopt.memory.fit import LEVERS, alone, counts, fit, used
@@ -228,12 +228,8 @@ def _prepared(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> ir.Model:
 def _with_dims(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
     """A copy with these dims fixed; `batch` of a model whose first dims are fixed is set anew."""
     work = model.clone()
-    if not sizes:
-        return work
-    known = {dim.value for value in work.graph.inputs for dim in value.shape or () if isinstance(dim, ir.SymbolicDim)}
-    if "batch" in sizes and "batch" not in known:
-        change_dims(work, {}, {"batch": "batch"})
-    change_dims(work, {}, dict(sizes))
+    if sizes:
+        resize(work, {}, dict(sizes), verify=False)
     return work
 
 
