@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 
@@ -27,6 +28,7 @@ from kernels.target import TargetName, named, why_not_here
 from memplan.compiling import telling
 
 NAME = "model"  # of the program, in C, unless the caller has another
+ACCEPTED = 0.1  # relative: a program that is further off than this is wrong, and no tolerance is advised
 OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
 
 
@@ -95,7 +97,8 @@ def compile(  # the builtin of this name is not used here
                 remade = None if len(verdicts) == 1 else verdicts[0].reason
                 return Compiled(made, machine, seconds, verdicts[-1], not_here, None, remade)
     raise VerificationError(
-        f"the program does not give what ONNX Runtime gives: {verdicts[-1].reason}; nothing was written."
+        f"the program does not give what ONNX Runtime gives: {verdicts[-1].reason}; nothing was written"
+        f"{_way_on(verdicts[-1].max_rel)}."
     )
 
 
@@ -107,6 +110,7 @@ def compile_record(compiled: Compiled, source: str, output: str) -> CompileRecor
         listing.weights_bytes,
         plan.arena_size, plan.lower_bound, listing.scratch_bytes, compiled.seconds, compiled.max_abs, compiled.max_rel,
         compiled.not_compared, verification.feeds, verification.rounding, compiled.remade,
+        verification.tolerance,
     )  # fmt: skip
 
 
@@ -127,12 +131,20 @@ def optimized(original: ir.Model, *, checked: bool = False) -> ir.Model:
     raise AssertionError("the last way raises")
 
 
+def _way_on(difference: float) -> str:
+    """How to accept a relative difference, if it is one of a last digit; the tolerance is rounded up."""
+    if not 0 < difference < ACCEPTED:
+        return ""
+    power = 10.0 ** math.floor(math.log10(difference))
+    return f"; tolerance={math.ceil(difference / power) * power:.0e} accepts a difference of this size"
+
+
 def _reference(workplace: Workplace, original: ir.Model, given: Sequence[Given], tolerance: float | None) -> Reference:
     """The original's runs; raises VerificationError where it has none."""
     reference = Reference(workplace, original, COMPARE_SECONDS, given=given, tolerance=tolerance)
     if reference.problem is not None or reference.foreign:
         why = reference.problem or f"nothing here runs {', '.join(reference.foreign)}"
-        raise VerificationError(f"the program cannot be compared, as its model does not run: {why}")
+        raise VerificationError(f"the program cannot be compared, as its model does not run as it should: {why}")
     return reference
 
 

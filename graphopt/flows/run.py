@@ -12,6 +12,7 @@ import onnxruntime
 from graphopt.check.feeds import make_feed
 from graphopt.check.inputs import inputs_of
 from graphopt.errors import OptionError
+from graphopt.flows.records.run import BUNDLE
 from graphopt.memory.contract import contract_options
 from graphopt.model.load import load
 from graphopt.model.self_contained import self_contained
@@ -43,7 +44,7 @@ def random_feed(runnable: Runnable) -> dict[str, np.ndarray]:
 def _bundle(path: Path) -> Runnable:
     program = Bundle(path)
     draws = {one.name: _drawn(one.shape, one.dtype) for one in program.inputs}
-    return Runnable("bundle", draws, lambda feeds: program(**feeds))
+    return Runnable(BUNDLE, draws, lambda feeds: program(**feeds))
 
 
 def _drawn(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Callable[[], np.ndarray]:

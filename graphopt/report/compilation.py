@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphopt.flows.records.compilation import CompileRecord
 from graphopt.model.text import binary_size, several
 from graphopt.report.screen import Screen
+from graphopt.report.wording import tolerances
 
 
 def print_compile(screen: Screen, record: CompileRecord) -> None:
@@ -23,10 +24,12 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
     if record.arena_bytes != record.arena_bound_bytes:
         least = f"at least {binary_size(record.arena_bound_bytes)} are needed"
     for label, text in (
-        ("regions", f"{record.regions}, {several(record.kernels, 'different kernel')}, for {record.level}"),
+        ("regions", f"{record.regions:,}, {several(record.kernels, 'different kernel')}, for {record.level}"),
         ("weights", binary_size(record.weights_bytes)),
         ("arena", f"{binary_size(record.arena_bytes)}, {least}"),
         ("compared", compared),
         ("written", f"{record.output} in {record.seconds:.1f} s"),
     ):
         screen.line(f"{label:<13} {text}")
+        if label == "compared" and record.not_compared is None:
+            screen.small(tolerances(record.tolerance))

@@ -156,8 +156,8 @@ class Compiled:
         if isinstance(self.made, Whole):
             return self.made
         raise BundleError(
-            f"{without_kernels(self.made.missing)}, so this model is no program of its own: a bundle cannot "
-            "hold what runs in ONNX Runtime; run it from Python."
+            f"{without_kernels(self.made.missing)}, so this model is no program of its own; in Python, "
+            "graphopt.compile(model) runs just these in ONNX Runtime."
         )
 
 
