@@ -121,6 +121,7 @@ def test_exported_names() -> None:
         "measure",
         "memory",
         "optimize",
+        "run",
         "schedule",
         "simplify",
         "slim",

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
@@ -13,9 +14,11 @@ from msgspec import structs
 from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import BudgetNotKept, OptionError
+from graphopt.files.single import write_file
 from graphopt.flows.memory_record import extra_percent, memory_record, plan_line
+from graphopt.flows.records.encode import read_memory
 from graphopt.flows.records.memory import CurvePoint, LeverLine, MemoryRecord, PlanLine, WhatIfLine
-from graphopt.flows.shown import Shown
+from graphopt.flows.shown import DRAWN, Shown, is_page
 from graphopt.flows.source import name_of, read, resize
 from graphopt.lazy import Lazy
 from graphopt.memory import plan as planning
@@ -71,8 +74,17 @@ class MemoryReport(Shown):
             f"<MemoryReport {kept.model}: arena {binary_size(kept.arena)}, peak at {kept.peak_operator or 'no step'}>"
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def html(self, beside: Sequence[MemoryReport | str | os.PathLike[str]] = ()) -> str:
+        """The page; it stands alone, and compares with reports or JSON files `beside`. Raises MissingExtra."""
+        runs = [run.record if isinstance(run, MemoryReport) else read_memory(Path(run)) for run in beside]
+        return DRAWN[type(self).__name__](self, *runs).decode()
+
+    def write(self, path: str | os.PathLike[str], beside: Sequence[MemoryReport | str | os.PathLike[str]] = ()) -> None:
         """Write the page (.html) or the record (.json). Raises OptionError for another ending, and SaveError."""
+        write_file(path, (self.html(beside) if is_page(path) else self.json()).encode())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """The same as `write`."""
         self.write(path)
 
     def _record(self) -> MemoryRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from graphopt.flows.records.run import BUNDLE
 from graphopt.memory.contract import contract_options
 from graphopt.model.load import load
 from graphopt.model.self_contained import self_contained
+from graphopt.model.text import nearest
 from graphopt.program.deploy.session import Bundle
 
 SEED = 0
@@ -29,6 +31,23 @@ class Runnable:
     engine: str
     inputs: Mapping[str, Callable[[], np.ndarray]]  # each with what draws it
     call: Callable[[Feeds], dict[str, np.ndarray]]
+
+
+def run(program: str | os.PathLike[str], feeds: Feeds | None = None, *, random: bool = False) -> dict[str, np.ndarray]:
+    """Run a bundle (a folder that `compile` wrote) or a model once; the outputs by name.
+
+    A model runs in ONNX Runtime with the options under which memory budgets hold. `random` draws the inputs that
+    `feeds` lacks, the same every time. Raises BundleError, ModelError, and OptionError for inputs that do not fit.
+    """
+    runnable, given = open_program(Path(program)), dict(feeds or {})
+    names = list(runnable.inputs)
+    for name in given:
+        if name not in names:
+            raise OptionError(f"there is no input '{name}'; {nearest(name, names)}.")
+    missing = next((name for name in names if name not in given), None)
+    if missing is not None and not random:
+        raise OptionError(f"input '{missing}' is missing; give it in feeds, or random=True.")
+    return runnable.call((random_feed(runnable) if missing is not None else {}) | given)
 
 
 def open_program(path: Path) -> Runnable:

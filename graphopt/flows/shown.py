@@ -18,7 +18,7 @@ from graphopt.files.single import write_file
 from graphopt.flows.records.encode import encode
 
 # What draws the page of a result, by the name of its class. Filled by the package, from the floors above.
-DRAWN: dict[str, Callable[[Any], bytes]] = {}
+DRAWN: dict[str, Callable[..., bytes]] = {}
 ENDINGS = (".html", ".json")
 
 
@@ -50,7 +50,12 @@ class Shown(ABC):
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the page (.html) or the record (.json). Raises OptionError for another ending, and SaveError."""
-        ending = Path(path).suffix.lower()
-        if ending not in ENDINGS:
-            raise OptionError(f"'{path}' is neither {' nor '.join(ENDINGS)}; the ending says what is written.")
-        write_file(path, (self.html() if ending == ".html" else self.json()).encode())
+        write_file(path, (self.html() if is_page(path) else self.json()).encode())
+
+
+def is_page(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is to be a page, and no record. Raises OptionError for an ending that is neither."""
+    ending = Path(path).suffix.lower()
+    if ending not in ENDINGS:
+        raise OptionError(f"'{path}' is neither {' nor '.join(ENDINGS)}; the ending says what is written.")
+    return ending == ".html"
