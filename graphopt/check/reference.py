@@ -137,13 +137,16 @@ class Reference:
             found = search.run()
         except OutOfTime:
             self.limited = f"stopped after {self.seconds:.0f} s"
-            self._failure = f"no run of the original succeeded within the {self.seconds:g} s for verification"
+            self._failure = (
+                f"no run of the original succeeded within the {self.seconds:g} s for verification; allow more"
+            )
             found = bool(self.cases)
         if not found and not self.cases:
             self.problem = self._failure or search.failure or "no feed was found that the model accepts"
         elif search.limited and self.limited is None:
             sizes = ", ".join(f"{name}={size}" for name, size in (self.sizes[0] if self.sizes else {}).items())
-            self.limited = f"at {sizes} only: the original failed at all other sizes that were tried"
+            failed = "the original failed at all other sizes that were tried; fix these dims, or give feeds of others"
+            self.limited = f"at {sizes} only: {failed}"
 
     def _accepts(self, feed: Feed, draw: str) -> bool:
         """Run the original on one feed and keep the outputs; False when it refuses, OutOfTime when time is up."""

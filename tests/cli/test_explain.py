@@ -91,9 +91,9 @@ def test_a_node_that_stays_tells_why_no_rule_took_it(two: Shell) -> None:
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
-        (("--rule", "add-zeros"), 2, "--rule: there is no rule or pass 'add-zeros'; the nearest names are add-zero"),
-        (("--node", "yy"), 1, "'two.onnx' has no node or value 'yy'; the nearest names are y."),
-        (("--node", "nothing"), 1, "'two.onnx' has no node or value 'nothing'; there are a, m, y, v."),
+        (("--rule", "add-zeros"), 2, "--rule: there is no rule or pass 'add-zeros'; the nearest name is 'add-zero'"),
+        (("--node", "yy"), 1, "'two.onnx' has no node or value 'yy'; the nearest name is 'y'."),
+        (("--node", "nothing"), 1, "'two.onnx' has no node or value 'nothing'; there are 'a', 'm', 'y', 'v'."),
         ((), 2, "--rule or --node: give one of the two."),
         (("--rule", "add-zero", "--node", "y"), 2, "--rule or --node: give one of the two."),
     ],

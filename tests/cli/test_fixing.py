@@ -72,7 +72,7 @@ def test_a_batch_that_mixes_samples_stays_as_it_is(rates: Shell) -> None:
 @pytest.mark.parametrize(
     ("value", "status", "sentence"),
     [
-        ("src=1", 1, "there is no input 'src' to fix; the nearest names are sr."),
+        ("src=1", 1, "there is no input 'src' to fix; the nearest name is 'sr'."),
         ("sr=fast", 1, "input 'sr' takes numbers of type INT64, and fast is not such."),
         ("sr", 2, "--value: 'sr' is not of the form NAME=16000."),
     ],

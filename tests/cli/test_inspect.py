@@ -46,7 +46,7 @@ def test_dims_without_a_name_can_be_chosen(shell: Shell) -> None:
 def test_an_unknown_dim_is_refused(shell: Shell) -> None:
     answer = shell.run("inspect", "in.onnx", "--dim", "bathc=2")
     assert answer.status == 1
-    assert answer.error == "'in.onnx' has no dynamic dim 'bathc'; the nearest names are batch."
+    assert answer.error == "'in.onnx' has no dynamic dim 'bathc'; the nearest name is 'batch'."
 
 
 def test_a_size_is_needed(shell: Shell) -> None:

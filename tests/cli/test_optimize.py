@@ -130,7 +130,7 @@ def test_a_fixed_dim_is_freed(shell: Shell) -> None:
         (("--dim", "batch=-1"), "--dim: '-1' is neither a size nor a name for a dim."),
         (("--dim", "batch=0"), "--dim: 'batch=0' gives no size; sizes start at 1."),
         (("--dim", "batch=1", "--dim", "batch=2"), "--dim: 'batch' is given twice."),
-        (("--skip", "identiti"), "--skip: there is no pass or rule 'identiti'; the nearest names are identity"),
+        (("--skip", "identiti"), "--skip: there is no pass or rule 'identiti'; the nearest name is 'identity'"),
         (("--report", "in.onnx"), "--report: 'in.onnx' is a model; choose another file."),
         (("--report", "./out.onnx"), "--report: 'out.onnx' is a model; choose another file."),
     ],
