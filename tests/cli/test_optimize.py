@@ -34,6 +34,15 @@ KEYS = {
 }  # fmt: skip
 
 
+def test_a_thousand_nodes_are_counted(shell: Shell) -> None:
+    """Their number has a comma in it."""
+    body = " ".join(f"v{number + 1} = Relu(v{number})" for number in range(1016))
+    shell.write("long.onnx", support.model(f"g (float[2] v0) => (float[2] y) {{ {body} y = Neg(v1016) }}"))
+    answer = shell.run("long.onnx", "out.onnx")
+    assert (answer.status, answer.err) == (0, "")
+    assert re.search(r"^nodes +1,017 +2 +-100%$", answer.out, re.MULTILINE)
+
+
 def test_writes_a_verified_model_and_a_table(shell: Shell) -> None:
     answer = shell.run("optimize", "in.onnx", "out.onnx")
     assert (answer.status, answer.err) == (0, "")
