@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import onnx
@@ -22,6 +23,12 @@ ROOT = Path(__file__).parent.parent
 
 def _layers() -> onnx.ModelProto:
     return small_model().__class__.FromString(small_model().SerializeToString())
+
+
+def _renamed(operator: str) -> onnx.ModelProto:
+    proto = support.model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    proto.graph.node[0].name = operator
+    return proto
 
 
 def test_importing_it_loads_nothing() -> None:
@@ -53,6 +60,9 @@ def test_results_show_themselves_in_one_line() -> None:
     assert repr(compiled).startswith("<Compiled program(x: tensor(float)[2, 4]) for ")
     for shown in (result, report, scheduled):
         assert shown._repr_html_().startswith("<table>") and len(shown._repr_html_()) < 3000
+    rows = [[cell.text for cell in row] for row in ElementTree.fromstring(result._repr_html_()).iter("tr")]
+    assert rows[0] == [None, "before", "after"] and rows[1] == ["nodes", "5", "2"]
+    assert "<td>&lt;b&gt; (Relu)</td>" in graphopt.memory(_renamed("<b>"), levers=())._repr_html_()
 
 
 def test_reports_are_written_by_the_ending_of_the_file(tmp_path: Path) -> None:
