@@ -24,6 +24,7 @@ from graphopt.errors import (
 )
 from graphopt.extras import missing
 from graphopt.lazy import Lazy
+from graphopt.version import VERSION
 
 refusals, shown = Lazy("graphopt.refusals"), Lazy("graphopt.flows.shown")
 _pages = Lazy("graphopt.report.page")
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 else:
     del globals()["memory"]  # the package; `__getattr__` finds the function
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # Name -> the module that has it.
 _USE_CASES = {
