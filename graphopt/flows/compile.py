@@ -19,6 +19,7 @@ from graphopt.flows.records.compilation import CompileRecord
 from graphopt.flows.source import read, resize
 from graphopt.model.dimensions import DimValue
 from graphopt.model.load import Source
+from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
 from graphopt.passes import pipeline
 from graphopt.program.deploy.compiled import Compiled
@@ -74,6 +75,7 @@ def compile(  # the builtin of this name is not used here
         resize(original, shapes or {}, dims or {})
     given = read_feeds(original, feeds)
     ways = [(exact, False), (True, False), (True, True)] if not exact else [(True, False), (True, True)]
+    held = sum(tensor.nbytes for tensor in tensors_of(original))
     reference: Reference | None = None
     verdicts: list[Verification] = []
     seconds = 0.0
@@ -88,14 +90,14 @@ def compile(  # the builtin of this name is not used here
             program, not_compared = runnable(made, machine, not_here)
             seconds += time.perf_counter() - started
             if program is None:
-                return Compiled(made, machine, seconds, OFF, not_here, not_compared)
+                return Compiled(made, machine, seconds, OFF, not_here, not_compared, None, held)
             progress("comparing with ONNX Runtime")
             if reference is None:
                 reference = _reference(workplace, original, given, tolerance)
             verdicts.append(_compared(reference, original, program))
             if verdicts[-1].passed:
                 remade = None if len(verdicts) == 1 else verdicts[0].reason
-                return Compiled(made, machine, seconds, verdicts[-1], not_here, None, remade)
+                return Compiled(made, machine, seconds, verdicts[-1], not_here, None, remade, held)
     raise VerificationError(
         f"the program does not give what ONNX Runtime gives: {verdicts[-1].reason}; nothing was written"
         f"{_way_on(verdicts[-1].max_rel)}."
@@ -110,7 +112,7 @@ def compile_record(compiled: Compiled, source: str, output: str) -> CompileRecor
         listing.weights_bytes,
         plan.arena_size, plan.lower_bound, listing.scratch_bytes, compiled.seconds, compiled.max_abs, compiled.max_rel,
         compiled.not_compared, verification.feeds, verification.rounding, compiled.remade,
-        verification.tolerance,
+        verification.tolerance, compiled.model_bytes,
     )  # fmt: skip
 
 
