@@ -10,6 +10,7 @@
 #   make bench-memory    memory plans beside their bounds and ONNX Runtime; DATA=folder of packing problems
 #   make bench-scheduling    schedules beside their bounds, the verifier beside brute force; DATA=folder as above
 #   make bench-real   trained models out of packages: optimized, planned and compiled, beside onnxslim and onnxsim
+#   make site    the documentation as a site with a search, in build/site/pages
 #   make qemu    fetch an emulator of 64-bit ARM, with which the tests then run kernels for it (Debian, Ubuntu)
 #   make clean   remove what the other targets made
 
@@ -21,7 +22,7 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(BENCH_VENV)/.installed
 DATA_OPTION = $(if $(DATA),--data $(DATA))
 
-.PHONY: demo test lint bench bench-ort bench-kernels bench-memory bench-scheduling bench-real bars qemu clean
+.PHONY: demo test lint bench bench-ort bench-kernels bench-memory bench-scheduling bench-real bars site qemu clean
 
 # No recipe runs beside another: ruff, mypy and pytest each use every core, and the tests' summary shall come last.
 .NOTPARALLEL:
@@ -85,6 +86,14 @@ bench-scheduling: $(BENCH_STAMP)
 bench-real: $(BENCH_STAMP)
 	mkdir -p build/bench
 	$(BENCH_VENV)/bin/python -m bench.real --json build/bench/real.json
+
+site: $(STAMP)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[site]'
+	rm -rf build/site
+	mkdir -p build/site/source/models
+	cp -r README.md CONTRIBUTING.md CHANGELOG.md LICENSE docs build/site/source
+	cp models/README.md build/site/source/models
+	$(VENV)/bin/mkdocs build --quiet --strict
 
 build/qemu:
 	mkdir -p build/qemu.part

@@ -12,11 +12,11 @@ import graphopt
 HEAD = """# The Python interface
 
 Printed from the docstrings: `python -m bench.api_page > docs/api.md`. Sizes are bytes. Whatever a model or a
-request makes fail raises a subclass of `GraphoptError`. Programs that use it stand in [examples](examples/).
+request makes fail raises a subclass of `GraphoptError`. Programs that use it stand in [examples](examples/README.md).
 """
 FUNCTIONS = (
     "optimize", "compile", "memory", "schedule", "verify", "first_divergence", "explain_rule", "explain_node", "load",
-    "measure", "simplify", "slim",
+    "run", "measure", "simplify", "slim",
 )  # fmt: skip
 
 

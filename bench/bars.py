@@ -34,6 +34,7 @@ from bench.bar import Bar, Sheet, console
 from bench.kernels import all as kernels
 from bench.memory import all as memory
 from bench.mutants import sweep as mutants
+from bench.newcomer import __main__ as newcomers
 from bench.real import __main__ as real
 from bench.scheduling import all as scheduling
 from bench.script import Measure
@@ -63,6 +64,7 @@ MEASURES: dict[str, Measure] = {
     "e4": under_load.measure,
     "e5": mutants.measure,
     "e6": real.measure,
+    "u2": newcomers.measure,
 }
 
 

@@ -48,14 +48,17 @@ def _run(what: str, name: str, source: Path, environment: object, one_core: bool
         output = Path(folder) / "out"
         command = [sys.executable, "-m", "graphopt", what.split()[0], str(source)]
         if what.startswith("memory"):
-            command += ["--json", str(output)]
+            command += ["--json"]
         else:
             command += [str(output), "--memory-budget", BUDGETS.get(name, "4MiB")]
         if one_core:
             command = ["taskset", "-c", "0", *command]
         done = subprocess.run(command, capture_output=True, check=False, env=environment)  # type: ignore[call-overload]
-        content = output.read_bytes() if output.exists() else done.stderr.splitlines()[-1]
-        return f"{'written' if output.exists() else 'refused'} {hashlib.sha256(content).hexdigest()[:12]}"
+        if done.returncode:
+            content = done.stderr.splitlines()[-1]
+        else:
+            content = output.read_bytes() if output.exists() else done.stdout
+        return f"{'refused' if done.returncode else 'written'} {hashlib.sha256(content).hexdigest()[:12]}"
 
 
 @contextlib.contextmanager

@@ -21,8 +21,8 @@ import models
 
 ROOT = Path(graphopt.__file__).parent
 FLOORS = (
-    "libraries", "errors", "extras", "lazy", "files", "model", "check", "rewrite", "passes", "memory", "program",
-    "flows", "report", "refusals", "cli",
+    "libraries", "errors", "extras", "lazy", "version", "files", "model", "check", "rewrite", "passes", "memory",
+    "program", "flows", "report", "refusals", "cli",
 )  # fmt: skip
 LIBRARIES = ("memplan", "scheduler", "kernels")
 
@@ -44,7 +44,8 @@ def walk(use_case: Callable[[], object]) -> Walk:
 
     def look(frame: FrameType, event: str, argument: object) -> None:
         nonlocal calls
-        callee = _room(frame) if event == "call" else None
+        imported = frame.f_code.co_name == "<module>"  # the body of a module, run by whoever asks for it first
+        callee = _room(frame) if event == "call" and not imported else None
         if callee is None:
             return
         rooms.setdefault(callee)

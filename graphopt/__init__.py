@@ -24,6 +24,7 @@ from graphopt.errors import (
 )
 from graphopt.extras import missing
 from graphopt.lazy import Lazy
+from graphopt.version import VERSION
 
 refusals, shown = Lazy("graphopt.refusals"), Lazy("graphopt.flows.shown")
 _pages = Lazy("graphopt.report.page")
@@ -31,7 +32,7 @@ _memory_pages, _schedule_pages = Lazy("graphopt.report.memory.page"), Lazy("grap
 # What draws the page of a result.
 _DRAWN = {
     "OptimizeResult": lambda result: _pages.page_of(result),
-    "MemoryReport": lambda report: _memory_pages.memory_page(report.record),
+    "MemoryReport": lambda report, *beside: _memory_pages.memory_page(report.record, beside),
     "ScheduleReport": lambda report: _schedule_pages.schedule_page(report.record),
 }
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from graphopt.flows.memory import MemoryReport, memory
     from graphopt.flows.optimize import optimize
     from graphopt.flows.result import OptimizeResult
+    from graphopt.flows.run import run
     from graphopt.flows.schedule import ScheduleReport, schedule
     from graphopt.flows.simplify import simplify, slim
     from graphopt.flows.verify import first_divergence, verify
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 else:
     del globals()["memory"]  # the package; `__getattr__` finds the function
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # Name -> the module that has it.
 _USE_CASES = {
@@ -66,6 +68,7 @@ _USE_CASES = {
     "explain_rule": "graphopt.flows.explain",
     "explain_node": "graphopt.flows.explain",
     "measure": "graphopt.flows.bench",
+    "run": "graphopt.flows.run",
     "simplify": "graphopt.flows.simplify",
     "slim": "graphopt.flows.simplify",
 }
@@ -143,6 +146,7 @@ __all__ = [
     "measure",
     "memory",
     "optimize",
+    "run",
     "schedule",
     "simplify",
     "slim",

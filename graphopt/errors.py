@@ -20,13 +20,19 @@ class OptionError(GraphoptError):
     """A request does not fit the model: an unknown input name, a shape of the wrong rank, an unknown pass."""
 
 
+def _size(count: int) -> str:
+    """Bytes as budgets are given, to a hundredth: 2.5 KiB."""
+    power = min((max(count, 1).bit_length() - 1) // 10, 3)
+    return f"{count / 1024**power:.2f}".rstrip("0").rstrip(".") + f" {('B', 'KiB', 'MiB', 'GiB')[power]}"
+
+
 class BudgetNotKept(OptionError):
     """No plan was found that keeps a memory budget; `least` is the smallest arena that was found, in bytes."""
 
     def __init__(self, budget: int, least: int, what: str = "the least arena that was found takes") -> None:
         super().__init__(
-            f"a memory budget of {budget:,} bytes cannot be kept: {what} "
-            f"{least:,} bytes, {least - budget:,} more; {-(-least // 1024)}KiB would be kept."
+            f"a memory budget of {_size(budget)} cannot be kept: {what} {_size(least)}, {_size(least - budget)} more; "
+            f"{-(-least // 1024)}KiB would be kept."
         )
         self.least = least
 

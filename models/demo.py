@@ -26,7 +26,7 @@ def main() -> None:
     console = Console(width=108)
     table = Table(title="graphopt on real exporter graphs (seeded weights)", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("model", no_wrap=True)
-    for column in ("nodes", "after", "MB", "after", "seconds", "feeds", "max error"):
+    for column in ("nodes", "after", "MiB", "after", "seconds", "feeds", "max error"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("result", no_wrap=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -64,8 +64,8 @@ def _row(name: str, source: Path) -> tuple[str, ...]:
 
 
 def _figures(file: Path) -> tuple[int, float]:
-    """Nodes, those of subgraphs included, and megabytes."""
-    return sum(_nodes(node) for node in onnx.load(file).graph.node), file.stat().st_size / 1e6
+    """Nodes, those of subgraphs included, and MiB."""
+    return sum(_nodes(node) for node in onnx.load(file).graph.node), file.stat().st_size / 2**20
 
 
 def _nodes(node: onnx.NodeProto) -> int:

@@ -62,6 +62,19 @@ def test_files_and_targets_that_are_named_exist(page: Path) -> None:
         assert (ROOT / name).exists(), f"{page.name} names {name}"
 
 
+def test_the_site_has_every_page_once() -> None:
+    """Pages of the repository, at the places that `make site` copies them to."""
+    named = re.findall(r"^  - [^:]+: (\S+)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "models" / "README.md"}
+    assert sorted(named) == sorted(str(page.relative_to(ROOT)) for page in pages)
+
+
+def test_every_example_is_on_their_page() -> None:
+    page = (ROOT / "docs" / "examples" / "README.md").read_text()
+    for example in (ROOT / "docs" / "examples").glob("*.py"):
+        assert f"[{example.name}]({example.name})" in page
+
+
 def test_files_that_the_architecture_names_exist() -> None:
     """As paths from the root, from graphopt, or as a name of one of its files."""
     files = {path.name for path in (ROOT / "graphopt").rglob("*.py")}
@@ -121,6 +134,7 @@ def test_exported_names() -> None:
         "measure",
         "memory",
         "optimize",
+        "run",
         "schedule",
         "simplify",
         "slim",

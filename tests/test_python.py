@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import onnx
@@ -21,6 +23,12 @@ ROOT = Path(__file__).parent.parent
 
 def _layers() -> onnx.ModelProto:
     return small_model().__class__.FromString(small_model().SerializeToString())
+
+
+def _renamed(operator: str) -> onnx.ModelProto:
+    proto = support.model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    proto.graph.node[0].name = operator
+    return proto
 
 
 def test_importing_it_loads_nothing() -> None:
@@ -52,6 +60,9 @@ def test_results_show_themselves_in_one_line() -> None:
     assert repr(compiled).startswith("<Compiled program(x: tensor(float)[2, 4]) for ")
     for shown in (result, report, scheduled):
         assert shown._repr_html_().startswith("<table>") and len(shown._repr_html_()) < 3000
+    rows = [[cell.text for cell in row] for row in ElementTree.fromstring(result._repr_html_()).iter("tr")]
+    assert rows[0] == [None, "before", "after"] and rows[1] == ["nodes", "5", "2"]
+    assert "<td>&lt;b&gt; (Relu)</td>" in graphopt.memory(_renamed("<b>"), levers=())._repr_html_()
 
 
 def test_reports_are_written_by_the_ending_of_the_file(tmp_path: Path) -> None:
@@ -67,6 +78,48 @@ def test_reports_are_written_by_the_ending_of_the_file(tmp_path: Path) -> None:
             shown.write(tmp_path / "r.pdf")
     report.save(tmp_path / "s.json")
     assert json.loads((tmp_path / "s.json").read_text()) == json.loads(report.json())
+
+
+def test_a_page_of_memory_compares_runs(tmp_path: Path) -> None:
+    report = graphopt.memory(_layers(), dims={"batch": 2}, levers=())
+    larger = graphopt.memory(_layers(), dims={"batch": 512}, levers=())
+    larger.write(tmp_path / "larger.json")
+    report.write(tmp_path / "r.html", beside=[larger, tmp_path / "larger.json"])
+    page = (tmp_path / "r.html").read_text()
+    assert page == report.html(beside=[larger, larger]) and page != report.html()
+    with pytest.raises(graphopt.OptionError, match=r"absent.json' cannot be read"):
+        report.html(beside=[tmp_path / "absent.json"])
+
+
+def test_a_bundle_and_a_model_run(tmp_path: Path) -> None:
+    onnx.save(_layers(), tmp_path / "m.onnx")
+    graphopt.compile(_layers(), dims={"batch": 2}).save(tmp_path / "bundle")
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    (expected,) = support.session(_layers()).run(None, {"x": x})
+    for program in (tmp_path / "m.onnx", tmp_path / "bundle"):
+        # Sums of four products in float32.
+        np.testing.assert_allclose(graphopt.run(program, {"x": x})["y"], expected, rtol=1e-6)
+        first, second = graphopt.run(program, random=True), graphopt.run(str(program), random=True)
+        np.testing.assert_array_equal(first["y"], second["y"])
+        with pytest.raises(graphopt.OptionError, match="input 'x' is missing; give it in feeds, or random=True"):
+            graphopt.run(program)
+        with pytest.raises(graphopt.OptionError, match="there is no input 'X'; the nearest name is 'x'"):
+            graphopt.run(program, {"X": x})
+
+
+@pytest.mark.parametrize("arguments", [["run", "bundle", "--random"], ["bench", "m.onnx", "--bundle", "bundle"]])
+def test_what_compiles_nothing_needs_no_solver(tmp_path: Path, arguments: list[str]) -> None:
+    proto = support.model("g (float[2,4] x) => (float[2,4] y) { y = Relu(x) }")
+    onnx.save(proto, tmp_path / "m.onnx")
+    graphopt.compile(proto).save(tmp_path / "bundle")
+    code = (
+        "import sys; sys.modules['numba'] = sys.modules['highspy'] = None;"  # importing them fails
+        f"from graphopt.cli import run_line; sys.exit(run_line({arguments}))"
+    )
+    there = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=there)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_result_as_bytes_and_as_a_session() -> None:
@@ -146,7 +199,7 @@ class TestSimplify:
         proto = support.model("g (float[2] x) => (float[2] y, float[2] z) { y = Relu(x) z = Exp(x) }")
         model, passed = graphopt.simplify(proto, unused_output=["z"])
         assert passed and support.op_types(model) == ["Relu"]
-        with pytest.raises(graphopt.OptionError, match="there is no output 'w'; there are y, z"):
+        with pytest.raises(graphopt.OptionError, match="there is no output 'w'; there are 'y', 'z'"):
             graphopt.simplify(proto, unused_output=["w"])
         with pytest.raises(graphopt.OptionError, match="a model needs an output; keep one of y, z"):
             graphopt.simplify(proto, unused_output=["y", "z"])
@@ -185,7 +238,7 @@ class TestSimplify:
             _layers(), range_opt=False, initializers_as_constants=True, providers=["CPUExecutionProvider"], certify=True
         )
         assert support.op_types(model) == ["Gemm", "Relu"]
-        with pytest.raises(graphopt.OptionError, match="has no option 'ranges'; the nearest names are range_opt"):
+        with pytest.raises(graphopt.OptionError, match="has no option 'ranges'; the nearest name is 'range_opt'"):
             graphopt.simplify(_layers(), ranges=True)
 
 

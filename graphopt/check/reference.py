@@ -137,13 +137,16 @@ class Reference:
             found = search.run()
         except OutOfTime:
             self.limited = f"stopped after {self.seconds:.0f} s"
-            self._failure = f"no run of the original succeeded within the {self.seconds:g} s for verification"
+            self._failure = (
+                f"no run of the original succeeded within the {self.seconds:g} s for verification; allow more"
+            )
             found = bool(self.cases)
         if not found and not self.cases:
             self.problem = self._failure or search.failure or "no feed was found that the model accepts"
         elif search.limited and self.limited is None:
             sizes = ", ".join(f"{name}={size}" for name, size in (self.sizes[0] if self.sizes else {}).items())
-            self.limited = f"at {sizes} only: the original failed at all other sizes that were tried"
+            failed = "the original failed at all other sizes that were tried; fix these dims, or give feeds of others"
+            self.limited = f"at {sizes} only: {failed}"
 
     def _accepts(self, feed: Feed, draw: str) -> bool:
         """Run the original on one feed and keep the outputs; False when it refuses, OutOfTime when time is up."""
@@ -196,10 +199,10 @@ class Reference:
     def difference(self, name: str, case: Case, one: object, other: object, least: float = 0.0) -> Difference:
         """The difference of one output, with samples of the model's own rounding as far as they are needed.
 
-        `least` is a relative difference that is allowed in any case.
+        `least` is a relative difference that is allowed unless the user has set another.
         """
         limit = self.limits.get(name)
-        limit = None if limit is None else max(limit, least)
+        limit = limit if limit is None or self.tolerance is not None else max(limit, least)
         nature = self.natures.get(name, PLAIN)
         found = compare(one, other, limit=limit, nature=nature)
         if found.reason is None or self.tolerance is not None:
@@ -214,12 +217,12 @@ class Reference:
         return found
 
     def verdict(
-        self, status: Status, reason: str | None, worst: Difference | None = None, feeds: int = 0
+        self, status: Status, reason: str | None, worst: Difference | None = None, feeds: int = 0, least: float = 0.0
     ) -> Verification:
-        """The verdict after so many `feeds`, `worst` being the largest difference."""
+        """The verdict after so many `feeds`, `worst` being the largest difference; `least` as for `difference`."""
         worst = worst or Difference(0.0, 0.0, None)
         tolerance = (
-            {kind: limit for kind, limit in LIMITS.items() if limit in self.limits.values()}
+            {kind: max(limit, least) for kind, limit in LIMITS.items() if limit in self.limits.values()}
             if self.tolerance is None
             else dict.fromkeys(LIMITS, self.tolerance)
         )
@@ -270,13 +273,13 @@ class Comparison:
         return next(number for number, other in enumerate(self._reference.cases) if other is case)
 
     def _differ(self, reason: str, feeds: int) -> None:
-        self._different = self._reference.verdict("different", reason, self._worst, feeds)
+        self._different = self._reference.verdict("different", reason, self._worst, feeds, self._least)
 
     @property
     def verification(self) -> Verification:
         """The verdict: "verified" where no case differed."""
         feeds = len(self._reference.cases)
-        return self._different or self._reference.verdict("verified", None, self._worst, feeds)
+        return self._different or self._reference.verdict("verified", None, self._worst, feeds, self._least)
 
 
 def _may_be_mask(value: object) -> bool:

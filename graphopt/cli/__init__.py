@@ -164,4 +164,4 @@ def _system_fault(error: OSError) -> str:
 def _own_fault(error: Exception) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "graphopt" in frame.filename]
     place = f" at {frames[-1].filename.rpartition('graphopt')[2].lstrip('/')}:{frames[-1].lineno}" if frames else ""
-    return f"internal error ({type(error).__name__}{place}: {error}); nothing was written; {REPORT}."
+    return f"internal error ({type(error).__name__}{place}: {error}); outputs may be missing; {REPORT}."

@@ -128,7 +128,7 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
     found = {}
     for name, value in parse_dims(texts).items():
         if not isinstance(value, int):
-            raise UsageError("--dim", f"'{name}={value}' gives no size; sizes start at 1.")
+            raise UsageError("--dim", f"'{name}={value}' gives no size; give a number, {name}=8 for example.")
         found[name] = value
     return found
 

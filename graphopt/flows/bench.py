@@ -13,7 +13,7 @@ from graphopt.check.given import Feeds, read_feeds
 from graphopt.check.inputs import inputs_of
 from graphopt.flows.compile import compile
 from graphopt.flows.records.bench import BenchRecord
-from graphopt.model.dimensions import change_dims
+from graphopt.flows.source import resize
 from graphopt.model.load import load
 from graphopt.model.self_contained import self_contained
 from graphopt.model.text import Progress
@@ -40,7 +40,7 @@ def measure(
     """
     model = load(source)
     if shapes or dims:
-        change_dims(model, shapes or {}, dims or {})
+        resize(model, shapes or {}, dims or {})
     if bundle is None:
         program: Compiled | Bundle = compile(
             source, shapes=shapes, dims=dims, feeds=feeds, threads=threads, progress=progress

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 
@@ -15,9 +16,10 @@ from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.verification import OFF, Verification
 from graphopt.errors import OptionError, VerificationError
 from graphopt.flows.records.compilation import CompileRecord
-from graphopt.flows.source import read
-from graphopt.model.dimensions import DimValue, change_dims
+from graphopt.flows.source import read, resize
+from graphopt.model.dimensions import DimValue
 from graphopt.model.load import Source
+from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
 from graphopt.passes import pipeline
 from graphopt.program.deploy import session
@@ -28,6 +30,7 @@ from kernels.target import TargetName, named, why_not_here
 from memplan.compiling import telling
 
 NAME = "model"  # of the program, in C, unless the caller has another
+ACCEPTED = 0.1  # relative: a program that is further off than this is wrong, and no tolerance is advised
 OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
 
 
@@ -75,9 +78,10 @@ def compile(  # the builtin of this name is not used here
     not_here = why_not_here(machine)
     original, _ = read(source, values, fix_defaults=True)
     if shapes or dims:
-        change_dims(original, shapes or {}, dims or {})
+        resize(original, shapes or {}, dims or {})
     given = read_feeds(original, feeds)
     ways = [(exact, False), (True, False), (True, True)] if not exact else [(True, False), (True, True)]
+    held = sum(tensor.nbytes for tensor in tensors_of(original))
     reference: Reference | None = None
     verdicts: list[Verification] = []
     seconds = 0.0
@@ -92,16 +96,17 @@ def compile(  # the builtin of this name is not used here
             program, not_compared = runnable(made, machine, not_here)
             seconds += time.perf_counter() - started
             if program is None:
-                return Compiled(made, machine, seconds, OFF, not_here, not_compared)
+                return Compiled(made, machine, seconds, OFF, not_here, not_compared, None, held)
             progress("comparing with ONNX Runtime")
             if reference is None:
                 reference = _reference(workplace, original, given, tolerance)
             verdicts.append(_compared(reference, original, program))
             if verdicts[-1].passed:
                 remade = None if len(verdicts) == 1 else verdicts[0].reason
-                return Compiled(made, machine, seconds, verdicts[-1], not_here, None, remade)
+                return Compiled(made, machine, seconds, verdicts[-1], not_here, None, remade, held)
     raise VerificationError(
-        f"the program does not give what ONNX Runtime gives: {verdicts[-1].reason}; nothing was written."
+        f"the program does not give what ONNX Runtime gives: {verdicts[-1].reason}; nothing was written"
+        f"{_way_on(verdicts[-1].max_rel)}."
     )
 
 
@@ -113,6 +118,7 @@ def compile_record(compiled: Compiled, source: str, output: str) -> CompileRecor
         listing.weights_bytes,
         plan.arena_size, plan.lower_bound, listing.scratch_bytes, compiled.seconds, compiled.max_abs, compiled.max_rel,
         compiled.not_compared, verification.feeds, verification.rounding, compiled.remade,
+        verification.tolerance, compiled.model_bytes,
     )  # fmt: skip
 
 
@@ -133,12 +139,20 @@ def optimized(original: ir.Model, *, checked: bool = False) -> ir.Model:
     raise AssertionError("the last way raises")
 
 
+def _way_on(difference: float) -> str:
+    """How to accept a relative difference, if it is one of a last digit; the tolerance is rounded up."""
+    if not 0 < difference < ACCEPTED:
+        return ""
+    power = 10.0 ** math.floor(math.log10(difference))
+    return f"; tolerance={math.ceil(difference / power) * power:.0e} accepts a difference of this size"
+
+
 def _reference(workplace: Workplace, original: ir.Model, given: Sequence[Given], tolerance: float | None) -> Reference:
     """The original's runs; raises VerificationError where it has none."""
     reference = Reference(workplace, original, COMPARE_SECONDS, given=given, tolerance=tolerance)
     if reference.problem is not None or reference.foreign:
         why = reference.problem or f"nothing here runs {', '.join(reference.foreign)}"
-        raise VerificationError(f"the program cannot be compared, as its model does not run: {why}")
+        raise VerificationError(f"the program cannot be compared, as its model does not run as it should: {why}")
     return reference
 
 

@@ -17,7 +17,7 @@ from graphopt.model.text import Progress, nearest, silent
 from graphopt.passes import pipeline
 from graphopt.passes.meaning import doc_of
 from graphopt.rewrite.driver import Pass
-from graphopt.rewrite.explain import Explainer, NearMisses, find_node, fired, is_anchored_at, touching
+from graphopt.rewrite.explain import Explainer, NearMisses, Reason, find_node, fired, is_anchored_at, touching
 from graphopt.rewrite.rule import Rule
 
 NEAR_TRIES = 50_000  # of rules at nodes
@@ -121,14 +121,12 @@ def _of_node(result: OptimizeResult, node: ir.Node, name: str, source: str, leve
 
 
 def _reasons(explainer: Explainer, rule: Rule, where: Sequence[ir.Node]) -> RuleReasons:
-    return RuleReasons(
-        rule.name, rule.level, rule.doc,
-        tuple(ReasonLine(reason.text, len(reason.nodes), reason.nodes) for reason in explainer.reasons(rule, where)),
-    )  # fmt: skip
+    return RuleReasons(rule.name, rule.level, rule.doc, _lines(explainer.reasons(rule, where)))
 
 
 def _left_alone(explainer: Explainer, step: Pass, where: Sequence[ir.Node]) -> RuleReasons:
-    return RuleReasons(
-        step.name, step.level, doc_of(step),
-        tuple(ReasonLine(reason.text, len(reason.nodes), reason.nodes) for reason in explainer.left_alone(step, where)),
-    )  # fmt: skip
+    return RuleReasons(step.name, step.level, doc_of(step), _lines(explainer.left_alone(step, where)))
+
+
+def _lines(reasons: Sequence[Reason]) -> tuple[ReasonLine, ...]:
+    return tuple(ReasonLine(reason.named, len(reason.nodes), reason.nodes) for reason in reasons)

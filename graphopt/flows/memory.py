@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
@@ -13,10 +14,12 @@ from msgspec import structs
 from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import BudgetNotKept, OptionError
+from graphopt.files.single import write_file
 from graphopt.flows.memory_record import extra_percent, memory_record, plan_line
+from graphopt.flows.records.encode import read_memory
 from graphopt.flows.records.memory import CurvePoint, LeverLine, MemoryRecord, PlanLine, WhatIfLine
-from graphopt.flows.shown import Shown
-from graphopt.flows.source import name_of, read
+from graphopt.flows.shown import DRAWN, Shown, is_page
+from graphopt.flows.source import name_of, read, resize
 from graphopt.lazy import Lazy
 from graphopt.memory import plan as planning
 from graphopt.memory.fit import LEVERS, alone, counts, fit, used
@@ -71,8 +74,17 @@ class MemoryReport(Shown):
             f"<MemoryReport {kept.model}: arena {binary_size(kept.arena)}, peak at {kept.peak_operator or 'no step'}>"
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def html(self, beside: Sequence[MemoryReport | str | os.PathLike[str]] = ()) -> str:
+        """The page; it stands alone, and compares with reports or JSON files `beside`. Raises MissingExtra."""
+        runs = [run.record if isinstance(run, MemoryReport) else read_memory(Path(run)) for run in beside]
+        return DRAWN[type(self).__name__](self, *runs).decode()
+
+    def write(self, path: str | os.PathLike[str], beside: Sequence[MemoryReport | str | os.PathLike[str]] = ()) -> None:
         """Write the page (.html) or the record (.json). Raises OptionError for another ending, and SaveError."""
+        write_file(path, (self.html(beside) if is_page(path) else self.json()).encode())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """The same as `write`."""
         self.write(path)
 
     def _record(self) -> MemoryRecord:
@@ -228,12 +240,8 @@ def _prepared(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> ir.Model:
 def _with_dims(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
     """A copy with these dims fixed; `batch` of a model whose first dims are fixed is set anew."""
     work = model.clone()
-    if not sizes:
-        return work
-    known = {dim.value for value in work.graph.inputs for dim in value.shape or () if isinstance(dim, ir.SymbolicDim)}
-    if "batch" in sizes and "batch" not in known:
-        change_dims(work, {}, {"batch": "batch"})
-    change_dims(work, {}, dict(sizes))
+    if sizes:
+        resize(work, {}, dict(sizes), verify=False)
     return work
 
 

@@ -13,14 +13,13 @@ import onnx_ir as ir
 
 from graphopt.check.given import Feeds, read_feeds
 from graphopt.check.relaid import relaid_fault
-from graphopt.check.samples import freed_fault
 from graphopt.errors import OptionError
 from graphopt.flows.inspect import count_flops
 from graphopt.flows.result import OptimizeResult
-from graphopt.flows.source import read
+from graphopt.flows.source import read, resize
 from graphopt.lazy import Lazy
 from graphopt.model.census import file_bytes
-from graphopt.model.dimensions import DimValue, change_dims
+from graphopt.model.dimensions import DimValue
 from graphopt.model.load import Source
 from graphopt.model.relayout import relayout
 from graphopt.model.save import data_files
@@ -91,13 +90,7 @@ def optimize(
     original, fixed = read(source, values, fix_defaults=fix_defaults)
     loaded_signature = signature_of(original)
     if shapes or dims:
-        freed = any(not isinstance(size, int) and not size.isdigit() for size in (dims or {}).values())
-        before = original.clone() if freed else original
-        change_dims(original, shapes or {}, dims or {})
-        if freed and verify:
-            fault = freed_fault(before, original)
-            if fault is not None:
-                raise OptionError(f"the dim cannot be freed: {fault}")
+        resize(original, shapes or {}, dims or {}, verify=verify)
     turned = () if layout is None else _relay(original, layout, verify)
     started = time.perf_counter()
     outcome = optimize_verified(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,11 @@ import onnxruntime
 from graphopt.check.feeds import make_feed
 from graphopt.check.inputs import inputs_of
 from graphopt.errors import OptionError
+from graphopt.flows.records.run import BUNDLE
 from graphopt.memory.contract import contract_options
 from graphopt.model.load import load
 from graphopt.model.self_contained import self_contained
+from graphopt.model.text import nearest
 from graphopt.program.deploy.session import Bundle
 
 SEED = 0
@@ -30,10 +33,31 @@ class Runnable:
     call: Callable[[Feeds], dict[str, np.ndarray]]
 
 
+def run(
+    program: str | os.PathLike[str], feeds: Feeds | None = None, *, random: bool = False, threads: int = 0
+) -> dict[str, np.ndarray]:
+    """Run a bundle (a folder that `compile` wrote) or a model once; the outputs by name.
+
+    A model runs in ONNX Runtime with the options under which memory budgets hold. `random` draws the inputs that
+    `feeds` lacks, the same every time; `threads` run it, 0: as many as it may use cores. Raises BundleError,
+    ModelError, and OptionError for inputs that do not fit.
+    """
+    runnable, given = open_program(Path(program), threads=threads), dict(feeds or {})
+    names = list(runnable.inputs)
+    for name in given:
+        if name not in names:
+            raise OptionError(f"there is no input '{name}'; {nearest(name, names)}.")
+    missing = next((name for name in names if name not in given), None)
+    if missing is not None and not random:
+        raise OptionError(f"input '{missing}' is missing; give it in feeds, or random=True.")
+    return runnable.call((random_feed(runnable) if missing is not None else {}) | given)
+
+
 def open_program(path: Path, *, threads: int = 0) -> Runnable:
     """A folder is a bundle, a file a model; `threads` run it, 0: as many as it may use cores.
 
-    Raises BundleError, ModelError, and OptionError for what cannot run."""
+    Raises BundleError, ModelError, and OptionError for what cannot run.
+    """
     return _bundle(path, threads) if path.is_dir() else _model(path, threads)
 
 
@@ -45,7 +69,7 @@ def random_feed(runnable: Runnable) -> dict[str, np.ndarray]:
 def _bundle(path: Path, threads: int) -> Runnable:
     program = Bundle(path, threads=threads)
     draws = {one.name: _drawn(one.shape, one.dtype) for one in program.inputs}
-    return Runnable("bundle", draws, lambda feeds: program(**feeds))
+    return Runnable(BUNDLE, draws, lambda feeds: program(**feeds))
 
 
 def _drawn(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Callable[[], np.ndarray]:

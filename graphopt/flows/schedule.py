@@ -20,8 +20,8 @@ from graphopt.flows.records.schedule import (
     WayLine,
 )
 from graphopt.flows.shown import Shown
-from graphopt.flows.source import name_of, read
-from graphopt.model.dimensions import change_dims, name_dims
+from graphopt.flows.source import name_of, read, resize
+from graphopt.model.dimensions import name_dims
 from graphopt.model.load import Source
 from graphopt.model.text import Progress, silent
 from graphopt.program.plan import Together, plan_together
@@ -94,7 +94,7 @@ def schedule(
     name_dims(fixed)
     if fixed.functions:
         fixed = InlinePass()(fixed).model
-    change_dims(fixed, shapes or {}, dict(dims or {}))
+    resize(fixed, shapes or {}, dict(dims or {}))
     progress("reading tasks")
     tasks = tasks_of(fixed, machine, named(target), name)
     if not tasks.graph.regions:

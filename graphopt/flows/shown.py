@@ -5,20 +5,19 @@ Pages are drawn above the flows; the package hands in what draws them.
 
 from __future__ import annotations
 
+import html
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-from tabulate import tabulate
 
 from graphopt.errors import OptionError
 from graphopt.files.single import write_file
 from graphopt.flows.records.encode import encode
 
 # What draws the page of a result, by the name of its class. Filled by the package, from the floors above.
-DRAWN: dict[str, Callable[[Any], bytes]] = {}
+DRAWN: dict[str, Callable[..., bytes]] = {}
 ENDINGS = (".html", ".json")
 
 
@@ -38,7 +37,9 @@ class Shown(ABC):
 
     def _repr_html_(self) -> str:
         """A notebook's table."""
-        return str(tabulate(self._figures(), headers=self._headers(), tablefmt="html", disable_numparse=True))
+        head = f"<thead>{_html_row('th', self._headers())}</thead>" if self._headers() else ""
+        rows = "".join(_html_row("td", row) for row in self._figures())
+        return f"<table>{head}<tbody>{rows}</tbody></table>"
 
     def json(self) -> str:
         """The record, as `--json` prints it."""
@@ -50,7 +51,16 @@ class Shown(ABC):
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the page (.html) or the record (.json). Raises OptionError for another ending, and SaveError."""
-        ending = Path(path).suffix.lower()
-        if ending not in ENDINGS:
-            raise OptionError(f"'{path}' is neither {' nor '.join(ENDINGS)}; the ending says what is written.")
-        write_file(path, (self.html() if ending == ".html" else self.json()).encode())
+        write_file(path, (self.html() if is_page(path) else self.json()).encode())
+
+
+def _html_row(kind: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{kind}>{html.escape(cell)}</{kind}>' for cell in cells)}</tr>"
+
+
+def is_page(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is to be a page, and no record. Raises OptionError for an ending that is neither."""
+    ending = Path(path).suffix.lower()
+    if ending not in ENDINGS:
+        raise OptionError(f"'{path}' is neither {' nor '.join(ENDINGS)}; the ending says what is written.")
+    return ending == ".html"

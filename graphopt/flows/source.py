@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graphopt.errors import OptionError
+from graphopt.lazy import Lazy
+from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.fixing import fix_inputs
 from graphopt.model.load import Source, load
+
+if TYPE_CHECKING:
+    from graphopt.check import samples
+else:
+    samples = Lazy("graphopt.check.samples")  # with ONNX Runtime
 
 
 def read(
@@ -21,6 +30,31 @@ def read(
     """
     model = load(source)
     return model, fix_inputs(model, values or {}, defaults=fix_defaults)
+
+
+def resize(
+    model: ir.Model, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, DimValue], *, verify: bool = True
+) -> None:
+    """Change the model's dims as asked (`change_dims`); a fixed first dim is freed for a new `batch`.
+
+    What is freed is compared with the model as it was, sample by sample, unless `verify` is off. Raises OptionError.
+    """
+    batch = str(dims.get("batch", ""))
+    if batch.isdigit() and int(batch) and _first_dims_are_fixed(model):
+        resize(model, {}, {"batch": "batch"}, verify=verify)
+    freed = any(not isinstance(size, int) and not size.isdigit() for size in dims.values())
+    before = model.clone() if freed else model
+    change_dims(model, shapes, dims)
+    if freed and verify:
+        fault = samples.freed_fault(before, model)
+        if fault is not None:
+            raise OptionError(f"the dim cannot be freed: {fault}")
+
+
+def _first_dims_are_fixed(model: ir.Model) -> bool:
+    shapes = [value.shape for value in model.graph.inputs if value.name not in model.graph.initializers]
+    firsts = [shape[0] for shape in shapes if shape is not None and len(shape) > 0]
+    return bool(firsts) and all(isinstance(first, int) for first in firsts)
 
 
 def name_of(source: Source) -> str:

@@ -12,6 +12,7 @@ from graphopt.check.verification import Verification
 from graphopt.errors import OptionError, VerificationError
 from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
 from graphopt.model.load import Source, load
+from graphopt.model.signature import port_of
 from graphopt.model.text import Progress
 
 
@@ -57,4 +58,8 @@ def _comparable(first: Source, second: Source) -> tuple[ir.Model, ir.Model]:
         names, other_names = [value.name for value in left], [value.name for value in right]
         if names != other_names:
             raise OptionError(f"the models cannot be compared: their {kind} are {names} and {other_names}.")
+    for mine, theirs in zip(map(port_of, one.graph.inputs), map(port_of, other.graph.inputs), strict=True):
+        if not mine.meets(theirs):
+            both = f"'{mine.name}' is {mine.shape} and {theirs.shape}"
+            raise OptionError(f"the models take different inputs: {both}; no value suits both.")
     return one, other

@@ -24,6 +24,17 @@ class Port:
     def __str__(self) -> str:
         return f"{self.name}: {self.shape}"
 
+    def meets(self, other: Port) -> bool:
+        """Whether some value suits both declarations."""
+        if "unknown" not in (self.type, other.type) and self.type != other.type:
+            return False
+        if self.dims is None or other.dims is None:
+            return True
+        return len(self.dims) == len(other.dims) and all(
+            one == another or not (isinstance(one, int) and isinstance(another, int))
+            for one, another in zip(self.dims, other.dims, strict=True)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Signature:

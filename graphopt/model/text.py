@@ -24,9 +24,14 @@ def nearest(name: str, known: Sequence[str]) -> str:
     containing = [item for item in listed if name.lower() in item.lower()]
     close = list(dict.fromkeys((*alike, *containing)))[:NEAREST]
     if close:
-        return f"the nearest names are {', '.join(close)}"
+        return f"the nearest {'name is' if len(close) == 1 else 'names are'} {_quoted(close)}"
     more = f" and {len(listed) - NEAREST} more" if len(listed) > NEAREST else ""
-    return f"there are {', '.join(listed[:NEAREST])}{more}" if listed else "there are none at all"
+    some = f"there {'is' if len(listed) == 1 else 'are'} {_quoted(listed[:NEAREST])}{more}"
+    return some if listed else "there are none at all"
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"'{shown(name)}'" for name in names)
 
 
 def steps(begin: int, end: int) -> str:

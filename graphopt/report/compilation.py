@@ -5,6 +5,10 @@ from __future__ import annotations
 from graphopt.flows.records.compilation import CompileRecord
 from graphopt.model.text import binary_size, several
 from graphopt.report.screen import Screen
+from graphopt.report.wording import tolerances
+
+ROOMY = 1.1  # times the tensors of the model, and so many bytes more: what a program's weights take without a word
+SLACK = 1 << 20
 
 
 def print_compile(screen: Screen, record: CompileRecord) -> None:
@@ -22,11 +26,18 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
     least = "the least there is"
     if record.arena_bytes != record.arena_bound_bytes:
         least = f"at least {binary_size(record.arena_bound_bytes)} are needed"
+    weights = binary_size(record.weights_bytes)
+    if record.weights_bytes > ROOMY * record.model_bytes + SLACK:
+        weights += (
+            f"; {binary_size(record.model_bytes)} in the model; kernels keep some in larger forms, fewer with --exact"
+        )
     for label, text in (
-        ("regions", f"{record.regions}, {several(record.kernels, 'different kernel')}, for {record.level}"),
-        ("weights", binary_size(record.weights_bytes)),
+        ("regions", f"{record.regions:,}, {several(record.kernels, 'different kernel')}, for {record.level}"),
+        ("weights", weights),
         ("arena", f"{binary_size(record.arena_bytes)}, {least}"),
         ("compared", compared),
         ("written", f"{record.output} in {record.seconds:.1f} s"),
     ):
         screen.line(f"{label:<13} {text}")
+        if label == "compared" and record.not_compared is None:
+            screen.small(tolerances(record.tolerance))

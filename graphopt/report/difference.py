@@ -10,7 +10,7 @@ SHOWN = 30  # nodes or initializers of one kind listed in the terminal
 
 
 def print_diff(screen: Screen, record: DiffRecord) -> None:
-    """The differences, by kind."""
+    """The differences, by kind: what changed, what came, what went, of which there may be most."""
     screen.line(f"A {record.a}\nB {record.b}", "bold")
     if record.identical:
         screen.line("no differences")
@@ -19,16 +19,16 @@ def print_diff(screen: Screen, record: DiffRecord) -> None:
         screen.line(text, "yellow")
     if record.types:
         screen.table(_type_table(record))
-    _print_nodes(screen, "only in A", record.only_in_a, "red")
-    _print_nodes(screen, "only in B", record.only_in_b, "green")
     if record.changed:
         screen.line(f"changed: {_count(len(record.changed), 'node')}", "bold")
         for item in record.changed[:SHOWN]:
             screen.line(f"  {item.op_type_b} '{item.output}': {'; '.join(item.changes)}")
         _rest(screen, len(record.changed))
-    _print_tensors(screen, "removed", record.initializers_removed, "red")
-    _print_tensors(screen, "added", record.initializers_added, "green")
+    _print_nodes(screen, "only in B", record.only_in_b, "green")
+    _print_nodes(screen, "only in A", record.only_in_a, "red")
     _print_tensors(screen, "changed", record.initializers_changed, "yellow")
+    _print_tensors(screen, "added", record.initializers_added, "green")
+    _print_tensors(screen, "removed", record.initializers_removed, "red")
 
 
 def _type_table(record: DiffRecord) -> Table:

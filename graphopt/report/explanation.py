@@ -32,7 +32,10 @@ def _print_fired(screen: Screen, record: ExplainRecord) -> None:
     count = len(record.fired)
     what = "touched by" if record.subject == "node" else "fired"
     if not count:
-        screen.line("not touched by any rewrite" if record.subject == "node" else "did not fire")
+        if record.subject == "node":
+            screen.line("not touched by any rewrite")
+        elif not any(missed.reasons for missed in record.missed):  # else the reasons begin with these words
+            screen.line("did not fire")
         return
     noun = "rewrite" if record.subject == "node" else "time"
     screen.line(f"{what} {count} {noun}{'' if count == 1 else 's'}:")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from graphopt.flows.records.many import ManyRecord
+from collections import Counter
+
+from graphopt.flows.records.many import ManyRecord, Status
 from graphopt.report.many import figure
 from graphopt.report.page import ENVIRONMENT
+
+COLOURS: dict[Status, str] = {"done": "good", "refused": "bad", "crashed": "bad"}  # classes of the style sheet
 
 
 def many_page(record: ManyRecord) -> bytes:
     """The page, UTF-8; it stands alone."""
     rows = [(one, figure(one)) for one in record.results]
-    return ENVIRONMENT.get_template("many.html").render(record=record, rows=rows).encode()
+    counts = Counter(one.status for one in record.results)
+    template = ENVIRONMENT.get_template("many.html")
+    return template.render(record=record, rows=rows, counts=counts, colours=COLOURS).encode()

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from graphopt.flows.explain import near_misses
 from graphopt.flows.records.models import OptimizeFile
 from graphopt.flows.result import OptimizeResult
-from graphopt.model.text import binary_size
+from graphopt.model.text import binary_size, several
 from graphopt.passes.meaning import Meaning, meanings, why
 from graphopt.report import drawing, wording
 from graphopt.rewrite.explain import NearMiss, NearMisses
@@ -35,7 +35,7 @@ ENVIRONMENT = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-ENVIRONMENT.filters.update(size=binary_size, quantity=wording.quantity, error=wording.error)
+ENVIRONMENT.filters.update(size=binary_size, quantity=wording.quantity, error=wording.error, several=several)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from graphopt.flows.records.run import RunRecord
+from graphopt.flows.records.run import BUNDLE, RunRecord
 from graphopt.model.text import several
 from graphopt.report.screen import Screen
 
@@ -17,4 +17,5 @@ def print_run(screen: Screen, record: RunRecord) -> None:
     middle = f"median {statistics.median(times):.3g} ms, least {min(times):.3g} ms" if len(times) > 1 else (
         f"{times[0]:.3g} ms"
     )  # fmt: skip
-    screen.line(f"{'time':<13} {middle}, {several(len(times), 'run')} of the {record.engine}")
+    where = "of the bundle" if record.engine == BUNDLE else f"in {record.engine}"
+    screen.line(f"{'time':<13} {middle}, {several(len(times), 'run')} {where}")

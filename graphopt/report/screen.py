@@ -6,13 +6,13 @@ import contextlib
 import os
 import shutil
 import sys
+import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 import click
-from tabulate import DataRow, Line, TableFormat, tabulate
 
 from graphopt.model.text import Progress, shown
 
@@ -21,6 +21,7 @@ STYLES: dict[str, dict[str, object]] = {
     "yellow": {"fg": "yellow"},
 }  # fmt: skip
 GAP = 2  # blanks between columns
+AIR = 2  # blanks that the name of a column has beside it where there is room
 NARROWEST = 8  # characters that a column keeps when a table is made to fit
 TURN = 0.1  # seconds between two turns of the wheel on a terminal
 WHEEL = ("-", "\\", "|", "/")
@@ -50,8 +51,8 @@ class Table:
 
     def widths(self, most: int) -> list[int]:
         """Characters that each column may take so that the table is at most `most` wide; the widest give way."""
-        texts = [self.columns, *self.rows]
-        widths = [max(len(row[place]) for row in texts) for place in range(len(self.columns))]
+        heads = [len(name) + AIR for name in self.columns]
+        widths = [max([head, *(len(row[place]) for row in self.rows)]) for place, head in enumerate(heads)]
         while sum(widths) + GAP * (len(widths) - 1) > most and max(widths) > NARROWEST:
             widths[widths.index(max(widths))] -= 1
         return widths
@@ -83,23 +84,15 @@ class Screen:
         """A table with a blank line on either side."""
         widths = table.widths(self.width)
         rule = "─" if self._can_write("─") else "-"
-        form = TableFormat(
-            lineabove=None, linebelowheader=Line("", rule, rule * GAP, ""), linebetweenrows=None, linebelow=None,
-            headerrow=DataRow("", " " * GAP, ""), datarow=DataRow("", " " * GAP, ""), padding=0, with_header_hide=None,
-        )  # fmt: skip
-        text = tabulate(
-            table.rows, headers=table.columns, tablefmt=form, disable_numparse=True, maxcolwidths=list(widths),
-            maxheadercolwidths=list(widths), preserve_whitespace=True,
-            colalign=["left" if place in table.left else "right" for place in range(len(widths))],
-        )  # fmt: skip
-        lines = text.splitlines()
-        named = {table.rows[row][0]: style for row, style in table.styles.items() if style}
         self._write("")
-        for number, part in enumerate(lines):
-            if table.total and number == len(lines) - 1:
-                self._write(rule * max(map(len, lines)))
-            first = next((name for name in named if name and part.startswith(name)), "")
-            self._write((self._styled(first, named[first]) + part[len(first) :] if first else part).rstrip())
+        for line in _laid_out(table.columns, widths, table.left):
+            self._write("".join(line).rstrip())
+        self._write(rule * (sum(widths) + GAP * (len(widths) - 1)))
+        for number, row in enumerate(table.rows):
+            if table.total and number == len(table.rows) - 1:
+                self._write(rule * (sum(widths) + GAP * (len(widths) - 1)))
+            for first, *rest in _laid_out(row, widths, table.left):
+                self._write((self._styled(first, table.styles.get(number, "")) + "".join(rest)).rstrip())
         self._write("")
 
     @contextlib.contextmanager
@@ -159,6 +152,18 @@ class Screen:
     def _send(self, text: str) -> None:
         self.stream.write(text)
         self.stream.flush()
+
+
+def _laid_out(row: Sequence[str], widths: Sequence[int], left: Sequence[int]) -> Iterator[list[str]]:
+    """The lines of a row, each as its cells with the blanks before and after them; long cells go on below."""
+    broken = [textwrap.wrap(text, width) or [""] for text, width in zip(row, widths, strict=True)]
+    for number in range(max(map(len, broken))):
+        line = []
+        for place, (texts, width) in enumerate(zip(broken, widths, strict=True)):
+            text = texts[number] if number < len(texts) else ""
+            gap = " " * GAP if place else ""
+            line.append(gap + (text.ljust(width) if place in left else text.rjust(width)))
+        yield line
 
 
 def screen(for_errors: bool = False) -> Screen:

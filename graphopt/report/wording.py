@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from graphopt.check.tolerance import LIMITS, MULTIPLE
 from graphopt.check.verification import Verification
 from graphopt.model.text import several
@@ -45,13 +47,13 @@ def error(number: float) -> str:
     return f"{number:.0e}" if number else "0"
 
 
-def tolerances(verification: Verification) -> str:
-    """The limits under which outputs counted as equal."""
-    if not verification.tolerance:
+def tolerances(allowed: Mapping[str, float]) -> str:
+    """The limits under which outputs counted as equal, by type."""
+    if not allowed:
         return "outputs must be equal: none is a number with a fraction"
-    if verification.tolerance == dict.fromkeys(LIMITS, given := next(iter(verification.tolerance.values()))):
+    if allowed == dict.fromkeys(LIMITS, given := next(iter(allowed.values()))):
         return f"allowed: {given:.0e}, as asked"
-    limits = ", ".join(f"{limit:.0e} ({kind})" for kind, limit in verification.tolerance.items())
+    limits = ", ".join(f"{limit:.0e} ({kind})" for kind, limit in allowed.items())
     return f"allowed: {limits}; beyond that {MULTIPLE:.0f} x the model's own rounding"
 
 
@@ -60,7 +62,7 @@ def remarks(verification: Verification) -> tuple[str, ...]:
     found = []
     if verification.feeds:
         found.append(f"compared in {verification.engine}{_reached(verification)}")
-        found.append(tolerances(verification))
+        found.append(tolerances(verification.tolerance))
     if verification.excluded:
         found.append(f"not compared, because they are random: {', '.join(verification.excluded)}")
     if verification.limited is not None and verification.feeds:

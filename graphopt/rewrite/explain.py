@@ -19,6 +19,7 @@ from graphopt.rewrite.record import LeftAlone, Rewrite
 from graphopt.rewrite.rule import Refused, Rule
 
 QUOTED = re.compile(r"'[^']*'")
+NAMES = 2  # different names that a reason for several nodes quotes in one place
 FITS = "it fits here, but was not applied: the run was cut short, the rule was left out, or it was taken back"
 
 
@@ -26,7 +27,8 @@ FITS = "it fits here, but was not applied: the run was cut short, the rule was l
 class Reason:
     """One reason, and the nodes at which it was given."""
 
-    text: str
+    text: str  # without the names that differ from node to node
+    named: str  # the same with the first of those names
     nodes: tuple[str, ...]  # as "Op 'name'"
 
 
@@ -148,8 +150,21 @@ def _grouped(places: Iterable[tuple[ir.Node, str]]) -> tuple[Reason, ...]:
         found.setdefault(QUOTED.sub("'...'", text), []).append((text, nodes.describe(node)))
     ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
     return tuple(
-        Reason(items[0][0] if len(items) == 1 else text, tuple(name for _, name in items)) for text, items in ordered
-    )
+        Reason(
+            items[0][0] if len(items) == 1 else text, _with_names([said for said, _ in items]),
+            tuple(name for _, name in items),
+        ) for text, items in ordered
+    )  # fmt: skip
+
+
+def _with_names(texts: Sequence[str]) -> str:
+    """One text for texts that differ in quoted names only; it quotes the first few of each place."""
+    listed = []
+    for quoted in zip(*map(QUOTED.findall, texts), strict=True):
+        different = list(dict.fromkeys(quoted))
+        listed.append(", ".join([*different[:NAMES], *(["..."] if len(different) > NAMES else [])]))
+    names = iter(listed)
+    return QUOTED.sub(lambda _: next(names), texts[0])
 
 
 def is_anchored_at(rule: Rule, node: ir.Node) -> bool:

@@ -62,7 +62,7 @@ def test_expected_outputs_are_compared_with_the_original() -> None:
 @pytest.mark.parametrize(
     ("feed", "fault"),
     [
-        ({"z": X}, "feed 0 has 'z', which is neither an input nor an output; there are x."),
+        ({"z": X}, "feed 0 has 'z', which is neither an input nor an output; there is 'x'."),
         ({}, "feed 0 lacks input 'x'."),
         ({"x": X.astype(np.float64)}, "feed 0: input 'x' takes float32, and the array is of float64."),
         ({"x": X[0]}, "feed 0: input 'x' has the dims [?, 2], and the array [2]."),

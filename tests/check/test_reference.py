@@ -86,6 +86,26 @@ def test_models_with_other_inputs_cannot_be_compared() -> None:
         graphopt.verify(one, other)
 
 
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("float[1,3]", None),
+        ("float[n,3]", None),
+        ("float[2,3]", r"'x' is float\[1, 3\] and float\[2, 3\]; no value suits both"),
+        ("float[1,3,1]", r"'x' is float\[1, 3\] and float\[1, 3, 1\]"),
+        ("double[1,3]", r"'x' is float\[1, 3\] and double\[1, 3\]"),
+    ],
+)
+def test_models_with_inputs_that_no_value_suits_cannot_be_compared(other: str, said: str | None) -> None:
+    text = "g ({} x) => (bool[m] y) {{ a = Shape(x) b = Size(x) y = Equal(a, b) }}"
+    one, another = (support.model(text.format(kind)) for kind in ("float[1,3]", other))
+    if said is None:
+        assert graphopt.verify(one, another).passed
+        return
+    with pytest.raises(graphopt.OptionError, match=f"the models take different inputs: {said}"):
+        graphopt.verify(one, another)
+
+
 def test_a_result_that_onnx_runtime_cannot_load_is_different() -> None:
     """The reference evaluator takes a tensor of one element where Range asks for a scalar; ONNX Runtime does not."""
     good = support.model("g (float[4] x) => (float[n] y) { l = Size(x) a = Cast<to = 1>(l) y = Range(zero, a, one) }")

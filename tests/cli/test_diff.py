@@ -24,6 +24,8 @@ def test_a_model_and_its_optimized_form(shell: Shell) -> None:
     assert {(item["op_type"], item["a"], item["b"]) for item in record["types"]} >= {("Identity", 1, 0), ("Gemm", 0, 1)}
     assert record["initializers_added"] == [{"name": "c", "type": "float[3]", "bytes": 12}]
     assert "  Gemm 'n': operator Add -> Gemm" in answer.err
+    heads = [line.partition(":")[0] for line in answer.err.splitlines() if line[:1].strip() and ": " in line]
+    assert heads == ["changed", "only in A", "initializers added"]
 
 
 def test_the_same_model(shell: Shell) -> None:

@@ -54,7 +54,7 @@ def test_equal_reasons_are_grouped_whatever_names_they_quote(shell: Shell) -> No
     (missed,) = shell.run("explain", "a.onnx", "--rule", "add-zero", "--json").json["missed"]
     (reason,) = missed["reasons"]
     assert (reason["count"], reason["nodes"]) == (2, ["Add 'a'", "Add 'c'"])
-    assert reason["reason"] == "'...' is not a constant"
+    assert reason["reason"] == "'x', 'b' is not a constant"
 
 
 def test_a_pass_tells_what_it_does_and_where_it_fired(two: Shell) -> None:
@@ -91,9 +91,9 @@ def test_a_node_that_stays_tells_why_no_rule_took_it(two: Shell) -> None:
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
-        (("--rule", "add-zeros"), 2, "--rule: there is no rule or pass 'add-zeros'; the nearest names are add-zero"),
-        (("--node", "yy"), 1, "'two.onnx' has no node or value 'yy'; the nearest names are y."),
-        (("--node", "nothing"), 1, "'two.onnx' has no node or value 'nothing'; there are a, m, y, v."),
+        (("--rule", "add-zeros"), 2, "--rule: there is no rule or pass 'add-zeros'; the nearest name is 'add-zero'"),
+        (("--node", "yy"), 1, "'two.onnx' has no node or value 'yy'; the nearest name is 'y'."),
+        (("--node", "nothing"), 1, "'two.onnx' has no node or value 'nothing'; there are 'a', 'm', 'y', 'v'."),
         ((), 2, "--rule or --node: give one of the two."),
         (("--rule", "add-zero", "--node", "y"), 2, "--rule or --node: give one of the two."),
     ],
@@ -151,7 +151,16 @@ def test_a_pass_groups_why_it_left_nodes_alone(refused: Shell) -> None:
     (missed,) = refused.run("explain", "refused.onnx", "--rule", "fold-constants", "--json").json["missed"]
     assert missed["rule"] == "fold-constants"
     reasons = {reason["reason"]: reason["nodes"] for reason in missed["reasons"]}
-    assert reasons["'...' depends on '...', an input of the graph"][0] == "Softmax 's'"
+    assert reasons["'m', 't', ... depends on 'x', an input of the graph"][0] == "Softmax 's'"
+
+
+def test_a_rule_that_did_not_fire_says_so_once(two: Shell) -> None:
+    for rule, last in (
+        ("pad-into-conv", "there is no other place in the optimized model where it could fire"),
+        ("add-zero", "      at Add 'v'"),
+    ):
+        lines = two.run("explain", "two.onnx", "--rule", rule).out.splitlines()
+        assert len([line for line in lines if "did not fire" in line]) == 1 and lines[-1] == last
 
 
 def test_every_rule_and_pass_has_something_to_say(two: Shell) -> None:

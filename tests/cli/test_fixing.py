@@ -48,10 +48,31 @@ def test_every_command_that_reads_a_model_takes_both(rates: Shell) -> None:
     assert rates.run("schedule", "rates.onnx", "--device", "cpu:2", *fixed).status == 0
 
 
+def test_a_fixed_batch_takes_another_size(rates: Shell) -> None:
+    """It is freed first, and the freed model compared with the model as it was."""
+    text = "g (float[1,4] x) => (float[1,4] y) { a = Identity(x) y = Softmax(a) }"
+    rates.write("one.onnx", support.model(text))
+    assert rates.run("optimize", "one.onnx", "six.onnx", "--dim", "batch=6").status == 0
+    dims = rates.read("six.onnx").graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_value for dim in dims] == [6, 4]
+    assert rates.run("compile", "one.onnx", "six", "--dim", "batch=6").status == 0
+    answer = rates.run("run", "six", "--random", "--json")
+    assert answer.json["outputs"][0]["shape"] == [6, 4]
+    assert rates.run("schedule", "one.onnx", "--device", "cpu:2", "--dim", "batch=6").status == 0
+
+
+def test_a_batch_that_mixes_samples_stays_as_it_is(rates: Shell) -> None:
+    rates.write("one.onnx", support.model("g (float[1,4] x) => (float[1,4] y) { y = Softmax<axis = 0>(x) }"))
+    for command in (("optimize", "one.onnx", "o.onnx"), ("compile", "one.onnx", "o")):
+        answer = rates.run(*command, "--dim", "batch=6")
+        assert answer.status == 1 and answer.error.startswith("the dim cannot be freed: ")
+    assert "o.onnx" not in rates.files() and "o" not in rates.files()
+
+
 @pytest.mark.parametrize(
     ("value", "status", "sentence"),
     [
-        ("src=1", 1, "there is no input 'src' to fix; the nearest names are sr."),
+        ("src=1", 1, "there is no input 'src' to fix; the nearest name is 'sr'."),
         ("sr=fast", 1, "input 'sr' takes numbers of type INT64, and fast is not such."),
         ("sr", 2, "--value: 'sr' is not of the form NAME=16000."),
     ],

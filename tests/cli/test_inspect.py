@@ -46,13 +46,13 @@ def test_dims_without_a_name_can_be_chosen(shell: Shell) -> None:
 def test_an_unknown_dim_is_refused(shell: Shell) -> None:
     answer = shell.run("inspect", "in.onnx", "--dim", "bathc=2")
     assert answer.status == 1
-    assert answer.error == "'in.onnx' has no dynamic dim 'bathc'; the nearest names are batch."
+    assert answer.error == "'in.onnx' has no dynamic dim 'bathc'; the nearest name is 'batch'."
 
 
 def test_a_size_is_needed(shell: Shell) -> None:
     answer = shell.run("inspect", "in.onnx", "--dim", "batch=N")
     assert answer.status == 2
-    assert answer.error == "--dim: 'batch=N' gives no size; sizes start at 1."
+    assert answer.error == "--dim: 'batch=N' gives no size; give a number, batch=8 for example."
 
 
 FUNCTION = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>

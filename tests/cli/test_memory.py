@@ -84,7 +84,7 @@ def test_a_budget_is_kept_or_refused_with_what_is_missing(memory: Shell) -> None
     answer = memory.run("memory", "m.onnx", "--dim", "batch=2", "--budget", "1KiB")
     assert answer.status == 1
     assert answer.error == (
-        "a memory budget of 1,024 bytes cannot be kept: the least arena that was found takes 2,560 bytes, 1,536 more; "
+        "a memory budget of 1 KiB cannot be kept: the least arena that was found takes 2.5 KiB, 1.5 KiB more; "
         "3KiB would be kept."
     )
 

@@ -34,6 +34,15 @@ KEYS = {
 }  # fmt: skip
 
 
+def test_a_thousand_nodes_are_counted(shell: Shell) -> None:
+    """Their number has a comma in it."""
+    body = " ".join(f"v{number + 1} = Relu(v{number})" for number in range(1016))
+    shell.write("long.onnx", support.model(f"g (float[2] v0) => (float[2] y) {{ {body} y = Neg(v1016) }}"))
+    answer = shell.run("long.onnx", "out.onnx")
+    assert (answer.status, answer.err) == (0, "")
+    assert re.search(r"^nodes +1,017 +2 +-100%$", answer.out, re.MULTILINE)
+
+
 def test_writes_a_verified_model_and_a_table(shell: Shell) -> None:
     answer = shell.run("optimize", "in.onnx", "out.onnx")
     assert (answer.status, answer.err) == (0, "")
@@ -130,7 +139,7 @@ def test_a_fixed_dim_is_freed(shell: Shell) -> None:
         (("--dim", "batch=-1"), "--dim: '-1' is neither a size nor a name for a dim."),
         (("--dim", "batch=0"), "--dim: 'batch=0' gives no size; sizes start at 1."),
         (("--dim", "batch=1", "--dim", "batch=2"), "--dim: 'batch' is given twice."),
-        (("--skip", "identiti"), "--skip: there is no pass or rule 'identiti'; the nearest names are identity"),
+        (("--skip", "identiti"), "--skip: there is no pass or rule 'identiti'; the nearest name is 'identity'"),
         (("--report", "in.onnx"), "--report: 'in.onnx' is a model; choose another file."),
         (("--report", "./out.onnx"), "--report: 'out.onnx' is a model; choose another file."),
     ],

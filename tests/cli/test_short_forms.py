@@ -61,7 +61,7 @@ def test_the_version(shell: Shell, option: str) -> None:
 def test_a_mistyped_command_gets_a_suggestion(shell: Shell) -> None:
     answer = shell.run("optimise", "in.onnx")
     assert answer.status == 2
-    assert answer.error.startswith("There is no command 'optimise': the nearest names are optimize; ")
+    assert answer.error.startswith("There is no command 'optimise': the nearest name is 'optimize'; ")
 
 
 def test_help_lists_each_command_without_importing_any() -> None:

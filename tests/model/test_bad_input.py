@@ -187,13 +187,13 @@ def test_a_bad_model_is_refused_in_one_sentence(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--shape", "z=1x256"), "there is no input 'z'; there are x."),
+        (("--shape", "z=1x256"), "there is no input 'z'; there is 'x'."),
         (("--shape", "x=1x2x256"), "input 'x' has 2 dims, but the shape given has 3."),
         (
             ("--shape", "x=1x255"),
             "dim 1 of input 'x' is fixed at 256 in the model, it cannot become 255; free it first: --dim x:1=N.",
         ),
-        (("--dim", "m=3"), "there is no dynamic dim 'm'; there are n."),
+        (("--dim", "m=3"), "there is no dynamic dim 'm'; there is 'n'."),
         (("--shape", "x=2x256", "--dim", "n=3"), "dim 'n'"),
     ],
 )

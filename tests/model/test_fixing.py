@@ -66,7 +66,7 @@ def test_a_list_takes_the_dims_that_are_declared_and_gives_a_number_to_a_free_on
 
 
 def test_a_name_that_is_no_input_is_answered_with_the_nearest() -> None:
-    assert _refusal(support.model(RATES), {"src": 1}) == "there is no input 'src' to fix; the nearest names are sr."
+    assert _refusal(support.model(RATES), {"src": 1}) == "there is no input 'src' to fix; the nearest name is 'sr'."
 
 
 @pytest.mark.parametrize(

@@ -25,4 +25,6 @@ class CompileRecord(msgspec.Struct, frozen=True):
     feeds: int = 0  # that were compared
     rounding: float = 0.0  # the largest difference beyond the kernels' allowance, in multiples of the model's rounding
     remade: str | None = None  # what was wrong with a first program, in whose place an exact one was made
+    tolerance: dict[str, float] = {}  # by type, what counts as equal whatever the model's own rounding is
+    model_bytes: int = 0  # of the tensors in the model, beside the program's weights
     schema: str = "graphopt.compile/1"

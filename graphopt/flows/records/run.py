@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+BUNDLE = "bundle"  # the engine of programs that `graphopt compile` wrote
+
 
 class OutputLine(msgspec.Struct, frozen=True):
     """One output."""
@@ -18,7 +20,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     """Runs of one program on the same inputs."""
 
     program: str
-    engine: str
+    engine: str  # BUNDLE, or the name and version of a runtime
     outputs: tuple[OutputLine, ...]
     milliseconds: tuple[float, ...]  # wall time of each run
     schema: str = "graphopt.run/1"

@@ -27,6 +27,7 @@ from graphopt.program.deploy.manifest import (
     written,
 )
 from graphopt.program.deploy.runtime import Array
+from graphopt.version import VERSION
 from kernels.emit.processor import Requirement
 from kernels.emit.program import emit, stored_weights
 from kernels.errors import KernelsError
@@ -70,7 +71,7 @@ def write_bundle(
         "example.c": example(program).encode(),
     }
     known = {name: file_of(content) for name, content in files.items()}
-    manifest = Manifest(listing.name, program, steps_of(listing), tuple(buffers), known)
+    manifest = Manifest(listing.name, program, steps_of(listing), tuple(buffers), known, f"graphopt {VERSION}")
     files[MANIFEST] = written(manifest)
     try:
         write_folder(path, files, replaced)

@@ -59,6 +59,7 @@ class Compiled:
     not_here: str | None = None  # why this machine cannot run the program, as a clause; None where it can
     not_compared: str | None = None  # why the program was not compared, as a clause; None where it was
     remade: str | None = None  # what was wrong with the first program, in whose place an exact one was made
+    model_bytes: int = 0  # of the tensors in the model
 
     @property
     def max_abs(self) -> float:
@@ -156,8 +157,8 @@ class Compiled:
         if isinstance(self.made, Whole):
             return self.made
         raise BundleError(
-            f"{without_kernels(self.made.missing)}, so this model is no program of its own: a bundle cannot "
-            "hold what runs in ONNX Runtime; run it from Python."
+            f"{without_kernels(self.made.missing)}, so this model is no program of its own; in Python, "
+            "graphopt.compile(model) runs just these in ONNX Runtime."
         )
 
 

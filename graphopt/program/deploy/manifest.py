@@ -48,6 +48,7 @@ class Manifest(msgspec.Struct, frozen=True):
     runs: tuple[Step, ...]
     buffers: tuple[PlannedBuffer, ...]
     files: dict[str, File]  # all but the manifest
+    producer: str = ""  # graphopt and its version; empty in manifests of earlier ones
     schema: str = SCHEMA
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A compiled program from Python. It needs this file's folder, numpy, and nothing else.
 
     program = load()                          # or load("another/folder")

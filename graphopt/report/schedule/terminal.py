@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt.flows.records.schedule import ScheduleRecord
-from graphopt.model.text import binary_size
+from graphopt.model.text import binary_size, several
 from graphopt.report.screen import Screen, Table
 
 # What people read for the record's words.
@@ -30,11 +30,11 @@ def share_of_time(record: ScheduleRecord, time: float) -> float:
 def print_schedule(screen: Screen, record: ScheduleRecord) -> None:
     """Makespans by policy, bounds by name, utilisation, waits, and what sharing memory costs."""
     screen.line(f"{record.model} on {record.device}, simulated", "bold")
-    kind = "regions" if record.lowered else "groups of nodes"
-    screen.line(f"tasks         {record.regions:,} {kind}")
+    tasks = several(record.regions, "region" if record.lowered else "group") + ("" if record.lowered else " of nodes")
+    screen.line(f"tasks         {tasks}")
     screen.line(f"makespan      {duration(record.makespan)} by {record.policy}")
     launches = "1 launch" if record.launches == 1 else f"{record.launches:,} launches"
-    screen.line(f"program       {launches}, {record.waits:,} waits, verified free of deadlock")
+    screen.line(f"program       {launches}, {several(record.waits, 'wait')}, verified free of deadlock")
     mean = sum(record.utilisation) / max(len(record.utilisation), 1)
     low, high = min(record.utilisation, default=0.0), max(record.utilisation, default=0.0)
     place = "multiprocessors" if record.gpu else "workers"

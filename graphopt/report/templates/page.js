@@ -1,5 +1,5 @@
 "use strict";
-// The page says everything without this: it adds sorting by column and a filter for rules.
+// The page says everything without this: it adds sorting by column and a filter for rules and models.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   table.querySelectorAll("thead th[scope]").forEach((head, column) => {
@@ -21,15 +21,16 @@ for (const table of document.querySelectorAll("table.sortable")) {
 const filter = document.querySelector(".filter");
 if (filter) {
   filter.hidden = false;
-  const rules = [...document.querySelectorAll("#rewrites details.rule")];
-  const texts = rules.map(rule => rule.textContent.toLowerCase());
+  const { of, what } = filter.dataset;
+  const items = [...document.querySelectorAll(of)];
+  const texts = new Map(items.map(item => [item, item.textContent.toLowerCase()]));
   filter.querySelector("input").addEventListener("input", event => {
     const wanted = event.target.value.trim().toLowerCase();
     let shown = 0;
-    rules.forEach((rule, place) => {
-      rule.hidden = !texts[place].includes(wanted);
-      shown += rule.hidden ? 0 : 1;
-    });
-    filter.querySelector("[role=status]").textContent = wanted ? `${shown} of ${rules.length} rules` : "";
+    for (const item of items) {
+      item.hidden = !texts.get(item).includes(wanted);
+      shown += item.hidden ? 0 : 1;
+    }
+    filter.querySelector("[role=status]").textContent = wanted ? `${shown} of ${items.length} ${what}` : "";
   });
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -246,7 +247,9 @@ def test_a_model_that_does_not_run_is_refused_in_a_sentence() -> None:
         "g (float[3] x) => (float[3] y) { t = Gather(table, far) y = Add(x, t) }",
         20, table=np.ones(5, np.float32), far=np.array([9, 9, 9]),
     )  # fmt: skip
-    with pytest.raises(graphopt.VerificationError, match=r"cannot be compared, as its model does not run: .*indices"):
+    with pytest.raises(
+        graphopt.VerificationError, match=r"cannot be compared, as its model does not run as it should: .*indices"
+    ):
         graphopt.compile(proto)
 
 
@@ -276,7 +279,22 @@ def test_a_program_that_stays_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(graphopt.VerificationError) as caught:
         graphopt.compile(support.model("g (float[4] x) => (float[4] y) { y = Sin(x) }"))
     assert str(caught.value).startswith("the program does not give what ONNX Runtime gives: output 'y': off by ")
-    assert str(caught.value).endswith("; nothing was written.")
+    assert str(caught.value).endswith("; nothing was written."), "no tolerance is advised for what is wrong"
+
+
+def test_a_tolerance_replaces_what_programs_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last digits of Exp and of Exp plus 1e-5 differ by less than programs may, and by more than 1e-7."""
+    text = "g (float[4] x) => (float[4] y) { e = Exp(x) y = Add(e, k) }"
+    off = load(support.model(text, k=np.array([1e-5], np.float32)))
+    given = support.model(text, k=np.zeros(1, np.float32))
+    monkeypatch.setattr(compile_flow, "optimized", lambda original, checked: off)
+    program = graphopt.compile(given)
+    assert program.verification.tolerance == {"float32": 3e-5}
+    with pytest.raises(graphopt.VerificationError) as caught:
+        graphopt.compile(given, tolerance=1e-7)
+    (advised,) = re.findall(r"; tolerance=(\S+) accepts a difference of this size\.$", str(caught.value))
+    assert 1e-7 < float(advised) < 1e-4
+    assert graphopt.compile(given, tolerance=1e-4).verification.tolerance["float32"] == 1e-4
 
 
 @rule(op("Neg", var("x")), level=1)

@@ -178,7 +178,9 @@ def test_a_bundle_is_refused_with_the_operators_names(tmp_path: Path, capsys: py
         }""",
         20,
     )  # fmt: skip
-    with pytest.raises(BundleError, match=r"LpNormalization 'y', Hardmax 't' have no kernel yet.*run it from Python"):
+    with pytest.raises(
+        BundleError, match=r"LpNormalization 'y', Hardmax 't' have no kernel yet.*in Python, graphopt.compile"
+    ):
         graphopt.compile(proto).save(tmp_path / "bundle")
     onnx.save(proto, tmp_path / "model.onnx")
     assert run_line(["compile", str(tmp_path / "model.onnx"), str(tmp_path / "bundle")]) == 1
