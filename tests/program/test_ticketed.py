@@ -1,0 +1,161 @@
+"""What several workers wait for, and which plan they get: beside brute force over bytes, and on small graphs."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphopt
+from graphopt.errors import OptionError
+from graphopt.program.listing import link
+from graphopt.program.order import in_best_order
+from graphopt.program.regions.lower import lower
+from graphopt.program.regions.region import Lowered
+from graphopt.program.sharing import plan_shared
+from graphopt.program.ticketed import needs_of, ticketed
+from kernels.dtype import DType
+from kernels.kernel import Kernel, Operand
+from kernels.listing import Claim, Place, Run, Ticketed, Wait
+from kernels.llvm.module import Module
+from kernels.target import host
+from tests import support
+
+Access = tuple[bool, int, int]  # written, first byte, bytes
+
+accesses = st.tuples(st.booleans(), st.integers(0, 24), st.integers(0, 9))
+programs = st.lists(st.lists(accesses, max_size=4), min_size=1, max_size=14)
+
+
+def made(drawn: list[list[Access]]) -> tuple[list[Run], dict[str, Kernel]]:
+    runs, kernels = [], {}
+    for number, touched in enumerate(drawn):
+        operands = tuple(
+            Operand(f"o{place}", "output" if written else "input", DType.U8, size)
+            for place, (written, _, size) in enumerate(touched)
+        )
+        kernels[f"k{number}"] = Kernel(f"k{number}", Module(host()), operands, 1)
+        runs.append(Run(f"k{number}", tuple(Place("arena", start) for _, start, _ in touched)))
+    return runs, kernels
+
+
+def closure(needs: dict[int, list[int]], order: list[int]) -> set[tuple[int, int]]:
+    """All pairs of which the first is known to have ended before the second begins."""
+    before: dict[int, set[int]] = {}
+    for run in order:
+        before[run] = set(needs[run]).union(*(before[one] for one in needs[run]))
+    return {(one, run) for run in order for one in before[run]}
+
+
+def conflicts(drawn: list[list[Access]], order: list[int]) -> set[tuple[int, int]]:
+    """All pairs, in their order, that touch a byte of which one is written."""
+    found = set()
+    for one, other in itertools.combinations(order, 2):
+        for (first, a, m), (second, b, n) in itertools.product(drawn[one], drawn[other]):
+            if (first or second) and m and n and a < b + n and b < a + m:
+                found.add((one, other))
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(programs, st.randoms(use_true_random=False))
+def test_what_touches_the_same_bytes_keeps_its_order_and_nothing_else_does(
+    drawn: list[list[Access]], chooser: object
+) -> None:
+    order = list(range(len(drawn)))
+    chooser.shuffle(order)  # type: ignore[attr-defined]
+    runs, kernels = made(drawn)
+    needs = needs_of(runs, kernels, order)
+    known, wanted = closure(needs, order), conflicts(drawn, order)
+    assert wanted <= known, "nobody begins too early"
+    assert {(one, run) for run in order for one in needs[run]} <= wanted, "and waits only for whom it meets"
+    for run in order:
+        for one in needs[run]:
+            rest = {**needs, run: [other for other in needs[run] if other != one]}
+            assert (one, run) not in closure(rest, order), "no wait follows from the others"
+
+
+def test_steps_wait_before_they_claim_and_at_the_end_for_the_rest() -> None:
+    runs, kernels = made([[(True, 0, 8)], [(True, 8, 8)], [(False, 0, 16), (True, 16, 8)], [(True, 8, 4)]])
+    program = ticketed(runs, kernels, [1, 0, 2, 3], 24)
+    assert program.steps == (
+        Claim(1), Claim(0), Wait(1), Wait(0), Claim(2), Wait(2), Claim(3), Wait(3),
+    )  # fmt: skip
+    assert program.waits == ((1, ()), (0, ()), (2, (1, 0)), (3, (2,)))
+
+
+def branches(width: int = 512, length: int = 4, count: int = 3) -> Lowered:
+    """Chains of products side by side, whose ends are added."""
+    weight = np.random.default_rng(0).standard_normal((width, width)).astype(np.float32)
+    lines, ends = [], []
+    for branch in range(count):
+        value = "x"
+        for number in range(length):
+            lines.append(f"v{branch}_{number} = MatMul({value}, w)")
+            value = f"v{branch}_{number}"
+        ends.append(value)
+    lines.append(f"y = Sum({', '.join(ends)})")
+    text = f"g (float[4,{width}] x) => (float[4,{width}] y) {{ {' '.join(lines)} }}"
+    return in_best_order(lower(ir.from_proto(support.model(text, 18, w=weight)), host()))
+
+
+def plan(lowered: Lowered, budget: int | None = None) -> Ticketed:
+    linked = link(lowered, "g", several=False)
+    found = plan_shared(lowered, linked.listing.runs, linked.plan.arena_size, budget)
+    assert found is not None, "it is worth two workers"
+    return found
+
+
+def test_branches_get_memory_to_run_side_by_side_and_less_under_a_budget() -> None:
+    lowered = branches()
+    alone = link(lowered, "g", several=False).plan.arena_size
+    free, held = plan(lowered), plan(lowered, alone)
+    assert held.arena_bytes == alone < free.arena_bytes
+    claimed = [step.run for step in free.steps if isinstance(step, Claim)]
+    assert sorted(claimed) == list(range(len(lowered.regions)))
+    first = [run for run, before in free.waits if not before]
+    assert len(first) == 3, "each branch begins at once"
+    assert len([run for run, before in held.waits if not before]) < 3, "where bytes are shared, one waits"
+
+
+def test_a_chain_takes_no_more_memory() -> None:
+    lowered = branches(count=1, width=512)
+    assert plan(lowered).arena_bytes == link(lowered, "g", several=False).plan.arena_size
+
+
+def test_what_is_too_short_is_run_by_one() -> None:
+    lowered = branches(width=16)
+    assert link(lowered, "g").listing.ticketed is None
+
+
+@pytest.fixture(scope="module")
+def wide() -> graphopt.Compiled:
+    weight = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)
+    proto = support.model("g (float[64,512] x) => (float[64,512] y) { a = MatMul(x, w) b = Relu(a) y = MatMul(b, w) }",
+                          18, w=weight)  # fmt: skip
+    return graphopt.compile(proto, threads=3)
+
+
+def test_threads_of_compile(wide: graphopt.Compiled) -> None:
+    assert wide.linked.listing.ticketed is not None
+    alone = wide.program.alone()  # type: ignore[union-attr]
+    assert alone is not None
+    x = np.random.default_rng(1).standard_normal((64, 512)).astype(np.float32)
+    assert wide(x=x)["y"].tobytes() == alone(x=x)["y"].tobytes()
+
+
+def test_a_program_for_one_thread_holds_nothing_for_several() -> None:
+    weight = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)
+    proto = support.model("g (float[64,512] x) => (float[64,512] y) { y = MatMul(x, w) }", 18, w=weight)
+    compiled = graphopt.compile(proto, threads=1)
+    assert compiled.linked.listing.ticketed is None
+    assert compiled.program.description["shared_arena_bytes"] is None
+
+
+def test_a_negative_number_of_threads_is_refused() -> None:
+    with pytest.raises(OptionError, match="-1 threads cannot run a program"):
+        graphopt.compile(support.model("g (float[4] x) => (float[4] y) { y = Exp(x) }"), threads=-1)
