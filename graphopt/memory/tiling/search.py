@@ -235,6 +235,8 @@ def _keeps_bits(facts: Facts, step: Step, columns: int) -> bool:
         shape = _shape(facts, operand, step.how.inputs[0])
     else:
         shape = _shape(facts, piece.value, Range(piece.axis, piece.low, piece.high))
+    if step.node.op_type == "Conv" and piece.axis == 1:
+        return nodes.int_attribute(step.node, "group", 1) > 1 or shape[1] >= LEAST_ROWS
     if step.node.op_type in ("Conv", "ConvTranspose"):
         weights = _shape(facts, step.node.inputs[1], None)
         depth = weights[0] if step.node.op_type == "ConvTranspose" else prod(weights[1:])
