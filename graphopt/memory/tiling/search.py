@@ -37,6 +37,7 @@ LEAST_OPSET = 10  # Slice with ends as operands
 # a thread has at most 64 columns, but sums of 128 products or fewer always in one; 192 columns are more for each of two
 # threads, 1,024 for each of six. It also has kernels of its own for single rows.
 LEAST_COLUMNS, MANY_COLUMNS = 192, 1024
+FEW_COLUMNS = 65  # for one thread; its kernels for blocks of channels sum alike for any number of columns
 ONE_BLOCK = 128
 LEAST_ROWS = 16
 
