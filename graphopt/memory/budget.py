@@ -29,7 +29,7 @@ from graphopt.memory.levers.tile import TILES
 from graphopt.memory.measured import Use, use_in_onnxruntime
 from graphopt.memory.plan import given
 from graphopt.memory.sequence import write_order
-from graphopt.memory.tensors import model_memory
+from graphopt.memory.tensors import Sharing, model_memory
 from graphopt.memory.ties import tie
 from graphopt.memory.tiling.search import FEW_COLUMNS, LEAST_COLUMNS, MANY_COLUMNS
 from graphopt.model.text import Progress, silent
@@ -46,7 +46,7 @@ TIES = 1 << 10  # bytes of an arena for the few numbers that a tied node reads
 class _Try:
     """One way to look for a plan."""
 
-    sharing: bool  # as in `model_memory`
+    sharing: Sharing  # as in `model_memory`
     room: int  # bytes of the budget that are left for ties
     recomputing: int  # steps of looking for what to compute again
     columns: tuple[int, ...] = (LEAST_COLUMNS, MANY_COLUMNS, 0)  # of a tile, at least: the next where bits differ
@@ -83,9 +83,9 @@ def keep_budget(
             except BudgetNotKept as refusal:
                 if best is None:
                     raise
-                if not aim < refusal.least < arena:
+                if not aim < refusal.least + TIES < arena:
                     break
-                aim = refusal.least
+                aim = refusal.least + TIES
                 continue
             progress("measuring what ONNX Runtime takes")
             uses = use_in_onnxruntime((model, found.model), contract=True)
@@ -97,7 +97,7 @@ def keep_budget(
             taken, arena = uses[1].heap, found.record.arena
             if taken < least:
                 best, least = replace(found, record=_with_uses(found.record, *uses)), taken
-            if taken <= most and uses[1].tensors <= budget:
+            if taken <= most:
                 break
             # By the excess at least; by the ratio, as what comes on top of a plan often grows with it.
             aim = min(aim, arena)
@@ -119,7 +119,9 @@ def _planned(model: ir.Model, budget: int, aim: int, verify_seconds: float | Non
     """A plan of at most `aim` bytes: with room for ties and every result in bytes of its own, if that can be kept."""
     work = RECOMPUTE_WORK if aim == budget else RECOMPUTE_WORK // (1 + RETRIES)
     small = _Try(False, TIES, 0, (FEW_COLUMNS,))  # that computing values again is not enough is known by then
-    tries = [_Try(False, TIES, work), small, _Try(True, TIES, work), _Try(False, 0, work), _Try(True, 0, work)]
+    tries = [_Try(False, TIES, work), small, _Try("in place", TIES, work)]
+    if aim == budget:  # ONNX Runtime copies what it joins: no use where it has taken too much
+        tries += [_Try(True, TIES, work), _Try(False, 0, work), _Try(True, 0, work)]
     refusals: list[BudgetNotKept] = []
     for one in tries:
         if FEW_COLUMNS in one.columns and verify_seconds is None:
@@ -160,7 +162,7 @@ def _kept(model: ir.Model, budget: int, verify_seconds: float | None, progress: 
                 raise
     record = BudgetRecord(
         budget=budget,
-        sharing=sharing,
+        sharing=bool(sharing),
         arena_given=start.packing.arena_size,
         arena_best=ordered.packing.arena_size,
         arena=arena,

@@ -2,9 +2,10 @@
 
 ONNX Runtime does not run nodes in file order: it goes back from the outputs, and which operand of a node comes first
 depends on where its own optimizations put new nodes. It also makes one Split of Slices at constant places that cover a
-value, whose results are all there at once, and one node of two that compute the same. Slices of tiles and nodes that
-compute a value again are therefore tied to the node before them: they read a number or a shape that is computed from
-the size of its result. No runtime knows it sooner, and ONNX Runtime does not fold Size.
+value, whose results are all there at once, and one node of two that compute the same. Slices of tiles, nodes that
+compute a value again, and a branch that begins behind joined tiles are therefore tied to the node before them: they
+read a number or a shape that is computed from the size of its result. No runtime knows it sooner, and ONNX Runtime does
+not fold Size.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ LEAST_OPSET = 10  # Slice with its places as operands
 
 
 def tie(model: ir.Model) -> int:
-    """Tie tiles and nodes that compute again to what stands before them, in place; returns how many nodes were added.
+    """Tie tiles, nodes that compute again, and branches behind tiles to what stands before them, in place.
+
+    Returns how many nodes were added.
 
     Outputs keep their bits: a tied node reads the same numbers. A value whose dims are not all known ties nothing.
     """
@@ -45,12 +48,20 @@ class _Ties:
     def write(self) -> int:
         before = len(self._graph)
         latest: ir.Value | None = None  # a result of the last node that is no Slice
+        joined: ir.Value | None = None  # of tiles, until something reads it
+        since: set[ir.Value | None] = set()  # what is made after it
         for node in tuple(self._graph):
             is_cut = node.op_type == "Slice" and nodes.TILED in node.metadata_props
+            joined = None if joined in node.inputs else joined
             if latest is not None and is_cut:
                 self._tie_slice(node, latest)
             elif latest is not None and nodes.RECOMPUTED in node.metadata_props:
-                self._tie_again(node, latest)
+                self._tie_operand(node, latest)
+            elif joined is not None and since.isdisjoint(node.inputs):
+                self._tie_operand(node, joined)
+            if node.op_type == "Concat" and nodes.TILED in node.metadata_props:
+                joined, since = node.outputs[0], set()
+            since.update(node.outputs)
             self._sequence.append(node)
             made = nodes.used_outputs(node)
             if made and not is_cut and self._elements(made[0]):
@@ -66,7 +77,7 @@ class _Ties:
             return
         node.replace_input_with(1, self._number(latest, tuple(tensor.numpy().tolist()), node))
 
-    def _tie_again(self, node: ir.Node, latest: ir.Value) -> None:
+    def _tie_operand(self, node: ir.Node, latest: ir.Value) -> None:
         """By the shape of its first operand, unless that has been computed again itself."""
         for position, value in enumerate(node.inputs):
             if value is None or constants.of_initializer(value) is not None:

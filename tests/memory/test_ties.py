@@ -99,6 +99,21 @@ def test_one_tie_holds_what_follows_in_the_same_computation() -> None:
     assert tie(model) == 3
 
 
+BRANCH = """g (float[1,4,8,8] x) => (float[1,4,8,8] y) {
+    a = Sin(x) b = Exp(a) c = Neg(b) d = Cos(a) e = Erf(d) y = Add(c, e)
+}"""
+
+
+def test_a_branch_behind_tiles_waits_for_them() -> None:
+    """Cos reads what the tiles read; Erf follows it, and Add reads the tiles themselves."""
+    model = tiled(BRANCH, count=2)
+    assert tie(model) == 2 + 3
+    kinds = [node.op_type for node in model.graph]
+    assert kinds[kinds.index("Concat") :] == ["Concat", "Size", "Sub", "Reshape", "Cos", "Erf", "Add"]
+    (plain,), (after,) = outputs(load(support.model(BRANCH, 18))), outputs(model)
+    np.testing.assert_array_equal(plain, after)
+
+
 @pytest.mark.parametrize(
     ("model", "why"),
     [

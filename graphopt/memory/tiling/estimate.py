@@ -63,7 +63,7 @@ class Stretch:
             else:
                 read, made = list(step.pieces), (step.whole,)
                 time = 2e9 * self._size(step.whole) / BANDWIDTH
-                shares += self._side_by_side(step.pieces, step.whole) if self._sharing else []
+                shares += self._side_by_side(step.pieces, step.whole) if self._sharing is True else []
             for piece in made:
                 pieces[piece] = replace(self._values[self._names[piece.value]], name=self._name(piece),
                                         size=self._size(piece), kind="temporary")  # fmt: skip

@@ -14,7 +14,7 @@ from math import prod
 import onnx_ir as ir
 
 from graphopt.memory.plan import problem_of
-from graphopt.memory.tensors import ModelMemory, model_memory
+from graphopt.memory.tensors import ModelMemory, Sharing, model_memory
 from graphopt.memory.tiling.estimate import Estimate, Stretch
 from graphopt.memory.tiling.region import Region, Run, Step, axes_from, region_of, steps_of
 from graphopt.memory.tiling.write import split_around, write_tiles
@@ -62,7 +62,7 @@ def tile_within(
     model: ir.Model,
     budget: int,
     *,
-    sharing: bool = True,
+    sharing: Sharing = True,
     columns: int = LEAST_COLUMNS,
     work: int = TILE_WORK,
     progress: Progress = silent,
