@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 from msgspec import structs
@@ -24,18 +24,32 @@ from graphopt.memory.budgeted import Budgeted, BudgetRecord
 from graphopt.memory.fit import fit
 from graphopt.memory.levers.lever import Fitted
 from graphopt.memory.levers.order import best_order
+from graphopt.memory.levers.recompute import RECOMPUTATION, RECOMPUTE_WORK
 from graphopt.memory.levers.tile import TILES
 from graphopt.memory.measured import Use, use_in_onnxruntime
 from graphopt.memory.plan import given
 from graphopt.memory.sequence import write_order
-from graphopt.memory.tensors import model_memory
-from graphopt.memory.tiling.search import LEAST_COLUMNS, MANY_COLUMNS
+from graphopt.memory.tensors import Sharing, model_memory
+from graphopt.memory.ties import tie
+from graphopt.memory.tiling.search import FEW_COLUMNS, LEAST_COLUMNS, MANY_COLUMNS
 from graphopt.model.text import Progress, silent
 from memplan.compiling import telling
 
 RETRIES = 3  # plans for less, after ONNX Runtime took more than the budget
+PROCESSES = 3  # further ones in which a kept budget has to be kept: the order of nodes differs between processes
 BOOKS = 64 << 10  # bytes that a runtime may take for its own books, or a share of the budget
 BOOKS_SHARE = 0.02
+TIES = 1 << 10  # bytes of an arena for the few numbers that a tied node reads
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """One way to look for a plan."""
+
+    sharing: Sharing  # as in `model_memory`
+    room: int  # bytes of the budget that are left for ties
+    recomputing: int  # steps of looking for what to compute again
+    columns: tuple[int, ...] = (LEAST_COLUMNS, MANY_COLUMNS, 0)  # of a tile, at least: the next where bits differ
 
 
 def keep_budget(
@@ -59,30 +73,38 @@ def keep_budget(
     if not measure:
         with telling(progress):
             return _planned(model, budget, budget, verify_seconds, progress)
-    aim, best = budget, None
+    most = budget + max(int(BOOKS_SHARE * budget), BOOKS)
+    aim, best, arena = budget, None, 0
     least = sys.maxsize
     with telling(progress):
-        for attempt in range(1 + RETRIES):
+        for _ in range(1 + RETRIES):
             try:
                 found = _planned(model, budget, aim, verify_seconds, progress)
-            except BudgetNotKept:
-                if not attempt:
+            except BudgetNotKept as refusal:
+                if best is None:
                     raise
-                break
+                if not aim < refusal.least + TIES < arena:
+                    break
+                aim = refusal.least + TIES
+                continue
             progress("measuring what ONNX Runtime takes")
             uses = use_in_onnxruntime((model, found.model), contract=True)
             if uses is None:
                 return found
-            taken = uses[1].heap
+            if uses[1].heap <= most:
+                again = use_in_onnxruntime((found.model,), contract=True, rounds=0, processes=PROCESSES)
+                uses = (uses[0], uses[1].at_most(again[0]) if again is not None else uses[1])
+            taken, arena = uses[1].heap, found.record.arena
             if taken < least:
                 best, least = replace(found, record=_with_uses(found.record, *uses)), taken
-            if taken <= budget:
+            if taken <= most:
                 break
             # By the excess at least; by the ratio, as what comes on top of a plan often grows with it.
+            aim = min(aim, arena)
             aim = min(aim - (taken - budget), aim * budget // taken)
             if aim <= 0:
                 break
-    if best is None or least > budget + max(int(BOOKS_SHARE * budget), BOOKS):
+    if best is None or least > most:
         raise BudgetNotKept(budget, least, "in ONNX Runtime the least that was measured is")
     return best
 
@@ -94,37 +116,56 @@ def _with_uses(record: BudgetRecord, before: Use, after: Use) -> BudgetRecord:
 
 
 def _planned(model: ir.Model, budget: int, aim: int, verify_seconds: float | None, progress: Progress) -> Budgeted:
-    """A plan of at most `aim` bytes."""
-    try:
-        found = _kept(model, aim, verify_seconds, progress, sharing=False)
-    except BudgetNotKept:
-        found = _kept(model, aim, verify_seconds, progress, sharing=True)
-    return replace(found, record=structs.replace(found.record, budget=budget, aim=aim))
+    """A plan of at most `aim` bytes: with room for ties and every result in bytes of its own, if that can be kept."""
+    work = RECOMPUTE_WORK if aim == budget else RECOMPUTE_WORK // (1 + RETRIES)
+    small = _Try(False, TIES, 0, (FEW_COLUMNS,))  # that computing values again is not enough is known by then
+    tries = [_Try(False, TIES, work), small, _Try("in place", TIES, work)]
+    if aim == budget:  # ONNX Runtime copies what it joins: no use where it has taken too much
+        tries += [_Try(True, TIES, work), _Try(False, 0, work), _Try(True, 0, work)]
+    refusals: list[BudgetNotKept] = []
+    for one in tries:
+        if FEW_COLUMNS in one.columns and verify_seconds is None:
+            continue  # only bits tell whether so small a tile is summed as the whole is
+        if not one.room and min(refusal.least for refusal in refusals) > aim:
+            continue
+        try:
+            found = _kept(model, aim, verify_seconds, progress, one)
+        except BudgetNotKept as refusal:
+            refusals.append(refusal)
+        except VerificationError:
+            if FEW_COLUMNS not in one.columns:
+                raise
+        else:
+            return replace(found, record=structs.replace(found.record, budget=budget, aim=aim))
+    raise BudgetNotKept(aim, min(refusal.least for refusal in refusals))
 
 
-def _kept(model: ir.Model, budget: int, verify_seconds: float | None, progress: Progress, *, sharing: bool) -> Budgeted:
+def _kept(model: ir.Model, budget: int, verify_seconds: float | None, progress: Progress, how: _Try) -> Budgeted:
+    """A plan of at most `budget` bytes whose tiles have at least the first number of columns that keeps all bits."""
+    sharing = how.sharing
     work = model.clone()
     memory = model_memory(work, sharing=sharing)
     start = given(memory)
     progress("ordering under the memory budget")
     ordered = best_order(memory)
     # Libraries may sum a tile in another order than the whole: then larger tiles are tried, and in the end none.
-    for columns in (LEAST_COLUMNS, MANY_COLUMNS, 0):
-        tiles = {} if columns else {TILES.name: 0}
-        fitted = fit(work, memory, budget, start=ordered, columns=columns, work=tiles, progress=progress)
+    for columns in how.columns:
+        steps = {RECOMPUTATION.name: how.recomputing} if columns else {TILES.name: 0}
+        room = budget - how.room
+        fitted = fit(work, memory, room, start=ordered, columns=columns, work=steps, progress=progress)
         progress("comparing bits")
         try:
-            kept, not_compared = _written(model, fitted, verify_seconds)
+            kept, arena, not_compared = _written(model, fitted, budget, verify_seconds)
             break
         except VerificationError:
-            if TILES.name not in fitted.uses:
+            if TILES.name not in fitted.uses or columns == how.columns[-1]:
                 raise
     record = BudgetRecord(
         budget=budget,
-        sharing=sharing,
+        sharing=bool(sharing),
         arena_given=start.packing.arena_size,
         arena_best=ordered.packing.arena_size,
-        arena=fitted.planned.packing.arena_size,
+        arena=arena,
         added_nodes=len(kept.graph) - len(model.graph),
         tiled_regions=fitted.uses.get(TILES.name, 0),
         extra_time_percent=100 * (fitted.planned.time - start.time) / start.time if start.time else 0.0,
@@ -133,15 +174,22 @@ def _kept(model: ir.Model, budget: int, verify_seconds: float | None, progress: 
     return Budgeted(kept, record, not_compared)
 
 
-def _written(model: ir.Model, fitted: Fitted, verify_seconds: float | None) -> tuple[ir.Model, str | None]:
-    """The fitted model in the plan's order, compared with `model`; and why it could not be."""
+def _written(
+    model: ir.Model, fitted: Fitted, budget: int, verify_seconds: float | None
+) -> tuple[ir.Model, int, str | None]:
+    """The fitted model in the plan's order, compared with `model`; its arena; and why it could not be compared."""
     kept = fitted.model.clone()
     there = dict(zip(fitted.model.graph, kept.graph, strict=True))
     write_order(kept, fitted.planned.order, {name: there[node] for name, node in fitted.memory.nodes.items()})
+    tied, arena = kept.clone(), fitted.planned.packing.arena_size
+    if tie(tied):
+        with_ties = given(model_memory(tied, sharing=fitted.memory.sharing)).packing.arena_size
+        if with_ties <= budget:
+            kept, arena = tied, with_ties
     if verify_seconds is None:
-        return kept, None
+        return kept, arena, None
     verification = _compare(model, kept, verify_seconds)
-    return kept, None if verification.passed else verification.reason or "nothing ran it"
+    return kept, arena, None if verification.passed else verification.reason or "nothing ran it"
 
 
 def _compare(model: ir.Model, changed: ir.Model, seconds: float) -> Verification:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
 
@@ -35,6 +35,9 @@ else:
 # What times are counted in where no machine is named: one core of a server. Only their ratios matter.
 PEAK_FLOPS = 1.0e11  # per second; of what computing again costs, only the ratio to the bandwidth matters
 BANDWIDTH = 2.0e10  # bytes per second
+
+# Results in place and slices are counted on, only results in place, or neither.
+Sharing = bool | Literal["in place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class ModelMemory:
     input_bytes: int
     weights: frozenset[str]  # values that are there before a run
     notes: tuple[str, ...]  # what had to be left out or assumed
-    sharing: bool = True  # whether results in place and slices are among the graph's shares
+    sharing: Sharing = True  # what is among the graph's shares besides views
 
 
 def model_memory(
@@ -67,20 +70,20 @@ def model_memory(
     *,
     peak_flops: float = PEAK_FLOPS,
     bandwidth: float | None = BANDWIDTH,
-    sharing: bool = True,
+    sharing: Sharing = True,
 ) -> ModelMemory:
     """The main graph of a model whose dims are all numbers; nodes of a subgraph count as their node's workspace.
 
     An operator's time is the larger of flops / `peak_flops` and bytes / `bandwidth` (None: flops alone, for planners
     that count the bytes themselves). Without `sharing` only views share bytes, as in a runtime that gives every other
-    result bytes of its own. Raises OptionError naming a dim without a number, or a tensor whose size only a
-    run can tell.
+    result bytes of its own; "in place" leaves out operands of a Concat and results of a Split. Raises OptionError
+    naming a dim without a number, or a tensor whose size only a run can tell.
     """
     return _Reader(model, peak_flops, bandwidth, sharing).read()
 
 
 class _Reader:
-    def __init__(self, model: ir.Model, peak_flops: float, bandwidth: float | None, sharing: bool) -> None:
+    def __init__(self, model: ir.Model, peak_flops: float, bandwidth: float | None, sharing: Sharing) -> None:
         self._model = model
         self._facts = Facts(model)
         self._sizes = Sizes(self._facts, {})
@@ -235,7 +238,7 @@ class _Reader:
         first = node.inputs[0] if node.inputs else None
         if storage == "same" and first is not None and size(first) == size(made[0]):
             yield Share(names[made[0]], names[first])
-        elif not self._sharing:
+        elif not self._sharing or (self._sharing == "in place" and storage != "in place"):
             return
         elif storage == "joined":
             yield from self._parts(node, [v for v in node.inputs if v is not None], node.outputs[0], names)

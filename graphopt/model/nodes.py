@@ -97,11 +97,13 @@ def is_used(value: ir.Value) -> bool:
 RECOMPUTED = "graphopt.recomputed"
 # Metadata key of a node that computes a tile of what one node computed; it holds the name of that node.
 TILED = "graphopt.tiled"
+# Metadata key of a node that makes another wait; it holds the name of the node that waits.
+TIED = "graphopt.tied"
 
 
 def is_kept_apart(node: ir.Node) -> bool:
     """Whether the node computes on purpose what another one may compute too, to save memory."""
-    return RECOMPUTED in node.metadata_props or TILED in node.metadata_props
+    return any(key in node.metadata_props for key in (RECOMPUTED, TILED, TIED))
 
 
 # The operators of the standard that hold graphs.

@@ -145,3 +145,11 @@ def test_a_model_that_stops_shows_nothing() -> None:
     """Row 9 of a table of two rows."""
     text = "g (float[2,4] x) => (float[4] y) { a = Exp(x) y = Gather(a, nine) }"
     assert observed(load(support.model(text, nine=np.array(9))), ["a"]) == {}
+
+
+def test_of_several_processes_the_most_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime numbers nodes by addresses, and runs them by their numbers."""
+    printed = iter(["[[4096, 1024, [2.0]]]", "[[4000, 2048, []]]", "[[8192, 512, []]]"])
+    monkeypatch.setattr(measured.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, next(printed)))
+    found = use_in_onnxruntime([load(support.model(TEXT))], contract=True, processes=3)
+    assert found == (Use(8192, 2048, (2.0,)),)

@@ -18,6 +18,7 @@ from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
 from graphopt.memory import budget as budgets
 from graphopt.memory import plan as planning
 from graphopt.memory.budget import keep_budget
+from graphopt.memory.budgeted import Budgeted, BudgetRecord
 from graphopt.memory.levers.order import best_order
 from graphopt.memory.levers.recompute import within
 from graphopt.memory.measured import Use
@@ -105,15 +106,18 @@ def test_functions_are_inlined_first() -> None:
 
 
 class Takes:
-    """Stands for ONNX Runtime: what the model takes beyond its plan, attempt by attempt."""
+    """Stands for ONNX Runtime: what the model takes beyond its plan, attempt by attempt, and `elsewhere` in others."""
 
-    def __init__(self, *more: int) -> None:
-        self.more = list(more)
+    def __init__(self, *more: int, elsewhere: int = 0) -> None:
+        self.more, self.elsewhere = list(more), elsewhere
 
-    def __call__(self, given: Sequence[ir.Model], *, contract: bool) -> tuple[Use, Use]:
+    def __call__(self, given: Sequence[ir.Model], *, contract: bool, **again: int) -> tuple[Use, ...]:
         assert contract
+        if again:
+            return (self.last,)
         plan = planning.given(model_memory(given[1], sharing=False)).packing.arena_size
         taken = plan + self.more.pop(0)
+        self.last = Use(taken + self.elsewhere, taken, ())
         return Use(taken, taken, (2.0, 2.0)), Use(taken, taken, (3.0, 3.0))
 
 
@@ -133,6 +137,37 @@ def test_a_budget_that_does_not_hold_where_it_runs_is_refused_with_the_least(mon
     monkeypatch.setattr(budgets, "use_in_onnxruntime", Takes(*[4 << 20] * 9))
     with pytest.raises(BudgetNotKept, match=r"in ONNX Runtime the least that was measured is 7\.\d+ MiB"):
         keep_budget(model, 4 << 20, verify_seconds=None)
+
+
+def test_a_budget_that_another_process_does_not_keep_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budgets, "use_in_onnxruntime", Takes(*[0] * 9, elsewhere=4 << 20))
+    with pytest.raises(BudgetNotKept, match="in ONNX Runtime the least that was measured is"):
+        keep_budget(load(models.load("squeezenet1_1")), 4 << 20, verify_seconds=None)
+
+
+def test_the_least_arena_is_tried_where_less_is_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first plan takes too much, nothing keeps the next aim, and the refusal says what can be kept."""
+    aims: list[int] = []
+
+    def planned(model: ir.Model, budget: int, aim: int, *_: object) -> Budgeted:
+        aims.append(aim)
+        if aim < 900_000:
+            raise BudgetNotKept(aim, 900_000)
+        record = BudgetRecord(
+            budget=budget, sharing=False, arena_given=2_000_000, arena_best=2_000_000, arena=aim, added_nodes=0,
+            tiled_regions=0, extra_time_percent=0, bit_equal=True,
+        )  # fmt: skip
+        return Budgeted(model, record, None)
+
+    def takes(given: Sequence[ir.Model], *, contract: bool, **more: int) -> tuple[Use, ...]:
+        taken = 1_200_000 if aims[-1] == 1_000_000 else 800_000
+        return (Use(taken, taken, ()),) * len(given) if more else (Use(taken, taken, (1.0,)),) * len(given)
+
+    monkeypatch.setattr(budgets, "_planned", planned)
+    monkeypatch.setattr(budgets, "use_in_onnxruntime", takes)
+    model = load(models.load("mlp_tiny"))
+    assert keep_budget(model, 1_000_000, verify_seconds=None).record.heap == 800_000
+    assert aims == [1_000_000, 800_000, 900_000 + budgets.TIES]
 
 
 def test_what_cannot_be_measured_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import models
 from graphopt.errors import OptionError
-from graphopt.memory.tensors import ModelMemory, Tensor, model_memory
+from graphopt.memory.tensors import ModelMemory, Sharing, Tensor, model_memory
 from graphopt.model.load import load
 from graphopt.model.origin import Provenance
 from memplan.bounds import live_peak
@@ -258,3 +258,15 @@ def test_what_only_a_run_tells_inside_a_subgraph_counts_as_one_element() -> None
     (operator,) = memory.graph.operators
     assert operator.workspace == 32 + 32 + 4 + 32, "p, m and t in one branch; e in the other"
     assert memory.notes == ("tensors inside If, Loop and Scan whose size only a run can tell count as one element",)
+
+
+def test_results_in_place_may_be_counted_on_without_slices() -> None:
+    """ONNX Runtime writes a Relu over its operand and copies what it joins."""
+    text = "g (float[1,4] x) => (float[1,8] y) { a = Sin(x) b = Relu(a) c = Sin(b) y = Concat<axis = 1>(b, c) }"
+    model = load(support.model(text))
+
+    def shared(sharing: Sharing) -> set[tuple[str, str]]:
+        return {(share.value, share.of) for share in model_memory(model, sharing=sharing).graph.shares}
+
+    assert shared("in place") == {("a", "x"), ("b", "a"), ("c", "b")} and not shared(False)
+    assert shared(True) - shared("in place") == {("b", "y"), ("c", "y")}

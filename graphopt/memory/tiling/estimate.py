@@ -10,6 +10,7 @@ import onnx_ir as ir
 from graphopt.memory.plan import problem_of
 from graphopt.memory.tensors import BANDWIDTH, ModelMemory
 from graphopt.memory.tiling.region import Cut, Piece, Run, Step
+from graphopt.model import constants
 from graphopt.model.facts import Facts
 from memplan.bounds import live_peak
 from memplan.graph import Graph, Operator, Share, Value
@@ -50,17 +51,19 @@ class Stretch:
         operators, shares = list(before), list(self._shares)
         for number, step in enumerate(steps):
             if isinstance(step, Run):
-                read = [piece for piece in step.inputs if piece is not None and piece.value in self._names]
+                read = [piece for piece in step.inputs if piece is not None and self._takes_bytes(piece)]
                 made = step.outputs
                 time = by_output[self._names[made[0].value]].time * step.share
                 shares += self._kept(read, made)
             elif isinstance(step, Cut):
+                if not self._takes_bytes(step.source):
+                    continue
                 read, made = [step.source], (step.made,)
                 time = 2e9 * self._size(step.made) / BANDWIDTH
             else:
                 read, made = list(step.pieces), (step.whole,)
                 time = 2e9 * self._size(step.whole) / BANDWIDTH
-                shares += self._side_by_side(step.pieces, step.whole) if self._sharing else []
+                shares += self._side_by_side(step.pieces, step.whole) if self._sharing is True else []
             for piece in made:
                 pieces[piece] = replace(self._values[self._names[piece.value]], name=self._name(piece),
                                         size=self._size(piece), kind="temporary")  # fmt: skip
@@ -89,6 +92,10 @@ class Stretch:
             tuple(one for one in shares if one.value in known and one.of in known),
         )
         return Estimate(live_peak(problem_of(graph)), sum(one.time for one in operators))
+
+    def _takes_bytes(self, piece: Piece) -> bool:
+        """Weights are cut when the model is written."""
+        return piece.value in self._names and constants.of_initializer(piece.value) is None
 
     def _name(self, piece: Piece) -> str:
         name = self._names[piece.value]

@@ -14,7 +14,7 @@ from math import prod
 import onnx_ir as ir
 
 from graphopt.memory.plan import problem_of
-from graphopt.memory.tensors import ModelMemory, model_memory
+from graphopt.memory.tensors import ModelMemory, Sharing, model_memory
 from graphopt.memory.tiling.estimate import Estimate, Stretch
 from graphopt.memory.tiling.region import Region, Run, Step, axes_from, region_of, steps_of
 from graphopt.memory.tiling.write import split_around, write_tiles
@@ -37,6 +37,7 @@ LEAST_OPSET = 10  # Slice with ends as operands
 # a thread has at most 64 columns, but sums of 128 products or fewer always in one; 192 columns are more for each of two
 # threads, 1,024 for each of six. It also has kernels of its own for single rows.
 LEAST_COLUMNS, MANY_COLUMNS = 192, 1024
+FEW_COLUMNS = 65  # for one thread; its kernels for blocks of channels sum alike for any number of columns
 ONE_BLOCK = 128
 LEAST_ROWS = 16
 
@@ -61,7 +62,7 @@ def tile_within(
     model: ir.Model,
     budget: int,
     *,
-    sharing: bool = True,
+    sharing: Sharing = True,
     columns: int = LEAST_COLUMNS,
     work: int = TILE_WORK,
     progress: Progress = silent,
@@ -235,6 +236,8 @@ def _keeps_bits(facts: Facts, step: Step, columns: int) -> bool:
         shape = _shape(facts, operand, step.how.inputs[0])
     else:
         shape = _shape(facts, piece.value, Range(piece.axis, piece.low, piece.high))
+    if step.node.op_type == "Conv" and piece.axis == 1:
+        return nodes.int_attribute(step.node, "group", 1) > 1 or shape[1] >= LEAST_ROWS
     if step.node.op_type in ("Conv", "ConvTranspose"):
         weights = _shape(facts, step.node.inputs[1], None)
         depth = weights[0] if step.node.op_type == "ConvTranspose" else prod(weights[1:])

@@ -8,7 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.memory.tiling.region import Cut, Join, Piece, Region, Run, Step
-from graphopt.model import nodes
+from graphopt.model import constants, nodes
+from graphopt.model.operators.parts import Range
 
 
 def write_tiles(model: ir.Model, region: Region, steps: Iterable[Step]) -> int:
@@ -29,6 +30,9 @@ def write_tiles(model: ir.Model, region: Region, steps: Iterable[Step]) -> int:
     for node in reversed(region.members):
         for position in range(len(node.inputs)):
             node.replace_input_with(position, None)
+    for value in made.cut:
+        if not nodes.is_used(value) and not value.is_graph_input():
+            del graph.initializers[value.name or ""]
     graph.extend([*head, *made.nodes, *behind, *tail])
     return len(graph) - before
 
@@ -66,9 +70,15 @@ class _Writer:
         self._names.update(value.name for value in graph.inputs)
         self._names.update(node.name for node in graph)
         self._constants: dict[tuple[int, ...], ir.Value] = {}
+        self._weights: dict[tuple[ir.Value, Range], ir.Value] = {}
         self._held: dict[Piece, ir.Value] = {}
         self.nodes: list[ir.Node] = []
         self.joined: dict[ir.Value, ir.Value] = {}
+
+    @property
+    def cut(self) -> list[ir.Value]:
+        """The constants of which tiles have ranges."""
+        return list(dict.fromkeys(whole for whole, _ in self._weights))
 
     def write(self, steps: Iterable[Step]) -> _Writer:
         for step in steps:
@@ -109,10 +119,30 @@ class _Writer:
     def _cut(self, step: Cut) -> None:
         axis = step.made.axis
         assert axis is not None, "a cut makes a piece"
+        weights = constants.of_initializer(step.source.value)
+        if weights is not None:
+            reach = Range(axis, step.made.low, step.made.high)
+            self._held[step.made] = self._cut_weights(step.source.value, weights, reach)
+            return
         moved = 0 if step.source.axis is None else step.source.low
         bounds = (step.made.low - moved, step.made.high - moved, axis)
         inputs = [self._value(step.source), *(self._constant(np.array([one], np.int64)) for one in bounds)]
         self._add("Slice", inputs, [], step.made)
+
+    def _cut_weights(self, whole: ir.Value, tensor: ir.TensorProtocol, of: Range) -> ir.Value:
+        """A range of a constant, as a constant of its own."""
+        key = (whole, of)
+        if key not in self._weights:
+            places = (slice(None),) * of.axis + (slice(of.low, of.high),)
+            name = self._new(f"{whole.name}_{of.low}_{of.high}")
+            array = np.ascontiguousarray(tensor.numpy()[places])
+            value = ir.Value(
+                name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype),
+                const_value=ir.Tensor(array, dtype=tensor.dtype, name=name),
+            )  # fmt: skip
+            self._graph.register_initializer(value)
+            self._weights[key] = value
+        return self._weights[key]
 
     def _join(self, step: Join) -> None:
         axis = step.pieces[0].axis

@@ -8,9 +8,9 @@ from math import prod
 import onnx_ir as ir
 import sympy
 
-from graphopt.model import dims, nodes
+from graphopt.model import constants, dims, nodes
 from graphopt.model.known import Knowledge, Known
-from graphopt.model.nodes import ints_attribute, string_attribute
+from graphopt.model.nodes import int_attribute, ints_attribute, string_attribute
 from graphopt.model.operators.axes import channels_first
 from graphopt.model.operators.parts import AttributeValue, Part, Range, Shape, Wanted
 from graphopt.model.operators.record import Flops, Operator, per_operand_element
@@ -85,10 +85,33 @@ def _pool_flops(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int
 
 
 def _convolution_part(wanted: Wanted) -> Part | None:
+    if wanted.axis == 1:
+        return _channels_part(wanted)
     return _window_part(wanted, wanted.shapes[1][2:])
 
 
+def _channels_part(wanted: Wanted) -> Part | None:
+    """Whole groups of output channels: their rows of the weights, and their own channels of the image."""
+    weights = wanted.shapes[1]
+    groups = int_attribute(wanted.node, "group", 1)
+    if any(value is not None and constants.of_initializer(value) is None for value in wanted.node.inputs[1:]):
+        return None  # a tile would cut weights in every run
+    if groups == 1:
+        first, last, image = wanted.range.low, wanted.range.high, None
+        attributes: dict[str, AttributeValue] = {}
+    else:
+        each = weights[0] // groups
+        low, high = wanted.range.low // each, -(-wanted.range.high // each)
+        first, last = low * each, high * each
+        image = Range(1, low * weights[1], high * weights[1])
+        attributes = {"group": high - low}
+    rows = Range(0, first, last)
+    return Part((image, *(rows if shape else None for shape in wanted.shapes[1:])), (first, last), attributes)
+
+
 def _pool_part(wanted: Wanted) -> Part | None:
+    if wanted.axis == 1:
+        return wanted.same()
     return _window_part(wanted, nodes.ints_attribute(wanted.node, "kernel_shape") or ())
 
 

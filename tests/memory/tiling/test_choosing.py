@@ -86,6 +86,10 @@ PRODUCTS = [
      (129, 2, 2, 2), 2, False),
     ("g (float[1,129,24,16] x) => (float[1,2,48,32] y) { y = ConvTranspose<strides = [2, 2]>(x, w) }", 2,
      (129, 2, 2, 2), 2, True),
+    # Channels of a convolution are rows of the weights; those of groups stay together.
+    ("g (float[1,33,24,32] x) => (float[1,64,24,32] y) { y = Conv(x, w) }", 1, (64, 33, 1, 1), 4, True),
+    ("g (float[1,33,24,32] x) => (float[1,64,24,32] y) { y = Conv(x, w) }", 1, (64, 33, 1, 1), 6, False),
+    ("g (float[1,64,24,32] x) => (float[1,64,24,32] y) { y = Conv<group = 64>(x, w) }", 1, (64, 1, 1, 1), 16, True),
     ("g (float[64,8] x) => (float[64,8] y) { y = Exp(x) }", 0, None, 16, True),
 ]  # fmt: skip
 

@@ -1,0 +1,130 @@
+"""An order that a runtime cannot leave: what is tied to what, and that nothing else changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+from graphopt.memory.ties import tie
+from graphopt.memory.tiling.region import axes_from, region_of, steps_of
+from graphopt.memory.tiling.write import write_tiles
+from graphopt.model import nodes
+from graphopt.model.facts import Facts
+from graphopt.model.load import load
+from graphopt.model.save import to_proto
+from tests import support
+
+TEXT = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { a = Sin(x) b = Exp(a) c = Neg(b) y = Softmax(c) }"
+
+
+def tiled(text: str = TEXT, members: str = "bc", count: int = 4, opset: int = 18) -> ir.Model:
+    model = load(support.model(text, opset))
+    facts = Facts(model)
+    inside = [node for node in model.graph if node.outputs[0].name in set(members)]
+    region = region_of(facts, inside, axes_from(facts, inside[-1].outputs[0], 2, inside))
+    assert region is not None
+    steps = steps_of(facts, region, count)
+    assert steps is not None
+    write_tiles(model, region, steps)
+    return model
+
+
+def computed_again(text: str, name: str) -> ir.Model:
+    model = load(support.model(text, 18))
+    next(node for node in model.graph if node.outputs[0].name == name).metadata_props[nodes.RECOMPUTED] = "first"
+    return model
+
+
+def optimized_types(model: ir.Model, path: Path) -> list[str]:
+    """Operators that ONNX Runtime runs, in its order."""
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath, options.log_severity_level = str(path), 4
+    onnxruntime.InferenceSession(to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return [node.op_type for node in load(path).graph]
+
+
+def outputs(model: ir.Model) -> list[np.ndarray]:
+    proto = to_proto(model)
+    draw = np.random.default_rng(5)
+    feed = {value.name: draw.standard_normal([1, 4, 8, 8]).astype(np.float32) for value in proto.graph.input}
+    return list(support.session(proto).run(None, feed))
+
+
+def test_tiles_wait_for_the_one_before() -> None:
+    model = tiled()
+    assert tie(model) == 6, "a Size and a Sub for each tile after the first, which follows what it is cut from"
+    cuts = [node for node in model.graph if node.op_type == "Slice"]
+    begins = [node.inputs[1].producer() if node.inputs[1] is not None else None for node in cuts]
+    assert [None if node is None else node.op_type for node in begins] == [None, "Sub", "Sub", "Sub"]
+    waits = [node for node in model.graph if nodes.TIED in node.metadata_props]
+    sizes = [node.inputs[0].producer() for node in waits if node.op_type == "Size"]  # type: ignore[union-attr]
+    assert [node.op_type for node in sizes if node is not None] == ["Neg"] * 3
+
+
+def test_bits_stay() -> None:
+    plain, model = tiled(), tiled()
+    tie(model)
+    for one, other in zip(outputs(plain), outputs(model), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_onnx_runtime_makes_one_split_of_slices_and_not_of_tied_ones(tmp_path: Path) -> None:
+    """Otherwise ties would not be needed; and they hold through its optimizations."""
+    model = tiled()
+    assert "Split" in optimized_types(model, tmp_path / "plain.onnx")
+    tie(model)
+    kept = [name for name in optimized_types(model, tmp_path / "tied.onnx") if name in ("Split", "Slice", "Neg")]
+    assert kept == ["Slice", "Neg"] * 4, "tile by tile"
+
+
+def test_what_is_computed_again_reads_its_operand_in_a_shape_that_comes_late(tmp_path: Path) -> None:
+    text = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { a = Sin(x) b = Exp(a) c = Sin(x) y = Add(b, c) }"
+    model = computed_again(text, "c")
+    assert optimized_types(model, tmp_path / "plain.onnx").count("Sin") == 1, "ONNX Runtime merges the two"
+    assert tie(model) == 3
+    assert [node.op_type for node in model.graph] == ["Sin", "Exp", "Size", "Sub", "Reshape", "Sin", "Add"]
+    assert optimized_types(model, tmp_path / "tied.onnx").count("Sin") == 2
+    (plain,), (after,) = outputs(load(support.model(text, 18))), outputs(model)
+    np.testing.assert_array_equal(plain, after)
+
+
+def test_one_tie_holds_what_follows_in_the_same_computation() -> None:
+    text = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { a = Sin(x) b = Exp(a) c = Sin(x) d = Neg(c) y = Add(b, d) }"
+    model = computed_again(text, "c")
+    next(node for node in model.graph if node.op_type == "Neg").metadata_props[nodes.RECOMPUTED] = "n"
+    assert tie(model) == 3
+
+
+BRANCH = """g (float[1,4,8,8] x) => (float[1,4,8,8] y) {
+    a = Sin(x) b = Exp(a) c = Neg(b) d = Cos(a) e = Erf(d) y = Add(c, e)
+}"""
+
+
+def test_a_branch_behind_tiles_waits_for_them() -> None:
+    """Cos reads what the tiles read; Erf follows it, and Add reads the tiles themselves."""
+    model = tiled(BRANCH, count=2)
+    assert tie(model) == 2 + 3
+    kinds = [node.op_type for node in model.graph]
+    assert kinds[kinds.index("Concat") :] == ["Concat", "Size", "Sub", "Reshape", "Cos", "Erf", "Add"]
+    (plain,), (after,) = outputs(load(support.model(BRANCH, 18))), outputs(model)
+    np.testing.assert_array_equal(plain, after)
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (load(support.model(TEXT, 18)), "nothing is tiled or computed again"),
+        (load(support.model(TEXT, 9)), "Slice has its places as attributes"),
+        (computed_again("g (float[1,4,n,8] x) => (float[1,4,n,8] y) { a = Sin(x) y = Sin(a) }", "y"), "a dim is open"),
+        (computed_again("g (float[1,4,8,8] x) => (float[1,4,8,8] y) { y = Sin(x) }", "y"), "nothing stands before"),
+        (computed_again("g (float x) => (float z, float y) { z = Sin(x) y = Sin(x) }", "y"),
+         "a scalar has no shape to wait for"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_tied_stays(model: ir.Model, why: str) -> None:
+    before = [node.op_type for node in model.graph]
+    assert tie(model) == 0 and [node.op_type for node in model.graph] == before, why
