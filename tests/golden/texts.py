@@ -16,7 +16,7 @@ from graphopt.program.order import in_best_order
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Region
 from kernels.kernel import Kernel
-from kernels.listing import Argument, Place
+from kernels.listing import Argument, Place, Ticketed
 from kernels.target import named
 
 TARGETS = ("x86-64-v3", "x86-64-v4", "aarch64")
@@ -44,7 +44,7 @@ def listing_text(model: ir.Model, target: str) -> str:
     """What planning decides: kernels with their operands, the memory, and the place of every operand in every step.
 
     The columns of a buffer are its offset, its bytes and the steps that it lives in; a step ends with the operators
-    that it computes, none for a copy.
+    that it computes, none for a copy. What several workers claim follows.
     """
     try:
         lowered = in_best_order(lower(model, named(target)))
@@ -66,8 +66,21 @@ def listing_text(model: ir.Model, target: str) -> str:
         "",
         *(f"{run.kernel} {' '.join(map(_place, run.operands))}{_operators(region)}" for run, region in runs),
         "",
+        *_claims(listing.ticketed),
     ]
     return "\n".join(lines)
+
+
+def _claims(ticketed: Ticketed | None) -> list[str]:
+    """The runs of several workers in the order in which they are claimed, with those that are waited for before."""
+    if ticketed is None:
+        return ["one worker", ""]
+    places = (
+        f"{run} {ticketed.runs[run].kernel} {' '.join(_place(one) for one in ticketed.runs[run].operands)}"
+        f"{''.join(f' {number}' for number in ('after', *before)) if before else ''}"
+        for run, before in ticketed.waits
+    )
+    return [f"several workers: arena {ticketed.arena_bytes:,}", *places, ""]
 
 
 def _argument(argument: Argument) -> str:
