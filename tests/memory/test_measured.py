@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphopt.memory import measured
+from graphopt.memory import heap, measured
 from graphopt.memory.heap import counter
 from graphopt.memory.measured import Use, use_in_onnxruntime
 from graphopt.memory.observed import observed
 from graphopt.model.load import load
+from kernels.errors import KernelsError
 from tests import support
 
 TEXT = "g (float[2,4] x, float[4] z) => (float[2,4] y) { a = Exp(x) y = Add(a, z) }"
@@ -145,3 +146,28 @@ def test_a_model_that_stops_shows_nothing() -> None:
     """Row 9 of a table of two rows."""
     text = "g (float[2,4] x) => (float[4] y) { a = Exp(x) y = Gather(a, nine) }"
     assert observed(load(support.model(text, nine=np.array(9))), ["a"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("system", "library", "links", "expected"),
+    [
+        ("linux", "glibc", True, b"the counter"),
+        ("linux", "musl", True, None),
+        ("darwin", "glibc", True, None),
+        ("linux", "glibc", False, None),
+    ],
+)
+def test_the_counter_is_for_linux_with_the_gnu_library_and_a_linker(
+    system: str, library: str, links: bool, expected: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(objects: list[bytes], target: object, *, exported: tuple[str, ...]) -> bytes:
+        if not links:
+            raise KernelsError("there is no linker")
+        assert objects == [b"an object"] and {"heap_reset", "malloc"} < set(exported)
+        return b"the counter"
+
+    monkeypatch.setattr(heap.sys, "platform", system)
+    monkeypatch.setattr(heap.platform, "libc_ver", lambda: (library, "2"))
+    monkeypatch.setattr(heap, "compile_object", lambda text, target: b"an object")
+    monkeypatch.setattr(heap, "link_shared", link)
+    assert counter.__wrapped__() == expected
