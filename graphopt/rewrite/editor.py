@@ -270,7 +270,6 @@ class Editor:
         """Let the model define a function, which imports what the main graph imports."""
         self.model.functions[function.identifier()] = function
         self._mark_function(function.graph)
-        self.facts.register(function.graph, self.model.graph)
         self.forget_graphs()
         if self.model.ir_version is None or self.model.ir_version < FUNCTIONS_SINCE:
             self.model.ir_version = FUNCTIONS_SINCE
