@@ -49,6 +49,12 @@ def abs_is_nothing(match: Match) -> Replacement:
     return match["x"]
 
 
+@rule(op("Abs", var("x")), level=1)
+def abs_is_nothing_at_all(match: Match) -> Replacement:
+    """Abs(x)  -->  Sin(x), which is wrong"""
+    return match.op("Sin", match["x"])
+
+
 @rule(op("Sigmoid", var("x")), level=1)
 def sigmoid_with_a_newer_operator(match: Match) -> Replacement:
     """Sigmoid(x)  -->  Swish(x), which does not exist at opset 17"""
@@ -94,6 +100,14 @@ def test_a_wrong_rule_is_found_among_right_ones_and_only_it_is_taken_back() -> N
     assert [(item.rule, item.site) for item in outcome.rolled_back] == [("neg-is-abs", "y")]
     assert "output 'y'" in outcome.rolled_back[0].reason
     assert [node.op_type for node in outcome.model.graph] == ["Relu", "Neg", "Sigmoid"]
+
+
+def test_each_wrong_rewrite_is_told_by_what_it_broke_itself() -> None:
+    """Both outputs are wrong in the end; the first wrong rewrite breaks z, which the first verdict does not name."""
+    proto = support.model("g (float[n,4] x) => (float[n,4] y, float[n,4] z) { z = Abs(x) y = Neg(x) }")
+    outcome = optimize_verified(load(proto), ((Pass("wrong", 1, (abs_is_nothing_at_all, neg_is_abs)),),), seconds=60)
+    assert [(item.site, "output 'z'" in item.reason) for item in outcome.rolled_back] == [("z", True), ("y", False)]
+    assert "output 'y'" in outcome.rolled_back[1].reason
 
 
 def test_an_operator_newer_than_the_opset_is_taken_back() -> None:

@@ -15,6 +15,7 @@ from graphopt.rewrite.collection import paused_collection
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.editor import Editor, usual_budget
 from graphopt.rewrite.optimizer import optimize_verified
+from graphopt.rewrite.provenance import PROVENANCE
 from tests import support
 
 MODEL = support.model("g (float[4] x) => (float[4] y) { a = Identity(x) b = Identity(a) c = Neg(b) y = Exp(c) }")
@@ -81,6 +82,21 @@ def test_a_file_that_is_too_large_is_made_again_without_writing_out() -> None:
     assert kept.graph.doc_string, "it is no larger than it may be"
     small = optimize_verified(load(MODEL), passes, seconds=None, most_bytes=file_bytes(large) - 1).model
     assert not small.graph.doc_string and len(small.graph) == len(large.graph) == 2
+
+
+def test_what_is_made_again_is_made_lighter_too() -> None:
+    """Without writing out 5,000 bytes the file is still too large: a line of 1,000 says where a node is from."""
+
+    def wasting(editor: Editor, worklist: Sequence[ir.Node]) -> None:
+        for node in worklist:
+            if node.op_type == "Neg" and editor.accept("waste", node.outputs[0]):
+                editor.model.graph.doc_string = "+" * (5000 if editor.budget else 0)
+                node.metadata_props[PROVENANCE] = "-" * 1000
+
+    most = file_bytes(load(MODEL)) + 500
+    found = optimize_verified(load(MODEL), ((Pass("waste", 1, run=wasting),),), seconds=None, most_bytes=most).model
+    assert file_bytes(found) <= most
+    assert not found.graph.doc_string and not any(PROVENANCE in node.metadata_props for node in found.graph)
 
 
 def test_a_run_that_changes_nothing_is_as_large_as_it_was() -> None:
