@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from graphopt.errors import OptionError
-from graphopt.rewrite.driver import MAX_ROUNDS, BrokenRewrite, Pass, attempt, run_passes
+from graphopt.rewrite.driver import MAX_ROUNDS, BrokenRewrite, Pass, attempt, run_passes, run_rules
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.pattern import op, var
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node, rule
@@ -80,6 +80,14 @@ def test_rules_run_again_around_each_change_within_one_turn() -> None:
     assert [rewrite.rule for rewrite in editor.log] == ["remove-identity", "remove-neg-of-neg", "remove-identity"]
     assert {rewrite.pass_name for rewrite in editor.log} == {"both"}
     assert [rewrite.number for rewrite in editor.log] == [1, 2, 3]
+
+
+def test_one_turn_of_rules_goes_on_around_its_own_changes() -> None:
+    """Two negations meet only when the Identity between them is gone; nothing else is in the worklist."""
+    editor = edited()
+    between = [node for node in editor.model.graph if node.outputs[0].name == "b"]
+    run_rules(editor, (remove_identity, remove_neg_of_neg), between)
+    assert kinds(editor) == ["Exp"], "what reads the changed places was tried, though it was not in the worklist"
 
 
 def test_passes_that_undo_one_another_end_after_some_rounds() -> None:

@@ -67,6 +67,13 @@ def test_room_is_not_used_for_a_file_that_is_larger_or_no_shorter() -> None:
     assert nodes_left(writing(larger=3 * GROWTH), 4 * GROWTH) == NARROW - 1
 
 
+def test_a_file_may_be_as_large_as_it_may_be() -> None:
+    passes = ((Pass("write", 1, run=writing(larger=2 * GROWTH)),),)
+    wide = optimize_verified(load(MODEL), passes, seconds=None, most_bytes=file_bytes(load(MODEL)) + 9 * GROWTH).model
+    for most, left in ((file_bytes(wide), NARROW - 1), (file_bytes(wide) - 1, NARROW)):
+        assert len(optimize_verified(load(MODEL), passes, seconds=None, most_bytes=most).model.graph) == left
+
+
 def test_a_file_that_is_too_large_is_made_again_without_writing_out() -> None:
     def wasting(editor: Editor, worklist: Sequence[ir.Node]) -> None:
         node = next((node for node in worklist if node.op_type == "Identity"), None)
