@@ -100,6 +100,21 @@ def to_tensor(array: Array, dtype: ir.DataType, name: str | None = None) -> ir.T
     return ir.Tensor(contiguous, dtype=dtype, shape=ir.Shape(array.shape), name=name)
 
 
+def renamed(tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
+    """The tensor under another name. One that is read from a ModelProto is copied: that is the caller's."""
+    if isinstance(tensor, ir.serde.TensorProtoTensor) and tensor.name != name:
+        tensor = ir.serde.TensorProtoTensor(onnx.TensorProto.FromString(tensor.raw.SerializeToString()))
+    tensor.name = name
+    return tensor
+
+
+def rename(value: ir.Value, name: str) -> None:
+    """Give a value, and the tensor that it holds, another name; the caller's ModelProto keeps its own."""
+    if value.const_value is not None:  # before the value itself, which names what it holds
+        value.const_value = renamed(value.const_value, name)
+    value.name = name
+
+
 def to_proto(array: Array, dtype: ir.DataType, name: str) -> onnx.TensorProto:
     """The array as a TensorProto called `name`."""
     return ir.to_proto(to_tensor(array, dtype, name))

@@ -30,7 +30,7 @@ class Facts(Knowledge):
     def __init__(self, model: ir.Model) -> None:
         self.functions = model.functions
         self.ir_version = model.ir_version or 0
-        self._opsets: dict[int, dict[str, int]] = {}
+        self._opsets: dict[ir.Graph | ir.Function, dict[str, int]] = {}
         for graph in (model.graph, *(function.graph for function in model.functions.values())):
             self._register(graph, graph.opset_imports)
         self._adopted: dict[ir.Node, dict[str, int]] = {}
@@ -45,7 +45,7 @@ class Facts(Knowledge):
         constants.freeze_old_initializers(model)
 
     def _register(self, graph: ir.Graph, imports: dict[str, int]) -> None:
-        self._opsets[id(graph)] = imports
+        self._opsets[graph] = imports
         for node in graph:
             for inner in nodes.subgraphs(node):
                 self._register(inner, imports)
@@ -57,20 +57,22 @@ class Facts(Knowledge):
         if node.graph is None:
             imports = self._adopted.get(node, self._main_opsets)
         else:
-            imports = self._opsets.get(id(node.graph), self._main_opsets)
+            imports = self._opsets.get(node.graph, self._main_opsets)
         return imports.get(domain, 1)
 
     def import_domain(self, graph: ir.Graph | ir.Function, domain: str) -> None:
         """Let the graph's imports name the domain, in its first version where it is new."""
-        self._opsets.get(id(graph), self._main_opsets).setdefault(domain, 1)
+        self._opsets.get(graph, self._main_opsets).setdefault(domain, 1)
 
     def adopt(self, node: ir.Node, like: ir.Node) -> None:
         """Tell under which imports a node is read that is in no graph yet: those of the node it will replace."""
-        self._adopted[node] = self._opsets.get(id(like.graph), self._main_opsets)
+        self._adopted[node] = (
+            self._main_opsets if like.graph is None else self._opsets.get(like.graph, self._main_opsets)
+        )
 
     def register(self, graph: ir.Graph, like: ir.Graph) -> None:
         """Tell under which imports a new subgraph is read: those of the graph it stands in."""
-        self._register(graph, self._opsets.get(id(like), self._main_opsets))
+        self._register(graph, self._opsets.get(like, self._main_opsets))
 
     def is_pure(self, node: ir.Node) -> bool:
         """Whether the node may be folded, merged or moved."""

@@ -33,10 +33,10 @@ def lift_constants(editor: Editor, worklist: Sequence[ir.Node]) -> None:
             continue
         name = value.name
         value.name = None
+        tensor = constants.renamed(tensor, name)
         initializer = ir.Value(
             name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()), const_value=tensor
         )
-        tensor.name = name
         node.graph.register_initializer(initializer)
         editor.raise_ir_version()
         readers = value.consumers()

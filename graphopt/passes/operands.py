@@ -29,14 +29,6 @@ def operand(match: Match, index: int = 0) -> ir.Value:
     return value
 
 
-def operand_of(match: Match, node: ir.Node) -> ir.Value:
-    """The first input of a node; refuses when it is absent."""
-    value = nodes.input_at(node, 0)
-    if value is None:
-        match.refuse(f"{nodes.describe(node)} lacks its input")
-    return value
-
-
 def read_once(node: ir.Node) -> bool:
     """Whether one node alone reads the node's results, so that they disappear with that reader."""
     readers = {reader for output in node.outputs for reader in output.consumers()}

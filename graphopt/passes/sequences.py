@@ -28,10 +28,7 @@ def member_of_construct(match: Match) -> Replacement:
     assert isinstance(place, int)
     members = construct.inputs
     match.require(-len(members) <= place < len(members), "the position lies outside")
-    member = members[place]
-    if member is None:
-        match.refuse("the member is absent")
-    return member
+    return nodes.given_input(construct, place)
 
 
 @any_node("ConcatFromSequence", level=1)

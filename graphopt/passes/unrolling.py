@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.model import nodes
+from graphopt.model import constants, nodes
 from graphopt.model.evaluate import evaluate
 from graphopt.model.facts import Facts
 from graphopt.model.known import SMALL
@@ -373,5 +373,5 @@ class _Copies:
     def _name(self, value: ir.Value) -> None:
         """A name of its own, and no declared dims: they may be others in every iteration, and are known anyway."""
         if value.name:
-            value.name = self.editor.unique(value.name)
+            constants.rename(value, self.editor.unique(value.name))
         value.shape = None

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import onnx_ir as ir
 
-from graphopt.model import nodes
+from graphopt.model import constants, nodes
 from graphopt.model.dims import is_static, to_ir
 from graphopt.model.facts import Facts
 from graphopt.model.save import weight_bytes
@@ -235,7 +235,7 @@ class Editor:
 
         Returns the value to use: `value` itself, or the Constant's output, which has taken its readers over.
         """
-        value.name = self.unique(value.name or f"{before.outputs[0].name}/constant")
+        constants.rename(value, self.unique(value.name or f"{before.outputs[0].name}/constant"))
         tensor = value.const_value
         assert tensor is not None, "a new constant has data"
         if not isinstance(tensor, ir.ExternalTensor):  # which may have moved here from a branch
@@ -247,7 +247,6 @@ class Editor:
             for user, index in value.uses():
                 user.replace_input_with(index, node.outputs[0])
             return node.outputs[0]
-        tensor.name = value.name
         graph.register_initializer(value)
         self.raise_ir_version()
         return value
@@ -271,7 +270,6 @@ class Editor:
         """Let the model define a function, which imports what the main graph imports."""
         self.model.functions[function.identifier()] = function
         self._mark_function(function.graph)
-        self.facts.register(function.graph, self.model.graph)
         self.forget_graphs()
         if self.model.ir_version is None or self.model.ir_version < FUNCTIONS_SINCE:
             self.model.ir_version = FUNCTIONS_SINCE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import sympy
 
 import graphopt
 from tests import support
@@ -58,3 +59,22 @@ def test_sizes_that_are_no_polynomials_have_no_formula() -> None:
         h = Slice(x, b, e, b, s) c = CumSum(h, axis) y = CumSum(c, axis)
     }"""
     assert formula(text, n=3) is None
+
+
+def test_dims_that_the_model_does_not_take_have_no_formula() -> None:
+    """A table of four rows is added to the input: twice as many rows do not fit."""
+    text = "g (float[n,8] x) => (float[n,8] y) { a = Add(x, t) b = CumSum(a, axis) y = CumSum(b, axis) }"
+    model = support.model(text, t=np.ones((4, 8), np.float32), axis=np.array(0))
+    assert graphopt.memory(model, dims={"n": 4}).record.formula is None
+
+
+def test_a_formula_is_what_plans_for_numbers_take() -> None:
+    text = """g (float[a,b] x) => (float[a,b] y, float[b,a] z) {
+        s = CumSum(x, axis) t = Transpose(s) p = MatMul(s, t) q = MatMul(p, s) y = CumSum(q, axis) z = Neg(t)
+    }"""
+    model = support.model(text, axis=np.array(0))
+    told = graphopt.memory(model, dims={"a": 16, "b": 24}).record.formula
+    assert told is not None
+    for a, b in ((16, 24), (32, 48), (160, 240)):  # of whole alignments, to which a formula does not round
+        value = sympy.sympify(told.replace("max", "Max"), locals={"a": a, "b": b})
+        assert value == graphopt.memory(model, dims={"a": a, "b": b}).record.peak, "whose order is the same"

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphopt.memory import measured
+from graphopt.memory import heap, measured
 from graphopt.memory.heap import counter
 from graphopt.memory.measured import Use, use_in_onnxruntime
 from graphopt.memory.observed import observed
 from graphopt.model.load import load
+from kernels.errors import KernelsError
 from tests import support
 
 TEXT = "g (float[2,4] x, float[4] z) => (float[2,4] y) { a = Exp(x) y = Add(a, z) }"
@@ -147,9 +148,35 @@ def test_a_model_that_stops_shows_nothing() -> None:
     assert observed(load(support.model(text, nine=np.array(9))), ["a"]) == {}
 
 
+<<<<<<< HEAD
 def test_of_several_processes_the_most_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """ONNX Runtime numbers nodes by addresses, and runs them by their numbers."""
     printed = iter(["[[4096, 1024, [2.0]]]", "[[4000, 2048, []]]", "[[8192, 512, []]]"])
     monkeypatch.setattr(measured.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, next(printed)))
     found = use_in_onnxruntime([load(support.model(TEXT))], contract=True, processes=3)
     assert found == (Use(8192, 2048, (2.0,)),)
+=======
+@pytest.mark.parametrize(
+    ("system", "library", "links", "expected"),
+    [
+        ("linux", "glibc", True, b"the counter"),
+        ("linux", "musl", True, None),
+        ("darwin", "glibc", True, None),
+        ("linux", "glibc", False, None),
+    ],
+)
+def test_the_counter_is_for_linux_with_the_gnu_library_and_a_linker(
+    system: str, library: str, links: bool, expected: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(objects: list[bytes], target: object, *, exported: tuple[str, ...]) -> bytes:
+        if not links:
+            raise KernelsError("there is no linker")
+        assert objects == [b"an object"] and {"heap_reset", "malloc"} < set(exported)
+        return b"the counter"
+
+    monkeypatch.setattr(heap.sys, "platform", system)
+    monkeypatch.setattr(heap.platform, "libc_ver", lambda: (library, "2"))
+    monkeypatch.setattr(heap, "compile_object", lambda text, target: b"an object")
+    monkeypatch.setattr(heap, "link_shared", link)
+    assert counter.__wrapped__() == expected
+>>>>>>> wt-mutants

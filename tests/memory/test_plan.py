@@ -18,7 +18,11 @@ from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
 from graphopt.memory import budget as budgets
 from graphopt.memory import plan as planning
 from graphopt.memory.budget import keep_budget
+<<<<<<< HEAD
 from graphopt.memory.budgeted import Budgeted, BudgetRecord
+=======
+from graphopt.memory.levers import order as order_lever
+>>>>>>> wt-mutants
 from graphopt.memory.levers.order import best_order
 from graphopt.memory.levers.recompute import within
 from graphopt.memory.measured import Use
@@ -31,6 +35,9 @@ from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
 from kernels.target import host
 from memplan.bounds import live_peak
+from memplan.graph import Graph
+from memplan.ordering.solve import Ordered
+from memplan.ordering.solve import order as least_order
 from memplan.verify.sequence import verify_sequence
 from tests import support
 
@@ -71,6 +78,18 @@ def skip() -> ir.Model:
     return load(support.model(SKIP, **weights))
 
 
+def test_both_graphs_that_are_searched_get_half_of_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def searching(graph: Graph, *, work: int) -> Ordered:
+        seen.append(work)
+        return least_order(graph, work=work)
+
+    monkeypatch.setattr(order_lever, "least_order", searching)
+    best = best_order(model_memory(branches()), work=1_000_001)
+    assert seen == [500_000, 500_000] and best.lower_bound <= best.peak
+
+
 def test_a_budget_is_kept_by_computing_again_what_is_cheap() -> None:
     memory = model_memory(skip())
     best = best_order(memory)
@@ -78,6 +97,7 @@ def test_a_budget_is_kept_by_computing_again_what_is_cheap() -> None:
     planned = within(memory, budget)
     assert planned.packing.arena_size <= budget < best.packing.arena_size and planned.recomputations >= 1
     assert planned.time > best.time
+    assert within(memory, best.packing.arena_size) == best, "which the best order keeps"
 
 
 def test_a_budget_that_nothing_keeps_is_refused_with_what_is_missing() -> None:

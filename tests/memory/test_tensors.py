@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -270,3 +271,36 @@ def test_results_in_place_may_be_counted_on_without_slices() -> None:
 
     assert shared("in place") == {("a", "x"), ("b", "a"), ("c", "b")} and not shared(False)
     assert shared(True) - shared("in place") == {("b", "y"), ("c", "y")}
+
+
+def test_sizes_seen_in_a_run_say_what_may_lie_in_what() -> None:
+    """n has 12 places of 8 bytes, c one of them: their sum takes the place of n."""
+    text = """g (float[6] x) => (int64[1,K] y, int64[2,L] z) <bool[1] k = {1}, int64[1] first = {0}> {
+        n = NonZero(x) c = Compress<axis = 1>(n, k) y = Add(n, c) m = NonZero(x) z = Concat<axis = 0>(n, m)
+    }"""
+    assert told(text)[5:] == ["y in n at 0!", "n in z at 0", "m in z at 48"]
+
+
+def test_an_operator_of_another_domain_takes_no_time_that_anybody_knows() -> None:
+    model = load(onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[4] x) => (float[4] y) { a = com.microsoft.Gelu(x) y = Neg(a) }"""
+    ))  # fmt: skip
+    assert [one.time for one in model_memory(model).graph.operators] == [0, pytest.approx(1.6)]
+
+
+@pytest.mark.parametrize(
+    ("dim", "reason"),
+    [
+        ("N", r"the size of 'x' depends on the dim 'N': give it a value, dims=\{'N': 1\} for example"),
+        ("", "the size of 'x' is known only when the model runs, and it cannot be run"),
+    ],
+)
+def test_a_dim_that_only_the_caller_knows_is_asked_for(dim: str, reason: str) -> None:
+    proto = support.model("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].Clear()
+        if dim:
+            value.type.tensor_type.shape.dim[0].dim_param = dim
+    with pytest.raises(OptionError, match=reason):
+        model_memory(load(proto))

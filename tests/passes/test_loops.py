@@ -7,6 +7,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+import graphopt
 from graphopt.passes import loops
 from graphopt.rewrite.driver import Pass, run_passes
 from graphopt.rewrite.editor import Editor
@@ -85,3 +86,28 @@ def test_an_inner_loop_hands_on_to_the_outer_one_and_that_to_the_graph() -> None
         y_out = Relu (z)"""
     result = hoisted(looping(inner))
     assert support.op_types(result) == ["MatMul", "Loop"]
+
+
+HELD = "then_branch = t () => (float[4] u) <float[4] v = {1, 2, 3, 4}> { u = Add(s, v) }"
+OTHER = "else_branch = e () => (float[4] z) <float[4] v = {4, 3, 2, 1}> { z = Mul(s, v) }"
+HOLDING = {
+    "hoist-loop-invariants": """g (float[4] x) => (float[4] y) <int64 three = {3}> { y = Loop(three, , x) <
+        body = b (int64 i, bool going, float[4] s) => (bool go, float[4] t) <float[4] w = {1, 2, 3, 4}>
+        { go = Identity(going) p = Mul(x, w) t = Add(s, p) }> }""",
+    "resolve-constant-if": f"""g (float[4] s) => (float[4] y) <bool c = {{1}}, float[4] v = {{2, 2, 2, 2}}> {{
+        k = Mul(s, v) r = If(c) <{HELD}, {OTHER}> y = Add(k, r) }}""",
+    "unroll-loops": f"""g (float[4] x, bool c) => (float[4] y) <int64 three = {{3}}> {{ y = Loop(three, , x) <
+        body = b (int64 i, bool going, float[4] s) => (bool go, float[4] t)
+        {{ go = Identity(going) t = If(c) <{HELD}, {OTHER}> }}> }}""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", HOLDING)
+def test_constants_of_inner_graphs_keep_their_names_in_the_callers_model(rule: str) -> None:
+    """They get names of their own where they move to; the model that was given is read again, and is the same."""
+    proto = support.model(HOLDING[rule])
+    before = proto.SerializeToString()
+    result = graphopt.optimize(proto, level=3)
+    assert rule in {rewrite.rule for rewrite in result.rewrites} and result.verification.passed
+    assert proto.SerializeToString() == before
+    support.assert_equal(proto, result.to_proto())

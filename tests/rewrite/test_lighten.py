@@ -37,6 +37,14 @@ def test_lines_about_nodes_go_first_and_alone() -> None:
     assert "long_name" in {output.name for node in model.graph for output in node.outputs}
 
 
+def test_names_stay_long_where_the_lines_were_enough() -> None:
+    original, text = ir.from_proto(support.model(SAID)), SAID.replace("b", "long_name")
+    for less, kept in ((0, True), (1, False)):
+        model = _with_lines(text)
+        assert lighten(model, original, file_bytes(ir.from_proto(support.model(text))) - less)
+        assert ("long_name" in {output.name for node in model.graph for output in node.outputs}) is kept
+
+
 def test_what_the_original_says_of_its_nodes_stays() -> None:
     model = _with_lines(SAID)
     next(iter(model.graph)).metadata_props[PROVENANCE] += "; another-rule(Neg)"

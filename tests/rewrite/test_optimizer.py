@@ -8,6 +8,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graphopt.check.given import Given
+from graphopt.check.verification import UNCHANGED
 from graphopt.model.load import load
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.editor import Editor
@@ -45,6 +47,12 @@ def neg_is_abs(match: Match) -> Replacement:
 def abs_is_nothing(match: Match) -> Replacement:
     """Abs(x)  -->  x, which is wrong for negative numbers and right behind a Relu"""
     return match["x"]
+
+
+@rule(op("Abs", var("x")), level=1)
+def abs_is_nothing_at_all(match: Match) -> Replacement:
+    """Abs(x)  -->  Sin(x), which is wrong"""
+    return match.op("Sin", match["x"])
 
 
 @rule(op("Sigmoid", var("x")), level=1)
@@ -94,6 +102,14 @@ def test_a_wrong_rule_is_found_among_right_ones_and_only_it_is_taken_back() -> N
     assert [node.op_type for node in outcome.model.graph] == ["Relu", "Neg", "Sigmoid"]
 
 
+def test_each_wrong_rewrite_is_told_by_what_it_broke_itself() -> None:
+    """Both outputs are wrong in the end; the first wrong rewrite breaks z, which the first verdict does not name."""
+    proto = support.model("g (float[n,4] x) => (float[n,4] y, float[n,4] z) { z = Abs(x) y = Neg(x) }")
+    outcome = optimize_verified(load(proto), ((Pass("wrong", 1, (abs_is_nothing_at_all, neg_is_abs)),),), seconds=60)
+    assert [(item.site, "output 'z'" in item.reason) for item in outcome.rolled_back] == [("z", True), ("y", False)]
+    assert "output 'y'" in outcome.rolled_back[1].reason
+
+
 def test_an_operator_newer_than_the_opset_is_taken_back() -> None:
     outcome = _optimize(Pass("wrong", 1, (sigmoid_with_a_newer_operator, remove_identity)))
     assert [item.rule for item in outcome.rolled_back] == ["sigmoid-with-a-newer-operator"]
@@ -137,6 +153,44 @@ def test_many_wrong_rewrites_block_the_rule_as_a_whole() -> None:
     assert outcome.verification.status == "verified"
     assert {node.op_type for node in outcome.model.graph} == {"Neg", "Relu"}
     assert len(outcome.rolled_back) == 9  # eight single rewrites, and with the ninth the rule
+
+
+def test_many_failures_block_the_rule_as_a_whole() -> None:
+    for count, taken in ((8, 8), (20, 9)):
+        lines = "\n".join(f"y{i} = Neg(x)\nz{i} = Relu(y{i})" for i in range(count))
+        outputs = ", ".join(f"float[3] z{i}" for i in range(count))
+        model = support.model(f"g (float[3] x) => ({outputs}) {{ {lines} }}")
+        outcome = optimize_verified(load(model), ((Pass("broken", 1, (crashes,)),),), seconds=None)
+        assert [item.site for item in outcome.rolled_back] == [f"z{number}" for number in range(taken)]
+
+
+def test_a_run_tells_what_it_is_at() -> None:
+    told: list[str] = []
+    passes = (Pass("elimination", 0, (remove_identity,)), Pass("wrong", 1, (neg_is_abs,)))
+    optimize_verified(load(CHAIN), (passes,), seconds=60, progress=told.append)
+    run = ["elimination", "wrong", "elimination", "wrong"]
+    assert [text for text in told if text.startswith("verification")] == [
+        "verification: running the original", "verification: comparing", "verification: looking for the guilty rewrite",
+        "verification: comparing",
+    ]  # fmt: skip
+    assert told[: len(run)] == run and told[-2] == "elimination"
+
+
+def test_stages_run_one_after_the_other() -> None:
+    first, second = Pass("elimination", 0, (remove_identity,)), Pass("right", 1, (abs_is_nothing,))
+    outcome = optimize_verified(load(CHAIN), ((first,), (second,)), seconds=None)
+    assert [(record.name, record.rewrites) for record in outcome.passes] == [("elimination", 3), ("right", 1)]
+    assert outcome.verification.status == "off"
+
+
+def test_what_is_not_changed_is_not_run() -> None:
+    outcome = optimize_verified(load(CHAIN), ((Pass("nothing", 0, ()),),), seconds=60)
+    assert outcome.verification == UNCHANGED
+    only_wrong = optimize_verified(load(CHAIN), ((Pass("wrong", 1, (neg_is_abs,)),),), seconds=60)
+    assert only_wrong.verification == UNCHANGED and len(only_wrong.rolled_back) == 1
+    feed = Given("mine", {"x": np.ones((2, 4), np.float32)}, {})
+    given = optimize_verified(load(CHAIN), ((Pass("nothing", 0, ()),),), seconds=60, given=[feed])
+    assert given.verification.passed and given.verification.feeds, "who gives feeds wants them run"
 
 
 def test_stop_after_cuts_the_run() -> None:

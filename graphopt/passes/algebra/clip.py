@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import nodes
-from graphopt.passes.operands import inner_node, operand_of, require_not_widened, require_uniform, uniform
+from graphopt.passes.operands import inner_node, require_not_widened, require_uniform, uniform
 from graphopt.rewrite.pattern import const, op, var
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node, rule
 
@@ -58,7 +58,7 @@ def _number(match: Match, value: ir.Value) -> float | int:
 
 def _read(match: Match, node: ir.Node) -> tuple[ir.Value, Interval]:
     """What the node clamps and to which interval; refuses when a bound is not one known number."""
-    first = operand_of(match, node)
+    first = nodes.given_input(node)
     if node.op_type == "Relu":
         return first, Interval(0, None)
     if node.op_type == "Clip":

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from graphopt.model import nodes
 from graphopt.model.operators.table import REDUCTIONS, RESHAPES
 from graphopt.passes.algebra.transpose import permutation
-from graphopt.passes.operands import FLOATS, inner_node, operand, operand_of
+from graphopt.passes.operands import FLOATS, inner_node, operand
 from graphopt.rewrite.pattern import op, var
 from graphopt.rewrite.rule import AttributeValue, Match, Replacement, Rule, any_node, rule
 
@@ -18,7 +18,7 @@ OF_ONE = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
 
 def axes_of(match: Match, node: ir.Node) -> tuple[int, ...]:
     """The reduced axes, non-negative and sorted; refuses when they are not known."""
-    source = operand_of(match, node)
+    source = nodes.given_input(node)
     rank = match.rank(source)
     axes = match.parameter(node, "axes")
     if not axes:
@@ -44,7 +44,7 @@ def reduce_then_reshape(match: Match) -> Replacement:
     inner = inner_node(match, operand(match), *REDUCTIONS, *ARGUMENTS)
     if inner is None:
         match.refuse("the operand is not a reduction read here alone")
-    source = operand_of(match, inner)
+    source = nodes.given_input(inner)
     keep = nodes.int_attribute(inner, "keepdims", 1)
     shape = match.shape(source)
     if inner.op_type in ARGUMENTS:
@@ -116,7 +116,7 @@ def reduce_of_transpose(match: Match) -> Replacement:
     inner = inner_node(match, value, "Transpose")
     if inner is None:
         match.refuse("the operand is not a Transpose read here alone")
-    source = operand_of(match, inner)
+    source = nodes.given_input(inner)
     axes = axes_of(match, match.root)
     match.require(axes, "nothing is reduced")
     perm = permutation(match, inner)

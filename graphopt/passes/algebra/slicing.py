@@ -10,7 +10,7 @@ import onnx_ir as ir
 from graphopt.model import nodes
 from graphopt.model.operators.movement import slice_bounds
 from graphopt.model.operators.parameters import Unclear
-from graphopt.passes.operands import inner_node, operand, operand_of
+from graphopt.passes.operands import inner_node, operand
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
 ALL = 2**31 - 1  # an end from here on means "to the end" to every exporter
@@ -28,7 +28,7 @@ class Cut:
 
 def _cuts(match: Match, node: ir.Node) -> list[Cut]:
     """The bounds of a Slice, one for each axis, axes non-negative; refuses when they are not constants."""
-    source = operand_of(match, node)
+    source = nodes.given_input(node)
     try:
         starts, ends, axes, steps = slice_bounds(match.facts, node)
     except Unclear as unclear:

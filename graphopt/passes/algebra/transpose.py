@@ -8,7 +8,7 @@ from graphopt.model import dims, nodes
 from graphopt.model.operators.movement import permutation as permutation_of
 from graphopt.model.operators.table import ARITHMETIC, RESHAPES, UNARY
 from graphopt.passes.algebra.reshape import reshape_target
-from graphopt.passes.operands import inner_node, operand, operand_of
+from graphopt.passes.operands import inner_node, operand
 from graphopt.rewrite.pattern import op, var
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node, rule
 
@@ -17,7 +17,7 @@ LONGEST = 64  # nodes; a longer chain between two Transposes is not looked along
 
 def permutation(match: Match, node: ir.Node) -> tuple[int, ...]:
     """The permutation of a Transpose, non-negative; the reverse order when it is not given."""
-    source = operand_of(match, node)
+    source = nodes.given_input(node)
     perm = permutation_of(node, match.facts.rank(source))
     return permutation_of(node, match.rank(source)) if perm is None else perm
 
@@ -66,7 +66,7 @@ def transpose_across_elementwise(match: Match) -> Replacement:
     alone = inner_node(match, value, "Transpose") is not None
     match.require(in_order or alone, "the upper Transpose is read elsewhere too and would stay")
     match.binding.inner.extend([*(node for node, _ in chain), upper])
-    result = operand_of(match, upper)
+    result = nodes.given_input(upper)
     for node, place in reversed(chain):
         inputs = list(node.inputs)
         inputs[place] = result
@@ -127,7 +127,7 @@ def _reshaped(order: list[list[Piece]], target: dims.Dims) -> list[list[Piece]] 
 
 def _moves_nothing(match: Match, chain: list[ir.Node]) -> bool:
     """Whether the chain of Transposes and Reshapes (first to last) leaves the elements in their order of memory."""
-    source = match.shape(operand_of(match, chain[0]))
+    source = match.shape(nodes.given_input(chain[0]))
     if any(dim == 0 for dim in source):
         return False
     order: list[list[Piece]] = [[] if dim == 1 else [((axis,), dim)] for axis, dim in enumerate(source)]
@@ -165,7 +165,7 @@ def transposes_around_reshape(match: Match) -> Replacement:
     while len(chain) > 1 and not _moves_nothing(match, chain):
         chain.pop(0)
     match.require(len(chain) > 1, "the elements change their order")
-    source = operand_of(match, chain[0])
+    source = nodes.given_input(chain[0])
     match.binding.inner.extend(chain[:-1])
     shape = match.shape(match.output)
     if match.shape(source) == shape:

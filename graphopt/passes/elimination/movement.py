@@ -81,8 +81,7 @@ def expand_before_broadcast(match: Match) -> Replacement:
     where y and the other operands have the dimensions of the result already. The Expand may have other readers.
     """
     match.require(match.opset >= BROADCASTING[match.root.op_type], "the operator did not broadcast yet")
-    operands = [value for value in match.root.inputs if value is not None]
-    match.require(len(operands) == len(match.root.inputs), "an operand is absent")
+    operands = [nodes.given_input(match.root, index) for index in range(len(match.root.inputs))]
     result = match.facts.shape(match.output)
     match.require(result is not None, "the shape of the result is not known")
     for index, value in enumerate(operands):

@@ -82,7 +82,6 @@ def _function(match: Match, *kinds: str) -> ir.Node:
     for value in ingredients(match.output):
         producer = value.producer()
         if producer is not None and producer.op_type in kinds and nodes.is_standard(producer):
-            match.require(producer is not match.root, "it stands alone")
             return producer
     match.refuse(f"there is no {' or '.join(kinds)} in the product")
 

@@ -38,7 +38,6 @@ def attention_of_three_axes(match: Match) -> Replacement:
     result = match.shape(match.output)
     if result == (batch, length, dims.product((heads, size))):
         return joined
-    match.require(match.root.inputs[1] is not None, "the Reshape has no shape")
     target = match.facts.ints(match.root.inputs[1])
     if target is not None and 0 in target:  # which copies from a tensor of four axes
         return match.op("Reshape", joined, match.ints_constant(*reshape_target(match, joined, result)))

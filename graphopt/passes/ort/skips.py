@@ -72,6 +72,8 @@ def _fuse(editor: Editor, reading: Match) -> None:
         width = shape[-1]
         if not isinstance(width, int):
             match.refuse("the length of the last axis is not known")
+        vectors = all(part is None or match.shape(part) == (width,) for part in (norm.scale, norm.bias))
+        match.require(vectors, "its scale or bias is no vector of the last axis")
         scale = norm.scale or match.constant(np.ones(width, kind.numpy()))
         attributes = {"epsilon": norm.epsilon}
         operands = [x, y, scale, *([] if norm.kind == RMS else [norm.bias])]
@@ -97,9 +99,7 @@ def _normalization(match: Match) -> _Norm:
     if root.op_type in ("Mul", "Div"):
         x, epsilon = spelled_rms(match)
         return _Norm(RMS, _sum(match, x), None, None, epsilon, tuple(match.binding.inner))
-    value, scale, bias = root.inputs[0], root.inputs[1], nodes.input_at(root, 2)
-    if value is None or scale is None:
-        match.refuse("it has no scale")
+    value, scale, bias = nodes.given_input(root), nodes.given_input(root, 1), nodes.input_at(root, 2)
     match.require(match.facts.is_constant(scale) and (bias is None or match.facts.is_constant(bias)), COMPUTED)
     match.require(nodes.int_attribute(root, "stash_type", 1) == 1, "it does not compute in float32")
     axis = nodes.int_attribute(root, "axis", -1)

@@ -44,7 +44,7 @@ class Joined:
 
 
 def join(match: Match, pieces: Sequence[ir.Value]) -> Joined:
-    """[batch, features] values in order as one tensor.
+    """[batch, features] values in order as one tensor; the number of features is known.
 
     Steps of one tensor, from first to last or from last to first, are that tensor, cut where it is longer and
     transposed where they lie along its second axis. Others are joined by a Concat.
@@ -56,8 +56,7 @@ def join(match: Match, pieces: Sequence[ir.Value]) -> Joined:
             whole = match.op("Transpose", whole, attributes={"perm": (1, 0, 2)})
         return Joined(whole, run.reverse)
     batch, features = match.shape(pieces[0])
-    if not isinstance(features, int):
-        match.refuse("the number of features is not known")
+    assert isinstance(features, int), "the caller has looked"
     flat = match.op("Concat", *pieces, attributes={"axis": 0})
     target = match.ints_constant(len(pieces), batch if isinstance(batch, int) else -1, features)
     return Joined(match.op("Reshape", flat, target), False)

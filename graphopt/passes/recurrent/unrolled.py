@@ -118,7 +118,6 @@ def _depends(chain: Sequence[Cell]) -> bool:
 def _roll_up(editor: Editor, match: Match, chain: Sequence[Cell]) -> None:
     first, last = chain[0], chain[-1]
     match.require(not editor.is_blocked(RULE, last.new_h.name or ""), "it was taken back before")
-    match.require(match.opset >= 7, "before opset 7 the operators broadcast by attributes")
     match.require(match.dtype(last.new_h) == ir.DataType.FLOAT, "runtimes have the operator for float only")
     _require_private(match, chain)
     match.require(not _depends(chain), "an input depends on the state of an earlier step")

@@ -108,7 +108,7 @@ def _per_column(match: Match, split: ir.Node, share: ir.Value, number: float) ->
     """One factor per column of the weight: `number` in those of the share, 1 elsewhere."""
     sizes = [match.shape(output)[-1] for output in split.outputs]
     known = [size for size in sizes if isinstance(size, int)]
-    match.require(len(known) == len(sizes), "the size of a share is not known")
+    assert len(known) == len(sizes), "they are columns of a constant weight"
     layer = layer_at(match, match.root)
     match.require(layer.output_axis == -1 and layer.outputs == sum(known), "the shares are not the weight's columns")
     vector: Array = np.ones(sum(known))

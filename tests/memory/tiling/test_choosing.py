@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from graphopt.memory.tensors import ModelMemory, model_memory
+from graphopt.memory.tiling import search
 from graphopt.memory.tiling.region import axes_from, region_of, steps_of
 from graphopt.memory.tiling.search import (
     LEAST_COLUMNS,
@@ -19,6 +20,7 @@ from graphopt.memory.tiling.search import (
 from graphopt.model.facts import Facts
 from graphopt.model.load import load
 from graphopt.model.save import to_proto
+from memplan.work import Work
 from tests import support
 
 
@@ -130,3 +132,36 @@ def test_the_fewest_tiles_that_keep_the_budget_are_taken(budget: int, sharing: b
     tiled, regions = tile_within(model, budget << 10, sharing=sharing)
     assert support.op_types(to_proto(tiled)).count("Conv") == (2 * tiles or 2) and regions == (tiles > 0)
     assert max(_live(model_memory(tiled, sharing=sharing))) == peak * 1024
+
+
+# Operators that are estimated: of 2, 3, 4 ... tiles of the worst step alone, and of the stretches around it.
+ALONE = [5, 7, 9, 13, 17, 25, 33]
+
+
+@pytest.mark.parametrize(
+    ("budget", "sharing", "estimated"),
+    [
+        (80, True, [*ALONE, 9, 13, 7, 10, 13, 19, 25, 37, 49, 11, 16]),
+        (152, True, [*ALONE, 9, 7, 10, 13, 19, 25, 37, 49, 11]),
+    ],
+)
+def test_what_is_estimated_and_written_is_counted(
+    budget: int, sharing: bool, estimated: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each operator of an estimate costs 40,000 steps, each node of a model that is written 250,000."""
+    spent: list[int] = []
+
+    class Counted(Work):
+        def spend(self, steps: int) -> None:
+            spent.append(steps)
+            Work.spend(self, steps)
+
+    monkeypatch.setattr(search, "Work", Counted)
+    model = load(support.model(CHAIN, **CHAIN_WEIGHTS))
+    assert tile_within(model, budget << 10, sharing=sharing)[1] == 1
+    assert spent == [*(40_000 * operators for operators in estimated), 4 * 250_000]
+
+
+def test_a_search_without_work_changes_nothing() -> None:
+    model = load(support.model(CHAIN, **CHAIN_WEIGHTS))
+    assert [tile_within(model, 80 << 10, work=work)[1] for work in (0, 1)] == [0, 1]
