@@ -148,14 +148,14 @@ def test_a_model_that_stops_shows_nothing() -> None:
     assert observed(load(support.model(text, nine=np.array(9))), ["a"]) == {}
 
 
-<<<<<<< HEAD
 def test_of_several_processes_the_most_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """ONNX Runtime numbers nodes by addresses, and runs them by their numbers."""
     printed = iter(["[[4096, 1024, [2.0]]]", "[[4000, 2048, []]]", "[[8192, 512, []]]"])
     monkeypatch.setattr(measured.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, next(printed)))
     found = use_in_onnxruntime([load(support.model(TEXT))], contract=True, processes=3)
     assert found == (Use(8192, 2048, (2.0,)),)
-=======
+
+
 @pytest.mark.parametrize(
     ("system", "library", "links", "expected"),
     [
@@ -179,4 +179,3 @@ def test_the_counter_is_for_linux_with_the_gnu_library_and_a_linker(
     monkeypatch.setattr(heap, "compile_object", lambda text, target: b"an object")
     monkeypatch.setattr(heap, "link_shared", link)
     assert counter.__wrapped__() == expected
->>>>>>> wt-mutants

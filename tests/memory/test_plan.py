@@ -18,11 +18,8 @@ from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
 from graphopt.memory import budget as budgets
 from graphopt.memory import plan as planning
 from graphopt.memory.budget import keep_budget
-<<<<<<< HEAD
 from graphopt.memory.budgeted import Budgeted, BudgetRecord
-=======
 from graphopt.memory.levers import order as order_lever
->>>>>>> wt-mutants
 from graphopt.memory.levers.order import best_order
 from graphopt.memory.levers.recompute import within
 from graphopt.memory.measured import Use
