@@ -33,7 +33,7 @@ def make(
     exact: bool,
     memory_budget: int | None,
     not_here: str | None,
-    threads: int,
+    threads: int = 0,
 ) -> Whole | Hybrid:
     """The program of a model whose dims are all numbers; `memory_budget` in bytes of its arena.
 
