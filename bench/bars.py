@@ -12,6 +12,7 @@ from rich.console import Console
 from bench import (
     attention,
     capabilities,
+    cores,
     external_data,
     kills,
     layout,
@@ -65,6 +66,7 @@ MEASURES: dict[str, Measure] = {
     "e5": mutants.measure,
     "e6": real.measure,
     "u2": newcomers.measure,
+    "c2": cores.measure,
 }
 
 
