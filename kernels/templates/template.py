@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from kernels.kernel import Kernel, renamed
 from kernels.target import Target
 
+SOME, MANY = 4, 16  # blocks that a few workers share well enough, and any number
 Problem = TypeVar("Problem")
 Candidate = TypeVar("Candidate")
 
@@ -42,14 +43,19 @@ class Template(Generic[Problem, Candidate]):
     def shared(self, problem: Problem, kernel: Kernel, target: Target) -> Kernel:
         """`kernel`, of the likely best candidate, with blocks for several workers; they read the same operands.
 
-        It uses the tiles of the other one, so that a program that holds both is hardly larger.
+        It uses the tiles of the other one, so that a program that holds both is hardly larger. Where it cannot, as the
+        tiles depend on the block, and the other's blocks serve some workers, they serve all.
         """
+        if self.share is None or kernel.blocks >= MANY:
+            return kernel
         candidate = self.candidates(problem, target)[0]
-        cut = candidate if self.share is None else self.share(problem, candidate, target)
+        cut = self.share(problem, candidate, target)
         if cut == candidate:
             return kernel
         found = renamed(self.build(problem, cut, target, kernel.name), f"{kernel.name}_shared")
         if not kernel.module.agrees(found.module):
+            if kernel.blocks >= SOME:
+                return kernel
             found = self.build(problem, cut, target, f"{kernel.name}_shared")
         alike = [(one.name, one.elements, one.packing) for one in kernel.operands]
         assert alike == [(one.name, one.elements, one.packing) for one in found.operands], "they read the same"

@@ -86,9 +86,15 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
             for chunk in sorted(chunks) for stretch in sorted(stretches)]  # fmt: skip
 
     def time(way: Winograd) -> float:
-        """The mean over numbers of workers of what blocks of one size take, as one worker's time would be."""
+        """The mean over numbers of workers of what blocks of one size take, as one worker's time would be.
+
+        Weights that no cache keeps come from memory for every chunk of rows, and workers wait for them together.
+        """
         blocks, alone = blocks_of(problem, way, target), estimate(problem, way, target)
-        return sum(alone * -(-blocks // workers) * workers / blocks for workers in WORKERS)
+        weights = 4 * F4.size**2 * problem.input.channels * problem.output.channels
+        read = weights * pieces(balanced(tall, way.chunk)) * problem.output.batch
+        least = read / FROM_MEMORY / GIGAHERTZ if weights > target.l2 else 0.0
+        return sum(max(alone * -(-blocks // workers) * workers / blocks, least) for workers in WORKERS)
 
     best = min(ways, key=time)
     return best if blocks_of(problem, best, target) > blocks_of(problem, candidate, target) else candidate
