@@ -26,7 +26,7 @@ from __future__ import annotations
 from kernels.llvm import control_word
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
-from kernels.llvm.threads import OUTSIDE, add, bytes_of, pause, read, write, write_threads
+from kernels.llvm.threads import MASK_BYTES, OUTSIDE, add, bytes_of, pause, read, write, write_threads
 
 MOST_WORKERS = 255
 SPIN_NS = 1_000_000  # a worker looks for the next job so long before it sleeps
@@ -35,9 +35,10 @@ _LINE = 64  # bytes; what one side writes often has a cache line of its own
 
 # Offsets in the state, in bytes.
 BELL, _SLEEPERS, _JOB, _OWNER = 0, _LINE, 2 * _LINE, 3 * _LINE
-_LOCK, _STOP, _PROCESS, WORKERS, _USERS = (4 * _LINE + place for place in (0, 4, 8, 16, 24))
-_RECORDS = 5 * _LINE  # one per worker: state, number, thread, the job that it is in
-_NUMBER, _THREAD, _IN = 8, 16, 24
+_LOCK, _STOP, _PROCESS, WORKERS, _USERS, _PINNED, _CALLER = (4 * _LINE + place for place in (0, 4, 8, 16, 24, 32, 36))
+_ALLOWED = 5 * _LINE  # the processors that the process may use
+_RECORDS = _ALLOWED + MASK_BYTES  # one per worker: state, number, thread, the job that it is in, whom it avoids
+_NUMBER, _THREAD, _IN, _AVOIDED = 8, 16, 24, 32
 STATE_BYTES = _RECORDS + (MOST_WORKERS + 1) * _LINE
 JOB_WORKERS = 8  # offset in a job, after the function
 
@@ -57,6 +58,7 @@ def write_pool(module: Module) -> None:
     write_threads(module)
     _write_wake(module)
     _write_rest(module)
+    _write_avoid(module)
     _write_worker(module)
     _write_lock(module)
     _write_grow(module)
@@ -150,6 +152,27 @@ def _write_rest(module: Module) -> None:
     f.finish()
 
 
+def _write_avoid(module: Module) -> None:
+    """pool_avoid(record): keep a worker off the caller's processor, if that is another one than last time.
+
+    A system wakes a thread on the processor of whoever wakes it, and may leave it there, waiting, for longer than a run
+    takes, beside an idle one.
+    """
+    f = Function(module, "pool_avoid", (Parameter("record"),))
+    record = f.parameter("record")
+    state, avoided = f.load("ptr", record), _at(f, record, _AVOIDED)
+    caller = read(f, "i32", _at(f, state, _CALLER), "monotonic")  # its number and one: 0 is nobody's
+    new = f.compare("ne", f.load("i32", avoided), caller)
+    free = f.compare("eq", read(f, "i32", _at(f, state, _PINNED)), _none(f))
+
+    def keep_off() -> None:
+        f.store(caller, avoided)
+        f.call("keep_off", f.load("i64", _at(f, record, _THREAD)), _at(f, state, _ALLOWED), f.sub(caller, 1))
+
+    f.when(f.binary("and", new, free), keep_off)
+    f.finish()
+
+
 def _write_worker(module: Module) -> None:
     """pool_worker(record): what a thread does: wait for the next job, help with it, until the pool stops."""
     f = Function(module, "pool_worker", (Parameter("record"),), exported=True, result="ptr")
@@ -175,7 +198,12 @@ def _write_worker(module: Module) -> None:
     f.line("br label %look")
     f.label("help")
     wanted = f.compare("slt", number, f.load("i64", _at(f, job, JOB_WORKERS)))
-    f.when(wanted, lambda: _do(f, job, number))
+
+    def help() -> None:
+        f.call("pool_avoid", record)
+        _do(f, job, number)
+
+    f.when(wanted, help)
     f.line("br label %out")
     f.label("out")
     write(f, null, hazard)
@@ -235,8 +263,11 @@ def _write_grow(module: Module) -> None:
 
             def count() -> None:
                 write(f, number, started)
-                pinned = f.compare("ne", f.parameter("pinned"), _none(f))
-                f.when(pinned, lambda: _call(f, "pin_thread", f.load("i64", thread), number))
+                f.when(
+                    f.compare("ne", f.parameter("pinned"), _none(f)),
+                    lambda: _call(f, "pin_thread", f.load("i64", thread), number),
+                    lambda: _call(f, "pool_avoid", record),
+                )
 
             f.when(f.compare("eq", found, _none(f)), count)
             return [found]
@@ -255,9 +286,19 @@ def _write_take(module: Module) -> None:
     state = f.parameter("state")
     f.call("pool_lock", state)
     add(f, _at(f, state, _USERS), f.integer(1))
-    f.call("pool_grow", state, f.parameter("workers"), f.parameter("pinned"))
+    _note_caller(f, state)
+    pinned = f.parameter("pinned")
+    f.when(f.compare("ne", pinned, _none(f)), lambda: write(f, pinned, _at(f, state, _PINNED)))
+    allowed = _at(f, state, _ALLOWED)
+    f.value("i32", f"call i32 @sched_getaffinity(i32 0, i64 {MASK_BYTES}, ptr {allowed.text})")
+    f.call("pool_grow", state, f.parameter("workers"), pinned)
     write(f, _none(f), _at(f, state, _LOCK))
     f.finish()
+
+
+def _note_caller(f: Function, state: Value) -> None:
+    """Write down the processor that this thread runs on."""
+    write(f, f.add(f.value("i32", "call i32 @sched_getcpu()"), 1), _at(f, state, _CALLER))
 
 
 def _write_run(module: Module) -> None:
@@ -272,6 +313,7 @@ def _write_run(module: Module) -> None:
     (ours,) = f.when(_here(f, state), claim, lambda: [f.number("i1", False)])
 
     def publish() -> None:
+        _note_caller(f, state)
         write(f, job, _at(f, state, _JOB))
         add(f, _at(f, state, BELL), _one(f))
         f.call("pool_wake", state, _one(f))

@@ -11,7 +11,7 @@ from kernels.target import ArchitectureName
 MASK_BYTES = 128  # of a set of processors, and of one of signals
 OUTSIDE: tuple[tuple[str, str, list[str]], ...] = (
     ("clock_gettime", "i32", ["i32", "ptr"]), ("sched_getaffinity", "i32", ["i32", "i64", "ptr"]),
-    ("pthread_setaffinity_np", "i32", ["i64", "i64", "ptr"]), ("llvm.ctpop.i64", "i64", ["i64"]),
+    ("sched_getcpu", "i32", []), ("pthread_setaffinity_np", "i32", ["i64", "i64", "ptr"]), ("llvm.ctpop.i64", "i64", ["i64"]),
 )  # fmt: skip
 _PAUSE: Mapping[ArchitectureName, tuple[str, Sequence[str], str]] = {  # an intrinsic, its parameters, what it is given
     "x86_64": ("llvm.x86.sse2.pause", [], ""),
@@ -55,12 +55,13 @@ def bytes_of(f: Function, byte: int) -> Value:
 
 
 def write_threads(module: Module) -> None:
-    """Add `clock_now`, `processors` and `pin_thread` to a module."""
+    """Add `clock_now`, `processors`, `pin_thread` and `keep_off` to a module."""
     for name, result, given in OUTSIDE:
         module.declare(name, result, given)
     _write_clock(module)
     _write_processors(module)
     _write_pin(module)
+    _write_keep_off(module)
 
 
 def _write_clock(module: Module) -> None:
@@ -116,4 +117,28 @@ def _write_pin(module: Module) -> None:
         f.value("i32", f"call i32 @pthread_setaffinity_np(i64 {thread}, i64 {MASK_BYTES}, ptr {chosen.text})")
 
     f.when(enough, pin)
+    f.finish()
+
+
+def _write_keep_off(module: Module) -> None:
+    """keep_off(thread, allowed, number): let a thread run on all allowed processors but one, if another is left."""
+    given = (Parameter("thread", "i64"), Parameter("allowed"), Parameter("number", "i32"))
+    f = Function(module, "keep_off", given)
+    allowed, mask = f.parameter("allowed"), bytes_of(f, 0)
+    place = f.binary("and", f.convert("zext", "i64", f.parameter("number")), f.integer(8 * MASK_BYTES - 1))
+    word, bit = f.binary("lshr", place, f.integer(6)), f.binary("and", place, f.integer(63))
+
+    def copy(number: Value, carried: tuple[Value, ...]) -> list[Value]:
+        here = f.select(f.compare("eq", number, word), f.binary("shl", f.integer(1), bit), f.integer(0))
+        rest = f.binary("and", f.load("i64", f.at(allowed, number, "i64")), f.binary("xor", here, f.integer(-1)))
+        f.store(rest, f.at(mask, number, "i64"))
+        return [f.binary("or", carried[0], rest)]
+
+    (some,) = f.loop(0, MASK_BYTES // 8, 1, copy, [f.integer(0)])
+
+    def move() -> None:
+        thread = f.parameter("thread").text
+        f.value("i32", f"call i32 @pthread_setaffinity_np(i64 {thread}, i64 {MASK_BYTES}, ptr {mask.text})")
+
+    f.when(f.compare("ne", some, f.integer(0)), move)
     f.finish()
