@@ -11,7 +11,8 @@ from kernels.target import ArchitectureName
 MASK_BYTES = 128  # of a set of processors, and of one of signals
 OUTSIDE: tuple[tuple[str, str, list[str]], ...] = (
     ("clock_gettime", "i32", ["i32", "ptr"]), ("sched_getaffinity", "i32", ["i32", "i64", "ptr"]),
-    ("sched_getcpu", "i32", []), ("pthread_setaffinity_np", "i32", ["i64", "i64", "ptr"]), ("llvm.ctpop.i64", "i64", ["i64"]),
+    ("sched_getcpu", "i32", []), ("pthread_setaffinity_np", "i32", ["i64", "i64", "ptr"]),
+    ("llvm.ctpop.i64", "i64", ["i64"]),
 )  # fmt: skip
 _PAUSE: Mapping[ArchitectureName, tuple[str, Sequence[str], str]] = {  # an intrinsic, its parameters, what it is given
     "x86_64": ("llvm.x86.sse2.pause", [], ""),
