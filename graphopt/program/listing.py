@@ -53,10 +53,9 @@ def link(lowered: Lowered, name: str, *, several: bool = True) -> Linked:
 
     kernels = {region.kernel.name: region.kernel for region in lowered.regions}
     runs = tuple(Run(region.kernel.name, tuple(map(place, region.places))) for region in lowered.regions)
-    together = None
-    if several:
+    together = plan_shared(lowered, runs, plan.arena_size) if several else None
+    if together is not None:
         kernels |= {one.name: one for region in lowered.regions if (one := region.kernel.shared) is not None}
-        together = plan_shared(lowered, runs, plan.arena_size)
     listing = Listing(
         name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, len(weights), together
     )
