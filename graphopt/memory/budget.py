@@ -99,9 +99,7 @@ def keep_budget(
                 best, least = replace(found, record=_with_uses(found.record, *uses)), taken
             if taken <= most:
                 break
-            # By the excess at least; by the ratio, as what comes on top of a plan often grows with it.
-            aim = min(aim, arena)
-            aim = min(aim - (taken - budget), aim * budget // taken)
+            aim = min(aim, arena) - (taken - budget)
             if aim <= 0:
                 break
     if best is None or least > most:
