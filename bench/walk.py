@@ -4,6 +4,8 @@
 
 A call climbs when the callee's room stands above the caller's (the floors of tests/test_architecture.py). What a caller
 hands down as a function, such as a rule, climbs when it is called: such calls are listed by their two rooms.
+
+Calls by the bodies of modules are no part of a walk: a module is imported once, by whatever asks for it first.
 """
 
 from __future__ import annotations
@@ -40,12 +42,14 @@ def walk(use_case: Callable[[], object]) -> Walk:
     """Run a use case and look at every call that it makes in this thread."""
     rooms: dict[str, None] = {}
     climbs: Counter[tuple[str, str]] = Counter()
-    calls = 0
+    calls = imports = 0
 
     def look(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal calls
-        imported = frame.f_code.co_name == "<module>"  # the body of a module, run by whoever asks for it first
-        callee = _room(frame) if event == "call" and not imported else None
+        nonlocal calls, imports
+        if frame.f_code.co_name == "<module>":
+            imports += {"call": 1, "return": -1}.get(event, 0)
+            return
+        callee = _room(frame) if event == "call" and not imports else None
         if callee is None:
             return
         rooms.setdefault(callee)

@@ -167,7 +167,8 @@ def regions_agree(trail: Trail) -> None:
     lowered, listing, manifest = trail.compiled.lowered, trail.compiled.linked.listing, trail.manifest
     kernels = {kernel.name: kernel for kernel in listing.kernels}
     assert [region.kernel.name for region in lowered.regions] == [run.kernel for run in listing.runs]
-    assert len(kernels) == len(listing.kernels) == len({run.kernel for run in listing.runs})
+    several = () if listing.ticketed is None else listing.ticketed.runs
+    assert len(kernels) == len(listing.kernels) == len({run.kernel for run in (*listing.runs, *several)})
     assert [(step.kernel, step.blocks, step.flops, step.candidate) for step in manifest.runs] == [
         (run.kernel, kernels[run.kernel].blocks, kernels[run.kernel].flops, kernels[run.kernel].candidate)
         for run in listing.runs
@@ -210,6 +211,30 @@ def arena_agrees(trail: Trail) -> None:
     scratch = max((kernel.scratch_bytes for kernel in linked.listing.kernels), default=0)
     assert scratch == linked.listing.scratch_bytes == manifest.program.scratch_bytes == trail.library["scratch_bytes"]
     assert f"{scratch:,} of scratch" in header_of(trail)
+
+
+def workers_agree(trail: Trail) -> None:
+    """Several workers claim each region once, with its kernel of smaller blocks if there is one.
+
+    Their arena has one size in the listing, the manifest, the library and the header; where one worker runs a program,
+    there is none.
+    """
+    listing, manifest = trail.compiled.linked.listing, trail.manifest
+    ticketed = listing.ticketed
+    size = None if ticketed is None else ticketed.arena_bytes
+    assert size == manifest.program.shared_arena_bytes == trail.library["shared_arena_bytes"]
+    text = " ".join(header_of(trail).replace("\n *", "").split())
+    assert ("One thread runs a model, the caller's." in text) == (ticketed is None)
+    if ticketed is None:
+        return
+    assert f"A model then takes {size:,} bytes for intermediate results, and scratch for each thread." in text
+    regions = trail.compiled.lowered.regions
+    kernels = [region.kernel.shared or region.kernel for region in regions]
+    assert [run.kernel for run in ticketed.runs] == [kernel.name for kernel in kernels]
+    assert sorted(run for run, _ in ticketed.waits) == list(range(len(regions)))
+    for run, kernel in zip(ticketed.runs, kernels, strict=True):
+        places = zip(kernel.operands, run.operands, strict=True)
+        assert all(place.offset + operand.bytes <= size for operand, place in places if place.space == "arena")
 
 
 def plans_agree(trail: Trail) -> None:
@@ -270,10 +295,14 @@ def files_agree(trail: Trail) -> None:
 def numbers_agree(trail: Trail) -> None:
     """The C program gives what Python gives, to the bit, and what ONNX Runtime gives for the model as it was given.
 
+    Any number of threads gives the same bits.
     The tolerance is that of float32 sums in another order, relative to the largest element of an output; of float16 the
     rounding to 11 bits.
     """
     from_python = trail.compiled.run(None, trail.feeds)
+    for threads in (1, 3):
+        outputs = Bundle(trail.folder, threads=threads).run(None, trail.feeds)
+        assert [one.tobytes() for one in outputs] == [one.tobytes() for one in from_python]
     for expected, python, c in zip(trail.expected, from_python, trail.from_c, strict=True):
         assert expected.dtype == c.dtype and expected.shape == c.shape
         np.testing.assert_array_equal(c, python)
@@ -283,8 +312,8 @@ def numbers_agree(trail: Trail) -> None:
 
 
 FACTS: tuple[Callable[[Trail], None], ...] = (
-    nodes_agree, bytes_agree, weights_agree, regions_agree, arena_agrees, plans_agree, ports_agree, files_agree,
-    numbers_agree,
+    nodes_agree, bytes_agree, weights_agree, regions_agree, arena_agrees, workers_agree, plans_agree, ports_agree,
+    files_agree, numbers_agree,
 )  # fmt: skip
 
 

@@ -99,9 +99,7 @@ def keep_budget(
                 best, least = replace(found, record=_with_uses(found.record, *uses)), taken
             if taken <= most:
                 break
-            # By the excess at least; by the ratio, as what comes on top of a plan often grows with it.
-            aim = min(aim, arena)
-            aim = min(aim - (taken - budget), aim * budget // taken)
+            aim = min(aim, arena) - (taken - budget)
             if aim <= 0:
                 break
     if best is None or least > most:
@@ -148,11 +146,11 @@ def _kept(model: ir.Model, budget: int, verify_seconds: float | None, progress: 
     start = given(memory)
     progress("ordering under the memory budget")
     ordered = best_order(memory)
+    room = 0 if ordered.packing.arena_size <= budget else how.room  # an order alone has nothing to tie
     # Libraries may sum a tile in another order than the whole: then larger tiles are tried, and in the end none.
     for columns in how.columns:
         steps = {RECOMPUTATION.name: how.recomputing} if columns else {TILES.name: 0}
-        room = budget - how.room
-        fitted = fit(work, memory, room, start=ordered, columns=columns, work=steps, progress=progress)
+        fitted = fit(work, memory, budget - room, start=ordered, columns=columns, work=steps, progress=progress)
         progress("comparing bits")
         try:
             kept, arena, not_compared = _written(model, fitted, budget, verify_seconds)

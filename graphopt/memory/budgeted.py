@@ -19,7 +19,7 @@ class BudgetRecord(msgspec.Struct, frozen=True):
     arena_given: int  # in the order that the passes left
     arena_best: int  # in the best order that computes nothing again
     arena: int
-    added_nodes: int  # that compute a value again, or a tile
+    added_nodes: int  # that compute a value again or a tile, or tie such a node to its place
     tiled_regions: int
     extra_time_percent: float  # estimated from flops and bytes
     bit_equal: (

@@ -36,10 +36,11 @@ class Linked:
     plan: Packing
 
 
-def link(lowered: Lowered, name: str, *, several: bool = True) -> Linked:
+def link(lowered: Lowered, name: str, *, several: bool = True, budget: int | None = None) -> Linked:
     """The listing of regions in their order, and with `several` the same for several workers.
 
-    The memory plan is checked by memplan's own verifier.
+    The memory plan is checked by memplan's own verifier. Where the arena of one worker is within `budget` bytes, so is
+    that of several.
     """
     problem = memory_problem(lowered)
     plan = solve(problem, work=PACK_WORK)
@@ -53,10 +54,9 @@ def link(lowered: Lowered, name: str, *, several: bool = True) -> Linked:
 
     kernels = {region.kernel.name: region.kernel for region in lowered.regions}
     runs = tuple(Run(region.kernel.name, tuple(map(place, region.places))) for region in lowered.regions)
-    together = None
-    if several:
+    together = plan_shared(lowered, runs, plan.arena_size, budget) if several else None
+    if together is not None:
         kernels |= {one.name: one for region in lowered.regions if (one := region.kernel.shared) is not None}
-        together = plan_shared(lowered, runs, plan.arena_size)
     listing = Listing(
         name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, len(weights), together
     )

@@ -54,7 +54,7 @@ def make(
         _require_a_run(model)
         return make_hybrid(model, target, name, exact=exact)
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
-    linked = link(lowered, name, several=threads != 1)
+    linked = link(lowered, name, several=threads != 1, budget=memory_budget)
     program = None
     if not_here is None:
         program = session.Program(linked.listing, linked.weights, target, threads=threads)

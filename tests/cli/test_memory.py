@@ -133,3 +133,29 @@ def test_optimize_keeps_a_budget_bit_for_bit(memory: Shell) -> None:
 def test_compile_keeps_a_budget_or_writes_nothing(memory: Shell) -> None:
     answer = memory.run("compile", "m.onnx", "bundle", "--dim", "batch=2", "--memory-budget", "64")
     assert answer.status == 1 and "cannot be kept: the least arena" in answer.error and "bundle" not in memory.files()
+
+
+def test_compile_keeps_a_budget_with_any_number_of_threads(shell: Shell) -> None:
+    """Three chains side by side take more memory for several workers than one after the other, where they may."""
+    draw = np.random.default_rng(0)
+    weights: dict[str, np.ndarray] = {}
+    lines = []
+    for one, width in (("Sin", 512), ("Cos", 448), ("Tanh", 384)):  # of different widths, or they would be one chain
+        weights[f"up_{one}"] = draw.standard_normal((512, width)).astype(np.float32)
+        weights[f"down_{one}"] = draw.standard_normal((width, 512)).astype(np.float32)
+        lines.append(f"{one} = {one}(x) a_{one} = MatMul({one}, up_{one}) b_{one} = MatMul(a_{one}, down_{one})")
+        lines.append(f"c_{one} = Sigmoid(b_{one})")
+    text = f"g (float[4,512] x) => (float[4,512] y) {{ {' '.join(lines)} y = Sum(c_Sin, c_Cos, c_Tanh) }}"
+    shell.write("b.onnx", support.model(text, 18, **weights))
+
+    def sizes(*options: str) -> tuple[int, int | None]:
+        answer = shell.run("compile", "b.onnx", "bundle", *options, "--json")
+        assert answer.status == 0, answer.err
+        program = json.loads((shell.folder / "bundle" / "manifest.json").read_bytes())["program"]
+        assert program["arena_bytes"] == answer.json["arena_bytes"]
+        return program["arena_bytes"], program["shared_arena_bytes"]
+
+    alone, together = sizes()
+    assert together is not None and together > alone
+    assert sizes("--memory-budget", str(alone)) == (alone, alone)
+    assert sizes("--threads", "1") == (alone, None)

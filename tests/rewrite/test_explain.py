@@ -33,6 +33,14 @@ g (float[4] x) => (float[4] y, float[4] z) {
 <domain: "mine", opset_import: ["" : 17]> half <a> (x) => (y) { p = LeakyRelu <alpha: float = @a> (x) y = Neg(p) }"""
 
 
+OUTSIDE = "the operator belongs to the domain 'mine', which rules leave alone"
+
+
+def reason(text: str, *nodes: str) -> Reason:
+    """A reason that is the same at each of the nodes, with every name that it quotes."""
+    return Reason(text, text, nodes)
+
+
 @rule(op("Neg", op("Neg", var("x"))), level=1)
 def neg_of_neg(match: Match) -> Replacement:
     """-(-x)  -->  x, not for a name that ends in d"""
@@ -72,12 +80,11 @@ def test_each_node_tells_why_a_rule_leaves_it(asked: Explainer) -> None:
         for node in asked.nodes
         if is_anchored_at(each, node)
     }
-    outside = "the operator belongs to the domain 'mine', which rules leave alone"
     assert told == {
         "neg-of-neg a": "'x' is not computed by Neg",
         "neg-of-neg c": "Exp 'b' stands where Neg is wanted",
         "neg-of-neg d": "it is called d",
-        "neg-of-neg e": outside,
+        "neg-of-neg e": OUTSIDE,
         "neg-of-neg y": "LeakyRelu 'p' stands where Neg is wanted",
         "exp-of-input b": FITS,
         "exp-of-input z": "'x' would have to be renamed to the graph output 'z'",
@@ -89,15 +96,19 @@ def test_each_node_tells_why_a_rule_leaves_it(asked: Explainer) -> None:
 
 def test_equal_reasons_are_told_once_and_most_first(asked: Explainer) -> None:
     assert asked.reasons(refusing, asked.nodes) == (
-        Reason("not '...'", ("Neg 'a'", "Exp 'b'", "Neg 'c'", "Neg 'd'", "Abs 'y'", "Exp 'z'", "Neg 'y'")),
-        Reason("the operator belongs to the domain '...', which rules leave alone", ("Neg 'e'", "half 'f'")),
-        Reason("an attribute is a parameter of the surrounding function", ("LeakyRelu 'p'",)),
-    )
+        Reason(
+            "not '...'",
+            "not 'a', 'b', ...",
+            ("Neg 'a'", "Exp 'b'", "Neg 'c'", "Neg 'd'", "Abs 'y'", "Exp 'z'", "Neg 'y'"),
+        ),
+        Reason("the operator belongs to the domain '...', which rules leave alone", OUTSIDE, ("Neg 'e'", "half 'f'")),
+        reason("an attribute is a parameter of the surrounding function", "LeakyRelu 'p'"),
+    )  # fmt: skip
     assert [reason.text for reason in asked.reasons(neg_of_neg, asked.nodes)] == [
         "'x' is not computed by Neg", "Exp 'b' stands where Neg is wanted", "LeakyRelu 'p' stands where Neg is wanted",
-        "it is called d", "the operator belongs to the domain 'mine', which rules leave alone",
+        "it is called d", OUTSIDE,
     ]  # fmt: skip
-    assert asked.reasons(neg_of_neg, asked.nodes[:1]) == (Reason("'x' is not computed by Neg", ("Neg 'a'",)),)
+    assert asked.reasons(neg_of_neg, asked.nodes[:1]) == (reason("'x' is not computed by Neg", "Neg 'a'"),)
 
 
 def why(editor: Editor, where: Sequence[ir.Node]) -> Mapping[ir.Node, LeftAlone]:
@@ -110,7 +121,7 @@ def why(editor: Editor, where: Sequence[ir.Node]) -> Mapping[ir.Node, LeftAlone]
 
 
 STEPS = (Pass("rules", 1, (neg_of_neg, failing, exp_of_input, refusing)), Pass("function", 1, why=why))
-NEG, EXP = Reason("it is called d", ("Neg 'd'",)), Reason("Exp is not it", ("Exp 'b'", "Exp 'z'"))
+NEG, EXP = reason("it is called d", "Neg 'd'"), reason("Exp is not it", "Exp 'b'", "Exp 'z'")
 
 
 def test_near_misses_are_what_fits_and_a_condition_refuses(asked: Explainer) -> None:
@@ -119,7 +130,7 @@ def test_near_misses_are_what_fits_and_a_condition_refuses(asked: Explainer) -> 
     assert asked.near_misses(STEPS, 1, 1000) == NearMisses((rules, function), True)
     exps = NearMiss(
         "exp-of-input", "rules", False,
-        (Reason("'x' would have to be renamed to the graph output 'z'", ("Exp 'z'",)), Reason(FITS, ("Exp 'b'",))),
+        (reason("'x' would have to be renamed to the graph output 'z'", "Exp 'z'"), reason(FITS, "Exp 'b'")),
     )  # fmt: skip
     assert asked.near_misses(STEPS, 2, 1000) == NearMisses((rules, exps, function), True)
     (*_, all_over, last) = asked.near_misses(STEPS, 3, 1000).found
@@ -136,7 +147,7 @@ def test_asking_ends_after_so_many_tries(asked: Explainer) -> None:
 
 
 def test_a_pass_that_is_a_function_tells_of_all_that_it_left(asked: Explainer) -> None:
-    assert asked.left_alone(STEPS[1], asked.nodes) == (EXP, Reason("Abs is not it", ("Abs 'y'",)))
+    assert asked.left_alone(STEPS[1], asked.nodes) == (EXP, reason("Abs is not it", "Abs 'y'"))
     assert asked.left_alone(STEPS[0], asked.nodes) == ()
 
 

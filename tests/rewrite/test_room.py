@@ -9,6 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from graphopt.check.verification import UNCHANGED
+from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
 from graphopt.model.census import file_bytes
 from graphopt.model.load import load
 from graphopt.rewrite.collection import paused_collection
@@ -110,7 +111,9 @@ def test_a_run_that_changes_nothing_is_as_large_as_it_was() -> None:
     def bloating(editor: Editor, worklist: Sequence[ir.Node]) -> None:
         editor.model.graph.doc_string = "unlogged"
 
-    found = optimize_verified(load(MODEL), ((Pass("bloat", 1, run=bloating),),), seconds=60, most_bytes=1)
+    found = optimize_verified(
+        load(MODEL), ((Pass("bloat", 1, run=bloating),),), seconds=DEFAULT_VERIFY_SECONDS, most_bytes=1
+    )
     assert found.verification == UNCHANGED and not found.log and found.model.graph.doc_string == "unlogged"
 
 
