@@ -223,7 +223,7 @@ def test_a_closed_program_does_not_disturb_a_fork() -> None:
 def test_a_library_of_another_interface_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "PROGRAM", "kernels.program/9")
     with pytest.raises(
-        BundleError, match=r"schema 'kernels\.program/2'; this code reads 'kernels\.program/9': compile"
+        BundleError, match=r"schema 'kernels\.program/3'; this code reads 'kernels\.program/9': compile"
     ):
         Program(difference(host()), b"")
 
