@@ -21,7 +21,7 @@ from graphopt.model.load import Source
 from graphopt.model.text import Progress, nearest, silent
 from graphopt.program.deploy import runtime
 from graphopt.program.deploy.compiled import Compiled
-from graphopt.program.deploy.manifest import Step, claims_of, read_manifest, steps_of
+from graphopt.program.deploy.manifest import SharedKernel, Step, claims_of, read_manifest, shared_of, steps_of
 from graphopt.program.deploy.session import Bundle
 from kernels.peak import peak_flops
 from kernels.target import host
@@ -65,6 +65,7 @@ class Profiled:
     program: runtime.Program
     steps: tuple[Step, ...]
     claims: tuple[int, ...]  # as a manifest has them
+    shared: Mapping[str, SharedKernel]
 
 
 def profile(
@@ -110,7 +111,8 @@ def open_profiled(
         if shapes or dims:
             raise OptionError(f"'{source}' is a bundle, whose dims are fixed; profile its model for others.")
         manifest = read_manifest(source)
-        return Profiled(name_of(source), Bundle(source, threads=threads), manifest.runs, manifest.claims)
+        program = Bundle(source, threads=threads)
+        return Profiled(name_of(source), program, manifest.runs, manifest.claims, manifest.shared)
     if isinstance(source, Compiled):
         compiled, name = source, source.linked.listing.name
     else:
@@ -118,7 +120,7 @@ def open_profiled(
         name = name_of(source)
     listing = compiled.linked.listing
     steps = steps_of(listing, [region.nodes for region in compiled.lowered.regions])
-    return Profiled(name, compiled.program, steps, claims_of(listing))
+    return Profiled(name, compiled.program, steps, claims_of(listing), shared_of(listing))
 
 
 def profile_record(found: Profiled, feeds: Mapping[str, np.ndarray], threads: int, rounds: int) -> ProfileRecord:
@@ -146,7 +148,7 @@ def summarized(
     waiting = np.array(walls)[:, None] - busy
     lines = []
     for number, step in enumerate(found.steps):
-        form = step.shared if found.program.is_shared and step.shared is not None else step
+        form = found.shared.get(step.kernel, step) if found.program.is_shared else step
         rate = step.flops / work[number] if work[number] else 0.0
         lines.append(
             StepLine(

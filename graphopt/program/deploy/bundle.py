@@ -24,6 +24,7 @@ from graphopt.program.deploy.manifest import (
     claims_of,
     file_of,
     read_manifest,
+    shared_of,
     steps_of,
     written,
 )
@@ -76,7 +77,7 @@ def write_bundle(
     known = {name: file_of(content) for name, content in files.items()}
     manifest = Manifest(
         listing.name, program, steps_of(listing, nodes), tuple(buffers), known, f"graphopt {VERSION}",
-        claims_of(listing),
+        claims_of(listing), shared_of(listing),
     )  # fmt: skip
     files[MANIFEST] = written(manifest)
     try:

@@ -24,7 +24,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class SharedKernel(msgspec.Struct, frozen=True):
-    """The form of a step's kernel that several workers run."""
+    """The form of a kernel that several workers run."""
 
     blocks: int
     candidate: str
@@ -40,7 +40,6 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str = ""  # the name of the first node that it computes
     operators: tuple[str, ...] = ()  # of all its nodes; none for a copy
     constants: int = 0  # bytes of weights that it reads
-    shared: SharedKernel | None = None  # None: several workers run the step's own kernel
 
 
 class PlannedBuffer(msgspec.Struct, frozen=True):
@@ -63,6 +62,7 @@ class Manifest(msgspec.Struct, frozen=True):
     files: dict[str, File]  # all but the manifest
     producer: str = ""  # graphopt and its version; empty in manifests of earlier ones
     claims: tuple[int, ...] = ()  # the runs in the order in which several workers claim them; empty: as they stand
+    shared: dict[str, SharedKernel] = {}  # by kernel; a kernel that is not here is run by several workers as it is
     schema: str = SCHEMA
 
 
@@ -114,11 +114,9 @@ def file_of(content: bytes | memoryview) -> File:
 def steps_of(listing: Listing, nodes: Sequence[Sequence[Origin]] = ()) -> tuple[Step, ...]:
     """The runs of a listing, for the manifest; `nodes` are those that each run computes, where that is known."""
     kernels = {one.name: one for one in listing.kernels}
-    shared = listing.ticketed.runs if listing.ticketed is not None else listing.runs
     steps = []
-    for run, together, computed in zip(listing.runs, shared, nodes or [()] * len(shared), strict=True):
-        kernel, other = kernels[run.kernel], kernels[together.kernel]
-        several = None if other is kernel else SharedKernel(other.blocks, other.candidate)
+    for run, computed in zip(listing.runs, nodes or [()] * len(listing.runs), strict=True):
+        kernel = kernels[run.kernel]
         constants = sum(
             operand.bytes for operand, place in zip(kernel.operands, run.operands, strict=True)
             if place.space == "weights"
@@ -126,7 +124,7 @@ def steps_of(listing: Listing, nodes: Sequence[Sequence[Origin]] = ()) -> tuple[
         steps.append(
             Step(
                 kernel.name, kernel.blocks, kernel.flops, kernel.candidate, computed[0].name if computed else "",
-                tuple(one.operator for one in computed), constants, several,
+                tuple(one.operator for one in computed), constants,
             )
         )  # fmt: skip
     return tuple(steps)
@@ -136,3 +134,15 @@ def claims_of(listing: Listing) -> tuple[int, ...]:
     """The runs in the order in which several workers claim them; empty where they are claimed as they stand."""
     found = tuple(run for run, _ in listing.ticketed.waits) if listing.ticketed is not None else ()
     return () if found == tuple(range(len(found))) else found
+
+
+def shared_of(listing: Listing) -> dict[str, SharedKernel]:
+    """The kernels that have another form for several workers."""
+    if listing.ticketed is None:
+        return {}
+    kernels = {one.name: one for one in listing.kernels}
+    return {
+        mine.kernel: SharedKernel(kernels[other.kernel].blocks, kernels[other.kernel].candidate)
+        for mine, other in zip(listing.runs, listing.ticketed.runs, strict=True)
+        if mine.kernel != other.kernel
+    }
