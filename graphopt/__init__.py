@@ -27,12 +27,13 @@ from graphopt.lazy import Lazy
 from graphopt.version import VERSION
 
 refusals, shown = Lazy("graphopt.refusals"), Lazy("graphopt.flows.shown")
-_pages = Lazy("graphopt.report.page")
+_pages, _profile_pages = Lazy("graphopt.report.page"), Lazy("graphopt.report.profile.page")
 _memory_pages, _schedule_pages = Lazy("graphopt.report.memory.page"), Lazy("graphopt.report.schedule.page")
 # What draws the page of a result.
 _DRAWN = {
     "OptimizeResult": lambda result: _pages.page_of(result),
     "MemoryReport": lambda report, *beside: _memory_pages.memory_page(report.record, beside),
+    "ProfileReport": lambda report: _profile_pages.profile_page(report.record),
     "ScheduleReport": lambda report: _schedule_pages.schedule_page(report.record),
 }
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from graphopt.flows.explain import explain_node, explain_rule
     from graphopt.flows.memory import MemoryReport, memory
     from graphopt.flows.optimize import optimize
+    from graphopt.flows.profile import ProfileReport, profile
     from graphopt.flows.result import OptimizeResult
     from graphopt.flows.run import run
     from graphopt.flows.schedule import ScheduleReport, schedule
@@ -68,6 +70,7 @@ _USE_CASES = {
     "explain_rule": "graphopt.flows.explain",
     "explain_node": "graphopt.flows.explain",
     "measure": "graphopt.flows.bench",
+    "profile": "graphopt.flows.profile",
     "run": "graphopt.flows.run",
     "simplify": "graphopt.flows.simplify",
     "slim": "graphopt.flows.simplify",
@@ -81,6 +84,7 @@ _HOMES = {
     "Divergence": "graphopt.check.divergence",
     "MemoryReport": "graphopt.flows.memory",
     "OptimizeResult": "graphopt.flows.result",
+    "ProfileReport": "graphopt.flows.profile",
     "ScheduleReport": "graphopt.flows.schedule",
     "Verification": "graphopt.check.verification",
 }
@@ -133,6 +137,7 @@ __all__ = [
     "NotLowered",
     "OptimizeResult",
     "OptionError",
+    "ProfileReport",
     "SaveError",
     "ScheduleReport",
     "Source",
@@ -146,6 +151,7 @@ __all__ = [
     "measure",
     "memory",
     "optimize",
+    "profile",
     "run",
     "schedule",
     "simplify",

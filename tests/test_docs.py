@@ -21,7 +21,9 @@ from tests import support
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
-COMMANDS = ("optimize", "compile", "memory", "schedule", "run", "bench", "verify", "diff", "inspect", "explain")
+COMMANDS = (
+    "optimize", "compile", "memory", "schedule", "run", "profile", "bench", "verify", "diff", "inspect", "explain",
+)  # fmt: skip
 
 
 PROBLEMS = ((problems, "pack"), (problems, "remat"), (problems, "tiers"), (schedules, "solve"), (schedules, "check"))
@@ -121,6 +123,7 @@ def test_exported_names() -> None:
         "NotLowered",
         "OptimizeResult",
         "OptionError",
+        "ProfileReport",
         "SaveError",
         "ScheduleReport",
         "Source",
@@ -134,6 +137,7 @@ def test_exported_names() -> None:
         "measure",
         "memory",
         "optimize",
+        "profile",
         "run",
         "schedule",
         "simplify",

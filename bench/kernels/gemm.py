@@ -15,11 +15,11 @@ import numpy as np
 from onnx import helper
 
 from bench.bar import Bar, Sheet
-from bench.kernels.peak import peak_call
 from bench.kernels.timing import Peer, Ratio, model, pin, ratio, readings
 from bench.peers import OURS
 from bench.script import main
 from kernels.dtype import DType
+from kernels.peak import peak_call
 from kernels.run import Calls, Executable, aligned
 from kernels.target import Target, host
 from kernels.templates.epilogue import ACCUMULATED, Epilogue

@@ -8,10 +8,10 @@ import numpy as np
 
 from bench.bar import Bar, Sheet
 from bench.kernels.gemm import Shape, prepare
-from bench.kernels.peak import peak_call
 from bench.kernels.timing import pin, readings
 from bench.peers import OURS
 from bench.script import main
+from kernels.peak import peak_call
 from kernels.target import host, x86_64_v3
 
 ISSUE = 4

@@ -18,6 +18,7 @@ from graphopt.memory.contract import contract_options
 from graphopt.model.load import load
 from graphopt.model.self_contained import self_contained
 from graphopt.model.text import nearest
+from graphopt.program.deploy.runtime import Program
 from graphopt.program.deploy.session import Bundle
 
 SEED = 0
@@ -66,10 +67,18 @@ def random_feed(runnable: Runnable) -> dict[str, np.ndarray]:
     return {name: draw() for name, draw in runnable.inputs.items()}
 
 
+def drawn_inputs(program: Program) -> dict[str, np.ndarray]:
+    """Values for all inputs of a compiled program, the same every time."""
+    return {name: draw() for name, draw in _draws(program).items()}
+
+
 def _bundle(path: Path, threads: int) -> Runnable:
     program = Bundle(path, threads=threads)
-    draws = {one.name: _drawn(one.shape, one.dtype) for one in program.inputs}
-    return Runnable(BUNDLE, draws, lambda feeds: program(**feeds))
+    return Runnable(BUNDLE, _draws(program), lambda feeds: program(**feeds))
+
+
+def _draws(program: Program) -> dict[str, Callable[[], np.ndarray]]:
+    return {one.name: _drawn(one.shape, one.dtype) for one in program.inputs}
 
 
 def _drawn(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Callable[[], np.ndarray]:

@@ -12,23 +12,24 @@ caller's is back when a call returns.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from kernels.emit import layout as at
+from kernels.emit.alone import write_alone
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.places import write_places
 from kernels.emit.refusal import BAD_ARGUMENT, MODEL_BUSY, OK, failed, is_null, refuse_when, return_when, say, text
 from kernels.emit.sharing import write_sharing
+from kernels.emit.stamping import write_profile
 from kernels.emit.types import code_of
 from kernels.listing import Argument, Listing
 from kernels.llvm import control_word
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
+from kernels.llvm.threads import write_clock
 
 TENSOR = 32  # bytes of P_tensor: name at 0, dtype at 8, rank at 12, dims at 16, data at 24
 _SPEC = 56  # name, dtype and rank, dims, element bytes, bytes, shape as text, type as text
-_PART = 256  # runs in one function: LLVM's time per function grows faster than its length
 _NULL = Value(("null",), "ptr")
 
 
@@ -37,10 +38,13 @@ def write_running(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     module.declare("strcmp", "i32", ["ptr", "ptr"])
     for kernel in listing.kernels:
         module.declare(kernel.name, "void", ["ptr", "i64", "ptr"])
+    if listing.ticketed is None:
+        write_clock(module)
+    write_alone(module, listing, layout)
+    write_profile(module, listing)
     if listing.ticketed is not None:
         write_sharing(module, listing, layout, listing.ticketed)
-    parts = _write_parts(module, listing, layout)
-    _write_compute(module, listing, layout, parts)
+    _write_compute(module, listing, layout)
     _write_raw(module, listing)
     _write_find(module)
     _write_blame(module)
@@ -50,28 +54,7 @@ def write_running(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     _write_after_fork(module, listing)
 
 
-def _write_parts(module: Module, listing: Listing, layout: MemoryLayout) -> int:
-    """part<n>(record, scratch): the runs one after the other."""
-    blocks = {kernel.name: kernel.blocks for kernel in listing.kernels}
-    tables = itertools.accumulate((8 * len(run.operands) for run in listing.runs), initial=layout.tables)
-    steps = list(zip(listing.runs, tables, strict=False))
-    for start in range(0, len(steps), _PART):
-        f = Function(module, f"part{start // _PART}", (Parameter("record"), Parameter("scratch")))
-        record, scratch = f.parameter("record"), f.parameter("scratch")
-        for run, offset in steps[start : start + _PART]:
-            _write_blocks(f, run.kernel, blocks[run.kernel], f.at(record, offset, "i8"), scratch)
-        f.finish()
-    return -(-len(steps) // _PART)
-
-
-def _write_blocks(f: Function, kernel: str, blocks: int, table: Value, scratch: Value) -> None:
-    def block(number: Value, _: tuple[Value, ...]) -> None:
-        f.line(f"call void @{kernel}(ptr {table.text}, i64 {number.text}, ptr {scratch.text})")
-
-    f.loop(0, blocks, 1, block)
-
-
-def _write_compute(module: Module, listing: Listing, layout: MemoryLayout, parts: int) -> None:
+def _write_compute(module: Module, listing: Listing, layout: MemoryLayout) -> None:
     """compute(model, inputs, outputs): the tables of operands, then all runs under the kernels' control word."""
     f = Function(module, "compute", (Parameter("model"), Parameter("inputs"), Parameter("outputs")))
     record, word = f.parameter("model"), control_word.enter(f)
@@ -81,9 +64,7 @@ def _write_compute(module: Module, listing: Listing, layout: MemoryLayout, parts
             write_places(f, listing.runs, layout, space, number, start)
 
     def alone() -> None:
-        scratch = f.load("ptr", f.at(record, at.SCRATCH, "i8"))
-        for part in range(parts):
-            f.call(f"part{part}", record, scratch)
+        f.call("alone", record, f.load("ptr", f.at(record, at.SCRATCH, "i8")))
 
     if listing.ticketed is None:
         alone()

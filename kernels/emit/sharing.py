@@ -17,17 +17,16 @@ hence whoever comes to the earliest unfinished run waits for nobody, with any nu
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kernels.emit import layout as at
+from kernels.emit.alone import KERNELS
 from kernels.emit.layout import MemoryLayout
+from kernels.emit.stamping import is_stamped, run_block, stamp
 from kernels.listing import Listing, Ticketed, Wait
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.llvm.threads import add, pause, read
 
 SPINS = 2000  # looks at a counter before the core is offered to another thread; each has a pause of 40 to 140 cycles
-STAMP = 40  # bytes: the row, the worker, the block, when it began and ended; the first one holds how many there are
 _ROW = 16  # bytes: the kernel's number, its blocks, where the table of operands starts, the first of its waits
 
 
@@ -37,7 +36,6 @@ def write_sharing(module: Module, listing: Listing, layout: MemoryLayout, ticket
     _write_await(module)
     _write_walk(module, len(ticketed.runs))
     _write_share(module, len(ticketed.runs))
-    _write_profile(module, listing)
 
 
 def counter_bytes(listing: Listing) -> int:
@@ -68,7 +66,6 @@ def _write_tables(module: Module, listing: Listing, layout: MemoryLayout, ticket
     waits += last
     module.constant("shared.rows", "i32", [str(word) for word in words], align=16)
     module.constant("shared.waits", "i32", [str(row) for row in waits or [0]], align=4)
-    module.constant("shared.kernels", "ptr", [f"@{kernel.name}" for kernel in listing.kernels], align=8)
 
 
 def _word(f: Function, row: Value, place: int) -> Value:
@@ -115,14 +112,14 @@ def _write_walk(module: Module, runs: int) -> None:
     claims, done = (f.load("ptr", f.at(job, place, "i8")) for place in (at.CLAIMS, at.DONE))
     stride = f.load("i64", f.at(job, at.STRIDE, "i8"))
     scratch = f.at(f.load("ptr", f.at(record, at.SCRATCH, "i8")), f.mul(stride, worker), "i8")
-    stamped = f.compare("ne", f.load("ptr", f.at(job, at.STAMPS, "i8")), Value(("null",), "ptr"))
+    stamped = is_stamped(f, job)
     low = f.convert("trunc", "i32", call)
     ours = f.binary("shl", f.convert("zext", "i64", low), f.integer(32))
 
     def step(row: Value, _: tuple[Value, ...]) -> None:
         blocks = _word(f, row, 1)
         table = f.at(record, _word(f, row, 2), "i8")
-        kernel = f.load("ptr", f.at(Value(("@shared.kernels",), "ptr"), _word(f, row, 0), "ptr"))
+        kernel = f.load("ptr", f.at(KERNELS, _word(f, row, 0), "ptr"))
         shares = f.minimum(blocks, workers)
 
         def share(turn: Value, carried: tuple[Value, ...]) -> list[Value]:
@@ -170,8 +167,8 @@ def _write_walk(module: Module, runs: int) -> None:
             block = f.add(first, gone)
             f.when(
                 stamped,
-                lambda: _stamp(f, job, row, worker, block, lambda: _run(f, kernel, table, block, scratch)),
-                lambda: _run(f, kernel, table, block, scratch),
+                lambda: stamp(f, job, row, worker, block, lambda: run_block(f, kernel, table, block, scratch)),
+                lambda: run_block(f, kernel, table, block, scratch),
             )
             f.line(f"br label %{worked}")
             f.label(worked)
@@ -190,27 +187,6 @@ def _write_walk(module: Module, runs: int) -> None:
     f.finish()
 
 
-def _run(f: Function, kernel: Value, table: Value, block: Value, scratch: Value) -> None:
-    f.line(f"call void {kernel.text}(ptr {table.text}, i64 {block.text}, ptr {scratch.text})")
-
-
-def _stamp(f: Function, job: Value, row: Value, worker: Value, block: Value, run: Callable[[], None]) -> None:
-    """Run a block, and note when it began and ended."""
-    stamps, room = f.load("ptr", f.at(job, at.STAMPS, "i8")), f.load("i64", f.at(job, at.STAMPS_ROOM, "i8"))
-    began = f.call("clock_now", result="i64")
-    run()
-    ended = f.call("clock_now", result="i64")
-    assert began is not None and ended is not None, "the clock gives a result"
-    number = add(f, stamps, f.integer(1))
-
-    def note() -> None:
-        start = f.at(stamps, f.mul(f.add(number, 1), STAMP), "i8")
-        for place, value in enumerate((row, worker, block, began, ended)):
-            f.store(value, f.at(start, 8 * place, "i8"))
-
-    f.when(f.compare("slt", number, room), note)
-
-
 def _ended(f: Function, done: Value, row: Value, blocks: Value) -> None:
     add(f, f.at(done, row, "i64"), blocks, "release")
 
@@ -222,14 +198,4 @@ def _write_share(module: Module, runs: int) -> None:
     f.store(f.add(f.load("i64", place), 1), place)
     f.call("pool_run", f.load("ptr", f.at(job, at.POOL, "i8")), job)
     f.call("await", job, f.integer(runs))
-    f.finish()
-
-
-def _write_profile(module: Module, listing: Listing) -> None:
-    """P_profile(model, stamps, room): note the blocks of the runs that follow; null ends it."""
-    given = (Parameter("model"), Parameter("stamps"), Parameter("room", "i64"))
-    f = Function(module, f"{listing.name}_profile", given, exported=True)
-    job = f.at(f.parameter("model"), at.SHARED, "i8")
-    f.store(f.parameter("stamps"), f.at(job, at.STAMPS, "i8"))
-    f.store(f.parameter("room"), f.at(job, at.STAMPS_ROOM, "i8"))
     f.finish()

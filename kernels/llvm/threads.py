@@ -9,10 +9,10 @@ from kernels.llvm.module import Module
 from kernels.target import ArchitectureName
 
 MASK_BYTES = 128  # of a set of processors, and of one of signals
+_CLOCK: tuple[str, str, list[str]] = ("clock_gettime", "i32", ["i32", "ptr"])
 OUTSIDE: tuple[tuple[str, str, list[str]], ...] = (
-    ("clock_gettime", "i32", ["i32", "ptr"]), ("sched_getaffinity", "i32", ["i32", "i64", "ptr"]),
-    ("sched_getcpu", "i32", []), ("pthread_setaffinity_np", "i32", ["i64", "i64", "ptr"]),
-    ("llvm.ctpop.i64", "i64", ["i64"]),
+    _CLOCK, ("sched_getaffinity", "i32", ["i32", "i64", "ptr"]), ("sched_getcpu", "i32", []),
+    ("pthread_setaffinity_np", "i32", ["i64", "i64", "ptr"]), ("llvm.ctpop.i64", "i64", ["i64"]),
 )  # fmt: skip
 _PAUSE: Mapping[ArchitectureName, tuple[str, Sequence[str], str]] = {  # an intrinsic, its parameters, what it is given
     "x86_64": ("llvm.x86.sse2.pause", [], ""),
@@ -59,14 +59,15 @@ def write_threads(module: Module) -> None:
     """Add `clock_now`, `processors`, `pin_thread` and `keep_off` to a module."""
     for name, result, given in OUTSIDE:
         module.declare(name, result, given)
-    _write_clock(module)
+    write_clock(module)
     _write_processors(module)
     _write_pin(module)
     _write_keep_off(module)
 
 
-def _write_clock(module: Module) -> None:
+def write_clock(module: Module) -> None:
     """clock_now() -> i64: nanoseconds of a clock that nobody sets."""
+    module.declare(*_CLOCK)
     f = Function(module, "clock_now", (), result="i64")
     time = f.value("ptr", "alloca [2 x i64], align 8")
     f.value("i32", f"call i32 @clock_gettime(i32 1, ptr {time.text})")

@@ -68,6 +68,7 @@ class Library:
         self.pool = self._function("pool", pointer, pointer)
         self.run = self._function("run", code, pointer, pointer, size, pointer, size)
         self.run_raw = self._function("run_raw", code, pointer, pointer, pointer)
+        self.profile = self._function("profile", None, pointer, pointer, ctypes.c_int64)
         self.after_fork = self._function("after_fork", None, pointer)
         self.error = self._function("error", ctypes.c_char_p, pointer)
         self.destroy = self._function("destroy", None, pointer)

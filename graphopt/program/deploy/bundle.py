@@ -21,12 +21,15 @@ from graphopt.program.deploy.manifest import (
     File,
     Manifest,
     PlannedBuffer,
+    claims_of,
     file_of,
     read_manifest,
+    shared_of,
     steps_of,
     written,
 )
 from graphopt.program.deploy.runtime import Array
+from graphopt.program.regions.region import Origin
 from graphopt.version import VERSION
 from kernels.emit.processor import Requirement
 from kernels.emit.program import emit, stored_weights
@@ -44,15 +47,16 @@ def write_bundle(
     target: Target,
     *,
     buffers: Sequence[PlannedBuffer] = (),
+    nodes: Sequence[Sequence[Origin]] = (),
     needed: Sequence[Requirement] | None = None,
     cache: ObjectCache | None = None,
 ) -> Manifest:
     """Compile a listing and write it, whole or not at all, at any moment.
 
     An earlier bundle in `folder` is replaced, that is the files that its manifest names; others stay as they are.
-    `weights` are the listing's bytes of weights; `buffers` say in the manifest what lies where in the arena; `needed`
-    is what the processor is asked for (None: all that code for the target may use). The same input gives the same
-    bytes. Raises BundleError.
+    `weights` are the listing's bytes of weights; `buffers` say in the manifest what lies where in the arena, `nodes`
+    what each run computes; `needed` is what the processor is asked for (None: all that code for the target may use).
+    The same input gives the same bytes. Raises BundleError.
     """
     path = Path(folder)
     replaced = replaced_files(path)
@@ -71,7 +75,10 @@ def write_bundle(
         "example.c": example(program).encode(),
     }
     known = {name: file_of(content) for name, content in files.items()}
-    manifest = Manifest(listing.name, program, steps_of(listing), tuple(buffers), known, f"graphopt {VERSION}")
+    manifest = Manifest(
+        listing.name, program, steps_of(listing, nodes), tuple(buffers), known, f"graphopt {VERSION}",
+        claims_of(listing), shared_of(listing),
+    )  # fmt: skip
     files[MANIFEST] = written(manifest)
     try:
         write_folder(path, files, replaced)

@@ -146,7 +146,8 @@ class Compiled:
         buffers = tuple(
             PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
         )
-        write_bundle(folder, linked.listing, linked.weights, self.target, buffers=buffers)
+        nodes = [region.nodes for region in self.lowered.regions]
+        write_bundle(folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes)
 
     @property
     def _runner(self) -> Program | Hybrid:

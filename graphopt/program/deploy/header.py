@@ -95,6 +95,21 @@ int @P@_run(@P@_model *model, const @P@_tensor *inputs, size_t input_count,
  * @G@_OK or @G@_MODEL_BUSY. */
 int @P@_run_raw(@P@_model *model, const void *const *inputs, void *const *outputs);
 
+/* A block of a run: who ran it, and when, in nanoseconds of a clock that nobody sets. */
+typedef struct {
+    int64_t row;    /* the run: its position in the order of claims; among the runs where one thread runs the model */
+    int64_t worker; /* 0 is the caller */
+    int64_t block;
+    int64_t begin;
+    int64_t end;
+} @P@_stamp;
+
+/* Note every block of the calls that follow, until this is called with null; never while a call runs. 'stamps' are
+ * room + 1 of them, zeroed by the caller: the row of the first counts the blocks, also those without room, which are
+ * left out; the others are in no order. The manifest says what the runs are, and in which order several workers claim
+ * them. While a model is not profiled, a run pays for none of this. */
+void @P@_profile(@P@_model *model, @P@_stamp *stamps, int64_t room);
+
 /* In a child process after fork: a call that another thread of the parent was in does not run here, so the model is
  * free. */
 void @P@_after_fork(@P@_model *model);

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from graphopt.errors import BundleError
 from graphopt.program.deploy.runtime import SCHEMA
+from graphopt.program.regions.region import Origin
 from kernels.emit.description import Description
 from kernels.listing import Listing
 
@@ -21,13 +23,23 @@ class File(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One run of the program."""
+class SharedKernel(msgspec.Struct, frozen=True):
+    """The form of a kernel that several workers run."""
+
+    blocks: int
+    candidate: str
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One run of the program. What has a default is not in manifests of earlier versions."""
 
     kernel: str
     blocks: int
     flops: int
     candidate: str  # which tile sizes, for people
+    node: str = ""  # the name of the first node that it computes
+    operators: tuple[str, ...] = ()  # of all its nodes; none for a copy
+    constants: int = 0  # bytes of weights that it reads
 
 
 class PlannedBuffer(msgspec.Struct, frozen=True):
@@ -49,6 +61,8 @@ class Manifest(msgspec.Struct, frozen=True):
     buffers: tuple[PlannedBuffer, ...]
     files: dict[str, File]  # all but the manifest
     producer: str = ""  # graphopt and its version; empty in manifests of earlier ones
+    claims: tuple[int, ...] = ()  # the runs in the order in which several workers claim them; empty: as they stand
+    shared: dict[str, SharedKernel] = {}  # by kernel; a kernel that is not here is run by several workers as it is
     schema: str = SCHEMA
 
 
@@ -56,8 +70,26 @@ MANIFEST = "manifest.json"
 
 
 def written(manifest: Manifest) -> bytes:
-    """The manifest as its file has it."""
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+    """The manifest as its file has it: a line for each field, and for each run, buffer and file."""
+    fields = (f'  "{name}": {_lines(getattr(manifest, name))}' for name in manifest.__struct_fields__)
+    return ("{\n" + ",\n".join(fields) + "\n}\n").encode()
+
+
+def _lines(field: object) -> str:
+    """A value as JSON; of several records each on a line of its own."""
+    rows = []
+    if isinstance(field, tuple) and field and isinstance(field[0], msgspec.Struct):
+        rows = [_json(one) for one in field]
+    elif isinstance(field, dict):
+        rows = [f"{_json(name)}:{_json(one)}" for name, one in field.items()]
+    if not rows:
+        return _json(field)
+    first, last = "[]" if isinstance(field, tuple) else "{}"
+    return first + "".join(f"\n    {row}," for row in rows)[:-1] + f"\n  {last}"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
@@ -79,8 +111,38 @@ def file_of(content: bytes | memoryview) -> File:
     return File(len(content), hashlib.sha256(content).hexdigest())
 
 
-def steps_of(listing: Listing) -> tuple[Step, ...]:
-    """The runs of a listing, for the manifest."""
+def steps_of(listing: Listing, nodes: Sequence[Sequence[Origin]] = ()) -> tuple[Step, ...]:
+    """The runs of a listing, for the manifest; `nodes` are those that each run computes, where that is known."""
     kernels = {one.name: one for one in listing.kernels}
-    found = (kernels[run.kernel] for run in listing.runs)
-    return tuple(Step(one.name, one.blocks, one.flops, one.candidate) for one in found)
+    steps = []
+    for run, computed in zip(listing.runs, nodes or [()] * len(listing.runs), strict=True):
+        kernel = kernels[run.kernel]
+        constants = sum(
+            operand.bytes for operand, place in zip(kernel.operands, run.operands, strict=True)
+            if place.space == "weights"
+        )  # fmt: skip
+        steps.append(
+            Step(
+                kernel.name, kernel.blocks, kernel.flops, kernel.candidate, computed[0].name if computed else "",
+                tuple(one.operator for one in computed), constants,
+            )
+        )  # fmt: skip
+    return tuple(steps)
+
+
+def claims_of(listing: Listing) -> tuple[int, ...]:
+    """The runs in the order in which several workers claim them; empty where they are claimed as they stand."""
+    found = tuple(run for run, _ in listing.ticketed.waits) if listing.ticketed is not None else ()
+    return () if found == tuple(range(len(found))) else found
+
+
+def shared_of(listing: Listing) -> dict[str, SharedKernel]:
+    """The kernels that have another form for several workers."""
+    if listing.ticketed is None:
+        return {}
+    kernels = {one.name: one for one in listing.kernels}
+    return {
+        mine.kernel: SharedKernel(kernels[other.kernel].blocks, kernels[other.kernel].candidate)
+        for mine, other in zip(listing.runs, listing.ticketed.runs, strict=True)
+        if mine.kernel != other.kernel
+    }

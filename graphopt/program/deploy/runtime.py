@@ -4,6 +4,7 @@
     program = load()                          # or load("another/folder")
     first, second = program.run(None, {"x": x})
     y = program(x=x)["y"]
+    stamps = program.profile({"x": x})        # who ran which block, and when
 
 One program runs one call at a time: threads that call it wait for one another, and a prepared call (`bind`) that
 meets another one raises. Load it again for threads that shall run side by side. Errors are a ProgramError.
@@ -29,6 +30,9 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 SCHEMA = "graphopt.bundle/1"
 PROGRAM = "kernels.program/3"  # of the functions in the library
+# A block that was run, as `profile` notes it. Times are in nanoseconds of a clock that nobody sets.
+STAMP = np.dtype([(name, np.int64) for name in ("row", "worker", "block", "begin", "end")])
+_ROOM = 1 << 14  # blocks of a call, at first
 _MACHINES = {62: "x86_64", 183: "aarch64"}  # the machines of ELF, as the system calls them
 _STORED = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": "u2", "bool": "?"}  # the others are as NumPy has them: "i64"
 
@@ -62,6 +66,7 @@ class Interface:
         def function(name: str, result: Any, *given: Any) -> Any:
             return ctypes.CFUNCTYPE(result, *given)(address(name))
 
+        self._function = function
         self.describe = function("describe", text)
         self.create_with = function("create_with", code, pointer, ctypes.POINTER(_Options))
         self.pool = function("pool", pointer, pointer)
@@ -69,6 +74,11 @@ class Interface:
         self.after_fork = function("after_fork", None, pointer)
         self.error = function("error", text, pointer)
         self.destroy = function("destroy", None, pointer)
+
+    @property
+    def profile(self) -> Any:
+        """Notes blocks; looked for when it is wanted, as programs of earlier versions lack it."""
+        return self._function("profile", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
 class Program:
@@ -117,6 +127,8 @@ class Program:
             raise self.refusal(message)
         self._pool: int | None = interface.pool(self._model)
         self._run = interface.run_raw
+        self._interface = interface
+        self._room = _ROOM
         self._after_fork = interface.after_fork
         self._lock = threading.Lock()
         self._places = {one.name: number for number, one in enumerate(self.inputs)}
@@ -146,13 +158,34 @@ class Program:
             self._outputs(feeds)  # says what is wrong
         return Bound(self, arrays)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether several workers run it."""
+        return self._pool is not None
+
+    def profile(self, feeds: Mapping[str, Array]) -> npt.NDArray[Any]:
+        """The blocks of one call as an array of `STAMP`, in the order in which they began.
+
+        A `row` is the run's position in the order in which workers claim runs, or in the program's order where one
+        worker runs it. A call whose blocks are more than were expected is made again.
+        """
+        while True:
+            stamps = np.empty(self._room + 1, STAMP)
+            stamps[:] = 0  # the memory is there before the call
+            self._outputs(feeds, stamps)
+            count = int(stamps["row"][0])
+            if count <= self._room:
+                return np.sort(stamps[1 : count + 1], order=("begin", "row", "block"))
+            self._room = count
+
     def close(self) -> None:
         """Give the memory back now; the program cannot run again."""
         with self._lock:
             self._model = None
             self._close()
 
-    def _outputs(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def _outputs(self, feeds: Mapping[str, Array], stamps: npt.NDArray[Any] | None = None) -> list[Array]:
+        """The outputs; the call's blocks are noted in `stamps`."""
         arrays = [self._array(name, array) for name, array in feeds.items()]  # kept until the run has ended
         if len(feeds) != len(self.inputs):
             missing = next(one.name for one in self.inputs if one.name not in feeds)
@@ -165,7 +198,14 @@ class Program:
                 self._given[self._places[name]] = _address(array)
             for number, array in enumerate(outputs):
                 self._made[number] = _address(array)
-            self._checked(self._run(self._model, self._given, self._made))
+            note = None if stamps is None else self._interface.profile
+            if stamps is not None and note is not None:
+                note(self._model, stamps.ctypes.data, len(stamps) - 1)
+            try:
+                self._checked(self._run(self._model, self._given, self._made))
+            finally:
+                if note is not None:
+                    note(self._model, None, 0)
         return outputs
 
     def _checked(self, code: int) -> None:
@@ -286,7 +326,10 @@ def opened(folder: Path, refusal: type[Exception] = ProgramError) -> tuple[Inter
         raise refusal(f"'{path}' cannot be loaded: {error}") from error
 
     def address(function: str) -> int:
-        found = ctypes.cast(getattr(library, f"{name}_{function}"), ctypes.c_void_p).value
+        try:
+            found = ctypes.cast(getattr(library, f"{name}_{function}"), ctypes.c_void_p).value
+        except AttributeError:
+            raise refusal(f"'{path}' has no function '{name}_{function}'; compile the model again.") from None
         assert found is not None, "a function has an address"
         return found
 
