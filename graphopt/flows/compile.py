@@ -119,6 +119,7 @@ def compile_record(compiled: Compiled, source: str, output: str) -> CompileRecor
         plan.arena_size, plan.lower_bound, listing.scratch_bytes, compiled.seconds, compiled.max_abs, compiled.max_rel,
         compiled.not_compared, verification.feeds, verification.rounding, compiled.remade,
         verification.tolerance, compiled.model_bytes,
+        None if listing.ticketed is None else listing.ticketed.arena_bytes,
     )  # fmt: skip
 
 

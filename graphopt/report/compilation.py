@@ -31,10 +31,14 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
         weights += (
             f"; {binary_size(record.model_bytes)} in the model; kernels keep some in larger forms, fewer with --exact"
         )
+    threads = "one: several would gain nothing, or --threads 1 was given"
+    if record.shared_arena_bytes is not None:
+        threads = f"any number, with an arena of {binary_size(record.shared_arena_bytes)} for several"
     for label, text in (
         ("regions", f"{record.regions:,}, {several(record.kernels, 'different kernel')}, for {record.level}"),
         ("weights", weights),
         ("arena", f"{binary_size(record.arena_bytes)}, {least}"),
+        ("threads", threads),
         ("compared", compared),
         ("written", f"{record.output} in {record.seconds:.1f} s"),
     ):

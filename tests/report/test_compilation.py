@@ -30,3 +30,19 @@ def test_weights_that_are_larger_than_the_models_are_said_to_be(weights: int, sa
     print_compile(Screen(stream), record)
     assert said in stream.getvalue()
     assert "allowed: 3e-05 (float32); beyond that 10 x the model's own rounding\n" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("shared", "said"),
+    [
+        (None, "threads       one: several would gain nothing, or --threads 1 was given\n"),
+        (3 << 20, "threads       any number, with an arena of 3 MiB for several\n"),
+    ],
+)
+def test_how_many_threads_run_a_bundle(shared: int | None, said: str) -> None:
+    record = CompileRecord(
+        "m.onnx", "b", "cpu", "x86-64-v4", 1, 1, 1, 0, 0, 0, 1.0, 0.0, 0.0, shared_arena_bytes=shared
+    )
+    stream = io.StringIO()
+    print_compile(Screen(stream), record)
+    assert said in stream.getvalue()

@@ -27,4 +27,5 @@ class CompileRecord(msgspec.Struct, frozen=True):
     remade: str | None = None  # what was wrong with a first program, in whose place an exact one was made
     tolerance: dict[str, float] = {}  # by type, what counts as equal whatever the model's own rounding is
     model_bytes: int = 0  # of the tensors in the model, beside the program's weights
+    shared_arena_bytes: int | None = None  # of a model that several threads run; None: one thread runs it
     schema: str = "graphopt.compile/1"
