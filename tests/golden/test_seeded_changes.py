@@ -185,7 +185,7 @@ def buffers_elsewhere(patch: Patch) -> None:
 
 def a_step_lost(patch: Patch) -> None:
     steps_of = bundle.steps_of
-    patch.setattr(bundle, "steps_of", lambda listing: steps_of(listing)[:-1])
+    patch.setattr(bundle, "steps_of", lambda listing, nodes: steps_of(listing, nodes)[:-1])
 
 
 def a_node_more(patch: Patch) -> None:
@@ -229,6 +229,11 @@ def another_type(patch: Patch) -> None:
     patch.setattr(bundle, "header", halved)
 
 
+def several_workers(patch: Patch) -> None:
+    header = bundle.header
+    patch.setattr(bundle, "header", lambda known: header(msgspec.structs.replace(known, shared_arena_bytes=64)))
+
+
 def another_checksum(patch: Patch) -> None:
     file_of = bundle.file_of
     patch.setattr(
@@ -258,6 +263,7 @@ TRAILS: dict[str, tuple[str, Change]] = {
     "the record of the input counts a byte more": ("bytes_agree", a_byte_more),
     "the memory record has a higher peak": ("plans_agree", a_higher_peak),
     "the header has another type": ("ports_agree", another_type),
+    "the header says that several run it": ("workers_agree", several_workers),
     "the manifest has another checksum": ("files_agree", another_checksum),
     "the C example turns a sign": ("numbers_agree", a_word_of_another_sign),
 }

@@ -9,7 +9,7 @@ import pytest
 
 from kernels import pool
 from kernels.emit import layout, processor, program
-from kernels.llvm import control_word, link
+from kernels.llvm import control_word, link, threads
 from kernels.llvm.function import Function
 from kernels.llvm.module import Module
 from kernels.target import ARCHITECTURES, Target, UnknownTarget, host, why_not_here
@@ -20,7 +20,7 @@ from tests.kernels.listings import difference
 KERNELS = Path(pool.__file__).parent
 RISCV = Target("riscv64-unknown-linux-gnu", "generic-rv64", (), 16, 32)
 TABLES: tuple[Mapping[str, object], ...] = (
-    ARCHITECTURES, processor.FEATURES, processor._QUESTIONS, control_word._ENTER, control_word._SET, pool._PAUSE
+    ARCHITECTURES, processor.FEATURES, processor._QUESTIONS, control_word._ENTER, control_word._SET, threads._PAUSE
 )  # fmt: skip
 
 
