@@ -24,7 +24,7 @@ from kernels.emit.stamping import is_stamped, run_block, stamp
 from kernels.listing import Listing, Ticketed, Wait
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
-from kernels.llvm.threads import add, pause, read
+from kernels.llvm.threads import add, pause, read, write
 
 SPINS = 2000  # looks at a counter before the core is offered to another thread; each has a pause of 40 to 140 cycles
 _ROW = 16  # bytes: the kernel's number, its blocks, where the table of operands starts, the first of its waits
@@ -68,6 +68,11 @@ def _write_tables(module: Module, listing: Listing, layout: MemoryLayout, ticket
     module.constant("shared.waits", "i32", [str(row) for row in waits or [0]], align=4)
 
 
+def _call(f: Function, job: Value) -> Value:
+    """The number of the call. Whoever reads it sees the operands of that call: they are written before."""
+    return read(f, "i64", f.at(job, at.CALL, "i8"), "acquire")
+
+
 def _word(f: Function, row: Value, place: int) -> Value:
     """A number of a row of the table."""
     start = f.at(Value(("@shared.rows",), "ptr"), f.mul(row, _ROW), "i8")
@@ -77,7 +82,7 @@ def _word(f: Function, row: Value, place: int) -> Value:
 def _write_await(module: Module) -> None:
     f = Function(module, "await", (Parameter("job"), Parameter("row", "i64")))
     job, row = f.parameter("job"), f.parameter("row")
-    done, call = f.load("ptr", f.at(job, at.DONE, "i8")), f.load("i64", f.at(job, at.CALL, "i8"))
+    done, call = f.load("ptr", f.at(job, at.DONE, "i8")), _call(f, job)
 
     def one(place: Value, _: tuple[Value, ...]) -> None:
         earlier = f.convert("zext", "i64", f.load("i32", f.at(Value(("@shared.waits",), "ptr"), place, "i32")))
@@ -108,7 +113,7 @@ def _write_walk(module: Module, runs: int) -> None:
     f = Function(module, "walk", (Parameter("job"), Parameter("worker", "i64")), exported=True)
     job, worker = f.parameter("job"), f.parameter("worker")
     record = f.at(job, -at.SHARED, "i8")
-    workers, call = (f.load("i64", f.at(job, place, "i8")) for place in (at.WORKERS, at.CALL))
+    workers, call = f.load("i64", f.at(job, at.WORKERS, "i8")), _call(f, job)
     claims, done = (f.load("ptr", f.at(job, place, "i8")) for place in (at.CLAIMS, at.DONE))
     stride = f.load("i64", f.at(job, at.STRIDE, "i8"))
     scratch = f.at(f.load("ptr", f.at(record, at.SCRATCH, "i8")), f.mul(stride, worker), "i8")
@@ -195,7 +200,7 @@ def _write_share(module: Module, runs: int) -> None:
     f = Function(module, "share", (Parameter("job"),))
     job = f.parameter("job")
     place = f.at(job, at.CALL, "i8")
-    f.store(f.add(f.load("i64", place), 1), place)
+    write(f, f.add(f.load("i64", place), 1), place, "release")
     f.call("pool_run", f.load("ptr", f.at(job, at.POOL, "i8")), job)
     f.call("await", job, f.integer(runs))
     f.finish()
