@@ -21,7 +21,9 @@ from tests import support
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
-COMMANDS = ("optimize", "compile", "memory", "schedule", "run", "bench", "verify", "diff", "inspect", "explain")
+COMMANDS = (
+    "optimize", "compile", "memory", "schedule", "run", "certify", "bench", "verify", "diff", "inspect", "explain",
+)  # fmt: skip
 
 
 PROBLEMS = ((problems, "pack"), (problems, "remat"), (problems, "tiers"), (schedules, "solve"), (schedules, "check"))
@@ -112,6 +114,7 @@ def test_exported_names() -> None:
         "BudgetNotKept",
         "BundleError",
         "Census",
+        "Certificate",
         "Compiled",
         "Divergence",
         "GraphoptError",
@@ -126,6 +129,7 @@ def test_exported_names() -> None:
         "Source",
         "Verification",
         "VerificationError",
+        "certify",
         "compile",
         "explain_node",
         "explain_rule",

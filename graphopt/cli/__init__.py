@@ -41,6 +41,7 @@ COMMANDS = {
     "inspect": "Show operators, opsets, parameters, shapes, dynamic dims, flops and bytes.",
     "explain": "Tell where a rule fired and why not elsewhere, or what became of a node.",
     "run": "Run a bundle or a model once and show its outputs.",
+    "certify": "Prove a bundle from the tables in its library, and run it with several numbers of threads.",
     "bench": "Measure models or bundles beside other runtimes, by turns, on one thread.",
     "completion": "Print what makes a shell complete graphopt's commands and options.",
 }

@@ -21,7 +21,9 @@ from graphopt.program.deploy.manifest import (
     File,
     Manifest,
     PlannedBuffer,
+    Uses,
     file_of,
+    kernels_of,
     read_manifest,
     steps_of,
     written,
@@ -44,15 +46,16 @@ def write_bundle(
     target: Target,
     *,
     buffers: Sequence[PlannedBuffer] = (),
+    uses: Sequence[Uses] = (),
     needed: Sequence[Requirement] | None = None,
     cache: ObjectCache | None = None,
 ) -> Manifest:
     """Compile a listing and write it, whole or not at all, at any moment.
 
     An earlier bundle in `folder` is replaced, that is the files that its manifest names; others stay as they are.
-    `weights` are the listing's bytes of weights; `buffers` say in the manifest what lies where in the arena; `needed`
-    is what the processor is asked for (None: all that code for the target may use). The same input gives the same
-    bytes. Raises BundleError.
+    `weights` are the listing's bytes of weights; `buffers` say in the manifest what lies where in the arena, and `uses`
+    what the runs do with it, without which nobody can certify the bundle; `needed` is what the processor is asked for
+    (None: all that code for the target may use). The same input gives the same bytes. Raises BundleError.
     """
     path = Path(folder)
     replaced = replaced_files(path)
@@ -71,7 +74,10 @@ def write_bundle(
         "example.c": example(program).encode(),
     }
     known = {name: file_of(content) for name, content in files.items()}
-    manifest = Manifest(listing.name, program, steps_of(listing), tuple(buffers), known, f"graphopt {VERSION}")
+    manifest = Manifest(
+        listing.name, program, steps_of(listing), tuple(buffers), known, f"graphopt {VERSION}", kernels_of(listing),
+        tuple(uses),
+    )  # fmt: skip
     files[MANIFEST] = written(manifest)
     try:
         write_folder(path, files, replaced)
