@@ -41,11 +41,13 @@ if TYPE_CHECKING:
     from graphopt.check.divergence import Divergence
     from graphopt.check.verification import Verification
     from graphopt.flows.bench import measure
+    from graphopt.flows.certify import certify
     from graphopt.flows.compile import compile
     from graphopt.flows.explain import explain_node, explain_rule
     from graphopt.flows.memory import MemoryReport, memory
     from graphopt.flows.optimize import optimize
     from graphopt.flows.profile import ProfileReport, profile
+    from graphopt.flows.records.certificate import Certificate
     from graphopt.flows.result import OptimizeResult
     from graphopt.flows.run import run
     from graphopt.flows.schedule import ScheduleReport, schedule
@@ -69,6 +71,7 @@ _USE_CASES = {
     "first_divergence": "graphopt.flows.verify",
     "explain_rule": "graphopt.flows.explain",
     "explain_node": "graphopt.flows.explain",
+    "certify": "graphopt.flows.certify",
     "measure": "graphopt.flows.bench",
     "profile": "graphopt.flows.profile",
     "run": "graphopt.flows.run",
@@ -80,6 +83,7 @@ _HOMES = {
     "load": "graphopt.model.load",
     "Source": "graphopt.model.load",
     "Census": "graphopt.model.census",
+    "Certificate": "graphopt.flows.records.certificate",
     "Compiled": "graphopt.program.deploy.compiled",
     "Divergence": "graphopt.check.divergence",
     "MemoryReport": "graphopt.flows.memory",
@@ -128,6 +132,7 @@ __all__ = [
     "BudgetNotKept",
     "BundleError",
     "Census",
+    "Certificate",
     "Compiled",
     "Divergence",
     "GraphoptError",
@@ -143,6 +148,7 @@ __all__ = [
     "Source",
     "Verification",
     "VerificationError",
+    "certify",
     "compile",
     "explain_node",
     "explain_rule",

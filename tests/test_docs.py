@@ -22,7 +22,8 @@ from tests import support
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 COMMANDS = (
-    "optimize", "compile", "memory", "schedule", "run", "profile", "bench", "verify", "diff", "inspect", "explain",
+    "optimize", "compile", "memory", "schedule", "run", "profile", "certify", "bench", "verify", "diff", "inspect",
+    "explain",
 )  # fmt: skip
 
 
@@ -114,6 +115,7 @@ def test_exported_names() -> None:
         "BudgetNotKept",
         "BundleError",
         "Census",
+        "Certificate",
         "Compiled",
         "Divergence",
         "GraphoptError",
@@ -129,6 +131,7 @@ def test_exported_names() -> None:
         "Source",
         "Verification",
         "VerificationError",
+        "certify",
         "compile",
         "explain_node",
         "explain_rule",

@@ -99,8 +99,8 @@ def compile(  # the builtin of this name is not used here
                 return Compiled(made, machine, seconds, OFF, not_here, not_compared, None, held)
             progress("comparing with ONNX Runtime")
             if reference is None:
-                reference = _reference(workplace, original, given, tolerance)
-            verdicts.append(_compared(reference, original, program))
+                reference = reference_of(workplace, original, given, tolerance)
+            verdicts.append(compared(reference, original, program))
             if verdicts[-1].passed:
                 remade = None if len(verdicts) == 1 else verdicts[0].reason
                 return Compiled(made, machine, seconds, verdicts[-1], not_here, None, remade, held)
@@ -148,7 +148,9 @@ def _way_on(difference: float) -> str:
     return f"; tolerance={math.ceil(difference / power) * power:.0e} accepts a difference of this size"
 
 
-def _reference(workplace: Workplace, original: ir.Model, given: Sequence[Given], tolerance: float | None) -> Reference:
+def reference_of(
+    workplace: Workplace, original: ir.Model, given: Sequence[Given], tolerance: float | None
+) -> Reference:
     """The original's runs; raises VerificationError where it has none."""
     reference = Reference(workplace, original, COMPARE_SECONDS, given=given, tolerance=tolerance)
     if reference.problem is not None or reference.foreign:
@@ -157,7 +159,8 @@ def _reference(workplace: Workplace, original: ir.Model, given: Sequence[Given],
     return reference
 
 
-def _compared(reference: Reference, original: ir.Model, program: Program) -> Verification:
+def compared(reference: Reference, original: ir.Model, program: Program | session.Bundle) -> Verification:
+    """A program held to what the model gives; the same with one thread, bit for bit. Raises VerificationError."""
     comparison = Comparison(reference, [value.name or "" for value in original.graph.outputs], program=True)
     alone = program.alone() if isinstance(program, session.Program) else None
     for case in comparison.cases:

@@ -1,7 +1,7 @@
 """Filling the tables of operands: addresses in the arena, the weights, or what the caller passes.
 
-A few are stored one by one, many in a loop over a constant table: LLVM's time grows with the square of the stores that
-follow one another, and a program has one for each operand of each run.
+A loop goes through a constant table of the library, where `graphopt certify` reads what is executed. Stores one after
+the other would take LLVM a time that grows with their square, and a program has one for each operand of each run.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from kernels.emit.layout import MemoryLayout
 from kernels.listing import Run
 from kernels.llvm.function import Function, Value
-
-_FEW = 16
 
 
 def write_places(
@@ -37,9 +35,7 @@ def write_places(
         for number, place in enumerate(operands)
         if place.space == space and argument in (None, place.argument)
     ]
-    if len(rows) <= _FEW:
-        for entry, offset in rows:
-            f.store(f.at(start, offset, "i8"), f.at(record, entry, "i8"))
+    if not rows:
         return
     name = f"places.{'shared.' if shared else ''}{space}{'' if argument is None else argument}"
     words = [word for row in rows for word in row]

@@ -21,8 +21,10 @@ from graphopt.program.deploy.manifest import (
     File,
     Manifest,
     PlannedBuffer,
+    Uses,
     claims_of,
     file_of,
+    kernels_of,
     read_manifest,
     shared_of,
     steps_of,
@@ -48,6 +50,7 @@ def write_bundle(
     *,
     buffers: Sequence[PlannedBuffer] = (),
     nodes: Sequence[Sequence[Origin]] = (),
+    uses: Sequence[Uses] = (),
     needed: Sequence[Requirement] | None = None,
     cache: ObjectCache | None = None,
 ) -> Manifest:
@@ -55,8 +58,9 @@ def write_bundle(
 
     An earlier bundle in `folder` is replaced, that is the files that its manifest names; others stay as they are.
     `weights` are the listing's bytes of weights; `buffers` say in the manifest what lies where in the arena, `nodes`
-    what each run computes; `needed` is what the processor is asked for (None: all that code for the target may use).
-    The same input gives the same bytes. Raises BundleError.
+    what each run computes, and `uses` what the runs work on, without which nobody can certify the bundle; `needed` is
+    what the processor is asked for (None: all that code for the target may use). The same input gives the same bytes.
+    Raises BundleError.
     """
     path = Path(folder)
     replaced = replaced_files(path)
@@ -77,7 +81,7 @@ def write_bundle(
     known = {name: file_of(content) for name, content in files.items()}
     manifest = Manifest(
         listing.name, program, steps_of(listing, nodes), tuple(buffers), known, f"graphopt {VERSION}",
-        claims_of(listing), shared_of(listing),
+        claims_of(listing), shared_of(listing), kernels_of(listing), tuple(uses),
     )  # fmt: skip
     files[MANIFEST] = written(manifest)
     try:

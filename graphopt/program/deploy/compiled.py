@@ -12,7 +12,7 @@ from graphopt.check.verification import Verification
 from graphopt.errors import BundleError, VerificationError
 from graphopt.program.deploy.bundle import write_bundle
 from graphopt.program.deploy.hybrid import Hybrid, without_kernels
-from graphopt.program.deploy.manifest import PlannedBuffer
+from graphopt.program.deploy.manifest import PlannedBuffer, uses_of
 from graphopt.program.deploy.session import Program
 from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
@@ -146,8 +146,8 @@ class Compiled:
         buffers = tuple(
             PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
         )
-        nodes = [region.nodes for region in self.lowered.regions]
-        write_bundle(folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes)
+        nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
+        write_bundle(folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses)
 
     @property
     def _runner(self) -> Program | Hybrid:

@@ -6,12 +6,13 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from graphopt.errors import BundleError
 from graphopt.program.deploy.runtime import SCHEMA
-from graphopt.program.regions.region import Origin
+from graphopt.program.regions.region import Lowered, Origin
 from kernels.emit.description import Description
 from kernels.listing import Listing
 
@@ -52,6 +53,36 @@ class PlannedBuffer(msgspec.Struct, frozen=True):
     end: int
 
 
+class Operand(msgspec.Struct, frozen=True, array_like=True):
+    """An operand of a kernel: bytes from its first to its last element."""
+
+    role: Literal["input", "constant", "output"]
+    bytes: int
+
+
+class Code(msgspec.Struct, frozen=True, array_like=True):
+    """A kernel, of one worker's runs or of several workers'."""
+
+    name: str
+    blocks: int
+    operands: tuple[Operand, ...]
+
+
+class Use(msgspec.Struct, frozen=True, array_like=True):
+    """Where an operand starts, whatever the plan: in a buffer of the arena, in the weights, in an argument."""
+
+    space: Literal["arena", "weights", "input", "output"]
+    number: int  # of the buffer, of the input or of the output; 0 in the weights
+    offset: int  # bytes
+
+
+class Uses(msgspec.Struct, frozen=True, array_like=True):
+    """What one run works on, operand by operand."""
+
+    several: int | None  # the kernel's number for several workers; None in a program for one
+    operands: tuple[Use, ...]
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """What a bundle says of itself. Nothing in it depends on where or when it was written."""
 
@@ -63,6 +94,8 @@ class Manifest(msgspec.Struct, frozen=True):
     producer: str = ""  # graphopt and its version; empty in manifests of earlier ones
     claims: tuple[int, ...] = ()  # the runs in the order in which several workers claim them; empty: as they stand
     shared: dict[str, SharedKernel] = {}  # by kernel; a kernel that is not here is run by several workers as it is
+    kernels: tuple[Code, ...] = ()  # in the library's order; none in manifests of earlier versions
+    uses: tuple[Uses, ...] = ()  # by run; none in manifests of earlier versions, and of listings written by hand
     schema: str = SCHEMA
 
 
@@ -146,3 +179,30 @@ def shared_of(listing: Listing) -> dict[str, SharedKernel]:
         for mine, other in zip(listing.runs, listing.ticketed.runs, strict=True)
         if mine.kernel != other.kernel
     }
+
+
+def kernels_of(listing: Listing) -> tuple[Code, ...]:
+    """The kernels of a listing, for the manifest."""
+    return tuple(
+        Code(one.name, one.blocks, tuple(Operand(operand.role, operand.bytes) for operand in one.operands))
+        for one in listing.kernels
+    )
+
+
+def uses_of(listing: Listing, lowered: Lowered) -> tuple[Uses, ...]:
+    """What the runs of a listing work on, by the buffers of the regions that it was made of."""
+    numbers = {buffer: number for number, buffer in enumerate(lowered.temporaries)}
+    kernels = {kernel.name: number for number, kernel in enumerate(listing.kernels)}
+    several: list[int | None] = [None] * len(listing.runs)
+    if listing.ticketed is not None:
+        several = [kernels[run.kernel] for run in listing.ticketed.runs]
+    uses = []
+    for region, run, kernel in zip(lowered.regions, listing.runs, several, strict=True):
+        places = (
+            Use("arena", numbers[held.buffer], held.offset)
+            if held.buffer in numbers
+            else Use(place.space, place.argument, place.offset)
+            for held, place in zip(region.places, run.operands, strict=True)
+        )
+        uses.append(Uses(kernel, tuple(places)))
+    return tuple(uses)
