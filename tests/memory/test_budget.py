@@ -169,7 +169,8 @@ def test_what_a_record_says_of_a_budget() -> None:
         budget=2048, sharing=False, arena_given=2112, arena_best=1152, arena=1152, added_nodes=0, tiled_regions=0,
         extra_time_percent=0.0, bit_equal=False, aim=2048,
     )  # fmt: skip
-    assert told == ["ordering under the memory budget", "comparing bits"]
+    steps = [step for step in told if not step.startswith("compiling solvers")]  # of a first run alone
+    assert steps == ["ordering under the memory budget", "comparing bits"]
 
 
 def test_nodes_that_a_budget_adds_are_counted_and_timed() -> None:
