@@ -6,7 +6,8 @@ import ctypes
 import itertools
 import os
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,18 +61,40 @@ class Library:
         self._loaded = Loaded(emitted.objects(), host())
         self._name = listing.name
         self._kept: list[np.ndarray] = []
+        self._models: set[int | None] = set()
         pointer, size, code = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-        self.create = self._function("create", code, pointer, ctypes.c_char_p)
-        self.create_mapped = self._function("create_mapped", code, pointer, ctypes.c_char_p)
-        self.create_from = self._function("create_from", code, pointer, pointer, size)
-        self.create_with = self._function("create_with", code, pointer, ctypes.POINTER(Options))
+        self.create = self._creating("create", ctypes.c_char_p)
+        self.create_mapped = self._creating("create_mapped", ctypes.c_char_p)
+        self.create_from = self._creating("create_from", pointer, size)
+        self.create_with = self._creating("create_with", ctypes.POINTER(Options))
         self.pool = self._function("pool", pointer, pointer)
         self.run = self._function("run", code, pointer, pointer, size, pointer, size)
         self.run_raw = self._function("run_raw", code, pointer, pointer, pointer)
         self.profile = self._function("profile", None, pointer, pointer, ctypes.c_int64)
         self.after_fork = self._function("after_fork", None, pointer)
         self.error = self._function("error", ctypes.c_char_p, pointer)
-        self.destroy = self._function("destroy", None, pointer)
+        destroy = self._function("destroy", None, pointer)
+        models = self._models
+
+        def destroyed(model: ctypes.c_void_p | None) -> None:
+            models.discard(model.value if isinstance(model, ctypes.c_void_p) else model)
+            destroy(model)
+
+        self.destroy = destroyed
+        weakref.finalize(self, _destroy_all, models, destroy, self._loaded)
+
+    def _creating(self, name: str, *given: object) -> Callable[..., int]:
+        """A function that makes a model; what is not destroyed is, before the code goes: its threads run it."""
+        function = self._function(name, ctypes.c_int, ctypes.c_void_p, *given)  # type: ignore[arg-type]
+        models = self._models
+
+        def create(place: int | None, *rest: object) -> int:
+            code: int = function(place, *rest)
+            if place:
+                models.add(ctypes.c_void_p.from_address(place).value)
+            return code
+
+        return create
 
     def _function(self, name: str, result: type | None, *given: type) -> ctypes._FuncPointer:  # type: ignore[name-defined]
         return ctypes.CFUNCTYPE(result, *given)(self._loaded.address(f"{self._name}_{name}"))
@@ -94,6 +117,12 @@ class Library:
                         len(outputs))  # fmt: skip
         assert code == BAD_ARGUMENT
         return str(self.error(model).decode())
+
+
+def _destroy_all(models: set[int | None], destroy: Callable[[int | None], None], loaded: Loaded) -> None:
+    for model in models:
+        destroy(model)
+    del loaded
 
 
 def call(library: Library, model: ctypes.c_void_p, inputs: dict[str, np.ndarray], **outputs: np.ndarray) -> None:
