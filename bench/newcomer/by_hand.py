@@ -11,9 +11,9 @@ ROWS = (
         "there is nothing to run: no option asks for two levels",
     ),
     Judged(
-        36, "programs on several threads", "ONNX Runtime, TFLite", "worse",
-        "A program runs on one thread.",
-        "there is nothing to run: no option asks for threads",
+        36, "programs on several threads", "ONNX Runtime, TFLite", "level",
+        "compile, run, bench and P_create_with take a number of threads; by default a program runs on all cores.",
+        "python -m bench.cores measures it; how fast is no matter of yes or no",
     ),
     Judged(
         37, "a dynamic batch in a program", "ONNX Runtime, IREE", "worse",
