@@ -22,6 +22,7 @@ from bench import (
     ort_latency,
     ort_models,
     ort_target,
+    pool,
     programs,
     quantized,
     random_models,
@@ -67,6 +68,7 @@ MEASURES: dict[str, Measure] = {
     "e6": real.measure,
     "u2": newcomers.measure,
     "c2": cores.measure,
+    "c5": pool.measure,
 }
 
 

@@ -23,7 +23,6 @@ from bench.script import main
 from bench.zoo import model_file
 from graphopt.check.feeds import make_feed
 from graphopt.check.inputs import inputs_of
-from graphopt.program.deploy.session import Program
 
 ISSUE = 18
 NAMES = (
@@ -46,7 +45,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     for name in NAMES[:4] if quick else NAMES:
         compiled = graphopt.compile(model_file(name), threads=threads)
         several, linked = compiled.program, compiled.linked
-        alone = Program(linked.listing, linked.weights, compiled.target, threads=1)
+        alone = several.another(threads=1)
         feed = {
             key: np.asarray(value)
             for key, value in make_feed(inputs_of(graphopt.load(model_file(name))), {}, "normal").items()
@@ -59,7 +58,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
             "one": alone.bind(feed), "several": several.bind(feed), "peer": Peer(source, feed),
             "peers": Peer(source, feed, threads=threads),
         }  # fmt: skip
-        taken = _readings(sides, QUICK_ROUNDS if quick else ROUNDS)
+        taken = paired(sides, QUICK_ROUNDS if quick else ROUNDS)
         own, theirs = ratio(taken["one"], taken["several"]), ratio(taken["peer"], taken["peers"])
         beside = ratio(taken["peers"], taken["several"])
         arena, shared = linked.listing.arena_bytes, linked.listing.ticketed
@@ -85,7 +84,8 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     ]  # fmt: skip
 
 
-def _readings(sides: dict[str, Call], rounds: int) -> dict[str, list[float]]:
+def paired(sides: dict[str, Call], rounds: int) -> dict[str, list[float]]:
+    """Seconds of wall-clock of the last of three calls of each side, by turns."""
     found: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, call in sides.items():

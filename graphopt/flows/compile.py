@@ -162,7 +162,7 @@ def reference_of(
 def compared(reference: Reference, original: ir.Model, program: Program | session.Bundle) -> Verification:
     """A program held to what the model gives; the same with one thread, bit for bit. Raises VerificationError."""
     comparison = Comparison(reference, [value.name or "" for value in original.graph.outputs], program=True)
-    alone = program.alone() if isinstance(program, session.Program) else None
+    alone = program.another(threads=1) if isinstance(program, session.Program) and program.is_shared else None
     for case in comparison.cases:
         feed = {name: np.asarray(value) for name, value in case.feed.items()}
         try:

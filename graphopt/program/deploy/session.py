@@ -45,15 +45,13 @@ class Program(runtime.Program):
         except KernelsError as error:
             raise BundleError(str(error)) from error
         interface = Interface(lambda name: loaded.address(f"{listing.name}_{name}"))
-        self._parts = None if listing.ticketed is None or threads == 1 else (interface, stored, loaded)
+        self._parts = (interface, stored, loaded)
         super().__init__(interface, stored, threads=threads, keep=loaded)
 
-    def alone(self) -> runtime.Program | None:
-        """The same program run by one thread; None where one runs this one."""
-        if self._parts is None:
-            return None
+    def another(self, *, threads: int = 0, pool: runtime.Program | None = None) -> runtime.Program:
+        """The same code and weights with memory of its own, to be called beside this one; options as for `load`."""
         interface, stored, loaded = self._parts
-        return runtime.Program(interface, stored, threads=1, keep=loaded)
+        return runtime.Program(interface, stored, threads=threads, pool=pool, keep=loaded)
 
 
 class Bundle(runtime.Program):
