@@ -10,6 +10,7 @@ import numpy as np
 from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import OptionError
+from graphopt.flows.cores import on_cores
 from graphopt.flows.records.schedule import (
     BoundLine,
     PolicyLine,
@@ -77,9 +78,16 @@ def schedule(
     values: Mapping[str, object] | None = None,
     fix_defaults: bool = False,
     work: int = DEFAULT_SCHEDULE_WORK,
+    memory_budget: int | None = None,
+    measure: bool = True,
     progress: Progress | None = None,
 ) -> ScheduleReport:
     """A model's regions on the workers of a device: simulated makespans by policy, bounds, and a verified program.
+
+    For the workers of a CPU it is the program that `compile` writes for several threads, beside the same kernels region
+    by region, wave by wave and on one worker. With `measure` the kernels are run on this machine, if it can, and the
+    programs too where it has as many cores; else times are estimated. `memory_budget` in bytes is what the arena may
+    take: the fastest plan within it is taken.
 
     `device`: "h200", "v100", "cpu:2" or a machine file. `target` is the processor that regions are lowered for.
     `values` fixes inputs at constants; inputs with defaults are always constants of a program, so that `fix_defaults`
@@ -95,6 +103,14 @@ def schedule(
     if fixed.functions:
         fixed = InlinePass()(fixed).model
     resize(fixed, shapes or {}, dict(dims or {}))
+    if not machine.is_gpu:
+        found = on_cores(
+            fixed, machine, named(target), policy=policy, memory_budget=memory_budget, measured=measure,
+            progress=progress,
+        )  # fmt: skip
+        if found is not None:
+            record = _record(name, machine, found.tasks, found.ways, found.notes, found.measured)
+            return ScheduleReport(record, found.tasks, found.ways[0])
     progress("reading tasks")
     tasks = tasks_of(fixed, machine, named(target), name)
     if not tasks.graph.regions:
@@ -102,16 +118,21 @@ def schedule(
             f"'{name}' computes nothing that could be scheduled: its outputs are views of inputs or constants."
         )
     with telling(progress):
-        ways = plan_together(tasks, machine, policy=policy, work=work, progress=progress)
-    return ScheduleReport(_record(name, machine, tasks, ways), tasks, ways[0])
-
-
-def _record(name: str, device: Device, tasks: Tasks, ways: Sequence[Together]) -> ScheduleRecord:
-    taken = ways[0]
-    scheduled = taken.scheduled
+        ways = plan_together(
+            tasks, machine, policy=policy, work=work, memory_budget=memory_budget, progress=progress
+        )  # fmt: skip
     notes = ["times come from a roofline of the device: simulated, not measured"]
     if not tasks.lowered:
         notes.append("some operator has no kernel, so nodes were taken instead of regions")
+    return ScheduleReport(_record(name, machine, tasks, ways, notes, {}), tasks, ways[0])
+
+
+def _record(
+    name: str, device: Device, tasks: Tasks, ways: Sequence[Together], notes: Sequence[str],
+    measured: Mapping[str, float],
+) -> ScheduleRecord:  # fmt: skip
+    taken = ways[0]
+    scheduled = taken.scheduled
     return ScheduleRecord(
         model=name,
         device=device.name,
@@ -119,7 +140,7 @@ def _record(name: str, device: Device, tasks: Tasks, ways: Sequence[Together]) -
         lowered=tasks.lowered,
         policy=scheduled.policy,
         makespan=scheduled.makespan,
-        policies=_policies(scheduled),
+        policies=_policies(scheduled, measured),
         bounds=tuple(
             BoundLine(bound, time, 100 * (scheduled.makespan - time) / time if time else 0.0)
             for bound, time in scheduled.bounds.items()
@@ -142,9 +163,12 @@ def _record(name: str, device: Device, tasks: Tasks, ways: Sequence[Together]) -
     )
 
 
-def _policies(scheduled: Scheduled) -> tuple[PolicyLine, ...]:
+def _policies(scheduled: Scheduled, measured: Mapping[str, float]) -> tuple[PolicyLine, ...]:
     baseline = scheduled.figures.get(BASELINE, scheduled.makespan)
-    found = (PolicyLine(name, time, baseline / time if time else 1.0) for name, time in scheduled.figures.items())
+    found = (
+        PolicyLine(name, time, baseline / time if time else 1.0, measured.get(name))
+        for name, time in scheduled.figures.items()
+    )
     return tuple(sorted(found, key=lambda line: (line.makespan, line.policy)))
 
 

@@ -13,7 +13,7 @@ from graphopt.program.deploy.compiled import Whole
 from graphopt.program.deploy.emulation import Emulated
 from graphopt.program.deploy.folding import fold_constants
 from graphopt.program.deploy.hybrid import Hybrid, make_hybrid
-from graphopt.program.listing import link
+from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order, within_budget
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
@@ -42,23 +42,38 @@ def make(
     a budget that is not kept, and NotLowered where no operator has a kernel.
     """
     try:
-        lowered = lower(model, target, exact=exact)
+        lowered, linked = make_listing(model, target, name, exact, memory_budget, threads)
     except NotLowered as error:
-        folded = fold_constants(model)
-        if folded is not model:
-            return make(folded, target, name, exact, memory_budget, not_here, threads)
         if memory_budget is not None:
             raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
         if not_here is not None:
             raise OptionError(f"ONNX Runtime cannot run parts of the program, as {not_here}: {error}") from error
+        while (folded := fold_constants(model)) is not model:
+            model = folded
         _require_a_run(model)
         return make_hybrid(model, target, name, exact=exact)
-    lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
-    linked = link(lowered, name, several=threads != 1, budget=memory_budget)
     program = None
     if not_here is None:
         program = session.Program(linked.listing, linked.weights, target, threads=threads)
     return Whole(program, lowered, linked)
+
+
+def make_listing(
+    model: ir.Model, target: Target, name: str, exact: bool, memory_budget: int | None, threads: int = 0
+) -> tuple[Lowered, Linked]:
+    """The regions of a program and its listing, without any machine code.
+
+    Raises OptionError for a budget that is not kept, and NotLowered where an operator has no kernel.
+    """
+    try:
+        lowered = lower(model, target, exact=exact)
+    except NotLowered:
+        folded = fold_constants(model)
+        if folded is model:
+            raise
+        return make_listing(folded, target, name, exact, memory_budget, threads)
+    lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
+    return lowered, link(lowered, name, several=threads != 1, budget=memory_budget)
 
 
 def runnable(made: Whole | Hybrid, machine: Target, not_here: str | None) -> tuple[Program | None, str | None]:

@@ -1,26 +1,27 @@
 """Schedule and memory, planned together.
 
 A schedule that runs regions beside each other needs more memory than one after the other; and a buffer that takes the
-place of another makes its writer wait for the other's readers. Two ways are tried, and the cheaper one is kept:
+place of another makes its writer wait for the other's readers. Between two ends lies a curve:
 
 - forbid: buffers share bytes only where the task graph itself makes one happen before the other;
 - wait: buffers share bytes as they may in the order of the schedule, and the waits that this takes are added to the
-  task graph, which is scheduled again. This is repeated while it pays, for each schedule has an order of its own.
+  task graph, which is scheduled again. This is repeated while it pays, for each schedule has an order of its own;
+- within a budget: a buffer's bytes are left alone for as many regions of that order after its last use as the budget
+  has room for, so that those who take them over find them free without waiting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import msgspec
 import networkx
 import numpy as np
 
+from graphopt.errors import BudgetNotKept
 from graphopt.memory.plan import PACK_WORK
-from graphopt.model.text import Progress, silent
+from graphopt.model.text import Progress, several, silent
 from graphopt.program.tasks import Tasks
 from kernels.listing import ALIGNMENT
 from memplan.accesses import Accesses
@@ -32,7 +33,7 @@ from scheduler.device import Device
 from scheduler.policies.choose import USUAL_WORK, Scheduled, schedule
 from scheduler.tasks import Need, TaskGraph
 
-Way = Literal["forbid", "wait"]
+FORBID, WAIT = "forbid", "wait"
 ROUNDS = 3
 AS_FAST = 1.005  # so much slower counts as equally fast, and less memory decides
 
@@ -43,7 +44,7 @@ class Together:
 
     scheduled: Scheduled
     packing: Packing
-    way: Way
+    way: str  # forbid or wait; or how long bytes are left alone
     added_waits: int  # needs that only the reuse of bytes makes
 
 
@@ -53,39 +54,75 @@ def plan_together(
     *,
     policy: str = "best",
     work: int = USUAL_WORK,
+    memory_budget: int | None = None,
     progress: Progress = silent,
 ) -> tuple[Together, ...]:
-    """All ways that were tried, the one to take first. `work`, in blocks placed, is for each schedule."""
+    """All ways that were tried, the one to take first. `work`, in blocks placed, is for each schedule.
+
+    `memory_budget` in bytes of the arena; raises BudgetNotKept with the least arena that was found.
+    """
     progress("scheduling")
     first = schedule(tasks.graph, device, policy=policy, work=work)
-    found = [Together(first, _packed(tasks, _order(tasks, first), tasks.graph.needs), "forbid", 0)]
+    order = _order(tasks, first)
+    found = [Together(first, _packed(tasks, order, None), FORBID, 0)]
     now = first
     for number in range(ROUNDS):
+        if memory_budget is not None and found[0].packing.arena_size <= memory_budget:
+            break
         progress(f"schedule and memory, round {number + 1}")
         order = _order(tasks, now)
-        sequence = tuple((one, other) for one, other in pairwise(order))
-        packing = _packed(tasks, order, tuple(Need(one, other) for one, other in sequence))
+        slack, packing = (
+            (0, _packed(tasks, order, 0)) if memory_budget is None else _within(tasks, order, memory_budget)
+        )
+        way = WAIT if not slack else f"bytes free after {several(slack, 'region')}"
         added = _reuse_needs(tasks, order, packing)
         if not added:
-            found.append(Together(now, packing, "wait", 0))
+            found.append(Together(now, packing, way, 0))
             break
         needs = (*tasks.graph.needs, *added)
         graph = msgspec.structs.replace(tasks.graph, needs=needs)
         again = schedule(graph, device, policy=policy, work=work)
         _verify(tasks, graph, order, packing)
-        found.append(Together(again, packing, "wait", len(added)))
+        found.append(Together(again, packing, way, len(added)))
         if again.makespan >= now.makespan and number:
             break
         now = again
-    fastest = min(one.scheduled.makespan for one in found)
+    return _sorted(found, memory_budget)
+
+
+def _sorted(found: Sequence[Together], budget: int | None) -> tuple[Together, ...]:
+    """Those within the budget first; of them the fastest, or what needs less memory and is as fast."""
+    least = min(one.packing.arena_size for one in found)
+    if budget is not None and least > budget:
+        raise BudgetNotKept(budget, least)
+    fitting = [one for one in found if budget is None or one.packing.arena_size <= budget]
+    fastest = min(one.scheduled.makespan for one in fitting)
     return tuple(
         sorted(
             found,
             key=lambda one: (
-                one.scheduled.makespan > AS_FAST * fastest, one.packing.arena_size, one.scheduled.makespan,
+                one not in fitting, one.scheduled.makespan > AS_FAST * fastest, one.packing.arena_size,
+                one.scheduled.makespan,
             ),
         )
     )  # fmt: skip
+
+
+def _within(tasks: Tasks, order: Sequence[str], budget: int) -> tuple[int, Packing]:
+    """The most regions for which bytes can be left alone within the budget, and the packing; 0 where even that is not.
+
+    Found by halving: more regions hardly ever need a smaller arena.
+    """
+    low, packing = 0, _packed(tasks, order, 0)
+    high = len(order)
+    while low + 1 < high and packing.arena_size <= budget:
+        middle = (low + high) // 2
+        found = _packed(tasks, order, middle)
+        if found.arena_size <= budget:
+            low, packing = middle, found
+        else:
+            high = middle
+    return low, packing
 
 
 def _order(tasks: Tasks, scheduled: Scheduled) -> tuple[str, ...]:
@@ -110,12 +147,23 @@ def _accesses(tasks: Tasks, order: Sequence[str], needs: Sequence[Need]) -> Acce
     return Accesses(tuple(order), before, tasks.reads, tasks.writes)
 
 
-def _packed(tasks: Tasks, order: Sequence[str], needs: Sequence[Need]) -> Packing:
-    accesses = _accesses(tasks, order, needs)
+def _packed(tasks: Tasks, order: Sequence[str], slack: int | None) -> Packing:
+    """Buffers at places of their own until the task graph orders their uses, or `slack` regions of `order` are past."""
+    accesses = _accesses(tasks, order, tasks.graph.needs)
     problem = concurrent_problem(tasks.sizes, accesses, kept=tasks.kept, alignment=ALIGNMENT)
-    packing = solve(problem, work=PACK_WORK)
-    verify_concurrent(tasks.sizes, packing, accesses)
-    return packing
+    if slack is None:
+        packing = solve(problem, work=PACK_WORK)
+        verify_concurrent(tasks.sizes, packing, accesses)
+        return packing
+    last: dict[str, int] = {}
+    for position, region in enumerate(order):
+        for buffer in (*tasks.reads.get(region, ()), *tasks.writes.get(region, ())):
+            last[buffer] = position
+    buffers = tuple(
+        one if one.name in tasks.kept else replace(one, end=min(one.end, last[one.name] + 1 + slack))
+        for one in problem.buffers
+    )
+    return solve(replace(problem, buffers=buffers), work=PACK_WORK)
 
 
 def _verify(tasks: Tasks, graph: TaskGraph, order: Sequence[str], packing: Packing) -> None:

@@ -40,6 +40,7 @@ class Shared:
 
     program: Ticketed
     nanoseconds: float
+    slack: int | None  # claims for which a dead buffer's bytes are left alone; None: order and memory of one worker
 
 
 def plan_shared(lowered: Lowered, alone: Sequence[Run], arena_bytes: int, budget: int | None = None) -> Ticketed | None:
@@ -48,42 +49,59 @@ def plan_shared(lowered: Lowered, alone: Sequence[Run], arena_bytes: int, budget
     The fastest by estimate whose arena is at most `budget`; the arena of one worker is always kept to by one plan.
     None where a program is so short, or so much of a chain of single blocks, that two workers gain nothing by it.
     """
-    several = [region.kernel.shared or region.kernel for region in lowered.regions]
-    kernels = {kernel.name: kernel for kernel in several}
-    runs = [replace(run, kernel=kernel.name) for run, kernel in zip(alone, several, strict=True)]
-    times = [_time(kernel) for kernel in several]
-    given = range(len(runs))
-    plans = [_plan(runs, kernels, times, given, arena_bytes)]
-    free = needs_of(_apart(lowered, runs), kernels, given)
-    order = _list_order(times, [kernel.blocks for kernel in several], free)
-    if _simulated(times, several, order, free) * GAIN < plans[0].nanoseconds:
-        for slack in (*SLACKS, len(runs)):
-            placed, size = _packed(lowered, runs, order, slack)
-            plans.append(_plan(placed, kernels, times, order, size))
+    plans = shared_plans(lowered, alone, arena_bytes)
     fitting = [plan for plan in plans if budget is None or plan.program.arena_bytes <= budget] or plans[:1]
     fastest = min(plan.nanoseconds for plan in fitting)
     near = [plan for plan in fitting if plan.nanoseconds <= GAIN * fastest]
     chosen = min(near, key=lambda plan: plan.program.arena_bytes).program
+    several = shared_kernels(lowered)
+    times = [estimated_ns(kernel) for kernel in several]
     by_two = _simulated(times, several, [run for run, _ in chosen.waits], dict(chosen.waits), workers=2)
     return chosen if by_two + WAKE_NS < WORTH * sum(times) else None
 
 
-def _time(kernel: Kernel) -> float:
-    """Nanoseconds of all blocks on one core."""
+def shared_kernels(lowered: Lowered) -> list[Kernel]:
+    """The kernel of each region that several workers share."""
+    return [region.kernel.shared or region.kernel for region in lowered.regions]
+
+
+def shared_plans(lowered: Lowered, alone: Sequence[Run], arena_bytes: int) -> list[Shared]:
+    """Plans from the memory of one worker to one in which no buffer waits for another's bytes.
+
+    Only the first where branches gain nothing by more memory.
+    """
+    several = shared_kernels(lowered)
+    kernels = {kernel.name: kernel for kernel in several}
+    runs = [replace(run, kernel=kernel.name) for run, kernel in zip(alone, several, strict=True)]
+    times = [estimated_ns(kernel) for kernel in several]
+    given = range(len(runs))
+    plans = [_plan(runs, kernels, times, given, arena_bytes, None)]
+    free = needs_of(apart(lowered, runs), kernels, given)
+    order = _list_order(times, [kernel.blocks for kernel in several], free)
+    if _simulated(times, several, order, free) * GAIN < plans[0].nanoseconds:
+        for slack in (*SLACKS, len(runs)):
+            placed, size = _packed(lowered, runs, order, slack)
+            plans.append(_plan(placed, kernels, times, order, size, slack))
+    return plans
+
+
+def estimated_ns(kernel: Kernel) -> float:
+    """Nanoseconds of all blocks on one core, by its flops and bytes."""
     return 1e9 * max(kernel.flops / PEAK_FLOPS, kernel.traffic / BANDWIDTH)
 
 
 def _plan(
-    runs: Sequence[Run], kernels: Mapping[str, Kernel], times: Sequence[float], order: Sequence[int], arena: int
-) -> Shared:
+    runs: Sequence[Run], kernels: Mapping[str, Kernel], times: Sequence[float], order: Sequence[int], arena: int,
+    slack: int | None,
+) -> Shared:  # fmt: skip
     program = ticketed(runs, kernels, order, arena)
     needs = dict(program.waits)
     several = [kernels[run.kernel] for run in runs]
-    return Shared(program, _simulated(times, several, order, needs))
+    return Shared(program, _simulated(times, several, order, needs), slack)
 
 
-def _apart(lowered: Lowered, runs: Sequence[Run]) -> list[Run]:
-    """The runs with every temporary in bytes of its own."""
+def apart(lowered: Lowered, runs: Sequence[Run]) -> list[Run]:
+    """The runs with every temporary in bytes of its own: what they need of one another without any reuse."""
     starts, top = {}, 0
     for one in lowered.temporaries:
         starts[one] = top

@@ -49,12 +49,20 @@ def tasks_of(model: ir.Model, device: Device, target: Target, name: str) -> Task
     return _of_regions(lowered, device, name)
 
 
+def region_names(lowered: Lowered) -> list[str]:
+    """What each region is called in a task graph: its position and its first node."""
+    return [
+        f"{position}:{region.nodes[0] if region.nodes else region.kernel.name}"
+        for position, region in enumerate(lowered.regions)
+    ]
+
+
 def _of_regions(lowered: Lowered, device: Device, name: str) -> Tasks:
     regions, names, kinds = [], {}, {}
     written = {buffer for region in lowered.regions for buffer in region.writes}
-    for position, region in enumerate(lowered.regions):
+    for position, (region, called) in enumerate(zip(lowered.regions, region_names(lowered), strict=True)):
         kernel = region.kernel
-        names[str(position)] = f"{position}:{region.nodes[0] if region.nodes else kernel.name}"
+        names[str(position)] = called
         kinds[names[str(position)]] = region.nodes[0].operator if region.nodes else "copy"
         outputs = sum(one.elements for one in kernel.operands if one.role == "output")
         work = Work(

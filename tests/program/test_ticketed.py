@@ -142,8 +142,7 @@ def wide() -> graphopt.Compiled:
 
 def test_threads_of_compile(wide: graphopt.Compiled) -> None:
     assert wide.linked.listing.ticketed is not None
-    alone = wide.program.alone()  # type: ignore[union-attr]
-    assert alone is not None
+    alone = wide.program.another(threads=1)
     x = np.random.default_rng(1).standard_normal((64, 512)).astype(np.float32)
     assert wide(x=x)["y"].tobytes() == alone(x=x)["y"].tobytes()
 

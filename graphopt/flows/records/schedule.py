@@ -11,6 +11,7 @@ class PolicyLine(msgspec.Struct, frozen=True):
     policy: str
     makespan: float
     ratio: float  # of one launch per region to this one: above 1 it is faster
+    measured: float | None = None  # by the clock, on this machine's cores; None: not measured
 
 
 class BoundLine(msgspec.Struct, frozen=True):
@@ -54,7 +55,7 @@ class SpanLine(msgspec.Struct, frozen=True):
 class WayLine(msgspec.Struct, frozen=True):
     """One way to plan schedule and memory together."""
 
-    way: str  # "forbid" reuse that needs waits, or "wait" for it
+    way: str  # "forbid" reuse that needs waits, or "wait" for it; or how long a dead buffer's bytes are left alone
     makespan: float
     arena: int
     added_waits: int

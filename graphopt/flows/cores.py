@@ -1,0 +1,174 @@
+"""`schedule` for the cores of a processor: the program that `compile` writes, simulated, and measured beside it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered, OptionError
+from graphopt.flows.compile import NAME, optimized
+from graphopt.flows.run import drawn_inputs
+from graphopt.model.text import Progress, several
+from graphopt.program import coplaced
+from graphopt.program.deploy.session import Program
+from graphopt.program.listing import Linked
+from graphopt.program.make import make_listing
+from graphopt.program.plan import Together
+from graphopt.program.regions.region import Lowered
+from graphopt.program.sharing import WAIT_NS, estimated_ns, shared_plans
+from graphopt.program.tasks import Tasks
+from kernels.listing import Listing, Ticketed
+from kernels.llvm.load import ObjectCache
+from kernels.target import Target, why_not_here
+from scheduler.device import Device
+from scheduler.policies.choose import Scheduled
+
+ROUNDS = 15  # calls of each side, by turns, and profiled calls on one worker
+WARM_UP = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OnCores:
+    """What compile writes as a schedule, and its alternatives."""
+
+    tasks: Tasks
+    ways: tuple[Together, ...]  # the one that is taken first
+    measured: Mapping[str, float]  # nanoseconds of whole calls by policy; empty where nothing was run
+    notes: tuple[str, ...]
+
+
+def on_cores(
+    model: ir.Model, device: Device, target: Target, *, policy: str, memory_budget: int | None, measured: bool,
+    progress: Progress,
+) -> OnCores | None:  # fmt: skip
+    """The programs of a model whose dims are all numbers; None where an operator has no kernel.
+
+    Raises OptionError for a policy that is not of `coplaced.POLICIES`, and for a budget that is not kept.
+    """
+    if policy not in coplaced.POLICIES:
+        raise OptionError(
+            f"the policy '{policy}' is for devices without kernels of ours; a program for CPU workers is placed by "
+            f"{', '.join(coplaced.POLICIES)}."
+        )
+    progress("optimizing")
+    work = optimized(model)
+    progress("making kernels")
+    try:
+        lowered, linked = make_listing(work, target, NAME, False, memory_budget, device.multiprocessors)
+    except NotLowered:
+        return None
+    device = replace(device, signal_ns=WAIT_NS)
+    programs = coplaced.programs_of(lowered, linked)
+    together = coplaced.TAKEN in programs
+    wanted = (coplaced.TAKEN if together else coplaced.ALONE) if policy == "best" else policy
+    if wanted not in programs:
+        raise OptionError(
+            "two workers gain nothing by this program, so that nothing is co-placed; take another policy."
+        )
+    shared = coplaced.TAKEN if together else "launches"
+    clocked: Mapping[str, float] = {}
+    times = {one: list(map(estimated_ns, coplaced.kernels_of(lowered, one))) for one in (shared, coplaced.ALONE)}
+    measured = measured and why_not_here(target) is None
+    if measured:
+        with tempfile.TemporaryDirectory() as folder:
+            runner = _Runner(linked, target, Path(folder))
+            progress("measuring kernels")
+            times = {one: runner.kernels(programs[one]) for one in times}
+            if device.multiprocessors <= len(os.sched_getaffinity(0)):
+                progress("measuring programs")
+                clocked = runner.programs(programs, device.multiprocessors)
+    progress("simulating")
+    bases, made = {}, {}
+    for name, steps in programs.items():
+        side = name if name == coplaced.ALONE else shared
+        bases[name] = coplaced.tasks_of_program(lowered, linked, coplaced.kernels_of(lowered, name), times[side])
+        made[name] = coplaced.scheduled(bases[name], steps, name, device)
+    taken = replace(made[wanted], figures={name: one.makespan for name, one in made.items()})
+    ways = _ways(lowered, linked, bases[wanted], taken, programs[wanted], device)
+    return OnCores(bases[wanted], ways, clocked, _notes(device, measured, clocked))
+
+
+def _ways(
+    lowered: Lowered, linked: Linked, base: Tasks, taken: Scheduled, steps: Ticketed, device: Device
+) -> tuple[Together, ...]:
+    """The plan that is taken, then the others from the least arena to the largest."""
+    listing = linked.listing
+    plans = shared_plans(lowered, listing.runs, listing.arena_bytes) if taken.policy == coplaced.TAKEN else []
+    found = [Together(taken, coplaced.packing_of(lowered, base, steps, taken.graph), _way(None, len(listing.runs)), 0)]
+    for plan in plans:
+        one = coplaced.scheduled(base, plan.program, coplaced.TAKEN, device)
+        way = Together(
+            one, coplaced.packing_of(lowered, base, plan.program, one.graph), _way(plan.slack, len(listing.runs)),
+            sum(need.reuse for need in one.graph.needs),
+        )  # fmt: skip
+        if plan.program == steps:
+            found[0] = replace(way, scheduled=taken)
+        else:
+            found.append(way)
+    return (found[0], *sorted(found[1:], key=lambda way: way.packing.arena_size))
+
+
+def _way(slack: int | None, runs: int) -> str:
+    if slack is None:
+        return "order and memory of one worker"
+    return f"bytes free after {several(slack, 'run')}" if slack < runs else "no reuse of bytes"
+
+
+def _notes(device: Device, measured: bool, clocked: Mapping[str, float]) -> tuple[str, ...]:
+    if not measured:
+        return ("times come from flops and bytes of our kernels: estimated, not measured",)
+    told = "times of blocks were measured with one worker of this machine, and the program simulated with them"
+    if clocked:
+        return (told,)
+    return (told, f"this machine has fewer than {device.multiprocessors} cores for it: whole programs were not run")
+
+
+class _Runner:
+    """Runs a program's kernels in several orders here; their machine code is made once, and kept in `folder`."""
+
+    def __init__(self, linked: Linked, target: Target, folder: Path) -> None:
+        self._linked, self._target = linked, target
+        self._cache = ObjectCache(folder)
+
+    def _program(self, listing: Listing, threads: int) -> Program:
+        return Program(listing, self._linked.weights, self._target, self._cache, threads=threads)
+
+    def kernels(self, steps: Ticketed) -> list[float]:
+        """Nanoseconds of each run by itself on one worker, medians of profiled calls."""
+        program = self._program(coplaced.in_claimed_order(self._linked, steps), 1)
+        feeds = drawn_inputs(program)
+        for _ in range(WARM_UP):
+            program.run(None, feeds)
+        taken = []
+        for _ in range(ROUNDS):
+            stamps = program.profile(feeds)
+            taken.append(np.bincount(stamps["row"], stamps["end"] - stamps["begin"], len(steps.runs)))
+        program.close()
+        found = np.median(np.array(taken), axis=0)
+        by_run = dict(zip((run for run, _ in steps.waits), found.tolist(), strict=True))
+        return [by_run[run] for run in range(len(steps.runs))]
+
+    def programs(self, programs: Mapping[str, Ticketed], workers: int) -> dict[str, float]:
+        """Nanoseconds of whole calls by policy, by turns, medians."""
+        calls: dict[str, Callable[[], None]] = {}
+        for name, steps in programs.items():
+            alone = name == coplaced.ALONE
+            listing = self._linked.listing if alone else coplaced.listing_of(self._linked, steps)
+            program = self._program(listing, 1 if alone else workers)
+            calls[name] = program.bind(drawn_inputs(program))
+        taken: dict[str, list[int]] = {name: [] for name in calls}
+        for turn in range(WARM_UP + ROUNDS):
+            for name, call in calls.items():
+                call()
+                started = time.perf_counter_ns()
+                call()
+                if turn >= WARM_UP:
+                    taken[name].append(time.perf_counter_ns() - started)
+        return {name: float(np.median(one)) for name, one in taken.items()}

@@ -1,0 +1,170 @@
+"""What `compile` writes for several workers, as the scheduler's program: its task graph, and its blocks as tickets.
+
+The steps of `kernels.listing.Ticketed` are taken over one by one: a claim is a ticket for each block of its run, and
+what is waited for before it are waits of the first of them. So what the scheduler's verifier and simulator say is said
+of the program that workers run. Beside it stand the same kernels region by region, wave by wave, and one after the
+other on a single worker, which workers can run as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from graphopt.program.listing import Linked
+from graphopt.program.regions.buffer import distinct_names
+from graphopt.program.regions.region import Lowered
+from graphopt.program.sharing import apart, shared_kernels
+from graphopt.program.tasks import Tasks, region_names
+from graphopt.program.ticketed import needs_of
+from kernels.kernel import Kernel
+from kernels.listing import ALIGNMENT, Claim, Listing, Wait
+from kernels.listing import Ticketed as Steps
+from memplan.accesses import Accesses
+from memplan.bounds import live_peak
+from memplan.concurrent import concurrent_problem
+from memplan.plan import Packing
+from memplan.verify.concurrent import verify_concurrent
+from scheduler import tasks
+from scheduler.device import Device
+from scheduler.policies.bounding import bounds_of
+from scheduler.policies.choose import Scheduled
+from scheduler.policies.problem import problem_of
+from scheduler.program import Counter, Item, Program, Ticketed, count_waits
+from scheduler.program import Run as Block
+from scheduler.program import Wait as Until
+from scheduler.simulate import simulate
+from scheduler.tasks import Need, Region, TaskGraph
+from scheduler.verify.program import verify
+
+POLICIES = ("best", "launches", "waves", "co-placed", "one worker")
+TAKEN = "co-placed"  # what compile writes, where two workers gain by it
+ALONE = "one worker"
+
+
+def programs_of(lowered: Lowered, linked: Linked) -> dict[str, Steps]:
+    """The steps under each policy, all on the memory of one worker but for "co-placed", which has what it planned."""
+    listing = linked.listing
+    several = shared_kernels(lowered)
+    by_name = {kernel.name: kernel for kernel in several}
+    runs = [replace(run, kernel=kernel.name) for run, kernel in zip(listing.runs, several, strict=True)]
+    given = range(len(runs))
+    found = {"launches": Steps(_one_by_one(given), tuple(runs), listing.arena_bytes)}
+    if listing.ticketed is not None:
+        taken = listing.ticketed
+        order = [run for run, _ in taken.waits]
+        found["waves"] = Steps(_by_waves(order, dict(taken.waits)), taken.runs, taken.arena_bytes)
+        found[TAKEN] = taken
+    else:
+        found["waves"] = Steps(_by_waves(given, needs_of(runs, by_name, given)), tuple(runs), listing.arena_bytes)
+    found[ALONE] = Steps(_one_by_one(given), listing.runs, listing.arena_bytes)
+    return found
+
+
+def _one_by_one(runs: Sequence[int]) -> tuple[Claim | Wait, ...]:
+    return tuple(step for run in runs for step in (Claim(run), Wait(run)))
+
+
+def _by_waves(order: Sequence[int], needs: Mapping[int, Sequence[int]]) -> tuple[Claim | Wait, ...]:
+    """Runs with as many before them on the longest way from a first one, then a wait for all of them."""
+    wave: dict[int, int] = {}
+    for run in order:
+        wave[run] = max((wave[one] + 1 for one in needs[run]), default=0)
+    steps: list[Claim | Wait] = []
+    for number in range(max(wave.values(), default=-1) + 1):
+        members = [run for run in order if wave[run] == number]
+        steps += [*map(Claim, members), *map(Wait, members)]
+    return tuple(steps)
+
+
+def listing_of(linked: Linked, steps: Steps) -> Listing:
+    """The program with these steps for several workers: the same kernels, so that none is compiled again."""
+    return replace(linked.listing, ticketed=steps)
+
+
+def in_claimed_order(linked: Linked, steps: Steps) -> Listing:
+    """The runs of several workers for one worker, in the order in which they are claimed: what each takes by itself."""
+    runs = tuple(steps.runs[run] for run, _ in steps.waits)
+    return replace(linked.listing, runs=runs, arena_bytes=steps.arena_bytes, ticketed=None)
+
+
+def kernels_of(lowered: Lowered, policy: str) -> list[Kernel]:
+    """The kernel of each region, by its place in the listing."""
+    return [region.kernel for region in lowered.regions] if policy == ALONE else shared_kernels(lowered)
+
+
+def tasks_of_program(lowered: Lowered, linked: Linked, kernels: Sequence[Kernel], times: Sequence[float]) -> Tasks:
+    """The regions with their own kernels and what they need of one another, but for what reuse of bytes adds.
+
+    `times` in nanoseconds, by region: of all its blocks on one worker.
+    """
+    names = region_names(lowered)
+    by_name = {kernel.name: kernel for kernel in kernels}
+    runs = [replace(run, kernel=kernel.name) for run, kernel in zip(linked.listing.runs, kernels, strict=True)]
+    needs = needs_of(apart(lowered, runs), by_name, range(len(runs)))
+    regions = tuple(
+        Region(region, (tasks.Kernel(kernel.name, kernel.blocks, (time / kernel.blocks,)),))
+        for region, kernel, time in zip(names, kernels, times, strict=True)
+    )
+    graph = TaskGraph(
+        linked.listing.name, regions, tuple(Need(names[one], names[run]) for run in sorted(needs) for one in needs[run])
+    )
+    buffers = distinct_names(lowered.temporaries)
+    reads, writes = (
+        {
+            names[at]: tuple(buffers[one] for one in getattr(region, side) if one in buffers)
+            for at, region in enumerate(lowered.regions)
+        }
+        for side in ("reads", "writes")
+    )
+    kinds = {
+        names[at]: region.nodes[0].operator if region.nodes else "copy" for at, region in enumerate(lowered.regions)
+    }
+    return Tasks(graph, {called: one.size for one, called in buffers.items()}, reads, writes, frozenset(), True, kinds)
+
+
+def scheduled(base: Tasks, steps: Steps, policy: str, device: Device) -> Scheduled:
+    """The steps as tickets, proved by the scheduler's verifier and simulated on as many workers as the device has."""
+    names = [region.name for region in base.graph.regions]
+    blocks = [region.kernels[0].blocks for region in base.graph.regions]
+    known = {(need.source, need.target) for need in base.graph.needs}
+    pairs = [(names[one], names[run]) for run, before in steps.waits for one in before]
+    reuse = tuple(Need(*pair, reuse=True) for pair in dict.fromkeys(pairs) if pair not in known)
+    graph = msgspec.structs.replace(base.graph, needs=(*base.graph.needs, *reuse))
+    counter: dict[int, int] = {}
+    items: list[Item] = []
+    for run, before in steps.waits:
+        waits = tuple(Until(counter.setdefault(one, len(counter)), blocks[one]) for one in before)
+        items += [Item(Block(names[run], block), waits) for block in range(blocks[run])]
+    counters = tuple(Counter(names[run], 0, blocks[run]) for run in counter)
+    workers = 1 if policy == ALONE else device.multiprocessors
+    program = Program(
+        graph.name, device.name, dict.fromkeys(names, 0), (Ticketed(tuple(items), workers, counters),), policy
+    )
+    verify(graph, program, device)
+    simulation = simulate(graph, program, device)
+    bounds = bounds_of(problem_of(graph, device), graph, program, simulation)
+    return Scheduled(
+        graph, {name: name for name in names}, program, simulation.makespan, policy, {policy: simulation.makespan},
+        bounds, sum(map(count_waits, program.launches)), simulation,
+    )  # fmt: skip
+
+
+def packing_of(lowered: Lowered, base: Tasks, steps: Steps, graph: TaskGraph) -> Packing:
+    """Where the steps have the buffers of the arena; checked by memplan's verifier for what happens side by side."""
+    names = [region.name for region in base.graph.regions]
+    buffers = distinct_names(lowered.temporaries)
+    offsets = {
+        buffers[given.buffer]: place.offset - given.offset
+        for region, run in zip(lowered.regions, steps.runs, strict=True)
+        for given, place in zip(region.places, run.operands, strict=True)
+        if given.buffer in buffers
+    }
+    order = tuple(names[run] for run, _ in steps.waits)
+    accesses = Accesses(order, tuple((need.source, need.target) for need in graph.needs), base.reads, base.writes)
+    least = live_peak(concurrent_problem(base.sizes, accesses, kept=base.kept, alignment=ALIGNMENT))
+    packing = Packing(offsets, steps.arena_bytes, least, TAKEN)
+    verify_concurrent(base.sizes, packing, accesses)
+    return packing
