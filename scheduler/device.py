@@ -51,7 +51,8 @@ class Device:
     shared_memory_reserved: int  # by the driver, for each block
     shared_memory_granularity: int
     launch_ns: float = 0.0  # of one kernel
-    signal_ns: float = 0.0  # from a signal to the waiter's next instruction
+    signal_ns: float = 0.0  # from the end of a block until another worker that waits for it can see it
+    wait_ns: float = 0.0  # of each wait besides, whether what it waits for has ended long ago or not
     block_fixed_ns: float = 0.0  # start and end of a block
     peak_flops: float = 0.0  # of the whole device, per second; 0: not told
     bandwidth: float = 0.0  # of device memory, bytes per second; 0: not told
@@ -138,6 +139,7 @@ class _Limits(msgspec.Struct, frozen=True):
     shared_memory_granularity: int
     launch_ns: float = 0.0
     signal_ns: float = 0.0
+    wait_ns: float = 0.0
     block_fixed_ns: float = 0.0
 
 
@@ -151,7 +153,7 @@ def cpu(workers: int) -> Device:
     """Workers that each run one block after the other: no limits but their number, no costs but those of blocks."""
     if workers < 1:
         raise InvalidDevice(f"a CPU with {workers} workers runs nothing; give at least one, cpu:1.")
-    return Device(f"cpu:{workers}", workers, 1 << 30, 1 << 25, 1, 0, 0, 0, 0, 1, signal_ns=100.0)
+    return Device(f"cpu:{workers}", workers, 1 << 30, 1 << 25, 1, 0, 0, 0, 0, 1, signal_ns=100.0, wait_ns=20.0)
 
 
 def device(source: str | Path) -> Device:

@@ -1,8 +1,12 @@
 """The solution: launches one after the other, each a set of workers that run blocks and wait for each other.
 
-*Pinned*: each worker has its own list of instructions; it waits for another worker to have finished a number of runs.
-So all workers of the launch have to be resident at once. *Ticketed*: workers claim the next item of one ordered list,
-and an item waits only for items before it, so any number of workers makes progress. *Plain*: one region, as ever.
+*Pinned*: each worker has its own list of instructions, so all workers of the launch have to be resident at once.
+*Ticketed*: workers claim the next item of one ordered list, and an item waits only for blocks of items before it, so
+any number of workers makes progress. *Plain*: one region, as ever.
+
+A launch has counters. Each counts the blocks of one region that have ended: all of its blocks, or those of a stripe,
+where a neighbour needs only a part. A wait is for one counter to stand at a value, so that a need is one wait however
+many workers there are. Which of its blocks have ended a counter tells only when all have.
 
 Counters are epoch based: a launch that is run for the e-th time waits for counter values that include e - 1 whole runs,
 and nothing is cleared in between.
@@ -28,27 +32,36 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     block: int
 
 
-class Wait(msgspec.Struct, frozen=True, tag="wait"):
-    """Until worker `worker` of this launch has finished `runs` runs (of this execution)."""
+class Counter(msgspec.Struct, frozen=True):
+    """Counts the blocks `begin` to `end`, that one not included, of a region: those that have ended in its launch."""
 
-    worker: int
-    runs: int
+    region: str
+    begin: int
+    end: int
+
+
+class Wait(msgspec.Struct, frozen=True, tag="wait"):
+    """Until counter `counter` of this launch stands at `value` blocks (of this execution)."""
+
+    counter: int
+    value: int
 
 
 Instruction = Run | Wait
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One ticket: wait until the items of these numbers are finished, then run."""
+    """One ticket: fulfil the waits, then run."""
 
     run: Run
-    waits: tuple[int, ...] = ()
+    waits: tuple[Wait, ...] = ()
 
 
 class Pinned(msgspec.Struct, frozen=True, tag="pinned"):
     """Instructions by worker. Every worker is one block of a persistent kernel with these resources."""
 
     workers: tuple[tuple[Instruction, ...], ...]
+    counters: tuple[Counter, ...] = ()
     threads: int = 1
     registers: int = 0
     shared_memory: int = 0  # bytes
@@ -65,6 +78,7 @@ class Ticketed(msgspec.Struct, frozen=True, tag="ticketed"):
 
     items: tuple[Item, ...]
     workers: int
+    counters: tuple[Counter, ...] = ()
     threads: int = 1
     registers: int = 0
     shared_memory: int = 0
@@ -93,7 +107,7 @@ class Program(msgspec.Struct, frozen=True):
     choice: dict[str, int]  # region -> number of the kernel
     launches: tuple[Launch, ...]
     policy: str = ""
-    schema: Literal["scheduler.program/1"] = "scheduler.program/1"
+    schema: Literal["scheduler.program/2"] = "scheduler.program/2"
 
 
 def write(program: Program) -> bytes:
@@ -119,6 +133,13 @@ def read_graph(data: bytes) -> TaskGraph:
     return graph
 
 
+def count_waits(launch: Launch) -> int:
+    """How many waits a launch has."""
+    if isinstance(launch, Pinned):
+        return sum(isinstance(one, Wait) for worker in launch.workers for one in worker)
+    return 0 if isinstance(launch, Plain) else sum(len(item.waits) for item in launch.items)
+
+
 def text(program: Program) -> str:
     """The program as a person reads it: one line per worker or ticket."""
     lines = [f"program {program.policy or '?'} of {program.graph} for {program.device}"]
@@ -128,35 +149,32 @@ def text(program: Program) -> str:
         elif isinstance(launch, Ticketed):
             lines.append(f"launch {number}: {len(launch.items)} tickets for {launch.workers} workers")
             for ticket, item in enumerate(launch.items):
-                waits = f"   after {', '.join(map(str, item.waits))}" if item.waits else ""
+                waits = f"   after {_waited(item.waits, launch.counters)}" if item.waits else ""
                 lines.append(f"  {ticket:>5} {item.run.region}[{item.run.block}]{waits}")
         else:
             lines.append(f"launch {number}: {len(launch.workers)} workers")
             for worker, instructions in enumerate(launch.workers):
-                lines.append(f"  worker {worker}: {'  '.join(_said(instructions))}")
+                lines.append(f"  worker {worker}: {'  '.join(_said(instructions, launch.counters))}")
     return "\n".join(lines) + "\n"
 
 
-def _said(instructions: Sequence[Instruction]) -> Iterator[str]:
-    """Runs one by one; waits between two runs together, by what is waited for: "wait(0-3,7 >= 1; 4 >= 2)".
-
-    All of them have to be fulfilled before the next run, so their order says nothing.
-    """
+def _said(instructions: Sequence[Instruction], counters: Sequence[Counter]) -> Iterator[str]:
+    """Runs one by one; waits between two runs together: "wait(32 of conv1[0-31], 4 of pool[8-11])"."""
     for is_wait, group in groupby(instructions, key=lambda one: isinstance(one, Wait)):
-        if not is_wait:
+        if is_wait:
+            yield f"wait({_waited([one for one in group if isinstance(one, Wait)], counters)})"
+        else:
             yield from (f"{one.region}[{one.block}]" for one in group if isinstance(one, Run))
-            continue
-        workers: dict[int, list[int]] = {}
-        for one in group:
-            if isinstance(one, Wait):
-                workers.setdefault(one.runs, []).append(one.worker)
-        yield f"wait({'; '.join(f'{_ranges(workers[runs])} >= {runs}' for runs in sorted(workers))})"
 
 
-def _ranges(numbers: Sequence[int]) -> str:
-    """Numbers with neighbours joined: 0-3,7."""
-    said = []
-    for _, near in groupby(enumerate(sorted(set(numbers))), key=lambda pair: pair[1] - pair[0]):
-        members = [number for _, number in near]
-        said.append(str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}")
-    return ",".join(said)
+def _waited(waits: Sequence[Wait], counters: Sequence[Counter]) -> str:
+    return ", ".join(
+        f"{one.value} of {named(counters[one.counter])}" if 0 <= one.counter < len(counters) else "a counter not there"
+        for one in waits
+    )
+
+
+def named(counter: Counter) -> str:
+    """The blocks of a counter as programs are printed: conv1[0-31], or conv1[3] for a single one."""
+    last = counter.end - 1
+    return f"{counter.region}[{counter.begin}]" if last <= counter.begin else f"{counter.region}[{counter.begin}-{last}]"

@@ -31,13 +31,14 @@ class Hung(UnsafeProgram):
 class Stalls:
     """Where the time of all workers goes, added up over them, in nanoseconds.
 
-    The six together are `Simulation.workers` times the makespan; without `absent`, the workers of each launch times
+    The seven together are `Simulation.workers` times the makespan; without `absent`, the workers of each launch times
     what it took.
     """
 
     busy: float  # running blocks
     waiting: float  # for the end of another worker's run
     signal: float  # for the signal of it to arrive
+    looking: float  # at counters: what waits take, also for what has ended long ago
     launch: float
     idle: float  # without a block from the last one on; before the first one only where there was no slot
     absent: float  # of workers that a launch does not have
@@ -63,6 +64,7 @@ class Simulation:
     end: Floats
     waited: Floats  # for the end of `cause`
     signalled: Floats  # for the signal of it
+    looked: Floats  # what its waits themselves took
     cause: Ints  # the run that this one waited for last; -1: it did not wait
     utilisation: Floats  # by multiprocessor the share of the makespan with at least one block on it
     stalls: Stalls
@@ -157,10 +159,14 @@ def _waiters_first(launch: Lists) -> Ints:
     """Who waits soonest comes first; of those alike, who is waited for by fewer; workers that wait for nobody last."""
     count = len(launch.instructions) - 1
     waiter = np.repeat(np.arange(count), np.diff(launch.instructions))
-    real = (launch.target >= 0) & (launch.value > 0) & (launch.target != waiter)
+    real = (launch.target >= 0) & (launch.value > 0)
     soonest = np.full(count, len(launch.target) + 1)
     np.minimum.at(soonest, waiter[real], (np.arange(len(real)) - launch.instructions[waiter])[real])
-    wanted = np.bincount(launch.target[real], minlength=count)
+    counts = launch.counts
+    waits = np.bincount(launch.target[real], minlength=len(counts.runs_of) - 1)
+    run = np.repeat(np.arange(len(launch.regions)), np.diff(counts.counters_of))
+    runner = np.searchsorted(launch.runs, run, side="right") - 1
+    wanted = np.bincount(runner, weights=waits[counts.counters], minlength=count)
     return np.lexsort((np.arange(count), wanted, soonest))
 
 
@@ -172,32 +178,42 @@ def _pinned(
     number: int, flat: Lists, kernels: Kernels, order: Ints, slots: int, factors: Floats, device: Device, begin: float,
     busy: Floats,
 ) -> tuple[Times, float]:  # fmt: skip
-    times = Times.empty(len(flat.regions))
-    state, at, done = np.full(len(order), OUTSIDE), flat.instructions[:-1].copy(), np.zeros(len(order), np.int64)
+    times, counts = Times.empty(len(flat.regions)), flat.counts
+    stands = np.zeros(len(counts.runs_of) - 1, np.int64)
+    state, at = np.full(len(order), OUTSIDE), flat.instructions[:-1].copy()
     end = pinned_loop(
-        flat.instructions, flat.target, flat.value, flat.runs, kernels.times, factors, order, slots,
-        device.multiprocessors, device.signal_ns, begin, times.start, times.end, times.worker, times.multiprocessor,
-        times.waited, times.signalled, times.cause, busy, state, at, done,
+        flat.instructions, flat.target, flat.value, flat.runs, counts.runs_of, counts.counters, counts.counters_of,
+        kernels.times, factors, order, slots, device.multiprocessors, device.signal_ns, device.wait_ns, begin,
+        times.start, times.end, times.worker, times.multiprocessor, times.waited, times.signalled, times.looked,
+        times.cause, busy, state, at, stands,
     )  # fmt: skip
     if (state != ENDED).any():
-        raise Hung(f"launch {number} hangs: {_who_waits(flat, state, at, done)}.")
+        raise Hung(f"launch {number} hangs: {_who_waits(flat, kernels, times, state, at, stands)}.")
     return times, end
 
 
-def _who_waits(flat: Lists, state: Ints, at: Ints, done: Ints) -> str:
-    """From one blocked worker on, each waits for the next, until one that cannot go on or has been named before."""
+def _who_waits(flat: Lists, kernels: Kernels, times: Times, state: Ints, at: Ints, stands: Ints) -> str:
+    """From one blocked worker on, each waits for a run of the next, until one that cannot go on or was named before."""
     said: list[str] = []
     named: set[int] = set()
+    run = np.repeat(np.arange(len(flat.regions)), np.diff(flat.counts.counters_of))
     worker = int(np.argmax(state == BLOCKED)) if (state == BLOCKED).any() else int(np.argmax(state == OUTSIDE))
     while worker not in named and state[worker] == BLOCKED:
         named.add(worker)
-        other, need = int(flat.target[at[worker]]), int(flat.value[at[worker]])
-        said.append(f"worker {worker} waits until worker {other} has finished {need} runs (it has {done[other]})")
-        worker = other
+        counter, need = int(flat.target[at[worker]]), int(flat.value[at[worker]])
+        counted = run[flat.counts.counters == counter]
+        left = counted[np.isinf(times.end[counted])]
+        what = kernels.names[flat.regions[counted[0]]] if len(counted) else "nothing"
+        said.append(f"worker {worker} waits for {need} blocks of {what} ({stands[counter]} have ended)")
+        if not len(left):
+            return _cut([*said, "no worker has another"])
+        worker = int(np.searchsorted(flat.runs, left[0], side="right")) - 1
     if state[worker] == OUTSIDE:
         said.append(f"worker {worker} has no slot")
-    elif state[worker] == ENDED:
-        said.append(f"worker {worker} has ended")
+    return _cut(said)
+
+
+def _cut(said: list[str]) -> str:
     if len(said) > SHOWN:
         said[SHOWN - 1 : -1] = [f"and so on through {len(said) - SHOWN} more"]
     return ", ".join(said)
@@ -208,17 +224,22 @@ def _ticketed(
 ) -> tuple[Times, float]:
     if len(order) < 1:
         raise InvalidProgram(f"launch {number} has {flat.workers} workers; it needs at least one.")
-    times, left = Times.empty(len(flat.regions)), np.zeros(len(flat.regions), np.int64)
+    times, counts = Times.empty(len(flat.regions)), flat.counts
+    stands = np.zeros(len(counts.runs_of) - 1, np.int64)
     end = ticketed_loop(
-        flat.regions, flat.waits, flat.waits_of, flat.waiters, flat.waiters_of, kernels.times, factors, order,
-        device.multiprocessors, device.signal_ns, begin, times.start, times.end, times.worker, times.multiprocessor,
-        times.waited, times.signalled, times.cause, busy, left,
+        flat.regions, flat.target, flat.value, flat.waits_of, flat.waiters, flat.heights, flat.waiters_of,
+        counts.runs_of, counts.counters, counts.counters_of, kernels.times, factors, order, device.multiprocessors,
+        device.signal_ns, device.wait_ns, begin, times.start, times.end, times.worker, times.multiprocessor,
+        times.waited, times.signalled, times.looked, times.cause, busy, stands,
     )  # fmt: skip
     stuck = np.flatnonzero(np.isinf(times.start))
     if len(stuck):
         ticket = int(stuck[0])
-        waits = flat.waits[flat.waits_of[ticket] : flat.waits_of[ticket + 1]]
-        missing = [f"ticket {other}" for other in waits if np.isinf(times.end[other])]
+        waits = slice(flat.waits_of[ticket], flat.waits_of[ticket + 1])
+        missing = [
+            f"{value} blocks of counter {counter} ({stands[counter]} have ended)"
+            for counter, value in zip(flat.target[waits], flat.value[waits], strict=True) if stands[counter] < value
+        ]  # fmt: skip
         raise Hung(f"launch {number} hangs: ticket {ticket} waits for {', '.join(missing)}, and no worker is left.")
     return times, end
 
@@ -231,12 +252,15 @@ def _simulation(
     parts = parts or [(Times.empty(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
     times = [part[0] for part in parts]
     start, end = np.concatenate([one.start for one in times]), np.concatenate([one.end for one in times])
-    waited, signalled = np.concatenate([one.waited for one in times]), np.concatenate([one.signalled for one in times])
-    running, waiting, signal = float((end - start).sum()), float(waited.sum()), float(signalled.sum())
+    waited, signalled, looked = (
+        np.concatenate([getattr(one, what) for one in times]) for what in ("waited", "signalled", "looked")
+    )
+    running, waiting = float((end - start).sum()), float(waited.sum())
+    signal, looking = float(signalled.sum()), float(looked.sum())
     most = max((device.multiprocessors, *present))
     lasted = [(count, after - before) for count, (before, after) in zip(present, spans, strict=True)]
     launching = sum(present) * device.launch_ns
-    idle = sum(count * time for count, time in lasted) - launching - running - waiting - signal
+    idle = sum(count * time for count, time in lasted) - launching - running - waiting - signal - looking
     absent = sum((most - count) * time for count, time in lasted)
     return Simulation(
         makespan, most, regions, spans,
@@ -244,7 +268,7 @@ def _simulation(
         region=np.concatenate([part[1] for part in parts]), block=np.concatenate([part[2] for part in parts]),
         worker=np.concatenate([one.worker for one in times]),
         multiprocessor=np.concatenate([one.multiprocessor for one in times]),
-        start=start, end=end, waited=waited, signalled=signalled, cause=np.concatenate([one.cause for one in times]),
+        start=start, end=end, waited=waited, signalled=signalled, looked=looked, cause=np.concatenate([one.cause for one in times]),
         utilisation=busy / makespan if makespan else busy,
-        stalls=Stalls(running, waiting, signal, launching, idle, absent),
+        stalls=Stalls(running, waiting, signal, looking, launching, idle, absent),
     )  # fmt: skip

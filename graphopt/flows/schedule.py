@@ -178,6 +178,7 @@ def _stalls(scheduled: Scheduled) -> tuple[StallLine, ...]:
     parts = {
         "waiting for another worker's block": stalls.waiting,
         "until a signal arrives": stalls.signal,
+        "at waits, also for what has ended long ago": stalls.looking,
         "launching": stalls.launch,
         "nothing left to do in this launch": stalls.idle,
         "no block for it in this launch": stalls.absent,

@@ -9,7 +9,7 @@ import click
 
 from scheduler.device import Device, device
 from scheduler.errors import InvalidProgram, UnsafeProgram
-from scheduler.program import Pinned, Plain, Program, Run, Ticketed, Wait, read, read_graph
+from scheduler.program import Pinned, Plain, Program, Run, Ticketed, count_waits, read, read_graph
 from scheduler.tasks import Kernel, Region, TaskGraph, chosen
 from scheduler.verify.program import verify
 
@@ -41,7 +41,7 @@ def command(program: Path, device_name: str, graph: Path | None) -> None:
         "workers": max(map(_workers, read_program.launches), default=0),
         "resident": _resident(tasks, read_program, on, known=graph is not None),
         "launches": len(read_program.launches),
-        "waits": sum(map(_waits, read_program.launches)),
+        "waits": sum(map(count_waits, read_program.launches)),
     }
     click.echo(json.dumps(found))
     if reason is not None:
@@ -93,9 +93,3 @@ def _resident(graph: TaskGraph, program: Program, on: Device, known: bool) -> in
         for launch in program.launches if known or not isinstance(launch, Plain)
     ]  # fmt: skip
     return min(found, default=None)
-
-
-def _waits(launch: Pinned | Ticketed | Plain) -> int:
-    if isinstance(launch, Pinned):
-        return sum(isinstance(one, Wait) for worker in launch.workers for one in worker)
-    return 0 if isinstance(launch, Plain) else sum(len(item.waits) for item in launch.items)

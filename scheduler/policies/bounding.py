@@ -19,7 +19,7 @@ NONE = np.zeros(0, np.int64)
 def bounds_of(problem: Problem, graph: TaskGraph, program: Program, simulation: Simulation) -> dict[str, float]:
     """Bounds by name: of any schedule of the same block times on as many workers, and of any kernels at all.
 
-    "critical path" counts that a block hears of what it needs by a signal, but of what ran on its own worker, one after
+    "critical path" counts that a block hears of what it needs by a signal and a wait, but of what ran on its own worker, one after
     the other. "any kernels" is the longest path with the shortest blocks, and of a CPU the least work
     if that is more.
     """
@@ -29,7 +29,8 @@ def bounds_of(problem: Problem, graph: TaskGraph, program: Program, simulation: 
     takes = simulation.end - simulation.start
     workers = max(_workers(program, graph, device), 1)
     # Between launches nothing is signalled, and the next launch is paid for instead.
-    hop = device.signal_ns if len(program.launches) == 1 else min(device.signal_ns, device.launch_ns)
+    heard = device.signal_ns + device.wait_ns
+    hop = heard if len(program.launches) == 1 else min(heard, device.launch_ns)
     head, tail, by_run = _heads_and_tails(graph, program, simulation, takes, hop)
     path = float((head + tail).max(initial=0.0))
     work = float(takes.sum()) / workers

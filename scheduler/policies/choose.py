@@ -17,7 +17,7 @@ from scheduler.policies.launches import launches
 from scheduler.policies.problem import Problem, problem_of
 from scheduler.policies.wavefront import wavefront
 from scheduler.policies.waves import waves
-from scheduler.program import Pinned, Program, Ticketed, Wait
+from scheduler.program import Program, count_waits
 from scheduler.simulate import Simulation, simulate
 from scheduler.tasks import TaskGraph
 from scheduler.verify.program import verify
@@ -104,7 +104,7 @@ def schedule(
     verify(at.graph, program, device)
     return Scheduled(
         at.graph, merged, program, simulation.makespan, best, figures,
-        bounds_of(problem, at.graph, program, simulation), _waits(program), simulation,
+        bounds_of(problem, at.graph, program, simulation), sum(map(count_waits, program.launches)), simulation,
     )  # fmt: skip
 
 
@@ -120,13 +120,3 @@ def _plan(problem: Problem, name: str, work: int) -> Plan | None:
         share, make = SEARCHES[name]
         return make(problem, int(share * work))
     return DIRECT[name](problem)
-
-
-def _waits(program: Program) -> int:
-    count = 0
-    for launch in program.launches:
-        if isinstance(launch, Pinned):
-            count += sum(isinstance(one, Wait) for worker in launch.workers for one in worker)
-        elif isinstance(launch, Ticketed):
-            count += sum(len(item.waits) for item in launch.items)
-    return count

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from scheduler.policies.placing import Placed
 from scheduler.policies.problem import Choice, Problem, most_of
-from scheduler.policies.waits import pinned_waits, ticket_waits
-from scheduler.program import Instruction, Item, Launch, Pinned, Plain, Program, Run, Ticketed, Wait
+from scheduler.policies.waits import waits_of
+from scheduler.program import Counter, Instruction, Item, Launch, Pinned, Plain, Program, Run, Ticketed, Wait
 
 Form = Literal["pinned", "ticketed"]
 
@@ -52,19 +54,35 @@ def _launch(problem: Problem, choice: Choice, placed: Placed, form: Form) -> Lau
     runs = _runs(problem, placed)
     most = most_of([problem.kernel(region, choice[region]) for region in placed.regions])
     workers = int(placed.worker.max(initial=0)) + 1
+    begin, waited = (array.tolist() for array in waits_of(problem, placed, form == "ticketed"))
+    counters, number = _counted(problem, placed, waited)
+    waits = [Wait(number[one], counters[number[one]].end - counters[number[one]].begin) for one in waited]
     if form == "ticketed":
         items = tuple(
-            Item(runs[block], waits)
-            for block, waits in zip(placed.order.tolist(), ticket_waits(problem, placed), strict=True)
+            Item(runs[block], tuple(waits[begin[block] : begin[block + 1]])) for block in placed.order.tolist()
         )
-        return Ticketed(items, workers, most.threads, most.registers, most.shared_memory, most.opt_in)
-    begin, who, until = (array.tolist() for array in pinned_waits(problem, placed))
+        return Ticketed(items, workers, counters, most.threads, most.registers, most.shared_memory, most.opt_in)
     lists: list[list[Instruction]] = [[] for _ in range(workers)]
     for block in placed.order.tolist():
         mine = lists[placed.worker[block]]
-        mine.extend(Wait(who[at], until[at]) for at in range(begin[block], begin[block + 1]))
+        mine.extend(waits[begin[block] : begin[block + 1]])
         mine.append(runs[block])
-    return Pinned(tuple(map(tuple, lists)), most.threads, most.registers, most.shared_memory, most.opt_in)
+    return Pinned(tuple(map(tuple, lists)), counters, most.threads, most.registers, most.shared_memory, most.opt_in)
+
+
+def _counted(
+    problem: Problem, placed: Placed, waited: Sequence[int]
+) -> tuple[tuple[Counter, ...], Mapping[int, int]]:
+    """The counters that something waits for, and by their number in the placement that in the launch."""
+    counters = placed.counters
+    made, number = [], {}
+    for one in sorted(set(waited)):
+        region = int(np.searchsorted(counters.first, counters.begin[one], side="right")) - 1
+        first = int(counters.first[region])
+        number[one] = len(made)
+        name = problem.graph.regions[placed.regions[region]].name
+        made.append(Counter(name, int(counters.begin[one]) - first, int(counters.end[one]) - first))
+    return tuple(made), number
 
 
 def _runs(problem: Problem, placed: Placed) -> Sequence[Run]:

@@ -1,21 +1,23 @@
 """The best schedule of a small graph with one worker on each multiprocessor: depth first over all, with bounds.
 
-Blocks are appended in the order of their starts, each to a worker, as early as what it needs allows; some best schedule
-comes of that. Of workers that have done nothing one is tried, of a region's blocks that need the same the first.
+Blocks are appended in the order of their starts, each to a worker, as early as its waits allow; some best schedule
+comes of that. The needs are those of counters, the waits those for counters that a worker does not know. Of workers that have done nothing one is tried, of a region's blocks that need the same the first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 
 import numpy as np
 
+from scheduler.policies.counters import Counters, counters_of, stripes_read
 from scheduler.policies.emit import Plan
 from scheduler.policies.placing import Placed
 from scheduler.policies.problem import Choice, Problem
 from scheduler.policies.selection import room
-from scheduler.tasks import Need, needed_blocks
 
 MOST_BLOCKS = 10
 MOST_CHOICES = 256
@@ -24,6 +26,24 @@ MOST_NODES = 30_000  # of all searches together; beyond, the best so far is no p
 
 class TooManyNodes(Exception):
     """The search was given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A need of one block: counters of its source, all of it or stripes, and the regions that any block of it tells."""
+
+    source: int
+    whole: bool
+    counters: range
+    implied: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a worker knows: regions that have ended, and counters that it has waited for."""
+
+    whole: frozenset[int] = frozenset()
+    heard: frozenset[int] = frozenset()
 
 
 def exact(problem: Problem, nodes: int = MOST_NODES) -> Plan | None:
@@ -59,12 +79,18 @@ def _search(
     device = problem.device
     takes = [kernel.time(1) + device.block_fixed_ns for kernel in kernels]
     region_of = [region for region, kernel in enumerate(kernels) for _ in range(kernel.blocks)]
-    needs = _needs(problem, choice)
+    counters = counters_of(problem, range(problem.count), np.array([kernel.blocks for kernel in kernels], np.int64))
+    asks, members = _asks(counters, region_of)
+    needs = [
+        tuple(sorted({block for ask in mine for counter in ask.counters for block in members[counter]}))
+        for mine in asks
+    ]  # fmt: skip
     tail = [0.0] * problem.count
     for region in reversed(problem.order):
         tail[region] = takes[region] + max((tail[other] for other in problem.behind[region]), default=0.0)
     count, workers = len(region_of), device.multiprocessors
-    start, worker = [-1.0] * count, [-1] * count
+    end_of, worker = [-1.0] * count, [-1] * count
+    knows = [Known()] * min(workers, count)
     free = [0.0] * min(workers, count)
     sequence: list[tuple[int, int, float]] = []
     best: list[tuple[float, list[tuple[int, int, float]]]] = []
@@ -72,6 +98,28 @@ def _search(
 
     def work_left() -> float:
         return sum(takes[region_of[block]] for block in range(count) if worker[block] < 0)
+
+    def waited(block: int, one: int) -> tuple[float, Known]:
+        """When a worker is past the waits of a block, and what it knows then."""
+        whole, heard = set(knows[one].whole), set(knows[one].heard)
+        seen = []
+        for ask in asks[block]:
+            if ask.source in whole:
+                continue
+            if ask.whole:
+                whole.add(ask.source)
+            for counter in ask.counters:
+                if counter not in heard and any(worker[other] != one for other in members[counter]):
+                    heard.add(counter)
+                    whole |= ask.implied
+                    seen.append(max(
+                        end_of[other] + (0.0 if worker[other] == one else device.signal_ns)
+                        for other in members[counter]
+                    ))  # fmt: skip
+        past = free[one]
+        for time in sorted(seen):
+            past = max(past, time) + device.wait_ns
+        return past, Known(frozenset(whole), frozenset(heard))
 
     def descend(last: float, end: float) -> None:
         nonlocal shortest
@@ -102,18 +150,17 @@ def _search(
                     if fresh:
                         continue
                     fresh = True
-                begin = max(free[one], *(
-                    start[other] + takes[region_of[other]] + (0.0 if worker[other] == one else device.signal_ns)
-                    for other in needs[block]
-                ), last) if needs[block] else max(free[one], last)  # fmt: skip
+                past, then = waited(block, one)
+                begin = max(past, last)
                 if begin + tail[region] >= shortest:
                     continue
-                before = free[one]
-                start[block], worker[block], free[one] = begin, one, begin + takes[region]
+                before, knew = free[one], knows[one]
+                end_of[block] = free[one] = begin + takes[region]
+                worker[block], knows[one] = one, then
                 sequence.append((block, one, begin))
                 descend(begin, max(end, free[one]))
                 sequence.pop()
-                start[block], worker[block], free[one] = -1.0, -1, before
+                worker[block], free[one], knows[one] = -1, before, knew
 
     descend(0.0, 0.0)
     return best[0] if best else None
@@ -123,23 +170,31 @@ def _name(problem: Problem, region: int) -> str:
     return problem.graph.regions[region].name
 
 
-def _needs(problem: Problem, choice: Choice) -> list[tuple[int, ...]]:
-    kernels = problem.kernels(choice)
-    first = np.concatenate(([0], np.cumsum([kernel.blocks for kernel in kernels]))).tolist()
-    needs: list[set[int]] = [set() for _ in range(first[-1])]
-    for source, target, near, halo in zip(problem.source.tolist(), problem.target.tolist(), problem.near.tolist(),
-                                          problem.halo.tolist(), strict=True):  # fmt: skip
-        need = Need("", "", "near" if near else "all", halo)
-        for block in range(kernels[target].blocks):
-            some = needed_blocks(need, kernels[source].blocks, kernels[target].blocks, block)
-            needs[first[target] + block].update(first[source] + other for other in some)
-    return [tuple(sorted(one)) for one in needs]
+def _asks(counters: Counters, region_of: Sequence[int]) -> tuple[list[tuple[Ask, ...]], list[range]]:
+    """By block what it needs; by counter its blocks."""
+    first = counters.first.tolist()
+    asks = []
+    for block, region in enumerate(region_of):
+        mine = []
+        for need in range(counters.into[region], counters.into[region + 1]):
+            source, halo = int(counters.source[need]), float(counters.halo[need])
+            implied = frozenset(
+                other for other in range(len(first) - 1) if int(counters.implied[source, other >> 6]) >> (other & 63) & 1
+            )
+            low, high = int(counters.whole[source]), int(counters.whole[source]) + 1
+            if counters.near[need]:
+                sources, targets = first[source + 1] - first[source], first[region + 1] - first[region]
+                read = stripes_read(block - first[region], targets, sources, halo, int(counters.length[source]))
+                low, high = (int(counters.stripes[source]) + one for one in read)
+            mine.append(Ask(source, not counters.near[need], range(low, high), implied))
+        asks.append(tuple(mine))
+    return asks, [range(*ends) for ends in zip(counters.begin.tolist(), counters.end.tolist(), strict=True)]
 
 
 def _placed(problem: Problem, choice: Choice, sequence: list[tuple[int, int, float]]) -> Placed:
     kernels = problem.kernels(choice)
-    first = np.concatenate((np.zeros(1, np.int64), np.cumsum([kernel.blocks for kernel in kernels], dtype=np.int64)))
-    region_of = np.repeat(np.arange(problem.count), np.diff(first))
+    counters = counters_of(problem, range(problem.count), np.array([kernel.blocks for kernel in kernels], np.int64))
+    region_of = np.repeat(np.arange(problem.count), np.diff(counters.first))
     takes = np.array([kernel.time(1) for kernel in kernels]) + problem.device.block_fixed_ns
     order = np.array([block for block, _, _ in sequence], np.int64)
     worker, start = np.zeros(len(order), np.int64), np.zeros(len(order))
@@ -147,6 +202,6 @@ def _placed(problem: Problem, choice: Choice, sequence: list[tuple[int, int, flo
         worker[block], start[block] = one, begin
     end = start + takes[region_of]
     return Placed(
-        tuple(range(problem.count)), first, 1, False, problem.device.multiprocessors, order, worker, start, end,
+        tuple(range(problem.count)), counters, 1, False, problem.device.multiprocessors, order, worker, start, end,
         float(end.max(initial=0.0)),
     )  # fmt: skip

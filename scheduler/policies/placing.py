@@ -15,9 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.compiling import compiled
+from scheduler.policies.counters import (
+    NO_COUNTER,
+    SEVERAL,
+    Counters,
+    Words,
+    counters_of,
+    readers_of,
+    stripes_read,
+    unknown,
+)
 from scheduler.policies.problem import Choice, Floats, Ints, Problem
-
-EXACT = 1e-9  # as for the blocks that a need names
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +33,7 @@ class Placed:
     """Blocks of some regions with worker and times; the blocks of a region stand one after the other."""
 
     regions: tuple[int, ...]  # in the order in which their blocks stand
-    first: Ints  # by region of these the number of its first block; one more entry for the end
+    counters: Counters
     per_multiprocessor: int
     packed: bool
     workers: int
@@ -34,6 +42,11 @@ class Placed:
     start: Floats
     end: Floats
     makespan: float
+
+    @property
+    def first(self) -> Ints:
+        """By region of these the number of its first block; one more entry for the end."""
+        return self.counters.first
 
 
 def place(
@@ -50,27 +63,23 @@ def place(
     for those that suffer from others.
     """
     device = problem.device
-    inside = np.full(problem.count, -1)
-    inside[list(regions)] = np.arange(len(regions))
     kernels = [problem.kernel(region, choice[region]) for region in regions]
-    counts = np.array([kernel.blocks for kernel in kernels], np.int64)
-    first = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
     most = max(len(kernel.times) for kernel in kernels)
     times = np.array([[kernel.time(count + 1) for count in range(most)] for kernel in kernels]) + device.block_fixed_ns
-    kept = (inside[problem.source] >= 0) & (inside[problem.target] >= 0)
-    source, target = inside[problem.source[kept]], inside[problem.target[kept]]
-    by = np.argsort(source, kind="stable")
-    needs_of = np.searchsorted(source[by], np.arange(len(regions) + 1))
+    counters = counters_of(problem, regions, np.array([kernel.blocks for kernel in kernels], np.int64))
+    by = np.argsort(counters.source, kind="stable")
+    from_of = np.searchsorted(counters.source[by], np.arange(len(regions) + 1))
     rank = np.empty(len(regions), np.int64)
     rank[np.lexsort((np.arange(len(regions)), -ranks[list(regions)]))] = np.arange(len(regions))
     workers = per_multiprocessor * device.multiprocessors
     order, worker, start, end = _place(
-        first, times, source[by], target[by], problem.near[kept][by], problem.halo[kept][by], needs_of, rank, workers,
-        device.multiprocessors, device.signal_ns, packed,
+        counters.first, times, counters.into, counters.source, counters.target, counters.near, counters.halo,
+        counters.whole, counters.length, counters.stripes, counters.begin, counters.end, counters.implied, by, from_of,
+        rank, workers, device.multiprocessors, device.signal_ns, device.wait_ns, packed,
     )  # fmt: skip
     return Placed(
         tuple(regions),
-        first,
+        counters,
         per_multiprocessor,
         packed,
         workers,
@@ -80,34 +89,6 @@ def place(
         end,
         float(end.max(initial=0.0)),
     )
-
-
-@compiled
-def reads_of(block: int, targets: int, sources: int, halo: float) -> tuple[int, int]:
-    """The source's blocks that a block of the target reads when it needs those near: begin and end."""
-    begin = max(0, int(np.floor((block / targets - halo) * sources + EXACT)))
-    end = min(sources, max(begin + 1, int(np.ceil(((block + 1) / targets + halo) * sources - EXACT))))
-    return min(begin, sources - 1), end
-
-
-@compiled
-def readers_of(block: int, sources: int, targets: int, halo: float) -> tuple[int, int]:
-    """The target's blocks that read a block of the source: what they read moves on with them, so it is a range."""
-    low, high = 0, targets
-    while low < high:
-        middle = (low + high) // 2
-        if reads_of(middle, targets, sources, halo)[1] > block:
-            high = middle
-        else:
-            low = middle + 1
-    begin, high = low, targets
-    while low < high:
-        middle = (low + high) // 2
-        if reads_of(middle, targets, sources, halo)[0] > block:
-            high = middle
-        else:
-            low = middle + 1
-    return begin, low
 
 
 @compiled
@@ -124,8 +105,9 @@ def _later(latest: Floats, other: Floats, who: Ints, at: int, end: float, worker
 
 @compiled
 def _place(
-    first: Ints, times: Floats, source: Ints, target: Ints, near: NDArray[np.bool_], halo: Floats, needs_of: Ints,
-    rank: Ints, workers: int, multiprocessors: int, signal: float, packed: bool,
+    first: Ints, times: Floats, into: Ints, source: Ints, target: Ints, near: NDArray[np.bool_], halo: Floats,
+    whole_of: Ints, length: Ints, stripes: Ints, counter_begin: Ints, counter_end: Ints, implied: Words, by_source: Ints,
+    from_of: Ints, rank: Ints, workers: int, multiprocessors: int, signal: float, wait: float, packed: bool,
 ) -> tuple[Ints, Ints, Floats, Floats]:  # fmt: skip
     regions, blocks = len(first) - 1, first[-1]
     region_of = np.empty(blocks, np.int64)
@@ -133,32 +115,42 @@ def _place(
         region_of[first[region] : first[region + 1]] = region
     worker_of, order = np.full(blocks, -1), np.empty(blocks, np.int64)
     start, end = np.zeros(blocks), np.zeros(blocks)
-    # What a region's blocks wait for together, and what one block waits for besides.
+    # What a region's blocks wait for together, and what one block waits for besides: counters.
     whole, single = np.zeros(regions, np.int64), np.zeros(blocks, np.int64)
-    for need in range(len(source)):
-        if near[need]:
-            sources = first[source[need] + 1] - first[source[need]]
-            targets = first[target[need] + 1] - first[target[need]]
-            for one in range(targets):
-                low, high = reads_of(one, targets, sources, halo[need])
-                single[first[target[need]] + one] += high - low
-        else:
-            whole[target[need]] += 1
-    left = first[1:] - first[:-1]
-    made, made_other, made_by = np.full(regions, -np.inf), np.full(regions, -np.inf), np.full(regions, -1)
+    most = 0
+    for region in range(regions):
+        asks = 0
+        for need in range(into[region], into[region + 1]):
+            if near[need]:
+                other = source[need]
+                sources, targets = first[other + 1] - first[other], first[region + 1] - first[region]
+                widest = 0
+                for one in range(targets):
+                    low, high = stripes_read(one, targets, sources, halo[need], length[other])
+                    single[first[region] + one] += high - low
+                    widest = max(widest, high - low)
+                asks += widest
+            else:
+                whole[region] += 1
+                asks += 1
+        most = max(most, asks)
+    left = counter_end - counter_begin
+    made, made_other = np.full(len(left), -np.inf), np.full(len(left), -np.inf)
+    made_by, ran = np.full(len(left), -1), np.full(len(left), SEVERAL)
+    heard, known = np.zeros((workers, len(left)), np.bool_), np.zeros((workers, implied.shape[1]), np.uint64)
+    asked = np.empty(most, np.int64)
     seen, seen_other, seen_by = np.full(regions, -np.inf), np.full(regions, -np.inf), np.full(regions, -1)
     near_seen, near_other, near_by = np.full(blocks, -np.inf), np.full(blocks, -np.inf), np.full(blocks, -1)
     ready = [np.int64(0)]
     ready.clear()
     early = [(np.int64(0), np.int64(0))]  # a block that only one worker may begin, and that worker
     early.clear()
-    active = np.zeros(multiprocessors, np.int64)
-    busy = np.zeros(workers, np.bool_)
+    taken, active = np.zeros(multiprocessors, np.int64), np.zeros(multiprocessors, np.int64)
+    busy, since = np.zeros(workers, np.bool_), np.zeros(workers)
     per = workers // multiprocessors
-    starters = np.empty(workers, np.int64)
-    running = np.empty(workers, np.int64)
+    given, starters = np.empty(workers, np.int64), np.empty(workers, np.int64)
     idle = workers
-    # Events: a block ends (its number), is ready for all (+ blocks), is ready for one worker (+ 2 blocks).
+    # Events: a block ends (its number), is ready for all (+ blocks), for one worker (+ 2 blocks), starts (+ 3 blocks).
     events = [(0.0, np.int64(0))]
     events.clear()
     for region in range(regions):
@@ -167,9 +159,10 @@ def _place(
                 if single[block] == 0:
                     heappush(ready, rank[region] * blocks + block)
     placed, now = 0, 0.0
+    starting = 0
     opened = np.empty(blocks, np.int64)
     while True:
-        starting = 0
+        giving = 0
         kept = 0
         for one in range(len(early)):
             block, worker = int(early[one][0]), int(early[one][1])
@@ -182,9 +175,9 @@ def _place(
             busy[worker] = True
             idle -= 1
             worker_of[block] = worker
-            starters[starting] = block
-            starting += 1
-            active[worker % multiprocessors] += 1
+            given[giving] = block
+            giving += 1
+            taken[worker % multiprocessors] += 1
         while len(early) > kept:
             early.pop()
         while idle > 0 and len(ready) > 0:
@@ -193,12 +186,12 @@ def _place(
                 continue
             spot, least = 0, np.inf
             for one in range(multiprocessors):
-                if active[one] < per:
+                if taken[one] < per:
                     if packed:
-                        takes = times[region_of[block], min(active[one], times.shape[1] - 1)]
+                        takes = times[region_of[block], min(taken[one], times.shape[1] - 1)]
                     else:
-                        takes = float(active[one])
-                    if takes < least or (takes == least and active[one] > active[spot]):
+                        takes = float(taken[one])
+                    if takes < least or (takes == least and taken[one] > taken[spot]):
                         spot, least = one, takes
             worker = int(spot)
             while busy[worker]:
@@ -206,9 +199,24 @@ def _place(
             busy[worker] = True
             idle -= 1
             worker_of[block] = worker
-            starters[starting] = block
-            starting += 1
-            active[spot] += 1
+            given[giving] = block
+            giving += 1
+            taken[spot] += 1
+        for one in range(giving):
+            block = given[one]
+            worker = int(worker_of[block])
+            many = unknown(
+                block, region_of[block], worker, first, into, source, near, halo, whole_of, length, stripes, implied,
+                ran, heard, known, asked,
+            )  # fmt: skip
+            begins = _waited(asked[:many], worker, since[worker], made, made_other, made_by, signal, wait)
+            if begins > now:
+                heappush(events, (begins, np.int64(3 * blocks + block)))
+            else:
+                starters[starting] = block
+                starting += 1
+        for one in range(starting):
+            active[worker_of[starters[one]] % multiprocessors] += 1
         for one in range(starting):
             block = starters[one]
             worker = int(worker_of[block])
@@ -216,14 +224,18 @@ def _place(
             start[block], end[block] = now, now + takes
             order[placed] = block
             placed += 1
-            running[worker] = block
             heappush(events, (now + takes, np.int64(block)))
+        starting = 0
         if len(events) == 0:
             break
         now = events[0][0]
         open_blocks = 0
         while len(events) > 0 and events[0][0] <= now:
             code = heappop(events)[1]
+            if code >= 3 * blocks:
+                starters[starting] = code - 3 * blocks
+                starting += 1
+                continue
             if code >= 2 * blocks:
                 block = code - 2 * blocks
                 by, _, _ = _seen(block, region_of, seen, seen_other, seen_by, near_seen, near_other, near_by)
@@ -236,32 +248,47 @@ def _place(
                     heappush(ready, rank[region_of[block]] * blocks + block)
                 continue
             worker = int(worker_of[code])
-            busy[worker] = False
+            busy[worker], since[worker] = False, now
             idle += 1
+            taken[worker % multiprocessors] -= 1
             active[worker % multiprocessors] -= 1
             region = region_of[code]
-            left[region] -= 1
-            _later(made, made_other, made_by, region, now, worker)
-            for need in range(needs_of[region], needs_of[region + 1]):
-                other = target[need]
-                if near[need]:
-                    sources, targets = first[region + 1] - first[region], first[other + 1] - first[other]
-                    low, high = readers_of(code - first[region], sources, targets, halo[need])
-                    for block in range(first[other] + low, first[other] + high):
-                        _later(near_seen, near_other, near_by, block, now, worker)
-                        single[block] -= 1
-                        if single[block] == 0 and whole[other] == 0:
-                            opened[open_blocks] = block
-                            open_blocks += 1
-                elif left[region] == 0:
-                    _later(seen, seen_other, seen_by, other, made[region], made_by[region])
-                    if made_other[region] > -np.inf:
-                        # Who made it does not matter but that it was another: the maker of the latest is told apart.
-                        _later(seen, seen_other, seen_by, other, made_other[region], -2)
-                    whole[other] -= 1
-                    if whole[other] == 0:
-                        for block in range(first[other], first[other + 1]):
-                            if single[block] == 0:
+            counter = whole_of[region]
+            if counter != NO_COUNTER:
+                left[counter] -= 1
+                _later(made, made_other, made_by, counter, now, worker)
+                if left[counter] == 0:
+                    ran[counter] = made_by[counter] if made_other[counter] == -np.inf else SEVERAL
+                    for at in range(from_of[region], from_of[region + 1]):
+                        need = by_source[at]
+                        other = target[need]
+                        if near[need]:
+                            continue
+                        _hears(seen, seen_other, seen_by, other, made, made_other, made_by, counter)
+                        whole[other] -= 1
+                        if whole[other] == 0:
+                            for block in range(first[other], first[other + 1]):
+                                if single[block] == 0:
+                                    opened[open_blocks] = block
+                                    open_blocks += 1
+            if length[region] > 0:
+                stripe = (code - first[region]) // length[region]
+                counter = stripes[region] + stripe
+                left[counter] -= 1
+                _later(made, made_other, made_by, counter, now, worker)
+                if left[counter] == 0:
+                    ran[counter] = made_by[counter] if made_other[counter] == -np.inf else SEVERAL
+                    for at in range(from_of[region], from_of[region + 1]):
+                        need = by_source[at]
+                        other = target[need]
+                        if not near[need]:
+                            continue
+                        sources, targets = first[region + 1] - first[region], first[other + 1] - first[other]
+                        low, high = readers_of(stripe, sources, targets, halo[need], length[region])
+                        for block in range(first[other] + low, first[other] + high):
+                            _hears(near_seen, near_other, near_by, block, made, made_other, made_by, counter)
+                            single[block] -= 1
+                            if single[block] == 0 and whole[other] == 0:
                                 opened[open_blocks] = block
                                 open_blocks += 1
         for one in range(open_blocks):
@@ -277,6 +304,47 @@ def _place(
             if by >= 0 and alone < general:
                 heappush(events, (max(now, alone), np.int64(2 * blocks + block)))
     return order, worker_of, start, end
+
+
+@compiled
+def _hears(
+    latest: Floats, other: Floats, who: Ints, at: int, made: Floats, made_other: Floats, made_by: Ints, counter: int
+) -> None:
+    """Who waits at `at` waits for this counter too."""
+    _later(latest, other, who, at, made[counter], made_by[counter])
+    if made_other[counter] > -np.inf:
+        # Who made it does not matter but that it was another: the maker of the latest is told apart.
+        _later(latest, other, who, at, made_other[counter], SEVERAL)
+
+
+@compiled
+def _waited(
+    asked: Ints, worker: int, since: float, made: Floats, made_other: Floats, made_by: Ints, signal: float, wait: float
+) -> float:
+    """When a worker that has been free `since` then is past its waits, those first that are fulfilled first."""
+    for one in range(1, len(asked)):
+        counter = asked[one]
+        at = one
+        while at > 0 and seen_by_worker(asked[at - 1], worker, made, made_other, made_by, signal) > seen_by_worker(
+            counter, worker, made, made_other, made_by, signal
+        ):
+            asked[at] = asked[at - 1]
+            at -= 1
+        asked[at] = counter
+    past = since
+    for counter in asked:
+        past = max(past, seen_by_worker(counter, worker, made, made_other, made_by, signal)) + wait
+    return past
+
+
+@compiled
+def seen_by_worker(
+    counter: int, worker: int, made: Floats, made_other: Floats, made_by: Ints, signal: float
+) -> float:
+    """When a worker sees that all blocks of a counter have ended: its own at once, others' after a signal."""
+    if made_by[counter] == worker:
+        return max(made[counter], made_other[counter] + signal)
+    return made[counter] + signal
 
 
 @compiled

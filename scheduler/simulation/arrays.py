@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.errors import InvalidProgram
-from scheduler.program import Pinned, Plain, Run, Ticketed
+from scheduler.program import Counter, Pinned, Plain, Run, Ticketed, Wait
 from scheduler.tasks import Kernel
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 NO_RUN = -1
-NEVER = 1 << 40  # runs: no worker has as many
+NEVER = 1 << 40  # blocks: no counter has as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,17 @@ class Kernels:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """The counters of a launch; its runs are numbered as in Times."""
+
+    runs_of: Ints  # of each counter how many runs the ones before it have, and the end
+    counters: Ints  # that a run raises, one run's after the other
+    counters_of: Ints  # of each run the first in `counters`, and the end
+
+
+@dataclass(frozen=True, slots=True)
 class Lists:
-    """A pinned launch. An instruction waits for `target` (`value` runs of it), or, where that is -1, runs a block."""
+    """A pinned launch. An instruction waits for counter `target` at `value`, or, where that is -1, runs a block."""
 
     instructions: Ints  # of each worker the first, and the end
     target: Ints
@@ -65,6 +75,7 @@ class Lists:
     runs: Ints  # of each worker the first, and the end
     regions: Ints  # by run, workers one after the other
     blocks: Ints
+    counts: Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +84,13 @@ class Queue:
 
     regions: Ints  # by ticket
     blocks: Ints
-    waits: Ints  # the tickets waited for, one ticket's after the other
-    waits_of: Ints  # of each ticket the first in `waits`, and the end
-    waiters: Ints  # the same the other way round
-    waiters_of: Ints
+    target: Ints  # the counters waited for, one ticket's after the other
+    value: Ints
+    waits_of: Ints  # of each ticket the first in `target`, and the end
+    waiters: Ints  # by counter the tickets that wait for it, those for the least value first
+    heights: Ints  # and the values
+    waiters_of: Ints  # of each counter the first in `waiters`, and the end
+    counts: Counts
     workers: int
 
 
@@ -90,6 +104,7 @@ class Times:
     multiprocessor: Ints
     waited: Floats  # for the end of another worker's run
     signalled: Floats  # for the signal of it to arrive
+    looked: Floats  # what the waits themselves took
     cause: Ints  # the run waited for last; NO_RUN: it did not wait
 
     @classmethod
@@ -97,7 +112,7 @@ class Times:
         """Nothing has run: starts and ends are infinite."""
         return cls(
             np.full(runs, np.inf), np.full(runs, np.inf), np.full(runs, -1), np.full(runs, -1), np.zeros(runs),
-            np.zeros(runs), np.full(runs, NO_RUN),
+            np.zeros(runs), np.zeros(runs), np.full(runs, NO_RUN),
         )  # fmt: skip
 
 
@@ -116,8 +131,7 @@ def lists(launch: Pinned, kernels: Kernels) -> Lists:
                 regions.append(instruction.region)
                 blocks.append(instruction.block)
             else:
-                target.append(_known(instruction.worker, len(launch.workers), "worker"))
-                value.append(max(0, min(instruction.runs, NEVER)))
+                _add(instruction, len(launch.counters), target, value)
         instructions.append(len(target))
         runs.append(len(blocks))
     numbers = kernels.numbered(regions)
@@ -125,7 +139,8 @@ def lists(launch: Pinned, kernels: Kernels) -> Lists:
     kernels.check(numbers, of_blocks)
     targets, values = _ints(target), _ints(value)
     values[targets < 0] = numbers
-    return Lists(_ints(instructions), targets, values, _ints(runs), numbers, of_blocks)
+    counts = _counts(launch.counters, numbers, of_blocks, kernels)
+    return Lists(_ints(instructions), targets, values, _ints(runs), numbers, of_blocks, counts)
 
 
 def queue(launch: Ticketed | Plain, kernels: Kernels) -> Queue:
@@ -133,25 +148,58 @@ def queue(launch: Ticketed | Plain, kernels: Kernels) -> Queue:
     if isinstance(launch, Plain):
         number = int(kernels.numbered([launch.region])[0])
         count = int(kernels.blocks[number])
+        regions, blocks = np.full(count, number), np.arange(count)
         none, nothing = np.zeros(0, np.int64), np.zeros(count + 1, np.int64)
-        return Queue(np.full(count, number), np.arange(count), none, nothing, none, nothing, count)
+        counts = _counts((), regions, blocks, kernels)
+        return Queue(regions, blocks, none, none, nothing, none, none, np.zeros(1, np.int64), counts, count)
     count = len(launch.items)
     regions = kernels.numbered([item.run.region for item in launch.items])
     blocks = _ints([item.run.block for item in launch.items])
     kernels.check(regions, blocks)
-    waits = _ints([_known(wait, count, "ticket") for item in launch.items for wait in item.waits])
+    target: list[int] = []
+    value: list[int] = []
+    for item in launch.items:
+        for wait in item.waits:
+            _add(wait, len(launch.counters), target, value)
+    targets, values = _ints(target), _ints(value)
     many = _ints([len(item.waits) for item in launch.items])
-    waits_of = np.concatenate((np.zeros(1, np.int64), np.cumsum(many)))
     waiting = np.repeat(np.arange(count), many)
-    by = np.argsort(waits, kind="stable")
-    waiters_of = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.bincount(waits, minlength=count))))
-    return Queue(regions, blocks, waits, waits_of, waiting[by], waiters_of, launch.workers)
+    by = np.lexsort((values, targets))
+    return Queue(
+        regions, blocks, targets, values, _begins(many), waiting[by], values[by],
+        _begins(np.bincount(targets, minlength=len(launch.counters))),
+        _counts(launch.counters, regions, blocks, kernels), launch.workers,
+    )  # fmt: skip
 
 
-def _known(number: int, count: int, what: str) -> int:
-    if not 0 <= number < count:
-        raise InvalidProgram(f"the program waits for {what} {number}; the launch has {count}, counted from 0.")
-    return number
+def _counts(counters: Sequence[Counter], regions: Ints, blocks: Ints, kernels: Kernels) -> Counts:
+    """Which runs each counter counts, found among them in the order of regions and blocks."""
+    widest = int(kernels.blocks.max(initial=0)) + 1
+    place = regions * widest + blocks
+    by = np.argsort(place, kind="stable")
+    there = kernels.numbered([one.region for one in counters]) * widest
+    limits = [_ints([max(0, min(end, widest - 1)) for end in ends]) for ends in (
+        [one.begin for one in counters], [one.end for one in counters]
+    )]  # fmt: skip
+    low, high = (np.searchsorted(place[by], there + limit) for limit in limits)
+    high = np.maximum(low, high)
+    which = np.repeat(np.arange(len(counters)), high - low)
+    run = by[np.arange(len(which)) - np.repeat(_begins(high - low)[:-1] - low, high - low)]
+    order = np.lexsort((which, run))
+    return Counts(_begins(high - low), which[order], _begins(np.bincount(run, minlength=len(regions))))
+
+
+def _add(wait: Wait, counters: int, target: list[int], value: list[int]) -> None:
+    if not 0 <= wait.counter < counters:
+        raise InvalidProgram(
+            f"the program waits for counter {wait.counter}; the launch has {counters}, counted from 0."
+        )
+    target.append(wait.counter)
+    value.append(max(0, min(wait.value, NEVER)))
+
+
+def _begins(many: Ints) -> Ints:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(many, dtype=np.int64)))
 
 
 def _ints(values: list[Any]) -> Ints:

@@ -1,4 +1,4 @@
-"""The loop of a ticketed launch, or of a plain one: workers claim the next ticket and wait for earlier ones."""
+"""The loop of a ticketed launch, or of a plain one: workers claim the next ticket and wait for blocks of earlier ones."""
 
 from __future__ import annotations
 
@@ -14,26 +14,33 @@ UNCLAIMED = -1
 
 @compiled
 def ticketed_loop(
-    regions: Ints, waits: Ints, waits_of: Ints, waiters: Ints, waiters_of: Ints, times: Floats, factors: Floats,
-    order: Ints, multiprocessors: int, signal: float, begin: float, start: Floats, end: Floats, worker_of: Ints,
-    place: Ints, waited: Floats, signalled: Floats, cause: Ints, busy: Floats, left: Ints,
+    regions: Ints, target: Ints, value: Ints, waits_of: Ints, waiters: Ints, heights: Ints, waiters_of: Ints,
+    runs_of: Ints, counters: Ints, counters_of: Ints, times: Floats, factors: Floats, order: Ints, multiprocessors: int,
+    signal: float, wait: float, begin: float, start: Floats, end: Floats, worker_of: Ints, place: Ints, waited: Floats,
+    signalled: Floats, looked: Floats, cause: Ints, busy: Floats, stands: Ints,
 ) -> float:  # fmt: skip
     """Run the launch from `begin` until nothing happens any more; the time of the last event.
 
     `order` has the workers that have a slot, in the order in which they come; those that come at the same instant
     claim in that order. Fills in the arrays of Times, by multiprocessor `busy` (time with a block on it), and by
-    ticket `left`, the waits that are not fulfilled. Blocks that start at the same instant count for each other.
+    counter where it `stands`. A wait takes `wait`, as in a pinned launch. Blocks that start at the same instant count
+    for each other.
     """
     count = len(order)
     holder = np.full(len(regions), UNCLAIMED)
-    item = np.full(count, UNCLAIMED)  # that it holds, by position in `order`, like `last` and `running`
-    last = np.full(count, begin)
-    running = np.zeros(count, np.bool_)
+    item = np.full(count, UNCLAIMED)  # that it holds, by position in `order`, like `claimed` and `running`
+    claimed = np.full(count, begin)  # when
+    ready, running = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    left = waits_of[1:] - waits_of[:-1]  # waits by ticket that are not fulfilled
+    ended = np.empty(runs_of[-1], np.int64)  # the runs of each counter as they ended
+    next_waiter = waiters_of[:-1].copy()
     active, since = np.zeros(multiprocessors, np.int64), np.zeros(multiprocessors)
     starters = np.empty(count, np.int64)
     ticket, now = 0, begin
-    for one in range(len(regions)):
-        left[one] = waits_of[one + 1] - waits_of[one]
+    for counter in range(len(stands)):
+        while next_waiter[counter] < waiters_of[counter + 1] and heights[next_waiter[counter]] == 0:
+            left[waiters[next_waiter[counter]]] -= 1
+            next_waiter[counter] += 1
     events = [(begin, position) for position in range(count)]
     while len(events) > 0:
         now = events[0][0]
@@ -47,29 +54,41 @@ def ticketed_loop(
                 active[spot] -= 1
                 if active[spot] == 0:
                     busy[spot] += now - since[spot]
-                last[position] = now
                 item[position] = UNCLAIMED
-                for other in waiters[waiters_of[run] : waiters_of[run + 1]]:
-                    left[other] -= 1
-                    if left[other] == 0 and holder[other] != UNCLAIMED:
-                        seen, _ = _seen(other, waits, waits_of, end, worker_of, order[holder[other]], signal)
-                        heappush(events, (max(seen, now), holder[other]))
+                for counter in counters[counters_of[run] : counters_of[run + 1]]:
+                    ended[runs_of[counter] + stands[counter]] = run
+                    stands[counter] += 1
+                    at = next_waiter[counter]
+                    while at < waiters_of[counter + 1] and heights[at] == stands[counter]:
+                        other = waiters[at]
+                        at += 1
+                        left[other] -= 1
+                        if left[other] == 0 and holder[other] != UNCLAIMED:
+                            ready[holder[other]] = True
+                            begins = _begins(
+                                other, claimed[holder[other]], order[holder[other]], target, value, waits_of, runs_of,
+                                ended, end, worker_of, signal, wait, waited, signalled, looked, cause,
+                            )  # fmt: skip
+                            heappush(events, (max(begins, now), holder[other]))
+                    next_waiter[counter] = at
             if item[position] == UNCLAIMED:
                 if ticket == len(regions):
                     continue
-                item[position] = ticket
+                item[position], claimed[position] = ticket, now
+                holder[ticket] = position
                 ticket += 1
             run = item[position]
-            holder[run] = position
             if left[run] > 0:
                 continue
-            seen, by = _seen(run, waits, waits_of, end, worker_of, order[position], signal)
-            if seen > now:
-                heappush(events, (seen, position))
-                continue
-            if seen > last[position]:
-                source = max(last[position], end[by])
-                waited[run], signalled[run], cause[run] = source - last[position], now - source, by
+            if not ready[position]:
+                ready[position] = True
+                begins = _begins(
+                    run, now, order[position], target, value, waits_of, runs_of, ended, end, worker_of, signal, wait,
+                    waited, signalled, looked, cause,
+                )  # fmt: skip
+                if begins > now:
+                    heappush(events, (begins, position))
+                    continue
             starters[starting] = position
             starting += 1
         for position in starters[:starting]:
@@ -81,19 +100,39 @@ def ticketed_loop(
             spot, run = order[position] % multiprocessors, item[position]
             takes = times[regions[run], min(active[spot], times.shape[1]) - 1] * factors[run]
             start[run], end[run], worker_of[run], place[run] = now, now + takes, order[position], spot
-            running[position] = True
+            running[position], ready[position] = True, False
             heappush(events, (now + takes, position))
     return now
 
 
 @compiled
-def _seen(
-    ticket: int, waits: Ints, waits_of: Ints, end: Floats, worker_of: Ints, worker: int, signal: float
-) -> tuple[float, int]:
-    """When the last of a ticket's waits is seen by the worker that holds it, and which; one's own needs no signal."""
-    latest, by = -np.inf, -1
-    for other in waits[waits_of[ticket] : waits_of[ticket + 1]]:
-        seen = end[other] + (0.0 if worker_of[other] == worker else signal)
-        if seen > latest:
-            latest, by = seen, other
-    return latest, by
+def _begins(
+    ticket: int, claimed: float, worker: int, target: Ints, value: Ints, waits_of: Ints, runs_of: Ints, ended: Ints,
+    end: Floats, worker_of: Ints, signal: float, wait: float, waited: Floats, signalled: Floats, looked: Floats,
+    cause: Ints,
+) -> float:  # fmt: skip
+    """When a ticket whose waits are fulfilled begins: they come one after the other; what each costs is filled in.
+
+    Its own worker's blocks a worker sees at once, those of others after a signal.
+    """
+    now = claimed
+    for at in range(waits_of[ticket], waits_of[ticket + 1]):
+        first = runs_of[target[at]]
+        seen, by = -np.inf, -1
+        for place in range(first + value[at] - 1, first - 1, -1):
+            run = ended[place]
+            if by < 0:
+                seen, by = end[run], run
+            if worker_of[run] != worker:
+                if end[run] + signal > seen:
+                    seen, by = end[run] + signal, run
+                break
+        if seen > now:
+            source = min(seen, max(now, end[by]))
+            waited[ticket] += source - now
+            signalled[ticket] += seen - source
+            cause[ticket] = by
+            now = seen
+        looked[ticket] += wait
+        now += wait
+    return now

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from scheduler.device import Device
 from scheduler.errors import InvalidProgram
-from scheduler.program import Pinned, Plain, Program, Ticketed, Wait
+from scheduler.program import Counter, Pinned, Plain, Program, Ticketed, Wait, named
 from scheduler.tasks import Kernel, TaskGraph
 
 Ints = npt.NDArray[np.int64]
 UNPLACED = -1
-MOST_RUNS = (1 << 31) - 1  # a counter has 32 bits
+MOST_COUNTED = (1 << 31) - 1  # a counter has 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +39,24 @@ class Blocks:
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
-    """A pinned launch: an instruction runs block `block`, or, where that is -1, waits for `runs` runs of `other`."""
+class Lists:
+    """A launch that waits: an instruction runs block `block`, or, where that is -1, waits for a counter.
 
-    of: Ints  # of each worker its first instruction, and the end
+    The lists are those of workers; of a ticketed launch those of tickets, each its waits and then its run.
+    """
+
+    of: Ints  # of each list its first instruction, and the end
     block: Ints
-    other: Ints
-    runs: Ints
-    has: Ints  # by worker, its runs
+    counter: Ints
+    value: Ints  # that a wait is for
+    has: Ints  # by list, its runs
+    names: tuple[str, ...]  # by counter
+    counts: Ints  # by counter, how many blocks it counts: those of its range that this launch runs
+    counters_of: Ints  # by block its first in `counters`, and the end
+    counters: Ints  # which count it
 
 
-@dataclass(frozen=True, slots=True)
-class Tickets:
-    """A ticketed launch: by ticket the block, and the tickets it waits for."""
-
-    block: Ints
-    waits: Ints
-    of: Ints  # of each ticket its first in `waits`, and the end
-
-
-Flat = Workers | Tickets | None  # None: a plain launch
+Flat = Lists | None  # None: a plain launch
 
 
 def placed(graph: TaskGraph, program: Program, device: Device) -> tuple[Blocks, tuple[Flat, ...]]:
@@ -116,65 +114,70 @@ def _launch(number: int, launch: Pinned | Ticketed | Plain, numbers: dict[str, i
     count = len(launch.workers) if isinstance(launch, Pinned) else launch.workers
     if count < 1:
         raise InvalidProgram(f"launch {number} has {count} workers; it needs at least one.")
-    return _workers(number, launch, numbers, blocks) if isinstance(launch, Pinned) else _tickets(
-        number, launch, numbers, blocks
-    )  # fmt: skip
-
-
-def _workers(number: int, launch: Pinned, numbers: dict[str, int], blocks: Blocks) -> Workers:
+    lists = launch.workers if isinstance(launch, Pinned) else [(*item.waits, item.run) for item in launch.items]
+    what = "worker" if isinstance(launch, Pinned) else "ticket"
     of, has = [0], []
     block: list[int] = []
-    other: list[int] = []
-    runs: list[int] = []
-    for worker, instructions in enumerate(launch.workers):
+    counter: list[int] = []
+    value: list[int] = []
+    for place, instructions in enumerate(lists):
         done = 0
         for instruction in instructions:
             if isinstance(instruction, Wait):
-                if not 0 <= instruction.worker < len(launch.workers) or instruction.runs < 0:
-                    raise InvalidProgram(
-                        f"worker {worker} of launch {number} waits for {instruction.runs} runs of worker "
-                        f"{instruction.worker}; the launch has workers 0 to {len(launch.workers) - 1}, and runs are "
-                        "counted from its own start."
-                    )
-                if instruction.runs > MOST_RUNS:
-                    raise InvalidProgram(
-                        f"worker {worker} of launch {number} waits for {instruction.runs} runs; a counter holds at "
-                        f"most {MOST_RUNS}."
-                    )
+                _check_wait(f"{what} {place} of launch {number}", instruction, len(launch.counters))
                 block.append(-1)
-                other.append(instruction.worker)
-                runs.append(instruction.runs)
+                counter.append(instruction.counter)
+                value.append(instruction.value)
                 continue
             region = _region(number, instruction.region, numbers)
-            block.append(_place(number, region, instruction.block, worker, done, blocks))
-            other.append(-1)
-            runs.append(0)
+            block.append(_place(number, region, instruction.block, place, done, blocks))
+            counter.append(-1)
+            value.append(0)
             done += 1
         of.append(len(block))
         has.append(done)
-    return Workers(*(np.asarray(one, np.int64) for one in (of, block, other, runs, has)))
+    of_block, in_counters, counts = _counters(number, launch.counters, numbers, blocks)
+    arrays = (np.asarray(one, np.int64) for one in (of, block, counter, value, has))
+    return Lists(*arrays, tuple(map(named, launch.counters)), counts, of_block, in_counters)
 
 
-def _tickets(number: int, launch: Ticketed, numbers: dict[str, int], blocks: Blocks) -> Tickets:
-    waits: list[int] = []
-    of, block = [0], []
-    for ticket, item in enumerate(launch.items):
-        region = _region(number, item.run.region, numbers)
-        block.append(_place(number, region, item.run.block, ticket, 0, blocks))
-        for wait in item.waits:
-            if not 0 <= wait < len(launch.items):
-                raise InvalidProgram(
-                    f"ticket {ticket} of launch {number} waits for ticket {wait}; there are {len(launch.items)}, "
-                    "counted from 0."
-                )
-        waits += item.waits
-        of.append(len(waits))
-    return Tickets(*(np.asarray(one, np.int64) for one in (block, waits, of)))
+def _check_wait(where: str, wait: Wait, counters: int) -> None:
+    if not 0 <= wait.counter < counters or wait.value < 0:
+        raise InvalidProgram(
+            f"{where} waits for counter {wait.counter} at {wait.value}; the launch has {counters} counters, from 0 on, "
+            "and values are counted from its own start."
+        )
+    if wait.value > MOST_COUNTED:
+        raise InvalidProgram(f"{where} waits for {wait.value} blocks; a counter holds at most {MOST_COUNTED}.")
 
 
-def _region(number: int, name: str, numbers: dict[str, int]) -> int:
+def _counters(
+    number: int, counters: tuple[Counter, ...], numbers: dict[str, int], blocks: Blocks
+) -> tuple[Ints, Ints, Ints]:
+    """By block where its counters begin; the counters, block after block; and how many blocks each counts."""
+    low, high = [], []
+    for counter in counters:
+        first = int(blocks.first[_region(number, counter.region, numbers, "counts")])
+        count = blocks.kernels[numbers[counter.region]].blocks
+        if not 0 <= counter.begin < counter.end <= count:
+            raise InvalidProgram(
+                f"launch {number} counts the blocks {counter.begin} to {counter.end} of '{counter.region}', whose "
+                f"kernel has {count} blocks, counted from 0."
+            )
+        low.append(first + counter.begin)
+        high.append(first + counter.end)
+    begin, size = np.asarray(low, np.int64), np.asarray(high, np.int64) - np.asarray(low, np.int64)
+    which = np.repeat(np.arange(len(counters)), size)
+    block = np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
+    here = blocks.launch[block] == number
+    which, block = which[here], block[here]
+    of = np.searchsorted(np.sort(block), np.arange(len(blocks.launch) + 1))
+    return of, which[np.argsort(block, kind="stable")], np.bincount(which, minlength=len(counters))
+
+
+def _region(number: int, name: str, numbers: dict[str, int], verb: str = "runs") -> int:
     if name not in numbers:
-        raise InvalidProgram(f"launch {number} runs the region '{name}', which the task graph does not have.")
+        raise InvalidProgram(f"launch {number} {verb} the region '{name}', which the task graph does not have.")
     return numbers[name]
 
 

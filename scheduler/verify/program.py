@@ -1,13 +1,14 @@
 """The verifier: whether a program is safe for a task graph on a device. It shares no code with what makes programs.
 
 A program is accepted if and only if it is well formed, its blocks and workers fit the device, its barriers are reached
-by all threads, it is free of deadlock (T2: pinned, all workers resident, program order and waits together without a
-circle, every wait satisfiable; T4: ticketed, waits only for earlier tickets), and every need of the task graph is
-covered, block by block, by what happens before: the order in a worker, waits, and launches one after the other.
+by all threads, it is free of deadlock (T2: pinned, all workers resident, every wait satisfiable, and nothing is left
+when each worker goes as far as it can; T4: ticketed, waits only for blocks of earlier tickets), and every need of the
+task graph is covered, block by block, by what happens before: the order in a worker, waits, and launches one after the
+other.
 
-Counters are not cleared between executions. Each execution adds all runs of a worker to its counter, and a wait for k
-of them waits for that many beyond the whole runs of earlier executions; so a wait for at least 0 and at most all runs
-of a worker is right in every execution if it is in the first, and no other is accepted.
+Counters are not cleared between executions. Each execution adds to a counter the blocks that it counts, and a wait for
+k of them waits for that many beyond those of earlier executions; so a wait for at least 0 and at most all of them is
+right in every execution if it is in the first, and no other is accepted.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import numpy as np
 
 from scheduler.device import Device
 from scheduler.errors import UnsafeProgram
-from scheduler.program import Program, Ticketed
+from scheduler.program import Pinned, Program, Ticketed
 from scheduler.tasks import TaskGraph
-from scheduler.verify.form import Blocks, Tickets, Workers, placed
+from scheduler.verify.form import Blocks, placed
 from scheduler.verify.needs import Needs, flat_needs
 from scheduler.verify.pinned import check_pinned
 from scheduler.verify.resources import check_resources
@@ -39,9 +40,9 @@ def verify(graph: TaskGraph, program: Program, device: Device) -> None:
         check_resources(number, launch, kernels, device)
     needs = flat_needs(graph, blocks)
     for number, (launch, arrays) in enumerate(zip(program.launches, flat, strict=True)):
-        if isinstance(arrays, Workers):
+        if arrays is not None and isinstance(launch, Pinned):
             check_pinned(number, arrays, blocks, needs)
-        elif isinstance(arrays, Tickets) and isinstance(launch, Ticketed):
+        elif arrays is not None and isinstance(launch, Ticketed):
             check_ticketed(number, arrays, launch.workers, blocks, needs)
     _check_launches(blocks, needs)
 

@@ -34,7 +34,10 @@ def print_schedule(screen: Screen, record: ScheduleRecord) -> None:
     screen.line(f"tasks         {tasks}")
     screen.line(f"makespan      {duration(record.makespan)} by {record.policy}")
     launches = "1 launch" if record.launches == 1 else f"{record.launches:,} launches"
-    screen.line(f"program       {launches}, {several(record.waits, 'wait')}, verified free of deadlock")
+    each = record.waits / max(1, sum(line.blocks for line in record.ran))
+    screen.line(
+        f"program       {launches}, {several(record.waits, 'wait')} ({each:.2f} a block), verified free of deadlock"
+    )
     mean = sum(record.utilisation) / max(len(record.utilisation), 1)
     low, high = min(record.utilisation, default=0.0), max(record.utilisation, default=0.0)
     place = "multiprocessors" if record.gpu else "workers"

@@ -61,11 +61,11 @@ def test_the_same_input_gives_the_same_program() -> None:
 def test_a_chain_needs_one_launch_only() -> None:
     device = small_gpu(4, launch_ns=2000.0, signal_ns=1000.0, block_fixed_ns=0.0)
     made = schedule(CHAIN, device, work=150_000)
-    # A launch, four blocks side by side, a signal, four blocks: 1 us less than with a second launch.
-    assert made.makespan == 5000.0
+    # A launch, four blocks side by side, a signal, a wait, four blocks: 0.9 us less than with a second launch.
+    assert made.makespan == 5100.0
     assert made.figures["launches"] == made.figures["waves"] == 6000.0
     assert [type(launch) for launch in made.program.launches] == [Pinned]
-    assert made.bounds["critical path"] == 5000.0
+    assert made.bounds["critical path"] == 5100.0
 
 
 def test_a_gpu_is_pinned_and_a_cpu_ticketed() -> None:
@@ -113,12 +113,12 @@ def test_negative_work_is_refused() -> None:
 
 
 def test_the_bound_counts_a_signal_from_all_but_one_of_two_blocks() -> None:
-    # Both blocks of a end at once; b runs where one of them ran, or elsewhere, and hears of the other by a signal.
+    # Both blocks of a end at once; b runs where one of them ran, or elsewhere, and waits for the signal of the other.
     halves, one = (Kernel("k", 2, (5000.0,)),), (Kernel("k", 1, (4000.0,)),)
     graph = TaskGraph("two", (Region("a", halves), Region("b", one)), (Need("a", "b"),))
     device = small_gpu(4, launch_ns=2000.0, signal_ns=1000.0, block_fixed_ns=0.0)
     made = schedule(graph, device, policy="blocks", work=0)
-    assert made.bounds["critical path"] == made.makespan == 2000 + 5000 + 1000 + 4000
+    assert made.bounds["critical path"] == made.makespan == 2000 + 5000 + 1000 + 100 + 4000
 
 
 def test_the_bound_counts_no_signal_where_one_worker_may_do_both() -> None:

@@ -15,7 +15,10 @@ from tests.scheduler.policies.graphs import small_gpu, task_graphs
 
 
 def shortest(graph: TaskGraph, device: Device) -> float:
-    """The least makespan of all kernels, orders and workers; one worker on each multiprocessor."""
+    """The least makespan of all kernels, orders and workers; one worker on each multiprocessor.
+
+    With two blocks at most, who needs one of a region waits for both.
+    """
     best = float("inf")
     for numbers in product(*(range(len(region.kernels)) for region in graph.regions)):
         kernels = chosen(graph, numbers)
@@ -24,8 +27,8 @@ def shortest(graph: TaskGraph, device: Device) -> float:
         for need in graph.needs:
             source, target = kernels[need.source].blocks, kernels[need.target].blocks
             for block in range(target):
-                some = needed_blocks(need, source, target, block)
-                needs[need.target, block] |= {(need.source, other) for other in some}
+                assert needed_blocks(need, source, target, block)
+                needs[need.target, block] |= {(need.source, other) for other in range(source)}
         for order in permutations(blocks):
             if any(needs[one] - set(order[:at]) for at, one in enumerate(order)):
                 continue
@@ -35,14 +38,28 @@ def shortest(graph: TaskGraph, device: Device) -> float:
 
 
 def length(device, kernels, needs, order, workers) -> float:  # type: ignore[no-untyped-def]
-    """Each block as early as its worker and what it needs allow."""
+    """Each block as early as its worker and its waits allow: one for each region that its worker does not know."""
     free = [0.0] * device.multiprocessors
     end: dict[tuple[str, int], float] = {}
     where = dict(zip(order, workers, strict=True))
+    before: dict[str, set[str]] = {name: set() for name in kernels}  # by region all that it comes after
+    for name, _ in order:
+        for other, _ in needs[name, 0]:
+            before[name] |= {other} | before[other]
+    knows: list[set[str]] = [set() for _ in free]
     for one in order:
         worker = where[one]
-        seen = [end[other] + (0.0 if where[other] == worker else device.signal_ns) for other in needs[one]]
-        free[worker] = max([free[worker], *seen]) + kernels[one[0]].time(1) + device.block_fixed_ns
+        seen: list[float] = []
+        for name in sorted({other[0] for other in needs[one]}, key=lambda name: -len(before[name])):
+            some = [(name, block) for block in range(kernels[name].blocks)]
+            if name not in knows[worker] and any(where[other] != worker for other in some):
+                seen.append(max(end[other] + (where[other] != worker) * device.signal_ns for other in some))
+                knows[worker] |= before[name]
+            knows[worker].add(name)
+        past = free[worker]
+        for time in sorted(seen):
+            past = max(past, time) + device.wait_ns
+        free[worker] = past + kernels[one[0]].time(1) + device.block_fixed_ns
         end[one] = free[worker]
     return max(free)
 
@@ -52,7 +69,7 @@ def length(device, kernels, needs, order, workers) -> float:  # type: ignore[no-
 def test_exact_is_the_best_of_all(graph: TaskGraph) -> None:
     if sum(max(kernel.blocks for kernel in region.kernels) for region in graph.regions) > 5:
         return
-    device = small_gpu(2, signal_ns=700.0)
+    device = small_gpu(2, signal_ns=700.0)  # and a wait 100
     found = exact(problem_of(graph, device))
     assert found is not None
     placed = found.launches[0]
