@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered, OptionError
@@ -30,7 +31,9 @@ from kernels.target import Target, why_not_here
 from scheduler.device import Device
 from scheduler.policies.choose import Scheduled
 
-ROUNDS = 15  # calls of each side, by turns, and profiled calls on one worker
+Floats = npt.NDArray[np.float64]
+
+ROUNDS = 15  # calls of each side, by turns
 WARM_UP = 3
 
 
@@ -78,12 +81,11 @@ def on_cores(
     measured = measured and why_not_here(target) is None
     if measured:
         with tempfile.TemporaryDirectory() as folder:
-            runner = _Runner(linked, target, Path(folder))
             progress("measuring kernels")
-            times = {one: runner.kernels(programs[one]) for one in times}
-            if device.multiprocessors <= len(os.sched_getaffinity(0)):
-                progress("measuring programs")
-                clocked = runner.programs(programs, device.multiprocessors)
+            has_cores = device.multiprocessors <= len(os.sched_getaffinity(0))
+            times, clocked = _Runner(linked, target, Path(folder)).measure(
+                {one: programs[one] for one in times}, programs if has_cores else {}, device.multiprocessors
+            )
     progress("simulating")
     bases, made = {}, {}
     for name, steps in programs.items():
@@ -99,15 +101,18 @@ def _ways(
     lowered: Lowered, linked: Linked, base: Tasks, taken: Scheduled, steps: Ticketed, device: Device
 ) -> tuple[Together, ...]:
     """The plan that is taken, then the others from the least arena to the largest."""
-    listing = linked.listing
+    listing, kernels = linked.listing, coplaced.kernels_of(lowered, taken.policy)
     plans = shared_plans(lowered, listing.runs, listing.arena_bytes) if taken.policy == coplaced.TAKEN else []
-    found = [Together(taken, coplaced.packing_of(lowered, base, steps, taken.graph), _way(None, len(listing.runs)), 0)]
+    found = [
+        Together(
+            taken, coplaced.packing_of(lowered, kernels, base, steps, taken.graph), _way(None, len(listing.runs)), 0
+        )
+    ]
     for plan in plans:
         one = coplaced.scheduled(base, plan.program, coplaced.TAKEN, device)
-        way = Together(
-            one, coplaced.packing_of(lowered, base, plan.program, one.graph), _way(plan.slack, len(listing.runs)),
-            sum(need.reuse for need in one.graph.needs),
-        )  # fmt: skip
+        packing = coplaced.packing_of(lowered, kernels, base, plan.program, one.graph)
+        added = sum(need.reuse for need in one.graph.needs)
+        way = Together(one, packing, _way(plan.slack, len(listing.runs)), added)
         if plan.program == steps:
             found[0] = replace(way, scheduled=taken)
         else:
@@ -137,38 +142,55 @@ class _Runner:
         self._linked, self._target = linked, target
         self._cache = ObjectCache(folder)
 
-    def _program(self, listing: Listing, threads: int) -> Program:
-        return Program(listing, self._linked.weights, self._target, self._cache, threads=threads)
+    def measure(
+        self, kernels: Mapping[str, Ticketed], programs: Mapping[str, Ticketed], workers: int
+    ) -> tuple[dict[str, list[float]], dict[str, float]]:
+        """Nanoseconds of each run of `kernels` by itself on one worker, and of whole calls of `programs`: medians.
 
-    def kernels(self, steps: Ticketed) -> list[float]:
-        """Nanoseconds of each run by itself on one worker, medians of profiled calls."""
-        program = self._program(coplaced.in_claimed_order(self._linked, steps), 1)
-        feeds = drawn_inputs(program)
-        for _ in range(WARM_UP):
-            program.run(None, feeds)
-        taken = []
-        for _ in range(ROUNDS):
-            stamps = program.profile(feeds)
-            taken.append(np.bincount(stamps["row"], stamps["end"] - stamps["begin"], len(steps.runs)))
-        program.close()
-        found = np.median(np.array(taken), axis=0)
-        by_run = dict(zip((run for run, _ in steps.waits), found.tolist(), strict=True))
-        return [by_run[run] for run in range(len(steps.runs))]
-
-    def programs(self, programs: Mapping[str, Ticketed], workers: int) -> dict[str, float]:
-        """Nanoseconds of whole calls by policy, by turns, medians."""
-        calls: dict[str, Callable[[], None]] = {}
-        for name, steps in programs.items():
-            alone = name == coplaced.ALONE
-            listing = self._linked.listing if alone else coplaced.listing_of(self._linked, steps)
-            program = self._program(listing, 1 if alone else workers)
-            calls[name] = program.bind(drawn_inputs(program))
-        taken: dict[str, list[int]] = {name: [] for name in calls}
+        All by turns, so that both are taken while the machine is in one state.
+        """
+        profiled = {
+            name: self._program(coplaced.in_claimed_order(self._linked, steps), 1) for name, steps in kernels.items()
+        }
+        called = {
+            name: self._program(self._linked.listing, 1)
+            if name == coplaced.ALONE
+            else self._program(coplaced.listing_of(self._linked, steps), workers)
+            for name, steps in programs.items()
+        }
+        every = [*profiled.values(), *called.values()]
+        feeds = drawn_inputs(every[0])
+        calls = {name: program.bind(feeds) for name, program in called.items()}
+        runs: dict[str, list[Floats]] = {name: [] for name in kernels}
+        whole: dict[str, list[int]] = {name: [] for name in programs}
         for turn in range(WARM_UP + ROUNDS):
+            for name, program in profiled.items():
+                program.run(None, feeds)
+                stamps = program.profile(feeds)
+                if turn >= WARM_UP:
+                    count = len(kernels[name].runs)
+                    runs[name].append(np.bincount(stamps["row"], stamps["end"] - stamps["begin"], count))
             for name, call in calls.items():
                 call()
                 started = time.perf_counter_ns()
                 call()
                 if turn >= WARM_UP:
-                    taken[name].append(time.perf_counter_ns() - started)
-        return {name: float(np.median(one)) for name, one in taken.items()}
+                    whole[name].append(time.perf_counter_ns() - started)
+        for program in every:
+            program.close()
+        times = {name: _medians(taken, kernels[name]) for name, taken in runs.items()}
+        return times, {name: float(np.median(taken)) for name, taken in whole.items()}
+
+    def _program(self, listing: Listing, threads: int) -> Program:
+        return Program(listing, self._linked.weights, self._target, self._cache, threads=threads)
+
+
+def _medians(taken: Sequence[Floats], steps: Ticketed) -> list[float]:
+    """Nanoseconds by run, from those by row of each call.
+
+    Noise lies on other rows in every call, so that medians of rows add up to less than a call takes; they are scaled.
+    """
+    found = np.median(np.array(taken), axis=0)
+    found *= np.median(np.sum(taken, axis=1)) / max(found.sum(), 1)
+    by_run = dict(zip((run for run, _ in steps.waits), found.tolist(), strict=True))
+    return [by_run[run] for run in range(len(steps.runs))]

@@ -9,12 +9,13 @@ other on a single worker, which workers can run as well.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import msgspec
 
 from graphopt.program.listing import Linked
-from graphopt.program.regions.buffer import distinct_names
+from graphopt.program.regions.buffer import Buffer, distinct_names
 from graphopt.program.regions.region import Lowered
 from graphopt.program.sharing import apart, shared_kernels
 from graphopt.program.tasks import Tasks, region_names
@@ -68,15 +69,18 @@ def _one_by_one(runs: Sequence[int]) -> tuple[Claim | Wait, ...]:
 
 
 def _by_waves(order: Sequence[int], needs: Mapping[int, Sequence[int]]) -> tuple[Claim | Wait, ...]:
-    """Runs with as many before them on the longest way from a first one, then a wait for all of them."""
+    """Each run after all of the wave before; a wave has the runs that as many lie before, on the longest way."""
     wave: dict[int, int] = {}
     for run in order:
         wave[run] = max((wave[one] + 1 for one in needs[run]), default=0)
     steps: list[Claim | Wait] = []
+    before: list[int] = []
     for number in range(max(wave.values(), default=-1) + 1):
         members = [run for run in order if wave[run] == number]
-        steps += [*map(Claim, members), *map(Wait, members)]
-    return tuple(steps)
+        for run in members:
+            steps += [*map(Wait, before), Claim(run)]
+        before = members
+    return (*steps, *map(Wait, before))
 
 
 def listing_of(linked: Linked, steps: Steps) -> Listing:
@@ -111,18 +115,48 @@ def tasks_of_program(lowered: Lowered, linked: Linked, kernels: Sequence[Kernel]
     graph = TaskGraph(
         linked.listing.name, regions, tuple(Need(names[one], names[run]) for run in sorted(needs) for one in needs[run])
     )
-    buffers = distinct_names(lowered.temporaries)
-    reads, writes = (
-        {
-            names[at]: tuple(buffers[one] for one in getattr(region, side) if one in buffers)
-            for at, region in enumerate(lowered.regions)
-        }
-        for side in ("reads", "writes")
-    )
+    pieces = _pieces(lowered, kernels)
+    reads: dict[str, tuple[str, ...]] = {}
+    writes: dict[str, tuple[str, ...]] = {}
+    for called, region, kernel in zip(names, lowered.regions, kernels, strict=True):
+        touched: dict[bool, list[str]] = {False: [], True: []}
+        for operand, place in zip(kernel.operands, region.places, strict=True):
+            begin, end = place.offset, place.offset + operand.bytes
+            touched[operand.role == "output"] += [
+                one.name for one in pieces.get(place.buffer, ()) if one.begin < end and begin < one.end
+            ]
+        reads[called], writes[called] = (tuple(dict.fromkeys(touched[side])) for side in (False, True))
+    used = {one for side in (reads, writes) for some in side.values() for one in some}
+    sizes = {one.name: one.end - one.begin for some in pieces.values() for one in some if one.name in used}
     kinds = {
         names[at]: region.nodes[0].operator if region.nodes else "copy" for at, region in enumerate(lowered.regions)
     }
-    return Tasks(graph, {called: one.size for one, called in buffers.items()}, reads, writes, frozenset(), True, kinds)
+    return Tasks(graph, sizes, reads, writes, frozenset(), True, kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of a buffer that the same regions touch: parts of a concatenation have lifetimes of their own."""
+
+    name: str
+    begin: int
+    end: int
+
+
+def _pieces(lowered: Lowered, kernels: Sequence[Kernel]) -> dict[Buffer, list[Piece]]:
+    """The buffers of the arena, each cut wherever an operand begins or ends."""
+    names = distinct_names(lowered.temporaries)
+    cuts: dict[Buffer, set[int]] = {one: {0, one.size} for one in names}
+    for region, kernel in zip(lowered.regions, kernels, strict=True):
+        for operand, place in zip(kernel.operands, region.places, strict=True):
+            if place.buffer in cuts:
+                cuts[place.buffer] |= {place.offset, place.offset + operand.bytes}
+    found = {}
+    for one, name in names.items():
+        edges = sorted(cuts[one])
+        whole = len(edges) == 2
+        found[one] = [Piece(name if whole else f"{name}[{begin}:{end}]", begin, end) for begin, end in pairwise(edges)]
+    return found
 
 
 def scheduled(base: Tasks, steps: Steps, policy: str, device: Device) -> Scheduled:
@@ -152,16 +186,16 @@ def scheduled(base: Tasks, steps: Steps, policy: str, device: Device) -> Schedul
     )  # fmt: skip
 
 
-def packing_of(lowered: Lowered, base: Tasks, steps: Steps, graph: TaskGraph) -> Packing:
+def packing_of(lowered: Lowered, kernels: Sequence[Kernel], base: Tasks, steps: Steps, graph: TaskGraph) -> Packing:
     """Where the steps have the buffers of the arena; checked by memplan's verifier for what happens side by side."""
     names = [region.name for region in base.graph.regions]
-    buffers = distinct_names(lowered.temporaries)
-    offsets = {
-        buffers[given.buffer]: place.offset - given.offset
-        for region, run in zip(lowered.regions, steps.runs, strict=True)
-        for given, place in zip(region.places, run.operands, strict=True)
-        if given.buffer in buffers
-    }
+    offsets = {}
+    pieces = _pieces(lowered, kernels)
+    for region, run in zip(lowered.regions, steps.runs, strict=True):
+        for given, place in zip(region.places, run.operands, strict=True):
+            for one in pieces.get(given.buffer, ()):
+                if one.name in base.sizes:
+                    offsets[one.name] = place.offset - given.offset + one.begin
     order = tuple(names[run] for run, _ in steps.waits)
     accesses = Accesses(order, tuple((need.source, need.target) for need in graph.needs), base.reads, base.writes)
     least = live_peak(concurrent_problem(base.sizes, accesses, kept=base.kept, alignment=ALIGNMENT))
