@@ -1,8 +1,8 @@
 """Bar 2 of the scheduler: a million small programs, random and broken, judged by the verifier and by brute force.
 
 Every program is executed with its slots in order, in reverse and at random, its workers' steps interleaved at random,
-twice in a row without clearing counters. Refusals are held against a closure of what comes before what; a program that
-is refused for a need without a path is also executed so that the need is broken.
+twice in a row without clearing counters. Refusals are held against what each task keeps from starting; a program that
+is refused for a need that is not covered is also executed so that the need is broken.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JUDGED = 2_000  # by the verifier of whole programs too
 SEED = 7
 # What the verifier of whole programs says for each verdict.
 SAID = {
-    SAFE: None, NOT_RESIDENT: "are resident at once", MALFORMED: "runs are counted from its own start",
+    SAFE: None, NOT_RESIDENT: "are resident at once", MALFORMED: "values are counted from its own start",
     NEVER: "waits for ever", CIRCLE: "each waits for the next", UNCOVERED: "is missing",
 }  # fmt: skip
 
@@ -99,7 +99,7 @@ def _part(programs: int, seed: int, judged: int) -> dict[str, np.ndarray]:
 def _other(batch: Batch, number: int, verdict: int) -> bool:
     """Whether the verifier of whole programs judges otherwise, or for another reason."""
     graph, program, device = program_of(batch, number)
-    said = SAID.get(verdict, "is not earlier")
+    said = SAID.get(verdict, "of which earlier tickets run")
     try:
         verify(graph, program, device)
     except (UnsafeProgram, InvalidProgram) as error:

@@ -11,14 +11,15 @@ from click.testing import CliRunner, Result
 
 from scheduler.cli.check import command
 from scheduler.errors import InvalidDevice, InvalidProgram, InvalidTaskGraph, UnsafeProgram
-from scheduler.program import Instruction, Item, Launch, Pinned, Plain, Program, Run, Ticketed, Wait, write
+from scheduler.program import Counter, Instruction, Item, Launch, Pinned, Plain, Program, Run, Ticketed, Wait, write
 from scheduler.tasks import Kernel, Need, Region, TaskGraph
 
 GRAPH = TaskGraph(
     "g", (Region("a", (Kernel("k", 2, (1.0,), threads=256),)), Region("b", (Kernel("k", 1, (1.0,)),))),
     (Need("a", "b"),),
 )  # fmt: skip
-LISTS: tuple[tuple[Instruction, ...], ...] = ((Run("a", 0), Wait(1, 1), Run("b", 0)), (Run("a", 1),))
+LISTS: tuple[tuple[Instruction, ...], ...] = ((Run("a", 0), Wait(0, 2), Run("b", 0)), (Run("a", 1),))
+COUNTERS = (Counter("a", 0, 2), Counter("b", 0, 1))
 
 
 def checked(folder: Path, *launches: Launch, graph: TaskGraph | None = GRAPH, on: str = "v100") -> Result:
@@ -32,7 +33,7 @@ def checked(folder: Path, *launches: Launch, graph: TaskGraph | None = GRAPH, on
 
 
 def test_a_safe_program(tmp_path: Path) -> None:
-    result = checked(tmp_path, Pinned(LISTS, threads=256))
+    result = checked(tmp_path, Pinned(LISTS, COUNTERS, threads=256))
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {
         "safe": True, "reason": None, "checked": "deadlock and needs", "workers": 2, "resident": 640, "launches": 1,
@@ -43,7 +44,7 @@ def test_a_safe_program(tmp_path: Path) -> None:
 
 
 def test_an_unsafe_program_says_why(tmp_path: Path) -> None:
-    result = checked(tmp_path, Pinned((LISTS[0][::2], LISTS[1]), threads=256))
+    result = checked(tmp_path, Pinned((LISTS[0][::2], LISTS[1]), COUNTERS, threads=256))
     found = json.loads(result.stdout)
     assert result.exit_code == 1 and isinstance(result.exception, UnsafeProgram)
     assert not found["safe"] and found["reason"] == str(result.exception)
@@ -52,16 +53,16 @@ def test_an_unsafe_program_says_why(tmp_path: Path) -> None:
 
 def test_without_the_task_graph_needs_are_not_checked(tmp_path: Path) -> None:
     """And it says so; whether the program ends is decided all the same."""
-    result = checked(tmp_path, Pinned((LISTS[0][::2], LISTS[1]), threads=256), graph=None)
+    result = checked(tmp_path, Pinned((LISTS[0][::2], LISTS[1]), COUNTERS, threads=256), graph=None)
     found = json.loads(result.stdout)
     assert result.exit_code == 0 and found["safe"]
     assert found["checked"] == "deadlock only: pass --graph to check needs and kernels too"
-    circle = Pinned(((Wait(1, 1), Run("a", 0), Run("b", 0)), (Wait(0, 1), Run("a", 1))))
+    circle = Pinned(((Wait(0, 2), Run("a", 0), Run("b", 0)), (Wait(1, 1), Run("a", 1))), COUNTERS)
     result = checked(tmp_path, circle, graph=None)
-    assert result.exit_code == 1 and "worker 0 run 1 -> worker 1 run 1 -> worker 0 run 1" in str(result.exception)
-    tickets = Ticketed((Item(Run("a", 0)), Item(Run("a", 1), (2,)), Item(Run("b", 0))), 3)
+    assert result.exit_code == 1 and "worker 0 run 1 -> worker 0 run 1" in str(result.exception)
+    tickets = Ticketed((Item(Run("a", 0)), Item(Run("a", 1), (Wait(1, 1),)), Item(Run("b", 0))), 3, COUNTERS)
     result = checked(tmp_path, tickets, graph=None)
-    assert result.exit_code == 1 and "ticket 1 waits for ticket 2, which is not earlier" in str(result.exception)
+    assert result.exit_code == 1 and "1 blocks of b[0], of which earlier tickets run 0" in str(result.exception)
     many = Pinned((*((Run("a", block),) for block in range(200)), (Run("b", 0),)), threads=1024)
     result = checked(tmp_path, many, graph=None)
     assert result.exit_code == 1 and "201 workers, of which only 160 are resident" in str(result.exception)
@@ -84,6 +85,8 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     refused(checked(tmp_path, Plain("a"), graph=None), InvalidProgram, "the program never runs b[0]")
     refused(checked(tmp_path, Pinned(())), InvalidProgram, "launch 0 has 0 workers")
     refused(checked(tmp_path, Pinned(((Run("a", 1 << 70),),)), graph=None), InvalidProgram, "and has 1 runs; each")
+    beyond = Pinned(((Run("a", 0), Run("b", 0)),), (Counter("a", 0, 3),))
+    refused(checked(tmp_path, beyond, graph=None), InvalidProgram, "counts the blocks 0 to 3 of 'a'")
     refused(checked(tmp_path, Pinned(((Run("a", -1),),)), graph=None), InvalidProgram, "runs block -1 of 'a'")
     cyclic = TaskGraph("g", GRAPH.regions, (Need("a", "b"), Need("b", "a")))
     refused(checked(tmp_path, *plain, graph=cyclic), InvalidTaskGraph, "in a circle: a -> b -> a")
@@ -104,5 +107,5 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_counter_that_overflows(tmp_path: Path) -> None:
-    result = checked(tmp_path, Pinned((LISTS[0], (Wait(0, 1 << 70), Run("a", 1))), threads=256))
+    result = checked(tmp_path, Pinned((LISTS[0], (Wait(0, 1 << 70), Run("a", 1))), COUNTERS, threads=256))
     assert result.exit_code == 1 and "a counter holds at most 2147483647" in str(result.exception)

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 COMPILING = "scheduler.compiling"  # how functions are compiled; nothing of schedules
 RECORDS = {COMPILING, "scheduler.device", "scheduler.errors", "scheduler.program", "scheduler.tasks"}
-VERIFY = {f"scheduler.verify.{name}" for name in ("form", "needs", "pinned", "resources", "ticketed")}
+VERIFY = {f"scheduler.verify.{name}" for name in ("form", "needs", "pinned", "resources", "ticketed", "withheld")}
 SIMULATION = {f"scheduler.simulation.{name}" for name in ("arrays", "pinned", "ticketed")}
 
 

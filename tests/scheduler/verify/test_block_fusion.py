@@ -13,7 +13,7 @@ import pytest
 
 from scheduler.device import cpu, device
 from scheduler.errors import UnsafeProgram
-from scheduler.program import Instruction, Item, Pinned, Plain, Program, Run, Ticketed, Wait
+from scheduler.program import Counter, Instruction, Item, Pinned, Plain, Program, Run, Ticketed, Wait
 from scheduler.simulate import Dispatch, Hung, simulate
 from scheduler.tasks import Kernel, Need, Region, TaskGraph
 from scheduler.verify.program import verify
@@ -34,31 +34,40 @@ FORK_JOIN = TaskGraph(
 )  # fmt: skip
 
 
+def counted(graph: TaskGraph) -> tuple[Counter, ...]:
+    """One counter for each region, in their order."""
+    return tuple(Counter(region.name, 0, region.kernels[0].blocks) for region in graph.regions)
+
+
 def fused(graph: TaskGraph, executors: int, all_waits: bool = True) -> Program:
     """Each region on the next executors in a row, from the first on where they do not suffice, several blocks on one.
 
-    Before it, all its executors wait for all executors of its predecessors, and so for everything that has been put on
-    those by then. `all_waits` false: of these waits those for the first and the last executor; fewer waits hang less.
+    Before it, all its executors wait for its predecessors. `all_waits` false: for the first block and the last one of
+    each; fewer waits hang less.
     """
     lists: list[list[Instruction]] = [[] for _ in range(executors)]
-    done = [0] * executors
-    used: dict[str, range] = {}
+    number = {region.name: at for at, region in enumerate(graph.regions)}
+    counters = list(counted(graph))
     begin = 0
     for region in graph.regions:
         blocks = region.kernels[0].blocks
         wide = min(blocks, executors)
         begin = 0 if begin + wide > executors else begin
-        used[region.name] = range(begin, begin + wide)
-        before = [used[need.source] for need in graph.needs if need.target == region.name]
-        others = sorted({other for one in before for other in (one if all_waits else (one[0], one[-1]))})
-        waits = [Wait(other, done[other]) for other in others]
-        for executor in used[region.name]:
+        waits = []
+        for need in graph.needs:
+            if need.target == region.name:
+                source = counters[number[need.source]]
+                if all_waits:
+                    waits.append(Wait(number[need.source], source.end))
+                else:
+                    waits += [Wait(len(counters), 1), Wait(len(counters) + 1, 1)]
+                    counters += [Counter(source.region, 0, 1), Counter(source.region, source.end - 1, source.end)]
+        for executor in range(begin, begin + wide):
             lists[executor] += waits
         for block in range(blocks):
             lists[begin + block % wide].append(Run(region.name, block))
-            done[begin + block % wide] += 1
         begin += wide
-    launch = Pinned(tuple(tuple(one) for one in lists if one), threads=THREADS)
+    launch = Pinned(tuple(tuple(one) for one in lists if one), tuple(counters), threads=THREADS)
     return Program(graph.name, H200.name, {region.name: 0 for region in graph.regions}, (launch,))
 
 
@@ -110,11 +119,11 @@ def test_any_number_of_resident_executors_is_fine(graph: TaskGraph, executors: i
 def test_tickets_end_with_any_number_of_workers() -> None:
     """The same chain, ticketed: a worker that has no slot holds no ticket, so nobody waits for it."""
     graph = chain(200, 200, 200, 200)
-    waits = [tuple(range(200 * (at - 1), 200 * at)) if at else () for at in range(4)]
+    waits = [(Wait(at - 1, 200),) if at else () for at in range(4)]
     items = tuple(Item(Run(f"r{at}", block), waits[at]) for at in range(4) for block in range(200))
     for workers in (1, 264, 10_240):
         choice = {region.name: 0 for region in graph.regions}
-        program = Program(graph.name, H200.name, choice, (Ticketed(items, workers, threads=THREADS),))
+        program = Program(graph.name, H200.name, choice, (Ticketed(items, workers, counted(graph), threads=THREADS),))
         verify(graph, program, H200)
         assert outcomes(graph, program) == ["ends", "ends", "ends"]
 
@@ -128,17 +137,18 @@ def test_a_launch_for_each_region_never_waits() -> None:
 
 
 def test_a_wait_added_late_is_a_false_dependency() -> None:
-    """It waits for everything on the producer's executor by then; the verifier asks only for what is needed.
+    """It waits for more than what is needed, which is all the verifier asks for.
 
     b needs a; a long block that has nothing to do with b follows a on its executor.
     """
     times = {"a": 100.0, "long": 900.0, "b": 100.0}
     regions = tuple(Region(name, (Kernel("k", 1, (taken,)),)) for name, taken in times.items())
     graph = TaskGraph("g", regions, (Need("a", "b"),))
-    on = replace(cpu(2), signal_ns=10.0)
+    on = replace(cpu(2), signal_ns=10.0, wait_ns=0.0)
     makespans = {}
+    counters = (Counter("a", 0, 1), Counter("long", 0, 1))
     for runs in (1, 2):
-        launch = Pinned(((Run("a", 0), Run("long", 0)), (Wait(0, runs), Run("b", 0))))
+        launch = Pinned(((Run("a", 0), Run("long", 0)), (Wait(runs - 1, 1), Run("b", 0))), counters)
         program = Program("g", on.name, {"a": 0, "long": 0, "b": 0}, (launch,))
         verify(graph, program, on)
         found = simulate(graph, program, on)

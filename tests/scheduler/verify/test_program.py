@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from scheduler.device import Device, cpu, device
 from scheduler.errors import InvalidProgram, InvalidTaskGraph, SchedulerError, UnsafeProgram
-from scheduler.program import Instruction, Item, Launch, Pinned, Plain, Program, Run, Ticketed, Wait
+from scheduler.program import Counter, Instruction, Item, Launch, Pinned, Plain, Program, Run, Ticketed, Wait
 from scheduler.simulate import Hung, simulate
 from scheduler.tasks import Kernel, Need, Region, TaskGraph, needed_blocks
 from scheduler.verify.program import verify
@@ -35,18 +35,23 @@ NET = TaskGraph(
     "net", (region("conv", 2), region("pool", 2), region("dense")),
     (Need("conv", "pool", "near"), Need("pool", "dense")),
 )  # fmt: skip
+# One counter for each of their blocks, and one for both of pool's.
+COUNTERS = (
+    Counter("conv", 0, 1), Counter("conv", 1, 2), Counter("pool", 0, 1), Counter("pool", 1, 2), Counter("pool", 0, 2),
+)  # fmt: skip
+CONV, POOL, BOTH = 0, 2, 4
 GOOD = Pinned((
-    (Run("conv", 0), Run("pool", 0), Wait(1, 2), Run("dense", 0)),
+    (Run("conv", 0), Run("pool", 0), Wait(BOTH, 2), Run("dense", 0)),
     (Run("conv", 1), Run("pool", 1)),
-))  # fmt: skip
+), COUNTERS)  # fmt: skip
 
 
 def test_what_is_covered_is_accepted() -> None:
     verify(NET, program_of(NET, GOOD), TWO)
     verify(NET, program_of(NET, Plain("conv"), Plain("pool"), Plain("dense")), TWO)
     tickets = Ticketed(
-        (Item(Run("conv", 0)), Item(Run("conv", 1)), Item(Run("pool", 1), (1,)), Item(Run("pool", 0), (0,)),
-         Item(Run("dense", 0), (2, 3))), workers=7,
+        (Item(Run("conv", 0)), Item(Run("conv", 1)), Item(Run("pool", 1), (Wait(CONV + 1, 1),)),
+         Item(Run("pool", 0), (Wait(CONV, 1),)), Item(Run("dense", 0), (Wait(BOTH, 2),))), 7, COUNTERS,
     )  # fmt: skip
     verify(NET, program_of(NET, tickets), TWO)
 
@@ -60,9 +65,11 @@ def test_waits_carry_over() -> None:
     """b comes after a because c does, and b waits for c."""
     graph = TaskGraph("g", (region("a"), region("c"), region("b")), (Need("a", "b"),))
     three = cpu(3)
-    launch = Pinned(((Run("a", 0),), (Wait(0, 1), Run("c", 0)), (Wait(1, 1), Run("b", 0))))
+    counters = (Counter("a", 0, 1), Counter("c", 0, 1))
+    launch = Pinned(((Run("a", 0),), (Wait(0, 1), Run("c", 0)), (Wait(1, 1), Run("b", 0))), counters)
     verify(graph, program_of(graph, launch, on=three), three)
-    tickets = Ticketed((Item(Run("a", 0)), Item(Run("c", 0), (0,)), Item(Run("b", 0), (1,))), 3)
+    items = (Item(Run("a", 0)), Item(Run("c", 0), (Wait(0, 1),)), Item(Run("b", 0), (Wait(1, 1),)))
+    tickets = Ticketed(items, 3, counters)
     verify(graph, program_of(graph, tickets, on=three), three)
 
 
@@ -86,36 +93,46 @@ UNSAFE: Sequence[tuple[str, tuple[Launch, ...]]] = (
     (
         r"launch 0: nothing makes dense\[0\] on worker 0 come after pool\[1\] on worker 1, which it needs: the edge "
         r"pool\[1\] -> dense\[0\] is missing",
-        (Pinned(((*GOOD.workers[0][:2], Wait(1, 1), Run("dense", 0)), GOOD.workers[1])),),
+        (Pinned(((*GOOD.workers[0][:2], Wait(CONV + 1, 1), Run("dense", 0)), GOOD.workers[1]), COUNTERS),),
     ),
     (
         r"nothing makes pool\[0\] on worker 0 come after conv\[0\] on worker 0",
-        (Pinned(((Run("pool", 0), Run("conv", 0), Wait(1, 2), Run("dense", 0)), GOOD.workers[1])),),
+        (Pinned(((Run("pool", 0), Run("conv", 0), Wait(BOTH, 2), Run("dense", 0)), GOOD.workers[1]), COUNTERS),),
     ),
     (
-        r"launch 0: worker 0 waits for run 3 of worker 1, which has 2 runs: it waits for ever",
-        (Pinned(((*GOOD.workers[0][:2], Wait(1, 3), Run("dense", 0)), GOOD.workers[1])),),
+        r"the edge pool\[1\] -> dense\[0\] is missing",
+        (Pinned(((*GOOD.workers[0][:2], Wait(BOTH, 1), Run("dense", 0)), GOOD.workers[1]), COUNTERS),),
+    ),
+    (
+        r"launch 0: worker 0 waits for 3 blocks of pool\[0-1\], of which the launch runs 2: it waits for ever",
+        (Pinned(((*GOOD.workers[0][:2], Wait(BOTH, 3), Run("dense", 0)), GOOD.workers[1]), COUNTERS),),
+    ),
+    (
+        r"launch 1: worker 0 waits for 1 blocks of conv\[0\], of which the launch runs 0: it waits for ever",
+        (Plain("conv"), Pinned(((Wait(CONV, 1), Run("pool", 0), Run("pool", 1), Run("dense", 0)),), COUNTERS)),
     ),
     (
         r"launch 0 hangs, because each waits for the next: worker 0 run 2 -> worker 1 run 2 -> worker 0 run 2",
-        (Pinned(((Run("conv", 0), Wait(1, 2), Run("pool", 0), Run("dense", 0)),
-                 (Run("conv", 1), Wait(0, 2), Run("pool", 1)))),),
+        (Pinned(((Run("conv", 0), Wait(POOL + 1, 1), Run("pool", 0), Run("dense", 0)),
+                 (Run("conv", 1), Wait(POOL, 1), Run("pool", 1))), COUNTERS),),
     ),
     (
         r"launch 0 hangs, because each waits for the next: worker 1 run 2 -> worker 1 run 2",
-        (Pinned((GOOD.workers[0], (Run("conv", 1), Wait(1, 2), Run("pool", 1)))),),
+        (Pinned((GOOD.workers[0], (Run("conv", 1), Wait(POOL + 1, 1), Run("pool", 1))), COUNTERS),),
     ),
     (
         r"launch 0 has 3 workers, of which only 2 are resident at once on device 'cpu:2' with 1 threads, 0 registers",
-        (Pinned((*GOOD.workers, ())),),
+        (Pinned((*GOOD.workers, ()), COUNTERS),),
     ),
     (
-        r"launch 0: ticket 0 waits for ticket 1, which is not earlier",
-        (Ticketed((Item(Run("conv", 0), (1,)), Item(Run("conv", 1))), 2), Plain("pool"), Plain("dense")),
+        r"launch 0: ticket 0 waits for 1 blocks of conv\[1\], of which earlier tickets run 0",
+        (Ticketed((Item(Run("conv", 0), (Wait(CONV + 1, 1),)), Item(Run("conv", 1))), 2, COUNTERS),
+         Plain("pool"), Plain("dense")),
     ),
     (
-        r"launch 0: ticket 1 waits for ticket 1, which is not earlier",
-        (Ticketed((Item(Run("conv", 0)), Item(Run("conv", 1), (1,))), 2), Plain("pool"), Plain("dense")),
+        r"launch 0: ticket 1 waits for 1 blocks of conv\[1\], of which earlier tickets run 0",
+        (Ticketed((Item(Run("conv", 0)), Item(Run("conv", 1), (Wait(CONV + 1, 1),))), 2, COUNTERS),
+         Plain("pool"), Plain("dense")),
     ),
     (
         r"pool\[0\] of launch 0 needs conv\[0\], which a later launch runs: the edge conv\[0\] -> pool\[0\] is missing",
@@ -134,14 +151,16 @@ def test_a_long_circle_is_cut_short() -> None:
     on = cpu(40)
     graph = TaskGraph("g", (region("a", 40),))
     lists = tuple((Wait((worker + 1) % 40, 1), Run("a", worker)) for worker in range(40))
-    program = program_of(graph, Pinned(lists), on=on)
+    counters = tuple(Counter("a", worker, worker + 1) for worker in range(40))
+    program = program_of(graph, Pinned(lists, counters), on=on)
     with pytest.raises(UnsafeProgram) as refused:
         verify(graph, program, on)
     assert str(refused.value).endswith("worker 5 run 1 -> worker 6 run 1 -> (33 more) -> worker 0 run 1.")
-    with pytest.raises(Hung, match=r"worker 6 waits .*, and so on through 32 more, worker 39 waits until worker 0 has"):
+    with pytest.raises(Hung, match=r"worker 6 waits .*, and so on through 32 more, worker 39 waits for 1 blocks of a"):
         simulate(graph, program, on)
 
 
+CONV_0 = COUNTERS[:1]
 INVALID: Sequence[tuple[str, tuple[Launch, ...]]] = (
     (r"the program never runs pool\[0\]; every block runs once", (Plain("conv"),)),
     (r"runs conv\[0\] twice, in launch 0 and in launch 1", (Plain("conv"), Plain("conv"))),
@@ -150,10 +169,13 @@ INVALID: Sequence[tuple[str, tuple[Launch, ...]]] = (
     (r"launch 0 runs block -1 of 'conv'", (Ticketed((Item(Run("conv", -1)),), 1),)),
     (r"launch 0 has 0 workers; it needs at least one", (Pinned(()),)),
     (r"launch 0 has 0 workers; it needs at least one", (Ticketed((), 0),)),
-    (r"worker 0 of launch 0 waits for 1 runs of worker 1; the launch has workers 0 to 0", (Pinned(((Wait(1, 1),),)),)),
-    (r"worker 0 of launch 0 waits for -1 runs .* runs are counted from its own start", (Pinned(((Wait(0, -1),),)),)),
-    (r"ticket 0 of launch 0 waits for ticket 1; there are 1", (Ticketed((Item(Run("conv", 0), (1,)),), 1),)),
-)
+    (r"worker 0 of launch 0 waits for counter 1 at 1; the launch has 1 counters", (Pinned(((Wait(1, 1),),), CONV_0),)),
+    (r"worker 0 of launch 0 waits for counter 0 at -1.* counted from its own start", (Pinned(((Wait(0, -1),),), CONV_0),)),
+    (r"ticket 0 of launch 0 waits for counter 1 at 1", (Ticketed((Item(Run("conv", 0), (Wait(1, 1),)),), 1, CONV_0),)),
+    (r"launch 0 counts the blocks 1 to 3 of 'conv', whose kernel has 2 blocks", (Pinned(((),), (Counter("conv", 1, 3),)),)),
+    (r"launch 0 counts the blocks 1 to 1 of 'conv'", (Pinned(((),), (Counter("conv", 1, 1),)),)),
+    (r"launch 0 counts the region 'soft', which the task graph", (Pinned(((),), (Counter("soft", 0, 1),)),)),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("said", "launches"), INVALID)
@@ -230,10 +252,44 @@ def test_reuse_has_to_be_covered_like_a_read() -> None:
         "g", (region("a"), region("b"), region("c")), (Need("a", "b"), Need("b", "c", reuse=True)),
     )  # fmt: skip
     lists: list[list[Instruction]] = [[Run("a", 0), Run("c", 0)], [Wait(0, 1), Run("b", 0)]]
+    counters = (Counter("a", 0, 1), Counter("b", 0, 1))
     with pytest.raises(UnsafeProgram, match=r"the edge b\[0\] -> c\[0\] is missing"):
-        verify(graph, program_of(graph, Pinned(tuple(map(tuple, lists)))), TWO)
+        verify(graph, program_of(graph, Pinned(tuple(map(tuple, lists)), counters)), TWO)
     lists[0].insert(1, Wait(1, 1))
-    verify(graph, program_of(graph, Pinned(tuple(map(tuple, lists)))), TWO)
+    verify(graph, program_of(graph, Pinned(tuple(map(tuple, lists)), counters)), TWO)
+
+
+def test_what_a_wait_for_a_part_orders_is_decided() -> None:
+    """Of four blocks on one worker the first two have ended when two have; on two workers any two."""
+    graph = TaskGraph("g", (region("a", 4), region("b", 2)), (Need("a", "b", "near"),))
+    counters = (Counter("a", 0, 4),)
+    after: tuple[Instruction, ...] = (Wait(0, 2), Run("b", 0), Wait(0, 4), Run("b", 1))
+    one = Pinned((tuple(Run("a", block) for block in range(4)), after), counters)
+    verify(graph, program_of(graph, one), TWO)
+    reordered = Pinned((tuple(Run("a", block) for block in (0, 2, 1, 3)), after), counters)
+    with pytest.raises(UnsafeProgram, match=r"the edge a\[1\] -> b\[0\] is missing"):
+        verify(graph, program_of(graph, reordered), TWO)
+    three = cpu(3)
+    apart = Pinned(((Run("a", 0), Run("a", 1)), (Run("a", 2), Run("a", 3)), after), counters)
+    with pytest.raises(UnsafeProgram, match=r"the edge a\[[01]\] -> b\[0\] is missing"):
+        verify(graph, program_of(graph, apart, on=three), three)
+    # Three of four have ended: of any two that follow each other the first one has.
+    enough = Pinned((*apart.workers[:2], (Wait(0, 3), Run("b", 0), Wait(0, 4), Run("b", 1))), counters)
+    with pytest.raises(UnsafeProgram, match=r"the edge a\[1\] -> b\[0\] is missing"):
+        verify(graph, program_of(graph, enough, on=three), three)
+    lean = TaskGraph("g", (region("a", 4), region("b", 4)), (Need("a", "b", "near"),))
+    last = (Wait(0, 3), Run("b", 0), Run("b", 2), Wait(0, 4), Run("b", 1), Run("b", 3))
+    verify(lean, program_of(lean, Pinned((*apart.workers[:2], last), counters), on=three), three)
+
+
+def test_a_part_of_tickets_is_judged_for_any_number_of_workers() -> None:
+    graph = TaskGraph("g", (region("a", 2), region("b")), (Need("a", "b", "near"),))
+    chosen = TaskGraph("g", graph.regions, (Need("a", "b"),))
+    items = (Item(Run("a", 0)), Item(Run("a", 1)), Item(Run("b", 0), (Wait(0, 1),)))
+    for net in (graph, chosen):
+        with pytest.raises(UnsafeProgram, match=r"the edge a\[0\] -> b\[0\] is missing"):
+            verify(net, program_of(net, Ticketed(items, 2, (Counter("a", 0, 2),))), TWO)
+    verify(chosen, program_of(chosen, Ticketed(items, 1, (Counter("a", 0, 2),))), TWO)
 
 
 @st.composite
@@ -252,6 +308,11 @@ def cases(draw: st.DrawFn) -> tuple[TaskGraph, Program]:
     if draw(st.integers(0, 4)) == 0:
         runs = list(draw(st.permutations(runs)))
     cut = draw(st.integers(0, len(runs)))
+    counters = []
+    for number, many in enumerate(blocks):
+        begin = draw(st.integers(0, many - 1))
+        counters += [Counter(f"r{number}", 0, many), Counter(f"r{number}", begin, draw(st.integers(begin + 1, many)))]
+    counters = tuple(counters)
     launches: list[Launch] = []
     for part in (runs[:cut], runs[cut:]):
         if not part:
@@ -259,66 +320,100 @@ def cases(draw: st.DrawFn) -> tuple[TaskGraph, Program]:
         if draw(st.booleans()):
             workers = draw(st.integers(1, 3))
             lists: list[list[Instruction]] = [[] for _ in range(workers)]
-            done = [0] * workers
             ahead = draw(st.integers(0, 5)) == 0
-            for run in part:
+            for place, run in enumerate(part):
                 worker = draw(st.integers(0, workers - 1))
-                for other in range(workers):
-                    if draw(st.integers(0, 3)):
-                        lists[worker].append(Wait(other, draw(st.integers(0, 4)) if ahead else done[other]))
+                lists[worker] += _waits(draw, counters, part[: None if ahead else place])
                 lists[worker].append(run)
-                done[worker] += 1
-            launches.append(Pinned(tuple(map(tuple, lists))))
+            launches.append(Pinned(tuple(map(tuple, lists)), counters))
         else:
             ahead = draw(st.integers(0, 5)) == 0
             items = tuple(
-                Item(run, tuple(draw(st.sets(st.integers(0, len(part) - 1 if ahead else ticket - 1), max_size=3)))
-                     if ahead or ticket else ())
-                for ticket, run in enumerate(part)
-            )  # fmt: skip
-            launches.append(Ticketed(items, draw(st.integers(1, 2))))
+                Item(run, tuple(_waits(draw, counters, part[: None if ahead else place])))
+                for place, run in enumerate(part)
+            )
+            launches.append(Ticketed(items, draw(st.integers(1, 2)), counters))
     return graph, program_of(graph, *launches, on=cpu(3))
 
 
+def _waits(draw: st.DrawFn, counters: Sequence[Counter], runs: Sequence[Run]) -> list[Wait]:
+    """Waits for all that counters count of these runs, most of them, or for a part of it."""
+    found = []
+    for number, counter in enumerate(counters):
+        there = sum(run.region == counter.region and counter.begin <= run.block < counter.end for run in runs)
+        if draw(st.integers(0, 3)) == 0:
+            found.append(Wait(number, draw(st.integers(0, there)) if draw(st.integers(0, 4)) == 0 else there))
+    return found
+
+
 def safe_by_brute_force(graph: TaskGraph, program: Program) -> bool:
-    """Events and arrows between them; safe if no arrow leads back and each need is a path. All workers are resident."""
-    before: networkx.DiGraph = networkx.DiGraph()
-    for number, launch in enumerate(program.launches):
-        before.add_edge(("begin", number), ("end", number))
-        before.add_edge(("end", number - 1), ("begin", number))
-        if isinstance(launch, Pinned):
-            runs = [[one for one in worker if isinstance(one, Run)] for worker in launch.workers]
-            for worker, instructions in enumerate(launch.workers):
-                last: Any = ("begin", number)
-                for at, one in enumerate(instructions):
-                    this = (one.region, one.block) if isinstance(one, Run) else ("wait", number, worker, at)
-                    before.add_edge(last, this)
-                    last = this
-                    if isinstance(one, Wait) and one.runs > len(runs[one.worker]):
-                        return False
-                    if isinstance(one, Wait) and one.runs > 0:
-                        source = runs[one.worker][one.runs - 1]
-                        before.add_edge((source.region, source.block), this)
-                before.add_edge(last, ("end", number))
-        elif isinstance(launch, Ticketed):
-            names = [(item.run.region, item.run.block) for item in launch.items]
-            for ticket, item in enumerate(launch.items):
-                if any(wait >= ticket for wait in item.waits):
-                    return False
-                before.add_edges_from((names[wait], names[ticket]) for wait in item.waits)
-                before.add_edges_from(((("begin", number), names[ticket]), (names[ticket], ("end", number))))
-            if launch.workers == 1:
-                before.add_edges_from(itertools.pairwise(names))
-    if not networkx.is_directed_acyclic_graph(before):
-        return False
-    closed = networkx.transitive_closure_dag(before)
+    """Launch by launch, with each block that is needed kept from ending: what it keeps from starting. All resident.
+
+    A ticketed launch has a worker for each ticket or, where it has one only, runs its tickets in order.
+    """
     many = {one.name: one.kernels[0].blocks for one in graph.regions}
-    return all(
-        closed.has_edge((need.source, source), (need.target, target))
-        for need in graph.needs
-        for target in range(many[need.target])
-        for source in needed_blocks(need, many[need.source], many[need.target], target)
-    )
+    needs: dict[Run, set[Run]] = {Run(name, block): set() for name in many for block in range(many[name])}
+    for need in graph.needs:
+        for target in range(many[need.target]):
+            some = needed_blocks(need, many[need.source], many[need.target], target)
+            needs[Run(need.target, target)] |= {Run(need.source, source) for source in some}
+    ended: set[Run] = set()
+    for launch in program.launches:
+        lists: list[list[Instruction]]
+        if isinstance(launch, Plain):
+            lists = [[Run(launch.region, block)] for block in range(many[launch.region])]
+        elif isinstance(launch, Pinned):
+            lists = [list(worker) for worker in launch.workers]
+        elif launch.workers == 1:
+            lists = [[one for item in launch.items for one in (*item.waits, item.run)]]
+        else:
+            lists = [[*item.waits, item.run] for item in launch.items]
+        counters = () if isinstance(launch, Plain) else launch.counters
+        if isinstance(launch, Ticketed) and not _only_earlier(launch):
+            return False
+        here = [one for instructions in lists for one in instructions if isinstance(one, Run)]
+        if len(_started(lists, counters, None)) < len(here):
+            return False
+        for without in here:
+            if any(without in needs[one] for one in _started(lists, counters, without)):
+                return False
+        if any(needs[one] - ended - set(here) for one in here):
+            return False
+        ended |= set(here)
+    return True
+
+
+def _only_earlier(launch: Ticketed) -> bool:
+    for ticket, item in enumerate(launch.items):
+        for wait in item.waits:
+            counter = launch.counters[wait.counter]
+            before = [one.run for one in launch.items[:ticket] if one.run.region == counter.region]
+            if sum(counter.begin <= run.block < counter.end for run in before) < wait.value:
+                return False
+    return True
+
+
+def _started(lists: Sequence[list[Instruction]], counters: Sequence[Counter], without: Run | None) -> set[Run]:
+    """What starts at all, one round of all lists after the other, each from its beginning."""
+    started: set[Run] = set()
+    while True:
+        before = len(started)
+        for instructions in lists:
+            for one in instructions:
+                if isinstance(one, Run):
+                    started.add(one)
+                    if one == without:
+                        break
+                    continue
+                counter = counters[one.counter]
+                stands = sum(
+                    run != without and run.region == counter.region and counter.begin <= run.block < counter.end
+                    for run in started
+                )
+                if stands < one.value:
+                    break
+        if len(started) == before:
+            return started
 
 
 def test_the_verdict_is_that_of_brute_force() -> None:
@@ -347,21 +442,22 @@ def test_more_than_a_few_thousand_tickets() -> None:
     count = 10_000
     graph = TaskGraph("g", (region("a", count), region("b", count)), (Need("a", "b", "near"),))
     items = [Item(Run("a", block)) for block in range(count)]
-    items += [Item(Run("b", block), (block,)) for block in range(count)]
+    items += [Item(Run("b", block), (Wait(block, 1),)) for block in range(count)]
+    counters = tuple(Counter("a", block, block + 1) for block in range(count))
     on = cpu(4)
-    verify(graph, program_of(graph, Ticketed(tuple(items), 4), on=on), on)
+    verify(graph, program_of(graph, Ticketed(tuple(items), 4, counters), on=on), on)
     for lost in (0, 4095, 4096, 9999):
         broken = list(items)
-        broken[count + lost] = Item(Run("b", lost), ((lost + 1) % count,))
+        broken[count + lost] = Item(Run("b", lost), (Wait((lost + 1) % count, 1),))
         with pytest.raises(UnsafeProgram, match=rf"the edge a\[{lost}\] -> b\[{lost}\] is missing"):
-            verify(graph, program_of(graph, Ticketed(tuple(broken), 4), on=on), on)
+            verify(graph, program_of(graph, Ticketed(tuple(broken), 4, counters), on=on), on)
     everything = TaskGraph("g", (region("a", 5000), region("b"), region("c")), (Need("a", "b"), Need("a", "c")))
-    waits = tuple(range(5000))
-    items = [*items[:5000], Item(Run("b", 0), waits), Item(Run("c", 0), (5000,))]
-    verify(everything, program_of(everything, Ticketed(tuple(items), 4), on=on), on)
-    items[5000] = Item(Run("b", 0), waits[:4500] + waits[4501:])
+    counters = (Counter("a", 0, 5000), Counter("b", 0, 1), Counter("a", 0, 4500))
+    items = [*items[:5000], Item(Run("b", 0), (Wait(0, 5000),)), Item(Run("c", 0), (Wait(1, 1),))]
+    verify(everything, program_of(everything, Ticketed(tuple(items), 4, counters), on=on), on)
+    items[5000] = Item(Run("b", 0), (Wait(2, 4500),))
     with pytest.raises(UnsafeProgram, match=r"the edge a\[4500\] -> b\[0\] is missing"):
-        verify(everything, program_of(everything, Ticketed(tuple(items), 4), on=on), on)
+        verify(everything, program_of(everything, Ticketed(tuple(items), 4, counters), on=on), on)
 
 
 def test_a_hundred_thousand_blocks_are_verified() -> None:
@@ -371,14 +467,16 @@ def test_a_hundred_thousand_blocks_are_verified() -> None:
         "g", regions, tuple(Need(f"r{layer}", f"r{layer + 1}", "near", 0.003) for layer in range(layers - 1))
     )
     lists: list[list[Instruction]] = [[] for _ in range(wide)]
+    counters = tuple(Counter(f"r{layer}", block, block + 1) for layer in range(layers) for block in range(wide))
     for layer, block in itertools.product(range(layers), range(wide)):
+        before = (layer - 1) * wide
         if layer:
-            lists[block] += [Wait(one, layer) for one in (block - 1, block + 1) if 0 <= one < wide]
+            lists[block] += [Wait(before + one, 1) for one in (block - 1, block + 1) if 0 <= one < wide]
         lists[block].append(Run(f"r{layer}", block))
-    program = program_of(graph, Pinned(tuple(map(tuple, lists)), threads=256), on=on)
+    program = program_of(graph, Pinned(tuple(map(tuple, lists)), counters, threads=256), on=on)
     verify(graph, program, on)
-    lists[100][-3] = Wait(99, layers - 2)  # instead of the run after that
-    broken = program_of(graph, Pinned(tuple(map(tuple, lists)), threads=256), on=on)
+    lists[100][-3] = Wait((layers - 3) * wide + 99, 1)  # instead of the layer after that
+    broken = program_of(graph, Pinned(tuple(map(tuple, lists)), counters, threads=256), on=on)
     with pytest.raises(SchedulerError, match=r"the edge r318\[99\] -> r319\[100\] is missing"):
         verify(graph, broken, on)
 

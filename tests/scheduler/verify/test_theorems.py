@@ -1,8 +1,9 @@
 """The theorems on deadlock, held against the simulator: what the verifier rests on.
 
-T1: with all workers resident every order ends in the same state. T2: then a program is free of deadlock if and only if
-program order and waits together have no circle and every wait can be satisfied. T3: appending, and waiting for what has
-been appended, gives such programs. T4: tickets that wait for earlier ones need no residency.
+T1: with all workers resident every order ends in the same state. T2: then a program of waits for whole counters is free
+of deadlock if and only if program order and waits together have no circle and every wait can be satisfied. T3:
+appending, and waiting for what has been appended, gives such programs. T4: tickets that wait for blocks of earlier ones
+need no residency.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from scheduler.device import cpu
 from scheduler.errors import UnsafeProgram
-from scheduler.program import Instruction, Item, Launch, Pinned, Program, Run, Ticketed, Wait
+from scheduler.program import Counter, Instruction, Item, Launch, Pinned, Program, Run, Ticketed, Wait
 from scheduler.simulate import Dispatch, Hung, simulate
 from scheduler.tasks import Kernel, Region, TaskGraph
 from scheduler.verify.program import verify
@@ -25,7 +26,8 @@ ORDERS: tuple[Dispatch, ...] = ("in-order", "reversed", "random", "adversarial")
 
 
 def whole(launch: Launch, tasks: int, slots: int) -> tuple[TaskGraph, Program]:
-    graph = TaskGraph("g", tuple(Region(f"t{task}", (Kernel("k", 1, (1.0,)),)) for task in range(tasks)))
+    """A region with all tasks as its blocks, so that counters may count any neighbours."""
+    graph = TaskGraph("g", (Region("t", (Kernel("k", tasks, (1.0,)),)),) if tasks else ())
     return graph, Program("g", cpu(slots).name, {region.name: 0 for region in graph.regions}, (launch,))
 
 
@@ -48,54 +50,73 @@ def accepted(launch: Launch, tasks: int, slots: int) -> bool:
     return True
 
 
+def counters_for(draw: st.DrawFn, tasks: int) -> tuple[Counter, ...]:
+    """Some stripes of the tasks, which may overlap."""
+    found = []
+    for _ in range(draw(st.integers(1, 4)) if tasks else 0):
+        begin = draw(st.integers(0, tasks - 1))
+        found.append(Counter("t", begin, draw(st.integers(begin + 1, min(tasks, begin + 4)))))
+    return tuple(found)
+
+
 @st.composite
-def any_lists(draw: st.DrawFn) -> tuple[Pinned, int]:
-    """Runs and waits without sense, and how many runs."""
+def any_lists(draw: st.DrawFn, parts: bool = True) -> tuple[Pinned, int]:
+    """Runs and waits without sense, and how many runs; without `parts` for whole counters, or for more."""
     workers = draw(st.integers(1, 5))
+    marks = [draw(st.lists(st.booleans(), max_size=5)) for _ in range(workers)]
+    tasks = sum(map(sum, marks))
+    order = iter(draw(st.permutations(range(tasks))))
+    counters = counters_for(draw, tasks)
     lists: list[list[Instruction]] = []
-    tasks = 0
-    for _ in range(workers):
+    for mine in marks:
         lists.append([])
-        for _ in range(draw(st.integers(0, 5))):
-            if draw(st.booleans()):
-                lists[-1].append(Run(f"t{tasks}", 0))
-                tasks += 1
-            else:
-                lists[-1].append(Wait(draw(st.integers(0, workers - 1)), draw(st.integers(0, 2))))
-    return Pinned(tuple(map(tuple, lists))), tasks
+        for is_run in mine:
+            if is_run:
+                lists[-1].append(Run("t", next(order)))
+            elif counters:
+                number = draw(st.integers(0, len(counters) - 1))
+                counts = counters[number].end - counters[number].begin
+                value = draw(st.integers(0, counts + 1) if parts else st.sampled_from((0, counts, counts, counts + 1)))
+                lists[-1].append(Wait(number, value))
+    return Pinned(tuple(map(tuple, lists)), counters), tasks
 
 
 @st.composite
 def made_lists(draw: st.DrawFn) -> tuple[Pinned, int]:
-    """As Rammer's interface makes them: append a run; wait for runs that have been appended."""
+    """As Rammer's interface makes them: append a run; wait for as many of a counter's as have been appended."""
     workers = draw(st.integers(1, 5))
     lists: list[list[Instruction]] = [[] for _ in range(workers)]
-    done = [0] * workers
     tasks = draw(st.integers(1, 12))
+    counters = counters_for(draw, tasks)
     for task in range(tasks):
         worker = draw(st.integers(0, workers - 1))
-        for other in draw(st.sets(st.integers(0, workers - 1), max_size=2)):
-            lists[worker].append(Wait(other, draw(st.integers(0, done[other]))))
-        lists[worker].append(Run(f"t{task}", 0))
-        done[worker] += 1
-    return Pinned(tuple(map(tuple, lists))), tasks
+        for number in draw(st.sets(st.integers(0, len(counters) - 1), max_size=2)):
+            there = len(range(counters[number].begin, min(task, counters[number].end)))
+            lists[worker].append(Wait(number, draw(st.integers(0, there))))
+        lists[worker].append(Run("t", task))
+    return Pinned(tuple(map(tuple, lists)), counters), tasks
 
 
 def in_circle(launch: Pinned) -> bool:
-    """Every instruction is a node, reached from the one before it and, a wait, from the run it waits for."""
+    """Every instruction is a node, reached from the one before it and, a wait, from all runs that its counter counts."""
     order: networkx.DiGraph = networkx.DiGraph()
-    runs = [[at for at, one in enumerate(worker) if isinstance(one, Run)] for worker in launch.workers]
+    place = {one: (worker, at) for worker, instructions in enumerate(launch.workers)
+             for at, one in enumerate(instructions) if isinstance(one, Run)}  # fmt: skip
     for worker, instructions in enumerate(launch.workers):
         for at, one in enumerate(instructions):
             order.add_edge((worker, at - 1), (worker, at))
-            if isinstance(one, Wait) and one.runs:
-                order.add_edge((one.worker, runs[one.worker][one.runs - 1]), (worker, at))
+            if isinstance(one, Wait) and one.value:
+                counter = launch.counters[one.counter]
+                order.add_edges_from(
+                    (place[Run("t", block)], (worker, at)) for block in range(counter.begin, counter.end)
+                )
     return not networkx.is_directed_acyclic_graph(order)
 
 
 def satisfiable(launch: Pinned) -> bool:
-    runs = [sum(isinstance(one, Run) for one in worker) for worker in launch.workers]
-    return all(one.runs <= runs[one.worker] for worker in launch.workers for one in worker if isinstance(one, Wait))
+    counts = [counter.end - counter.begin for counter in launch.counters]
+    waits = [one for worker in launch.workers for one in worker if isinstance(one, Wait)]
+    return all(one.value <= counts[one.counter] for one in waits)
 
 
 @settings(deadline=None, max_examples=200)
@@ -107,13 +128,21 @@ def test_t1_all_orders_end_alike(case: tuple[Pinned, int], seed: int) -> None:
 
 
 @settings(deadline=None, max_examples=300)
-@given(any_lists())
+@given(any_lists(parts=False))
 def test_t2_a_circle_or_nothing(case: tuple[Pinned, int]) -> None:
     launch, tasks = case
     slots = len(launch.workers)
     free = satisfiable(launch) and not in_circle(launch)
     assert hangs(launch, tasks, slots) == (not free)
     assert accepted(launch, tasks, slots) == free, "there are no needs, so nothing else can be wrong"
+
+
+@settings(deadline=None, max_examples=300)
+@given(any_lists())
+def test_a_wait_for_a_part_hangs_or_not_as_the_verifier_says(case: tuple[Pinned, int]) -> None:
+    launch, tasks = case
+    slots = len(launch.workers)
+    assert hangs(launch, tasks, slots) == (not accepted(launch, tasks, slots))
 
 
 @settings(deadline=None, max_examples=200)
@@ -137,20 +166,24 @@ def test_t3_does_not_help_without_residency(case: tuple[Pinned, int], seed: int,
 @given(st.data())
 def test_t4_tickets_need_no_residency(data: st.DataObject) -> None:
     tasks, workers = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 9))
-    items = tuple(
-        Item(Run(f"t{task}", 0), tuple(data.draw(st.sets(st.integers(0, task - 1), max_size=3)) if task else ()))
-        for task in range(tasks)
-    )
+    counters = counters_for(data.draw, tasks)
+    items = []
+    for task in range(tasks):
+        there = [len(range(counter.begin, min(task, counter.end))) for counter in counters]
+        some = data.draw(st.sets(st.integers(0, len(counters) - 1), max_size=3))
+        items.append(Item(Run("t", task), tuple(Wait(one, data.draw(st.integers(0, there[one]))) for one in some)))
+    launch = Ticketed(tuple(items), workers, counters)
     for slots in (1, 2, workers):
-        assert accepted(Ticketed(items, workers), tasks, slots)
+        assert accepted(launch, tasks, slots)
         for order in ORDERS:
-            assert not hangs(Ticketed(items, workers), tasks, slots, order, seed=tasks)
+            assert not hangs(launch, tasks, slots, order, seed=tasks)
 
 
 def test_t4_is_about_the_order_of_arrival_not_about_numbers() -> None:
     """Waits for lower workers only: safe with one slot if workers come in order, and not otherwise."""
-    lists: Any = ((Run("t0", 0),), (Wait(0, 1), Run("t1", 0)), (Wait(1, 1), Run("t2", 0)))
-    assert not hangs(Pinned(lists), 3, slots=1)
-    assert hangs(Pinned(lists), 3, slots=1, dispatch="reversed")
+    lists: Any = ((Run("t", 0),), (Wait(0, 1), Run("t", 1)), (Wait(1, 1), Run("t", 2)))
+    launch = Pinned(lists, (Counter("t", 0, 1), Counter("t", 1, 2)))
+    assert not hangs(launch, 3, slots=1)
+    assert hangs(launch, 3, slots=1, dispatch="reversed")
     with pytest.raises(UnsafeProgram, match="3 workers, of which only 1"):
-        verify(*whole(Pinned(lists), 3, 1), cpu(1))
+        verify(*whole(launch, 3, 1), cpu(1))
