@@ -123,6 +123,11 @@ def read(data: bytes) -> Program:
         raise InvalidProgram(f"this is no program: {error}.") from error
 
 
+def write_graph(graph: TaskGraph) -> bytes:
+    """JSON, the same bytes for the same task graph."""
+    return msgspec.json.format(msgspec.json.encode(graph), indent=1) + b"\n"
+
+
 def read_graph(data: bytes) -> TaskGraph:
     """A task graph from JSON; raises InvalidProgram for what is none, InvalidTaskGraph for one that means nothing."""
     try:
@@ -177,4 +182,6 @@ def _waited(waits: Sequence[Wait], counters: Sequence[Counter]) -> str:
 def named(counter: Counter) -> str:
     """The blocks of a counter as programs are printed: conv1[0-31], or conv1[3] for a single one."""
     last = counter.end - 1
-    return f"{counter.region}[{counter.begin}]" if last <= counter.begin else f"{counter.region}[{counter.begin}-{last}]"
+    return (
+        f"{counter.region}[{counter.begin}]" if last <= counter.begin else f"{counter.region}[{counter.begin}-{last}]"
+    )

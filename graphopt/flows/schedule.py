@@ -28,6 +28,7 @@ from graphopt.model.text import Progress, silent
 from graphopt.program.plan import Together, plan_together
 from graphopt.program.tasks import Tasks, tasks_of
 from kernels.target import TargetName, named
+from scheduler.buffers import Buffer, Buffers
 from scheduler.compiling import telling
 from scheduler.device import Device
 from scheduler.device import device as find_device
@@ -56,6 +57,24 @@ class ScheduleReport(Shown):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page (.html) or the record (.json). Raises OptionError for another ending, and SaveError."""
         self.write(path)
+
+    def buffers(self) -> Buffers:
+        """Where the buffers of the arena lie, and which regions of the program's task graph touch them."""
+        tasks, graph = self.tasks, self.together.scheduled.graph
+        called = self.together.scheduled.merged
+        touched: dict[str, tuple[list[str], list[str]]] = {name: ([], []) for name in tasks.sizes}
+        for side, uses in enumerate((tasks.reads, tasks.writes)):
+            for region, names in uses.items():
+                for name in names:
+                    touched[name][side].append(called[region])
+        offsets = self.together.packing.offsets
+        return Buffers(
+            graph.name, self.together.packing.arena_size,
+            tuple(
+                Buffer(name, offsets[name], size, *(tuple(dict.fromkeys(side)) for side in touched[name]))
+                for name, size in tasks.sizes.items()
+            ),
+        )  # fmt: skip
 
     def _record(self) -> ScheduleRecord:
         return self.record

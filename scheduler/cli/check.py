@@ -7,37 +7,49 @@ from pathlib import Path
 
 import click
 
+from scheduler.buffers import read_buffers
 from scheduler.device import Device, device
 from scheduler.errors import InvalidProgram, UnsafeProgram
 from scheduler.program import Pinned, Plain, Program, Run, Ticketed, count_waits, read, read_graph
 from scheduler.tasks import Kernel, Region, TaskGraph, chosen
 from scheduler.verify.program import verify
+from scheduler.verify.reuse import verify_reuse
 
-ALL, NO_NEEDS = "deadlock and needs", "deadlock only: pass --graph to check needs and kernels too"
+NO_NEEDS = "deadlock only: pass --graph to check needs and kernels too"
+NO_REUSE = "deadlock and needs: pass --buffers to check the reuse of bytes too"
+ALL = "deadlock, needs, and the reuse of bytes"
 
 
 @click.command()
 @click.argument("program", type=click.Path(path_type=Path))
 @click.option("--device", "device_name", required=True, help="cpu:N, a preset (v100, h200) or a machine file.")
 @click.option("--graph", type=click.Path(path_type=Path), help="The program's task graph, as JSON.")
-def command(program: Path, device_name: str, graph: Path | None) -> None:
+@click.option("--buffers", type=click.Path(path_type=Path), help="Where its buffers lie, as JSON; with --graph.")
+def command(program: Path, device_name: str, graph: Path | None, buffers: Path | None) -> None:
     """Whether the program ends, and, given its task graph, whether each block comes after what it needs.
 
-    Prints the verdict with the reason, the most workers of a launch, the fewest of its workers that are resident at
+    Given its buffers too, whether those that share bytes are never in use at once. Prints the verdict with the reason,
+    how many pairs of buffers share bytes, the most workers of a launch, the fewest of its workers that are resident at
     once, the number of launches and that of waits. Exit status 1 for an unsafe program and for bad input.
     """
     on = device(device_name)
     read_program = read(_content(program, "program"))
     tasks = _stand_in(read_program) if graph is None else read_graph(_content(graph, "task graph"))
-    reason = None
+    if buffers is not None and graph is None:
+        raise InvalidProgram("buffers are checked with the task graph whose regions use them: pass --graph too.")
+    reason, pairs = None, None
     try:
-        verify(tasks, read_program, on)
+        if buffers is None:
+            verify(tasks, read_program, on)
+        else:
+            pairs = verify_reuse(tasks, read_program, read_buffers(_content(buffers, "file of buffers")), on)
     except UnsafeProgram as error:
         reason = error
     found = {
         "safe": reason is None,
         "reason": None if reason is None else str(reason),
-        "checked": NO_NEEDS if graph is None else ALL,
+        "checked": NO_NEEDS if graph is None else NO_REUSE if buffers is None else ALL,
+        "sharing": pairs,
         "workers": max(map(_workers, read_program.launches), default=0),
         "resident": _resident(tasks, read_program, on, known=graph is not None),
         "launches": len(read_program.launches),

@@ -1,4 +1,4 @@
-"""What a schedule report says, as `--json` prints it. Times in nanoseconds, all of them simulated; sizes in bytes."""
+"""What a schedule report says, as `--json` prints it. Times in nanoseconds, simulated or measured; sizes in bytes."""
 
 from __future__ import annotations
 
@@ -86,3 +86,8 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
     program: str  # as text
     notes: tuple[str, ...]
     schema: str = "graphopt.schedule/1"
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether programs were run on this machine."""
+        return any(line.measured is not None for line in self.policies)

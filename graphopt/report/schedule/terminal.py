@@ -32,7 +32,9 @@ def print_schedule(screen: Screen, record: ScheduleRecord) -> None:
     screen.line(f"{record.model} on {record.device}, simulated", "bold")
     tasks = several(record.regions, "region" if record.lowered else "group") + ("" if record.lowered else " of nodes")
     screen.line(f"tasks         {tasks}")
-    screen.line(f"makespan      {duration(record.makespan)} by {record.policy}")
+    taken = next((line.measured for line in record.policies if line.policy == record.policy), None)
+    beside = f", {duration(taken)} measured" if taken is not None else ""
+    screen.line(f"makespan      {duration(record.makespan)} by {record.policy}{beside}")
     launches = "1 launch" if record.launches == 1 else f"{record.launches:,} launches"
     each = record.waits / max(1, sum(line.blocks for line in record.ran))
     screen.line(
@@ -42,9 +44,11 @@ def print_schedule(screen: Screen, record: ScheduleRecord) -> None:
     low, high = min(record.utilisation, default=0.0), max(record.utilisation, default=0.0)
     place = "multiprocessors" if record.gpu else "workers"
     screen.line(f"utilisation   {mean:.0%} of the {place}' time ({low:.0%} to {high:.0%})")
-    table = Table("policy", "makespan", "speed-up over one launch per region")
+    measured = ("measured",) if record.is_measured else ()
+    table = Table("policy", "makespan", *measured, "speed-up over one launch per region")
     for item in record.policies:
-        table.add(item.policy, duration(item.makespan), f"{item.ratio:.2f}")
+        clocked = [duration(item.measured)] if item.measured is not None else ["" for _ in measured]
+        table.add(item.policy, duration(item.makespan), *clocked, f"{item.ratio:.2f}")
     screen.table(table)
     table = Table("lower bound", "time", "gap")
     for bound in record.bounds:
@@ -59,7 +63,7 @@ def print_schedule(screen: Screen, record: ScheduleRecord) -> None:
         table = Table("schedule and memory", "makespan", "arena", "added waits", "")
         for way in record.ways:
             table.add(
-                WAYS[way.way], duration(way.makespan), binary_size(way.arena), f"{way.added_waits:,}",
+                WAYS.get(way.way, way.way), duration(way.makespan), binary_size(way.arena), f"{way.added_waits:,}",
                 "taken" if way.taken else "",
             )  # fmt: skip
         screen.table(table)
