@@ -39,6 +39,7 @@ from bench.mutants import sweep as mutants
 from bench.newcomer import __main__ as newcomers
 from bench.real import __main__ as real
 from bench.scheduling import all as scheduling
+from bench.scheduling import budgets, coplaced
 from bench.script import Measure
 
 MEASURES: dict[str, Measure] = {
@@ -69,6 +70,8 @@ MEASURES: dict[str, Measure] = {
     "u2": newcomers.measure,
     "c2": cores.measure,
     "c5": pool.measure,
+    "c8": budgets.measure,
+    "c9": coplaced.measure,
 }
 
 
