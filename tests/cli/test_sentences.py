@@ -135,13 +135,13 @@ COMMANDS = (
     Sentence(38, "memory fixed.onnx", ("nothing found that needs 10% less",), ("no plan at 90%",)),
     Sentence(39, "memory fixed.onnx", ("arena 256 B, the least there is",), ("greedy", "tightest hole")),
     Sentence(
-        41, "schedule fixed.onnx --device cpu:2", ("policy makespan speed-up over one launch per region",), ("/ this",)
+        41, "schedule fixed.onnx --device cpu:2 --no-measure", ("policy makespan speed-up over one launch per region",), ("/ this",)
     ),
     Sentence(
         42, "schedule fixed.onnx --device cpu:2", ("lower bound time gap",), ("no schedule is below", "is above by")
     ),
     Sentence(
-        43, "schedule fixed.onnx --device cpu:2",
+        43, "schedule fixed.onnx --device h200",
         ("bound over all kernel choices", "no reuse across workers", "reuse with waits"),
         ("any kernels", "forbid"),
     ),
