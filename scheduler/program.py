@@ -168,13 +168,12 @@ def _said(instructions: Sequence[Instruction], counters: Sequence[Counter]) -> I
 
 
 def _waited(waits: Sequence[Wait], counters: Sequence[Counter]) -> str:
-    return ", ".join(
-        f"{one.value} of {named(counters[one.counter])}" if 0 <= one.counter < len(counters) else "a counter not there"
-        for one in waits
-    )
+    return ", ".join(f"{one.value} of {named(counters[one.counter])}" for one in waits)
 
 
 def named(counter: Counter) -> str:
     """The blocks of a counter as programs are printed: conv1[0-31], or conv1[3] for a single one."""
     last = counter.end - 1
-    return f"{counter.region}[{counter.begin}]" if last <= counter.begin else f"{counter.region}[{counter.begin}-{last}]"
+    return (
+        f"{counter.region}[{counter.begin}]" if last <= counter.begin else f"{counter.region}[{counter.begin}-{last}]"
+    )
