@@ -173,10 +173,7 @@ def _said(instructions: Sequence[Instruction], counters: Sequence[Counter]) -> I
 
 
 def _waited(waits: Sequence[Wait], counters: Sequence[Counter]) -> str:
-    return ", ".join(
-        f"{one.value} of {named(counters[one.counter])}" if 0 <= one.counter < len(counters) else "a counter not there"
-        for one in waits
-    )
+    return ", ".join(f"{one.value} of {named(counters[one.counter])}" for one in waits)
 
 
 def named(counter: Counter) -> str:

@@ -268,7 +268,8 @@ def _simulation(
         region=np.concatenate([part[1] for part in parts]), block=np.concatenate([part[2] for part in parts]),
         worker=np.concatenate([one.worker for one in times]),
         multiprocessor=np.concatenate([one.multiprocessor for one in times]),
-        start=start, end=end, waited=waited, signalled=signalled, looked=looked, cause=np.concatenate([one.cause for one in times]),
+        start=start, end=end, waited=waited, signalled=signalled, looked=looked,
+        cause=np.concatenate([one.cause for one in times]),
         utilisation=busy / makespan if makespan else busy,
         stalls=Stalls(running, waiting, signal, looking, launching, idle, absent),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 - random programs that the verifier allows, pinned (launched cooperatively) and ticketed: none hangs, none reads what is
   not written yet, each run several times over the same counters;
 - a program with one worker too many, which the verifier refuses, is refused by the cooperative launch too;
-- what a launch, a signal and a barrier of the whole grid cost, written as a machine file.
+- what a launch, a signal, a wait and a barrier of the whole grid cost, written as a machine file.
 
 A kernel counts a wait that takes too long as a hang and goes on; the whole measurement runs under a time limit besides.
 """
@@ -22,10 +22,10 @@ import typer
 
 from bench.gpu.driver import COOPERATIVE_TOO_LARGE, Array, CudaError, Gpu
 from kernels.ptx.emit import ptx
-from kernels.ptx.persistent import THREADS, module
+from kernels.ptx.persistent import KERNELS, THREADS, module
 from scheduler.device import Device
 from scheduler.errors import UnsafeProgram
-from scheduler.program import Item, Pinned, Program, Run, Ticketed, Wait
+from scheduler.program import Counter, Item, Pinned, Program, Run, Ticketed, Wait
 from scheduler.tasks import Kernel, Need, Region, TaskGraph
 from scheduler.verify.program import verify
 
@@ -44,7 +44,7 @@ def run(
     signal.alarm(WATCHDOG)
     gpu = Gpu()
     loaded = gpu.load(ptx(module(), f"sm_{gpu.capability[0]}{gpu.capability[1]}"))
-    kernels = {name: gpu.function(loaded, name) for name in ("pinned", "ticketed", "empty", "pingpong", "meet")}
+    kernels = {name: gpu.function(loaded, name) for name in KERNELS}
     device = _device(gpu, min(gpu.resident(kernels[name], THREADS) for name in ("pinned", "ticketed")))
     resident = gpu.resident(kernels["pinned"], THREADS) * gpu.multiprocessors
     print(f"{gpu.name}: {gpu.multiprocessors} multiprocessors, {resident} blocks of the pinned kernel resident")
@@ -75,33 +75,29 @@ def _device(gpu: Gpu, blocks: int) -> Device:
 
 
 def _drawn(draw: random.Random, workers: int, kind: str) -> tuple[TaskGraph, Program]:
-    """A random graph of tasks of one block, and a program for it that waits for what it needs and little else."""
-    count = draw.randint(2, 40)
-    regions = tuple(Region(f"t{number}", (Kernel("k", 1, (1.0,), THREADS),)) for number in range(count))
-    needs = []
-    for number in range(1, count):
-        needs += [(source, number) for source in draw.sample(range(number), min(number, draw.randint(0, 3)))]
-    graph = TaskGraph("random", regions, tuple(Need(f"t{one}", f"t{other}") for one, other in needs))
+    """Random regions of one to four tasks and their needs, and a program that waits for what it needs and little else.
+
+    A region that is needed has one counter.
+    """
+    count = draw.randint(2, 20)
+    blocks = [draw.randint(1, 4) for _ in range(count)]
+    regions = tuple(Region(f"t{one}", (Kernel("k", many, (1.0,), THREADS),)) for one, many in enumerate(blocks))
     sources: dict[int, list[int]] = {
-        number: [one for one, other in needs if other == number] for number in range(count)
+        one: sorted(draw.sample(range(one), min(one, draw.randint(0, 3)))) for one in range(count)
     }
+    needs = tuple(Need(f"t{source}", f"t{one}") for one in range(count) for source in sources[one])
+    graph = TaskGraph("random", regions, needs)
+    counters = tuple(Counter(f"t{one}", 0, many) for one, many in enumerate(blocks))
+    waits = {one: tuple(Wait(source, blocks[source]) for source in sources[one]) for one in range(count)}
+    runs = [(one, Run(f"t{one}", block)) for one, many in enumerate(blocks) for block in range(many)]
     choice = {region.name: 0 for region in regions}
     if kind == "ticketed":
-        items = tuple(Item(Run(f"t{number}", 0), tuple(sorted(sources[number]))) for number in range(count))
-        return graph, Program("random", "", choice, (Ticketed(items, workers, THREADS),))
+        items = tuple(Item(run, waits[one]) for one, run in runs)
+        return graph, Program("random", "", choice, (Ticketed(items, workers, counters, THREADS),))
     lists: list[list[Run | Wait]] = [[] for _ in range(workers)]
-    place: dict[int, tuple[int, int]] = {}
-    runs = [0] * workers
-    for number in range(count):
-        worker = draw.randrange(workers)
-        for source in sources[number]:
-            other, position = place[source]
-            if other != worker:
-                lists[worker].append(Wait(other, position))
-        lists[worker].append(Run(f"t{number}", 0))
-        runs[worker] += 1
-        place[number] = (worker, runs[worker])
-    return graph, Program("random", "", choice, (Pinned(tuple(map(tuple, lists)), THREADS),))
+    for one, run in runs:
+        lists[draw.randrange(workers)] += [*waits[one], run]
+    return graph, Program("random", "", choice, (Pinned(tuple(map(tuple, lists)), counters, THREADS),))
 
 
 def _try(
@@ -113,46 +109,48 @@ def _try(
     program = Program(drawn.graph, device.name, drawn.choice, drawn.launches)
     verify(graph, program, device)
     (launch,) = program.launches
-    number = {region.name: position for position, region in enumerate(graph.regions)}
-    sources: list[list[int]] = [[] for _ in graph.regions]
-    for need in graph.needs:
-        sources[number[need.target]].append(number[need.source])
-    starts, needs = _rows(sources)
+    first: dict[str, int] = {}
+    sources: list[list[int]] = []  # by task, as many as blocks
+    raised: list[list[int]] = []
+    tasks = {region.name: region.kernels[0].blocks for region in graph.regions}
+    for region in graph.regions:
+        first[region.name] = len(sources)
+        needed = [need.source for need in graph.needs if need.target == region.name]
+        some = [first[name] + block for name in needed for block in range(tasks[name])]
+        sources += [some] * tasks[region.name]
+        raised += [[len(first) - 1]] * tasks[region.name]
+    (starts, needs), (rows, list_) = _rows(sources), _rows(raised)
     arrays = {
-        "marks": gpu.array(len(graph.regions) * THREADS), "starts": gpu.array(starts), "needs": gpu.array(needs or [0]),
-        "errors": gpu.array(2),
+        "marks": gpu.array(len(sources) * THREADS), "starts": gpu.array(starts), "needs": gpu.array(needs or [0]),
+        "errors": gpu.array(2), "counters": gpu.array(len(tasks)), "totals": gpu.array(list(tasks.values())),
+        "rows": gpu.array(rows), "raised": gpu.array(list_),
     }  # fmt: skip
     if isinstance(launch, Pinned):
-        code, lists, totals = [], [0], []
+        code, lists = [], [0]
         for instructions in launch.workers:
             for one in instructions:
-                code += [0, number[one.region], 0] if isinstance(one, Run) else [1, one.worker, one.runs]
+                code += [0, first[one.region] + one.block, 0] if isinstance(one, Run) else [1, one.counter, one.value]
             lists.append(len(code) // 3)
-            totals.append(sum(isinstance(one, Run) for one in instructions))
-        arrays |= {
-            "code": gpu.array(code), "lists": gpu.array(lists), "counters": gpu.array(workers),
-            "totals": gpu.array(totals),
-        }  # fmt: skip
-        names = ("code", "lists", "counters", "totals", "marks", "starts", "needs", "errors")
+        arrays |= {"code": gpu.array(code), "lists": gpu.array(lists)}
+        names = (
+            "code", "lists", "counters", "totals", "rows", "raised", "marks", "starts", "needs", "errors",
+        )  # fmt: skip
         for epoch in range(1, EPOCHS + 1):
             gpu.launch(kernel, workers, THREADS, [*(arrays[name] for name in names), epoch], cooperative=True)
     elif isinstance(launch, Ticketed):
         waits: list[int] = []
         items: list[int] = []
         for item in launch.items:
-            items += [number[item.run.region], len(waits), len(waits) + len(item.waits)]
-            waits += list(item.waits)
+            items += [first[item.run.region] + item.run.block, len(waits) // 2, len(waits) // 2 + len(item.waits)]
+            waits += [word for wait in item.waits for word in (wait.counter, wait.value)]
         count = len(launch.items)
-        arrays |= {
-            "items": gpu.array(items), "waits": gpu.array(waits or [0]), "flags": gpu.array(count),
-            "claimed": gpu.array(1),
-        }  # fmt: skip
+        arrays |= {"items": gpu.array(items), "waits": gpu.array(waits or [0]), "claimed": gpu.array(1)}
         for epoch in range(1, EPOCHS + 1):
             base = (epoch - 1) * (count + workers)  # each worker draws one ticket that is not there
             gpu.launch(
                 kernel, workers, THREADS,
-                [arrays["items"], count, arrays["waits"], arrays["flags"], arrays["claimed"], base, arrays["marks"],
-                 arrays["starts"], arrays["needs"], arrays["errors"], epoch],
+                [arrays["items"], count, *(arrays[name] for name in ("waits", "counters", "totals", "rows", "raised",
+                 "claimed")), base, *(arrays[name] for name in ("marks", "starts", "needs", "errors")), epoch],
             )  # fmt: skip
     gpu.wait()
     wrong, hung = (int(one) for one in arrays["errors"].read()[:2])
@@ -173,14 +171,16 @@ def _too_many(gpu: Gpu, kernel: ctypes.c_void_p, device: Device, resident: int) 
     """One worker more than are resident: refused here, and refused by the driver."""
     region = Region("t", (Kernel("k", 1, (1.0,), THREADS),))
     graph = TaskGraph("one", (region,))
-    program = Program("one", device.name, {"t": 0}, (Pinned(((Run("t", 0),), *((),) * resident), THREADS),))
+    program = Program("one", device.name, {"t": 0}, (Pinned(((Run("t", 0),), *((),) * resident), threads=THREADS),))
     try:
         verify(graph, program, device)
         print("one worker too many: NOT refused by the verifier")
     except UnsafeProgram as error:
         print(f"one worker too many: the verifier refuses ({error})")
     zero = gpu.array(resident + 2)
-    arguments: list[Array | int] = [gpu.array(3), zero, zero, zero, gpu.array(THREADS), zero, zero, gpu.array(2), 1]
+    arguments: list[Array | int] = [
+        gpu.array(3), zero, zero, zero, zero, zero, gpu.array(THREADS), zero, zero, gpu.array(2), 1,
+    ]  # fmt: skip
     try:
         gpu.launch(kernel, resident + 1, THREADS, arguments, cooperative=True)
         gpu.wait()
@@ -191,9 +191,10 @@ def _too_many(gpu: Gpu, kernel: ctypes.c_void_p, device: Device, resident: int) 
 
 
 def _costs(gpu: Gpu, kernels: Mapping[str, ctypes.c_void_p], resident: int) -> dict[str, float]:
-    """Nanoseconds of a launch, of a signal until its waiter goes on, and of a barrier of one block a multiprocessor."""
+    """Nanoseconds of a launch, of a signal until it is seen, of a wait, of a barrier of one block a multiprocessor."""
     errors = gpu.array(2)
     words, counter = gpu.array(2), gpu.array(1)
+    rows, each = gpu.array([0, 1, 2]), gpu.array([0, 1])
     blocks = min(gpu.multiprocessors, resident)
 
     def timed(action: Callable[[int], None], times: int) -> float:
@@ -208,18 +209,21 @@ def _costs(gpu: Gpu, kernels: Mapping[str, ctypes.c_void_p], resident: int) -> d
     launch = timed(lambda turn: gpu.launch(kernels["empty"], 1, THREADS, []), LAUNCHES)
     pair = timed(
         lambda turn: gpu.launch(
-            kernels["pingpong"], 2, THREADS, [words, ROUNDS, errors, turn * ROUNDS], cooperative=True
+            kernels["pingpong"], 2, THREADS, [words, rows, each, ROUNDS, errors, turn * ROUNDS], cooperative=True
         ),
         5,
     )
+    look = timed(lambda turn: gpu.launch(kernels["look"], 1, THREADS, [words, words, ROUNDS, errors]), 5)
     meet = timed(
         lambda turn: gpu.launch(
             kernels["meet"], blocks, THREADS, [counter, ROUNDS, errors, turn * ROUNDS * blocks], cooperative=True
         ),
         5,
     )
+    wait = (look - launch) / ROUNDS
     return {
-        "launch_ns": launch, "signal_ns": (pair - launch) / (2 * ROUNDS), "grid_barrier_ns": (meet - launch) / ROUNDS
+        "launch_ns": launch, "signal_ns": (pair - launch) / (2 * ROUNDS) - wait, "wait_ns": wait,
+        "grid_barrier_ns": (meet - launch) / ROUNDS,
     }  # fmt: skip
 
 
@@ -231,6 +235,7 @@ def _machine_file(gpu: Gpu, costs: dict[str, float]) -> str:
         "max_blocks = 32", "registers = 65536", "shared_memory = 233472", "shared_memory_per_block = 232448",
         "shared_memory_reserved = 1024", "shared_memory_granularity = 128",
         f"launch_ns = {costs['launch_ns']:.0f}", f"signal_ns = {costs['signal_ns']:.0f}",
+        f"wait_ns = {costs['wait_ns']:.0f}",
         f"# a barrier of one block a multiprocessor: {costs['grid_barrier_ns']:.0f} ns", "",
     ]  # fmt: skip
     return "\n".join(lines)

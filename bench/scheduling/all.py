@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.bar import Bar, Sheet
 from bench.peers import OURS
-from bench.scheduling import lists, occupancy, policies, safety, zoo
+from bench.scheduling import lists, occupancy, policies, safety, waits, zoo
 from bench.script import Measure, main
 
 MEASURES: dict[str, Measure] = {
@@ -15,6 +15,7 @@ MEASURES: dict[str, Measure] = {
     "s3": lists.measure,
     "s4": policies.measure,
     "s4-zoo": zoo.measure,
+    "c5": waits.measure,
 }
 
 

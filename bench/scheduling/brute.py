@@ -55,8 +55,15 @@ def _counted(tasks: int) -> int:
 
 @njit(cache=True)
 def _conditions(
-    ticketed: int, workers: int, length: Bytes, counter: Bytes, value: Bytes, counts: Bits, after: Ints,
-    waits_of: Ints, which: Ints,
+    ticketed: int,
+    workers: int,
+    length: Bytes,
+    counter: Bytes,
+    value: Bytes,
+    counts: Bits,
+    after: Ints,
+    waits_of: Ints,
+    which: Ints,
 ) -> bool:
     """By task the one before it on its worker, and its waits since: `which` place of the lists, from `waits_of` on.
 

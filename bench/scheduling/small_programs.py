@@ -150,7 +150,9 @@ def _draw_needs(tasks: int, region: Bytes, needs: Bits) -> None:
     one = np.uint64(1)
     for target in range(1, region[tasks - 1] + 1):
         for _ in range(np.random.randint(0, 3)):
-            source = np.random.randint(max(0, target - 3), target) if np.random.randint(4) else np.random.randint(target)
+            source = (
+                np.random.randint(max(0, target - 3), target) if np.random.randint(4) else np.random.randint(target)
+            )
             near = np.random.randint(2)
             from_first, from_many, to_first, to_many = 0, 0, 0, 0
             for task in range(tasks):

@@ -4,12 +4,13 @@ One module serves every program, since programs are data. A *task* stands for a 
 it depends on has been written in this epoch, and writes its own mark, one word for each thread, read by other threads
 than those that wrote it; so a missing barrier, fence or wait shows as a count of errors.
 
-The rules of signalling, each of which is a bug when left out:
-- all threads' stores, then a barrier of the block, then one thread's store with release at device scope;
+A counter counts tasks that have ended, as many as it was told; several blocks raise it, each by one. The rules of
+signalling, each of which is a bug when left out:
+- all threads' stores, then a barrier of the block, then one thread's fence at device scope and its additions, which
+  carry no order of their own here (LLVM drops it);
 - loads with acquire at device scope in a loop, then a barrier of the block, then the reads;
 - counters only grow: an epoch's targets include what the epochs before have counted, and nothing is cleared;
-- no pointer is `noalias`: a read-only one would be loaded through the non-coherent cache and could be stale;
-- read-modify-write operations carry no order of their own here (LLVM drops it): a fence stands before them.
+- no pointer is `noalias`: a read-only one would be loaded through the non-coherent cache and could be stale.
 
 A loop that waits too long counts a failure and goes on, so that a program that hangs is found and ends.
 """
@@ -54,17 +55,52 @@ done:
 }}
 """
 
-# Everything this block has written is there for whoever sees %value at %at.
+# Waits until counter %counter has counted %value tasks of this epoch; it counts as many as %totals says in each.
+_FULFIL = """
+define internal void @fulfil(i32 %counter, i32 %value, i32 %epoch, ptr addrspace(1) %counters,
+                             ptr addrspace(1) %totals, ptr addrspace(1) %errors) #0 {
+entry:
+  %counter64 = zext i32 %counter to i64
+  %at = getelementptr i32, ptr addrspace(1) %counters, i64 %counter64
+  %total_at = getelementptr i32, ptr addrspace(1) %totals, i64 %counter64
+  %total = load i32, ptr addrspace(1) %total_at, align 4
+  %before = sub i32 %epoch, 1
+  %base = mul i32 %before, %total
+  %target = add i32 %base, %value
+  call void @await(ptr addrspace(1) %at, i32 %target, ptr addrspace(1) %errors)
+  ret void
+}
+"""
+
+# Everything this block has written is there for whoever sees a counter of row %row of the list raised.
 _SIGNAL = """
-define internal void @signal(ptr addrspace(1) %at, i32 %value) #0 {
+define internal void @signal(i32 %row, ptr addrspace(1) %rows, ptr addrspace(1) %list, ptr addrspace(1) %counters) #0 {
 entry:
   call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
   %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
-  %first = icmp eq i32 %thread, 0
-  br i1 %first, label %publish, label %done
+  %leads = icmp eq i32 %thread, 0
+  br i1 %leads, label %publish, label %done
 publish:
-  store atomic i32 %value, ptr addrspace(1) %at syncscope("device") release, align 4
-  br label %done
+  fence syncscope("device") acq_rel
+  %row64 = zext i32 %row to i64
+  %first = getelementptr i32, ptr addrspace(1) %rows, i64 %row64
+  %second = getelementptr i32, ptr addrspace(1) %first, i64 1
+  %begin = load i32, ptr addrspace(1) %first, align 4
+  %end = load i32, ptr addrspace(1) %second, align 4
+  br label %more
+more:
+  %at = phi i32 [ %begin, %publish ], [ %following, %raise ]
+  %left = icmp ult i32 %at, %end
+  br i1 %left, label %raise, label %done
+raise:
+  %at64 = zext i32 %at to i64
+  %which_at = getelementptr i32, ptr addrspace(1) %list, i64 %at64
+  %which = load i32, ptr addrspace(1) %which_at, align 4
+  %which64 = zext i32 %which to i64
+  %counter = getelementptr i32, ptr addrspace(1) %counters, i64 %which64
+  %old = atomicrmw add ptr addrspace(1) %counter, i32 1 syncscope("device") monotonic
+  %following = add i32 %at, 1
+  br label %more
 done:
   ret void
 }
@@ -115,11 +151,12 @@ write:
 }}
 """
 
-# Instructions are triples: 0, task, unused: run; 1, worker, runs: wait until that worker has finished so many runs.
+# Instructions are triples: 0, task, unused: run; 1, counter, value: wait.
 _PINNED = """
 define ptx_kernel void @pinned(ptr addrspace(1) %code, ptr addrspace(1) %lists, ptr addrspace(1) %counters,
-                               ptr addrspace(1) %totals, ptr addrspace(1) %marks, ptr addrspace(1) %starts,
-                               ptr addrspace(1) %needs, ptr addrspace(1) %errors, i32 %epoch) #2 {
+                               ptr addrspace(1) %totals, ptr addrspace(1) %rows, ptr addrspace(1) %raised,
+                               ptr addrspace(1) %marks, ptr addrspace(1) %starts, ptr addrspace(1) %needs,
+                               ptr addrspace(1) %errors, i32 %epoch) #2 {
 entry:
   %worker = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
   %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
@@ -129,15 +166,9 @@ entry:
   %second = getelementptr i32, ptr addrspace(1) %first, i64 1
   %begin = load i32, ptr addrspace(1) %first, align 4
   %end = load i32, ptr addrspace(1) %second, align 4
-  %counter = getelementptr i32, ptr addrspace(1) %counters, i64 %worker64
-  %total = getelementptr i32, ptr addrspace(1) %totals, i64 %worker64
-  %runs = load i32, ptr addrspace(1) %total, align 4
-  %before = sub i32 %epoch, 1
-  %base = mul i32 %before, %runs
   br label %fetch
 fetch:
-  %at = phi i32 [ %begin, %entry ], [ %next, %waited ], [ %next, %ran ]
-  %finished = phi i32 [ 0, %entry ], [ %finished, %waited ], [ %another, %ran ]
+  %at = phi i32 [ %begin, %entry ], [ %next, %together ], [ %next, %run ]
   %left = icmp ult i32 %at, %end
   br i1 %left, label %decode, label %done
 decode:
@@ -155,39 +186,30 @@ decode:
 wait:
   br i1 %leads, label %spin, label %together
 spin:
-  %other = zext i32 %one to i64
-  %theirs = getelementptr i32, ptr addrspace(1) %counters, i64 %other
-  %their_total = getelementptr i32, ptr addrspace(1) %totals, i64 %other
-  %their_runs = load i32, ptr addrspace(1) %their_total, align 4
-  %their_base = mul i32 %before, %their_runs
-  %target = add i32 %their_base, %two
-  call void @await(ptr addrspace(1) %theirs, i32 %target, ptr addrspace(1) %errors)
+  call void @fulfil(i32 %one, i32 %two, i32 %epoch, ptr addrspace(1) %counters, ptr addrspace(1) %totals,
+                    ptr addrspace(1) %errors)
   br label %together
 together:
   call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
-  br label %waited
-waited:
   br label %fetch
 run:
   call void @task(i32 %one, i32 %epoch, ptr addrspace(1) %marks, ptr addrspace(1) %starts, ptr addrspace(1) %needs,
                   ptr addrspace(1) %errors)
-  %another = add i32 %finished, 1
-  %value = add i32 %base, %another
-  call void @signal(ptr addrspace(1) %counter, i32 %value)
-  br label %ran
-ran:
+  call void @signal(i32 %one, ptr addrspace(1) %rows, ptr addrspace(1) %raised, ptr addrspace(1) %counters)
   br label %fetch
 done:
   ret void
 }
 """
 
-# Items are triples: task, first wait, behind the last wait. A block claims tickets until there are none.
+# Items are triples: task, first wait, behind the last wait; waits are pairs: counter, value. A block claims tickets
+# until there are none.
 _TICKETED = f"""
-define ptx_kernel void @ticketed(ptr addrspace(1) %items, i32 %count, ptr addrspace(1) %waits, ptr addrspace(1) %flags,
-                                 ptr addrspace(1) %claimed, i32 %base, ptr addrspace(1) %marks,
-                                 ptr addrspace(1) %starts, ptr addrspace(1) %needs, ptr addrspace(1) %errors,
-                                 i32 %epoch) #2 {{
+define ptx_kernel void @ticketed(ptr addrspace(1) %items, i32 %count, ptr addrspace(1) %waits,
+                                 ptr addrspace(1) %counters, ptr addrspace(1) %totals, ptr addrspace(1) %rows,
+                                 ptr addrspace(1) %raised, ptr addrspace(1) %claimed, i32 %base,
+                                 ptr addrspace(1) %marks, ptr addrspace(1) %starts, ptr addrspace(1) %needs,
+                                 ptr addrspace(1) %errors, i32 %epoch) #2 {{
 entry:
   %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
   %leads = icmp eq i32 %thread, 0
@@ -221,21 +243,21 @@ more:
   %waiting = icmp ult i32 %at, %end
   br i1 %waiting, label %wait, label %together
 wait:
-  %at64 = zext i32 %at to i64
-  %wait_at = getelementptr i32, ptr addrspace(1) %waits, i64 %at64
-  %earlier = load i32, ptr addrspace(1) %wait_at, align 4
-  %earlier64 = zext i32 %earlier to i64
-  %flag = getelementptr i32, ptr addrspace(1) %flags, i64 %earlier64
-  call void @await(ptr addrspace(1) %flag, i32 %epoch, ptr addrspace(1) %errors)
+  %pair = mul i32 %at, 2
+  %pair64 = zext i32 %pair to i64
+  %counter_at = getelementptr i32, ptr addrspace(1) %waits, i64 %pair64
+  %value_at = getelementptr i32, ptr addrspace(1) %counter_at, i64 1
+  %counter = load i32, ptr addrspace(1) %counter_at, align 4
+  %value = load i32, ptr addrspace(1) %value_at, align 4
+  call void @fulfil(i32 %counter, i32 %value, i32 %epoch, ptr addrspace(1) %counters, ptr addrspace(1) %totals,
+                    ptr addrspace(1) %errors)
   %following = add i32 %at, {THREADS}
   br label %more
 together:
   call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
   call void @task(i32 %task, i32 %epoch, ptr addrspace(1) %marks, ptr addrspace(1) %starts, ptr addrspace(1) %needs,
                   ptr addrspace(1) %errors)
-  %number64 = zext i32 %number to i64
-  %own = getelementptr i32, ptr addrspace(1) %flags, i64 %number64
-  call void @signal(ptr addrspace(1) %own, i32 %epoch)
+  call void @signal(i32 %task, ptr addrspace(1) %rows, ptr addrspace(1) %raised, ptr addrspace(1) %counters)
   br label %claim
 done:
   ret void
@@ -247,15 +269,16 @@ define ptx_kernel void @empty() #2 {
   ret void
 }
 
-; Two blocks answer each other %rounds times: block b waits for word 1 - b, then raises its own.
-define ptx_kernel void @pingpong(ptr addrspace(1) %words, i32 %rounds, ptr addrspace(1) %errors, i32 %from) #2 {
+; Two blocks answer each other %rounds times: block b waits for word 1 - b, then raises its own; %rows is 0, 1, 2, and
+; %each 0, 1.
+define ptx_kernel void @pingpong(ptr addrspace(1) %words, ptr addrspace(1) %rows, ptr addrspace(1) %each, i32 %rounds,
+                                 ptr addrspace(1) %errors, i32 %from) #2 {
 entry:
   %block = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
   %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
   %leads = icmp eq i32 %thread, 0
   %block64 = zext i32 %block to i64
   %opposite = sub i64 1, %block64
-  %mine = getelementptr i32, ptr addrspace(1) %words, i64 %block64
   %theirs = getelementptr i32, ptr addrspace(1) %words, i64 %opposite
   br label %round
 round:
@@ -272,10 +295,33 @@ spin:
 together:
   call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
   %next = add i32 %count, 1
-  %value = add i32 %from, %next
-  call void @signal(ptr addrspace(1) %mine, i32 %value)
+  call void @signal(i32 %block, ptr addrspace(1) %rows, ptr addrspace(1) %each, ptr addrspace(1) %words)
   br label %answered
 answered:
+  br label %round
+done:
+  ret void
+}
+
+; One block waits %rounds times for what is there.
+define ptx_kernel void @look(ptr addrspace(1) %words, ptr addrspace(1) %totals, i32 %rounds,
+                             ptr addrspace(1) %errors) #2 {
+entry:
+  %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %leads = icmp eq i32 %thread, 0
+  br label %round
+round:
+  %count = phi i32 [ 0, %entry ], [ %next, %together ]
+  %left = icmp ult i32 %count, %rounds
+  br i1 %left, label %listen, label %done
+listen:
+  %next = add i32 %count, 1
+  br i1 %leads, label %spin, label %together
+spin:
+  call void @fulfil(i32 0, i32 0, i32 1, ptr addrspace(1) %words, ptr addrspace(1) %totals, ptr addrspace(1) %errors)
+  br label %together
+together:
+  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
   br label %round
 done:
   ret void
@@ -319,9 +365,9 @@ attributes #1 = {{ convergent nounwind }}
 attributes #2 = {{ convergent nounwind "nvvm.reqntid"="{THREADS}" }}
 """
 
-KERNELS = ("pinned", "ticketed", "empty", "pingpong", "meet")
+KERNELS = ("pinned", "ticketed", "empty", "pingpong", "look", "meet")
 
 
 def module() -> str:
     """The IR of all kernels."""
-    return "".join((_DECLARATIONS, _AWAIT, _SIGNAL, _TASK, _PINNED, _TICKETED, _MEASURES, _ATTRIBUTES))
+    return "".join((_DECLARATIONS, _AWAIT, _FULFIL, _SIGNAL, _TASK, _PINNED, _TICKETED, _MEASURES, _ATTRIBUTES))

@@ -19,8 +19,8 @@ NONE = np.zeros(0, np.int64)
 def bounds_of(problem: Problem, graph: TaskGraph, program: Program, simulation: Simulation) -> dict[str, float]:
     """Bounds by name: of any schedule of the same block times on as many workers, and of any kernels at all.
 
-    "critical path" counts that a block hears of what it needs by a signal and a wait, but of what ran on its own worker, one after
-    the other. "any kernels" is the longest path with the shortest blocks, and of a CPU the least work
+    "critical path" counts that a block hears of what it needs by a signal and a wait, but of what ran on its own
+    worker, one after the other. "any kernels" is the longest path with the shortest blocks, and of a CPU the least work
     if that is more.
     """
     device = problem.device

@@ -70,12 +70,11 @@ def _launch(problem: Problem, choice: Choice, placed: Placed, form: Form) -> Lau
     return Pinned(tuple(map(tuple, lists)), counters, most.threads, most.registers, most.shared_memory, most.opt_in)
 
 
-def _counted(
-    problem: Problem, placed: Placed, waited: Sequence[int]
-) -> tuple[tuple[Counter, ...], Mapping[int, int]]:
+def _counted(problem: Problem, placed: Placed, waited: Sequence[int]) -> tuple[tuple[Counter, ...], Mapping[int, int]]:
     """The counters that something waits for, and by their number in the placement that in the launch."""
     counters = placed.counters
-    made, number = [], {}
+    made: list[Counter] = []
+    number: dict[int, int] = {}
     for one in sorted(set(waited)):
         region = int(np.searchsorted(counters.first, counters.begin[one], side="right")) - 1
         first = int(counters.first[region])

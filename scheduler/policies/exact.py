@@ -1,7 +1,8 @@
 """The best schedule of a small graph with one worker on each multiprocessor: depth first over all, with bounds.
 
 Blocks are appended in the order of their starts, each to a worker, as early as its waits allow; some best schedule
-comes of that. The needs are those of counters, the waits those for counters that a worker does not know. Of workers that have done nothing one is tried, of a region's blocks that need the same the first.
+comes of that. The needs are those of counters, the waits those for counters that a worker does not know. Of workers
+that have done nothing one is tried, of a region's blocks that need the same the first.
 """
 
 from __future__ import annotations
@@ -179,7 +180,9 @@ def _asks(counters: Counters, region_of: Sequence[int]) -> tuple[list[tuple[Ask,
         for need in range(counters.into[region], counters.into[region + 1]):
             source, halo = int(counters.source[need]), float(counters.halo[need])
             implied = frozenset(
-                other for other in range(len(first) - 1) if int(counters.implied[source, other >> 6]) >> (other & 63) & 1
+                other
+                for other in range(len(first) - 1)
+                if int(counters.implied[source, other >> 6]) >> (other & 63) & 1
             )
             low, high = int(counters.whole[source]), int(counters.whole[source]) + 1
             if counters.near[need]:

@@ -106,8 +106,9 @@ def _later(latest: Floats, other: Floats, who: Ints, at: int, end: float, worker
 @compiled
 def _place(
     first: Ints, times: Floats, into: Ints, source: Ints, target: Ints, near: NDArray[np.bool_], halo: Floats,
-    whole_of: Ints, length: Ints, stripes: Ints, counter_begin: Ints, counter_end: Ints, implied: Words, by_source: Ints,
-    from_of: Ints, rank: Ints, workers: int, multiprocessors: int, signal: float, wait: float, packed: bool,
+    whole_of: Ints, length: Ints, stripes: Ints, counter_begin: Ints, counter_end: Ints, implied: Words,
+    by_source: Ints, from_of: Ints, rank: Ints, workers: int, multiprocessors: int, signal: float, wait: float,
+    packed: bool,
 ) -> tuple[Ints, Ints, Floats, Floats]:  # fmt: skip
     regions, blocks = len(first) - 1, first[-1]
     region_of = np.empty(blocks, np.int64)
@@ -338,13 +339,11 @@ def _waited(
 
 
 @compiled
-def seen_by_worker(
-    counter: int, worker: int, made: Floats, made_other: Floats, made_by: Ints, signal: float
-) -> float:
+def seen_by_worker(counter: int, worker: int, made: Floats, made_other: Floats, made_by: Ints, signal: float) -> float:
     """When a worker sees that all blocks of a counter have ended: its own at once, others' after a signal."""
     if made_by[counter] == worker:
-        return max(made[counter], made_other[counter] + signal)
-    return made[counter] + signal
+        return float(max(made[counter], made_other[counter] + signal))
+    return float(made[counter] + signal)
 
 
 @compiled

@@ -126,6 +126,8 @@ def upward_ranks(problem: Problem, choice: Choice, per_multiprocessor: int, alon
             most = min(per_multiprocessor, -(-kernel.blocks // device.multiprocessors))
             rounds = -(-kernel.blocks // (most * device.multiprocessors)) if alone else 1
             known[key] = rounds * (kernel.time(most if alone else 1) + device.block_fixed_ns)
-        behind = max((ranks[other] + device.signal_ns + device.wait_ns for other in problem.behind[region]), default=0.0)
+        behind = max(
+            (ranks[other] + device.signal_ns + device.wait_ns for other in problem.behind[region]), default=0.0
+        )
         ranks[region] = known[key] + behind
     return ranks

@@ -1,4 +1,4 @@
-"""The loop of a ticketed launch, or of a plain one: workers claim the next ticket and wait for blocks of earlier ones."""
+"""The loop of a ticketed launch, or of a plain one: workers claim the next ticket and wait for earlier ones."""
 
 from __future__ import annotations
 

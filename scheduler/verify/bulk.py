@@ -93,9 +93,7 @@ def _decide(
 
 
 @compiled
-def _waits(
-    ticketed: int, rows: int, crowded: bool, length: Bytes, counter: Bytes, value: Bytes, counts: Bits
-) -> int:
+def _waits(ticketed: int, rows: int, crowded: bool, length: Bytes, counter: Bytes, value: Bytes, counts: Bits) -> int:
     """Whether each wait alone can be fulfilled."""
     early = np.uint64(0)  # tasks of earlier tickets
     never, late = False, False
@@ -144,7 +142,7 @@ def _order(
 def _started(
     without: int, row: npt.NDArray[np.int64], begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], counter: Bytes,
     value: Bytes, counts: Bits, at: npt.NDArray[np.int64],
-) -> int:  # fmt: skip
+) -> np.uint64:  # fmt: skip
     """The tasks that start, as bits, if `without` never ends; leaves `at` where each list stands."""
     one = np.uint64(1)
     started, ended = np.uint64(0), np.uint64(0)
@@ -168,7 +166,7 @@ def _started(
 
 
 @compiled
-def _many(tasks: int) -> int:
+def _many(tasks: np.uint64) -> int:
     """How many bits are set."""
     count = 0
     while tasks != 0:

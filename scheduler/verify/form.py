@@ -5,6 +5,7 @@ Blocks of all regions are numbered through, region by region; `first[region]` is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from scheduler.device import Device
 from scheduler.errors import InvalidProgram
-from scheduler.program import Counter, Pinned, Plain, Program, Ticketed, Wait, named
+from scheduler.program import Counter, Instruction, Pinned, Plain, Program, Ticketed, Wait, named
 from scheduler.tasks import Kernel, TaskGraph
 
 Ints = npt.NDArray[np.int64]
@@ -49,7 +50,6 @@ class Lists:
     block: Ints
     counter: Ints
     value: Ints  # that a wait is for
-    has: Ints  # by list, its runs
     names: tuple[str, ...]  # by counter
     counts: Ints  # by counter, how many blocks it counts: those of its range that this launch runs
     counters_of: Ints  # by block its first in `counters`, and the end
@@ -114,9 +114,11 @@ def _launch(number: int, launch: Pinned | Ticketed | Plain, numbers: dict[str, i
     count = len(launch.workers) if isinstance(launch, Pinned) else launch.workers
     if count < 1:
         raise InvalidProgram(f"launch {number} has {count} workers; it needs at least one.")
-    lists = launch.workers if isinstance(launch, Pinned) else [(*item.waits, item.run) for item in launch.items]
+    lists: Sequence[Sequence[Instruction]] = (
+        launch.workers if isinstance(launch, Pinned) else [(*item.waits, item.run) for item in launch.items]
+    )
     what = "worker" if isinstance(launch, Pinned) else "ticket"
-    of, has = [0], []
+    of = [0]
     block: list[int] = []
     counter: list[int] = []
     value: list[int] = []
@@ -135,10 +137,13 @@ def _launch(number: int, launch: Pinned | Ticketed | Plain, numbers: dict[str, i
             value.append(0)
             done += 1
         of.append(len(block))
-        has.append(done)
     of_block, in_counters, counts = _counters(number, launch.counters, numbers, blocks)
-    arrays = (np.asarray(one, np.int64) for one in (of, block, counter, value, has))
-    return Lists(*arrays, tuple(map(named, launch.counters)), counts, of_block, in_counters)
+    names = tuple(map(named, launch.counters))
+    return Lists(_ints(of), _ints(block), _ints(counter), _ints(value), names, counts, of_block, in_counters)
+
+
+def _ints(values: list[int]) -> Ints:
+    return np.asarray(values, np.int64)
 
 
 def _check_wait(where: str, wait: Wait, counters: int) -> None:
@@ -166,7 +171,7 @@ def _counters(
             )
         low.append(first + counter.begin)
         high.append(first + counter.end)
-    begin, size = np.asarray(low, np.int64), np.asarray(high, np.int64) - np.asarray(low, np.int64)
+    begin, size = _ints(low), _ints(high) - _ints(low)
     which = np.repeat(np.arange(len(counters)), size)
     block = np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
     here = blocks.launch[block] == number

@@ -70,14 +70,14 @@ def _last_of_regions(number: int, blocks: Blocks) -> tuple[Ints, Ints, Ints, Int
 
 def _circle(flat: Lists, blocks: Blocks, at: Ints) -> str:
     """From one worker that is stuck on to one whose block it waits for, until one comes again."""
-    stuck = np.flatnonzero(at < flat.of[1:])
+    stuck = np.flatnonzero(at < flat.of[1:]).tolist()
     left: dict[int, int] = {}  # by counter a block that it lacks
     for worker in stuck:
         for block in flat.block[at[worker] : flat.of[worker + 1]]:
             if block >= 0:
                 for counter in flat.counters[flat.counters_of[block] : flat.counters_of[block + 1]]:
                     left.setdefault(int(counter), int(block))
-    worker = int(stuck[0])
+    worker = stuck[0]
     seen: list[int] = []
     while worker not in seen:
         seen.append(worker)

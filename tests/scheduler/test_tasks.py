@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.errors import InvalidProgram, InvalidTaskGraph
-from scheduler.program import Item, Pinned, Plain, Program, Run, Ticketed, Wait, read, text, write
+from scheduler.program import Counter, Item, Pinned, Plain, Program, Run, Ticketed, Wait, read, text, write
 from scheduler.tasks import Kernel, Need, Region, TaskGraph, needed_blocks
 
 
@@ -65,8 +65,8 @@ def test_the_given_order_stays_where_it_is_one() -> None:
 PROGRAM = Program(
     "g", "cpu:2", {"a": 0, "b": 0},
     (
-        Pinned(((Run("a", 0), Run("a", 1)), (Wait(0, 1), Run("b", 0))), threads=64),
-        Ticketed((Item(Run("c", 0)), Item(Run("d", 0), (0,))), workers=2),
+        Pinned(((Run("a", 0), Run("a", 1)), (Wait(0, 2), Run("b", 0))), (Counter("a", 0, 2),), threads=64),
+        Ticketed((Item(Run("c", 0)), Item(Run("d", 0), (Wait(0, 1),))), 2, (Counter("c", 0, 1),)),
         Plain("e"),
     ),
     "by hand",
@@ -79,28 +79,20 @@ def test_a_program_is_read_back_as_written_and_can_be_read_by_people() -> None:
         "program by hand of g for cpu:2",
         "launch 0: 2 workers",
         "  worker 0: a[0]  a[1]",
-        "  worker 1: wait(0 >= 1)  b[0]",
+        "  worker 1: wait(2 of a[0-1])  b[0]",
         "launch 1: 2 tickets for 2 workers",
         "      0 c[0]",
-        "      1 d[0]   after 0",
+        "      1 d[0]   after 1 of c[0]",
         "launch 2: all blocks of e",
     ]
 
 
-def test_waits_before_one_run_are_told_together_by_what_is_waited_for() -> None:
-    last = (
-        Run("b", 0),
-        Wait(2, 1),
-        Wait(0, 1),
-        Wait(1, 1),
-        Wait(4, 1),
-        Wait(3, 7),
-        Run("b", 1),
-        Wait(0, 2),
-        Run("c", 0),
-    )
-    program = Program("g", "cpu:6", {"b": 0, "c": 0}, (Pinned((*((),) * 5, last)),))
-    assert text(program).splitlines()[-1] == ("  worker 5: b[0]  wait(0-2,4 >= 1; 3 >= 7)  b[1]  wait(0 >= 2)  c[0]")
+def test_waits_before_one_run_are_told_together() -> None:
+    counters = (Counter("a", 0, 12), Counter("a", 4, 8), Counter("b", 3, 4))
+    last = (Run("b", 0), Wait(2, 1), Wait(0, 12), Run("b", 1), Wait(1, 3), Run("c", 0))
+    program = Program("g", "cpu:6", {"b": 0, "c": 0}, (Pinned((*((),) * 5, last), counters),))
+    said = "  worker 5: b[0]  wait(1 of b[3], 12 of a[0-11])  b[1]  wait(3 of a[4-7])  c[0]"
+    assert text(program).splitlines()[-1] == said
 
 
 def test_what_is_no_program_is_refused() -> None:

@@ -33,15 +33,17 @@ def test_nothing_is_read_through_the_non_coherent_cache(text: str) -> None:
     assert "ld.global.nc" not in text and "ld.acquire.gpu" in text
 
 
-def test_a_signal_is_a_barrier_and_then_a_release(text: str) -> None:
+def test_a_signal_is_a_barrier_and_a_fence_and_then_additions(text: str) -> None:
     lines = body(text, "signal")
-    barrier = next(number for number, line in enumerate(lines) if line.startswith("bar.sync"))
-    release = next(number for number, line in enumerate(lines) if line.startswith("st.release.gpu"))
-    assert barrier < release
-    assert text.count("st.release.gpu") == 1, "nobody publishes in another way"
+    barrier, fence, addition = (
+        next(number for number, line in enumerate(lines) if line.startswith(what))
+        for what in ("bar.sync", "fence.acq_rel.gpu", "atom.global.add")
+    )
+    assert barrier < fence < addition
+    assert "st.release" not in text and "red.global" not in text, "nobody publishes in another way"
 
 
-def test_an_addition_that_publishes_stands_behind_a_fence(text: str) -> None:
+def test_every_addition_that_publishes_stands_behind_a_fence(text: str) -> None:
     lines = body(text, "meet")
     fence = next(number for number, line in enumerate(lines) if line.startswith("fence.acq_rel.gpu"))
     adds = [number for number, line in enumerate(lines) if line.startswith("atom.global.add")]
@@ -49,7 +51,7 @@ def test_an_addition_that_publishes_stands_behind_a_fence(text: str) -> None:
 
 
 def test_a_wait_ends_in_a_barrier_before_anything_is_read(text: str) -> None:
-    for kernel in ("pinned", "ticketed", "pingpong", "meet"):
+    for kernel in ("pinned", "ticketed", "pingpong", "look", "meet"):
         written = re.search(rf"ptx_kernel void @{kernel}\(.*?\n\}}", module(), re.DOTALL)
         assert written is not None
         behind = written[0].split("together:\n")

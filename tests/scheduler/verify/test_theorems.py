@@ -98,7 +98,7 @@ def made_lists(draw: st.DrawFn) -> tuple[Pinned, int]:
 
 
 def in_circle(launch: Pinned) -> bool:
-    """Every instruction is a node, reached from the one before it and, a wait, from all runs that its counter counts."""
+    """Every instruction is a node, reached from the one before it and, a wait, from all runs that it counts."""
     order: networkx.DiGraph = networkx.DiGraph()
     place = {one: (worker, at) for worker, instructions in enumerate(launch.workers)
              for at, one in enumerate(instructions) if isinstance(one, Run)}  # fmt: skip
