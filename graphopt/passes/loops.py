@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
@@ -80,7 +81,10 @@ def _obstacle(facts: Facts, node: ir.Node, body: ir.Graph, certain: bool) -> str
     kinds = [facts.dtype(output) for output in node.outputs]
     total = node.op_type in TOTAL and (node.op_type != "Div" or kinds[0] in FLOATS)
     shapes = [facts.shape(value) for value in (*node.inputs, *node.outputs) if value is not None]
-    if (total or node.op_type in WHERE_SHAPES_FIT) and all(is_static(shape) for shape in shapes):
+    fits = node.op_type in WHERE_SHAPES_FIT
+    if node.op_type == "Reshape":  # whose result is as its target says, whether that can be or not
+        fits = math.prod(shapes[0] or ()) == math.prod(shapes[-1] or ())
+    if (total or fits) and all(is_static(shape) for shape in shapes):
         return None
     return "the loop may not run at all, and the operator might fail in front of it"
 
@@ -104,6 +108,8 @@ def _runs(facts: Facts, loop: ir.Node) -> bool:
 
 
 def _scan_length(facts: Facts, loop: ir.Node) -> object:
+    if nodes.has_reference_attributes(loop):
+        return None
     count = nodes.int_attribute(loop, "num_scan_inputs", 0)
     source = loop.inputs[-1] if count else None
     shape = None if source is None or facts.opset(loop) < 9 else facts.shape(source)

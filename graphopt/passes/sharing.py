@@ -108,8 +108,7 @@ def _key(editor: Editor, node: ir.Node) -> Hashable | None:
         if value is None:
             return None
         attributes.append((name, value))
-    present = tuple(bool(output.name) for output in node.outputs)
-    return (node.domain, node.op_type, node.overload, tuple(inputs), tuple(attributes), len(present))
+    return (node.domain, node.op_type, node.overload, tuple(inputs), tuple(attributes), len(node.outputs))
 
 
 def _attribute_key(attribute: ir.Attr) -> Hashable | None:

@@ -228,7 +228,7 @@ def _expanded_dims(node: ir.Node, facts: Knowledge) -> Result:
     target = None if node.inputs[1] is None else facts.content(node.inputs[1])
     if target is None:
         return None
-    return like_first(node, facts, dims.broadcast(source_shape(node, facts), tuple(target.tolist())))
+    return like_first(node, facts, dims.broadcast(source_shape(node, facts), tuple(target.reshape(-1).tolist())))
 
 
 def _expand(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:

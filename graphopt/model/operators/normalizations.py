@@ -27,6 +27,10 @@ def _last_axes(node: ir.Node, facts: Knowledge) -> Axes:
         raise Unclear("it has several results")
     rank = rank_of(facts, node)
     first = nodes.int_attribute(node, "axis", -1) % max(rank, 1)
+    for value in node.inputs[1:]:
+        shape = () if value is None else facts.shape(value)
+        if shape is None or any(dim != 1 for dim in shape[: first - rank]):
+            raise Unclear("its scale or bias may differ along other axes")
     return Axes(rank, frozenset(range(first, rank)), fixed="it works on the last axes")
 
 

@@ -152,6 +152,7 @@ def _whole(
     whole = other.inputs[0]
     if whole is None or match.shape(whole) != match.shape(source):
         match.refuse("the tensors differ in shape")
+    match.require(not nodes.has_reference_attributes(other), "the other Split has open attributes")
     match.require(nodes.int_attribute(other, "axis", 0) % match.rank(whole) == axis, "the Splits are along other axes")
     sizes = [[match.shape(piece) for piece in node.outputs] for node in (split, other)]
     match.require(sizes[0] == sizes[1], "the pieces differ in size")

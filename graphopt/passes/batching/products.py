@@ -119,11 +119,12 @@ def _batch(editor: Editor, match: Match, group: Sequence[_Product]) -> None:
     assert isinstance(graph, ir.Graph), "the products are in a graph"
     match.require(not editor.is_blocked(RULE, root.outputs[0].name or ""), "it was taken back before")
     weight = root.inputs[1]
-    assert weight is not None and weight.const_value is not None, "the matrix is a constant"
+    matrix = None if weight is None else editor.facts.tensor(weight)
+    assert weight is not None and matrix is not None, "the matrix is a constant"
     widths = match.static_shape(root.outputs[0])[1] + match.static_shape(group[0].source)[1]
     rows = [product.rows for product in group]
     copied = sum(rows) * widths * match.dtype(weight).itemsize
-    match.require(weight.const_value.nbytes * (len(group) - 1) >= PAYS * copied, "copying the rows would cost more")
+    match.require(matrix.nbytes * (len(group) - 1) >= PAYS * copied, "copying the rows would cost more")
     joined = _joined(match, [product.source for product in group])
     operands = [joined, *root.inputs[1:]]
     product_node = match.node_of(root.op_type, *operands, like=root)
@@ -144,7 +145,8 @@ def _batch(editor: Editor, match: Match, group: Sequence[_Product]) -> None:
 def _joined(match: Match, sources: Sequence[ir.Value]) -> ir.Value:
     """The rows of all sources; the tensor itself where they were just dealt out of it."""
     split = sources[0].producer()
-    if split is not None and split.op_type == "Split" and nodes.is_standard(split) and split.inputs[0] is not None:
+    known = split is not None and nodes.is_standard(split) and not nodes.has_reference_attributes(split)
+    if split is not None and known and split.op_type == "Split" and split.inputs[0] is not None:
         axis = nodes.int_attribute(split, "axis", 0)
         if axis % match.rank(split.inputs[0]) == 0 and list(split.outputs) == list(sources):
             return split.inputs[0]

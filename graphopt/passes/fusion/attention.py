@@ -200,8 +200,6 @@ def _keys(match: Match, kt: ir.Value) -> ir.Value:
         if perm == SWAPPED:
             return node.inputs[0]
         order = [perm[place] for place in SWAPPED]
-        if order == [0, 1, 2, 3]:
-            return node.inputs[0]
         return match.op("Transpose", node.inputs[0], attributes={"perm": order})
     return match.op("Transpose", kt, attributes={"perm": SWAPPED})
 

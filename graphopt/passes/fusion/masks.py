@@ -158,8 +158,8 @@ def raised(match: Match, mask: ir.Value) -> ir.Value:
 def guard_of_softmax(match: Match) -> Replacement:
     """Where(IsNaN(p), 0, p), p = Softmax(s + mask)  -->  p      where no row of the mask can be -inf throughout
 
-    Takes the scores without the mask to be numbers. Leaves alone a mask of which nothing is known, and one of -inf
-    that may shut out a whole row.
+    Takes the scores without the mask to be numbers. Leaves alone a mask of which nothing is known, one of -inf that
+    may shut out a whole row, and two masks that may do so together.
     """
     p = guarded(match, match.root)
     match.require(p is not None, "it does not put 0 where something is not a number")
@@ -167,16 +167,24 @@ def guard_of_softmax(match: Match) -> Replacement:
     softmax = made_by(p, "Softmax")
     match.require(softmax is not None, "what may not be a number is no Softmax")
     assert softmax is not None, "required just now"
+    axis = nodes.int_attribute(softmax, "axis", -1)  # before opset 13 a row is everything from there on, and holds rows
+    over_last = match.opset < 13 or axis == -1 or axis == match.rank(p) - 1
+    match.require(over_last, "the Softmax is not over the last axis")
     total = nodes.given_input(softmax)
     added = [operand for operand in addends(total) if not is_score(match.facts, operand)]
     match.require(len(added) < len(addends(total)), "no product stands under the Softmax")
+    shutting = 0
     for mask in added:
         triangle = levels(match.facts, mask)
         if triangle is not None and triangle[0] > -np.inf:  # each query sees itself
+            shutting += triangle[1] <= _lowest(match.facts, mask)
             continue
         found = held(match.facts, mask)
-        match.require(found is not None, f"it is not known what '{mask.name}' holds")
-        match.require(not (found and found.infinite and found.may_be_shut), "a row may be -inf throughout")
+        if found is None:
+            match.refuse(f"it is not known what '{mask.name}' holds")
+        match.require(not (found.infinite and found.may_be_shut), "a row may be -inf throughout")
+        shutting += found.infinite or found.lowest
+    match.require(shutting < 2, "two masks together may shut out a row")
     return p
 
 

@@ -65,6 +65,24 @@ OLD = {
     "mean of everything": (7, f"g ({ONE}) => (float[1, 1, 1, 1] y) {{ y = ReduceMean (x) }}"),
     "group normalization": (18, "g (float[2, 4, 3] x, float[2] a, float[2] b) => (float[2, 4, 3] y) "
                             "{ y = GroupNormalization <num_groups = 2> (x, a, b) }"),
+    "normalization of each channel": (8, f"g ({ONE}, float[3] s, float[3] b, float[3] m, float[3] v) => "
+                                      "(float[2, 3, 4, 6] y) { w = Abs (v) y = BatchNormalization (x, s, b, m, w) }"),
+    "normalization that says so": (8, f"g ({ONE}, float[3] s, float[3] b, float[3] m, float[3] v) => "
+                                   "(float[2, 3, 4, 6] y) "
+                                   "{ w = Abs (v) y = BatchNormalization <spatial = 1> (x, s, b, m, w) }"),
+    "scatter": (10, f"g ({ONE}, float[2, 3, 4, 1] u) => (float[2, 3, 4, 6] y) "
+                "{ a = Shape (u) i = ConstantOfShape <value = int64[1] {2}> (a) y = Scatter <axis = 3> (x, i, u) }"),
+    "softmax over the last axis of any rank": (11, "g (float[n, 3, 1] x) => (float[a, b] y) "
+                                               "{ r = Squeeze (x) y = Softmax <axis = -1> (r) }"),
+    "softmax of one axis": (11, "g (float[5] x) => (float[5] y) { y = Softmax <axis = 0> (x) }"),
+    "softmax over two axes of any size": (11, "g (float[2, n, 1, 3] x) => (float[2, n, 1, 3] y) "
+                                          "{ y = Softmax <axis = 1> (x) }"),
+    "hardmax": (11, f"g ({ONE}) => (float[2, 3, 4, 6] y) {{ y = Hardmax <axis = 2> (x) }}"),
+    "cubic grid": (16, "g (float[1, 2, 4, 4] x, float[1, 3, 3, 2] i) => (float[1, 2, 3, 3] y) "
+                   '{ y = GridSample <mode = "bicubic"> (x, i) }'),
+    "nearest grid": (16, "g (float[1, 2, 4, 4] x, float[1, 3, 3, 2] i) => (float[1, 2, 3, 3] y) "
+                     '{ y = GridSample <mode = "nearest"> (x, i) }'),
+    "dropout with a mask that nothing reads": (9, f"g ({ONE}) => (float[2, 3, 4, 6] y) {{ y, m = Dropout (x) }}"),
     "grid": (16, "g (float[1, 2, 4, 4] x, float[1, 3, 3, 2] i) => (float[1, 2, 3, 3] y) "
              '{ y = GridSample <mode = "bilinear"> (x, i) }'),
     "transform": (17, "g (float[1, 8, 1] x) => (float[1, 8, 2] y) { y = DFT <axis = 1> (x) }"),
@@ -90,6 +108,15 @@ def test_what_was_an_attribute_is_an_input() -> None:
     proto = support.model(OLD["unsqueeze"][1], 11)
     result = lifted(proto, 13)
     assert attributes(result, "Unsqueeze") == {} and len(result.graph.node[-1].input) == 2
+
+
+def test_regions_keep_their_half_pixels() -> None:
+    proto = support.model(
+        f"""g ({ONE}, float[2, 4] r) => (float[2, 3, 2, 2] y) {{ f = Abs (r) i = Constant <value = int64[2] {{0, 1}}> ()
+            y = RoiAlign <output_height = 2, output_width = 2, spatial_scale = 0.5> (x, f, i) }}""",
+        10,
+    )
+    assert attributes(lifted(proto, 16), "RoiAlign")["coordinate_transformation_mode"] == b"output_half_pixel"
 
 
 def test_a_softmax_over_several_axes_runs_over_a_flat_one() -> None:
