@@ -8,6 +8,7 @@ from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.errors import BudgetNotKept, BundleError, NotLowered, OptionError, VerificationError
 from graphopt.memory.tiling.search import tile_within
+from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Whole
 from graphopt.program.deploy.emulation import Emulated
@@ -34,10 +35,12 @@ def make(
     memory_budget: int | None,
     not_here: str | None,
     threads: int = 0,
+    costs: Costs = ESTIMATED,
 ) -> Whole | Hybrid:
     """The program of a model whose dims are all numbers; `memory_budget` in bytes of its arena.
 
-    `threads` run it here, 0: all cores; a program for 1 holds nothing that several need.
+    `threads` run it here, 0: all cores; a program for 1 holds nothing that several need. `costs` decide among plans
+    for several.
     `not_here` says why this machine cannot run code for `target`; such a program is not loaded. Raises OptionError for
     a budget that is not kept, and NotLowered where no operator has a kernel.
     """
@@ -46,7 +49,7 @@ def make(
     except NotLowered as error:
         folded = fold_constants(model)
         if folded is not model:
-            return make(folded, target, name, exact, memory_budget, not_here, threads)
+            return make(folded, target, name, exact, memory_budget, not_here, threads, costs)
         if memory_budget is not None:
             raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
         if not_here is not None:
@@ -54,7 +57,7 @@ def make(
         _require_a_run(model)
         return make_hybrid(model, target, name, exact=exact)
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
-    linked = link(lowered, name, several=threads != 1, budget=memory_budget)
+    linked = link(lowered, name, several=threads != 1, budget=memory_budget, costs=costs)
     program = None
     if not_here is None:
         program = session.Program(linked.listing, linked.weights, target, threads=threads)

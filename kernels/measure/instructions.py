@@ -15,7 +15,7 @@ from kernels.target import Target
 
 TURNS = 20_000  # a loop of 0.1 ms or more, beside which the call from Python does not count
 LINKS = 32  # instructions of the chain in a turn of the clock's loop
-SUMS = 12
+STEPS = 2  # of products in a turn
 PLACES = 32  # vectors that loads go through: in the nearest cache of every core
 CALLS = 100_000
 _CHAIN = Operand("x", "output", DType.I64, 4)
@@ -68,26 +68,27 @@ def broadcasts(target: Target) -> tuple[Kernel, dict[str, Array], int]:
 
     Hence there are never more of them than of multiply-adds.
     """
-    lanes, steps = target.lanes(), 4
+    lanes, sums = target.lanes(), 3 * target.vector_registers // 4
     kind = types.vector("float", lanes)
 
     def body(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         y = f.load(kind, pointers["x"])
 
-        def turn(number: Value, sums: tuple[Value, ...]) -> list[Value]:
-            (total,) = sums
-            start = f.at(pointers["x"], f.binary("and", number, f.integer(lanes - 1)))
-            for step in range(steps):
-                elements = [f.load("float", f.at(start, step * SUMS + place)) for place in range(SUMS)]
+        def turn(_: Value, carried: tuple[Value, ...]) -> list[Value]:
+            (total,) = carried
+            # Read anew in every turn, so that nothing is known of the elements behind it.
+            start = f.value("ptr", f"load volatile ptr, ptr {f.parameter('arguments').text}, align 8")
+            for step in range(STEPS):
+                elements = [f.load("float", f.at(start, step * sums + place)) for place in range(sums)]
                 total = f.fma(joined([f.splat(one, lanes) for one in elements]), y, total)
             return [total]
 
-        (total,) = f.loop(0, TURNS, 1, turn, [joined([y] * SUMS)])
+        (total,) = f.loop(0, TURNS, 1, turn, [joined([y] * sums)])
         f.store(f.reduce("fadd", total), pointers["x"])
 
-    size = steps * SUMS + lanes
+    size = STEPS * sums
     kernel = write_kernel(Module(target), "broadcasts", (Operand("x", "output", DType.F32, size),), 1, body)
-    return kernel, {"x": aligned(size)}, TURNS * steps * SUMS
+    return kernel, {"x": aligned(size)}, TURNS * STEPS * sums
 
 
 def calls(target: Target) -> tuple[Kernel, dict[str, Array], int]:
