@@ -17,6 +17,7 @@ from bench import (
     kills,
     layout,
     light,
+    machine,
     mutations,
     node_tests,
     ort_latency,
@@ -67,6 +68,7 @@ MEASURES: dict[str, Measure] = {
     "e6": real.measure,
     "u2": newcomers.measure,
     "c2": cores.measure,
+    "c8": machine.measure,
 }
 
 

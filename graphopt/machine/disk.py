@@ -14,7 +14,7 @@ from kernels.measure.entries import Reading, best_of
 
 BLOCK = 4 << 20  # bytes of a call
 BYTES = 32 << 20  # of a round
-ROUNDS = 5
+ROUNDS = 10
 ENOUGH = 1_000_000_000  # nanoseconds, after which a slow disk has no further round
 
 

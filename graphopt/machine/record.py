@@ -36,7 +36,7 @@ class Measured(msgspec.Struct, frozen=True):
 
     value: float
     unit: str
-    spread: float  # relative: the median of the rounds from the best of them
+    spread: float  # relative: within so much of it lie three quarters of the rounds that it is the best of
 
 
 class MachineRecord(msgspec.Struct, frozen=True):

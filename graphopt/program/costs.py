@@ -14,7 +14,7 @@ class Costs:
     """Of one core, and between two."""
 
     peak_flops: float  # per second
-    bandwidth: float  # bytes per second
+    bandwidth: float  # bytes per second, from where a program's buffers lie
     wait_ns: float  # from a run's last block to the next one's first, on another core
     wake_ns: float  # of workers that sleep, as a call after a pause finds them
 
@@ -30,10 +30,10 @@ def costs_of(machine: MachineRecord | None) -> Costs:
     """The costs that a record tells; those of a server's core where there is none, or where it was not asked."""
     if machine is None:
         return ESTIMATED
-    wait, wake = machine.value("wait"), machine.value("wake")
+    wait, wake, bandwidth = (machine.value(name) for name in ("wait", "wake", "l3_read"))
     return Costs(
         machine.core_flops,
-        1e9 * machine.entries["memory_read"].value,
+        1e9 * (machine.entries["memory_read"].value if bandwidth is None else bandwidth),
         ESTIMATED.wait_ns if wait is None else wait,
         ESTIMATED.wake_ns if wake is None else wake,
     )

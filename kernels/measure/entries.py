@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Literal
 
 Unit = Literal["/ns", "bytes/ns", "ns"]
@@ -53,13 +52,14 @@ ENTRIES: Mapping[str, Entry] = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The best of several rounds, and how far their median lies from it."""
+    """The best of several rounds, and within how much of it three quarters of them lie."""
 
     value: float
     spread: float  # relative: 0.03 for three per cent
 
 
-def best_of(entry: Entry, values: list[float]) -> Reading:
+def best_of(entry: Entry, values: Sequence[float]) -> Reading:
     """The least disturbed of the rounds: the least time, the largest rate."""
-    best = min(values) if entry.is_time else max(values)
-    return Reading(best, abs(median(values) - best) / best)
+    ordered = sorted(values, reverse=not entry.is_time)
+    best = ordered[0]
+    return Reading(best, abs(ordered[3 * (len(ordered) - 1) // 4] - best) / best)

@@ -15,7 +15,7 @@ from kernels.target import Target
 
 TURNS = 20_000  # a loop of 0.1 ms or more, beside which the call from Python does not count
 LINKS = 32  # instructions of the chain in a turn of the clock's loop
-STEPS = 2  # of products in a turn
+STEPS = 8  # of products in a turn
 PLACES = 32  # vectors that loads go through: in the nearest cache of every core
 CALLS = 100_000
 _CHAIN = Operand("x", "output", DType.I64, 4)

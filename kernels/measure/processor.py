@@ -28,7 +28,7 @@ ROUNDS, MORE_ROUNDS = 5, 15  # that every entry has, and that one has at the mos
 AGREED = 0.05  # the relative spread with which an entry needs no more rounds
 READINGS = 12  # of an entry in a round
 TOGETHER = 40  # of two cores that are busy at once
-TURNS = 2000  # of two threads that wait for each other
+TURNS = 4000  # of two threads that wait for each other
 WAKES = 60
 Read = Callable[[], float]  # one round of an entry, in its unit
 
@@ -140,7 +140,7 @@ def _waits(target: Target, processors: Sequence[int]) -> dict[str, Read]:
         return taken[0]
 
     def turns(name: str) -> float:
-        return min(run(name, TURNS) for _ in range(3)) / (2 * TURNS)
+        return min(run(name, TURNS) for _ in range(5)) / (2 * TURNS)
 
     def wake() -> float:
         run("wakes", WAKES)
