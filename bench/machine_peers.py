@@ -1,9 +1,9 @@
 """What tools of others measure on this machine, for the entries of its record; printed as JSON.
 
 Products of ONNX Runtime and of NumPy's OpenBLAS, NumPy's dots and maxima, the C library's memset and memchr (behind
-`bytearray.find`), eventfd, dd. Each figure is the best of its readings, and the best of the tools that do the same.
-Small buffers are passed often: from the time of many bytes that of few is taken, so that calls from Python do not
-count. Run with one OpenBLAS thread.
+`bytearray.find`), Python's locks, dd. Each figure is the best of its readings, and the best of the tools that do the
+same. Small buffers are passed often: from the time of many bytes that of few is taken, so that calls from Python do
+not count. Run with one OpenBLAS thread.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -31,7 +32,7 @@ from kernels.target import host
 READINGS = 40
 LARGE = 768 << 20  # bytes: above the last cache of any processor at hand
 SIDES = (512, 1024)  # of square products
-WAKES, WAKE_ROUNDS = 60, 5
+WAKES, WAKE_ROUNDS = 60, 10
 REST = 0.0003  # seconds that a sleeper is left alone
 DISK_BYTES = 128 << 20
 
@@ -119,29 +120,34 @@ def _often(call: Callable[[], object], times: int) -> None:
 
 
 def _wake() -> float:
-    """Nanoseconds from a write into an eventfd to the reader's next line, in another process on another core."""
+    """Nanoseconds from the release of a lock to the next line of a thread that slept for it, on another core."""
     first, second = sorted(os.sched_getaffinity(0))[:2]
-    event, answer = os.eventfd(0), os.eventfd(0)
-    child = os.fork()
-    if not child:
-        os.sched_setaffinity(0, {second})
-        times = np.zeros(1, np.int64)
-        for _ in range(WAKES):
-            os.eventfd_read(event)
-            times[0] = time.perf_counter_ns()
-            os.eventfd_write(answer, int(times[0]))
-        os._exit(0)
+    asked, answered = threading.Lock(), threading.Lock()
+    asked.acquire()
+    answered.acquire()
+    woken, taken = [0] * WAKES, []
+
+    def sleep() -> None:
+        os.sched_setaffinity(threading.get_native_id(), {second})
+        for turn in range(WAKES):
+            asked.acquire()
+            woken[turn] = time.perf_counter_ns()
+            answered.release()
+
+    before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {first})
-    taken = []
-    for _ in range(WAKES):
+    sleeper = threading.Thread(target=sleep)
+    sleeper.start()
+    for turn in range(WAKES):
         until = time.perf_counter() + REST
         while time.perf_counter() < until:
             pass
         started = time.perf_counter_ns()
-        os.eventfd_write(event, 1)
-        taken.append(os.eventfd_read(answer) - started)
-    os.waitpid(child, 0)
-    os.sched_setaffinity(0, {first, second})
+        asked.release()
+        answered.acquire()
+        taken.append(woken[turn] - started)
+    sleeper.join()
+    os.sched_setaffinity(0, before)
     return float(np.median(taken))
 
 

@@ -51,7 +51,7 @@ def command(measure: bool, file: Path | None, check: bool, json: bool) -> None:
     """Show what this machine was measured to do, by which programs for several threads are planned.
 
     Measured when it is first asked for, or at the first compile, and kept in the user's cache folder for this
-    processor. The best of repeated readings; the spread is how far the median of the rounds is from it.
+    processor. An entry is the best of its rounds; three quarters of them lie within the spread.
     """
     with progress("graphopt machine") as tell:
         record = graphopt.machine(file, again=measure, progress=tell)

@@ -32,6 +32,7 @@ def machine(
     folder, progress = kept.cache_folder(), progress or silent
     found = None if again else _found(folder)
     if found is None:
+        kept.require_writable(folder)  # before the work is done that would be lost
         progress(MEASURING)
         found = kept.measured_now(folder)
         kept.keep(found, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 import msgspec
 from llvmlite import binding as llvm
 
-from graphopt.errors import OptionError
+from graphopt.errors import OptionError, SaveError
 from graphopt.files.single import write_file
 from graphopt.machine import file
 from graphopt.machine.disk import measure_disk
@@ -52,6 +53,16 @@ def find(key: Key, folder: Path) -> MachineRecord | None:
     return record if record.key == key else None
 
 
+def require_writable(folder: Path) -> None:
+    """Make the folder where there is none; raises SaveError where nothing can be kept there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise SaveError(f"no record can be kept in '{folder}': {error.strerror}; set XDG_CACHE_HOME.") from None
+
+
 def keep(record: MachineRecord, folder: Path) -> Path:
     """Write a record to its place, where it takes that of an earlier one; raises SaveError."""
     place = kept_file(record.key, folder)
@@ -76,11 +87,7 @@ def measured_now(folder: Path) -> MachineRecord:
 
 
 def _measured(folder: Path) -> MachineRecord:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        place = folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
-    except OSError:
-        place = Path(tempfile.gettempdir())
+    place = folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
     target = host()
     disk = measure_disk(place)
     sizes = os.statvfs(place)
