@@ -182,10 +182,10 @@ def device(source: str | Path) -> Device:
         read = msgspec.convert(tables, _File, strict=False)
         major, _, minor = read.target.compute_capability.partition(".")
         capability = (int(major), int(minor or 0))
-        known = read.device
+        table = read.device
         if capability == NO_GPU:
-            known = asdict(cpu(1)) | msgspec.structs.asdict(msgspec.convert(known, _Costs, strict=False))
-        limits = msgspec.convert(known, _Limits, strict=False)
+            table = asdict(cpu(1)) | msgspec.structs.asdict(msgspec.convert(table, _Costs, strict=False))
+        limits = msgspec.convert(table, _Limits, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
         raise InvalidDevice(f"the machine file '{text}': {error}.") from None
     return Device(

@@ -105,4 +105,4 @@ def command(
             raise UsageError("--target", reason)
         tell("writing")
         compiled.save(output, unchecked=unchecked)
-    shown(compile_record(compiled, str(source), str(output)), json, print_compile)
+    shown(compile_record(compiled, str(source), str(output), record), json, print_compile)

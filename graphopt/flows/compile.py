@@ -115,8 +115,8 @@ def compile(  # the builtin of this name is not used here
     )
 
 
-def compile_record(compiled: Compiled, source: str, output: str) -> CompileRecord:
-    """What was made, as `--json` prints it; `output` is the folder that is written."""
+def compile_record(compiled: Compiled, source: str, output: str, machine: MachineRecord | None = None) -> CompileRecord:
+    """What was made with a machine's record, as `--json` prints it; `output` is the folder that is written."""
     listing, plan, verification = compiled.linked.listing, compiled.linked.plan, compiled.verification
     return CompileRecord(
         source, output, compiled.target.cpu, compiled.target.level, len(listing.runs), len(listing.kernels),
@@ -125,6 +125,7 @@ def compile_record(compiled: Compiled, source: str, output: str) -> CompileRecor
         compiled.not_compared, verification.feeds, verification.rounding, compiled.remade,
         verification.tolerance, compiled.model_bytes,
         None if listing.ticketed is None else listing.ticketed.arena_bytes,
+        None if machine is None else machine.key.cpu,
     )  # fmt: skip
 
 

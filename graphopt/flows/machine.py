@@ -57,14 +57,10 @@ def compared(record: MachineRecord, now: MachineRecord) -> CheckRecord:
     """Each entry of either record; one that is in neither is left out."""
     lines = []
     for name, entry in ALL.items():
-        one, other = record.entries.get(name), now.entries.get(name)
-        if one is None and other is None:
-            continue
-        difference = None if one is None or other is None else other.value / one.value - 1
-        lines.append(
-            CheckLine(
-                name, entry.unit, one and one.value, other and other.value, difference, one and one.spread,
-                other and other.spread,
-            )
-        )  # fmt: skip
+        held, seen = record.entries.get(name), now.entries.get(name)
+        if held is not None or seen is not None:
+            difference = None if held is None or seen is None else seen.value / held.value - 1
+            figures = (held.value if held else None, seen.value if seen else None)
+            spreads = (held.spread if held else None, seen.spread if seen else None)
+            lines.append(CheckLine(name, entry.unit, *figures, difference, *spreads))
     return CheckRecord(record.key.cpu, now.key.cpu, tuple(lines))

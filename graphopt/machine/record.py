@@ -109,9 +109,9 @@ def check(record: MachineRecord, where: str) -> None:
     for side in ("read", "write"):
         present = [level for level in LEVELS if f"{level}_{side}" in record.entries]
         for near, far in pairwise(present):
-            one, other = (record.entries[f"{level}_{side}"].value for level in (near, far))
-            if other > NEARER * one:
+            rate, farther = (record.entries[f"{level}_{side}"].value for level in (near, far))
+            if farther > NEARER * rate:
                 raise OptionError(
-                    f"{where}: '{far}_{side}' is {other:g} bytes/ns and faster than '{near}_{side}' with {one:g}, "
+                    f"{where}: '{far}_{side}' is {farther:g} bytes/ns and faster than '{near}_{side}' with {rate:g}, "
                     "which is nearer; measure again with graphopt machine --measure."
                 )

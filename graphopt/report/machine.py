@@ -28,8 +28,8 @@ def print_machine(screen: Screen, record: MachineRecord) -> None:
         memory = (record.value("memory_read_beside") or 0.0) / record.entries["memory_read"].value
         kept = f"leaves the first {share:.0%} of its multiply-adds, {memory:.0%} of its reading"
         screen.line(f"{'second core':<13} {kept}")
-    one, all_of_them = record.core_flops / 1e9, record.peak_flops / 1e9
-    screen.line(f"{'float32':<13} {one:.4g} Gflop/s of one core, {all_of_them:.4g} of all")
+    core, every = record.core_flops / 1e9, record.peak_flops / 1e9
+    screen.line(f"{'float32':<13} {core:.4g} Gflop/s of one core, {every:.4g} of all")
 
 
 def print_check(screen: Screen, record: CheckRecord) -> None:

@@ -83,7 +83,10 @@ def test_a_file_that_is_no_record_is_refused(shell: Shell) -> None:
 def test_the_first_compile_measures_and_says_so(shell: Shell, measured: list[MachineRecord]) -> None:
     first = shell.run(*COMPILE)
     assert first.status == 0 and first.err == ONCE and len(list((shell.folder / "cache" / "graphopt").iterdir())) == 1
-    assert shell.run(*COMPILE).err == "" and len(measured) == 2
+    assert f"planned by the record of {OWN.cpu}" in first.out
+    again = shell.run(*COMPILE, "--json")
+    assert ONCE not in again.err and again.json["machine"] == OWN.cpu and len(measured) == 2
+    assert shell.run(*COMPILE, "--threads", "1", "--json").json["machine"] is None
 
 
 @pytest.mark.parametrize(
