@@ -17,6 +17,7 @@ from bench import (
     kills,
     layout,
     light,
+    machine,
     mutations,
     node_tests,
     ort_latency,
@@ -72,6 +73,7 @@ MEASURES: dict[str, Measure] = {
     "c5": pool.measure,
     "c8": budgets.measure,
     "c9": coplaced.measure,
+    "c12": machine.measure,
 }
 
 

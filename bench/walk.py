@@ -23,8 +23,8 @@ import models
 
 ROOT = Path(graphopt.__file__).parent
 FLOORS = (
-    "libraries", "errors", "extras", "lazy", "version", "files", "model", "check", "rewrite", "passes", "memory",
-    "program", "flows", "report", "refusals", "cli",
+    "libraries", "errors", "extras", "lazy", "version", "files", "machine", "model", "check", "rewrite", "passes",
+    "memory", "program", "flows", "report", "refusals", "cli",
 )  # fmt: skip
 LIBRARIES = ("memplan", "scheduler", "kernels")
 

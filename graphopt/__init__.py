@@ -10,7 +10,8 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import graphopt.memory  # noqa: F401  (a package is bound to its name when it is first imported, and never again)
+import graphopt.machine
+import graphopt.memory  # noqa: F401
 from graphopt.errors import (
     BudgetNotKept,
     BundleError,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from graphopt.flows.certify import certify
     from graphopt.flows.compile import compile
     from graphopt.flows.explain import explain_node, explain_rule
+    from graphopt.flows.machine import machine
     from graphopt.flows.memory import MemoryReport, memory
     from graphopt.flows.optimize import optimize
     from graphopt.flows.profile import ProfileReport, profile
@@ -53,11 +55,12 @@ if TYPE_CHECKING:
     from graphopt.flows.schedule import ScheduleReport, schedule
     from graphopt.flows.simplify import simplify, slim
     from graphopt.flows.verify import first_divergence, verify
+    from graphopt.machine.record import MachineRecord
     from graphopt.model.census import Census
     from graphopt.model.load import Source, load
     from graphopt.program.deploy.compiled import Compiled
 else:
-    del globals()["memory"]  # the package; `__getattr__` finds the function
+    del globals()["machine"], globals()["memory"]  # the packages; `__getattr__` finds the functions
 
 __version__ = VERSION
 
@@ -65,6 +68,7 @@ __version__ = VERSION
 _USE_CASES = {
     "optimize": "graphopt.flows.optimize",
     "compile": "graphopt.flows.compile",
+    "machine": "graphopt.flows.machine",
     "memory": "graphopt.flows.memory",
     "schedule": "graphopt.flows.schedule",
     "verify": "graphopt.flows.verify",
@@ -86,6 +90,7 @@ _HOMES = {
     "Certificate": "graphopt.flows.records.certificate",
     "Compiled": "graphopt.program.deploy.compiled",
     "Divergence": "graphopt.check.divergence",
+    "MachineRecord": "graphopt.machine.record",
     "MemoryReport": "graphopt.flows.memory",
     "OptimizeResult": "graphopt.flows.result",
     "ProfileReport": "graphopt.flows.profile",
@@ -136,6 +141,7 @@ __all__ = [
     "Compiled",
     "Divergence",
     "GraphoptError",
+    "MachineRecord",
     "MemoryReport",
     "MissingExtra",
     "ModelError",
@@ -154,6 +160,7 @@ __all__ = [
     "explain_rule",
     "first_divergence",
     "load",
+    "machine",
     "measure",
     "memory",
     "optimize",

@@ -26,7 +26,7 @@ from __future__ import annotations
 from kernels.llvm import control_word
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
-from kernels.llvm.threads import MASK_BYTES, OUTSIDE, add, bytes_of, pause, read, write, write_threads
+from kernels.llvm.threads import MASK_BYTES, OUTSIDE, add, bytes_of, futex, pause, read, write, write_threads
 
 MOST_WORKERS = 255
 SPIN_NS = 1_000_000  # a worker looks for the next job so long before it sleeps
@@ -76,15 +76,6 @@ def _record(f: Function, state: Value, number: Value) -> Value:
     return f.at(state, f.add(f.mul(number, _LINE), _RECORDS), "i8")
 
 
-def _futex(f: Function, address: Value, operation: int, value: Value) -> None:
-    number = f.module.target.architecture.futex
-    f.value(
-        "i64",
-        f"call i64 (i64, ...) @syscall(i64 {number}, ptr {address.text}, i64 {operation}, i32 {value.text}, "
-        "ptr null, ptr null, i64 0)",
-    )
-
-
 def _call(f: Function, name: str, *operands: Value) -> None:
     f.call(name, *operands)
 
@@ -106,7 +97,7 @@ def _write_wake(module: Module) -> None:
     f = Function(module, "pool_wake", (Parameter("state"), Parameter("most", "i32")))
     state = f.parameter("state")
     some = f.compare("ne", read(f, "i32", _at(f, state, _SLEEPERS)), _none(f))
-    f.when(some, lambda: _futex(f, _at(f, state, BELL), _FUTEX_WAKE, f.parameter("most")))
+    f.when(some, lambda: futex(f, _at(f, state, BELL), _FUTEX_WAKE, f.parameter("most")))
     f.finish()
 
 
@@ -143,7 +134,7 @@ def _write_rest(module: Module) -> None:
     f.label("sleep")
     # The flag is up before the kernel compares the bell: whoever rings afterwards sees the flag and wakes us.
     add(f, sleepers, _one(f))
-    _futex(f, bell, _FUTEX_WAIT, last)
+    futex(f, bell, _FUTEX_WAIT, last)
     add(f, sleepers, f.number("i32", -1))
     f.line("br label %begin")
     f.label("changed")

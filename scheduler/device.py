@@ -1,15 +1,17 @@
 """Devices: multiprocessors with their limits, and how many blocks of a kernel are resident on one of them.
 
-A GPU is read from the `[target]` and `[device]` tables of a machine file; `cpu:N` is N workers, each of which holds one
-block at a time.
+A device is read from the `[target]` and `[device]` tables of a machine file. Where those tell no compute capability it
+is a CPU, of which only the number of its workers has to be told; `cpu:N` is N workers. A worker holds one block at a
+time.
 """
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -22,6 +24,7 @@ REGISTER_UNIT = 256  # registers are given to a warp in multiples of this
 MAX_THREADS_PER_BLOCK = 1024
 MAX_REGISTERS_PER_THREAD = 255
 STATIC_SHARED = 48 << 10  # bytes a block may have without asking for more
+NO_GPU = (0, 0)  # in place of a compute capability
 NAMED_BARRIERS = 64  # of a multiprocessor, from compute capability 9.0 on
 
 
@@ -56,7 +59,7 @@ class Device:
     block_fixed_ns: float = 0.0  # start and end of a block
     peak_flops: float = 0.0  # of the whole device, per second; 0: not told
     bandwidth: float = 0.0  # of device memory, bytes per second; 0: not told
-    compute_capability: tuple[int, int] = (0, 0)  # (0, 0): no GPU
+    compute_capability: tuple[int, int] = NO_GPU
 
     def __post_init__(self) -> None:
         if self.multiprocessors < 1:
@@ -72,7 +75,7 @@ class Device:
     @property
     def is_gpu(self) -> bool:
         """Whether blocks share a multiprocessor and its limits count."""
-        return self.compute_capability != (0, 0)
+        return self.compute_capability != NO_GPU
 
     def occupancy(self, block: Resources) -> int:
         """Resident blocks per multiprocessor; 0 where not even one fits.
@@ -127,8 +130,15 @@ class _Target(msgspec.Struct, frozen=True):
     compute_capability: str = "0.0"
 
 
-class _Limits(msgspec.Struct, frozen=True):
+class _Costs(msgspec.Struct, frozen=True):
     multiprocessors: int
+    launch_ns: float = 0.0
+    signal_ns: float = 0.0
+    wait_ns: float = 0.0
+    block_fixed_ns: float = 0.0
+
+
+class _Limits(_Costs, frozen=True, kw_only=True):
     max_threads: int
     max_warps: int
     max_blocks: int
@@ -137,15 +147,11 @@ class _Limits(msgspec.Struct, frozen=True):
     shared_memory_per_block: int
     shared_memory_reserved: int
     shared_memory_granularity: int
-    launch_ns: float = 0.0
-    signal_ns: float = 0.0
-    wait_ns: float = 0.0
-    block_fixed_ns: float = 0.0
 
 
 class _File(msgspec.Struct, frozen=True):
     name: str
-    device: _Limits
+    device: dict[str, Any]  # _Costs of a CPU, _Limits of a GPU
     target: _Target = _Target()
 
 
@@ -178,11 +184,14 @@ def device(source: str | Path) -> Device:
         read = msgspec.convert(tables, _File, strict=False)
         major, _, minor = read.target.compute_capability.partition(".")
         capability = (int(major), int(minor or 0))
+        table = read.device
+        if capability == NO_GPU:
+            table = asdict(cpu(1)) | msgspec.structs.asdict(msgspec.convert(table, _Costs, strict=False))
+        limits = msgspec.convert(table, _Limits, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
         raise InvalidDevice(f"the machine file '{text}': {error}.") from None
-    limits = msgspec.structs.asdict(read.device)
     return Device(
-        read.name, **limits, peak_flops=read.target.peak_flops, bandwidth=read.target.bandwidth,
+        read.name, **msgspec.structs.asdict(limits), peak_flops=read.target.peak_flops, bandwidth=read.target.bandwidth,
         compute_capability=capability,
     )  # fmt: skip
 

@@ -1,15 +1,18 @@
-"""Options of the tests; and drawn examples have no deadline.
+"""Options of the tests; drawn examples have no deadline; programs are planned without a record of the machine.
 
 How long an example takes says how busy the machine is, and what is compiled already.
 """
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 
 settings.register_profile("no clock", deadline=None)
 settings.load_profile("no clock")
+os.environ["GRAPHOPT_MACHINE"] = "none"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

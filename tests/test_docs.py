@@ -22,8 +22,8 @@ from tests import support
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 COMMANDS = (
-    "optimize", "compile", "memory", "schedule", "run", "profile", "certify", "bench", "verify", "diff", "inspect",
-    "explain",
+    "optimize", "compile", "memory", "schedule", "run", "profile", "machine", "certify", "bench", "verify", "diff",
+    "inspect", "explain",
 )  # fmt: skip
 
 
@@ -119,6 +119,7 @@ def test_exported_names() -> None:
         "Compiled",
         "Divergence",
         "GraphoptError",
+        "MachineRecord",
         "MemoryReport",
         "MissingExtra",
         "ModelError",
@@ -137,6 +138,7 @@ def test_exported_names() -> None:
         "explain_rule",
         "first_divergence",
         "load",
+        "machine",
         "measure",
         "memory",
         "optimize",

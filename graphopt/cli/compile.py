@@ -8,6 +8,7 @@ from typing import get_args
 import click
 
 import graphopt
+from graphopt.cli.machine import machine_option, read_machine
 from graphopt.cli.many import many_options, run_folder
 from graphopt.cli.options import (
     PATH,
@@ -59,6 +60,7 @@ from kernels.target import TargetName
     help="How many threads the comparison runs with, 0: all cores. A bundle of 1 holds nothing that several need; any "
     "other is run by any number.",
 )  # fmt: skip
+@machine_option
 @switch("--unchecked", "Write a program that could not be compared, as nothing here can run it.")
 @feeds_option
 @tolerance_option
@@ -67,8 +69,8 @@ from kernels.target import TargetName
 def command(
     ctx: click.Context, source: Path, output: Path, target: TargetName, name: str, shape: tuple[str, ...],
     dim: tuple[str, ...], value: tuple[str, ...], fix_defaults: bool, exact: bool, memory_budget: str | None,
-    threads: int, unchecked: bool, feeds: tuple[str, ...], tolerance: float | None, json: bool, jobs: int,
-    dask: str | None,
+    threads: int, machine: str | None, unchecked: bool, feeds: tuple[str, ...], tolerance: float | None, json: bool,
+    jobs: int, dask: str | None,
 ) -> None:  # fmt: skip
     """Compile a model into a shared library with its weights, a C header, an example, and a Python module.
 
@@ -77,7 +79,11 @@ def command(
     compile stops and lists it; in Python, graphopt.compile runs just those in ONNX Runtime. Of a folder every model
     becomes a bundle in OUT_DIR.
     """
+    by_record = threads != 1 and (target == "host" or machine is not None)
     if source.is_dir():
+        with progress(f"compiling {source.name}") as tell:
+            if by_record:
+                read_machine(machine, tell)  # measured once, and not by the processes of all models
 
         def words(model: Path) -> tuple[tuple[str, str], Path]:
             makes = (output.absolute() / model.relative_to(source.absolute())).with_suffix("")
@@ -88,14 +94,15 @@ def command(
     budget = parse_budget(memory_budget, "--memory-budget")
     replaced_files(output)  # refuses before the work is done what could not be written after it
     with progress(f"compiling {source.name}") as tell:
+        record = read_machine(machine, tell) if by_record else None
         compiled = graphopt.compile(
             read_source(source), target=target, name=name, shapes=shapes, dims=dims, values=parse_values(value),
             fix_defaults=fix_defaults, feeds=feeds or None, tolerance=tolerance, exact=exact, memory_budget=budget,
-            threads=threads, progress=tell,
+            threads=threads, machine=record, progress=tell,
         )  # fmt: skip
         if compiled.not_compared is not None and not unchecked:
             reason = f"the program was not compared: {compiled.not_compared}; add --unchecked to write it all the same."
             raise UsageError("--target", reason)
         tell("writing")
         compiled.save(output, unchecked=unchecked)
-    shown(compile_record(compiled, str(source), str(output)), json, print_compile)
+    shown(compile_record(compiled, str(source), str(output), record), json, print_compile)

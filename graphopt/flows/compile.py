@@ -17,11 +17,13 @@ from graphopt.check.verification import OFF, Verification
 from graphopt.errors import OptionError, VerificationError
 from graphopt.flows.records.compilation import CompileRecord
 from graphopt.flows.source import read, resize
+from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import DimValue
 from graphopt.model.load import Source
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
 from graphopt.passes import pipeline
+from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.make import COMPARE_SECONDS, Program, make, runnable
@@ -46,6 +48,7 @@ def compile(  # the builtin of this name is not used here
     exact: bool = False,
     memory_budget: int | None = None,
     threads: int = 0,
+    machine: MachineRecord | None = None,
     feeds: Feeds | None = None,
     tolerance: float | None = None,
     progress: Progress | None = None,
@@ -60,8 +63,10 @@ def compile(  # the builtin of this name is not used here
     otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
     may take; some kernels then run again, or in tiles. `threads` run the program here, 0: as many as it may use cores,
     with the same bits for any number; a bundle is run by any number too, but for 1, whose bundle holds nothing that
-    several need. `values` fixes inputs at constants. Inputs with defaults are
-    constants of every program, so that `fix_defaults` says nothing new. `feeds` and `tolerance` as for `optimize`.
+    several need. `machine` is a record that the plan for several threads is made with, `graphopt.machine()` for this
+    one; with None it is made for a usual server, alike on every machine. `values` fixes inputs at constants. Inputs
+    with defaults are constants of every program, so that `fix_defaults` says nothing new. `feeds` and `tolerance` as
+    for `optimize`.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.
@@ -74,8 +79,8 @@ def compile(  # the builtin of this name is not used here
     if not (name.isascii() and name.isidentifier()):
         raise OptionError(f"'{name}' is no name in C; use letters, digits and underscores.")
     progress = progress or silent
-    machine = named(target)
-    not_here = why_not_here(machine)
+    processor = named(target)
+    not_here = why_not_here(processor)
     original, _ = read(source, values, fix_defaults=True)
     if shapes or dims:
         resize(original, shapes or {}, dims or {})
@@ -92,26 +97,26 @@ def compile(  # the builtin of this name is not used here
             work = optimized(original, checked=checked)
             progress("making kernels")
             with telling(progress):
-                made = make(work, machine, name, exactly, memory_budget, not_here, threads)
-            program, not_compared = runnable(made, machine, not_here)
+                made = make(work, processor, name, exactly, memory_budget, not_here, threads, costs_of(machine))
+            program, not_compared = runnable(made, processor, not_here)
             seconds += time.perf_counter() - started
             if program is None:
-                return Compiled(made, machine, seconds, OFF, not_here, not_compared, None, held)
+                return Compiled(made, processor, seconds, OFF, not_here, not_compared, None, held)
             progress("comparing with ONNX Runtime")
             if reference is None:
                 reference = reference_of(workplace, original, given, tolerance)
             verdicts.append(compared(reference, original, program))
             if verdicts[-1].passed:
                 remade = None if len(verdicts) == 1 else verdicts[0].reason
-                return Compiled(made, machine, seconds, verdicts[-1], not_here, None, remade, held)
+                return Compiled(made, processor, seconds, verdicts[-1], not_here, None, remade, held)
     raise VerificationError(
         f"the program does not give what ONNX Runtime gives: {verdicts[-1].reason}; nothing was written"
         f"{_way_on(verdicts[-1].max_rel)}."
     )
 
 
-def compile_record(compiled: Compiled, source: str, output: str) -> CompileRecord:
-    """What was made, as `--json` prints it; `output` is the folder that is written."""
+def compile_record(compiled: Compiled, source: str, output: str, machine: MachineRecord | None = None) -> CompileRecord:
+    """What was made with a machine's record, as `--json` prints it; `output` is the folder that is written."""
     listing, plan, verification = compiled.linked.listing, compiled.linked.plan, compiled.verification
     return CompileRecord(
         source, output, compiled.target.cpu, compiled.target.level, len(listing.runs), len(listing.kernels),
@@ -120,6 +125,7 @@ def compile_record(compiled: Compiled, source: str, output: str) -> CompileRecor
         compiled.not_compared, verification.feeds, verification.rounding, compiled.remade,
         verification.tolerance, compiled.model_bytes,
         None if listing.ticketed is None else listing.ticketed.arena_bytes,
+        None if machine is None else machine.key.cpu,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphopt.memory.plan import PACK_WORK
+from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.regions import buffer
 from graphopt.program.regions.buffer import distinct_names
 from graphopt.program.regions.region import Lowered
@@ -36,11 +37,13 @@ class Linked:
     plan: Packing
 
 
-def link(lowered: Lowered, name: str, *, several: bool = True, budget: int | None = None) -> Linked:
+def link(
+    lowered: Lowered, name: str, *, several: bool = True, budget: int | None = None, costs: Costs = ESTIMATED
+) -> Linked:
     """The listing of regions in their order, and with `several` the same for several workers.
 
     The memory plan is checked by memplan's own verifier. Where the arena of one worker is within `budget` bytes, so is
-    that of several.
+    that of several, whose plan is the fastest by `costs`.
     """
     problem = memory_problem(lowered)
     plan = solve(problem, work=PACK_WORK)
@@ -54,7 +57,7 @@ def link(lowered: Lowered, name: str, *, several: bool = True, budget: int | Non
 
     kernels = {region.kernel.name: region.kernel for region in lowered.regions}
     runs = tuple(Run(region.kernel.name, tuple(map(place, region.places))) for region in lowered.regions)
-    together = plan_shared(lowered, runs, plan.arena_size, budget) if several else None
+    together = plan_shared(lowered, runs, plan.arena_size, budget, costs) if several else None
     if together is not None:
         kernels |= {one.name: one for region in lowered.regions if (one := region.kernel.shared) is not None}
     listing = Listing(

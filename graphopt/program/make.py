@@ -8,6 +8,7 @@ from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.errors import BudgetNotKept, BundleError, NotLowered, OptionError, VerificationError
 from graphopt.memory.tiling.search import tile_within
+from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Whole
 from graphopt.program.deploy.emulation import Emulated
@@ -34,15 +35,17 @@ def make(
     memory_budget: int | None,
     not_here: str | None,
     threads: int = 0,
+    costs: Costs = ESTIMATED,
 ) -> Whole | Hybrid:
     """The program of a model whose dims are all numbers; `memory_budget` in bytes of its arena.
 
-    `threads` run it here, 0: all cores; a program for 1 holds nothing that several need.
+    `threads` run it here, 0: all cores; a program for 1 holds nothing that several need. `costs` decide among plans
+    for several.
     `not_here` says why this machine cannot run code for `target`; such a program is not loaded. Raises OptionError for
     a budget that is not kept, and NotLowered where no operator has a kernel.
     """
     try:
-        lowered, linked = make_listing(model, target, name, exact, memory_budget, threads)
+        lowered, linked = make_listing(model, target, name, exact, memory_budget, threads, costs)
     except NotLowered as error:
         if memory_budget is not None:
             raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
@@ -59,7 +62,13 @@ def make(
 
 
 def make_listing(
-    model: ir.Model, target: Target, name: str, exact: bool, memory_budget: int | None, threads: int = 0
+    model: ir.Model,
+    target: Target,
+    name: str,
+    exact: bool,
+    memory_budget: int | None,
+    threads: int = 0,
+    costs: Costs = ESTIMATED,
 ) -> tuple[Lowered, Linked]:
     """The regions of a program and its listing, without any machine code.
 
@@ -71,9 +80,9 @@ def make_listing(
         folded = fold_constants(model)
         if folded is model:
             raise
-        return make_listing(folded, target, name, exact, memory_budget, threads)
+        return make_listing(folded, target, name, exact, memory_budget, threads, costs)
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
-    return lowered, link(lowered, name, several=threads != 1, budget=memory_budget)
+    return lowered, link(lowered, name, several=threads != 1, budget=memory_budget, costs=costs)
 
 
 def runnable(made: Whole | Hybrid, machine: Target, not_here: str | None) -> tuple[Program | None, str | None]:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphopt.memory.plan import PACK_WORK
-from graphopt.memory.tensors import BANDWIDTH, PEAK_FLOPS
+from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.regions.buffer import Buffer, distinct_names
 from graphopt.program.regions.region import Lowered
 from graphopt.program.ticketed import needs_of, ticketed
@@ -27,8 +27,6 @@ from memplan.packing.solve import solve
 from memplan.verify.packing import verify
 
 WORKERS = 4  # that a plan for any number is made for
-WAIT_NS = 500.0  # from a run's last block to the next one's first, on another core
-WAKE_NS = 20_000.0  # of workers that sleep, as a call after a pause finds them
 WORTH = 0.9  # of one worker's time may two take, or one does it alone
 GAIN = 1.03  # so much faster must a plan with more memory be
 SLACKS = (0, 2, 8, 32)  # claims for which a dead buffer's bytes are left alone
@@ -43,21 +41,24 @@ class Shared:
     slack: int | None  # claims for which a dead buffer's bytes are left alone; None: order and memory of one worker
 
 
-def plan_shared(lowered: Lowered, alone: Sequence[Run], arena_bytes: int, budget: int | None = None) -> Ticketed | None:
+def plan_shared(
+    lowered: Lowered, alone: Sequence[Run], arena_bytes: int, budget: int | None = None, costs: Costs = ESTIMATED
+) -> Ticketed | None:
     """The runs of a listing for several workers; `alone` are those of one, with an arena of `arena_bytes`.
 
     The fastest by estimate whose arena is at most `budget`; the arena of one worker is always kept to by one plan.
     None where a program is so short, or so much of a chain of single blocks, that two workers gain nothing by it.
     """
-    plans = shared_plans(lowered, alone, arena_bytes)
+    plans = shared_plans(lowered, alone, arena_bytes, costs)
     fitting = [plan for plan in plans if budget is None or plan.program.arena_bytes <= budget] or plans[:1]
     fastest = min(plan.nanoseconds for plan in fitting)
     near = [plan for plan in fitting if plan.nanoseconds <= GAIN * fastest]
     chosen = min(near, key=lambda plan: plan.program.arena_bytes).program
     several = shared_kernels(lowered)
-    times = [estimated_ns(kernel) for kernel in several]
-    by_two = _simulated(times, several, [run for run, _ in chosen.waits], dict(chosen.waits), workers=2)
-    return chosen if by_two + WAKE_NS < WORTH * sum(times) else None
+    times = list(map(costs.time, several))
+    claims = [run for run, _ in chosen.waits]
+    by_two = _simulated(times, several, claims, dict(chosen.waits), costs.wait_ns, workers=2)
+    return chosen if by_two + costs.wake_ns < WORTH * sum(times) else None
 
 
 def shared_kernels(lowered: Lowered) -> list[Kernel]:
@@ -65,7 +66,7 @@ def shared_kernels(lowered: Lowered) -> list[Kernel]:
     return [region.kernel.shared or region.kernel for region in lowered.regions]
 
 
-def shared_plans(lowered: Lowered, alone: Sequence[Run], arena_bytes: int) -> list[Shared]:
+def shared_plans(lowered: Lowered, alone: Sequence[Run], arena_bytes: int, costs: Costs = ESTIMATED) -> list[Shared]:
     """Plans from the memory of one worker to one in which no buffer waits for another's bytes.
 
     Only the first where branches gain nothing by more memory.
@@ -73,31 +74,26 @@ def shared_plans(lowered: Lowered, alone: Sequence[Run], arena_bytes: int) -> li
     several = shared_kernels(lowered)
     kernels = {kernel.name: kernel for kernel in several}
     runs = [replace(run, kernel=kernel.name) for run, kernel in zip(alone, several, strict=True)]
-    times = [estimated_ns(kernel) for kernel in several]
+    times = list(map(costs.time, several))
     given = range(len(runs))
-    plans = [_plan(runs, kernels, times, given, arena_bytes, None)]
+    plans = [_plan(runs, kernels, times, given, arena_bytes, None, costs.wait_ns)]
     free = needs_of(apart(lowered, runs), kernels, given)
-    order = _list_order(times, [kernel.blocks for kernel in several], free)
-    if _simulated(times, several, order, free) * GAIN < plans[0].nanoseconds:
+    order = _list_order(times, [kernel.blocks for kernel in several], free, costs.wait_ns)
+    if _simulated(times, several, order, free, costs.wait_ns) * GAIN < plans[0].nanoseconds:
         for slack in (*SLACKS, len(runs)):
             placed, size = _packed(lowered, runs, order, slack)
-            plans.append(_plan(placed, kernels, times, order, size, slack))
+            plans.append(_plan(placed, kernels, times, order, size, slack, costs.wait_ns))
     return plans
-
-
-def estimated_ns(kernel: Kernel) -> float:
-    """Nanoseconds of all blocks on one core, by its flops and bytes."""
-    return 1e9 * max(kernel.flops / PEAK_FLOPS, kernel.traffic / BANDWIDTH)
 
 
 def _plan(
     runs: Sequence[Run], kernels: Mapping[str, Kernel], times: Sequence[float], order: Sequence[int], arena: int,
-    slack: int | None,
+    slack: int | None, wait_ns: float,
 ) -> Shared:  # fmt: skip
     program = ticketed(runs, kernels, order, arena)
     needs = dict(program.waits)
     several = [kernels[run.kernel] for run in runs]
-    return Shared(program, _simulated(times, several, order, needs), slack)
+    return Shared(program, _simulated(times, several, order, needs, wait_ns), slack)
 
 
 def apart(lowered: Lowered, runs: Sequence[Run]) -> list[Run]:
@@ -141,7 +137,9 @@ def _packed(lowered: Lowered, runs: Sequence[Run], order: Sequence[int], slack: 
     return _placed(lowered, runs, {one: plan.offsets[name] for one, name in names.items()}), plan.arena_size
 
 
-def _list_order(times: Sequence[float], blocks: Sequence[int], needs: Mapping[int, Sequence[int]]) -> list[int]:
+def _list_order(
+    times: Sequence[float], blocks: Sequence[int], needs: Mapping[int, Sequence[int]], wait_ns: float
+) -> list[int]:
     """The order in which `WORKERS` workers begin the runs, the one with the longest way to the end first."""
     followers: list[list[int]] = [[] for _ in times]
     for run, before in needs.items():
@@ -150,7 +148,7 @@ def _list_order(times: Sequence[float], blocks: Sequence[int], needs: Mapping[in
     length = [0.0] * len(times)
     for run in reversed(range(len(times))):
         each = times[run] / min(blocks[run], WORKERS)
-        length[run] = each + WAIT_NS + max((length[one] for one in followers[run]), default=0.0)
+        length[run] = each + wait_ns + max((length[one] for one in followers[run]), default=0.0)
     missing = [len(needs[run]) for run in range(len(times))]
     ready = [(-length[run], run) for run in range(len(times)) if not missing[run]]
     heapq.heapify(ready)
@@ -172,7 +170,7 @@ def _list_order(times: Sequence[float], blocks: Sequence[int], needs: Mapping[in
         for one in followers[run]:
             missing[one] -= 1
             if not missing[one]:
-                heapq.heappush(waiting, (ended + WAIT_NS, one))
+                heapq.heappush(waiting, (ended + wait_ns, one))
         now = max(now, workers[0])
     return order
 
@@ -182,12 +180,13 @@ def _simulated(
     kernels: Sequence[Kernel],
     order: Sequence[int],
     needs: Mapping[int, Sequence[int]],
+    wait_ns: float,
     workers: int = WORKERS,
 ) -> float:
     """Nanoseconds with workers that go through the claims in order."""
     free, ended = [0.0] * workers, [0.0] * len(times)
     for run in order:
-        ready = max((ended[one] + WAIT_NS for one in needs[run]), default=0.0)
+        ready = max((ended[one] + wait_ns for one in needs[run]), default=0.0)
         parts = min(kernels[run].blocks, 4 * workers)
         each = times[run] / parts
         for _ in range(parts):

@@ -18,6 +18,7 @@ class CompileError(KernelsError):
 def _initialize() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()  # for an instruction that has no intrinsic, in code for this machine
 
 
 @functools.cache

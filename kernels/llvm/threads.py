@@ -43,6 +43,16 @@ def add(f: Function, address: Value, amount: Value, order: str = "seq_cst") -> V
     return f.value(amount.type, operation)
 
 
+def futex(f: Function, address: Value, operation: int, value: Value) -> None:
+    """The system call by which threads sleep and wake each other; the module has declared `syscall`."""
+    number = f.module.target.architecture.futex
+    f.value(
+        "i64",
+        f"call i64 (i64, ...) @syscall(i64 {number}, ptr {address.text}, i64 {operation}, i32 {value.text}, "
+        "ptr null, ptr null, i64 0)",
+    )
+
+
 def _size(kind: str) -> int:
     return {"i32": 4, "i64": 8, "ptr": 8}[kind]
 

@@ -12,6 +12,7 @@ from kernels.emit import layout, processor, program
 from kernels.llvm import control_word, link, threads
 from kernels.llvm.function import Function
 from kernels.llvm.module import Module
+from kernels.measure import streams
 from kernels.target import ARCHITECTURES, Target, UnknownTarget, host, why_not_here
 from kernels.templates import tile
 from kernels.templates.convolution import choose
@@ -20,7 +21,8 @@ from tests.kernels.listings import difference
 KERNELS = Path(pool.__file__).parent
 RISCV = Target("riscv64-unknown-linux-gnu", "generic-rv64", (), 16, 32)
 TABLES: tuple[Mapping[str, object], ...] = (
-    ARCHITECTURES, processor.FEATURES, processor._QUESTIONS, control_word._ENTER, control_word._SET, threads._PAUSE
+    ARCHITECTURES, processor.FEATURES, processor._QUESTIONS, control_word._ENTER, control_word._SET, threads._PAUSE,
+    streams._FLUSH,
 )  # fmt: skip
 
 
@@ -35,6 +37,7 @@ DOORS: dict[str, Callable[[], object]] = {
     "how a processor is asked": lambda: processor.write_missing(Module(RISCV), "lacking", ()),
     "the control word": lambda: control_word.enter(function()),
     "the worker pool": lambda: pool.write_pool(Module(RISCV)),
+    "what is measured": lambda: streams.flushing(RISCV, "flush", 1 << 20),
     "the linker": lambda: link._linker(RISCV),
     "a convolution's tiles": lambda: choose.most_pixels(RISCV, 1),
     "a product's tiles": lambda: tile.most_registers(RISCV),

@@ -50,6 +50,14 @@ def test_a_cpus_workers_hold_one_block_each() -> None:
     assert device("cpu:3").resident(Resources(4096, 9999, 1 << 30)) == 3 and not cpu(3).is_gpu
 
 
+def test_of_a_cpu_a_file_tells_workers_and_costs(tmp_path: Path) -> None:
+    file = tmp_path / "machine.toml"
+    file.write_text("name = 'this'\n[device]\nmultiprocessors = 4\nsignal_ns = 150\n")
+    assert device(file) == replace(cpu(4), name="this", signal_ns=150.0)
+    file.write_text("name = 'this'\n[device]\nmultiprocessors = 4\n[target]\npeak_flops = 1e12\n")
+    assert device(file) == replace(cpu(4), name="this", signal_ns=0.0, peak_flops=1e12)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -58,7 +66,13 @@ def test_a_cpus_workers_hold_one_block_each() -> None:
         ("h900", None, r"there is no device 'h900'; known are h200, v100, cpu:N, or a TOML file"),
         ("a.toml", "x = ", "is no TOML"),
         ("b.toml", "name = 'b'\n", "missing required field `device`"),
-        ("c.toml", "name = 'c'\n[device]\nmultiprocessors = 0\n", "missing required field"),
+        ("c.toml", "name = 'c'\n[device]\nmultiprocessors = 0\n", "device 'c' has 0 multiprocessors"),
+        ("d.toml", "name = 'd'\n[device]\nsignal_ns = 5\n", "missing required field `multiprocessors`"),
+        (
+            "e.toml",
+            "name = 'e'\n[device]\nmultiprocessors = 9\n[target]\ncompute_capability = '9.0'\n",
+            "missing required field `max_threads`",
+        ),
     ],
 )
 def test_what_is_no_device_is_refused(

@@ -1,0 +1,62 @@
+"""`graphopt machine`: the record of this machine, measured the first time and kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+import graphopt
+from graphopt.cli.options import PATH, json_option, progress, shown, switch
+from graphopt.errors import OptionError, SaveError
+from graphopt.flows.machine import check_machine
+from graphopt.machine.record import MachineRecord
+from graphopt.model.text import Progress
+from graphopt.report.machine import print_check, print_machine
+from graphopt.report.screen import screen
+
+NONE = "none"
+
+
+def _absolute(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The file as every process of a folder's models finds it."""
+    return value if value in (None, NONE) else str(Path(value).absolute())
+
+
+machine_option = click.option(
+    "--machine", metavar="FILE|none", envvar="GRAPHOPT_MACHINE", callback=_absolute,
+    help="Plan for several threads with this record, or without any; else with this machine's, measured once.",
+)  # fmt: skip
+
+
+def read_machine(given: str | None, tell: Progress) -> MachineRecord | None:
+    """The record that `--machine` means: of a file, none, or this machine's, which is measured where none is kept."""
+    if given == NONE:
+        return None
+    if given is not None:
+        return graphopt.machine(given)
+    try:
+        return graphopt.machine(progress=tell)
+    except (OptionError, SaveError) as error:
+        screen(for_errors=True).line(f"planned without a record of this machine: {error}")
+        return None
+
+
+@click.command()
+@switch("--measure", "Measure again, and keep that.")
+@click.option("--machine", "file", type=PATH, metavar="FILE", help="Show the record in this file.")
+@switch("--check", "Measure again, keep nothing, and say for each entry how far it is from the record.")
+@json_option
+def command(measure: bool, file: Path | None, check: bool, json: bool) -> None:
+    """Show what this machine was measured to do, by which programs for several threads are planned.
+
+    Measured when it is first asked for, or at the first compile, and kept in the user's cache folder for this
+    processor. An entry is the best of its rounds; three quarters of them lie within the spread.
+    """
+    with progress("graphopt machine") as tell:
+        record = graphopt.machine(file, again=measure, progress=tell)
+        checked = check_machine(record, tell) if check else None
+    if checked is None:
+        shown(record, json, print_machine)
+    else:
+        shown(checked, json, print_check)

@@ -1,0 +1,1 @@
+"""What this machine can do, measured once and kept: the numbers that plans of programs are made with."""

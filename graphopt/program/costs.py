@@ -1,0 +1,39 @@
+"""What a program's plan for several workers is made with: how fast a core is, and what it costs to meet another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphopt.machine.record import MachineRecord
+from graphopt.memory.tensors import BANDWIDTH, PEAK_FLOPS
+from kernels.kernel import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Of one core, and between two."""
+
+    peak_flops: float  # per second
+    bandwidth: float  # bytes per second, from where a program's buffers lie
+    wait_ns: float  # from a run's last block to the next one's first, on another core
+    wake_ns: float  # of workers that sleep, as a call after a pause finds them
+
+    def time(self, kernel: Kernel) -> float:
+        """Nanoseconds of all blocks on one core."""
+        return 1e9 * max(kernel.flops / self.peak_flops, kernel.traffic / self.bandwidth)
+
+
+ESTIMATED = Costs(PEAK_FLOPS, BANDWIDTH, 500.0, 20_000.0)  # where no machine was measured
+
+
+def costs_of(machine: MachineRecord | None) -> Costs:
+    """The costs that a record tells; those of a server's core where there is none, or where it was not asked."""
+    if machine is None:
+        return ESTIMATED
+    wait, wake, bandwidth = (machine.value(name) for name in ("wait", "wake", "l3_read"))
+    return Costs(
+        machine.core_flops,
+        1e9 * (machine.entries["memory_read"].value if bandwidth is None else bandwidth),
+        ESTIMATED.wait_ns if wait is None else wait,
+        ESTIMATED.wake_ns if wake is None else wake,
+    )

@@ -1,0 +1,204 @@
+"""All that is measured of a processor, in rounds: each entry once a round, so that a disturbance meets few of them.
+
+A reading is the best of several within a few milliseconds, an entry the best of its rounds: neighbours, interrupts and
+a low clock only make things slower. Entries whose rounds do not agree, or whose best is not believed, have more rounds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from statistics import median
+
+from kernels.kernel import Kernel
+from kernels.llvm.compile import compile_object
+from kernels.llvm.load import Loaded
+from kernels.measure import instructions, streams, waits
+from kernels.measure.entries import ENTRIES, Reading, best_of
+from kernels.peak import peak_calls
+from kernels.run import Array, Calls, Executable, aligned
+from kernels.target import Target
+
+ROUNDS, MORE_ROUNDS = 5, 15  # that every entry has, and that one has at the most
+AGREED = 0.05  # the relative spread with which an entry needs no more rounds
+READINGS = 12  # of an entry in a round
+TOGETHER = 40  # of two cores that are busy at once
+TURNS = 4000  # of two threads that wait for each other
+WAKES = 60
+Read = Callable[[], float]  # one round of an entry, in its unit
+
+
+def measure(target: Target) -> dict[str, Reading]:
+    """Every entry that this machine lets itself be asked; those between cores need two that the process may use."""
+    found: dict[str, list[float]] = {}
+    rounds = _instructions(target) | _streams(target)
+    processors = sorted(os.sched_getaffinity(0))
+    if len(processors) > 1:
+        rounds |= _waits(target, processors[:2]) | _beside(target, processors[:2])
+    for number in range(MORE_ROUNDS):
+        for name, read in rounds.items():
+            if number < ROUNDS or not _settled(name, found[name]):
+                found.setdefault(name, []).append(read())
+    return {name: best_of(ENTRIES[name], found[name]) for name in ENTRIES if name in found}
+
+
+def _settled(name: str, values: list[float]) -> bool:
+    reading = best_of(ENTRIES[name], values)
+    return reading.spread <= AGREED and ENTRIES[name].plausible(reading.value)
+
+
+def _least(call: Callable[[], object], before: Callable[[], object] | None = None, readings: int = READINGS) -> float:
+    """The least nanoseconds of several calls, each after a call of `before`."""
+    found = []
+    for _ in range(readings):
+        if before is not None:
+            before()
+        started = time.perf_counter_ns()
+        call()
+        found.append(time.perf_counter_ns() - started)
+    return min(found)
+
+
+def _instructions(target: Target) -> dict[str, Read]:
+    """The clock and the rates of instructions; the time of a call."""
+    loops = {
+        "clock": instructions.clock(target), "loads": instructions.loads(target),
+        "broadcasts": instructions.broadcasts(target), "tile_call": instructions.calls(target),
+    }  # fmt: skip
+    executable = Executable([kernel for kernel, *_ in loops.values()])
+    peak, flops = peak_calls(target, 1)
+    calls: dict[str, tuple[Calls, int]] = {"multiply_adds": (peak[0], flops // (2 * target.lanes()))}
+    for name, (kernel, arrays, count) in loops.items():
+        calls[name] = (executable.calls([(kernel, arrays)]), count)
+
+    def read(name: str) -> float:
+        call, count = calls[name]
+        nanoseconds = _least(call)
+        return nanoseconds / count if ENTRIES[name].is_time else count / nanoseconds
+
+    return {name: partial(read, name) for name in calls}
+
+
+def _streams(target: Target) -> dict[str, Read]:
+    """Bytes a nanosecond from and to each cache and memory."""
+    buffer = _touched()
+    sizes = streams.levels(target) | {"memory": streams.MEMORY_BYTES}
+    kernels: dict[str, tuple[Kernel, int]] = {}
+    for level, size in sizes.items():
+        passes = streams.passes_of(size)
+        for side, make in (("read", streams.reading), ("write", streams.writing)):
+            name = f"{level}_{side}"
+            kernels[name] = (make(target, name, size, passes), size * passes)
+    flush = streams.flushing(target, "flush", streams.MEMORY_BYTES)
+    executable = Executable([*(kernel for kernel, _ in kernels.values()), flush])
+    arrays: Mapping[str, Array] = {"x": buffer}
+    flushed = executable.calls([(flush, arrays)])
+
+    def read(name: str, call: Calls, size: int) -> float:
+        if name.startswith("memory"):
+            return size / _least(call, flushed, readings=4)
+        call()
+        return size / _least(call)
+
+    return {
+        name: partial(read, name, executable.calls([(kernel, arrays)]), size)
+        for name, (kernel, size) in kernels.items()
+    }
+
+
+def _touched() -> Array:
+    """A buffer with pages of its own: those that nobody has written are all one page of zeros."""
+    buffer = aligned(streams.MEMORY_BYTES // 4)
+    buffer[:] = 1
+    return buffer
+
+
+def _waits(target: Target, processors: Sequence[int]) -> dict[str, Read]:
+    """Signals, waits and wakes between two cores."""
+    loaded = Loaded(compile_object(waits.waits_module(target).text(), target), target)
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    functions = {name: (kind(loaded.address(name)), loaded) for name in ("signals", "waits", "wakes")}
+    state = aligned(waits.STATE_BYTES, "uint8")
+
+    def run(name: str, rounds: int) -> float:
+        """Nanoseconds of the side that begins."""
+        state[:] = 0
+        taken = [0.0, 0.0]
+
+        def side(number: int) -> None:
+            started = time.perf_counter_ns()
+            function, _code = functions[name]  # the code lives as long as it is held
+            function(state.ctypes.data, number, rounds)
+            taken[number] = time.perf_counter_ns() - started
+
+        _on_each(processors, side)
+        return taken[0]
+
+    def turns(name: str) -> float:
+        return min(run(name, TURNS) for _ in range(5)) / (2 * TURNS)
+
+    def wake() -> float:
+        run("wakes", WAKES)
+        times = state[waits.TIMES :].view("int64")[:WAKES]
+        return float(median(times.tolist()))
+
+    return {"signal": lambda: turns("signals"), "wait": lambda: turns("waits"), "wake": wake}
+
+
+def _beside(target: Target, processors: Sequence[int]) -> dict[str, Read]:
+    """The rate of a core while another one does the same."""
+    compute, flops = peak_calls(target, len(processors))
+    products = flops // (2 * target.lanes())
+    kernel = streams.reading(target, "beside", streams.MEMORY_BYTES, 1)
+    flush = streams.flushing(target, "flush", streams.MEMORY_BYTES)
+    executable = Executable([kernel, flush])
+    buffers = [_touched() for _ in processors]
+    memory = [executable.calls([(kernel, {"x": one})]) for one in buffers]
+    flushes = [executable.calls([(flush, {"x": one})]) for one in buffers]
+
+    return {
+        "multiply_adds_beside": lambda: products / _together(processors, compute, None, TOGETHER),
+        "memory_read_beside": lambda: streams.MEMORY_BYTES / _together(processors, memory, flushes, 4),
+    }
+
+
+def _together(
+    processors: Sequence[int], calls: Sequence[Calls], before: Sequence[Calls] | None, readings: int
+) -> float:
+    """The mean of the least nanoseconds of each core's calls, all of which begin together."""
+    found = [float("inf")] * len(calls)
+    barrier = threading.Barrier(len(calls))
+
+    def work(number: int) -> None:
+        for _ in range(readings):
+            if before is not None:
+                before[number]()
+            barrier.wait()
+            started = time.perf_counter_ns()
+            calls[number]()
+            found[number] = min(found[number], time.perf_counter_ns() - started)
+
+    _on_each(processors, work)
+    return sum(found) / len(found)
+
+
+def _on_each(processors: Sequence[int], work: Callable[[int], None]) -> None:
+    """Run `work(0)`, `work(1)`, ... side by side, each on a processor of its own."""
+    together = threading.Barrier(len(processors))
+
+    def begin(number: int) -> None:
+        with suppress(OSError):  # a processor that was taken away meanwhile: the system then chooses
+            os.sched_setaffinity(threading.get_native_id(), {processors[number]})
+        together.wait()
+        work(number)
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(len(processors))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
