@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 import graphopt
+from graphopt.cli.machine import machine_option, read_machine
 from graphopt.cli.options import (
     PATH,
     UsageError,
@@ -62,6 +63,7 @@ pages = Lazy("graphopt.report.schedule.page")
     "--measure/--no-measure", default=True,
     help="For CPU workers: run kernels and programs on this machine; else their times are estimated.",
 )  # fmt: skip
+@machine_option
 @click.option("--html", type=PATH, metavar="FILE", help="Write a page with a Gantt chart.")
 @click.option("--trace", type=PATH, metavar="FILE", help="Write a trace for Perfetto.")
 @json_option
@@ -70,7 +72,8 @@ pages = Lazy("graphopt.report.schedule.page")
 @click.option("--buffers", type=PATH, metavar="FILE", help="Write where buffers lie, for python -m scheduler check.")
 def command(
     source: Path, device: str, policy: str, shape: tuple[str, ...], dim: tuple[str, ...], value: tuple[str, ...],
-    fix_defaults: bool, work: int, memory_budget: str | None, measure: bool, html: Path | None, trace: Path | None,
+    fix_defaults: bool, work: int, memory_budget: str | None, measure: bool, machine: str | None,
+    html: Path | None, trace: Path | None,
     json: bool, program: Path | None, graph: Path | None, buffers: Path | None,
 ) -> None:  # fmt: skip
     """Show the makespan of MODEL under each policy, lower bounds, utilisation and waits, by simulation.
@@ -82,6 +85,7 @@ def command(
     if policy not in known:
         raise UsageError("--policy", f"there is no policy '{policy}'; there are {', '.join(known)}.")
     budget = parse_budget(memory_budget, "--memory-budget")
+    by_record = device.startswith("cpu:") or machine is not None
     shapes, dims = parse_shapes(shape), parse_sizes(dim)
     check_outputs(
         source,
@@ -96,7 +100,8 @@ def command(
     with progress(f"scheduling {source.name}") as tell:
         report = graphopt.schedule(
             read_source(source), device=device, policy=policy, shapes=shapes, dims=dims, values=parse_values(value),
-            fix_defaults=fix_defaults, work=work, memory_budget=budget, measure=measure, progress=tell,
+            fix_defaults=fix_defaults, work=work, memory_budget=budget, measure=measure,
+            machine=read_machine(machine, tell) if by_record else None, progress=tell,
         )  # fmt: skip
     place = shown(report.record, json, print_schedule)
     write_reports(

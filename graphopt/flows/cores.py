@@ -18,12 +18,13 @@ from graphopt.flows.compile import NAME, optimized
 from graphopt.flows.run import drawn_inputs
 from graphopt.model.text import Progress, several
 from graphopt.program import coplaced
+from graphopt.program.costs import Costs
 from graphopt.program.deploy.session import Program
 from graphopt.program.listing import Linked
 from graphopt.program.make import make_listing
 from graphopt.program.plan import Together
 from graphopt.program.regions.region import Lowered
-from graphopt.program.sharing import WAIT_NS, estimated_ns, shared_plans
+from graphopt.program.sharing import shared_plans
 from graphopt.program.tasks import Tasks
 from kernels.listing import Listing, Ticketed
 from kernels.llvm.load import ObjectCache
@@ -49,7 +50,7 @@ class OnCores:
 
 def on_cores(
     model: ir.Model, device: Device, target: Target, *, policy: str, memory_budget: int | None, measured: bool,
-    progress: Progress,
+    costs: Costs, progress: Progress,
 ) -> OnCores | None:  # fmt: skip
     """The programs of a model whose dims are all numbers; None where an operator has no kernel.
 
@@ -64,10 +65,10 @@ def on_cores(
     work = optimized(model)
     progress("making kernels")
     try:
-        lowered, linked = make_listing(work, target, NAME, False, memory_budget, device.multiprocessors)
+        lowered, linked = make_listing(work, target, NAME, False, memory_budget, device.multiprocessors, costs)
     except NotLowered:
         return None
-    device = replace(device, signal_ns=WAIT_NS)
+    device = replace(device, signal_ns=costs.wait_ns, wait_ns=0.0)  # what it costs a worker to look is in it
     programs = coplaced.programs_of(lowered, linked)
     together = coplaced.TAKEN in programs
     wanted = (coplaced.TAKEN if together else coplaced.ALONE) if policy == "best" else policy
@@ -77,7 +78,7 @@ def on_cores(
         )
     shared = coplaced.TAKEN if together else "launches"
     clocked: Mapping[str, float] = {}
-    times = {one: list(map(estimated_ns, coplaced.kernels_of(lowered, one))) for one in (shared, coplaced.ALONE)}
+    times = {one: list(map(costs.time, coplaced.kernels_of(lowered, one))) for one in (shared, coplaced.ALONE)}
     measured = measured and why_not_here(target) is None
     if measured:
         with tempfile.TemporaryDirectory() as folder:
@@ -93,16 +94,16 @@ def on_cores(
         bases[name] = coplaced.tasks_of_program(lowered, linked, coplaced.kernels_of(lowered, name), times[side])
         made[name] = coplaced.scheduled(bases[name], steps, name, device)
     taken = replace(made[wanted], figures={name: one.makespan for name, one in made.items()})
-    ways = _ways(lowered, linked, bases[wanted], taken, programs[wanted], device)
+    ways = _ways(lowered, linked, bases[wanted], taken, programs[wanted], device, costs)
     return OnCores(bases[wanted], ways, clocked, _notes(device, measured, clocked))
 
 
 def _ways(
-    lowered: Lowered, linked: Linked, base: Tasks, taken: Scheduled, steps: Ticketed, device: Device
+    lowered: Lowered, linked: Linked, base: Tasks, taken: Scheduled, steps: Ticketed, device: Device, costs: Costs
 ) -> tuple[Together, ...]:
     """The plan that is taken, then the others from the least arena to the largest."""
     listing, kernels = linked.listing, coplaced.kernels_of(lowered, taken.policy)
-    plans = shared_plans(lowered, listing.runs, listing.arena_bytes) if taken.policy == coplaced.TAKEN else []
+    plans = shared_plans(lowered, listing.runs, listing.arena_bytes, costs) if taken.policy == coplaced.TAKEN else []
     found = [
         Together(
             taken, coplaced.packing_of(lowered, kernels, base, steps, taken.graph), _way(None, len(listing.runs)), 0

@@ -22,9 +22,11 @@ from graphopt.flows.records.schedule import (
 )
 from graphopt.flows.shown import Shown
 from graphopt.flows.source import name_of, read, resize
+from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import name_dims
 from graphopt.model.load import Source
 from graphopt.model.text import Progress, silent
+from graphopt.program.costs import costs_of
 from graphopt.program.plan import Together, plan_together
 from graphopt.program.tasks import Tasks, tasks_of
 from kernels.target import TargetName, named
@@ -99,13 +101,15 @@ def schedule(
     work: int = DEFAULT_SCHEDULE_WORK,
     memory_budget: int | None = None,
     measure: bool = True,
+    machine: MachineRecord | None = None,
     progress: Progress | None = None,
 ) -> ScheduleReport:
     """A model's regions on the workers of a device: simulated makespans by policy, bounds, and a verified program.
 
     For the workers of a CPU it is the program that `compile` writes for several threads, beside the same kernels region
     by region, wave by wave and on one worker. With `measure` the kernels are run on this machine, if it can, and the
-    programs too where it has as many cores; else times are estimated. `memory_budget` in bytes is what the arena may
+    programs too where it has as many cores; else times are estimated, with what `machine` tells: a record that the
+    plan is made with, as in `compile`. `memory_budget` in bytes is what the arena may
     take: the fastest plan within it is taken.
 
     `device`: "h200", "v100", "cpu:2" or a machine file. `target` is the processor that regions are lowered for.
@@ -115,35 +119,35 @@ def schedule(
     Raises ModelError for a model that cannot be worked on, OptionError for dims without a value, an unknown device, and
     work that does not fit it.
     """
-    name, machine = name_of(source), find_device(os.fspath(device))
+    name, place = name_of(source), find_device(os.fspath(device))
     fixed, _ = read(source, values, fix_defaults=True)
     progress = progress or silent
     name_dims(fixed)
     if fixed.functions:
         fixed = InlinePass()(fixed).model
     resize(fixed, shapes or {}, dict(dims or {}))
-    if not machine.is_gpu:
+    if not place.is_gpu:
         found = on_cores(
-            fixed, machine, named(target), policy=policy, memory_budget=memory_budget, measured=measure,
-            progress=progress,
+            fixed, place, named(target), policy=policy, memory_budget=memory_budget, measured=measure,
+            costs=costs_of(machine), progress=progress,
         )  # fmt: skip
         if found is not None:
-            record = _record(name, machine, found.tasks, found.ways, found.notes, found.measured)
+            record = _record(name, place, found.tasks, found.ways, found.notes, found.measured)
             return ScheduleReport(record, found.tasks, found.ways[0])
     progress("reading tasks")
-    tasks = tasks_of(fixed, machine, named(target), name)
+    tasks = tasks_of(fixed, place, named(target), name)
     if not tasks.graph.regions:
         raise OptionError(
             f"'{name}' computes nothing that could be scheduled: its outputs are views of inputs or constants."
         )
     with telling(progress):
         ways = plan_together(
-            tasks, machine, policy=policy, work=work, memory_budget=memory_budget, progress=progress
+            tasks, place, policy=policy, work=work, memory_budget=memory_budget, progress=progress
         )  # fmt: skip
     notes = ["times come from a roofline of the device: simulated, not measured"]
     if not tasks.lowered:
         notes.append("some operator has no kernel, so nodes were taken instead of regions")
-    return ScheduleReport(_record(name, machine, tasks, ways, notes, {}), tasks, ways[0])
+    return ScheduleReport(_record(name, place, tasks, ways, notes, {}), tasks, ways[0])
 
 
 def _record(
