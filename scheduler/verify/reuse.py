@@ -43,7 +43,7 @@ def verify_reuse(graph: TaskGraph, program: Program, buffers: Buffers, device: D
     every = tuple(dict.fromkeys(need for needs in wanted for need in needs))
     if _holds(graph, program, every, device):
         return len(pairs)
-    for (one, other), needs in zip(ordered, wanted, strict=True):
+    for (one, other), needs in zip(pairs, wanted, strict=True):
         if not _holds(graph, program, needs, device):
             raise UnsafeProgram(
                 f"buffers '{buffers.buffers[one].name}' and '{buffers.buffers[other].name}' share bytes, and nothing "
@@ -86,7 +86,7 @@ def _sharing(buffers: Sequence[Buffer]) -> Iterator[tuple[int, int]]:
         for begin, _, other in placed[position + 1 :]:
             if begin >= end:
                 break
-            yield at, other
+            yield min(at, other), max(at, other)
 
 
 def _needs(early: Buffer, late: Buffer) -> tuple[Need, ...]:

@@ -135,7 +135,8 @@ COMMANDS = (
     Sentence(38, "memory fixed.onnx", ("nothing found that needs 10% less",), ("no plan at 90%",)),
     Sentence(39, "memory fixed.onnx", ("arena 256 B, the least there is",), ("greedy", "tightest hole")),
     Sentence(
-        41, "schedule fixed.onnx --device cpu:2 --no-measure", ("policy makespan speed-up over one launch per region",), ("/ this",)
+        41, "schedule fixed.onnx --device cpu:2 --no-measure",
+        ("policy makespan speed-up over one launch per region",), ("/ this",),
     ),
     Sentence(
         42, "schedule fixed.onnx --device cpu:2", ("lower bound time gap",), ("no schedule is below", "is above by")
