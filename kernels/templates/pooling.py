@@ -145,7 +145,12 @@ def build(problem: Pooling, candidate: PoolingCandidate, target: Target, name: s
     return _PoolingBuilder(problem, candidate, target, name).kernel()
 
 
-POOLING = Template("pooling", Pooling, candidates, build, share=share)
+def repeats(problem: Pooling, candidate: PoolingCandidate, cut: PoolingCandidate) -> bool:
+    """Smaller blocks do nothing again: channels are apart, and rows that overlap are few, and near."""
+    return False
+
+
+POOLING = Template("pooling", Pooling, candidates, build, share=share, repeats=repeats)
 
 
 def _lanes(problem: Pooling, target: Target) -> int:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from kernels.kernel import Kernel, renamed
@@ -25,8 +25,9 @@ class Template(Generic[Problem, Candidate]):
     candidate, target)` is the time of all blocks on one core in nanoseconds, good enough to choose; None where the few
     candidates are in order without it. `build(problem, candidate, target, name)` writes the kernel `name`.
     `share(problem, candidate, target)` is the candidate with blocks so small that several workers share them, and the
-    same operands; None where the blocks are small as they are. Problems are frozen records, and refuse by themselves
-    what no kernel computes.
+    same operands; None where the blocks are small as they are. `repeats(problem, candidate, cut)`: whether such smaller
+    blocks do some work more than once; None where they always may. Problems are frozen records, and refuse by
+    themselves what no kernel computes.
     """
 
     name: str
@@ -35,31 +36,31 @@ class Template(Generic[Problem, Candidate]):
     build: Callable[[Problem, Candidate, Target, str], Kernel]
     estimate: Callable[[Problem, Candidate, Target], float] | None = None
     share: Callable[[Problem, Candidate, Target], Candidate] | None = None
+    repeats: Callable[[Problem, Candidate, Candidate], bool] | None = None
 
     def kernel(self, problem: Problem, target: Target, name: str | None = None) -> Kernel:
-        """The kernel of the likely best candidate."""
-        return self.build(problem, self.candidates(problem, target)[0], target, name or self.name)
+        """The kernel of the likely best candidate; where several workers share other blocks, with the kernel for them.
 
-    def shared(self, problem: Problem, kernel: Kernel, target: Target) -> Kernel:
-        """`kernel`, of the likely best candidate, with blocks for several workers; they read the same operands.
-
-        It uses the tiles of the other one, so that a program that holds both is hardly larger. Where it cannot, as the
-        tiles depend on the block, and the other's blocks serve some workers, they serve all.
+        Blocks for several that only cut the work, and repeat none of it, are one worker's too: then there is one
+        kernel. Else both use the same tiles, so that a program that holds both is hardly larger. Where they cannot, as
+        the tiles depend on the block, and the blocks of one worker serve some, they serve all.
         """
-        if self.share is None or kernel.blocks >= MANY:
-            return kernel
+        name = name or self.name
         candidate = self.candidates(problem, target)[0]
-        cut = self.share(problem, candidate, target)
-        if cut == candidate:
+        cut = candidate if self.share is None else self.share(problem, candidate, target)
+        if cut != candidate and self.repeats is not None and not self.repeats(problem, candidate, cut):
+            candidate = cut
+        kernel = self.build(problem, candidate, target, name)
+        if cut == candidate or kernel.blocks >= MANY:
             return kernel
-        found = renamed(self.build(problem, cut, target, kernel.name), f"{kernel.name}_shared")
-        if not kernel.module.agrees(found.module):
+        shared = renamed(self.build(problem, cut, target, name), f"{name}_shared")
+        if not kernel.module.agrees(shared.module):
             if kernel.blocks >= SOME:
                 return kernel
-            found = self.build(problem, cut, target, f"{kernel.name}_shared")
+            shared = self.build(problem, cut, target, f"{name}_shared")
         alike = [(one.name, one.elements, one.packing) for one in kernel.operands]
-        assert alike == [(one.name, one.elements, one.packing) for one in found.operands], "they read the same"
-        return found
+        assert alike == [(one.name, one.elements, one.packing) for one in shared.operands], "they read the same"
+        return replace(kernel, shared=shared)
 
 
 def only(name: str, problem: type[Problem], build: Callable[[Problem, Target, str], Kernel]) -> Template[Problem, None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from math import prod
 from typing import TypeVar
 
@@ -198,9 +197,7 @@ class Scope:
         """The kernel of a problem by its likely best candidate; equal problems share one kernel."""
         key = (template.name, problem)
         if key not in self._kernels:
-            kernel = template.kernel(problem, self.target, f"{template.name}_{len(self._kernels)}")
-            shared = template.shared(problem, kernel, self.target)
-            self._kernels[key] = kernel if shared is kernel else replace(kernel, shared=shared)
+            self._kernels[key] = template.kernel(problem, self.target, f"{template.name}_{len(self._kernels)}")
         return self._kernels[key]
 
     def add(self, kernel: Kernel, places: Places, nodes: tuple[ir.Node, ...]) -> None:

@@ -64,5 +64,12 @@ def share(problem: Convolution, candidate: Way, target: Target) -> Way:
             return winograd_choice.share(problem, candidate, target)
 
 
-CONVOLUTION = Template("convolution", Convolution, candidates, build, estimate, share)
+def repeats(problem: Convolution, candidate: Way, cut: Way) -> bool:
+    """Whether smaller blocks read an input again, for other channels or in rows that overlap, or transform it again."""
+    if isinstance(candidate, Direct) and isinstance(cut, Direct):
+        return cut.channel_stretch != candidate.channel_stretch or problem.reach[1] > 1
+    return not isinstance(cut, Depthwise)  # rows that overlap are few, and near
+
+
+CONVOLUTION = Template("convolution", Convolution, candidates, build, estimate, share, repeats)
 EXACT_CONVOLUTION = replace(CONVOLUTION, candidates=partial(candidates, exact=True))
