@@ -1,8 +1,8 @@
 """Which counters a placement has, and which of them a block has to wait for.
 
 A region that is needed whole has one counter. A region of which neighbours need a part has stripes besides, about as
-long as what a block reads, so that a need is one wait or two; where two of them would be all of the region, it is
-needed whole.
+long as what a block reads, so that a need is one wait or two; where two of them would be all of the region, or the
+region has few blocks, which end at about the same time, it is needed whole.
 
 A worker knows a counter that it has waited for, one whose blocks it ran itself, and what these tell: where every block
 of B comes after all of A, whoever has seen one block of B knows all of A. No worker waits for what it knows.
@@ -25,6 +25,11 @@ SEVERAL = -2  # workers ran a counter's blocks
 Words = NDArray[np.uint64]
 
 
+def usual_stripes(problem: Problem) -> float:
+    """From how many blocks on regions have stripes where nothing else is tried."""
+    return problem.device.multiprocessors / 2
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Counters:
     """The needs inside some regions, and the counters for them. Regions and blocks are numbered among these."""
@@ -43,8 +48,8 @@ class Counters:
     implied: Words  # by region, as bits, the regions that have ended when any block of it has
 
 
-def counters_of(problem: Problem, regions: Sequence[int], blocks: Ints) -> Counters:
-    """The counters for `regions`, of as many blocks each."""
+def counters_of(problem: Problem, regions: Sequence[int], blocks: Ints, striped: float) -> Counters:
+    """The counters for `regions`, of as many blocks each; those of at least `striped` blocks may have stripes."""
     inside = np.full(problem.count, -1)
     inside[list(regions)] = np.arange(len(regions))
     kept = (inside[problem.source] >= 0) & (inside[problem.target] >= 0)
@@ -54,7 +59,7 @@ def counters_of(problem: Problem, regions: Sequence[int], blocks: Ints) -> Count
     source, target, halo = source[by], target[by], problem.halo[kept][by]
     first = np.concatenate((np.zeros(1, np.int64), np.cumsum(blocks, dtype=np.int64)))
     into = np.searchsorted(target, np.arange(len(regions) + 1))
-    near, whole, length, stripes, begin, end = _counters(first, source, target, problem.near[kept][by], halo)
+    near, whole, length, stripes, begin, end = _counters(first, source, target, problem.near[kept][by], halo, striped)
     implied = _implied(np.argsort(levels, kind="stable"), into, source, near)
     return Counters(first, into, source, target, near, halo, whole, length, stripes, begin, end, implied)
 
@@ -96,7 +101,7 @@ def readers_of(stripe: int, sources: int, targets: int, halo: float, length: int
 
 @compiled
 def _counters(
-    first: Ints, source: Ints, target: Ints, asked_near: NDArray[np.bool_], halo: Floats
+    first: Ints, source: Ints, target: Ints, asked_near: NDArray[np.bool_], halo: Floats, striped: float
 ) -> tuple[NDArray[np.bool_], Ints, Ints, Ints, Ints, Ints]:
     """Which needs are for stripes, and by region and by counter what Counters holds of them."""
     regions = len(first) - 1
@@ -110,7 +115,7 @@ def _counters(
             for block in range(targets):
                 begin, end = reads_of(block, targets, sources, halo[need])
                 longest = max(longest, end - begin - 1)
-            if 2 * longest >= sources:
+            if 2 * longest >= sources or sources < striped:
                 near[need] = False
             else:
                 length[source[need]] = max(length[source[need]], longest)

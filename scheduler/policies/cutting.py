@@ -73,7 +73,8 @@ def _joined(problem: Problem, some: list[Found]) -> Found | None:
     regions = [region for one in some for region in one.placed.regions]
     wanted = {region: one.choice[region] for one in some for region in one.placed.regions}
     best: Found | None = None
-    for per, packed in sorted({(one.placed.per_multiprocessor, one.placed.packed) for one in some}):
+    ways = {(one.placed.per_multiprocessor, one.placed.packed, one.placed.striped) for one in some}
+    for per, packed, striped in sorted(ways):
         allowed = allowed_for(problem, per, regions)
         if allowed is None:
             continue
@@ -81,7 +82,7 @@ def _joined(problem: Problem, some: list[Found]) -> Found | None:
         for region, number in wanted.items():
             choice[region] = min(allowed[region], key=lambda one, number=number: abs(one - number))  # type: ignore[misc]
         ranks = upward_ranks(problem, tuple(choice), per, alone=False)
-        placed = place(problem, tuple(choice), regions, per, ranks, packed)
+        placed = place(problem, tuple(choice), regions, per, ranks, packed, striped)
         if best is None or placed.makespan < best.makespan:
             best = Found(tuple(choice), ranks, placed)
     return best

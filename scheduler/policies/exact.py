@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from scheduler.policies.counters import Counters, counters_of, stripes_read
+from scheduler.policies.counters import Counters, counters_of, stripes_read, usual_stripes
 from scheduler.policies.emit import Plan
 from scheduler.policies.placing import Placed
 from scheduler.policies.problem import Choice, Problem
@@ -80,7 +80,7 @@ def _search(
     device = problem.device
     takes = [kernel.time(1) + device.block_fixed_ns for kernel in kernels]
     region_of = [region for region, kernel in enumerate(kernels) for _ in range(kernel.blocks)]
-    counters = counters_of(problem, range(problem.count), np.array([kernel.blocks for kernel in kernels], np.int64))
+    counters = _counters(problem, choice)
     asks, members = _asks(counters, region_of)
     needs = [
         tuple(sorted({block for ask in mine for counter in ask.counters for block in members[counter]}))
@@ -171,6 +171,11 @@ def _name(problem: Problem, region: int) -> str:
     return problem.graph.regions[region].name
 
 
+def _counters(problem: Problem, choice: Choice) -> Counters:
+    blocks = np.array([kernel.blocks for kernel in problem.kernels(choice)], np.int64)
+    return counters_of(problem, range(problem.count), blocks, usual_stripes(problem))
+
+
 def _asks(counters: Counters, region_of: Sequence[int]) -> tuple[list[tuple[Ask, ...]], list[range]]:
     """By block what it needs; by counter its blocks."""
     first = counters.first.tolist()
@@ -196,7 +201,7 @@ def _asks(counters: Counters, region_of: Sequence[int]) -> tuple[list[tuple[Ask,
 
 def _placed(problem: Problem, choice: Choice, sequence: list[tuple[int, int, float]]) -> Placed:
     kernels = problem.kernels(choice)
-    counters = counters_of(problem, range(problem.count), np.array([kernel.blocks for kernel in kernels], np.int64))
+    counters = _counters(problem, choice)
     region_of = np.repeat(np.arange(problem.count), np.diff(counters.first))
     takes = np.array([kernel.time(1) for kernel in kernels]) + problem.device.block_fixed_ns
     order = np.array([block for block, _, _ in sequence], np.int64)
@@ -205,6 +210,7 @@ def _placed(problem: Problem, choice: Choice, sequence: list[tuple[int, int, flo
         worker[block], start[block] = one, begin
     end = start + takes[region_of]
     return Placed(
-        tuple(range(problem.count)), counters, 1, False, problem.device.multiprocessors, order, worker, start, end,
+        tuple(range(problem.count)), counters, 1, False, usual_stripes(problem), problem.device.multiprocessors, order,
+        worker, start, end,
         float(end.max(initial=0.0)),
     )  # fmt: skip

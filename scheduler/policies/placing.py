@@ -24,6 +24,7 @@ from scheduler.policies.counters import (
     readers_of,
     stripes_read,
     unknown,
+    usual_stripes,
 )
 from scheduler.policies.problem import Choice, Floats, Ints, Problem
 
@@ -36,6 +37,7 @@ class Placed:
     counters: Counters
     per_multiprocessor: int
     packed: bool
+    striped: float  # blocks of a region that may have stripes, at least
     workers: int
     order: Ints  # blocks as they start
     worker: Ints
@@ -56,17 +58,20 @@ def place(
     per_multiprocessor: int,
     ranks: Floats,
     packed: bool = False,
+    striped: float | None = None,
 ) -> Placed:
     """Schedule the blocks of `regions`; of ready blocks the one whose region has the largest rank goes first.
 
     A block goes where fewest are; or, `packed`, of the places where it takes least to the fullest, so that room is left
-    for those that suffer from others.
+    for those that suffer from others. Regions of at least `striped` blocks may have stripes; None: half as many as
+    there are multiprocessors.
     """
     device = problem.device
     kernels = [problem.kernel(region, choice[region]) for region in regions]
     most = max(len(kernel.times) for kernel in kernels)
     times = np.array([[kernel.time(count + 1) for count in range(most)] for kernel in kernels]) + device.block_fixed_ns
-    counters = counters_of(problem, regions, np.array([kernel.blocks for kernel in kernels], np.int64))
+    striped = usual_stripes(problem) if striped is None else striped
+    counters = counters_of(problem, regions, np.array([kernel.blocks for kernel in kernels], np.int64), striped)
     by = np.argsort(counters.source, kind="stable")
     from_of = np.searchsorted(counters.source[by], np.arange(len(regions) + 1))
     rank = np.empty(len(regions), np.int64)
@@ -82,6 +87,7 @@ def place(
         counters,
         per_multiprocessor,
         packed,
+        striped,
         workers,
         order,
         worker,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -39,7 +40,10 @@ def first_tries(
     weights: Sequence[float] = WEIGHTS,
     packed: bool = False,
 ) -> Found | None:
-    """The best of a few weights of work, all kernels chosen by the same; None where the workers have no room."""
+    """The best of a few weights of work, all kernels chosen by the same; None where the workers have no room.
+
+    The best is tried with stripes of all regions and of none, too.
+    """
     allowed = allowed_for(problem, per_multiprocessor, regions)
     if allowed is None:
         return None
@@ -57,6 +61,10 @@ def first_tries(
             best = Found(choice, ranks, placed)
     if best is None:
         return None
+    for striped in (0.0, inf):
+        placed = place(problem, best.choice, regions, per_multiprocessor, best.ranks, packed, striped)
+        if placed.makespan < best.makespan:
+            best = Found(best.choice, best.ranks, placed)
     return as_good(problem, best, best.choice, (upward_ranks(problem, best.choice, per_multiprocessor),))
 
 
@@ -102,7 +110,7 @@ def improved(problem: Problem, start: Found, blocks: int, seed: int = 0) -> Foun
             # Neighbours in the order from fastest to most efficient, mostly.
             some.sort(key=lambda number: (abs(number - choice[region]), number))
             choice[region] = some[min(len(some) - 1, int(random_numbers.expovariate(0.8)))]
-        placed = place(problem, tuple(choice), regions, per, ranks, start.placed.packed)
+        placed = place(problem, tuple(choice), regions, per, ranks, start.placed.packed, start.placed.striped)
         left -= max(LEAST_TRY, len(placed.order))
         # Annealing: what is longer is gone on from with odds that fall with the length and with time.
         heat = start.makespan * HOT * (COLD / HOT) ** (1 - max(left, 0) / blocks)
@@ -125,7 +133,7 @@ def as_good(problem: Problem, found: Found, choice: Sequence[int], ranks: Sequen
     )  # fmt: skip
     best = found
     for some in ranks:
-        other = place(problem, mixed, placed.regions, placed.per_multiprocessor, some, placed.packed)
+        other = place(problem, mixed, placed.regions, placed.per_multiprocessor, some, placed.packed, placed.striped)
         if other.makespan < best.makespan:
             best = Found(mixed, some, other)
     return best

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from scheduler.device import cpu
 from scheduler.errors import UnsafeProgram
 from scheduler.policies.choose import schedule
+from scheduler.policies.counters import counters_of
+from scheduler.policies.problem import problem_of
 from scheduler.program import Counter, Item, Pinned, Run, Ticketed, Wait
 from scheduler.tasks import Kernel, Need, Region, TaskGraph, needed_blocks
 from scheduler.verify.program import verify
@@ -20,7 +23,7 @@ from tests.scheduler.policies.graphs import small_gpu, task_graphs
 
 def carries_a_need(graph: TaskGraph, counter: Counter, run: Run) -> bool:
     """Whether the block needs one that is counted."""
-    many = {region.name: len(range(region.kernels[0].blocks)) for region in graph.regions}
+    many = {region.name: region.kernels[0].blocks for region in graph.regions}
     for need in graph.needs:
         if (need.source, need.target) == (counter.region, run.region):
             some = needed_blocks(need, many[need.source], many[need.target], run.block)
@@ -84,15 +87,31 @@ def test_what_another_wait_tells_is_not_waited_for() -> None:
                     assert any(isinstance(other, Run) and other.region == "b" for other in instructions[place:])
 
 
+def near(blocks: int, halo: float) -> TaskGraph:
+    """Two regions of as many blocks, of which each needs those around its own."""
+    wide = (Kernel("k", blocks, (5000.0,), 1024),)
+    return TaskGraph("near", (Region("a", wide), Region("b", wide)), (Need("a", "b", "near", halo),))
+
+
 def test_a_part_is_a_stripe() -> None:
-    """Blocks that read one block of twelve wait for a stripe of one; those that read most of them for all."""
-    wide = (Kernel("k", 12, (5000.0,), 1024),)
-    for halo, stripe in ((0.0, 1), (0.1, 4), (0.4, 12)):
-        graph = TaskGraph("near", (Region("a", wide), Region("b", wide)), (Need("a", "b", "near", halo),))
-        made = schedule(graph, cpu(12), policy="blocks", work=0)
+    """A block that reads n blocks of twelve has stripes of n - 1, so that two suffice; one that reads most, none."""
+    for halo, length in ((0.0, 1), (0.1, 4), (0.4, 0)):
+        found = counters_of(problem_of(near(12, halo), cpu(12)), (0, 1), np.array([12, 12]), striped=0.0)
+        assert found.length.tolist() == [length, 0] and found.near.tolist() == [length > 0]
+        assert sum(found.end - found.begin) == 12 and found.whole[0] == (-1 if length else 0)
+    found = counters_of(problem_of(near(12, 0.1), cpu(12)), (0, 1), np.array([12, 12]), striped=13.0)
+    assert found.length.tolist() == [0, 0], "and none where they are few"
+
+
+def test_stripes_are_waited_for_where_they_pay() -> None:
+    """Twelve blocks that end at once are waited for whole; of sixty on eight workers the next begin before the last."""
+    sizes = {}
+    for blocks, workers in ((12, 12), (60, 8)):
+        made = schedule(near(blocks, 0.1), cpu(workers), policy="blocks", work=0)
         launch = made.program.launches[0]
         assert isinstance(launch, Ticketed)
-        assert {one.end - one.begin for one in launch.counters} == {stripe}
+        sizes[blocks] = {one.end - one.begin for one in launch.counters}
+    assert sizes[12] == {12} and max(sizes[60]) < 30
 
 
 @settings(max_examples=25, deadline=None)
