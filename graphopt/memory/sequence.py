@@ -47,7 +47,6 @@ def write_order(model: ir.Model, order: Sequence[str], operators: Mapping[str, i
     for place, value in returned:
         graph.outputs[place] = latest[value]
         value.name, latest[value].name = latest[value].name, value.name
-    graph.remove(list(graph))
     graph.extend([*first, *sequence])
     return len(sequence) - len(seen)
 

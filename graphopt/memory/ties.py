@@ -66,7 +66,6 @@ class _Ties:
             made = nodes.used_outputs(node)
             if made and not is_cut and self._elements(made[0]):
                 latest = made[0]
-        self._graph.remove(list(self._graph))
         self._graph.extend(self._sequence)
         return len(self._graph) - before
 

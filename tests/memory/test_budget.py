@@ -89,6 +89,10 @@ LOOPS = [
     Loop(MILLION, lambda arena: arena, [MILLION], MILLION + BOOKS, elsewhere=BOOKS),
     Loop(MILLION, lambda arena: arena, [MILLION, 934_463], MILLION, elsewhere=BOOKS + 1),
     Loop(MILLION, lambda arena: arena, [MILLION], MILLION, elsewhere=-1),
+    # Also where this process takes all that is allowed: one byte more is one too many.
+    Loop(MILLION, lambda arena: MILLION + BOOKS, [MILLION, 934_463, 868_926, 803_389],
+         "a memory budget of 976.56 KiB cannot be kept: in ONNX Runtime the least that was measured is 1.02 MiB, "
+         "64 KiB more; 1041KiB would be kept.", elsewhere=1),
     # A fiftieth of 104,857,600 bytes, 2,097,152, is more than the books.
     Loop(LARGE, lambda arena: LARGE + LARGE // 50, [LARGE], 106_954_752),
     Loop(LARGE, lambda arena: LARGE + LARGE // 50 + 1, [LARGE, 102_760_447, 100_663_294, 98_566_141],
@@ -229,3 +233,57 @@ def test_a_model_whose_results_share_bytes_only_where_they_must() -> None:
         record = done.record
         assert (record.sharing, record.arena, record.budget, record.aim) == (sharing, arena, budget, budget)
         support.assert_equal(support.model(text), to_proto(done.model), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("seconds", [None, 1.0])
+def test_small_tiles_are_tried_only_where_bits_are_compared(
+    seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def kept(model: ir.Model, aim: int, seconds: float | None, progress: object, how: budgets._Try) -> Budgeted:
+        tried.append((how.sharing, how.room, how.columns))
+        raise BudgetNotKept(aim, aim + 1 if how.room else 2 * aim)
+
+    monkeypatch.setattr(budgets, "_kept", kept)
+    with pytest.raises(BudgetNotKept):
+        keep_budget(MODEL, 10_000, verify_seconds=seconds, measure=False)
+    columns = (192, 1024, 0)
+    small = [(False, 1024, (65,))] if seconds else []
+    assert tried == [(False, 1024, columns), *small, ("in place", 1024, columns), (True, 1024, columns)]
+
+
+@pytest.mark.parametrize(("least", "rooms"), [(10_000, [1024, 1024, 1024, 0, 0]), (10_001, [1024, 1024, 1024])])
+def test_without_room_for_ties_is_tried_only_where_that_may_do(
+    least: int, rooms: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def kept(model: ir.Model, aim: int, seconds: float | None, progress: object, how: budgets._Try) -> Budgeted:
+        tried.append(how.room)
+        raise BudgetNotKept(aim, least)
+
+    monkeypatch.setattr(budgets, "_kept", kept)
+    with pytest.raises(BudgetNotKept):
+        keep_budget(MODEL, 10_000, verify_seconds=None, measure=False)
+    assert tried == rooms
+
+
+@pytest.mark.parametrize(("columns", "taken"), [((65,), True), ((192, 1024, 0), False)])
+def test_other_bits_are_an_error_but_of_small_tiles(
+    columns: tuple[int, ...], taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kept(model: ir.Model, aim: int, seconds: float | None, progress: object, how: budgets._Try) -> Budgeted:
+        if how.columns == columns:
+            raise VerificationError("other bits")
+        if how.sharing:
+            return Budgeted(model, RECORD, None)
+        raise BudgetNotKept(aim, aim + 1)
+
+    monkeypatch.setattr(budgets, "_kept", kept)
+    if taken:
+        record = keep_budget(MODEL, 10_000, verify_seconds=1.0, measure=False).record
+        assert (record.budget, record.aim) == (10_000, 10_000)
+    else:
+        with pytest.raises(VerificationError, match="other bits"):
+            keep_budget(MODEL, 10_000, verify_seconds=1.0, measure=False)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 import sympy
 
 import graphopt
+from graphopt.memory.formula import peak_formula
+from graphopt.memory.plan import given
+from graphopt.memory.tensors import model_memory
+from graphopt.model.load import load
 from tests import support
 
 WEIGHTS = {"w": np.ones((8, 8), np.float32), "axis": np.array(0)}
@@ -78,3 +84,17 @@ def test_a_formula_is_what_plans_for_numbers_take() -> None:
     for a, b in ((16, 24), (32, 48), (160, 240)):  # of whole alignments, to which a formula does not round
         value = sympy.sympify(told.replace("max", "Max"), locals={"a": a, "b": b})
         assert value == graphopt.memory(model, dims={"a": a, "b": b}).record.peak, "whose order is the same"
+
+
+@pytest.mark.parametrize("missing", [1, 2, 3, 4, None])
+def test_every_size_that_is_asked_for_counts(missing: int | None) -> None:
+    """Polynomials are fitted to one, two and three times the dim, and confirmed at four times."""
+    text = "g (float[4,8] x) => (float[4,8] y) { a = CumSum(x, axis) y = MatMul(a, w) }"
+    planned = given(model_memory(load(support.model(text, **WEIGHTS))))
+
+    def sizes_at(dims: Mapping[str, int]) -> dict[str, int] | None:
+        times = dims["n"] // 4
+        return None if times == missing else dict.fromkeys(("x", "a", "y"), 32 * dims["n"]) | {"w": 256, "axis": 8}
+
+    found = peak_formula(planned, {"n": 4}, sizes_at)
+    assert found == ("64*n" if missing is None else None)

@@ -53,3 +53,35 @@ def test_a_value_computed_twice_more_is_read_where_it_is_newest() -> None:
     names = [node.outputs[0].name for node in model.graph]
     assert added == 2 and names == ["a", "b", "a_recomputed", "c", "d", "a_recomputed2", "y"]
     support.assert_equal(support.model(TEXT), to_proto(model))
+
+
+def test_what_is_computed_again_is_called_by_its_node_or_operator() -> None:
+    model = load(support.model(TEXT))
+    next(iter(model.graph)).name = "first"
+    memory = model_memory(model)
+    by_type = {node.op_type: name for name, node in memory.nodes.items()}
+    write_order(model, [by_type[kind] for kind in ("Exp", "Neg", "Exp", "Sqrt", "Neg", "Add", "Mul")], memory.nodes)
+    again = [node for node in model.graph if nodes.RECOMPUTED in node.metadata_props]
+    assert [(node.name, node.metadata_props[nodes.RECOMPUTED]) for node in again] == [
+        ("first_recomputed", "first"), ("Neg_recomputed", "b")
+    ]  # fmt: skip
+    assert [node.op_type for node in model.graph] == ["Exp", "Neg", "Exp", "Sqrt", "Neg", "Add", "Mul"]
+
+
+def test_a_new_name_is_nobodys() -> None:
+    text = """g (float[4] a_recomputed) => (float[4] y, float[4] b) <float a_recomputed2 = {1}> {
+        a = Exp(a_recomputed) b = Neg(a) c = Add(a, a_recomputed2) y = Mul(c, a) }"""
+    model = load(support.model(text))
+    memory = model_memory(model)
+    by_type = {node.op_type: name for name, node in memory.nodes.items()}
+    write_order(model, [by_type[kind] for kind in ("Exp", "Neg", "Exp", "Add", "Mul")], memory.nodes)
+    assert [node.outputs[0].name for node in model.graph] == ["a", "b", "a_recomputed3", "c", "y"]
+    support.assert_equal(support.model(text), to_proto(model))
+
+
+def test_nodes_of_constants_come_first() -> None:
+    text = "g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { a = Exp(x) t = Neg(w) y = Add(a, t) }"
+    model = load(support.model(text))
+    memory = model_memory(model)
+    assert write_order(model, [operator.name for operator in memory.graph.operators], memory.nodes) == 0
+    assert [node.op_type for node in model.graph] == ["Neg", "Exp", "Add"]

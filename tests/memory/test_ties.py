@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
@@ -128,3 +129,47 @@ def test_a_branch_behind_tiles_waits_for_them() -> None:
 def test_what_cannot_be_tied_stays(model: ir.Model, why: str) -> None:
     before = [node.op_type for node in model.graph]
     assert tie(model) == 0 and [node.op_type for node in model.graph] == before, why
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ("g (float[1,4,8,8] x) => (float[1,4,8,8] y) { TAKEN = Sin(x) b = Exp(TAKEN) c = Sin(x) y = Add(b, c) }", ()),
+        ("g (float[1,4,8,8] x, float[1,4,8,8] TAKEN) => (float[1,4,8,8] y) { b = Exp(TAKEN) c = Sin(x) y = Add(b, c) }",
+         ()),
+        ("g (float[1,4,8,8] x) => (float[1,4,8,8] y) <float TAKEN = {1}> { a = Exp(x) b = Add(a, TAKEN) c = Sin(x) "
+         "y = Add(b, c) }", ()),
+        ("g (float[1,4,8,8] x) => (float[1,4,8,8] y) { a = Sin(x) b = Exp(a) c = Sin(x) y = Add(b, c) }", ("b",)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("taken", ["Sin_waits_size", "Sin_waits_size_result", "waits_252_4_0_0", "Sin_waits_reshape"])
+def test_new_names_are_nobodys(text: str, changed: tuple[str, ...], taken: str) -> None:
+    model = computed_again(text.replace("TAKEN", taken), "c")
+    for node in model.graph:
+        if node.outputs[0].name in changed:
+            node.name = taken
+    assert tie(model) == 3
+    values = [value.name for node in model.graph for value in node.outputs]
+    values += [*model.graph.initializers, *(value.name for value in model.graph.inputs)]
+    names = [node.name for node in model.graph if node.name]
+    assert len(set(values)) == len(values) and len(set(names)) == len(names)
+    onnx.checker.check_model(to_proto(model))
+
+
+def test_a_value_of_unknown_size_is_not_waited_for() -> None:
+    text = """g (float[1,4,8,8] x) => (float[1,4,8,8] y, int64[4,k] n) {
+        a = Sin(x) b = Exp(a) n = NonZero(b) c = Sin(x) y = Add(b, c) }"""
+    model = computed_again(text, "c")
+    assert tie(model) == 3
+    (size,) = [node for node in model.graph if node.op_type == "Size"]
+    assert size.inputs[0] is not None and size.inputs[0].name == "b", "not the places of what is not zero"
+
+
+def test_a_tie_has_the_name_of_what_it_ties() -> None:
+    model = computed_again("g (float[2] x) => (float[2] y) { a = Sin(x) b = Exp(a) c = Sin(x) y = Add(b, c) }", "c")
+    list(model.graph)[2].name = "again"
+    tie(model)
+    made = [node for node in model.graph if nodes.TIED in node.metadata_props]
+    assert [(node.name, node.metadata_props[nodes.TIED], node.outputs[0].name) for node in made] == [
+        (f"again_waits_{kind}", "again", f"again_waits_{kind}_result") for kind in ("size", "sub", "reshape")
+    ]

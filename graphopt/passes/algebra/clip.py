@@ -119,14 +119,13 @@ def merge_clamps(match: Match) -> Replacement:
 
 def _clip(match: Match, source: ir.Value, interval: Interval, kind: ir.DataType) -> ir.Value:
     match.require(match.opset >= 6, "before opset 6 Clip is another operator")
-    allowed = CLIP_FLOATS | CLIP_INTEGERS if match.opset >= 12 else CLIP_FLOATS
+    allowed = CLIP_FLOATS | CLIP_INTEGERS if match.opset >= 12 else CLIP_FLOATS - {ir.DataType.DOUBLE}
     match.require(kind in allowed, f"Clip does not take elements of type {kind.name.lower()} everywhere")
     if match.opset < 11:
         bounds = {"min": interval.low, "max": interval.high}
-        given = {name: float(bound) for name, bound in bounds.items() if bound is not None}
-        exact = all(float(np.float32(bound)) == bound for bound in given.values())
-        match.require(exact, "before opset 11 the bounds of Clip are floats, which cannot hold a bound")
-        return match.op("Clip", source, attributes=given)
+        return match.op(
+            "Clip", source, attributes={name: float(bound) for name, bound in bounds.items() if bound is not None}
+        )
     low, high = (
         None if bound is None else match.constant(np.array(bound, dtype=kind.numpy()), kind)
         for bound in (interval.low, interval.high)

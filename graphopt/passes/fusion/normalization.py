@@ -184,7 +184,7 @@ def scale_of_normalization(match: Match) -> Replacement:
     there is no b.
     """
     norm, other = _norm_and_operand(match, *NORMS)
-    scale, bias = nodes.given_input(norm, 1), nodes.input_at(norm, 2)
+    scale, bias = nodes.given_input(norm, 1), _bias(match, norm)
     shape = match.static_shape(scale)
     if match.facts.is_constant(other) and (bias is None or match.facts.is_constant(bias)):
         numbers = _over_axes(match, other, shape)
@@ -206,7 +206,7 @@ def bias_of_normalization(match: Match) -> Replacement:
     A constant b is added to one that is there; a computed one needs the normalized shape.
     """
     norm, other = _norm_and_operand(match, "LayerNormalization")
-    scale, bias = nodes.given_input(norm, 1), nodes.input_at(norm, 2)
+    scale, bias = nodes.given_input(norm, 1), _bias(match, norm)
     shape = match.static_shape(scale)
     if not match.facts.is_constant(other):
         match.require(bias is None, "it has a bias already")
@@ -234,6 +234,14 @@ def _norm_and_operand(match: Match, *kinds: str) -> tuple[ir.Node, ir.Value]:
         match.require(match.shape(value) == match.shape(match.output), f"'{other.name}' widens the tensor")
         return norm, other
     match.refuse("no operand is a normalization")
+
+
+def _bias(match: Match, norm: ir.Node) -> ir.Value | None:
+    """The bias of a normalization, which may have more axes than its scale: then nothing is folded into it."""
+    bias = nodes.input_at(norm, 2)
+    alike = bias is None or match.shape(bias) == match.shape(nodes.given_input(norm, 1))
+    match.require(alike, "scale and bias differ in shape")
+    return bias
 
 
 def _over_axes(match: Match, constant: ir.Value, shape: tuple[int, ...]) -> Array:

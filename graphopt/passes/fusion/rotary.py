@@ -45,6 +45,7 @@ def rotary_embedding(match: Match) -> Replacement:
             match.require(cosine is not None, "what is turned is not what is multiplied with the cosine")
             assert cosine is not None, "required just now"
             batch, _, length, size = _heads(match, x)
+            match.require(match.shape(match.output) == match.shape(x), "a table widens the tensor")
             require_private(match, [plain, turned, concat, *group])
             wanted = (batch, length, size)
             tables = [_table(match, value, wanted) for value in (cosine, sine)]
@@ -102,6 +103,8 @@ def _rotated(
             match.require({b, cosine} in sums and {a, sine} in sums, "the sum is of other products")
             x, _, _, group = found
             batch, _, length, size = _heads(match, x)
+            widened = any(match.shape(value) != match.shape(a) for value in (first, second) if value is not None)
+            match.require(not widened, "a table widens the tensor")
             half = (batch, length, dims.quotient(size, 2) or 0)
             require_private(match, [*around, difference, total, *products, *group])
             tables = [_flat(match, table, half) for table in (cosine, sine)]

@@ -26,12 +26,18 @@ def graph_of(name: str) -> onnx.ModelProto:
     return onnx.parser.parse_model((FOLDER / f"{name}.txt").read_text().partition("\n---\n")[0])
 
 
-def changed(name: str, model: onnx.ModelProto, blocked: frozenset[tuple[str, str]]) -> Editor:
-    """The editor after the rule or pass of that name, which leaves out what is blocked."""
+def changed(
+    name: str, model: onnx.ModelProto, blocked: frozenset[tuple[str, str]], stop_after: int | None = None
+) -> Editor:
+    """The editor after the rule or pass of that name, which leaves out what is blocked; no other node reads values."""
     title = name.partition(".")[0]
     steps = [Pass(title, 1, (RULES[title],))] if title in RULES else pipeline.passes_named(title)
-    editor = Editor(ir.from_proto(model), blocked=blocked)
+    editor = Editor(ir.from_proto(model), blocked=blocked, stop_after=stop_after)
     run_passes(editor, steps)
+    inside = {node for graph in editor.graphs() for node in graph}
+    for graph in editor.graphs():
+        for value in (*graph.inputs, *graph.initializers.values(), *(made for node in graph for made in node.outputs)):
+            assert inside.issuperset(value.consumers()), f"what was built and not wanted reads '{value.name}'"
     return editor
 
 
@@ -49,6 +55,19 @@ def test_what_was_taken_back_is_not_done_again(name: str) -> None:
     rules = frozenset((rewrite.rule, "*") for rewrite in done)
     assert not {each.rule for each in changed(name, model, rules).log} & {rewrite.rule for rewrite in done}
     assert model.SerializeToString() == before, "the model that was given is the caller's"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_may_stop_after_any_change(name: str) -> None:
+    model = graph_of(name)
+    done = changed(name, model, frozenset()).log
+    for count in range(min(len(done), 3)):
+        editor = changed(name, model, frozenset(), stop_after=count)
+        assert [(each.rule, each.site) for each in editor.log] == [(each.rule, each.site) for each in done[:count]]
+        result = ir.to_proto(editor.model)
+        onnx.checker.check_model(result)
+        if not count:
+            assert result == ir.to_proto(ir.from_proto(model)), "nothing was to be changed"
 
 
 def in_a_function(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.ModelProto]]:
