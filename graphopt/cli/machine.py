@@ -51,7 +51,8 @@ def command(measure: bool, file: Path | None, check: bool, json: bool) -> None:
     """Show what this machine was measured to do, by which programs for several threads are planned.
 
     Measured when it is first asked for, or at the first compile, and kept in the user's cache folder for this
-    processor. An entry is the best of its rounds; three quarters of them lie within the spread.
+    processor. An entry is the best of its rounds, or their median where luck helps too; the spread is how far nine
+    tenths of them lie from it.
     """
     with progress("graphopt machine") as tell:
         record = graphopt.machine(file, again=measure, progress=tell)

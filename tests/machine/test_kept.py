@@ -71,7 +71,7 @@ def test_readings_that_are_not_believed_are_taken_again_and_then_refused(
 ) -> None:
     given = [record(key=OWN), record(key=OWN, memory_read=0.001), record(l3_read=900.0), record(wake=1.0)]
     monkeypatch.setattr(kept, "_measured", lambda _: given.pop())
-    with pytest.raises(OptionError, match="this machine: 'l3_read' is 900 bytes/ns and faster than 'l2_read'"):
+    with pytest.raises(OptionError, match="this machine: 'l3_read' is 900 bytes/ns and faster than 'l2_read', which"):
         graphopt.machine()
     assert not list(folder.iterdir())
     assert graphopt.machine().value("memory_read") == 12.0 and not given

@@ -55,6 +55,6 @@ def test_the_same_record_gives_the_same_bundle(machine: MachineRecord | None, tm
 
 def test_the_record_decides_whether_several_are_worth_it() -> None:
     """Where waking takes longer than the work, one worker does it alone."""
-    quick = compiled(record(wait=10.0, wake=100.0, multiply_adds=1.0, multiply_adds_beside=1.0))
-    slow = compiled(record(wait=10.0, wake=1e6, multiply_adds=1.0, multiply_adds_beside=1.0))
+    quick = compiled(record(wait=10.0, wake=100.0, multiply_adds=0.3))
+    slow = compiled(record(wait=10.0, wake=1e6, multiply_adds=0.3))
     assert quick.linked.listing.ticketed is not None and slow.linked.listing.ticketed is None
