@@ -10,6 +10,7 @@ import graphopt
 from graphopt.cli.options import PATH, json_option, progress, shown, switch
 from graphopt.errors import OptionError, SaveError
 from graphopt.flows.machine import check_machine
+from graphopt.machine.kept import cache_folder, kept_file
 from graphopt.machine.record import MachineRecord
 from graphopt.model.text import Progress
 from graphopt.report.machine import print_check, print_machine
@@ -57,7 +58,9 @@ def command(measure: bool, file: Path | None, check: bool, json: bool) -> None:
     with progress("graphopt machine") as tell:
         record = graphopt.machine(file, again=measure, progress=tell)
         checked = check_machine(record, tell) if check else None
-    if checked is None:
-        shown(record, json, print_machine)
-    else:
+    if checked is not None:
         shown(checked, json, print_check)
+        return
+    place = shown(record, json, print_machine)
+    if file is None:
+        place.line(f"{'kept':<13} in {kept_file(record.key, cache_folder())}")

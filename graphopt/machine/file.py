@@ -73,7 +73,7 @@ def _lines(record: MachineRecord) -> Iterator[str]:
     yield "# Measured by graphopt machine, which prints it as a table; docs/machine.md says what the entries are."
     for name in ("schema", "workers", "vector_bytes", "memory_bytes", "disk_bytes"):
         yield _pair(name, getattr(record, name))
-    yield _pair("name", f"{record.key.cpu}, {record.workers} workers")
+    yield _pair("name", f"{record.key.cpu}, {record.workers} worker{'' if record.workers == 1 else 's'}")
     yield from _table("[key]", msgspec.structs.asdict(record.key))
     peak, bandwidth = rounded(record.peak_flops), rounded(record.bandwidth)
     yield from _table("[target]", {"peak_flops": peak, "bandwidth": bandwidth})

@@ -37,6 +37,8 @@ def test_the_record_is_a_table(shell: Shell, measured: list[MachineRecord]) -> N
     row = next(line.split() for line in lines if line.startswith("multiply_adds "))
     assert row[-4:] == ["2", "/cycle", "6", "2.0%"]
     assert "float32       192 Gflop/s of one core, 345.6 of all" in lines
+    place = kept.kept_file(OWN, shell.folder / "cache" / "graphopt")
+    assert lines[-1] == f"kept          in {place}" and place.exists()
     again = shell.run("machine", "--json")
     assert again.err.splitlines() == lines and len(measured) == 2
     assert again.json["entries"]["wait"] == {"value": 200.0, "unit": "ns", "spread": 0.02}
@@ -46,7 +48,7 @@ def test_the_record_is_a_table(shell: Shell, measured: list[MachineRecord]) -> N
 def test_a_machine_of_one_core(shell: Shell) -> None:
     (shell.folder / "one.toml").write_text(written(record(*BETWEEN_CORES, workers=1)))
     answer = shell.run("machine", "--machine", "one.toml")
-    assert answer.out.startswith("Some CPU, 1 worker\n") and "beside" not in answer.out
+    assert answer.out.startswith("Some CPU, 1 worker\n") and "kept" not in answer.out and "beside" not in answer.out
 
 
 def test_it_is_measured_again_when_that_is_asked(shell: Shell, measured: list[MachineRecord]) -> None:
