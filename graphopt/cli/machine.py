@@ -10,6 +10,7 @@ import graphopt
 from graphopt.cli.options import PATH, json_option, progress, shown, switch
 from graphopt.errors import OptionError, SaveError
 from graphopt.flows.machine import check_machine
+from graphopt.machine.kept import cache_folder, kept_file
 from graphopt.machine.record import MachineRecord
 from graphopt.model.text import Progress
 from graphopt.report.machine import print_check, print_machine
@@ -51,12 +52,15 @@ def command(measure: bool, file: Path | None, check: bool, json: bool) -> None:
     """Show what this machine was measured to do, by which programs for several threads are planned.
 
     Measured when it is first asked for, or at the first compile, and kept in the user's cache folder for this
-    processor. An entry is the best of its rounds; three quarters of them lie within the spread.
+    processor. An entry is the best of its rounds, or their median where luck helps too; the spread is how far nine
+    tenths of them lie from it.
     """
     with progress("graphopt machine") as tell:
         record = graphopt.machine(file, again=measure, progress=tell)
         checked = check_machine(record, tell) if check else None
-    if checked is None:
-        shown(record, json, print_machine)
-    else:
+    if checked is not None:
         shown(checked, json, print_check)
+        return
+    place = shown(record, json, print_machine)
+    if file is None:
+        place.line(f"{'kept':<13} in {kept_file(record.key, cache_folder())}")

@@ -40,11 +40,12 @@ def machine(
 
 
 def _found(folder: Path) -> MachineRecord | None:
-    """The kept record; none where it is damaged, as it is ours and can be made again."""
+    """The kept record; none where it is damaged, or was made on one core alone, as it is ours and can be made again."""
     try:
-        return kept.find(kept.own_key(), folder)
+        found = kept.find(kept.own_key(), folder)
     except OptionError:
         return None
+    return None if found is not None and found.workers == 1 < len(os.sched_getaffinity(0)) else found
 
 
 def check_machine(record: MachineRecord, progress: Progress = silent) -> CheckRecord:

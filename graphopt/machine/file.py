@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from graphopt.errors import OptionError
-from graphopt.machine.record import SCHEMA, Key, MachineRecord, Measured, check
+from graphopt.machine.record import SCHEMA, Key, MachineRecord, Measured, check, rounded
 
 AGAIN = "write it again with graphopt machine --measure"
 Value = str | int | float | Sequence[int]
@@ -73,13 +73,14 @@ def _lines(record: MachineRecord) -> Iterator[str]:
     yield "# Measured by graphopt machine, which prints it as a table; docs/machine.md says what the entries are."
     for name in ("schema", "workers", "vector_bytes", "memory_bytes", "disk_bytes"):
         yield _pair(name, getattr(record, name))
-    yield _pair("name", f"{record.key.cpu}, {record.workers} workers")
+    yield _pair("name", f"{record.key.cpu}, {record.workers} worker{'' if record.workers == 1 else 's'}")
     yield from _table("[key]", msgspec.structs.asdict(record.key))
-    yield from _table("[target]", {"peak_flops": record.peak_flops, "bandwidth": record.bandwidth})
+    peak, bandwidth = rounded(record.peak_flops), rounded(record.bandwidth)
+    yield from _table("[target]", {"peak_flops": peak, "bandwidth": bandwidth})
     device: dict[str, Value] = {"multiprocessors": record.workers}
     for ours, theirs in (("signal", "signal_ns"), ("tile_call", "block_fixed_ns")):
-        if (value := record.value(ours)) is not None:
-            device[theirs] = value
+        if (value := record.by_ns(ours)) is not None:
+            device[theirs] = rounded(value)
     yield from _table("[device]", device)
     for tier in _tiers(record):
         yield from _table("[[memory.tier]]", tier)
@@ -90,31 +91,31 @@ def _lines(record: MachineRecord) -> Iterator[str]:
 
 
 def _tiers(record: MachineRecord) -> Iterator[Table]:
-    together = record.bandwidth / (1e9 * record.entries["memory_read"].value)
+    together = record.bandwidth / record.entries["memory_read"].value  # cores, by a billion
     yield {
-        "name": "dram", "capacity": record.memory_bytes, "read_bandwidth": record.bandwidth,
-        "write_bandwidth": _rounded(together * 1e9 * record.entries["memory_write"].value),
+        "name": "dram", "capacity": record.memory_bytes, "read_bandwidth": rounded(record.bandwidth),
+        "write_bandwidth": rounded(together * record.entries["memory_write"].value),
     }  # fmt: skip
     if _has_disk(record):
         yield {
             "name": "disk", "capacity": record.disk_bytes,
-            "read_bandwidth": 1e9 * record.entries["disk_read"].value,
-            "write_bandwidth": 1e9 * record.entries["disk_write"].value,
+            "read_bandwidth": _rate(record, "disk_read"), "write_bandwidth": _rate(record, "disk_write"),
         }  # fmt: skip
 
 
 def _links(record: MachineRecord) -> Iterator[Table]:
     if _has_disk(record):
-        yield {"from": "disk", "to": "dram", "sync_bandwidth": 1e9 * record.entries["disk_read"].value}
-        yield {"from": "dram", "to": "disk", "sync_bandwidth": 1e9 * record.entries["disk_write"].value}
+        yield {"from": "disk", "to": "dram", "sync_bandwidth": _rate(record, "disk_read")}
+        yield {"from": "dram", "to": "disk", "sync_bandwidth": _rate(record, "disk_write")}
 
 
 def _has_disk(record: MachineRecord) -> bool:
     return "disk_read" in record.entries and "disk_write" in record.entries
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
+def _rate(record: MachineRecord, name: str) -> float:
+    """Bytes a second of an entry."""
+    return rounded(1e9 * record.entries[name].value)
 
 
 def _table(head: str, values: Table) -> Iterator[str]:

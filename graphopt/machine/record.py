@@ -12,8 +12,8 @@ from kernels.measure.entries import ENTRIES, Entry, Reading
 
 SCHEMA = "graphopt.machine/1"
 DISK: Mapping[str, Entry] = {
-    "disk_read": Entry("disk, read past the system's cache", "bytes/ns", 1e-4, 100),
-    "disk_write": Entry("disk, written through to it", "bytes/ns", 1e-4, 100),
+    "disk_read": Entry("disk, read past the system's cache", "bytes/ns", 1e-4, 100, rough=True),
+    "disk_write": Entry("disk, written through to it", "bytes/ns", 1e-4, 100, rough=True),
 }
 ALL = {**ENTRIES, **DISK}
 NEEDED = ("clock", "multiply_adds", "memory_read", "memory_write")  # that every machine has
@@ -36,7 +36,7 @@ class Measured(msgspec.Struct, frozen=True):
 
     value: float
     unit: str
-    spread: float  # relative: within so much of it lie three quarters of the rounds that it is the best of
+    spread: float  # relative: within so much of it lie nine tenths of its rounds
 
 
 class MachineRecord(msgspec.Struct, frozen=True):
@@ -54,35 +54,45 @@ class MachineRecord(msgspec.Struct, frozen=True):
         """An entry's figure; None where it was not measured."""
         return self.entries[name].value if name in self.entries else None
 
+    def by_ns(self, name: str) -> float | None:
+        """An entry by nanosecond where it is counted in cycles, at the clock that vectors leave; as it is elsewhere."""
+        value = self.value(name)
+        if value is None or not ALL[name].by_cycle:
+            return value
+        clock = self.entries["clock"].value
+        return value / clock if ALL[name].is_time else value * clock
+
     @property
     def core_flops(self) -> float:
         """Float32 operations a second of one core."""
-        return self._flops(self.entries["multiply_adds"].value)
+        return 2e9 * (self.by_ns("multiply_adds") or 0.0) * self.vector_bytes / 4
 
     @property
     def peak_flops(self) -> float:
-        """Float32 operations a second of all workers; those beyond the second count as the second does."""
-        return self.workers * self._flops(self.value("multiply_adds_beside") or self.entries["multiply_adds"].value)
+        """Float32 operations a second of all workers; each of several as one beside a second."""
+        return self.workers * self.core_flops * self._share("compute_beside")
 
     @property
     def bandwidth(self) -> float:
-        """Bytes a second that were seen to come from memory, to one core or to two."""
-        return 1e9 * max(2 * (self.value("memory_read_beside") or 0.0), self.entries["memory_read"].value)
+        """Bytes a second that come from memory to all workers, as far as seen: to one core or to two."""
+        one = 1e9 * self.entries["memory_read"].value
+        return max(one, min(self.workers, 2) * one * self._share("memory_beside"))
 
-    def _flops(self, multiply_adds: float) -> float:
-        return 2e9 * multiply_adds * self.vector_bytes / 4
+    def _share(self, name: str) -> float:
+        return min(self.value(name) or 1.0, 1.0)
 
 
 def measured(readings: Mapping[str, Reading]) -> dict[str, Measured]:
     """Readings with the digits that are kept, in the order of `ALL`."""
     return {
-        name: Measured(_rounded(readings[name].value), entry.unit, _rounded(readings[name].spread))
+        name: Measured(rounded(readings[name].value), entry.unit, rounded(readings[name].spread))
         for name, entry in ALL.items()
         if name in readings
     }
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
+    """A figure with the digits that are kept."""
     return float(f"{value:.{DIGITS}g}")
 
 
@@ -109,9 +119,9 @@ def check(record: MachineRecord, where: str) -> None:
     for side in ("read", "write"):
         present = [level for level in LEVELS if f"{level}_{side}" in record.entries]
         for near, far in pairwise(present):
-            rate, farther = (record.entries[f"{level}_{side}"].value for level in (near, far))
+            rate, farther = (record.by_ns(f"{level}_{side}") or 0.0 for level in (near, far))
             if farther > NEARER * rate:
                 raise OptionError(
-                    f"{where}: '{far}_{side}' is {farther:g} bytes/ns and faster than '{near}_{side}' with {rate:g}, "
-                    "which is nearer; measure again with graphopt machine --measure."
+                    f"{where}: '{far}_{side}' is {farther:.4g} bytes/ns and faster than '{near}_{side}', which is "
+                    f"nearer, with {rate:.4g}; measure again with graphopt machine --measure."
                 )

@@ -11,23 +11,16 @@ FAR = 0.10  # an entry that is further off is coloured, unless its spread is as 
 
 
 def print_machine(screen: Screen, record: MachineRecord) -> None:
-    """A line for each entry: its figure, the same by cycle where that is how people count it, its spread."""
+    """A line for each entry: its figure, the same by nanosecond where it is counted in cycles, its spread."""
     screen.line(f"{record.key.cpu}, {several(record.workers, 'worker')}", "bold")
     caches = ", ".join(map(binary_size, record.key.caches))
     screen.line(f"{'caches':<13} {caches}; vectors of {record.vector_bytes} bytes; LLVM {record.key.llvm}")
     screen.line(f"{'memory':<13} {binary_size(record.memory_bytes)}")
-    clock = record.entries["clock"].value
-    table = Table("entry", "what", "figure", "unit", "per cycle", "spread", left=(0, 1, 3))
+    table = Table("entry", "what", "figure", "unit", "by ns", "spread", left=(0, 1, 3))
     for name, one in record.entries.items():
-        by_cycle = f"{one.value / clock:.2f}" if one.unit != "ns" and name != "clock" and "disk" not in name else ""
-        table.add(name, ALL[name].text, f"{one.value:,.4g}", one.unit, by_cycle, f"{one.spread:.1%}")
+        by_ns = _figure(record.by_ns(name)) if ALL[name].by_cycle else ""
+        table.add(name, ALL[name].text, _figure(one.value), one.unit, by_ns, f"{one.spread:.1%}")
     screen.table(table)
-    beside = record.value("multiply_adds_beside")
-    if beside is not None:
-        share = beside / record.entries["multiply_adds"].value
-        memory = (record.value("memory_read_beside") or 0.0) / record.entries["memory_read"].value
-        kept = f"leaves the first {share:.0%} of its multiply-adds, {memory:.0%} of its reading"
-        screen.line(f"{'second core':<13} {kept}")
     core, every = record.core_flops / 1e9, record.peak_flops / 1e9
     screen.line(f"{'float32':<13} {core:.4g} Gflop/s of one core, {every:.4g} of all")
 

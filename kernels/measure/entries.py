@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
-Unit = Literal["/ns", "bytes/ns", "ns"]
+Unit = Literal["/ns", "/cycle", "bytes/cycle", "cycles", "bytes/ns", "ns", "share"]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A figure of a machine; of one core where nothing else is said."""
+    """A figure of a machine; of one core where nothing else is said.
+
+    What the clock decides is counted in cycles: it stays when the clock changes, as it does with what neighbours do.
+    """
 
     text: str  # for people
     unit: Unit
     least: float  # below which a reading is implausible
     most: float
+    rough: bool = False  # whether luck makes it better as disturbances make it worse
 
     @property
     def is_time(self) -> bool:
         """Whether a disturbance makes it larger; a rate becomes smaller."""
-        return self.unit == "ns"
+        return self.unit in ("ns", "cycles")
+
+    @property
+    def by_cycle(self) -> bool:
+        """Whether it is counted in cycles of the entry `clock`."""
+        return self.unit in ("/cycle", "bytes/cycle", "cycles")
 
     def plausible(self, value: float) -> bool:
         """Whether a machine may be so."""
@@ -30,14 +40,14 @@ class Entry:
 
 ENTRIES: Mapping[str, Entry] = {
     "clock": Entry("cycles, while vectors compute", "/ns", 0.2, 10),
-    "multiply_adds": Entry("fused multiply-adds of vectors", "/ns", 0.1, 100),
-    "loads": Entry("vector loads", "/ns", 0.1, 100),
-    "broadcasts": Entry("elements into all lanes, for a multiply-add", "/ns", 0.1, 100),
-    "tile_call": Entry("call of a kernel for a block", "ns", 0.1, 1e3),
-    "l1_read": Entry("first cache, read", "bytes/ns", 1, 1e4),
-    "l1_write": Entry("first cache, written", "bytes/ns", 1, 1e4),
-    "l2_read": Entry("second cache, read", "bytes/ns", 0.5, 1e4),
-    "l2_write": Entry("second cache, written", "bytes/ns", 0.5, 1e4),
+    "multiply_adds": Entry("fused multiply-adds of vectors", "/cycle", 0.1, 16),
+    "loads": Entry("vector loads", "/cycle", 0.1, 16),
+    "broadcasts": Entry("elements into all lanes, for a multiply-add", "/cycle", 0.1, 16),
+    "tile_call": Entry("call of a kernel for a block", "cycles", 0.5, 1e3),
+    "l1_read": Entry("first cache, read", "bytes/cycle", 1, 2e3),
+    "l1_write": Entry("first cache, written", "bytes/cycle", 1, 2e3),
+    "l2_read": Entry("second cache, read", "bytes/cycle", 0.5, 2e3),
+    "l2_write": Entry("second cache, written", "bytes/cycle", 0.5, 2e3),
     "l3_read": Entry("last cache, read", "bytes/ns", 0.2, 1e4),
     "l3_write": Entry("last cache, written", "bytes/ns", 0.2, 1e4),
     "memory_read": Entry("memory, read", "bytes/ns", 0.05, 1e4),
@@ -45,21 +55,27 @@ ENTRIES: Mapping[str, Entry] = {
     "signal": Entry("from a counter's change to another core's next instruction", "ns", 1, 1e5),
     "wait": Entry("the same from run to run, with the claim of a block", "ns", 1, 1e5),
     "wake": Entry("from a wake to the first instruction of a thread that slept", "ns", 100, 1e7),
-    "multiply_adds_beside": Entry("multiply-adds while another core has them too", "/ns", 0.05, 100),
-    "memory_read_beside": Entry("memory, read while another core reads it too", "bytes/ns", 0.02, 1e4),
+    "compute_beside": Entry("of its multiply-adds a core keeps beside one that has them too", "share", 0.05, 1.5),
+    "memory_beside": Entry("of its reading of memory a core keeps beside one that reads too", "share", 0.05, 1.5),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The best of several rounds, and within how much of it three quarters of them lie."""
+    """A figure out of several rounds, and within how much of it nine tenths of them lie."""
 
     value: float
     spread: float  # relative: 0.03 for three per cent
 
 
-def best_of(entry: Entry, values: Sequence[float]) -> Reading:
-    """The least disturbed of the rounds: the least time, the largest rate."""
-    ordered = sorted(values, reverse=not entry.is_time)
-    best = ordered[0]
-    return Reading(best, abs(ordered[3 * (len(ordered) - 1) // 4] - best) / best)
+def reading_of(entry: Entry, values: Sequence[float]) -> Reading:
+    """The least disturbed of the rounds: the least time, the largest rate.
+
+    The median of what is a ratio of two readings, or rough: a disturbance moves it either way.
+    """
+    if entry.rough or entry.unit == "share" or entry.by_cycle:
+        value = median(values)
+    else:
+        value = min(values) if entry.is_time else max(values)
+    distances = sorted(abs(one - value) for one in values)
+    return Reading(value, distances[9 * (len(values) - 1) // 10] / value)

@@ -7,6 +7,7 @@ a low clock only make things slower. Entries whose rounds do not agree, or whose
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import threading
 import time
@@ -19,7 +20,7 @@ from kernels.kernel import Kernel
 from kernels.llvm.compile import compile_object
 from kernels.llvm.load import Loaded
 from kernels.measure import instructions, streams, waits
-from kernels.measure.entries import ENTRIES, Reading, best_of
+from kernels.measure.entries import ENTRIES, Reading, reading_of
 from kernels.peak import peak_calls
 from kernels.run import Array, Calls, Executable, aligned
 from kernels.target import Target
@@ -27,10 +28,12 @@ from kernels.target import Target
 ROUNDS, MORE_ROUNDS = 5, 15  # that every entry has, and that one has at the most
 AGREED = 0.05  # the relative spread with which an entry needs no more rounds
 READINGS = 12  # of an entry in a round
+CLOCK_READINGS = 4  # as it is read beside every other
 TOGETHER = 40  # of two cores that are busy at once
 TURNS = 4000  # of two threads that wait for each other
+STATES = 32
 WAKES = 60
-Read = Callable[[], float]  # one round of an entry, in its unit
+Read = Callable[[], float]  # one round of an entry: nanoseconds, what passes in one, or a share
 
 
 def measure(target: Target) -> dict[str, Reading]:
@@ -43,12 +46,21 @@ def measure(target: Target) -> dict[str, Reading]:
     for number in range(MORE_ROUNDS):
         for name, read in rounds.items():
             if number < ROUNDS or not _settled(name, found[name]):
-                found.setdefault(name, []).append(read())
-    return {name: best_of(ENTRIES[name], found[name]) for name in ENTRIES if name in found}
+                found.setdefault(name, []).append(_counted(name, read, rounds["clock"]))
+    return {name: reading_of(ENTRIES[name], found[name]) for name in ENTRIES if name in found}
+
+
+def _counted(name: str, read: Read, clock: Read) -> float:
+    """A round of an entry in its unit; where that has cycles, by the clock just before and after."""
+    if not ENTRIES[name].by_cycle:
+        return read()
+    before, value, after = clock(), read(), clock()
+    cycles = max(before, after)
+    return value * cycles if ENTRIES[name].is_time else value / cycles
 
 
 def _settled(name: str, values: list[float]) -> bool:
-    reading = best_of(ENTRIES[name], values)
+    reading = reading_of(ENTRIES[name], values)
     return reading.spread <= AGREED and ENTRIES[name].plausible(reading.value)
 
 
@@ -78,7 +90,7 @@ def _instructions(target: Target) -> dict[str, Read]:
 
     def read(name: str) -> float:
         call, count = calls[name]
-        nanoseconds = _least(call)
+        nanoseconds = _least(call, readings=CLOCK_READINGS if name == "clock" else READINGS)
         return nanoseconds / count if ENTRIES[name].is_time else count / nanoseconds
 
     return {name: partial(read, name) for name in calls}
@@ -123,9 +135,10 @@ def _waits(target: Target, processors: Sequence[int]) -> dict[str, Read]:
     loaded = Loaded(compile_object(waits.waits_module(target).text(), target), target)
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     functions = {name: (kind(loaded.address(name)), loaded) for name in ("signals", "waits", "wakes")}
-    state = aligned(waits.STATE_BYTES, "uint8")
+    states = aligned(STATES * waits.STATE_BYTES, "uint8").reshape(STATES, waits.STATE_BYTES)
+    places = itertools.cycle(states)  # the way of a line depends on where it lies: each run has lines of its own
 
-    def run(name: str, rounds: int) -> float:
+    def run(name: str, rounds: int, state: Array) -> float:
         """Nanoseconds of the side that begins."""
         state[:] = 0
         taken = [0.0, 0.0]
@@ -140,10 +153,11 @@ def _waits(target: Target, processors: Sequence[int]) -> dict[str, Read]:
         return taken[0]
 
     def turns(name: str) -> float:
-        return min(run(name, TURNS) for _ in range(5)) / (2 * TURNS)
+        return min(run(name, TURNS, next(places)) for _ in range(5)) / (2 * TURNS)
 
     def wake() -> float:
-        run("wakes", WAKES)
+        state = next(places)
+        run("wakes", WAKES, state)
         times = state[waits.TIMES :].view("int64")[:WAKES]
         return float(median(times.tolist()))
 
@@ -151,9 +165,8 @@ def _waits(target: Target, processors: Sequence[int]) -> dict[str, Read]:
 
 
 def _beside(target: Target, processors: Sequence[int]) -> dict[str, Read]:
-    """The rate of a core while another one does the same."""
-    compute, flops = peak_calls(target, len(processors))
-    products = flops // (2 * target.lanes())
+    """What a core keeps of its rate while another one does the same."""
+    compute, _ = peak_calls(target, len(processors))
     kernel = streams.reading(target, "beside", streams.MEMORY_BYTES, 1)
     flush = streams.flushing(target, "flush", streams.MEMORY_BYTES)
     executable = Executable([kernel, flush])
@@ -161,9 +174,13 @@ def _beside(target: Target, processors: Sequence[int]) -> dict[str, Read]:
     memory = [executable.calls([(kernel, {"x": one})]) for one in buffers]
     flushes = [executable.calls([(flush, {"x": one})]) for one in buffers]
 
+    def share(calls: Sequence[Calls], before: Sequence[Calls] | None, readings: int) -> float:
+        alone = _least(calls[0], None if before is None else before[0], readings)
+        return alone / _together(processors, calls, before, readings)
+
     return {
-        "multiply_adds_beside": lambda: products / _together(processors, compute, None, TOGETHER),
-        "memory_read_beside": lambda: streams.MEMORY_BYTES / _together(processors, memory, flushes, 4),
+        "compute_beside": lambda: share(compute, None, TOGETHER),
+        "memory_beside": lambda: share(memory, flushes, 4),
     }
 
 

@@ -18,13 +18,13 @@ from kernels.llvm.threads import add, futex, pause, read, write, write_clock
 from kernels.target import Target
 
 _LINE = 64
-_SHIFT = 6
+_SHIFT = 8
 _PLACES = 1 << _SHIFT  # counters that turns go through: how far a line has to go depends on its address
 _TURN = 3 * _LINE  # bytes of a turn's place: a counter of either side, and claims
 _BELL, _ASLEEP, _BEGAN, _DONE = (_PLACES * _TURN + 2 * _LINE * place for place in range(4))
 TIMES = _DONE + _LINE  # offset of the nanoseconds of each round
 MOST_ROUNDS = 1000
-STATE_BYTES = TIMES + 8 * MOST_ROUNDS
+STATE_BYTES = TIMES + _LINE * (8 * MOST_ROUNDS // _LINE)
 SPINS = 2000  # looks before the core is offered to another thread
 REST_NS = 200_000  # for which a sleeper is left alone, so that its core rests as well
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # private to the process

@@ -35,9 +35,10 @@ def test_the_record_is_a_table(shell: Shell, measured: list[MachineRecord]) -> N
     lines = answer.out.splitlines()
     assert lines[0] == f"{OWN.cpu}, 2 workers" and all(any(one.startswith(name) for one in lines) for name in VALUES)
     row = next(line.split() for line in lines if line.startswith("multiply_adds "))
-    assert row[-4:] == ["6", "/ns", "2.00", "2.0%"], "two a cycle"
-    assert "second core   leaves the first 92% of its multiply-adds, 75% of its reading" in lines
-    assert "float32       192 Gflop/s of one core, 352 of all" in lines
+    assert row[-4:] == ["2", "/cycle", "6", "2.0%"]
+    assert "float32       192 Gflop/s of one core, 345.6 of all" in lines
+    place = kept.kept_file(OWN, shell.folder / "cache" / "graphopt")
+    assert lines[-1] == f"kept          in {place}" and place.exists()
     again = shell.run("machine", "--json")
     assert again.err.splitlines() == lines and len(measured) == 2
     assert again.json["entries"]["wait"] == {"value": 200.0, "unit": "ns", "spread": 0.02}
@@ -47,7 +48,7 @@ def test_the_record_is_a_table(shell: Shell, measured: list[MachineRecord]) -> N
 def test_a_machine_of_one_core(shell: Shell) -> None:
     (shell.folder / "one.toml").write_text(written(record(*BETWEEN_CORES, workers=1)))
     answer = shell.run("machine", "--machine", "one.toml")
-    assert answer.out.startswith("Some CPU, 1 worker\n") and "second core" not in answer.out
+    assert answer.out.startswith("Some CPU, 1 worker\n") and "kept" not in answer.out and "beside" not in answer.out
 
 
 def test_it_is_measured_again_when_that_is_asked(shell: Shell, measured: list[MachineRecord]) -> None:
@@ -73,7 +74,9 @@ def test_a_check_names_another_processor(shell: Shell, measured: list[MachineRec
 def test_a_file_that_is_no_record_is_refused(shell: Shell) -> None:
     assert shell.run("machine", "--machine", "in.onnx").error.startswith("the machine file 'in.onnx' is no")
     (shell.folder / "bad.toml").write_text(written(record(l1_read=1e6)))
-    assert "'l1_read' is 1e+06 bytes/ns; believed are 1 to 10000" in shell.run(*COMPILE, "--machine", "bad.toml").error
+    assert (
+        "'l1_read' is 1e+06 bytes/cycle; believed are 1 to 2000" in shell.run(*COMPILE, "--machine", "bad.toml").error
+    )
     assert not (shell.folder / "b").exists()
     with pytest.raises(OptionError, match="a file is read, not measured"):
         graphopt.machine("bad.toml", again=True)

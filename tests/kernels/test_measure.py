@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import re
+from functools import partial
 
 import pytest
 
 from kernels.llvm.compile import assembly, compile_object
 from kernels.measure import instructions, processor, streams, waits
-from kernels.measure.entries import ENTRIES, best_of
+from kernels.measure.entries import ENTRIES, reading_of
 from kernels.measure.streams import MEMORY_BYTES, flushing, levels, passes_of, reading, writing
 from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
 
@@ -70,38 +71,48 @@ def test_levels_are_those_that_can_be_told_apart() -> None:
 
 
 def test_an_entry_is_the_best_of_its_rounds_with_their_spread() -> None:
-    time, rate = best_of(ENTRIES["wait"], [110.0, 100.0, 140.0, 105.0, 120.0]), best_of(ENTRIES["clock"], [2.0, 1.0])
-    assert (time.value, round(time.spread, 9)) == (100.0, 0.2), "three quarters of five rounds"
-    assert (rate.value, rate.spread) == (2.0, 0.0)
-    assert best_of(ENTRIES["clock"], [2.0, 1.0, 1.5, 1.8, 1.9]).spread == pytest.approx(0.25)
+    time = reading_of(ENTRIES["wait"], [110.0, 100.0, 140.0, 105.0, 120.0])
+    assert (time.value, round(time.spread, 9)) == (100.0, 0.2), "four of five rounds"
+    rate = reading_of(ENTRIES["clock"], [2.0, 1.0, 1.5, 1.8, 1.9])
+    assert (rate.value, round(rate.spread, 9)) == (2.0, 0.25)
+    share = reading_of(ENTRIES["compute_beside"], [0.9, 1.2, 0.8, 1.0, 0.95])
+    assert (share.value, round(share.spread, 2)) == (0.95, 0.16), "a disturbance moves it either way"
+
+
+class Steps:
+    """Entries that give what they are told, round by round, and then the last of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **values: list[float]) -> None:
+        self.left = values
+        monkeypatch.setattr(processor, "_instructions", lambda _: {name: partial(self.read, name) for name in values})
+        monkeypatch.setattr(processor, "_streams", lambda _: {})
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+
+    def read(self, name: str) -> float:
+        return self.left[name].pop(0) if len(self.left[name]) > 1 else self.left[name][0]
 
 
 def test_an_entry_whose_rounds_do_not_agree_has_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """And one that is not believed; others have no more than all have."""
-    taken = {"clock": 0, "loads": 0, "multiply_adds": 0}
-
-    def rounds(_: Target) -> dict[str, processor.Read]:
-        def steady() -> float:
-            taken["clock"] += 1
-            return 3.0
-
-        def shaken() -> float:
-            taken["loads"] += 1
-            return 6.0 if taken["loads"] % 3 == 0 or taken["loads"] > 7 else 3.0
-
-        def wild() -> float:
-            taken["multiply_adds"] += 1
-            return 1e9
-
-        return {"clock": steady, "loads": shaken, "multiply_adds": wild}
-
-    monkeypatch.setattr(processor, "_instructions", rounds)
-    monkeypatch.setattr(processor, "_streams", lambda _: {})
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    count = processor.MORE_ROUNDS + 1
+    steps = Steps(
+        monkeypatch, clock=[1.0], l3_read=[30.0] * count, memory_read=[8.0, 9.0, 8.0, 9.0, 8.0] + [9.0] * count,
+        memory_write=[1e9] * count,
+    )  # fmt: skip
     found = processor.measure(host())
-    assert taken["clock"] == processor.ROUNDS and taken["multiply_adds"] == processor.MORE_ROUNDS
-    assert processor.ROUNDS < taken["loads"] < processor.MORE_ROUNDS or taken["loads"] == processor.MORE_ROUNDS
-    assert found["loads"].value == 6.0 and not ENTRIES["multiply_adds"].plausible(found["multiply_adds"].value)
+    left = {name: len(values) for name, values in steps.left.items()}
+    assert left["l3_read"] == count - processor.ROUNDS and left["memory_write"] == count - processor.MORE_ROUNDS
+    assert left["memory_read"] == 5 + count - 15, "until nine tenths of them agree"
+    assert found["memory_read"].value == 9.0 and not ENTRIES["memory_write"].plausible(found["memory_write"].value)
+
+
+def test_cycles_are_those_of_the_clock_at_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changes from round to round; the figure by cycle does not."""
+    clock = [3.0, 3.0, 3.0, 1.0, 3.0, 2.0, 2.0, 2.0, 1.0, 2.0, 2.5]  # in each round its own, and two of the others
+    Steps(monkeypatch, clock=clock, tile_call=[2.0, 3.0, 2.4], loads=[6.0, 4.0, 5.0])
+    found = processor.measure(host())
+    assert found["tile_call"].value == 6.0 and found["tile_call"].spread == 0.0
+    assert found["loads"].value == 2.0 and found["loads"].spread == 0.0
 
 
 def test_this_machine_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:

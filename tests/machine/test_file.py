@@ -28,7 +28,8 @@ def test_a_record_is_read_back_and_written_alike(found: object) -> None:
 
 def test_what_follows_from_the_entries() -> None:
     found = record()
-    assert found.core_flops == 2 * 16 * 6.0e9 and found.peak_flops == 2 * 2 * 16 * 5.5e9 and found.bandwidth == 18e9
+    assert found.core_flops == 192e9 and found.peak_flops == 2 * 0.9 * 192e9 and found.bandwidth == 18e9
+    assert found.by_ns("l1_read") == 300 and found.by_ns("tile_call") == 1.5 and found.by_ns("wait") == 200
     alone = record(*BETWEEN_CORES, workers=1)
     assert alone.peak_flops == alone.core_flops and alone.bandwidth == 12e9 and alone.value("wait") is None
 
@@ -56,11 +57,11 @@ DAMAGED: dict[str, tuple[Callable[[], str], str]] = {
     ),
     "cut off": (lambda: written(record())[:200], "it: .*missing required field `vector_bytes`|it: .*key|it is no TOML"),
     "without a key": (lambda: changed("[key]", "[other]"), "it: .*missing required field `key`"),
-    "a text for a number": (lambda: changed("value = 300.0", 'value = "fast"'), r"it: .*`\$.measured"),
+    "a text for a number": (lambda: changed("value = 10000.0", 'value = "slow"'), r"it: .*`\$.measured"),
     "an unknown entry": (lambda: changed("[measured.clock]", "[measured.clok]"), "it has an entry 'clok'"),
     "implausible": (
         lambda: written(record(l1_read=3e5)),
-        "it: 'l1_read' is 300000 bytes/ns; believed are 1 to 10000",
+        "it: 'l1_read' is 300000 bytes/cycle; believed are 1 to 2000",
     ),
     "negative": (lambda: written(record(wake=-1.0)), "it: 'wake' is -1 ns; believed are 100 to"),
     "no number": (lambda: changed("value = 12.0", "value = nan"), "it: 'memory_read' is nan bytes/ns"),
@@ -80,8 +81,8 @@ DAMAGED: dict[str, tuple[Callable[[], str], str]] = {
     ),
     "no workers": (lambda: written(record(workers=0)), "it: workers is 0; it is at least 1"),
     "a far level that is faster": (
-        lambda: written(record(l2_read=12.0)),
-        "it: 'l3_read' is 30 bytes/ns and faster than 'l2_read' with 12, which is nearer",
+        lambda: written(record(l2_read=4.0)),
+        "it: 'l3_read' is 30 bytes/ns and faster than 'l2_read', which is nearer, with 12",
     ),
     "edited beside the entries": (
         lambda: changed("signal_ns = 100.0", "signal_ns = 5.0"),

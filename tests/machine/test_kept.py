@@ -9,6 +9,7 @@ import pytest
 
 import graphopt
 from graphopt.errors import OptionError, SaveError
+from graphopt.flows import machine as flow
 from graphopt.flows.machine import check_machine, compared
 from graphopt.machine import disk, kept
 from graphopt.machine.record import MachineRecord
@@ -66,12 +67,23 @@ def test_a_kept_record_that_is_damaged_is_measured_again(folder: Path, measured:
         graphopt.machine(place, again=True)
 
 
+def test_a_record_of_one_core_is_not_kept_to_by_several(
+    folder: Path, measured: list[MachineRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.mkdir()
+    kept.keep(record(*BETWEEN_CORES, key=OWN, workers=1), folder)
+    monkeypatch.setattr(flow.os, "sched_getaffinity", lambda _: {3})
+    assert graphopt.machine().workers == 1
+    monkeypatch.setattr(flow.os, "sched_getaffinity", lambda _: {0, 3})
+    assert graphopt.machine().workers == 2 and len(measured) == 2
+
+
 def test_readings_that_are_not_believed_are_taken_again_and_then_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = [record(key=OWN), record(key=OWN, memory_read=0.001), record(l3_read=900.0), record(wake=1.0)]
     monkeypatch.setattr(kept, "_measured", lambda _: given.pop())
-    with pytest.raises(OptionError, match="this machine: 'l3_read' is 900 bytes/ns and faster than 'l2_read'"):
+    with pytest.raises(OptionError, match="this machine: 'l3_read' is 900 bytes/ns and faster than 'l2_read', which"):
         graphopt.machine()
     assert not list(folder.iterdir())
     assert graphopt.machine().value("memory_read") == 12.0 and not given
