@@ -52,9 +52,9 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     sheet.table(f"the record of this machine, {len(records)} measures, beside tools of others", columns, rows)
     compared = [row for row in rows if row[6]]
     return [
-        Bar(ISSUE, 8, f"{len(records)} measures of this machine", f"within {WITHIN:.0%}, or the spread that is told",
+        Bar(ISSUE, 12, f"{len(records)} measures of this machine", f"within {WITHIN:.0%}, or the spread that is told",
             f"apart: {', '.join(apart) or 'none'} of {len(rows)}", not apart),
-        Bar(ISSUE, 9, "entries beside an independent tool", f"within {BESIDE:.0%}, or above a lower bound",
+        Bar(ISSUE, 13, "entries beside an independent tool", f"within {BESIDE:.0%}, or above a lower bound",
             f"further off: {', '.join(off) or 'none'} of {len(compared)}", not off),
     ]  # fmt: skip
 
