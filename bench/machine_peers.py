@@ -34,7 +34,7 @@ LARGE = 768 << 20  # bytes: above the last cache of any processor at hand
 SIDES = (512, 1024)  # of square products
 WAKES, WAKE_ROUNDS = 60, 10
 REST = 0.0003  # seconds that a sleeper is left alone
-DISK_BYTES = 128 << 20
+DISK_BYTES = 32 << 20
 
 
 def figures() -> dict[str, float]:
@@ -189,7 +189,7 @@ def _disk() -> dict[str, float]:
         found = {}
         for name, words in lines.items():
             taken = []
-            for _ in range(5):
+            for _ in range(10):
                 command = ["dd", *words, "bs=4M", f"count={DISK_BYTES >> 22}"]
                 try:
                     done = subprocess.run(command, capture_output=True, text=True, check=True, env={"LC_ALL": "C"})

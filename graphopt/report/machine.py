@@ -7,6 +7,7 @@ from graphopt.machine.record import ALL, MachineRecord
 from graphopt.model.text import binary_size, several
 from graphopt.report.screen import Screen, Table
 
+WIDE = 0.50  # spread from which an entry was disturbed
 FAR = 0.10  # an entry that is further off is coloured, unless its spread is as wide
 
 
@@ -21,6 +22,9 @@ def print_machine(screen: Screen, record: MachineRecord) -> None:
         by_ns = _figure(record.by_ns(name)) if ALL[name].by_cycle else ""
         table.add(name, ALL[name].text, _figure(one.value), one.unit, by_ns, f"{one.spread:.1%}")
     screen.table(table)
+    wide = [name for name, one in record.entries.items() if one.spread > WIDE]
+    if wide:
+        screen.line(f"{'disturbed':<13} {', '.join(wide)}: measure again when the machine has less to do", "yellow")
     core, every = record.core_flops / 1e9, record.peak_flops / 1e9
     screen.line(f"{'float32':<13} {core:.4g} Gflop/s of one core, {every:.4g} of all")
 

@@ -71,11 +71,12 @@ class Reading:
 def reading_of(entry: Entry, values: Sequence[float]) -> Reading:
     """The least disturbed of the rounds: the least time, the largest rate.
 
-    The median of what is a ratio of two readings, or rough: a disturbance moves it either way.
+    The median of what is a ratio of two readings, or rough: a disturbance moves it either way. What is rough changes
+    for longer than its rounds take, so that its spread is that of all of them.
     """
     if entry.rough or entry.unit == "share" or entry.by_cycle:
         value = median(values)
     else:
         value = min(values) if entry.is_time else max(values)
     distances = sorted(abs(one - value) for one in values)
-    return Reading(value, distances[9 * (len(values) - 1) // 10] / value)
+    return Reading(value, distances[-1 if entry.rough else 9 * (len(values) - 1) // 10] / value)

@@ -30,8 +30,9 @@ AGREED = 0.05  # the relative spread with which an entry needs no more rounds
 READINGS = 12  # of an entry in a round
 CLOCK_READINGS = 4  # as it is read beside every other
 TOGETHER = 40  # of two cores that are busy at once
-TURNS = 4000  # of two threads that wait for each other
+TURNS, TRIES = 1024, 20  # of two threads that wait for each other
 STATES = 32
+LARGE_PAGE = 2 << 20  # bytes
 WAKES = 60
 Read = Callable[[], float]  # one round of an entry: nanoseconds, what passes in one, or a share
 
@@ -124,10 +125,14 @@ def _streams(target: Target) -> dict[str, Read]:
 
 
 def _touched() -> Array:
-    """A buffer with pages of its own: those that nobody has written are all one page of zeros."""
-    buffer = aligned(streams.MEMORY_BYTES // 4)
+    """A buffer with pages of its own, as those that nobody has written are all one page of zeros.
+
+    It begins with a large page where the system has them: of small ones it depends on luck which share a cache's sets.
+    """
+    buffer = aligned((streams.MEMORY_BYTES + LARGE_PAGE) // 4)
     buffer[:] = 1
-    return buffer
+    start = -buffer.ctypes.data % LARGE_PAGE // 4
+    return buffer[start : start + streams.MEMORY_BYTES // 4]
 
 
 def _waits(target: Target, processors: Sequence[int]) -> dict[str, Read]:
@@ -153,7 +158,7 @@ def _waits(target: Target, processors: Sequence[int]) -> dict[str, Read]:
         return taken[0]
 
     def turns(name: str) -> float:
-        return min(run(name, TURNS, next(places)) for _ in range(5)) / (2 * TURNS)
+        return min(run(name, TURNS, next(places)) for _ in range(TRIES)) / (2 * TURNS)
 
     def wake() -> float:
         state = next(places)

@@ -10,7 +10,7 @@ import graphopt
 from graphopt.errors import OptionError
 from graphopt.machine import kept
 from graphopt.machine.file import written
-from graphopt.machine.record import MachineRecord
+from graphopt.machine.record import MachineRecord, Measured
 from tests.cli.shell import Shell
 from tests.machine.records import BETWEEN_CORES, VALUES, record
 
@@ -49,6 +49,14 @@ def test_a_machine_of_one_core(shell: Shell) -> None:
     (shell.folder / "one.toml").write_text(written(record(*BETWEEN_CORES, workers=1)))
     answer = shell.run("machine", "--machine", "one.toml")
     assert answer.out.startswith("Some CPU, 1 worker\n") and "kept" not in answer.out and "beside" not in answer.out
+
+
+def test_entries_that_were_disturbed_are_named(shell: Shell) -> None:
+    found = record()
+    found.entries["wait"] = Measured(200.0, "ns", 3.0)
+    (shell.folder / "busy.toml").write_text(written(found))
+    lines = shell.run("machine", "--machine", "busy.toml").out.splitlines()
+    assert "disturbed     wait: measure again when the machine has less to do" in lines
 
 
 def test_it_is_measured_again_when_that_is_asked(shell: Shell, measured: list[MachineRecord]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -77,6 +78,8 @@ def test_an_entry_is_the_best_of_its_rounds_with_their_spread() -> None:
     assert (rate.value, round(rate.spread, 9)) == (2.0, 0.25)
     share = reading_of(ENTRIES["compute_beside"], [0.9, 1.2, 0.8, 1.0, 0.95])
     assert (share.value, round(share.spread, 2)) == (0.95, 0.16), "a disturbance moves it either way"
+    rough = reading_of(replace(ENTRIES["clock"], rough=True), [2.0, 1.0, 1.5, 1.8, 1.9])
+    assert (rough.value, round(rough.spread, 2)) == (1.8, 0.44), "all rounds"
 
 
 class Steps:
