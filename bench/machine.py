@@ -45,8 +45,8 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         other = peers.get(name)
         by_ns = float(np.median([record.by_ns(name) or math.nan for record in records if name in record.entries]))
         ratio = None if other is None else by_ns / other
-        least = 0 if name in UPPER_BOUNDS else 1 - max(BESIDE, spread)
-        most = math.inf if name in LOWER_BOUNDS else 1 + max(BESIDE, spread)
+        least = 0 if name in UPPER_BOUNDS else 1 - BESIDE
+        most = math.inf if name in LOWER_BOUNDS else 1 + BESIDE
         if ratio is not None and not least <= ratio <= most:
             off.append(f"{name} ({ratio:.2f})")
         bound = "a lower bound" if name in LOWER_BOUNDS else "an upper bound" if name in UPPER_BOUNDS else ""
@@ -58,11 +58,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     return [
         Bar(ISSUE, 12, f"{len(records)} measures of this machine", f"within {WITHIN:.0%}, or the spread that is told",
             f"apart: {', '.join(apart) or 'none'} of {len(rows)}", not apart),
-<<<<<<< HEAD
         Bar(ISSUE, 13, "entries beside an independent tool", f"within {BESIDE:.0%}, or above a lower bound",
-=======
-        Bar(ISSUE, 9, "entries beside an independent tool", f"within {BESIDE:.0%} or the spread",
->>>>>>> wt-machine
             f"further off: {', '.join(off) or 'none'} of {len(compared)}", not off),
     ]  # fmt: skip
 
