@@ -71,7 +71,7 @@ class Device:
         for time in ("launch_ns", "signal_ns", "wait_ns", "block_fixed_ns"):
             if not 0 <= getattr(self, time) < inf:
                 raise InvalidDevice(
-                    f"device '{self.name}': {time} is {getattr(self, time)}; a time is a number of nanoseconds, 0 or more."
+                    f"device '{self.name}': {time} is {getattr(self, time)}; a time is nanoseconds, 0 or more."
                 )
 
     @property

@@ -82,7 +82,7 @@ def test_a_time_is_read_from_the_file_and_not_negative(tmp_path: Path, time: str
     file.write_text(written.replace(line, ""))
     assert getattr(device(file), time) == 0
     file.write_text(written.replace(line, f"{time} = -7"))
-    with pytest.raises(InvalidDevice, match=rf"{time} is -7.*; a time is a number of nanoseconds, 0 or more"):
+    with pytest.raises(InvalidDevice, match=rf"{time} is -7.*; a time is nanoseconds, 0 or more"):
         device(file)
 
 

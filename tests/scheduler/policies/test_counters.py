@@ -10,8 +10,7 @@ from scheduler.device import cpu
 from scheduler.policies.counters import Counters, counters_of, readers_of, stripes_read
 from scheduler.policies.problem import problem_of
 from scheduler.tasks import TaskGraph, needed_blocks
-from tests.scheduler.policies.graphs import task_graphs
-from tests.scheduler.policies.test_waits import near
+from tests.scheduler.policies.graphs import near, task_graphs
 
 
 def made(graph: TaskGraph) -> tuple[Counters, list[int]]:

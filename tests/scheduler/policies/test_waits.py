@@ -15,7 +15,7 @@ from scheduler.policies.choose import schedule
 from scheduler.program import Counter, Item, Pinned, Run, Ticketed, Wait
 from scheduler.tasks import Kernel, Need, Region, TaskGraph, needed_blocks
 from scheduler.verify.program import verify
-from tests.scheduler.policies.graphs import small_gpu, task_graphs
+from tests.scheduler.policies.graphs import near, small_gpu, task_graphs
 
 
 def carries_a_need(graph: TaskGraph, counter: Counter, run: Run) -> bool:
@@ -82,12 +82,6 @@ def test_what_another_wait_tells_is_not_waited_for() -> None:
             for place, one in enumerate(instructions):
                 if isinstance(one, Wait) and launch.counters[one.counter].region == "a":
                     assert any(isinstance(other, Run) and other.region == "b" for other in instructions[place:])
-
-
-def near(blocks: int, halo: float) -> TaskGraph:
-    """Two regions of as many blocks, of which each needs those around its own."""
-    wide = (Kernel("k", blocks, (5000.0,), 1024),)
-    return TaskGraph("near", (Region("a", wide), Region("b", wide)), (Need("a", "b", "near", halo),))
 
 
 def test_stripes_are_waited_for_where_they_pay() -> None:

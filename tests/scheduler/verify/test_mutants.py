@@ -15,7 +15,7 @@ from scheduler.program import Counter, Instruction, Item, Pinned, Plain, Program
 from scheduler.tasks import TaskGraph
 from scheduler.verify.program import verify
 from tests.scheduler.policies.graphs import small_gpu, task_graphs
-from tests.scheduler.verify.test_brute import safe_by_brute_force
+from tests.scheduler.verify.brute import safe_by_brute_force
 
 Lists = list[list[Instruction]]
 Fault = Callable[[random.Random, Lists, list[Counter]], bool]
