@@ -151,7 +151,7 @@ def test_the_parts_of_the_time_add_up_to_all_of_it(charted: Charted) -> None:
     assert sum(widths) == pytest.approx(whole, abs=1), "pixels"
     shares = charted.page.locator("#time td:nth-child(3)")
     values = [float(cell.get_attribute("data-value") or "") for cell in shares.all()]
-    assert len(values) == 6 and sum(values) == pytest.approx(100)
+    assert len(values) == 7 and sum(values) == pytest.approx(100)
 
 
 def test_a_bar_of_utilisation_leads_to_its_worker(charted: Charted) -> None:
