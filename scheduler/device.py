@@ -71,6 +71,11 @@ class Device:
                 raise InvalidDevice(
                     f"device '{self.name}': {limit} is {getattr(self, limit)}; a limit is not negative."
                 )
+        for time in ("launch_ns", "signal_ns", "wait_ns", "block_fixed_ns"):
+            if not 0 <= getattr(self, time) < inf:
+                raise InvalidDevice(
+                    f"device '{self.name}': {time} is {getattr(self, time)}; a time is nanoseconds, 0 or more."
+                )
 
     @property
     def is_gpu(self) -> bool:
@@ -156,7 +161,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def cpu(workers: int) -> Device:
-    """Workers that each run one block after the other: no limits but their number, no costs but those of blocks."""
+    """Workers that run one block after the other: no limits but their number, signals and waits at round figures."""
     if workers < 1:
         raise InvalidDevice(f"a CPU with {workers} workers runs nothing; give at least one, cpu:1.")
     return Device(f"cpu:{workers}", workers, 1 << 30, 1 << 25, 1, 0, 0, 0, 0, 1, signal_ns=100.0, wait_ns=20.0)

@@ -61,7 +61,7 @@ def first_tries(
             best = Found(choice, ranks, placed)
     if best is None:
         return None
-    for striped in (0.0, inf):
+    for striped in (0.0, inf) if problem.near.any() else ():
         placed = place(problem, best.choice, regions, per_multiprocessor, best.ranks, packed, striped)
         if placed.makespan < best.makespan:
             best = Found(best.choice, best.ranks, placed)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.device import Device, Resources, cpu, device, presets
+from scheduler.device import PRESETS, Device, Resources, cpu, device, presets
 from scheduler.errors import InvalidDevice
 
 VOLTA = device("v100")
@@ -84,6 +84,20 @@ def test_what_is_no_device_is_refused(
     with pytest.raises(InvalidDevice, match=said):
         device(name)
     assert presets() == ("h200", "v100")
+
+
+@pytest.mark.parametrize("time", ["launch_ns", "signal_ns", "wait_ns", "block_fixed_ns"])
+def test_a_time_is_read_from_the_file_and_not_negative(tmp_path: Path, time: str) -> None:
+    written = (PRESETS / "h200.toml").read_text()
+    line = next(line for line in written.splitlines() if line.startswith(f"{time} "))
+    file = tmp_path / "mine.toml"
+    file.write_text(written.replace(line, f"{time} = 7"))
+    assert getattr(device(file), time) == 7 != getattr(HOPPER, time)
+    file.write_text(written.replace(line, ""))
+    assert getattr(device(file), time) == 0
+    file.write_text(written.replace(line, f"{time} = -7"))
+    with pytest.raises(InvalidDevice, match=rf"{time} is -7.*; a time is nanoseconds, 0 or more"):
+        device(file)
 
 
 def test_a_device_without_multiprocessors_is_refused() -> None:

@@ -20,6 +20,12 @@ def small_gpu(
     )  # fmt: skip
 
 
+def near(blocks: int, halo: float) -> TaskGraph:
+    """Two regions of as many blocks, of which each needs those around its own."""
+    wide = (Kernel("k", blocks, (5000.0,), 1024),)
+    return TaskGraph("near", (Region("a", wide), Region("b", wide)), (Need("a", "b", "near", halo),))
+
+
 @st.composite
 def task_graphs(draw: st.DrawFn, most_regions: int = 7, most_blocks: int = 6) -> TaskGraph:
     """Regions with one to three kernels, needs from all or near blocks, batch keys here and there."""

@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from scheduler.device import cpu
 from scheduler.errors import UnsafeProgram
 from scheduler.policies.choose import schedule
-from scheduler.policies.counters import counters_of
-from scheduler.policies.problem import problem_of
 from scheduler.program import Counter, Item, Pinned, Run, Ticketed, Wait
 from scheduler.tasks import Kernel, Need, Region, TaskGraph, needed_blocks
 from scheduler.verify.program import verify
-from tests.scheduler.policies.graphs import small_gpu, task_graphs
+from tests.scheduler.policies.graphs import near, small_gpu, task_graphs
 
 
 def carries_a_need(graph: TaskGraph, counter: Counter, run: Run) -> bool:
@@ -85,22 +82,6 @@ def test_what_another_wait_tells_is_not_waited_for() -> None:
             for place, one in enumerate(instructions):
                 if isinstance(one, Wait) and launch.counters[one.counter].region == "a":
                     assert any(isinstance(other, Run) and other.region == "b" for other in instructions[place:])
-
-
-def near(blocks: int, halo: float) -> TaskGraph:
-    """Two regions of as many blocks, of which each needs those around its own."""
-    wide = (Kernel("k", blocks, (5000.0,), 1024),)
-    return TaskGraph("near", (Region("a", wide), Region("b", wide)), (Need("a", "b", "near", halo),))
-
-
-def test_a_part_is_a_stripe() -> None:
-    """A block that reads n blocks of twelve has stripes of n - 1, so that two suffice; one that reads most, none."""
-    for halo, length in ((0.0, 1), (0.1, 4), (0.4, 0)):
-        found = counters_of(problem_of(near(12, halo), cpu(12)), (0, 1), np.array([12, 12]), striped=0.0)
-        assert found.length.tolist() == [length, 0] and found.near.tolist() == [length > 0]
-        assert sum(found.end - found.begin) == 12 and found.whole[0] == (-1 if length else 0)
-    found = counters_of(problem_of(near(12, 0.1), cpu(12)), (0, 1), np.array([12, 12]), striped=13.0)
-    assert found.length.tolist() == [0, 0], "and none where they are few"
 
 
 def test_stripes_are_waited_for_where_they_pay() -> None:
