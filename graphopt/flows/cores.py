@@ -170,7 +170,8 @@ class _Runner:
                 stamps = program.profile(feeds)
                 if turn >= WARM_UP:
                     count = len(kernels[name].runs)
-                    runs[name].append(np.bincount(stamps["row"], stamps["end"] - stamps["begin"], count))
+                    took = (stamps["end"] - stamps["begin"]).astype(np.float64)
+                    runs[name].append(np.bincount(stamps["row"], took, count))
             for name, call in calls.items():
                 call()
                 started = time.perf_counter_ns()

@@ -30,10 +30,10 @@ def verify_reuse(graph: TaskGraph, program: Program, buffers: Buffers, device: D
     """
     buffers.check()
     known = {region.name for region in graph.regions}
-    for one in buffers.buffers:
-        for region in (*one.readers, *one.writers):
+    for buffer in buffers.buffers:
+        for region in (*buffer.readers, *buffer.writers):
             if region not in known:
-                raise InvalidProgram(f"buffer '{one.name}' is used by the region '{region}', which is not there.")
+                raise InvalidProgram(f"buffer '{buffer.name}' is used by the region '{region}', which is not there.")
     verify(graph, program, device)
     _check_readers(graph, buffers.buffers)
     begins, ends = _lives(graph, program, buffers.buffers, device)
