@@ -170,8 +170,8 @@ class _Runner:
                 stamps = program.profile(feeds)
                 if turn >= WARM_UP:
                     count = len(kernels[name].runs)
-                    took = (stamps["end"] - stamps["begin"]).astype(np.float64)
-                    runs[name].append(np.bincount(stamps["row"], took, count))
+                    taken = np.bincount(stamps["row"], stamps["end"] - stamps["begin"], count)
+                    runs[name].append(taken.astype(np.float64))
             for name, call in calls.items():
                 call()
                 started = time.perf_counter_ns()
