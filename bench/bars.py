@@ -12,6 +12,7 @@ from rich.console import Console
 from bench import (
     attention,
     capabilities,
+    certify,
     cores,
     external_data,
     kills,
@@ -71,6 +72,7 @@ MEASURES: dict[str, Measure] = {
     "u2": newcomers.measure,
     "c2": cores.measure,
     "c5": pool.measure,
+    "c7": certify.measure,
     "c8": budgets.measure,
     "c9": coplaced.measure,
     "c12": machine.measure,

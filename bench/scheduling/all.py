@@ -15,7 +15,7 @@ MEASURES: dict[str, Measure] = {
     "s3": lists.measure,
     "s4": policies.measure,
     "s4-zoo": zoo.measure,
-    "c5": waits.measure,
+    "c14": waits.measure,
 }
 
 

@@ -63,9 +63,9 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     least = min((float(row[5]), f"{row[0]} on {row[1]}") for row in kept)
     figure = f"{most[0]:.2f} ({most[1]})" + (f"; refused: {'; '.join(refused)}" if refused else "")
     return [
-        Bar(ISSUE, 5, "scheduler: most waits a block, zoo on GPUs", f"{MOST_WAITS:g}", figure, most[0] <= MOST_WAITS),
+        Bar(ISSUE, 14, "scheduler: most waits a block, zoo on GPUs", f"{MOST_WAITS:g}", figure, most[0] <= MOST_WAITS),
         Bar(
-            ISSUE, 5, "simulated: gain kept at 100 ns a wait", f"{LEAST_KEPT:.0%}", f"{least[0]:.0%} ({least[1]})",
+            ISSUE, 15, "simulated: gain kept at 100 ns a wait", f"{LEAST_KEPT:.0%}", f"{least[0]:.0%} ({least[1]})",
             least[0] >= LEAST_KEPT,
         ),
     ]  # fmt: skip
