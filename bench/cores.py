@@ -71,7 +71,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     sheet.table(f"{threads} threads, batch 1, float32 on both sides, wall-clock", columns, rows)
     long = [row for row in rows if row[1] >= SHORT]
     short = [row for row in rows if row[1] < SHORT]
-    speedup, peers, beside_peers = (_mean([row[place] for row in long]) for place in (2, 5, 6))
+    speedup, peers, beside_peers = (_mean([float(row[place]) for row in long]) for place in (2, 5, 6))
     least = min(row[4] for row in long)
     slow = [row[0] for row in short if row[4] < 1 / SHORT_LOSS]
     met = speedup >= SPEEDUP and speedup >= OF_PEERS * peers and least >= LEAST and beside_peers >= BESIDE

@@ -14,14 +14,11 @@ from pathlib import Path
 import numpy as np
 from onnx import helper
 
+import graphopt
 from bench.bar import Bar, Sheet
 from bench.kernels.timing import Peer, model, unpin
 from bench.peers import OURS
 from bench.script import main
-from kernels.pool import Pool
-from kernels.run import Executable, aligned
-from kernels.target import host
-from kernels.templates.gemm import GEMM, Gemm
 
 ISSUE = 4
 SHAPES = ((128, 128, 128), (512, 512, 512), (128, 768, 768), (128, 3072, 768), (16, 1024, 1024))
@@ -55,18 +52,10 @@ def _compare(shape: tuple[int, int, int], seconds: float, percentile: int) -> fl
     generator = np.random.default_rng(0)
     a = generator.standard_normal((rows, depth)).astype(np.float32)
     b = generator.standard_normal((depth, columns)).astype(np.float32)
-    peer = Peer(model([helper.make_node("MatMul", ["a", "b"], ["c"])], {"a": a}, ["c"], {"b": b}), {"a": a},
-                threads=THREADS)  # fmt: skip
-    kernel = GEMM.kernel(Gemm(*shape), host())
-    packing = kernel.operand("b").packing
-    assert packing is not None, "the weights are constants"
-    arrays = {"a": aligned(a.size), "b": aligned(packing.elements), "c": aligned(rows * columns)}
-    arrays["a"][:], arrays["b"][:] = a.reshape(-1), packing.pack(b)
-    table = np.array([arrays[operand.name].ctypes.data for operand in kernel.operands], np.uint64)
-    executable = Executable([kernel])
-    entry, where = executable.address(kernel.name), table.ctypes.data
-    with Pool(host(), THREADS, kernel.scratch_bytes) as pool:
-        theirs, ours = _by_turns(peer, lambda: pool.run(entry, where, kernel.blocks), seconds)
+    product = model([helper.make_node("MatMul", ["a", "b"], ["c"])], {"a": a}, ["c"], {"b": b})
+    peer = Peer(product, {"a": a}, threads=THREADS)
+    program = graphopt.compile(product, threads=THREADS).program
+    theirs, ours = _by_turns(peer, program.bind({"a": a}), seconds)
     return float(np.percentile(theirs, percentile) / np.percentile(ours, percentile))
 
 

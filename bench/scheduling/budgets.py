@@ -8,6 +8,7 @@ arenas, a third of the difference in time may be lost. Simulated, on GPUs and fo
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import networkx
 import numpy as np
@@ -32,7 +33,7 @@ def random_wiring(seed: int, channels: int = 78, rows: int = 28, stages: int = 2
     nodes: list[onnx.NodeProto] = []
     weights: list[onnx.TensorProto] = []
 
-    def node(kind: str, inputs: list[str], **attributes: object) -> str:
+    def node(kind: str, inputs: list[str], **attributes: Any) -> str:
         name = f"v{len(nodes)}"
         nodes.append(helper.make_node(kind, inputs, [name], **attributes))
         return name
