@@ -3,7 +3,7 @@
 #   make demo    optimize a few models of the zoo, verified, and show a table
 #   make test    ruff, mypy and the tests
 #   make lint    ruff and mypy
-#   make bars    the acceptance bars with today's figures; DATA=folder for those that need outside models
+#   make bars    the acceptance bars with today's figures, kept by processor; DATA=folder for those that need outside models
 #   make bench   the slow sweeps, each with its full tables; DATA=folder as above
 #   make bench-ort   latency of what --target ort writes in ONNX Runtime, on one core
 #   make bench-kernels   kernels beside ONNX Runtime and the machine's peak, on one core
@@ -48,7 +48,7 @@ test: lint
 	$(VENV)/bin/python -m pytest -q -n 2
 
 bars: $(BENCH_STAMP)
-	$(BENCH_VENV)/bin/python -m bench.bars $(DATA_OPTION)
+	$(BENCH_VENV)/bin/python -m bench.bars --keep $(DATA_OPTION)
 
 bench: $(BENCH_STAMP)
 	mkdir -p build/bench

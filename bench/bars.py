@@ -34,6 +34,7 @@ from bench import (
     under_load,
     zoo,
 )
+from bench import kept as results
 from bench.bar import Bar, Sheet, console
 from bench.kernels import all as kernels
 from bench.memory import all as memory
@@ -84,9 +85,16 @@ def bars(
     data: Annotated[Path | None, typer.Option(envvar="GRAPHOPT_DATA", help="Folder of models from outside.")] = None,
     quick: Annotated[bool, typer.Option(help="Smaller sweeps.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the bars and every table behind them here.")] = None,
+    keep: Annotated[bool, typer.Option(help="Keep the figures among the results of this processor.")] = False,
+    kept: Annotated[bool, typer.Option(help="Print what is kept of every processor, and measure nothing.")] = False,
 ) -> None:
     """Measure the bars and print them. Ends with 1 if a bar that was measured is not met."""
     screen = console()
+    if keep and quick:
+        raise typer.BadParameter("Smaller sweeps are not kept: leave --quick or --keep.")
+    if kept:
+        results.show(Sheet(screen))
+        return
     quiet = Sheet(Console(file=io.StringIO()))  # the scripts' own tables go to the JSON only
     found: list[Bar] = []
     for number in only or MEASURES:
@@ -94,6 +102,8 @@ def bars(
             raise typer.BadParameter(f"There is no bar {number}; there are {', '.join(MEASURES)}.")
         with screen.status(f"bar {number}: {MEASURES[number].__doc__}"):
             found += MEASURES[number](quiet, data=data, quick=quick)
+        if keep:
+            results.keep(found)
     Sheet(screen).bars(found)
     if json:
         quiet.write(json, found)
