@@ -26,7 +26,8 @@ from memplan import problem as memory
 from memplan.packing.solve import solve
 from memplan.verify.packing import verify
 
-WORKERS = 4  # that a plan for any number is made for
+WORKERS = 4  # that a plan for any number is chosen for
+FEW = 2  # whose order it has
 WORTH = 0.9  # of one worker's time may two take, or one does it alone
 GAIN = 1.03  # so much faster must a plan with more memory be
 SLACKS = (0, 2, 8, 32)  # claims for which a dead buffer's bytes are left alone
@@ -140,20 +141,23 @@ def _packed(lowered: Lowered, runs: Sequence[Run], order: Sequence[int], slack: 
 def _list_order(
     times: Sequence[float], blocks: Sequence[int], needs: Mapping[int, Sequence[int]], wait_ns: float
 ) -> list[int]:
-    """The order in which `WORKERS` workers begin the runs, the one with the longest way to the end first."""
+    """The order in which two workers begin the runs, the one with the longest way to the end first.
+
+    Whoever comes to a run that is not ready waits there, so the order of few workers serves more of them better than
+    the other way round.
+    """
     followers: list[list[int]] = [[] for _ in times]
     for run, before in needs.items():
         for one in before:
             followers[one].append(run)
     length = [0.0] * len(times)
     for run in reversed(range(len(times))):
-        each = times[run] / min(blocks[run], WORKERS)
-        length[run] = each + wait_ns + max((length[one] for one in followers[run]), default=0.0)
+        length[run] = times[run] / blocks[run] + wait_ns + max((length[one] for one in followers[run]), default=0.0)
     missing = [len(needs[run]) for run in range(len(times))]
     ready = [(-length[run], run) for run in range(len(times)) if not missing[run]]
     heapq.heapify(ready)
     waiting: list[tuple[float, int]] = []  # when a run's needs have ended, and the run
-    workers, order, now = [0.0] * WORKERS, [], 0.0
+    workers, order, now = [0.0] * FEW, [], 0.0
     while ready or waiting:
         while waiting and (waiting[0][0] <= now or not ready):
             now = max(now, waiting[0][0])
@@ -161,12 +165,11 @@ def _list_order(
             heapq.heappush(ready, (-length[run], run))
         run = heapq.heappop(ready)[1]
         order.append(run)
-        parts = min(blocks[run], WORKERS)
-        ended = 0.0
-        for _ in range(parts):
+        each, ended = times[run] / blocks[run], 0.0
+        for _ in range(blocks[run]):
             start = max(heapq.heappop(workers), now)
-            ended = max(ended, start + times[run] / parts)
-            heapq.heappush(workers, start + times[run] / parts)
+            ended = max(ended, start + each)
+            heapq.heappush(workers, start + each)
         for one in followers[run]:
             missing[one] -= 1
             if not missing[one]:
