@@ -98,6 +98,8 @@ def test_waits_before_one_run_are_told_together() -> None:
 def test_what_is_no_program_is_refused() -> None:
     with pytest.raises(InvalidProgram, match="this is no program"):
         read(b'{"graph": 1}')
+    with pytest.raises(InvalidProgram, match=r"this is no program: Invalid enum value 'scheduler.program/1'"):
+        read(write(PROGRAM).replace(b"scheduler.program/2", b"scheduler.program/1"))
 
 
 @pytest.mark.parametrize("halo", [-0.1, float("nan"), float("inf")])
