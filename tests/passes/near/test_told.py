@@ -28,7 +28,7 @@ def noted(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def told(name: str) -> list[str]:
-    """The rewrites of the graph, and the nodes afterwards that read something else, or on which something else is written."""
+    """The rewrites of the graph, and the nodes that read something else afterwards, or on which that is written."""
     model = noted(graph_of(name))
     before = {node.name: _written(node) for node in model.graph.node}
     editor = changed(name, model, frozenset())
