@@ -158,3 +158,17 @@ def test_a_bias_that_is_expanded_from_one_number_is_written_for_the_rules_that_r
     )  # fmt: skip
     assert result.verification.passed
     assert support.op_types(result.to_proto()) == ["Conv"]
+
+
+@pytest.mark.parametrize(("opset", "largest", "left"), [(8, 159, ["Expand", "Add"]), (8, 160, ["Add"]), (9, 159, None)])
+def test_a_large_repeated_number_is_written_only_where_an_operator_repeats_it(
+    opset: int, largest: int, left: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty numbers of four bytes; ConstantOfShape came with opset 9."""
+    monkeypatch.setattr(folding, "LARGEST", largest)
+    monkeypatch.setattr("graphopt.rewrite.rule.SPLAT_BYTES", 64)
+    proto = support.model(
+        "g (float[1] x) => (float[40] y) { e = Expand(one, shape) y = Add(x, e) }", opset,
+        one=np.float32(2), shape=np.array([40]),
+    )  # fmt: skip
+    assert support.op_types(_fold(proto)) == (["ConstantOfShape", "Add"] if left is None else left)

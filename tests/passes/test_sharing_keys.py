@@ -162,3 +162,34 @@ def test_an_initializer_that_the_graph_returns_or_takes_stays() -> None:
     result = after(proto, SHARE)
     assert sorted(tensor.name for tensor in result.graph.initializer) == ["a", "c", "d"]
     assert [list(node.input) for node in result.graph.node] == [["x", "a"], ["y", "a"], ["e", "d"]]
+
+
+@pytest.mark.parametrize(
+    ("elements", "large", "free", "count", "stored"),
+    [
+        (8, 1600, 1600, 5, 2),  # what repeats beside them tells that the large ones may
+        (7, 1600, 1600, 5, 6),  # so short a vector tells nothing
+        (7, 1601, 1600, 5, 2),  # none is large
+        (7, 1600, 8000, 5, 2),  # so much is read without a sign
+        (7, 1600, 7999, 5, 6),
+        (7, 1600, 0, 3, 2),  # so few are always compared
+        (7, 1600, 0, 4, 5),
+    ],
+)
+def test_which_large_weights_are_compared(
+    elements: int, large: int, free: int, count: int, stored: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each matrix takes 1,600 bytes; all are equal, and so are two vectors."""
+    monkeypatch.setattr(sharing, "LARGE", large)
+    monkeypatch.setattr(sharing, "FREE_TO_READ", free)
+    weight = np.arange(400, dtype=np.float32).reshape(20, 20)
+    vector = np.arange(elements, dtype=np.float32)
+    names = [f"w{place}" for place in range(count)]
+    products = " ".join(f"p{name} = MatMul(x, {name})" for name in names)
+    results = ", ".join(f"float[1,20] p{name}" for name in names)
+    proto = support.model(
+        f"g (float[1,20] x, float[1] z) => ({results}, float[{elements}] a, float[{elements}] b) "
+        f"{{ {products} a = Add(z, s) b = Mul(z, t) }}",
+        s=vector, t=vector.copy(), **{name: weight.copy() for name in names},
+    )  # fmt: skip
+    assert len(after(proto, SHARE).graph.initializer) == stored

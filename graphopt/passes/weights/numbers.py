@@ -10,7 +10,6 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import constants, nodes
-from graphopt.passes.operands import FLOATS
 from graphopt.passes.weights.gelu import require_no_gelu
 from graphopt.passes.weights.gemm import scaled_gemm
 from graphopt.passes.weights.layer import LAYERS, claim, layer_at
@@ -82,7 +81,6 @@ def _scaled_constant(match: Match, node: ir.Node, number: float) -> ir.Value:
     array = match.array(constant)
     match.require(constants.is_splat(array) or array.size <= COPY_LIMIT, f"'{constant.name}' is large")
     kind = match.dtype(constant)
-    match.require(kind in FLOATS, f"{nodes.describe(node)} does not compute with floats")
     scaled = constants.elementwise(lambda numbers: numbers.astype(np.float64) * factor, array)
     operands = list(node.inputs)
     operands[index] = match.constant(rounded(match, scaled, kind), kind)

@@ -90,7 +90,7 @@ def _changes(model: onnx.ModelProto) -> Iterator[tuple[str, Change]]:
     yield "in float64", lambda m: _retype(m, TensorProto.DOUBLE)
     yield "in float16", lambda m: _retype(m, TensorProto.FLOAT16)
     yield "in int32", lambda m: _retype(m, TensorProto.INT32)
-    for opset in (11, 13, 18, 21):
+    for opset in (5, 6, 7, 8, 9, 10, 11, 12, 13, 17, 18, 20, 21, 23):
         yield f"in opset {opset}", lambda m, v=opset: setattr(m.opset_import[0], "version", v)
 
 

@@ -11,6 +11,7 @@ import graphopt
 from graphopt.errors import OptionError
 from tests import support
 from tests.passes.near.test_taken_back import changed, graph_of
+from tests.passes.recurrent.unrolled_cells import gru
 from tests.passes.refusing import pass_refuses, refusal, refuses
 
 
@@ -35,6 +36,20 @@ RULES = [
     refusal(ATTENTION, "the number of heads is not known", near(ATTENTION, *HEADS)),
     refusal("rotary-embedding-of-neighbors", "the two tensors do not lie side by side",
             near("rotary-embedding-of-neighbors", ("five =  {4}", "five =  {3}"))),
+    refusal(ATTENTION, "the size of 'q4' is not known", support.model(
+        """g (float[K,W,32] q, float[N,n] z, float[N,5,32] k, float[N,5,32] v) => (float[N,n,32] y) {
+            s = Shape(z) c = Concat<axis = 0>(s, rest) a = Reshape(q, c) q4 = Transpose<perm = [0, 2, 1, 3]>(a)
+            b = Reshape(k, cut) k4 = Transpose<perm = [0, 2, 1, 3]>(b)
+            d = Reshape(v, cut) v4 = Transpose<perm = [0, 2, 1, 3]>(d)
+            o = Attention(q4, k4, v4) t = Transpose<perm = [0, 2, 1, 3]>(o) y = Reshape(t, join) }""",
+        23, 10, rest=np.array([4, -1]), cut=np.array([0, 5, 4, 8]), join=np.array([0, 0, 32]))),
+    refusal("guard-of-softmax", "two masks together may shut out a row", near(
+        "guard-of-softmax", ("a = Add (s, m)", "b = Add (s, m)\n a = Add (b, other)"),
+        ("float[2,4,5,8] v)", "float[2,4,5,8] v, bool[3,5] keep)"),
+        ("t = Transpose", "other = Where (keep, nothing, shut)\n t = Transpose"),
+        ("<float nothing", "<float shut = {-3.4028235e+38}, float nothing"))),
+    refusal("guard-of-softmax", "the Softmax is not over the last axis", near(
+        "guard-of-softmax", ("Softmax <axis: int = -1>", "Softmax <axis: int = 2>"))),
     refusal("add-zero", "'c' holds no number",
             support.model("g (float[0] x) => (float[0] y) { b = Add(x, c) y = Abs(b) }", c=np.zeros(0, np.float32))),
     refusal("regroup-product", "the merged constant is too small for its type", support.model(
@@ -91,6 +106,47 @@ def test_a_pass_says_which_condition_refuses(
     name: str, reason: str, proto: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pass_refuses(name, reason, proto, monkeypatch)
+
+
+def a_gate_of_one_column() -> onnx.ModelProto:
+    """Every update gate is one number for a sample, which the new state broadcasts."""
+    proto = gru(3)
+    for tensor in proto.graph.initializer:
+        if tensor.name in ("Wz", "Rz", "bz", "sz"):
+            narrow = np.ascontiguousarray(numpy_helper.to_array(tensor)[..., :1])
+            tensor.CopyFrom(numpy_helper.from_array(narrow, tensor.name))
+    return proto
+
+
+def a_product_outside() -> onnx.ModelProto:
+    """The steps stand in a branch, but for one product of an input."""
+    proto = gru(3)
+    outside = [node for node in proto.graph.node if node.op_type == "Gather" or node.output[0] == "xz1"]
+    inside = [node for node in proto.graph.node if node not in outside]
+    given = onnx.helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, [])
+    (result,) = proto.graph.output
+    inside[-1].output[0] = "inner"
+    value = onnx.helper.make_tensor_value_info("inner", onnx.TensorProto.FLOAT, [2, 4])
+    other = onnx.helper.make_tensor_value_info("others", onnx.TensorProto.FLOAT, [2, 4])
+    branch = onnx.helper.make_graph(inside, "then", [], [value])
+    skipped = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["xz1"], ["others"])], "else", [], [other])
+    choice = onnx.helper.make_node("If", ["c"], [result.name], then_branch=branch, else_branch=skipped)
+    del proto.graph.node[:]
+    proto.graph.node.extend([*outside, choice])
+    proto.graph.input.append(given)
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("reason", "proto"),
+    [
+        ("a weight has not the shape of a gate", a_gate_of_one_column()),
+        ("MatMul 'xz1' belongs to an outer graph", a_product_outside()),
+    ],
+)
+def test_cells_that_are_no_operator(reason: str, proto: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
+    support.session(proto)
+    pass_refuses(CELLS, reason, proto, monkeypatch)
 
 
 def test_a_large_weight_that_others_read_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def noted(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def told(name: str) -> list[str]:
-    """The rewrites of the graph, and the nodes afterwards on which something else is written than before."""
+    """The rewrites of the graph, and the nodes that read something else afterwards, or on which that is written."""
     model = noted(graph_of(name))
     before = {node.name: _written(node) for node in model.graph.node}
     editor = changed(name, model, frozenset())
@@ -43,7 +43,8 @@ def told(name: str) -> list[str]:
 
 def _written(node: onnx.NodeProto) -> str:
     metadata = ", ".join(f"{entry.key} = {entry.value}" for entry in sorted(node.metadata_props, key=lambda e: e.key))
-    return f"{node.op_type} '{node.name}', {node.doc_string or 'no doc'}, {metadata or 'no metadata'}"
+    operands = ", ".join(node.input)
+    return f"{node.op_type}({operands}) '{node.name}', {node.doc_string or 'no doc'}, {metadata or 'no metadata'}"
 
 
 def test_what_rewrites_tell(request: pytest.FixtureRequest) -> None:
