@@ -2,7 +2,7 @@
 
 Wall-clock, all sides by turns, not pinned: one call after another, and the last of three is read. Speed-ups are medians
 of pairwise ratios; the results of one thread and of several are compared in bits. Models below `SHORT` milliseconds
-have a line of their own.
+have a line of their own. OpenVINO in float32 is printed beside, where it is installed, and has no bar.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from bench.script import main
 from bench.zoo import model_file
 from graphopt.check.feeds import make_feed
 from graphopt.check.inputs import inputs_of
+from graphopt.program.deploy.benchmark import openvino_side
 
 ISSUE = 18
 NAMES = (
@@ -58,16 +60,19 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
             "one": alone.bind(feed), "several": several.bind(feed), "peer": Peer(source, feed),
             "peers": Peer(source, feed, threads=threads),
         }  # fmt: skip
+        if find_spec("openvino") is not None:
+            sides["openvino"] = openvino_side(source, feed, threads).call
         taken = paired(sides, QUICK_ROUNDS if quick else ROUNDS)
         own, theirs = ratio(taken["one"], taken["several"]), ratio(taken["peer"], taken["peers"])
         beside = ratio(taken["peers"], taken["several"])
+        other = ratio(taken["openvino"], taken["several"]).median if "openvino" in taken else "not installed"
         arena, shared = linked.listing.arena_bytes, linked.listing.ticketed
         rows.append((
             name, 1e3 * float(np.median(taken["one"])), own.median, own.low, own.high, theirs.median, beside.median,
-            beside.low, beside.high, arena, "one worker" if shared is None else shared.arena_bytes,
+            beside.low, beside.high, arena, "one worker" if shared is None else shared.arena_bytes, other,
         ))  # fmt: skip
     columns = ("model", "ms, 1 thread", "speed-up", "from", "to", "ORT's own", "ORT / ours", "from", "to", "arena",
-               "arena of several")  # fmt: skip
+               "arena of several", "OpenVINO / ours")  # fmt: skip
     sheet.table(f"{threads} threads, batch 1, float32 on both sides, wall-clock", columns, rows)
     long = [row for row in rows if row[1] >= SHORT]
     short = [row for row in rows if row[1] < SHORT]

@@ -1,7 +1,7 @@
 """Bars of programs for several cores as schedules: simulated beside measured, and co-placed beside region by region.
 
-Kernels are measured on one worker, programs are simulated with these times on two workers and run on two; for 8 and 16
-workers they are simulated alone.
+Kernels are measured on one worker, programs are simulated with these times, and with the machine's record, on two
+workers and run on two; for 8 and 16 workers they are simulated alone.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
 
 
 def _schedule(name: str, workers: int) -> ScheduleRecord:
-    return graphopt.schedule(model_file(name), device=f"cpu:{workers}").record
+    return graphopt.schedule(model_file(name), device=f"cpu:{workers}", machine=graphopt.machine()).record
 
 
 def _gain(record: ScheduleRecord) -> float:

@@ -87,6 +87,8 @@ def on_cores(
             times, clocked = _Runner(linked, target, Path(folder)).measure(
                 {one: programs[one] for one in times}, programs if has_cores else {}, device.multiprocessors
             )
+        crossed = coplaced.crossings(lowered, coplaced.kernels_of(lowered, shared), costs, device.multiprocessors)
+        times[shared] = [sum(pair) for pair in zip(times[shared], crossed, strict=True)]
     progress("simulating")
     bases, made = {}, {}
     for name, steps in programs.items():
@@ -95,7 +97,7 @@ def on_cores(
         made[name] = coplaced.scheduled(bases[name], steps, name, device)
     taken = replace(made[wanted], figures={name: one.makespan for name, one in made.items()})
     ways = _ways(lowered, linked, bases[wanted], taken, programs[wanted], device, costs)
-    return OnCores(bases[wanted], ways, clocked, _notes(device, measured, clocked))
+    return OnCores(bases[wanted], ways, clocked, _notes(device, measured, clocked, costs))
 
 
 def _ways(
@@ -127,10 +129,12 @@ def _way(slack: int | None, runs: int) -> str:
     return f"bytes free after {several(slack, 'run')}" if slack < runs else "no reuse of bytes"
 
 
-def _notes(device: Device, measured: bool, clocked: Mapping[str, float]) -> tuple[str, ...]:
+def _notes(device: Device, measured: bool, clocked: Mapping[str, float], costs: Costs) -> tuple[str, ...]:
     if not measured:
         return ("times come from flops and bytes of our kernels: estimated, not measured",)
     told = "times of blocks were measured with one worker of this machine, and the program simulated with them"
+    if costs.crossing_ns and device.multiprocessors > 1:
+        told += "; results of other workers are read at the rate that the machine's record tells"
     if clocked:
         return (told,)
     return (told, f"this machine has fewer than {device.multiprocessors} cores for it: whole programs were not run")

@@ -12,6 +12,7 @@ from graphopt.machine.file import read
 from graphopt.machine.record import ALL, MachineRecord
 from graphopt.model.text import ONCE, Progress, silent
 
+LATEST = "other_read"  # the entry between cores that records have had for the shortest time
 MEASURING = f"measuring this machine ({ONCE})"
 
 
@@ -40,12 +41,15 @@ def machine(
 
 
 def _found(folder: Path) -> MachineRecord | None:
-    """The kept record; none where it is damaged, or was made on one core alone, as it is ours and can be made again."""
+    """The kept record, where it is whole; it is ours and can be made again.
+
+    None where it is damaged, and where several cores are at hand and it was made on one, or before there was an entry.
+    """
     try:
         found = kept.find(kept.own_key(), folder)
     except OptionError:
         return None
-    return None if found is not None and found.workers == 1 < len(os.sched_getaffinity(0)) else found
+    return None if found is not None and found.value(LATEST) is None and len(os.sched_getaffinity(0)) > 1 else found
 
 
 def check_machine(record: MachineRecord, progress: Progress = silent) -> CheckRecord:

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import msgspec
 
+from graphopt.program.costs import Costs
 from graphopt.program.listing import Linked
 from graphopt.program.regions.buffer import Buffer, distinct_names
 from graphopt.program.regions.region import Lowered
@@ -97,6 +98,16 @@ def in_claimed_order(linked: Linked, steps: Steps) -> Listing:
 def kernels_of(lowered: Lowered, policy: str) -> list[Kernel]:
     """The kernel of each region, by its place in the listing."""
     return [region.kernel for region in lowered.regions] if policy == ALONE else shared_kernels(lowered)
+
+
+def crossings(lowered: Lowered, kernels: Sequence[Kernel], costs: Costs, workers: int) -> list[float]:
+    """Nanoseconds by region that reading what other workers wrote adds to the time of all its blocks on one."""
+    found = []
+    for region, kernel in zip(lowered.regions, kernels, strict=True):
+        pairs = zip(kernel.operands, region.places, strict=True)
+        sizes = {at: given.bytes for given, at in pairs if given.role != "output" and at.buffer.role == "temporary"}
+        found.append(costs.crossing(sizes.values(), workers))
+    return found
 
 
 def tasks_of_program(lowered: Lowered, linked: Linked, kernels: Sequence[Kernel], times: Sequence[float]) -> Tasks:

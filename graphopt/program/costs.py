@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from graphopt.machine.record import MachineRecord
@@ -19,10 +20,19 @@ class Costs:
     bandwidth: float  # bytes per second, from where a program's buffers lie
     wait_ns: float  # from a run's last block to the next one's first, on another core
     wake_ns: float  # of workers that sleep, as a call after a pause finds them
+    cache: int = 0  # bytes of a core's own second cache
+    crossing_ns: float = 0.0  # that a byte which another core wrote takes longer out of its cache than out of the own
 
     def time(self, kernel: Kernel) -> float:
         """Nanoseconds of all blocks on one core."""
         return 1e9 * max(kernel.flops / self.flops, kernel.traffic / self.bandwidth)
+
+    def crossing(self, sizes: Iterable[int], workers: int) -> float:
+        """Nanoseconds by which several workers take longer than one to read results of so many bytes each.
+
+        The others wrote their share of each, and it lies in their caches as long as a result fits into one.
+        """
+        return self.crossing_ns * sum(size for size in sizes if size <= self.cache) * (workers - 1) / workers
 
 
 ESTIMATED = Costs(PEAK_FLOPS, BANDWIDTH, 500.0, 20_000.0)  # where no machine was measured
@@ -33,9 +43,12 @@ def costs_of(machine: MachineRecord | None) -> Costs:
     if machine is None:
         return ESTIMATED
     wait, wake, bandwidth = (machine.value(name) for name in ("wait", "wake", "l3_read"))
+    own, other = (machine.by_ns(name) for name in ("l2_read", "other_read"))
     return Costs(
         REACHED * machine.core_flops,
         1e9 * (machine.entries["memory_read"].value if bandwidth is None else bandwidth),
         ESTIMATED.wait_ns if wait is None else wait,
         ESTIMATED.wake_ns if wake is None else wake,
+        machine.key.caches[1],
+        0.0 if own is None or other is None else max(0.0, 1 / other - 1 / own),
     )

@@ -43,7 +43,8 @@ def measure(target: Target) -> dict[str, Reading]:
     rounds = _instructions(target) | _streams(target)
     processors = sorted(os.sched_getaffinity(0))
     if len(processors) > 1:
-        rounds |= _waits(target, processors[:2]) | _beside(target, processors[:2])
+        rounds |= _waits(target, processors[:2]) | _others(target, processors[:2])
+        rounds |= _beside(target, processors[:2])
     for number in range(MORE_ROUNDS):
         for name, read in rounds.items():
             if number < ROUNDS or not _settled(name, found[name]):
@@ -167,6 +168,34 @@ def _waits(target: Target, processors: Sequence[int]) -> dict[str, Read]:
         return float(median(times.tolist()))
 
     return {"signal": lambda: turns("signals"), "wait": lambda: turns("waits"), "wake": wake}
+
+
+def _others(target: Target, processors: Sequence[int]) -> dict[str, Read]:
+    """Bytes a nanosecond of a buffer that lies modified in another core's cache.
+
+    The middle one of the calls, since lines that were pushed out meanwhile are read faster.
+    """
+    size, buffer = streams.others_bytes(target), _touched()
+    kernels = [make(target, name, size, 1) for name, make in (("get", streams.reading), ("put", streams.writing))]
+    executable = Executable(kernels)
+    get, put = (executable.calls([(kernel, {"x": buffer})]) for kernel in kernels)
+
+    def read() -> float:
+        written, taken = threading.Barrier(2), []
+
+        def side(number: int) -> None:
+            for _ in range(TOGETHER):
+                if number == 1:
+                    put()
+                written.wait()
+                if number == 0:
+                    taken.append(_least(get, readings=1))  # a second one would find it in its own cache
+                written.wait()
+
+        _on_each(processors, side)
+        return size / median(taken)
+
+    return {"other_read": read}
 
 
 def _beside(target: Target, processors: Sequence[int]) -> dict[str, Read]:

@@ -32,6 +32,12 @@ def levels(target: Target) -> dict[str, int]:
     return {name: size // unit * unit for name, size in found.items()}
 
 
+def others_bytes(target: Target) -> int:
+    """Bytes of a buffer that lies in the second cache of the core that wrote it: few enough that none is pushed out."""
+    unit = VECTORS * target.vector_bytes
+    return target.l2 // 4 // unit * unit
+
+
 def reading(target: Target, name: str, size: int, passes: int) -> Kernel:
     """Loads of all of a buffer `x` of `size` bytes, so many times."""
     lanes = target.lanes()

@@ -68,6 +68,7 @@ def test_levels_are_those_that_can_be_told_apart() -> None:
     assert sizes(32, 512, 2048) == {"l1": 16 << 10, "l2": 256 << 10, "l3": 1 << 20}
     assert sizes(32, 1024, 1408) == {"l1": 16 << 10, "l2": 512 << 10}, "the last cache is hardly larger"
     assert sizes(64, 128, 4096) == {"l1": 32 << 10, "l3": 512 << 10}, "the second one is hardly larger"
+    assert streams.others_bytes(Target("x86_64-linux", "some", (), 32, 16, 48 << 10, 2 << 20, 4 << 20)) == 512 << 10
     assert passes_of(1 << 20) * (1 << 20) >= streams.LEAST_BYTES and passes_of(MEMORY_BYTES) == 1
 
 
@@ -125,4 +126,5 @@ def test_this_machine_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     found = processor.measure(host())
     assert all(math.isfinite(reading.value) and reading.value > 0 for reading in found.values())
     assert {"clock", "multiply_adds", "tile_call", "l1_read", "memory_write"} <= set(found) <= set(ENTRIES)
-    assert ("wake" in found) is (len(os.sched_getaffinity(0)) > 1)
+    several = len(os.sched_getaffinity(0)) > 1
+    assert ("wake" in found) is several and ("other_read" in found) is several

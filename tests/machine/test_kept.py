@@ -76,6 +76,8 @@ def test_a_record_of_one_core_is_not_kept_to_by_several(
     assert graphopt.machine().workers == 1
     monkeypatch.setattr(flow.os, "sched_getaffinity", lambda _: {0, 3})
     assert graphopt.machine().workers == 2 and len(measured) == 2
+    kept.keep(record("other_read", key=OWN), folder)  # by a version that did not measure it
+    assert graphopt.machine().value("other_read") == 20.0 and len(measured) == 1
 
 
 def test_readings_that_are_not_believed_are_taken_again_and_then_refused(

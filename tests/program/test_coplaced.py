@@ -13,6 +13,7 @@ from graphopt.flows.compile import NAME, optimized
 from graphopt.flows.schedule import ScheduleReport
 from graphopt.model.load import load
 from graphopt.program import coplaced
+from graphopt.program.costs import ESTIMATED
 from graphopt.program.listing import Linked
 from graphopt.program.make import make_listing
 from graphopt.program.regions.region import Lowered
@@ -24,6 +25,7 @@ from scheduler.errors import UnsafeProgram
 from scheduler.program import Ticketed as Tickets
 from scheduler.verify.reuse import verify_reuse
 from tests import support
+from tests.machine.records import record
 
 WORKERS = 3
 
@@ -157,6 +159,26 @@ def test_kernels_and_programs_are_measured_where_there_are_cores() -> None:
     assert record.is_measured and all(line.measured for line in record.policies)
     more = graphopt.schedule(branches(), device="cpu:200").record
     assert not more.is_measured and any("fewer than 200 cores" in note for note in more.notes)
+
+
+def test_what_other_workers_wrote_takes_longer_to_read(made: tuple[Lowered, Linked]) -> None:
+    """Results of regions, each once; not the model's input and weights, and nothing on one worker."""
+    lowered, _ = made
+    kernels = coplaced.kernels_of(lowered, coplaced.TAKEN)
+    costs = replace(ESTIMATED, cache=1 << 20, crossing_ns=2.0)
+    added = coplaced.crossings(lowered, kernels, costs, 2)
+    for region, kernel, nanoseconds in zip(lowered.regions, kernels, added, strict=True):
+        read = {one for one in region.reads if one.role == "temporary"}
+        assert nanoseconds == sum(one.size for one in read), kernel.name
+    assert 0.0 in added and any(added)
+    assert not any(coplaced.crossings(lowered, kernels, costs, 1))
+    assert not any(coplaced.crossings(lowered, kernels, replace(costs, cache=64), 2))
+
+
+def test_a_record_is_told_of_in_a_note() -> None:
+    alone, with_record = (graphopt.schedule(branches(), device="cpu:2", machine=one) for one in (None, record()))
+    said = "results of other workers are read at the rate that the machine's record tells"
+    assert said in " ".join(with_record.record.notes) and said not in " ".join(alone.record.notes)
 
 
 def test_policies_of_devices_without_our_kernels_are_refused() -> None:

@@ -34,9 +34,19 @@ def compiled(machine: MachineRecord | None) -> graphopt.Compiled:
 
 
 def test_costs_are_those_of_the_record() -> None:
-    assert costs_of(record()) == Costs(0.6 * 192e9, 30e9, 200.0, 10_000.0)
-    assert costs_of(record("l3_read", *BETWEEN_CORES)) == Costs(0.6 * 192e9, 12e9, ESTIMATED.wait_ns, ESTIMATED.wake_ns)
+    assert costs_of(record()) == Costs(0.6 * 192e9, 30e9, 200.0, 10_000.0, 1 << 20, 1 / 20 - 1 / 120)
+    alone = costs_of(record("l3_read", *BETWEEN_CORES))
+    assert alone == Costs(0.6 * 192e9, 12e9, ESTIMATED.wait_ns, ESTIMATED.wake_ns, 1 << 20, 0.0)
     assert costs_of(None) is ESTIMATED
+
+
+def test_results_of_others_take_longer_to_read_where_they_are_in_a_cache() -> None:
+    costs = Costs(1.0, 1.0, 0.0, 0.0, cache=1000, crossing_ns=0.5)
+    assert costs.crossing([1000, 600], 2) == 0.5 * 1600 / 2 and costs.crossing([600], 4) == 0.5 * 600 * 3 / 4
+    assert costs.crossing([1001], 2) == costs.crossing([600], 1) == 0.0
+    assert ESTIMATED.crossing([600], 2) == 0.0, "no machine was measured"
+    assert costs_of(record("l2_read")).crossing_ns == costs_of(record("other_read")).crossing_ns == 0.0
+    assert costs_of(record(other_read=200.0)).crossing_ns == 0.0, "not faster than out of the own cache"
 
 
 @pytest.mark.parametrize("machine", [None, record()], ids=["usual", "record"])
