@@ -47,6 +47,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
 }  # fmt: skip
 RESULTS = Path("build/bench/code_mutants.jsonl")
+Place = ast.expr | ast.stmt
 SECONDS = 60  # that a run may take and ten times what its tests took; one that takes longer hangs, and is noticed
 
 
@@ -69,11 +70,11 @@ def faults(room: str, count: int, seed: int) -> list[Fault]:
     return [_fault(room, file, number) for file, number in drawn]
 
 
-def _places(file: Path) -> list[ast.AST]:
+def _places(file: Path) -> list[Place]:
     return list(_changeable(ast.parse(file.read_text())))
 
 
-def _changeable(tree: ast.AST) -> Iterator[ast.AST]:
+def _changeable(tree: ast.AST) -> Iterator[Place]:
     """What can be changed, in the order of the file; not in assertions, refusals' texts and annotations."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, (ast.Assert, ast.Raise, ast.AnnAssign, ast.arguments, ast.Import, ast.ImportFrom)):
@@ -81,7 +82,8 @@ def _changeable(tree: ast.AST) -> Iterator[ast.AST]:
         turned = isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS
         counted = isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC and not _is_type(node)
         called = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-        if turned or counted or called or isinstance(node, (ast.BoolOp, ast.If)):
+        chosen = turned or counted or called or isinstance(node, (ast.BoolOp, ast.If))
+        if chosen and isinstance(node, Place):
             yield node
         yield from _changeable(node)
 
@@ -110,17 +112,21 @@ def _fault(room: str, file: Path, number: int) -> Fault:
             node.value = ast.Constant(value=None)
     after = ast.unparse(node).splitlines()[0]
     where = str(file.relative_to(ROOT))
-    return Fault(room, where, getattr(node, "lineno", 0), f"{before}  -->  {after}", statement, ast.unparse(tree))
+    return Fault(room, where, node.lineno, f"{before}  -->  {after}", statement, ast.unparse(tree))
 
 
-def _statement(tree: ast.AST, node: ast.AST) -> tuple[int, int]:
+def _statement(tree: ast.AST, node: Place) -> tuple[int, int]:
     """The lines of the simple statement around a node; within the head of a compound one, the node's own."""
     for each in ast.walk(tree):
-        simple = isinstance(each, ast.stmt) and not hasattr(each, "body") and not hasattr(each, "cases")
-        if simple and any(part is node for part in ast.walk(each)):
-            return each.lineno, each.end_lineno
-    head = node.test if isinstance(node, ast.If) else node
-    return head.lineno, head.end_lineno
+        if not isinstance(each, ast.stmt) or hasattr(each, "body") or hasattr(each, "cases"):
+            continue
+        if any(part is node for part in ast.walk(each)):
+            return _lines(each)
+    return _lines(node.test if isinstance(node, ast.If) else node)
+
+
+def _lines(node: Place) -> tuple[int, int]:
+    return node.lineno, node.end_lineno or node.lineno
 
 
 def survives(fault: Fault, executed: Executed, checkout: Path) -> bool:

@@ -50,10 +50,10 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
             sheet.console.print(*(faults or [f"{name}: right"]), sep="\n")
     sheet.table("models with data beside them", ("model", "outside from", *FLOWS), rows)
     words = [word for row in rows for word in row[2:]]
-    faults = sum(not _right(word) for word in words)
+    failed = sum(not _right(word) for word in words)
     note = "" if has_torch else "; torch's exports not measured: torch is not installed"
     return [Bar(ISSUE, 1, "models with data beside them, every flow", "no failure",
-                f"{faults} of {len(words)} fail{note}", faults == 0 if has_torch or faults else None)]  # fmt: skip
+                f"{failed} of {len(words)} fail{note}", failed == 0 if has_torch or failed else None)]  # fmt: skip
 
 
 def _right(word: str) -> bool:
@@ -114,7 +114,7 @@ def flow(what: str, name: str, folder: str) -> str:
 
 def _export(name: str, path: Path) -> None:
     """A small network of `EXPORTS` as torch writes it by default: a model and a data file."""
-    import torch  # type: ignore[import-not-found]
+    import torch
     from torch import nn
 
     class Attention(nn.Module):  # type: ignore[misc]

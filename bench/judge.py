@@ -262,12 +262,12 @@ def _judgement(reference: Reference, output: Path) -> Judgement:
             got = running.run(None, feed)
         except Exception as error:
             return Judgement("run_fail", str(error)[:500], nodes, size, position, worst)
-        error = difference(expected, got)
-        worst = max(worst, error)
-        if error > tolerance and not beyond:
+        apart = difference(expected, got)
+        worst = max(worst, apart)
+        if apart > tolerance and not beyond:
             noise = _noise(reference, position)
-            if error > NOISE_FACTOR * noise:
-                beyond = f"error {error:.2g} > {tolerance:g}, and the original's own noise is {noise:.2g}"
+            if apart > NOISE_FACTOR * noise:
+                beyond = f"error {apart:.2g} > {tolerance:g}, and the original's own noise is {noise:.2g}"
     return Judgement("wrong" if beyond else "ok", beyond, nodes, size, len(reference.feeds), min(worst, 1e30))
 
 

@@ -172,7 +172,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
             (Path(folder) / str(number)).mkdir()
             rows.append(sweep(save, Path(folder) / str(number)))
     sheet.table("kills", ("kind of save", "kills", "unreadable"), rows)
-    kills, unreadable = (sum(row[column] for row in rows) for column in (1, 2))
+    kills, unreadable = sum(row[1] for row in rows), sum(row[2] for row in rows)
     return [
         Bar(ISSUE, 2, "kills at every call of a save: unreadable", "0", f"{unreadable} of {kills:,}", not unreadable)
     ]

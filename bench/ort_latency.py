@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import numpy as np
 import onnx
@@ -52,7 +52,7 @@ COLUMNS = (
 )  # fmt: skip
 
 Row = tuple[str, str, str, int, int, float, float, float, float, int]
-Session = onnxruntime.InferenceSession
+Session: TypeAlias = onnxruntime.InferenceSession
 Ratio = tuple[float, float, float]  # the median between the ends of its interval
 
 

@@ -114,7 +114,7 @@ def _unfused(feeds: dict[str, np.ndarray], copies: int) -> bytes:
             make("Reshape", [f"ot{n}", "join"], [f"y{n}"]),
         ]
         outputs.append(f"y{n}")
-    constants = {
+    constants: dict[str, np.ndarray] = {
         "split": np.array([1, -1, HEADS, SIZE], np.int64),
         "join": np.array([1, -1, WIDTH], np.int64),
         "scale": np.array(SIZE**-0.5, np.float32),

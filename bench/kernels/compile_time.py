@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from kernels.llvm.load import Loaded, ObjectCache
 from kernels.target import host
 from kernels.templates.convolution.choose import DIRECT
 from kernels.templates.convolution.depthwise import DEPTHWISE
+from kernels.templates.convolution.layout import Order
 from kernels.templates.convolution.problem import convolution
 from kernels.templates.convolution.winograd import WINOGRAD
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
@@ -55,7 +57,8 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     pin()
     target = host()
     compile_object(_products()[0]().module.text(), target)  # LLVM sets itself up once
-    rows, total, objects = [], 0.0, []
+    rows: list[tuple[str, int, float, float, int | None]] = []
+    total, objects = 0.0, []
     for name, makers in (
         ("direct convolution", _direct()), ("Winograd", _winograd()), ("depthwise", _depthwise()),
         ("matrix product", _products()),
@@ -113,21 +116,21 @@ def _products() -> list[Maker]:
         problem = Gemm(rows, columns, depth, epilogue=Epilogue(relu(ACCUMULATED[()] + bias)))
         return GEMM.kernel(problem, target)
 
-    return [lambda dims=dims: make(*dims) for dims in _PRODUCTS]
+    return [partial(make, *dims) for dims in _PRODUCTS]
 
 
 def _direct() -> list[Maker]:
     target = host()
 
     def make(channels: int, output: int, kernel: int, stride: int, size: int) -> Kernel:
-        order = "NCHW" if channels < 16 else "NCHWc"
+        order: Order = "NCHW" if channels < 16 else "NCHWc"
         problem = convolution(
             1, channels, output, (size, size), (kernel, kernel), strides=(stride, stride), pads=(kernel // 2,) * 4,
             order=order, output_order="NCHWc", halo=kernel // 2 or None,
         )  # fmt: skip
         return DIRECT.kernel(problem, target)
 
-    return [lambda one=one: make(*one) for one in _DIRECT]
+    return [partial(make, *one) for one in _DIRECT]
 
 
 def _winograd() -> list[Maker]:
@@ -137,7 +140,7 @@ def _winograd() -> list[Maker]:
         problem = convolution(1, channels, channels, (size, size), (3, 3), pads=(1,) * 4, order="NCHWc", halo=1)
         return WINOGRAD.kernel(problem, target)
 
-    return [lambda one=one: make(*one) for one in _WINOGRAD]
+    return [partial(make, *one) for one in _WINOGRAD]
 
 
 def _depthwise() -> list[Maker]:
@@ -150,7 +153,7 @@ def _depthwise() -> list[Maker]:
         )  # fmt: skip
         return DEPTHWISE.kernel(problem, target)
 
-    return [lambda one=one: make(*one) for one in _DEPTHWISE]
+    return [partial(make, *one) for one in _DEPTHWISE]
 
 
 if __name__ == "__main__":

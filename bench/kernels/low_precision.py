@@ -70,7 +70,7 @@ def _bytes(shape: tuple[int, int, int], target: Target, rounds: int) -> Ratio:
     outputs = [f"y{n}" for n in range(COPIES)]
     peer = Peer(model(nodes, {"a": a}, outputs, constants, dtype=TensorProto.INT32), {"a": a})
     problem = Gemm(*shape, arithmetic="u8s8", epilogue=Epilogue(ACCUMULATED_INTEGER[()]))
-    ours = _calls(problem, target, a.reshape(-1), *weights[:1], np.int32)
+    ours = _calls(problem, target, a.reshape(-1), weights[0], np.int32)
     taken = readings({"peer": peer, "ours": ours}, rounds)
     return ratio(taken["peer"], taken["ours"])
 

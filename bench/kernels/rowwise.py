@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -83,7 +84,7 @@ def compare(case: Case, target: Target, rounds: int) -> tuple[Ratio, float, floa
     return ratio(taken["peer"], taken["ours"]), min(taken["ours"]) * 1e6, error
 
 
-def prepare(kernel: Kernel, arrays: Mapping[str, Array]) -> tuple[Callable[[], None], Array]:
+def prepare(kernel: Kernel, arrays: Mapping[str, Array]) -> tuple[Callable[[], None], npt.NDArray[Any]]:
     """A prepared run and the array that it writes."""
     held = {name: aligned(array.size) for name, array in arrays.items()}
     for name, array in arrays.items():

@@ -29,6 +29,7 @@ LARGEST = 1.05  # times as long as with ordinary feeds
 TINY = 1e-20
 
 Array = npt.NDArray[np.generic]
+Floats = npt.NDArray[np.float32]
 Feeds = Mapping[str, Array]
 
 
@@ -81,11 +82,11 @@ def _generator() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def _normal(*shape: int, scale: float = 1.0) -> Array:
+def _normal(*shape: int, scale: float = 1.0) -> Floats:
     return (_generator().standard_normal(shape) * scale).astype(np.float32)
 
 
-def _half(shape: tuple[int, ...], other: float) -> Array:
+def _half(shape: tuple[int, ...], other: float) -> Floats:
     """Zeros, and `other` in a random half of the places, but never in the first of a row."""
     shut = np.random.default_rng(1).random(shape) < 0.5
     shut[..., 0] = False

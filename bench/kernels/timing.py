@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -106,7 +107,7 @@ class Peer:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.log_severity_level = 3
         self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-        self.outputs: list[Array] = self._session.run(None, dict(feeds))
+        self.outputs: list[npt.NDArray[Any]] = self._session.run(None, dict(feeds))
         self._binding = self._session.io_binding()
         self._keep = []
         for name, array in feeds.items():

@@ -30,7 +30,8 @@ MIB = 1 << 20
 
 def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
     """One row for each model and budget."""
-    rows, figures, kept = [], [], []
+    rows: list[tuple[object, ...]] = []
+    figures, kept = [], []
     for name in NAMES:
         model = load(models.load(name))
         alone, shared = (best_order(model_memory(model, sharing=sharing)).peak for sharing in (False, True))

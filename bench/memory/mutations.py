@@ -18,7 +18,7 @@ from bench.bar import Bar, Sheet
 from bench.memory.layered import layered_graph
 from bench.peers import OURS
 from bench.script import main
-from memplan.graph import Graph
+from memplan.graph import Graph, Operator
 from memplan.ordering.solve import order as order_for_least_peak
 from memplan.packing.greedy import pack
 from memplan.plan import Packing
@@ -46,7 +46,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         _moves(QUICK_ORDERS if quick else ORDERS),
     ]
     sheet.table("broken plans", ("change", "tried", "broke something", "caught", "right plans refused"), rows)
-    broken, caught, refused = (sum(row[column] for row in rows) for column in (2, 3, 4))
+    broken, caught, refused = sum(row[2] for row in rows), sum(row[3] for row in rows), sum(row[4] for row in rows)
     figure = f"{caught:,} of {broken:,} caught, {refused} right ones refused"
     return [Bar(ISSUE, 6, "memory: broken plans", "100 %", figure, caught == broken and refused == 0)]
 
@@ -108,7 +108,12 @@ def _orders(draw: random.Random, count: int) -> list[Row]:
         again = [step for step, name in enumerate(order) if name in order[:step]]
         for step in again[:CHANGES]:
             _count(drops, graph, order[:step] + order[step + 1 :], budget)
-    return [("two steps swapped", *swaps), ("a recomputation dropped", *drops)]
+    return [_row("two steps swapped", swaps), _row("a recomputation dropped", drops)]
+
+
+def _row(change: str, tally: list[int]) -> Row:
+    tried, broken, caught, refused = tally
+    return change, tried, broken, caught, refused
 
 
 def _count(tally: list[int], graph: Graph, order: Sequence[str], budget: int) -> None:
@@ -148,7 +153,7 @@ def _breaks(graph: Graph, order: Sequence[str], budget: int) -> bool:
     return not outputs <= there or set(order) != set(operators)
 
 
-def _wanted(value: str, rest: Sequence[str], operators: dict, outputs: set[str]) -> bool:
+def _wanted(value: str, rest: Sequence[str], operators: dict[str, Operator], outputs: set[str]) -> bool:
     for name in rest:
         if value in operators[name].inputs:
             return True

@@ -33,7 +33,8 @@ MIB = 1 << 20
 
 def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
     """One row for each model and budget."""
-    rows, good = [], 0
+    rows: list[tuple[object, ...]] = []
+    good = 0
     for name in NAMES[2:4] if quick else NAMES:
         source = models.load(name)
         arena = graphopt.memory(graphopt.optimize(source, verify=False).model, levers=None).record.arena

@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
     """One row for each model whose sizes are known: the least of the budgets that is kept."""
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for name in models.names():
         model = load(models.load(name))
         try:

@@ -61,7 +61,8 @@ def _nodes(model: onnx.ModelProto) -> list[tuple[onnx.GraphProto, onnx.NodeProto
 
 
 def _opset(model: onnx.ModelProto, domain: str) -> int:
-    return next(entry.version for entry in model.opset_import if entry.domain == domain)
+    version: int = next(entry.version for entry in model.opset_import if entry.domain == domain)
+    return version
 
 
 def _attribute(model: onnx.ModelProto, rng: random.Random) -> Change | None:

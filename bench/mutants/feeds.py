@@ -246,7 +246,7 @@ def _integers(
 
 def _table(source: Source, name: str) -> int:
     """Rows of the table that the input indexes, itself or through operators that keep its values; else a hundred."""
-    dims = {tensor.name: tuple(tensor.dims) for tensor in source.model.graph.initializer}
+    dims: dict[str, tuple[int, ...]] = {tensor.name: tuple(tensor.dims) for tensor in source.model.graph.initializer}
     same = {name}
     for node in source.model.graph.node:
         if node.op_type == "Gather" and node.input[1] in same and len(dims.get(node.input[0], ())) == 2:

@@ -126,7 +126,11 @@ def _tests() -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tests overflow on purpose
         tests = load_model_tests(kind="node")
-    return {test.name: test for test in tests if not {node.op_type for node in all_nodes(test.model)} & NOT_REPEATABLE}
+    return {
+        test.name: test
+        for test in tests
+        if test.model is not None and not {node.op_type for node in all_nodes(test.model)} & NOT_REPEATABLE
+    }
 
 
 @lru_cache(maxsize=1)

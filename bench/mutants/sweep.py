@@ -93,18 +93,19 @@ def measure(
 
     found = list(sweep(chosen, count, jobs, str(save) if save else "", show))
     missed = [told for told in found if not told.caught]
-    for title, of in (
+    classes: tuple[tuple[str, Callable[[Told], str]], ...] = (
         ("change", lambda told: told.wrong.kind),
         ("model", lambda told: told.wrong.group),
         ("shown by", lambda told: told.wrong.shown_by),
-    ):
+    )
+    for title, of in classes:
         names = sorted({of(told) for told in found}, key=[*changes.KINDS].index if title == "change" else None)
         rows = []
         for name in names:
             own = [told for told in found if of(told) == name]
             caught, verified = (sum(told.status == status for told in own) for status in ("different", "verified"))
-            share = f"{100 * caught / len(own):.1f} %"
-            rows.append((name, len(own), caught, verified, len(own) - caught - verified, share))
+            told_apart = f"{100 * caught / len(own):.1f} %"
+            rows.append((name, len(own), caught, verified, len(own) - caught - verified, told_apart))
         columns = (title, "counted", "caught", "called verified", "not run", "share caught")
         sheet.table(f"wrong models by {title}, seed {chosen}", columns, rows)
     sheet.table(

@@ -103,7 +103,7 @@ def judged(number: int, folder: str) -> str:
 
     original, model, where = pending[number]
     try:
-        status = graphopt.verify(original.source.model, model).status
+        status: str = graphopt.verify(original.source.model, model).status
     except graphopt.GraphoptError as error:
         status = f"refused: {error}"[:200]
     if folder and status != "different":

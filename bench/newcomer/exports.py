@@ -120,7 +120,7 @@ def _write_large(file: Path, layers: int) -> None:
     with file.with_suffix(".data").open("wb") as data:
         for number in range(layers):
             array = draw.random((LARGE_WIDTH, LARGE_WIDTH), dtype=np.float32)
-            data.write((array - np.float32(0.5)) / np.float32(LARGE_WIDTH / 8))
+            data.write(((array - np.float32(0.5)) / np.float32(LARGE_WIDTH / 8)).data)
             tensor = proto.graph.initializer.add(name=f"w{number}", data_type=1, dims=[LARGE_WIDTH] * 2)
             tensor.data_location = onnx.TensorProto.EXTERNAL
             for key, value in (("location", f"{file.stem}.data"), ("offset", offset), ("length", length)):

@@ -74,7 +74,7 @@ def exceptions(place: Place) -> Seen:
     require(all(issubclass(getattr(graphopt, name), graphopt.GraphoptError) for name in names), names)
     image = place / "image.onnx"
     for wrong in (
-        lambda: graphopt.compile(image, target="arm"),
+        lambda: graphopt.compile(image, target="arm"),  # type: ignore[arg-type]
         lambda: graphopt.schedule(image, device="a100"),
         lambda: graphopt.memory(image, budget=16),
         lambda: graphopt.optimize(b"no model"),

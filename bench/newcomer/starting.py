@@ -46,7 +46,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 @cache
 def readings(rounds: int) -> dict[str, tuple[float, ...]]:
     """By "--help, s" and so on: our median, the peer's, and the ratio peer / ours with the ends of its interval."""
-    found = {}
+    found: dict[str, tuple[float, ...]] = {}
     for asked, words in ASKED.items():
         first: list[tuple[float, float]] = []
         second: list[tuple[float, float]] = []

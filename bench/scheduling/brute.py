@@ -46,7 +46,7 @@ def executed(batch: Batch, dispatch: int, seed: int, slots: Bytes | None = None,
 
 
 @njit(cache=True)
-def _counted(tasks: int) -> int:
+def _counted(tasks: np.uint64) -> int:
     found = 0
     for bit in range(64):
         found += (tasks >> np.uint64(bit)) & np.uint64(1) != 0
@@ -92,7 +92,7 @@ def _conditions(
 @njit(cache=True)
 def _starts(
     tasks: int, without: int, counter: Bytes, value: Bytes, counts: Bits, after: Ints, waits_of: Ints, which: Ints
-) -> int:
+) -> np.uint64:
     """The tasks that can start while `without` does not end, as bits: all that the others let start, until no more."""
     one = np.uint64(1)
     can = np.uint64(0)
@@ -175,7 +175,7 @@ def _executions(
 @njit(cache=True)
 def _execute(
     ticketed: int, order: Ints, slots: int, length: Bytes, counter: Bytes, value: Bytes, counts: Bits, needs: Bits,
-    late: int,
+    late: np.uint64,
 ) -> int:  # fmt: skip
     """Two executions. A worker moves by one step: past a wait, into a task, out of a task, or to its end."""
     one = np.uint64(1)

@@ -172,7 +172,8 @@ def _orders(before: list[list[int]], done: tuple[int, ...]) -> Iterator[tuple[in
 
 
 def _appended(order: tuple[int, ...], times: list[int], before: list[list[int]], workers: int) -> int:
-    free, ends, last = [0] * workers, {}, 0
+    ends: dict[int, int] = {}
+    free, last = [0] * workers, 0
     for one in order:
         last = max([last, min(free), *(ends[other] for other in before[one])])
         ends[one] = last + times[one]

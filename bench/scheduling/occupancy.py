@@ -22,8 +22,6 @@ from scheduler.device import Device, Resources, device
 ISSUE = 7
 OWN_ROWS = Path(__file__).parents[2] / "tests" / "scheduler" / "data" / "occupancy.csv"
 COLUMNS = {"device", "cc", "threads", "regs", "smem", "dynamic", "bars", "blocks"}
-# Of an A100, what differs from an H200; the H100's multiprocessors are those of the H200.
-AMPERE = {"shared_memory": 164 << 10, "shared_memory_per_block": 163 << 10, "compute_capability": (8, 0)}
 
 
 def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
@@ -42,9 +40,13 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
 
 
 def _device(name: str) -> Device:
+    """Of an A100, what differs from an H200 is told; the H100's multiprocessors are those of the H200."""
     if name == "V100":
         return device("v100")
-    return replace(device("h200"), **AMPERE) if name == "A100" else device("h200")
+    hopper = device("h200")
+    if name == "A100":
+        return replace(hopper, shared_memory=164 << 10, shared_memory_per_block=163 << 10, compute_capability=(8, 0))
+    return hopper
 
 
 def _rows(data: Path | None) -> Iterator[tuple[str, Resources, int]]:
@@ -67,8 +69,8 @@ def _rows(data: Path | None) -> Iterator[tuple[str, Resources, int]]:
         return
     with OWN_ROWS.open() as lines:
         for row in csv.DictReader(lines):
-            numbers = (int(row[key]) for key in ("threads", "registers", "shared_memory"))
-            block = Resources(*numbers, row["opt_in"] == "1", int(row["barriers"]))
+            threads, registers, shared = (int(row[key]) for key in ("threads", "registers", "shared_memory"))
+            block = Resources(threads, registers, shared, row["opt_in"] == "1", int(row["barriers"]))
             yield row["device"], block, int(row["blocks"])
 
 

@@ -37,6 +37,8 @@ KEPT: Mapping[str, str] = {  # what is printed of each
     "t5_small_encoder": "T5",
 }  # fmt: skip
 
+Row = tuple[str, str, float, float, float, float, float]  # a row of what is gained
+
 
 def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
     """Waits a block of every model of the zoo on every GPU; what is gained at 0 and at 100 ns a wait."""
@@ -60,7 +62,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     kept = [row for where in DEVICES for row in _kept(device(where), work)]
     columns = ("network", "device", "launches us", "at 0 ns", "at 100 ns", "gain kept", "of the program for 0 ns")
     sheet.table("what is gained over one launch for each region, us, simulated", columns, kept)
-    least = min((float(row[5]), f"{row[0]} on {row[1]}") for row in kept)
+    least = min((row[5], f"{row[0]} on {row[1]}") for row in kept)
     figure = f"{most[0]:.2f} ({most[1]})" + (f"; refused: {'; '.join(refused)}" if refused else "")
     return [
         Bar(ISSUE, 14, "scheduler: most waits a block, zoo on GPUs", f"{MOST_WAITS:g}", figure, most[0] <= MOST_WAITS),
@@ -77,11 +79,11 @@ def _graph(name: str, place: Device) -> TaskGraph:
     return tasks_of(model, place, host(), name).graph
 
 
-def _kept(place: Device, work: int) -> list[tuple[object, ...]]:
+def _kept(place: Device, work: int) -> list[Row]:
     """By network what is gained at either cost, and by the program that was made for none where a wait costs."""
     free, costly = (replace(place, wait_ns=cost) for cost in (0.0, WAIT_NS))
     graphs = {said: _graph(name, place) for name, said in KEPT.items()} | {"RandWire": randwire(place)}
-    rows: list[tuple[object, ...]] = []
+    rows: list[Row] = []
     for said, graph in graphs.items():
         without, found = (schedule(graph, at, work=work) for at in (free, costly))
         baseline = found.figures["launches"]
