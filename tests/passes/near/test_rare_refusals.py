@@ -9,6 +9,7 @@ from onnx import numpy_helper
 
 import graphopt
 from graphopt.errors import OptionError
+from graphopt.passes.algebra import arithmetic
 from tests import support
 from tests.passes.near.test_taken_back import changed, graph_of
 from tests.passes.recurrent.unrolled_cells import gru
@@ -196,3 +197,14 @@ def test_a_lift_says_what_the_newer_operator_has_no_more(reason: str) -> None:
     with pytest.raises(OptionError) as refused:
         graphopt.optimize(proto, opset=after, level=0)
     assert f"opset={after}: " in str(refused.value) and reason in str(refused.value)
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in arithmetic.RULES if rule.name != "sum-of-two"])
+def test_before_opset_7_operands_are_aligned_by_attributes(rule: str) -> None:
+    """Each rule of arithmetic on the graph in which it fires, in opset 6."""
+    proto = graph_of(rule)
+    proto.opset_import[0].version = 6
+    if not changed(rule, proto, frozenset()).log:
+        refuses(rule, "before opset 7 the operands broadcast by attributes", proto)
+    else:
+        assert all(len(node.input) == 1 for node in proto.graph.node), "nothing to be aligned"
