@@ -86,15 +86,11 @@ def bars(
     quick: Annotated[bool, typer.Option(help="Smaller sweeps.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the bars and every table behind them here.")] = None,
     keep: Annotated[bool, typer.Option(help="Keep the figures among the results of this processor.")] = False,
-    kept: Annotated[bool, typer.Option(help="Print what is kept of every processor, and measure nothing.")] = False,
 ) -> None:
     """Measure the bars and print them. Ends with 1 if a bar that was measured is not met."""
     screen = console()
     if keep and quick:
         raise typer.BadParameter("Smaller sweeps are not kept: leave --quick or --keep.")
-    if kept:
-        results.show(Sheet(screen))
-        return
     quiet = Sheet(Console(file=io.StringIO()))  # the scripts' own tables go to the JSON only
     found: list[Bar] = []
     for number in only or MEASURES:

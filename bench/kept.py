@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.bar import Bar, Sheet
+from bench.bar import Bar, Sheet, console
 from graphopt.machine.kept import own_key
 
 RESULTS = Path(__file__).parent / "results"
@@ -50,3 +50,7 @@ def _place(label: str) -> tuple[str, int]:
     """Parts of the project by letter, their bars by number."""
     digits = "".join(one for one in label if one.isdigit())
     return label[: -len(digits)] if digits else label, int(digits or 0)
+
+
+if __name__ == "__main__":
+    show(Sheet(console()))

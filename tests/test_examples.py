@@ -36,7 +36,7 @@ RUNS = {
     ),
     "memory_budget": (["model.onnx", "4096", "out.onnx"], r"peak [\d,]+ bytes at .+\norder: "),
     "own_feeds": (["model.onnx", "feeds.npz"], r"verified on \d+ feeds \(given, .*\), largest error "),
-    "schedule": (["model.onnx"], r"\d+ regions in \d+ us by \w+, \d+ waits\nno schedule is below "),
+    "schedule": (["model.onnx"], r"\d+ regions in \d+ us by [\w -]+, \d+ waits\nno schedule is below "),
 }
 
 

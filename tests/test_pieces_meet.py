@@ -132,7 +132,7 @@ def test_the_command_line_says_what_python_says(
     assert (shell.folder / "optimized.onnx").read_bytes() == trail.file.read_bytes()
     assert same(shell.run("inspect", "optimized.onnx", *dims, "--json").json, trail.inspected)
     assert same(shell.run("memory", "optimized.onnx", *dims, "--json").json, trail.memory.record)
-    words = ("--device", DEVICE, "--work", str(SCHEDULE_WORK), "--json")
+    words = ("--device", DEVICE, "--work", str(SCHEDULE_WORK), "--no-measure", "--json")
     assert same(shell.run("schedule", "optimized.onnx", *dims, *words).json, trail.scheduled.record)
     said = shell.run("compile", "optimized.onnx", "bundle", *dims, "--json").json
     assert (said["regions"], said["kernels"]) == (len(listing.runs), len(listing.kernels))

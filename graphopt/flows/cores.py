@@ -84,7 +84,7 @@ def on_cores(
         with tempfile.TemporaryDirectory() as folder:
             progress("measuring kernels")
             has_cores = device.multiprocessors <= len(os.sched_getaffinity(0))
-            times, clocked = _Runner(linked, target, Path(folder)).measure(
+            times, clocked = _Runner(lowered, linked, target, Path(folder)).measure(
                 {one: programs[one] for one in times}, programs if has_cores else {}, device.multiprocessors
             )
         crossed = coplaced.crossings(lowered, coplaced.kernels_of(lowered, shared), costs, device.multiprocessors)
@@ -143,8 +143,8 @@ def _notes(device: Device, measured: bool, clocked: Mapping[str, float], costs: 
 class _Runner:
     """Runs a program's kernels in several orders here; their machine code is made once, and kept in `folder`."""
 
-    def __init__(self, linked: Linked, target: Target, folder: Path) -> None:
-        self._linked, self._target = linked, target
+    def __init__(self, lowered: Lowered, linked: Linked, target: Target, folder: Path) -> None:
+        self._lowered, self._linked, self._target = lowered, linked, target
         self._cache = ObjectCache(folder)
 
     def measure(
@@ -155,12 +155,13 @@ class _Runner:
         All by turns, so that both are taken while the machine is in one state.
         """
         profiled = {
-            name: self._program(coplaced.in_claimed_order(self._linked, steps), 1) for name, steps in kernels.items()
+            name: self._program(coplaced.in_claimed_order(self._lowered, self._linked, steps), 1)
+            for name, steps in kernels.items()
         }
         called = {
             name: self._program(self._linked.listing, 1)
             if name == coplaced.ALONE
-            else self._program(coplaced.listing_of(self._linked, steps), workers)
+            else self._program(coplaced.listing_of(self._lowered, self._linked, steps), workers)
             for name, steps in programs.items()
         }
         every = [*profiled.values(), *called.values()]

@@ -84,15 +84,23 @@ def _by_waves(order: Sequence[int], needs: Mapping[int, Sequence[int]]) -> tuple
     return (*steps, *map(Wait, before))
 
 
-def listing_of(linked: Linked, steps: Steps) -> Listing:
-    """The program with these steps for several workers: the same kernels, so that none is compiled again."""
-    return replace(linked.listing, ticketed=steps)
+def listing_of(lowered: Lowered, linked: Linked, steps: Steps) -> Listing:
+    """The program with these steps for several workers: always the same kernels, so that none is compiled again."""
+    return replace(linked.listing, kernels=_every_kernel(lowered), ticketed=steps)
 
 
-def in_claimed_order(linked: Linked, steps: Steps) -> Listing:
+def in_claimed_order(lowered: Lowered, linked: Linked, steps: Steps) -> Listing:
     """The runs of several workers for one worker, in the order in which they are claimed: what each takes by itself."""
     runs = tuple(steps.runs[run] for run, _ in steps.waits)
-    return replace(linked.listing, runs=runs, arena_bytes=steps.arena_bytes, ticketed=None)
+    return replace(
+        linked.listing, kernels=_every_kernel(lowered), runs=runs, arena_bytes=steps.arena_bytes, ticketed=None
+    )  # fmt: skip
+
+
+def _every_kernel(lowered: Lowered) -> tuple[Kernel, ...]:
+    """Those of one worker, then those that several share instead."""
+    own = {region.kernel.name: region.kernel for region in lowered.regions}
+    return tuple((own | {kernel.name: kernel for kernel in shared_kernels(lowered)}).values())
 
 
 def kernels_of(lowered: Lowered, policy: str) -> list[Kernel]:

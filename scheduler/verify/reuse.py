@@ -1,24 +1,24 @@
 """Whether buffers may lie where they do: those that share bytes are never in use at the same time, on any run.
 
 Of two buffers with a byte in common, every access of one has to happen before every write of the other. Which is the
-earlier one is looked up in one simulated run: if the program orders them at all, then as in every run. That it does
-order them is decided by the verifier, for whose needs they are taken. It knows nothing of how bytes were given out.
+earlier one is looked up in one run, block by block: if the program orders them at all, then as in every run. That it
+does order them is decided by the verifier, for whose needs they are taken. It knows nothing of how bytes were given
+out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 import msgspec
 import networkx
-import numpy as np
 
 from scheduler.buffers import Buffer, Buffers
 from scheduler.device import Device
 from scheduler.errors import InvalidProgram, UnsafeProgram
-from scheduler.program import Program
-from scheduler.simulate import simulate
-from scheduler.tasks import Need, TaskGraph
+from scheduler.program import Pinned, Plain, Program, Run, Ticketed
+from scheduler.tasks import Need, TaskGraph, chosen
 from scheduler.verify.program import verify
 
 
@@ -36,7 +36,7 @@ def verify_reuse(graph: TaskGraph, program: Program, buffers: Buffers, device: D
                 raise InvalidProgram(f"buffer '{buffer.name}' is used by the region '{region}', which is not there.")
     verify(graph, program, device)
     _check_readers(graph, buffers.buffers)
-    begins, ends = _lives(graph, program, buffers.buffers, device)
+    begins, ends = _lives(graph, program, buffers.buffers)
     pairs = list(_sharing(buffers.buffers))
     ordered = [(one, other) if ends[one] <= begins[other] else (other, one) for one, other in pairs]
     wanted = [_needs(buffers.buffers[one], buffers.buffers[other]) for one, other in ordered]
@@ -63,20 +63,49 @@ def _check_readers(graph: TaskGraph, buffers: Sequence[Buffer]) -> None:
                 raise UnsafeProgram(f"region '{reader}' reads buffer '{one.name}', and needs none that writes it.")
 
 
-def _lives(
-    graph: TaskGraph, program: Program, buffers: Sequence[Buffer], device: Device
-) -> tuple[list[float], list[float]]:
-    """When each buffer is first written, and when its last use ends, in one simulated run."""
-    ran = simulate(graph, program, device)
-    first, last = np.full(len(ran.regions), np.inf), np.full(len(ran.regions), -np.inf)
-    np.minimum.at(first, ran.region, ran.start)
-    np.maximum.at(last, ran.region, ran.end)
-    number = {name: at for at, name in enumerate(ran.regions)}
-    begins = [min((float(first[number[name]]) for name in one.writers), default=-np.inf) for one in buffers]
-    ends = [
-        max((float(last[number[name]]) for name in (*one.readers, *one.writers)), default=-np.inf) for one in buffers
-    ]
+def _lives(graph: TaskGraph, program: Program, buffers: Sequence[Buffer]) -> tuple[list[float], list[float]]:
+    """When each buffer is first written, and when its last use has ended, counted in blocks of one run."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for number, region in enumerate(_one_run(graph, program)):
+        first.setdefault(region, number)
+        last[region] = number + 1
+    begins = [min((float(first[name]) for name in one.writers), default=-inf) for one in buffers]
+    ends = [max((float(last[name]) for name in (*one.readers, *one.writers)), default=-inf) for one in buffers]
     return begins, ends
+
+
+def _one_run(graph: TaskGraph, program: Program) -> Iterator[str]:
+    """The regions of the blocks in an order that the program allows; it is free of deadlock."""
+    kernels = chosen(graph, program.choice)
+    for launch in program.launches:
+        if isinstance(launch, Plain):
+            yield from [launch.region] * kernels[launch.region].blocks
+        elif isinstance(launch, Ticketed):
+            yield from (item.run.region for item in launch.items)
+        else:
+            yield from _in_turn(launch)
+
+
+def _in_turn(launch: Pinned) -> Iterator[str]:
+    """Each worker goes as far as it can, until all have ended."""
+    counts = [0] * len(launch.counters)
+    at = [0] * len(launch.workers)
+    counted: dict[tuple[str, int], list[int]] = {}
+    for number, counter in enumerate(launch.counters):
+        for block in range(counter.begin, counter.end):
+            counted.setdefault((counter.region, block), []).append(number)
+    while any(place < len(work) for place, work in zip(at, launch.workers, strict=True)):
+        for worker, work in enumerate(launch.workers):
+            while at[worker] < len(work):
+                step = work[at[worker]]
+                if isinstance(step, Run):
+                    for number in counted.get((step.region, step.block), ()):
+                        counts[number] += 1
+                    yield step.region
+                elif counts[step.counter] < step.value:
+                    break
+                at[worker] += 1
 
 
 def _sharing(buffers: Sequence[Buffer]) -> Iterator[tuple[int, int]]:

@@ -36,8 +36,9 @@ def test_a_safe_program(tmp_path: Path) -> None:
     result = checked(tmp_path, Pinned(LISTS, COUNTERS, threads=256))
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {
-        "safe": True, "reason": None, "checked": "deadlock and needs", "workers": 2, "resident": 640, "launches": 1,
-        "waits": 1,
+        "safe": True, "reason": None, "sharing": None,
+        "checked": "deadlock and needs: pass --buffers to check the reuse of bytes too",
+        "workers": 2, "resident": 640, "launches": 1, "waits": 1,
     }  # fmt: skip
     result = checked(tmp_path, Plain("a"), Plain("b"))
     assert result.exit_code == 0 and json.loads(result.stdout)["resident"] == 640

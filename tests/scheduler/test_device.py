@@ -53,9 +53,9 @@ def test_a_cpus_workers_hold_one_block_each() -> None:
 def test_of_a_cpu_a_file_tells_workers_and_costs(tmp_path: Path) -> None:
     file = tmp_path / "machine.toml"
     file.write_text("name = 'this'\n[device]\nmultiprocessors = 4\nsignal_ns = 150\n")
-    assert device(file) == replace(cpu(4), name="this", signal_ns=150.0)
+    assert device(file) == replace(cpu(4), name="this", signal_ns=150.0, wait_ns=0.0)
     file.write_text("name = 'this'\n[device]\nmultiprocessors = 4\n[target]\npeak_flops = 1e12\n")
-    assert device(file) == replace(cpu(4), name="this", signal_ns=0.0, peak_flops=1e12)
+    assert device(file) == replace(cpu(4), name="this", signal_ns=0.0, wait_ns=0.0, peak_flops=1e12)
 
 
 @pytest.mark.parametrize(

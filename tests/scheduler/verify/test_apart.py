@@ -9,8 +9,17 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 COMPILING = "scheduler.compiling"  # how functions are compiled; nothing of schedules
-RECORDS = {COMPILING, "scheduler.device", "scheduler.errors", "scheduler.program", "scheduler.tasks"}
-VERIFY = {f"scheduler.verify.{name}" for name in ("form", "needs", "pinned", "resources", "ticketed", "withheld")}
+RECORDS = {
+    COMPILING,
+    "scheduler.buffers",
+    "scheduler.device",
+    "scheduler.errors",
+    "scheduler.program",
+    "scheduler.tasks",
+}
+VERIFY = {
+    f"scheduler.verify.{name}" for name in ("form", "needs", "pinned", "program", "resources", "ticketed", "withheld")
+}
 SIMULATION = {f"scheduler.simulation.{name}" for name in ("arrays", "pinned", "ticketed")}
 
 
