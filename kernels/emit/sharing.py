@@ -24,9 +24,8 @@ from kernels.emit.stamping import is_stamped, run_block, stamp
 from kernels.listing import Listing, Ticketed, Wait
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
-from kernels.llvm.threads import add, pause, read, write
+from kernels.llvm.threads import add, read, spin, write
 
-SPINS = 2000  # looks at a counter before the core is offered to another thread; each has a pause of 40 to 140 cycles
 _ROW = 16  # bytes: the kernel's number, its blocks, where the table of operands starts, the first of its waits
 
 
@@ -87,23 +86,7 @@ def _write_await(module: Module) -> None:
     def one(place: Value, _: tuple[Value, ...]) -> None:
         earlier = f.convert("zext", "i64", f.load("i32", f.at(Value(("@shared.waits",), "ptr"), place, "i32")))
         wanted, counter = f.mul(call, _word(f, earlier, 1)), f.at(done, earlier, "i64")
-        before, look, wait, yielding, out = (f.fresh(stem) for stem in ("before", "look", "wait", "yield", "ended"))
-        f.line(f"br label %{before}")
-        f.label(before)
-        f.line(f"br label %{look}")
-        f.label(look)
-        f.line(f"%{look}.n = phi i64 [ 0, %{before} ], [ %{wait}.n, %{wait} ], [ 0, %{yielding} ]")
-        ended = f.compare("sge", read(f, "i64", counter, "acquire"), wanted)
-        f.line(f"br i1 {ended.text}, label %{out}, label %{wait}")
-        f.label(wait)
-        pause(f)
-        f.line(f"%{wait}.n = add i64 %{look}.n, 1")
-        f.line(f"%{wait}.long = icmp ugt i64 %{wait}.n, {SPINS}")
-        f.line(f"br i1 %{wait}.long, label %{yielding}, label %{look}")
-        f.label(yielding)
-        f.value("i32", "call i32 @sched_yield()")
-        f.line(f"br label %{look}")
-        f.label(out)
+        spin(f, lambda: f.compare("sge", read(f, "i64", counter, "acquire"), wanted))
 
     f.loop(_word(f, row, 3), _word(f, f.add(row, 1), 3), 1, one)
     f.finish()

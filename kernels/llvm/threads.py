@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.target import ArchitectureName
 
+SPINS = 2000  # looks before the core is offered to another thread; each has a pause of 40 to 140 cycles
 MASK_BYTES = 128  # of a set of processors, and of one of signals
 _CLOCK: tuple[str, str, list[str]] = ("clock_gettime", "i32", ["i32", "ptr"])
 OUTSIDE: tuple[tuple[str, str, list[str]], ...] = (
@@ -25,6 +26,27 @@ def pause(f: Function) -> None:
     name, parameters, given = _PAUSE[f.module.target.architecture.name]
     f.module.declare(name, "void", parameters)
     f.line(f"call void @{name}({given})")
+
+
+def spin(f: Function, ended: Callable[[], Value]) -> None:
+    """Look until `ended` gives true, with a pause between two looks; `sched_yield` has to be declared."""
+    names = ("before", "look", "wait", "yield", "ended")
+    before, look, wait, yielding, out = (f.fresh(stem) for stem in names)
+    f.line(f"br label %{before}")
+    f.label(before)
+    f.line(f"br label %{look}")
+    f.label(look)
+    f.line(f"%{look}.n = phi i64 [ 0, %{before} ], [ %{wait}.n, %{wait} ], [ 0, %{yielding} ]")
+    f.line(f"br i1 {ended().text}, label %{out}, label %{wait}")
+    f.label(wait)
+    pause(f)
+    f.line(f"%{wait}.n = add i64 %{look}.n, 1")
+    f.line(f"%{wait}.long = icmp ugt i64 %{wait}.n, {SPINS}")
+    f.line(f"br i1 %{wait}.long, label %{yielding}, label %{look}")
+    f.label(yielding)
+    f.value("i32", "call i32 @sched_yield()")
+    f.line(f"br label %{look}")
+    f.label(out)
 
 
 def read(f: Function, kind: str, address: Value, order: str = "seq_cst") -> Value:

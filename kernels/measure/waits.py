@@ -5,7 +5,7 @@
     wakes(state, side, rounds)     side 0 wakes side 1, which sleeps; the nanoseconds of each round are left in `state`
 
 Side 0 begins. `state` is zeroed memory of `STATE_BYTES`, aligned to 64 bytes. A wait looks as a program's does
-(kernels/emit/sharing.py): with a pause between two looks, giving the core away after long ones.
+(kernels/llvm/threads.py): with a pause between two looks, giving the core away after long ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
-from kernels.llvm.threads import add, futex, pause, read, write, write_clock
+from kernels.llvm.threads import add, futex, read, spin, write, write_clock
 from kernels.target import Target
 
 _LINE = 64
@@ -25,7 +25,6 @@ _BELL, _ASLEEP, _BEGAN, _DONE = (_PLACES * _TURN + 2 * _LINE * place for place i
 TIMES = _DONE + _LINE  # offset of the nanoseconds of each round
 MOST_ROUNDS = 1000
 STATE_BYTES = TIMES + _LINE * (8 * MOST_ROUNDS // _LINE)
-SPINS = 2000  # looks before the core is offered to another thread
 REST_NS = 200_000  # for which a sleeper is left alone, so that its core rests as well
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # private to the process
 _GIVEN = (Parameter("state"), Parameter("side", "i64"), Parameter("rounds", "i64"))
@@ -59,7 +58,7 @@ def _write_turns(module: Module, name: str, work: Callable[[Function, Value], No
         before = f.add(f.sub(number, 1), side)  # the other side's turn that has to end first; none before turn 0
         wanted = f.add(f.binary("ashr", before, f.integer(_SHIFT)), 1)
         theirs = counter(before, f.sub(f.integer(1), side))
-        _look(f, lambda: f.compare("sge", read(f, "i64", theirs, "acquire"), wanted))
+        spin(f, lambda: f.compare("sge", read(f, "i64", theirs, "acquire"), wanted))
         work(f, number)
         add(f, counter(number, side), f.integer(1), "release")
 
@@ -91,13 +90,13 @@ def _write_wakes(module: Module) -> None:
 
     def rouse() -> None:
         def turn(number: Value, _: tuple[Value, ...]) -> None:
-            _look(f, lambda: f.compare("sgt", read(f, "i64", asleep), number))
+            spin(f, lambda: f.compare("sgt", read(f, "i64", asleep), number))
             until = f.add(_now(f), REST_NS)
-            _look(f, lambda: f.compare("sge", _now(f), until))
+            spin(f, lambda: f.compare("sge", _now(f), until))
             write(f, _now(f), began)
             add(f, bell, f.number("i32", 1))
             futex(f, bell, _FUTEX_WAKE, f.number("i32", 1))
-            _look(f, lambda: f.compare("sgt", read(f, "i64", done), number))
+            spin(f, lambda: f.compare("sgt", read(f, "i64", done), number))
 
         f.loop(f.integer(0), rounds, 1, turn)
 
@@ -125,24 +124,3 @@ def _now(f: Function) -> Value:
     found = f.call("clock_now", result="i64")
     assert found is not None, "it gives a result"
     return found
-
-
-def _look(f: Function, ended: Callable[[], Value]) -> None:
-    """Look until it has ended."""
-    before = f.fresh("before")
-    look, wait, yielding, out = (f.fresh(stem) for stem in ("look", "wait", "yield", "ended"))
-    f.line(f"br label %{before}")
-    f.label(before)
-    f.line(f"br label %{look}")
-    f.label(look)
-    f.line(f"%{look}.n = phi i64 [ 0, %{before} ], [ %{wait}.n, %{wait} ], [ 0, %{yielding} ]")
-    f.line(f"br i1 {ended().text}, label %{out}, label %{wait}")
-    f.label(wait)
-    pause(f)
-    f.line(f"%{wait}.n = add i64 %{look}.n, 1")
-    f.line(f"%{wait}.long = icmp ugt i64 %{wait}.n, {SPINS}")
-    f.line(f"br i1 %{wait}.long, label %{yielding}, label %{look}")
-    f.label(yielding)
-    f.value("i32", "call i32 @sched_yield()")
-    f.line(f"br label %{look}")
-    f.label(out)
