@@ -26,7 +26,7 @@ from bench.zoo import model_file
 from graphopt.check.feeds import make_feed
 from graphopt.check.inputs import inputs_of
 from graphopt.program.deploy import runtime
-from tests.kernels.test_emit import Library
+from tests.kernels.interface import Library
 from tests.kernels.test_sharing import Drawn, calls
 
 ISSUE = 18

@@ -20,7 +20,7 @@ from kernels.llvm.load import Loaded
 from kernels.llvm.module import Module
 from kernels.run import Executable, aligned
 from kernels.target import aarch64, host
-from tests.kernels.test_emit import Library, call, tensor
+from tests.kernels.interface import Library, call, tensor
 
 ON_X86 = host().architecture.name == "x86_64"
 OURS = control_word.MXCSR if ON_X86 else control_word.FPCR

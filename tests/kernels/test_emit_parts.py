@@ -26,8 +26,8 @@ from kernels.llvm.load import Loaded
 from kernels.llvm.module import Module
 from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
 from tests.kernels.guard import guarded
+from tests.kernels.interface import BAD_PROCESSOR, OK, Library, call
 from tests.kernels.listings import difference, perceptron
-from tests.kernels.test_emit import BAD_PROCESSOR, OK, Library, call
 
 needs_x86 = pytest.mark.skipif(host().architecture.name != "x86_64", reason="the processor is no x86")
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kernels.dtype import DType
 from kernels.listing import Argument, Place, Run
 from kernels.target import host
+from tests.kernels.interface import Library, call
 from tests.kernels.listings import difference
-from tests.kernels.test_emit import Library, call
 
 SHAPE, ELEMENTS, BYTES = (3, 5), 15, 60
 ONCE = difference(host(), SHAPE)

@@ -27,7 +27,7 @@ from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.run import aligned
 from kernels.target import host
-from tests.kernels.test_emit import Library, Options, call
+from tests.kernels.interface import Library, Options, call
 
 MOST_BLOCKS = 9
 SCRATCH = 200  # bytes, in which each block keeps its sum for a while

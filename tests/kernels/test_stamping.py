@@ -11,7 +11,7 @@ import pytest
 
 from kernels.emit.stamping import STAMP
 from kernels.run import aligned
-from tests.kernels.test_emit import Library, call
+from tests.kernels.interface import Library, call
 from tests.kernels.test_sharing import Drawn, chain_and_sides
 
 IDLE = 300  # turns of each block
