@@ -74,6 +74,7 @@ class Kernel:
     flops: int = 0  # additions and multiplications of all blocks
     traffic: int = 0  # bytes that all blocks together must read and write at least once
     candidate: str = ""  # which tile sizes, for people
+    choice: str = ""  # the candidate that its template chose, whose blocks may have been larger
     shared: Kernel | None = None  # the same with blocks for several workers; None: those of this one serve
 
     def operand(self, name: str) -> Operand:

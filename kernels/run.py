@@ -5,21 +5,27 @@ Every way leads through one driver, which sets the control word that programs ru
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from kernels.emit.layout import HUGE_PAGE
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel
 from kernels.llvm import control_word
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.load import Loaded, ObjectCache
 from kernels.llvm.module import Module
+from kernels.target import Target
 
 ALIGNMENT = 64  # bytes
 Array = npt.NDArray[np.generic]
+Driver = Callable[[int, int], None]
 
 
 class WrongArgument(KernelsError):
@@ -34,6 +40,17 @@ def aligned(elements: int, dtype: npt.DTypeLike = np.float32, *, offset: int = 0
     return storage[start : start + size].view(dtype)
 
 
+def placed(weights: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """A copy that starts where a huge page may start, as a bundle's weights do."""
+    area = mmap.mmap(-1, weights.size + 2 * HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a system without huge pages
+        area.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(area, np.uint8)
+    start = -whole.ctypes.data % HUGE_PAGE
+    whole[start : start + weights.size] = weights
+    return whole[start : start + weights.size]
+
+
 class Executable:
     """Kernels compiled together and loaded; `driver` calls run several of them from one table without Python."""
 
@@ -42,11 +59,10 @@ class Executable:
         module = Module(target)
         for kernel in kernels:
             module.include(kernel.module)
-        _write_driver(module)
         code = (cache or ObjectCache(None)).get(module.text(), target)
         self.kernels = tuple(kernels)
         self._loaded = Loaded(code, target)
-        self._driver = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self._loaded.address("run_all"))
+        self.driver = driver(target)
         self._scratch = aligned(max(kernel.scratch_bytes for kernel in kernels), np.uint8)
 
     def address(self, name: str) -> int:
@@ -68,24 +84,42 @@ class Executable:
                 pointers.append(array.ctypes.data)
             table = np.array(pointers, np.uint64)
             tables.append(table)
-            scratch = self._scratch.ctypes.data if kernel.scratch_bytes else 0
-            rows.append([self.address(kernel.name), table.ctypes.data, 0, kernel.blocks, scratch])
-        return Calls(self._driver, np.array(rows, np.uint64), (tables, [arrays for _, arrays in runs], self))
+            rows.append(self.row(kernel, table))
+        return Calls(self.driver, np.array(rows, np.uint64), (tables, [arrays for _, arrays in runs], self))
+
+    def row(self, kernel: Kernel, table: Array) -> npt.NDArray[np.uint64]:
+        """What the driver reads to run all blocks of a kernel with a table of addresses; both must be kept."""
+        scratch = self._scratch.ctypes.data if kernel.scratch_bytes else 0
+        return np.array([self.address(kernel.name), table.ctypes.data, 0, kernel.blocks, scratch], np.uint64)
 
     def block(self, kernel: Kernel, table: Array, number: int, scratch: int) -> None:
         """Run one block with a table of addresses and the address of scratch (0: none)."""
         row = np.array([self.address(kernel.name), table.ctypes.data, number, number + 1, scratch], np.uint64)
-        self._driver(row.ctypes.data, 1)
+        self.driver(row.ctypes.data, 1)
 
     def __call__(self, arrays: Mapping[str, Array]) -> None:
         """Run all blocks of the first kernel."""
         self.calls([(self.kernels[0], arrays)])()
 
 
+@functools.cache
+def driver(target: Target) -> Driver:
+    """What runs kernels by the address of a table and its rows: (entry, arguments, first block, last + 1, scratch)."""
+    module = Module(target)
+    _write_driver(module)
+    loaded = Loaded(ObjectCache(None).get(module.text(), target), target)
+    found = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(loaded.address("run_all"))
+
+    def run(rows: int, count: int, keep: Loaded = loaded) -> None:
+        found(rows, count)
+
+    return run
+
+
 class Calls:
     """A sequence of runs whose addresses are all fixed: calling it costs one call into machine code."""
 
-    def __init__(self, driver: Callable[[int, int], None], rows: npt.NDArray[np.uint64], keep: object) -> None:
+    def __init__(self, driver: Driver, rows: npt.NDArray[np.uint64], keep: object) -> None:
         self._driver = driver
         self._rows = rows
         self._keep = keep
@@ -98,7 +132,7 @@ class Calls:
 
 
 def _write_driver(module: Module) -> None:
-    """run_all(rows, count): each row is (entry, arguments, first block, end of blocks, scratch)."""
+    """run_all(rows, count), as `driver` says."""
     function = Function(module, "run_all", (Parameter("rows"), Parameter("count", "i64")), exported=True)
     rows = function.parameter("rows")
     word = control_word.enter(function)

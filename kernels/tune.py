@@ -1,47 +1,46 @@
-"""Choosing by measurement: candidates run on this machine, with weights out of the caches, and the best is kept.
+"""Choosing by measurement: candidates of a program's kernels run where they lie in the program, by turns.
 
-A model runs its layers one after the other, so that a layer finds its weights in memory and not where the last run of
-the same layer left them; tuning with warm weights chose wrong variants. The result is a file that anyone may read,
-keyed by what decides it: the template, the problem, the target.
+A kernel alone finds its weights where its last run left them; in a program they come from wherever the others pushed
+them. So all runs of a program pass in their order, in memory of their own, and each run whose kernel has rivals is
+timed by itself; from pass to pass the candidates take turns. What is found is kept in a file that anyone may read, by
+what decides it: the template, the problem, the target.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from kernels.errors import KernelsError
 from kernels.kernel import Kernel
-from kernels.run import Array, Calls, Executable, aligned
+from kernels.listing import Listing, Place, Run
+from kernels.run import Array, Executable, aligned, driver, placed
 from kernels.target import Target
-from kernels.templates.template import Candidate, Problem, Template
+from kernels.templates.template import Template
 
-SCHEMA = "graphopt.tuning/1"
-COLD_BYTES = 64 << 20  # of constants that pass through between two uses of the same ones
-MOST_SETS = 64
-READING = 1e-3  # seconds of one reading, at least
-
-
-class TuningError(KernelsError):
-    """A tuning file that cannot be read."""
+SCHEMA = "graphopt.tuning/2"
+CLEARLY = 0.97  # of the time of the likely best candidate must another one take to be chosen
+Clock = Callable[[], float]  # seconds
+_Prepared = Callable[[], None]  # a run whose addresses are fixed
 
 
 class Choice(msgspec.Struct, frozen=True):
     """What was found for one kernel."""
 
-    kernel: str  # the template and the problem, for people
+    kernel: str  # the template, for people
     target: str
     candidate: str
-    nanoseconds: float  # of all blocks on one core, measured
-    predicted: float | None  # nanoseconds of the same candidate, by the estimate of a template that has one
-    measured: dict[str, float]  # nanoseconds of every candidate that was tried
+    nanoseconds: float  # of a run of all blocks by the candidate, where it lies in a program
+    measured: dict[str, float]  # the same of all that were tried
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -50,26 +49,25 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class Database:
-    """Choices in a JSON file; several processes may share it, and the last one to write a key wins."""
+    """Choices in a JSON file; several processes may share it, and the last one to write wins.
+
+    A file that is damaged or of another version holds nothing, and is written anew.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def choices(self) -> dict[str, Choice]:
-        """All of them by key; raises TuningError when the file is not one of ours."""
+        """All of them by key."""
         try:
             found = msgspec.json.decode(self.path.read_bytes(), type=_File)
-        except FileNotFoundError:
+        except (FileNotFoundError, msgspec.DecodeError):
             return {}
-        except msgspec.DecodeError as error:
-            raise TuningError(f"'{self.path}' is no tuning file: {error}; delete it to tune anew.") from error
-        if found.schema != SCHEMA:
-            raise TuningError(f"'{self.path}' is of schema '{found.schema}', not '{SCHEMA}'; delete it to tune anew.")
-        return found.choices
+        return found.choices if found.schema == SCHEMA else {}
 
-    def add(self, key: str, choice: Choice) -> None:
-        """Keep a choice."""
-        content = _File(SCHEMA, dict(sorted({**self.choices(), key: choice}.items())))
+    def add(self, choices: Mapping[str, Choice]) -> None:
+        """Keep choices, in place of those with the same keys."""
+        content = _File(SCHEMA, dict(sorted({**self.choices(), **choices}.items())))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=self.path.parent)
         with os.fdopen(handle, "wb") as file:
@@ -77,88 +75,150 @@ class Database:
         os.replace(name, self.path)
 
 
-def key(template: Template[Problem, Candidate], problem: Problem, target: Target) -> str:
+def key(template: Template[Any, Any], problem: object, target: Target) -> str:
     """What decides a choice, as a hash."""
-    return hashlib.sha256(f"{template.name}\0{problem!r}\0{target!r}".encode()).hexdigest()
+    machine = (target.triple, target.cpu, target.features, target.vector_bytes, target.vector_registers)
+    parts = (template.name, template.variant, repr(problem), repr(machine))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def best(
-    template: Template[Problem, Candidate],
-    problem: Problem,
-    target: Target,
-    database: Database,
-    *,
-    most: int = 8,
-    rounds: int = 5,
-) -> Candidate:
-    """The candidate that the database holds, or else the fastest of the `most` likeliest, which is then kept."""
-    candidates = template.candidates(problem, target)
-    held = database.choices().get(key(template, problem, target))
-    if held is not None:
-        known = [candidate for candidate in candidates if str(candidate) == held.candidate]
-        if known:
-            return known[0]
-    seconds = measure(template, problem, candidates[:most], target, rounds=rounds)
-    chosen = candidates[int(np.argmin(seconds))]
-    choice = Choice(
-        f"{template.name} {problem!r}",
-        f"{target.triple} {target.cpu}",
-        str(chosen),
-        min(seconds) * 1e9,
-        template.estimate(problem, chosen, target) if template.estimate else None,
-        {str(candidate): taken * 1e9 for candidate, taken in zip(candidates, seconds, strict=False)},
-    )
-    database.add(key(template, problem, target), choice)
-    return chosen
+class Rival:
+    """A candidate of one of a program's kernels, compiled."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.code = Executable([kernel])
+        self.scratch = aligned(kernel.scratch_bytes, np.uint8)
 
 
-def measure(
-    template: Template[Problem, Candidate],
-    problem: Problem,
-    candidates: Sequence[Candidate],
-    target: Target,
-    *,
-    rounds: int = 5,
-) -> list[float]:
-    """CPU seconds of one run of each, the least of several readings taken by turns."""
-    calls = [_cold_calls(template.build(problem, one, target, template.name)) for one in candidates]
-    least = [float("inf")] * len(calls)
-    for _ in range(rounds):
-        for number, (call, runs) in enumerate(calls):
-            least[number] = min(least[number], _reading(call) / runs)
-    return least
+class Stage:
+    """A program's runs for one worker, in memory of their own.
 
+    `address` says where a kernel's code lies, `weights` are those of the listing, `inputs` the bytes of each input. A
+    rival whose weights take more bytes than those that lie in the listing gets room of its own, filled with theirs:
+    only the time of its runs means something, and its results are those of other weights.
+    """
 
-def _cold_calls(kernel: Kernel) -> tuple[Calls, int]:
-    """Runs over as many sets of constants as exceed the caches."""
-    constants = sum(operand.bytes for operand in kernel.operands if operand.role == "constant")
-    sets = int(np.clip(COLD_BYTES // max(constants, 1), 1, MOST_SETS)) if constants else 1
+    def __init__(
+        self, listing: Listing, address: Callable[[str], int], weights: npt.NDArray[np.uint8], inputs: Sequence[Array],
+        target: Target, *, clock: Clock = time.perf_counter,
+    ) -> None:  # fmt: skip
+        self.runs, self.clock = listing.runs, clock
+        self._driver = driver(target)
+        arena = aligned(max(listing.arena_bytes, 1), np.uint8)
+        outputs = [aligned(max(one.bytes, 1), np.uint8) for one in listing.outputs]
+        self._memory: dict[str, Sequence[Array]] = {
+            "arena": [arena], "weights": [weights], "input": inputs, "output": outputs,
+        }  # fmt: skip
+        self._kept: list[object] = [address]
+        self._kernels = {kernel.name: kernel for kernel in listing.kernels}
+        scratch = aligned(listing.scratch_bytes, np.uint8)
+        self._kept.append(scratch)
+        self._own = []
+        for run in listing.runs:
+            kernel = self._kernels[run.kernel]
+            self._own.append(self._prepared(kernel, run, address(kernel.name), scratch.ctypes.data))
 
-    def arrays(*, constant: bool) -> dict[str, Array]:
-        return {
-            operand.name: _filled(operand.elements, operand.dtype.numpy)
-            for operand in kernel.operands
-            if (operand.role == "constant") is constant
+    def extra_bytes(self, kernel: Kernel) -> int:
+        """The room that a rival of the kernel with its name takes besides, over all of its runs."""
+        pairs = zip(kernel.operands, self._kernels[kernel.name].operands, strict=True)
+        return sum(one.bytes for one, own in pairs if one.bytes > own.bytes) * self.count(kernel.name)
+
+    def count(self, name: str) -> int:
+        """How many runs a kernel has."""
+        return sum(run.kernel == name for run in self.runs)
+
+    def contest(
+        self, rivals: Mapping[str, Sequence[Rival]], rounds: int, until: float | None = None
+    ) -> dict[str, list[float]]:
+        """Nanoseconds of all runs of each kernel, first its own and then those of its rivals, each the least of turns.
+
+        There are `rounds` of turns, or fewer where the clock has come to `until`, but one at least.
+        """
+        ways = {
+            number: [self._own[number], *(self._in_place(rival, run) for rival in rivals[run.kernel])]
+            for number, run in enumerate(self.runs)
+            if rivals.get(run.kernel)
         }
+        most = max((len(one) for one in ways.values()), default=0)
+        least = {number: [float("inf")] * len(one) for number, one in ways.items()}
+        for turn in range(rounds * most):
+            if turn >= most and until is not None and self.clock() > until:
+                break
+            self._pass({number: turn % len(one) for number, one in ways.items()}, ways, least)
+        found: dict[str, list[float]] = {}
+        for number, times in least.items():
+            name = self.runs[number].kernel
+            before = found.get(name, [0.0] * len(times))
+            found[name] = [one + 1e9 * more for one, more in zip(before, times, strict=True)]
+        return found
 
-    shared = arrays(constant=False)
-    return Executable([kernel]).calls([(kernel, {**shared, **arrays(constant=True)}) for _ in range(sets)]), sets
+    def times(self, rounds: int) -> dict[str, float]:
+        """Nanoseconds of all runs of each kernel of the program, each the least of so many."""
+        ways = {number: [own] for number, own in enumerate(self._own)}
+        least = {number: [float("inf")] for number in ways}
+        for _ in range(rounds):
+            self._pass(dict.fromkeys(ways, 0), ways, least)
+        found: dict[str, float] = {}
+        for number, (seconds,) in least.items():
+            name = self.runs[number].kernel
+            found[name] = found.get(name, 0.0) + 1e9 * seconds
+        return found
 
+    def whole(self, chosen: Mapping[str, Rival], rounds: int, until: float | None = None) -> tuple[float, float]:
+        """Seconds of the whole program as it is, and with rivals in place of some of its kernels, by turns."""
+        other = [
+            self._in_place(chosen[run.kernel], run) if run.kernel in chosen else own
+            for run, own in zip(self.runs, self._own, strict=True)
+        ]
+        taken: tuple[list[float], list[float]] = ([], [])
+        for turn in range(rounds):
+            if turn and until is not None and self.clock() > until:
+                break
+            for side, runs in zip(taken, (self._own, other), strict=True):
+                start = self.clock()
+                for one in runs:
+                    one()
+                side.append(self.clock() - start)
+        return min(taken[0]), min(taken[1])
 
-def _filled(elements: int, dtype: np.dtype[np.generic]) -> Array:
-    """Memory that is really there: a page that was never written is the same page of zeros everywhere."""
-    found = aligned(elements, dtype)
-    found.fill(1)
-    return found
+    def _pass(
+        self, turn: Mapping[int, int], ways: Mapping[int, Sequence[_Prepared]], least: Mapping[int, list[float]]
+    ) -> None:
+        """All runs in their order; the times of those that have ways are noted."""
+        clock = self.clock
+        for number, own in enumerate(self._own):
+            if number not in turn:
+                own()
+                continue
+            way = ways[number][turn[number]]
+            start = clock()
+            way()
+            taken = clock() - start
+            if taken < least[number][turn[number]]:
+                least[number][turn[number]] = taken
 
+    def _prepared(self, kernel: Kernel, run: Run, entry: int, scratch: int) -> _Prepared:
+        mine = self._kernels[run.kernel].operands
+        pointers = [
+            self._address(place) if one.bytes <= own.bytes else self._filled(one.bytes, own.bytes, place)
+            for one, own, place in zip(kernel.operands, mine, run.operands, strict=True)
+        ]
+        table = np.array(pointers, np.uint64)
+        row = np.array([entry, table.ctypes.data, 0, kernel.blocks, scratch if kernel.scratch_bytes else 0], np.uint64)
+        self._kept += [table, row]
+        return functools.partial(self._driver, row.ctypes.data, 1)
 
-def _reading(call: Calls) -> float:
-    call()
-    repeats, taken = 1, 0.0
-    while taken < READING:
-        started = time.thread_time()
-        for _ in range(repeats):
-            call()
-        taken = time.thread_time() - started
-        repeats *= 2
-    return taken / (repeats // 2)
+    def _in_place(self, rival: Rival, run: Run) -> _Prepared:
+        self._kept.append(rival)
+        return self._prepared(rival.kernel, run, rival.code.address(rival.kernel.name), rival.scratch.ctypes.data)
+
+    def _address(self, place: Place) -> int:
+        return int(self._memory[place.space][place.argument].ctypes.data) + place.offset
+
+    def _filled(self, size: int, given: int, place: Place) -> int:
+        """Room of `size` bytes with the `given` bytes at a place, over and over."""
+        source = self._memory[place.space][place.argument].reshape(-1).view(np.uint8)
+        room = placed(np.resize(source[place.offset : place.offset + given], size))
+        self._kept.append(room)
+        return int(room.ctypes.data)

@@ -1,4 +1,4 @@
-"""Options of the tests; drawn examples have no deadline; programs are planned without a record of the machine.
+"""Options of the tests; drawn examples have no deadline; nothing of the machine is measured for a program.
 
 How long an example takes says how busy the machine is, and what is compiled already.
 """
@@ -13,6 +13,7 @@ from hypothesis import settings
 settings.register_profile("no clock", deadline=None)
 settings.load_profile("no clock")
 os.environ["GRAPHOPT_MACHINE"] = "none"
+os.environ["GRAPHOPT_TUNE"] = "0"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

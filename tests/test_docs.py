@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import graphopt
 from bench import api_page
+from graphopt import cli
 from graphopt.cli import app
 from graphopt.passes import pipeline
 from graphopt.report import rules_page
@@ -21,10 +22,7 @@ from tests import support
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
-COMMANDS = (
-    "optimize", "compile", "memory", "schedule", "run", "profile", "machine", "certify", "bench", "verify", "diff",
-    "inspect", "explain",
-)  # fmt: skip
+COMMANDS = tuple(name for name in cli.COMMANDS if name != "completion")
 
 
 PROBLEMS = ((problems, "pack"), (problems, "remat"), (problems, "tiers"), (schedules, "solve"), (schedules, "check"))

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from bench.bar import Bar, Sheet
+from bench.kernels.cold import measure_candidates
 from bench.kernels.timing import pin
 from bench.peers import OURS
 from bench.script import main
 from kernels.target import host
 from kernels.templates.gemm import GEMM, Gemm, estimate
-from kernels.tune import measure as measure_candidates
 
 ISSUE = 4
 DRAWN, QUICK_DRAWN = 200, 25

@@ -20,6 +20,7 @@ import onnx
 from onnx import helper
 
 from bench.bar import Bar, Sheet
+from bench.kernels.cold import measure_candidates
 from bench.kernels.timing import Peer, Ratio, model, pin, ratio, readings
 from bench.peers import OURS
 from bench.script import main
@@ -31,7 +32,6 @@ from kernels.templates.convolution.problem import Convolution, convolution
 from kernels.templates.convolution.ways import CONVOLUTION, Way
 from kernels.templates.epilogue import Epilogue
 from kernels.tensor.expression import Expression, relu
-from kernels.tune import measure as measure_candidates
 
 ISSUE = 4
 ROUNDS, QUICK_ROUNDS = 15, 5

@@ -44,6 +44,7 @@ COMMANDS = {
     "profile": "Show where the time of a program goes, step by step and worker by worker.",
     "certify": "Prove a bundle from the tables in its library, and run it with several numbers of threads.",
     "machine": "Show what this machine was measured to do, by which programs for several threads are planned.",
+    "tune": "Show which kernels were measured on this machine, or hand that on to another one of its kind.",
     "bench": "Measure models or bundles beside other runtimes, by turns, on one thread.",
     "completion": "Print what makes a shell complete graphopt's commands and options.",
 }

@@ -20,6 +20,7 @@ from graphopt.cli.options import (
     shown,
     size_option,
 )
+from graphopt.cli.tune import seconds_of, tune_option
 from graphopt.flows.records.bench import BenchFile, BenchRecord
 from graphopt.program.deploy.benchmark import SIDES
 from graphopt.report.screen import Screen, Table
@@ -39,10 +40,11 @@ from graphopt.report.screen import Screen, Table
     "--rounds", type=click.IntRange(min=3), default=15, metavar="N", show_default=True, help="Readings of each side."
 )
 @click.option("--threads", type=click.IntRange(min=1), default=1, metavar="N", show_default=True, help="Of each side.")
+@tune_option
 @json_option
 def command(
     sources: tuple[Path, ...], against: str, bundle: Path | None, shape: tuple[str, ...], dim: tuple[str, ...],
-    feeds: tuple[str, ...], rounds: int, threads: int, json: bool,
+    feeds: tuple[str, ...], rounds: int, threads: int, tune: float | None, json: bool,
 ) -> None:  # fmt: skip
     """Compile models and measure them beside other runtimes, by turns.
 
@@ -62,7 +64,7 @@ def command(
         with progress(f"measuring {source.name}") as tell:
             results += graphopt.measure(
                 source, peers, bundle=bundle, shapes=shapes, dims=dims, feeds=feeds or None, rounds=rounds,
-                threads=threads, progress=tell,
+                threads=threads, tune=seconds_of(tune, here=True), progress=tell,
             )  # fmt: skip
     shown(BenchFile(tuple(results)), json, _print)
 

@@ -29,6 +29,7 @@ from graphopt.cli.options import (
     value_option,
 )
 from graphopt.cli.streams import read_source
+from graphopt.cli.tune import seconds_of, tune_option
 from graphopt.flows.compile import NAME, compile_record
 from graphopt.program.deploy.bundle import replaced_files
 from graphopt.report.compilation import print_compile
@@ -61,6 +62,7 @@ from kernels.target import TargetName
     "other is run by any number.",
 )  # fmt: skip
 @machine_option
+@tune_option
 @switch("--unchecked", "Write a program that could not be compared, as nothing here can run it.")
 @feeds_option
 @tolerance_option
@@ -69,8 +71,8 @@ from kernels.target import TargetName
 def command(
     ctx: click.Context, source: Path, output: Path, target: TargetName, name: str, shape: tuple[str, ...],
     dim: tuple[str, ...], value: tuple[str, ...], fix_defaults: bool, exact: bool, memory_budget: str | None,
-    threads: int, machine: str | None, unchecked: bool, feeds: tuple[str, ...], tolerance: float | None, json: bool,
-    jobs: int, dask: str | None,
+    threads: int, machine: str | None, tune: float | None, unchecked: bool, feeds: tuple[str, ...],
+    tolerance: float | None, json: bool, jobs: int, dask: str | None,
 ) -> None:  # fmt: skip
     """Compile a model into a shared library with its weights, a C header, an example, and a Python module.
 
@@ -98,7 +100,7 @@ def command(
         compiled = graphopt.compile(
             read_source(source), target=target, name=name, shapes=shapes, dims=dims, values=parse_values(value),
             fix_defaults=fix_defaults, feeds=feeds or None, tolerance=tolerance, exact=exact, memory_budget=budget,
-            threads=threads, machine=record, progress=tell,
+            threads=threads, machine=record, tune=seconds_of(tune, here=target == "host"), progress=tell,
         )  # fmt: skip
         if compiled.not_compared is not None and not unchecked:
             reason = f"the program was not compared: {compiled.not_compared}; add --unchecked to write it all the same."

@@ -21,6 +21,7 @@ from graphopt.cli.options import (
     write_reports,
 )
 from graphopt.cli.streams import read_source
+from graphopt.cli.tune import seconds_of, tune_option
 from graphopt.flows.profile import DEFAULT_ROUNDS, open_profiled, profile_record
 from graphopt.flows.run import drawn_inputs
 from graphopt.lazy import Lazy
@@ -44,10 +45,11 @@ pages = Lazy("graphopt.report.profile.page")
 @switch("--in-order", "Show the steps in the program's order, and not by their work.")
 @click.option("--html", type=PATH, metavar="FILE", help="Write a page with every block of every worker.")
 @click.option("--trace", type=PATH, metavar="FILE", help="Write a trace for Perfetto.")
+@tune_option
 @json_option
 def command(
     program: Path, input: tuple[str, ...], random: bool, shape: tuple[str, ...], dim: tuple[str, ...], threads: int,
-    rounds: int, in_order: bool, html: Path | None, trace: Path | None, json: bool,
+    rounds: int, in_order: bool, html: Path | None, trace: Path | None, tune: float | None, json: bool,
 ) -> None:  # fmt: skip
     """Show where the time of a program goes, step by step and worker by worker.
 
@@ -58,7 +60,9 @@ def command(
     check_outputs(program, (("--html", html), ("--trace", trace)))
     with progress(f"profiling {program.name}") as tell:
         source = program if program.is_dir() else read_source(program)
-        found = open_profiled(source, threads=threads, shapes=shapes, dims=dims, progress=tell)
+        found = open_profiled(
+            source, threads=threads, shapes=shapes, dims=dims, tune=seconds_of(tune, here=True), progress=tell
+        )
         feeds = read_inputs([one.name for one in found.program.inputs], input, random=random)
         tell("running")
         record = profile_record(found, drawn_inputs(found.program) | feeds, threads, rounds)

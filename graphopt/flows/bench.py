@@ -32,9 +32,12 @@ def measure(
     feeds: Feeds | None = None,
     rounds: int = 15,
     threads: int = 1,
+    tune: float = 0.0,
     progress: Progress | None = None,
 ) -> list[BenchRecord]:
     """A model's program beside each of `peers`, by turns, each on so many threads; `bundle` was compiled before.
+
+    `tune` as for `compile`.
 
     Raises what `compile` raises, and OptionError for a peer that is not installed.
     """
@@ -43,7 +46,7 @@ def measure(
         resize(model, shapes or {}, dims or {})
     if bundle is None:
         program: Compiled | Bundle = compile(
-            source, shapes=shapes, dims=dims, feeds=feeds, threads=threads, progress=progress
+            source, shapes=shapes, dims=dims, feeds=feeds, threads=threads, tune=tune, progress=progress
         )
     else:
         program = Bundle(bundle, threads=threads)

@@ -17,6 +17,7 @@ from graphopt.check.verification import OFF, Verification
 from graphopt.errors import OptionError, VerificationError
 from graphopt.flows.records.compilation import CompileRecord
 from graphopt.flows.source import read, resize
+from graphopt.flows.tune import tuning_of
 from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import DimValue
 from graphopt.model.load import Source
@@ -49,6 +50,7 @@ def compile(  # the builtin of this name is not used here
     memory_budget: int | None = None,
     threads: int = 0,
     machine: MachineRecord | None = None,
+    tune: float = 0.0,
     feeds: Feeds | None = None,
     tolerance: float | None = None,
     progress: Progress | None = None,
@@ -64,9 +66,11 @@ def compile(  # the builtin of this name is not used here
     may take; some kernels then run again, or in tiles. `threads` run the program here, 0: as many as it may use cores,
     with the same bits for any number; a bundle is run by any number too, but for 1, whose bundle holds nothing that
     several need. `machine` is a record that the plan for several threads is made with, `graphopt.machine()` for this
-    one; with None it is made for a usual server, alike on every machine. `values` fixes inputs at constants. Inputs
-    with defaults are constants of every program, so that `fix_defaults` says nothing new. `feeds` and `tolerance` as
-    for `optimize`.
+    one; with None it is made for a usual server, alike on every machine. In `tune` seconds kernels are measured where
+    they lie in the program, and those exchanged that lose clearly; what is found is kept in the user's cache folder,
+    and used whenever there is a time to tune. With 0 estimates alone choose, alike on every machine. `values` fixes
+    inputs at constants. Inputs with defaults are constants of every program, so that `fix_defaults` says nothing new.
+    `feeds` and `tolerance` as for `optimize`.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.
@@ -81,6 +85,9 @@ def compile(  # the builtin of this name is not used here
     progress = progress or silent
     processor = named(target)
     not_here = why_not_here(processor)
+    if tune and not_here is not None:
+        raise OptionError(f"kernels cannot be measured: {not_here}; leave out the tuning.")
+    tuning = tuning_of(tune, progress)
     original, _ = read(source, values, fix_defaults=True)
     if shapes or dims:
         resize(original, shapes or {}, dims or {})
@@ -97,7 +104,7 @@ def compile(  # the builtin of this name is not used here
             work = optimized(original, checked=checked)
             progress("making kernels")
             with telling(progress):
-                made = make(work, processor, name, exactly, memory_budget, not_here, threads, costs_of(machine))
+                made = make(work, processor, name, exactly, memory_budget, not_here, threads, costs_of(machine), tuning)
             program, not_compared = runnable(made, processor, not_here)
             seconds += time.perf_counter() - started
             if program is None:

@@ -35,10 +35,10 @@ def own_key() -> Key:
     return Key(_cpu() or target.cpu, target.cpu, (target.l1, target.l2, target.l3), version)
 
 
-def kept_file(key: Key, folder: Path) -> Path:
-    """Where the record of a key is kept."""
+def kept_file(key: Key, folder: Path, name: str = "machine", suffix: str = "toml") -> Path:
+    """Where the record of a key is kept, or what else holds for it alone."""
     digest = hashlib.sha256(msgspec.json.encode(key)).hexdigest()
-    return folder / f"machine-{digest[:12]}.toml"
+    return folder / f"{name}-{digest[:12]}.{suffix}"
 
 
 def find(key: Key, folder: Path) -> MachineRecord | None:

@@ -87,10 +87,9 @@ def _weights(lowered: Lowered) -> tuple[npt.NDArray[np.uint8], dict[buffer.Buffe
     parts: list[npt.NDArray[np.uint8]] = []
     top = 0
     for constant in lowered.buffers:
-        array = lowered.constants.get(constant)
-        if array is None:
+        if constant not in lowered.constants:
             continue
-        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        raw = np.ascontiguousarray(lowered.constants[constant].packed()).reshape(-1).view(np.uint8)
         key = (raw.size, _digest(raw))
         if key in held:
             offsets[constant] = held[key]

@@ -18,6 +18,7 @@ from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order, within_budget
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
+from graphopt.program.tuning import Tuning, tuned, with_choices
 from kernels.target import Target
 
 TILED_SHARES = (1.0, 0.85, 0.7, 0.55)  # of a budget: what tiles of the model are planned for
@@ -36,16 +37,18 @@ def make(
     not_here: str | None,
     threads: int = 0,
     costs: Costs = ESTIMATED,
+    tuning: Tuning | None = None,
 ) -> Whole | Hybrid:
     """The program of a model whose dims are all numbers; `memory_budget` in bytes of its arena.
 
     `threads` run it here, 0: all cores; a program for 1 holds nothing that several need. `costs` decide among plans
-    for several.
+    for several. With `tuning` kernels are those that were measured best, now or before; parts of a program beside ONNX
+    Runtime are as they are estimated.
     `not_here` says why this machine cannot run code for `target`; such a program is not loaded. Raises OptionError for
     a budget that is not kept, and NotLowered where no operator has a kernel.
     """
     try:
-        lowered, linked = make_listing(model, target, name, exact, memory_budget, threads, costs)
+        lowered, linked = make_listing(model, target, name, exact, memory_budget, threads, costs, tuning)
     except NotLowered as error:
         if memory_budget is not None:
             raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
@@ -55,8 +58,13 @@ def make(
             model = folded
         _require_a_run(model)
         return make_hybrid(model, target, name, exact=exact)
-    program = None
-    if not_here is None:
+    if not_here is not None:
+        return Whole(None, lowered, linked)
+    program = session.Program(linked.listing, linked.weights, target, threads=threads)
+    better = {} if tuning is None else tuned(lowered, linked.listing, program, target, tuning)
+    if better:
+        lowered = lowered.with_kernels(better)
+        linked = link(lowered, name, several=threads != 1, budget=memory_budget, costs=costs)
         program = session.Program(linked.listing, linked.weights, target, threads=threads)
     return Whole(program, lowered, linked)
 
@@ -69,18 +77,21 @@ def make_listing(
     memory_budget: int | None,
     threads: int = 0,
     costs: Costs = ESTIMATED,
+    tuning: Tuning | None = None,
 ) -> tuple[Lowered, Linked]:
-    """The regions of a program and its listing, without any machine code.
+    """The regions of a program and its listing, without any machine code; choices that `tuning` keeps are used.
 
     Raises OptionError for a budget that is not kept, and NotLowered where an operator has no kernel.
     """
     try:
         lowered = lower(model, target, exact=exact)
+        if tuning is not None:
+            lowered = with_choices(lowered, target, tuning.database.choices())
     except NotLowered:
         folded = fold_constants(model)
         if folded is model:
             raise
-        return make_listing(folded, target, name, exact, memory_budget, threads, costs)
+        return make_listing(folded, target, name, exact, memory_budget, threads, costs, tuning)
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
     return lowered, link(lowered, name, several=threads != 1, budget=memory_budget, costs=costs)
 

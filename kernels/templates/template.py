@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -13,6 +13,7 @@ from kernels.kernel import Kernel, renamed
 from kernels.target import Target
 
 SOME, MANY = 4, 16  # blocks that a few workers share well enough, and any number
+HOPELESS = 2.0  # times the likely best one's estimate
 Problem = TypeVar("Problem")
 Candidate = TypeVar("Candidate")
 
@@ -26,8 +27,10 @@ class Template(Generic[Problem, Candidate]):
     candidates are in order without it. `build(problem, candidate, target, name)` writes the kernel `name`.
     `share(problem, candidate, target)` is the candidate with blocks so small that several workers share them, and the
     same operands; None where the blocks are small as they are. `repeats(problem, candidate, cut)`: whether such smaller
-    blocks do some work more than once; None where they always may. Problems are frozen records, and refuse by
-    themselves what no kernel computes.
+    blocks do some work more than once; None where they always may. `family(candidate)` is the algorithm, and within it
+    the kind, as the shape of a tile: estimates compare candidates of one family better than two families, and two of a
+    kind hardly differ. Problems are frozen records, and
+    refuse by themselves what no kernel computes.
     """
 
     name: str
@@ -37,16 +40,41 @@ class Template(Generic[Problem, Candidate]):
     estimate: Callable[[Problem, Candidate, Target], float] | None = None
     share: Callable[[Problem, Candidate, Target], Candidate] | None = None
     repeats: Callable[[Problem, Candidate, Candidate], bool] | None = None
+    family: Callable[[Candidate], tuple[str, Hashable]] | None = None
+    variant: str = ""  # of templates with one name: what its candidates are
 
-    def kernel(self, problem: Problem, target: Target, name: str | None = None) -> Kernel:
-        """The kernel of the likely best candidate; where several workers share other blocks, with the kernel for them.
+    def rivals(self, problem: Problem, target: Target, each: int) -> tuple[Candidate, ...]:
+        """What is worth measuring: first the likely best of each family, then its next kinds, up to `each` of a family.
+
+        The likely best of all comes first. Those are left out whose estimate is hopeless.
+        """
+        best, *others = self.candidates(problem, target)
+        most = HOPELESS * self.estimate(problem, best, target) if self.estimate else 0.0
+        kinds: dict[str, list[Hashable]] = {}
+        found: list[tuple[int, Candidate]] = []
+        for one in (best, *others):
+            family, kind = ("", one) if self.family is None else self.family(one)
+            known = kinds.setdefault(family, [])
+            if kind in known or len(known) >= each or (self.estimate and self.estimate(problem, one, target) > most):
+                continue
+            found.append((len(known), one))
+            known.append(kind)
+        return tuple(one for _, one in sorted(found, key=lambda pair: pair[0]))
+
+    def kernel(
+        self, problem: Problem, target: Target, name: str | None = None, candidate: Candidate | None = None
+    ) -> Kernel:
+        """The kernel of a candidate, the likely best where None; where several workers share other blocks, with theirs.
 
         Blocks for several that only cut the work, and repeat none of it, are one worker's too: then there is one
         kernel. Else both use the same tiles, so that a program that holds both is hardly larger. Where they cannot, as
         the tiles depend on the block, and the blocks of one worker serve some, they serve all.
         """
-        name = name or self.name
-        candidate = self.candidates(problem, target)[0]
+        if candidate is None:
+            candidate = self.candidates(problem, target)[0]
+        return replace(self._kernel(problem, target, name or self.name, candidate), choice=str(candidate))
+
+    def _kernel(self, problem: Problem, target: Target, name: str, candidate: Candidate) -> Kernel:
         cut = candidate if self.share is None else self.share(problem, candidate, target)
         if cut != candidate and self.repeats is not None and not self.repeats(problem, candidate, cut):
             candidate = cut

@@ -1,51 +1,112 @@
-"""Tuning: what is measured is kept under what decides it, and found again."""
+"""Tuning: candidates take turns where they lie in a program; what is found is kept under what decides it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from kernels import tune
+from kernels.kernel import Kernel
+from kernels.listing import Argument, Listing, Place, Run
+from kernels.run import Executable, aligned, placed
 from kernels.target import host, x86_64_v3
+from kernels.templates.convolution.ways import CONVOLUTION, EXACT_CONVOLUTION
 from kernels.templates.gemm import GEMM, Gemm
-from kernels.tune import Database, TuningError
+from kernels.tune import Choice, Database, Rival, Stage, key
+from tests.kernels.clocks import Ticks
+
+PROBLEM = Gemm(20, 40, 30)
 
 
-def test_the_measured_best_is_found_again_without_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, database = Gemm(20, 40, 30), Database(tmp_path / "tuned" / "kernels.json")
-    chosen = tune.best(GEMM, problem, host(), database, most=3, rounds=1)
-    (choice,) = database.choices().values()
-    assert choice.candidate == str(chosen) and len(choice.measured) == 3
-    assert choice.nanoseconds == min(choice.measured.values()) > 0 and (choice.predicted or 0) > 0
-    monkeypatch.setattr(tune, "measure", lambda *_, **__: pytest.fail("it was measured again"))
-    assert tune.best(GEMM, problem, host(), database) == chosen
+def _candidates() -> list[Kernel]:
+    return [GEMM.build(PROBLEM, one, host(), "product") for one in GEMM.rivals(PROBLEM, host(), 3)]
 
 
-def test_problem_and_target_decide() -> None:
-    keys = {
-        tune.key(GEMM, problem, target)
-        for problem in (Gemm(2, 3, 4), Gemm(2, 3, 5))
-        for target in (host(), x86_64_v3())
-    }
+def _stage(kernel: Kernel, runs: int, clock: Ticks) -> tuple[Stage, Executable, np.ndarray]:
+    """`runs` of one product, from the input to as many outputs."""
+    rows, depth, columns = PROBLEM.rows, PROBLEM.depth, PROBLEM.columns
+    outputs = tuple(Argument(f"y{number}", _f32(), (rows, columns)) for number in range(runs))
+    weights = kernel.operand("b").bytes
+    listing = Listing(
+        "model", (Argument("x", _f32(), (rows, depth)),), outputs, (kernel,),
+        tuple(Run("product", (Place("input"), Place("weights"), Place("output", 0, one))) for one in range(runs)),
+        0, weights,
+    )  # fmt: skip
+    x, code = aligned(rows * depth), Executable([kernel])
+    x.fill(1)
+    ones = placed(np.ones(weights // 4, np.float32).view(np.uint8))
+    return Stage(listing, code.address, ones, [x], host(), clock=clock), code, ones
+
+
+def _f32():
+    return PROBLEM.epilogue.dtype
+
+
+def test_rivals_take_turns_and_the_least_reading_of_each_counts() -> None:
+    own, *others = _candidates()
+    # A pass reads the clock before and after each of the two runs; three ways, two rounds.
+    clock = Ticks([5, 1, 7, 2, 3, 3, 4, 9, 9, 9, 1, 9])
+    stage, _, _ = _stage(own, 2, clock)
+    found = stage.contest({"product": [Rival(one) for one in others]}, rounds=2)
+    assert found == {"product": [1e9 * (4 + 1), 1e9 * (7 + 2), 1e9 * (1 + 3)]}
+    assert stage.count("product") == 2
+
+
+def test_turns_end_with_the_time_but_each_has_one() -> None:
+    own, other = _candidates()[:2]
+    stage, _, _ = _stage(own, 1, Ticks([1] * 100))
+    found = stage.contest({"product": [Rival(other)]}, rounds=50, until=0.0)
+    assert found == {"product": [1e9, 1e9]}
+
+
+def test_times_are_those_of_the_program_itself() -> None:
+    stage, _, _ = _stage(_candidates()[0], 2, Ticks([3, 4, 2, 5]))
+    assert stage.times(2) == {"product": 1e9 * (2 + 4)}
+
+
+def test_whole_programs_are_compared_by_turns() -> None:
+    own, other = _candidates()[:2]
+    stage, _, _ = _stage(own, 2, Ticks([3, 2, 5, 1]))
+    assert stage.whole({"product": Rival(other)}, 2) == (3, 1)
+
+
+def test_a_rival_with_larger_weights_has_room_of_its_own() -> None:
+    narrow = GEMM.build(Gemm(20, 16, 30), GEMM.candidates(Gemm(20, 16, 30), host())[0], host(), "product")
+    wide = GEMM.build(Gemm(20, 64, 30), GEMM.candidates(Gemm(20, 64, 30), host())[0], host(), "product")
+    rows = tuple(Run("product", (Place("input"), Place("weights"), Place("output", 0, one))) for one in (0, 1))
+    outputs = tuple(Argument(f"y{one}", _f32(), (20, 64)) for one in (0, 1))
+    listing = Listing(
+        "model", (Argument("x", _f32(), (20, 30)),), outputs, (narrow,), rows, 0, narrow.operand("b").bytes
+    )
+    code = Executable([narrow])
+    weights = placed(np.ones(narrow.operand("b").elements, np.float32).view(np.uint8))
+    stage = Stage(listing, code.address, weights, [aligned(600)], host(), clock=Ticks([1] * 8))
+    more = wide.operand("b").bytes + wide.operand("c").bytes
+    assert stage.extra_bytes(wide) == 2 * more
+    assert stage.contest({"product": [Rival(wide)]}, rounds=1) == {"product": [2e9, 2e9]}
+
+
+def test_choices_are_kept_and_replaced(tmp_path: Path) -> None:
+    database = Database(tmp_path / "tuned" / "kernels.json")
+    assert database.choices() == {}
+    one, other = (Choice("product", "cpu", name, 3.0, {name: 3.0}) for name in ("a", "b"))
+    database.add({"k": one, "l": one})
+    database.add({"k": other})
+    assert database.choices() == {"k": other, "l": one}
+
+
+@pytest.mark.parametrize("text", ["{", '{"schema": "other", "choices": {}}', '{"schema": 3}'])
+def test_a_file_of_something_else_holds_nothing_and_is_written_anew(text: str, tmp_path: Path) -> None:
+    database = Database(tmp_path / "kernels.json")
+    database.path.write_text(text)
+    assert database.choices() == {}
+    choice = Choice("product", "cpu", "a", 1.0, {})
+    database.add({"k": choice})
+    assert database.choices() == {"k": choice}
+
+
+def test_problem_target_and_what_may_be_chosen_decide() -> None:
+    keys = {key(GEMM, problem, target) for problem in (PROBLEM, Gemm(2, 3, 5)) for target in (host(), x86_64_v3())}
     assert len(keys) == 4
-
-
-def test_a_choice_that_is_no_candidate_any_more_is_measured_again(tmp_path: Path) -> None:
-    problem, database = Gemm(4, 4, 4), Database(tmp_path / "kernels.json")
-    tune.best(GEMM, problem, host(), database, most=1, rounds=1)
-    text = database.path.read_text()
-    (choice,) = database.choices().values()
-    database.path.write_text(text.replace(f'"candidate": "{choice.candidate}"', '"candidate": "gone"'))
-    tune.best(GEMM, problem, host(), database, most=1, rounds=1)
-    assert [one.candidate for one in database.choices().values()] == [choice.candidate]
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"), [("{", "is no tuning file"), ('{"schema": "other", "choices": {}}', "of schema 'other'")]
-)
-def test_another_file_is_refused(text: str, fault: str, tmp_path: Path) -> None:
-    path = tmp_path / "kernels.json"
-    path.write_text(text)
-    with pytest.raises(TuningError, match=fault):
-        Database(path).choices()
+    assert key(CONVOLUTION, "same", host()) != key(EXACT_CONVOLUTION, "same", host())

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 import os
 from pathlib import Path
-
-import numpy as np
-import numpy.typing as npt
 
 from graphopt.errors import BundleError
 from graphopt.program.deploy import runtime
 from graphopt.program.deploy.runtime import Array, Interface
-from kernels.emit.layout import HUGE_PAGE
 from kernels.emit.program import emit, stored_weights
 from kernels.errors import KernelsError
 from kernels.listing import Listing
 from kernels.llvm.load import Loaded, ObjectCache
+from kernels.run import placed
 from kernels.target import Target, host, why_not_here
 
 
@@ -39,14 +34,22 @@ class Program(runtime.Program):
             target = target or host()
             if (reason := why_not_here(target)) is not None:
                 raise BundleError(f"{reason}; write the program as a bundle, and run it where it is meant to run.")
-            stored = stored_weights(listing, weights)
-            stored = _placed(stored)
+            stored = placed(stored_weights(listing, weights))
             loaded = Loaded(emit(listing, target, stored).objects(cache), target)
         except KernelsError as error:
             raise BundleError(str(error)) from error
         interface = Interface(lambda name: loaded.address(f"{listing.name}_{name}"))
         self._parts = (interface, stored, loaded)
         super().__init__(interface, stored, threads=threads, keep=loaded)
+
+    @property
+    def weights(self) -> Array:
+        """The bytes of all weights, where the program reads them."""
+        return self._parts[1]
+
+    def address(self, kernel: str) -> int:
+        """Where the code of a kernel of the listing starts."""
+        return self._parts[2].address(kernel)
 
     def another(self, *, threads: int = 0, pool: runtime.Program | None = None) -> runtime.Program:
         """The same code and weights with memory of its own, to be called beside this one; options as for `load`."""
@@ -61,14 +64,3 @@ class Bundle(runtime.Program):
 
     def __init__(self, folder: str | os.PathLike[str], *, mapped: bool = False, threads: int = 0) -> None:
         super().__init__(*runtime.opened(Path(folder), BundleError), mapped=mapped, threads=threads)
-
-
-def _placed(weights: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """A copy that starts where a huge page may start, as a bundle's weights do."""
-    area = mmap.mmap(-1, weights.size + 2 * HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a system without huge pages
-        area.madvise(mmap.MADV_HUGEPAGE)
-    whole = np.frombuffer(area, np.uint8)
-    start = -whole.ctypes.data % HUGE_PAGE
-    whole[start : start + weights.size] = weights
-    return whole[start : start + weights.size]

@@ -70,7 +70,7 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
         here, aim = scope.place(value), View.dense(scope.output(value), dtype, shape)
         if here != aim:
             copy(scope, here, aim, ())
-    return Lowered(tuple(inputs), tuple(outputs), tuple(scope.regions), scope.constants)
+    return Lowered(tuple(inputs), tuple(outputs), tuple(scope.regions), scope.constants, scope.problems)
 
 
 def has_lowering(node: ir.Node) -> bool:

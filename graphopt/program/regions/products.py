@@ -94,11 +94,10 @@ def _build(
     )  # fmt: skip
     kernel = scope.kernel(GEMM, problem)
     buffers = {**reader.buffers, "a": a.buffer, "b": b.buffer, "c": output.buffer}
-    packing = kernel.operand("b").packing
-    if packing is not None and constant is not None:
+    if kernel.operand("b").packing is not None and constant is not None:
         array = scope.constant(constant)
         assert array is not None, "the caller has looked"
-        buffers["b"] = scope.weight("packed", node.outputs[0].name, packing.pack(array))
+        buffers["b"] = scope.weight("packed", node.outputs[0].name, array, kernel.operand("b"))
     scope.add(kernel, buffers, (node, *tree.in_order))
 
 

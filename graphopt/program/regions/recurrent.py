@@ -50,9 +50,7 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
         cell, steps, batch, hidden, directions, before_reset, lengths is not None, input_at(node, 7) is not None
     )
     kernel = scope.kernel(RECURRENT, layer)
-    packing = kernel.operand("r").packing
-    assert packing is not None, "the weights are constants"
-    buffers = {"gates": projected, "r": scope.weight("packed r", label, packing.pack(r))}
+    buffers = {"gates": projected, "r": scope.weight("packed r", label, r, kernel.operand("r"))}
     states = (len(directions), batch, hidden)
     for name, position in (("initial_h", 5), ("initial_c", 6), ("lengths", 4), ("peepholes", 7)):
         value = input_at(node, position)
@@ -81,9 +79,7 @@ def _project(
     added = Buffer("bias", DType.F32, (w.shape[1],))[plain.column]
     problem = Gemm(steps * batch, w.shape[1], inputs, epilogue=Epilogue(ACCUMULATED[()] + added))
     kernel = scope.kernel(GEMM, problem)
-    packing = kernel.operand("b").packing
-    assert packing is not None, "the weights are constants"
-    weights = scope.weight("packed w", label, packing.pack(np.ascontiguousarray(w)))
+    weights = scope.weight("packed w", label, np.ascontiguousarray(w), kernel.operand("b"))
     kept = scope.keep("bias", label, bias, DType.F32).buffer
     buffers = {"a": x.buffer, "b": weights, "bias": kept, "c": projected}
     scope.add(kernel, buffers, (node,))

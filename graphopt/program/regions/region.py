@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from graphopt.program.regions.buffer import Buffer, Place
-from kernels.kernel import Kernel
+from kernels.kernel import Kernel, Packing
 from kernels.listing import Argument
+from kernels.templates.template import Template
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,18 @@ class Region:
         return tuple(dict.fromkeys(place.buffer for operand, place in pairs if (operand.role == "output") == written))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A constant, and how its kernel wants it."""
+
+    array: npt.NDArray[np.generic]
+    packing: Packing | None = None  # None: as it is
+
+    def packed(self) -> npt.NDArray[np.generic]:
+        """As the kernel reads it."""
+        return self.array if self.packing is None else self.packing.pack(self.array)
+
+
 @dataclass(frozen=True, slots=True)
 class Lowered:
     """A graph as regions, in an order that they can run in."""
@@ -54,7 +68,29 @@ class Lowered:
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
     regions: tuple[Region, ...]
-    constants: Mapping[Buffer, npt.NDArray[np.generic]]  # packed as their kernels want them
+    constants: Mapping[Buffer, Constant]
+    problems: Mapping[str, tuple[Template[Any, Any], Any]] = field(default_factory=dict)  # by the names of kernels
+
+    def with_kernels(self, kernels: Mapping[str, Kernel]) -> Lowered:
+        """The same with other kernels of the same problems and names, and constants packed for them."""
+        moved: dict[Buffer, Buffer] = {}
+        constants = dict(self.constants)
+        for region in self.regions:
+            kernel = kernels.get(region.kernel.name, region.kernel)
+            for operand, place in zip(kernel.operands, region.places, strict=True):
+                if operand.packing is not None and place.buffer not in moved:
+                    other = replace(place.buffer, size=operand.bytes)
+                    constants[other] = Constant(constants.pop(place.buffer).array, operand.packing)
+                    moved[place.buffer] = other
+        regions = (
+            replace(
+                region,
+                kernel=kernels.get(region.kernel.name, region.kernel),
+                places=tuple(replace(one, buffer=moved.get(one.buffer, one.buffer)) for one in region.places),
+            )
+            for region in self.regions
+        )
+        return replace(self, regions=tuple(regions), constants=constants)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from math import prod
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,10 @@ from graphopt.model.operators.table import operator_of
 from graphopt.program.regions.buffer import Buffer, Place, Role
 from graphopt.program.regions.images.convert import copies
 from graphopt.program.regions.images.image import Home, Image
-from graphopt.program.regions.region import Origin, Region
+from graphopt.program.regions.region import Constant, Origin, Region
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
-from kernels.kernel import Kernel
+from kernels.kernel import Kernel, Operand
 from kernels.target import Target
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.elementwise import ELEMENTWISE
@@ -47,11 +47,12 @@ class Scope:
         self.homes: dict[ir.Value, Home] = {}  # where images should lie to be concatenated without copies
         self.images: dict[ir.Value, Image] = {}  # values that lie as images; `place` gives their views
         self.regions: list[Region] = []
-        self.constants: dict[Buffer, npt.NDArray[np.generic]] = {}
+        self.constants: dict[Buffer, Constant] = {}
         self._filled: dict[tuple[ir.Value, str], View] = {}
         self._outputs: dict[ir.Value, Buffer] = {}
         self._buffers = 0
         self._kernels: dict[Hashable, Kernel] = {}
+        self.problems: dict[str, tuple[Template[Any, Any], Any]] = {}  # by the names of kernels
 
     def _way(self, value: ir.Value) -> str:
         """What fixes the dims of a value, where they are those of an input."""
@@ -120,10 +121,11 @@ class Scope:
             self._outputs[value] = self.buffer("output", "output", value.name, size, number)
         return self._outputs[value]
 
-    def weight(self, purpose: str, name: str | None, array: npt.NDArray[np.generic]) -> Buffer:
-        """A constant as a kernel wants it."""
-        buffer = self.buffer("constant", purpose, name, array.nbytes)
-        self.constants[buffer] = array
+    def weight(self, purpose: str, name: str | None, array: npt.NDArray[np.generic], operand: Operand) -> Buffer:
+        """A constant that an operand packs."""
+        assert operand.packing is not None, "constants without a packing are kept"
+        buffer = self.buffer("constant", purpose, name, operand.bytes)
+        self.constants[buffer] = Constant(array, operand.packing)
         return buffer
 
     def keep(self, purpose: str, name: str | None, array: npt.NDArray[np.generic], dtype: DType) -> View:
@@ -133,7 +135,9 @@ class Scope:
                 f"'{name}' repeats a few numbers; written out for a program they would take "
                 f"{array.nbytes:,} bytes, more than {MOST_WRITTEN:,}; fix smaller dims."
             )
-        return View.dense(self.weight(purpose, name, np.ascontiguousarray(array).view(dtype.numpy)), dtype, array.shape)
+        buffer = self.buffer("constant", purpose, name, array.nbytes)
+        self.constants[buffer] = Constant(np.ascontiguousarray(array).view(dtype.numpy))
+        return View.dense(buffer, dtype, array.shape)
 
     def filled(self, value: ir.Value, purpose: str, array: npt.NDArray[np.generic]) -> View:
         """A constant value's numbers as `array` repeats or fills them up, once for each purpose."""
@@ -197,7 +201,9 @@ class Scope:
         """The kernel of a problem by its likely best candidate; equal problems share one kernel."""
         key = (template.name, problem)
         if key not in self._kernels:
-            self._kernels[key] = template.kernel(problem, self.target, f"{template.name}_{len(self._kernels)}")
+            name = f"{template.name}_{len(self._kernels)}"
+            self._kernels[key] = template.kernel(problem, self.target, name)
+            self.problems[name] = template, problem
         return self._kernels[key]
 
     def add(self, kernel: Kernel, places: Places, nodes: tuple[ir.Node, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
 
@@ -71,5 +72,17 @@ def repeats(problem: Convolution, candidate: Way, cut: Way) -> bool:
     return not isinstance(cut, Depthwise)  # rows that overlap are few, and near
 
 
-CONVOLUTION = Template("convolution", Convolution, candidates, build, estimate, share, repeats)
-EXACT_CONVOLUTION = replace(CONVOLUTION, candidates=partial(candidates, exact=True))
+def family(candidate: Way) -> tuple[str, Hashable]:
+    """The algorithm and the tile: direct ones whose weights pass part by part are a family of their own."""
+    match candidate:
+        case Direct():
+            tile = (candidate.rows, candidate.columns, candidate.vectors)
+            return ("direct", tile) if candidate.splits == 1 else ("direct in parts", (*tile, candidate.splits))
+        case Depthwise():
+            return "depthwise", (candidate.rows, candidate.columns)
+        case Winograd():
+            return "winograd", (candidate.rows, candidate.vectors, candidate.chunk)
+
+
+CONVOLUTION = Template("convolution", Convolution, candidates, build, estimate, share, repeats, family)
+EXACT_CONVOLUTION = replace(CONVOLUTION, candidates=partial(candidates, exact=True), variant="exact")

@@ -16,7 +16,7 @@ from kernels.target import Target, host
 
 def run_lowered(lowered: Lowered, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs, in order."""
-    arrays: dict[Buffer, np.ndarray] = {one: _bytes(array) for one, array in lowered.constants.items()}
+    arrays: dict[Buffer, np.ndarray] = {one: _bytes(constant.packed()) for one, constant in lowered.constants.items()}
     outputs: dict[int | None, np.ndarray] = {}
     for buffer in lowered.buffers:
         if buffer.role == "input":

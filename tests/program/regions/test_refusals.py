@@ -123,7 +123,7 @@ def test_a_constant_that_only_repeats_is_written_out_up_to_two_gigabytes() -> No
         _scope().keep("constant", "w", splat, DType.F32)
     kept = _scope()
     view = kept.keep("constant", "w", np.broadcast_to(np.float32(1), (3, 4)), DType.F32)
-    assert view.is_dense and view.shape == (3, 4) and kept.constants[view.buffer].tolist() == [[1.0] * 4] * 3
+    assert view.is_dense and view.shape == (3, 4) and kept.constants[view.buffer].array.tolist() == [[1.0] * 4] * 3
 
 
 def test_a_value_is_not_read_before_it_is_computed() -> None:

@@ -53,9 +53,7 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     value = sums if root is node.outputs[0] else reader.value(root, at)
     problem = replace(problem, epilogue=Epilogue(value))
     kernel = scope.kernel(EXACT_CONVOLUTION if scope.exact else CONVOLUTION, problem)
-    packing = kernel.operand("weights").packing
-    assert packing is not None, "weights of convolutions are packed"
-    packed = scope.weight("weights", node.outputs[0].name, packing.pack(weights))
+    packed = scope.weight("weights", node.outputs[0].name, weights, kernel.operand("weights"))
     result = scope.image(root, problem.output)
     places: Places = {
         **reader.buffers,

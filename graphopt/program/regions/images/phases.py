@@ -98,10 +98,8 @@ def lower_phases(
         value = sums if root is node.outputs[0] else reader.value(root, at)
         problem = replace(problem, epilogue=Epilogue(value))
         kernel = scope.kernel(EXACT_CONVOLUTION if scope.exact else CONVOLUTION, problem)
-        packing = kernel.operand("weights").packing
-        assert packing is not None, "weights of convolutions are packed"
-        arranged = packing.pack(_arranged(whole_weights, rows, columns, width))
-        packed = scope.weight(f"weights {number}", node.outputs[0].name, arranged)
+        arranged = _arranged(whole_weights, rows, columns, width)
+        packed = scope.weight(f"weights {number}", node.outputs[0].name, arranged, kernel.operand("weights"))
         places: Places = {**reader.buffers, "x": source.place, "weights": packed, "y": result.place}
         scope.add(kernel, places, (node, *tree.in_order))
     return True
