@@ -26,7 +26,9 @@ CONSTANT_BYTE = 0.013  # cycles for each byte of packed weights, which come from
 CONSTANT_STREAM = 0.001  # more for each vector of a panel: every one is a stream of its own to the core's prefetching
 REREAD_NEAR_BYTE = 0.02  # cycles for each byte of A that is read again for a further panel, from the first cache
 REREAD_BYTE = 0.05  # from the second one
-REREAD_PANEL_BYTE = 0.003  # cycles for each byte of a panel that is read again for further rows, from the second cache
+REREAD_PANEL_BYTE = 0.004  # cycles for each byte of a panel that is read again for further rows, from the second cache
+FAR_PANEL_BYTE = 0.013  # from beyond it: where a block needs more than the second cache holds
+WAIT = 1.0  # cycles to load one vector of sums that wait in scratch for the next part of the depth
 
 
 def step_cycles(products: int, pixels: int, vectors: int, target: Target, pressure: float = PRESSURE) -> float:
@@ -49,9 +51,18 @@ def tile_cycles(rows: int, vectors: int, depth: float, cut: bool, target: Target
 
 
 def product_cycles(
-    rows: Sequence[Group], panels: Sequence[Group], depth: int, bytes_of_group: int, cut: bool, target: Target
+    rows: Sequence[Group],
+    panels: Sequence[Group],
+    depth: int,
+    bytes_of_group: int,
+    cut: bool,
+    target: Target,
+    part: int | None = None,
 ) -> float:
-    """Cycles of a whole product: groups of rows by groups of panels (in vectors), `depth` groups of the depth deep."""
+    """Cycles of a whole product: groups of rows by groups of panels (in vectors), `depth` groups of the depth deep.
+
+    All rows of a block take `part` groups of the depth (None: all) before they take the next ones.
+    """
     total = 0.0
     for position, wide in enumerate(panels):
         last = cut and position == len(panels) - 1
@@ -64,9 +75,21 @@ def product_cycles(
     for wide in panels:
         each = CONSTANT_BYTE + CONSTANT_STREAM * wide.size
         total += each * wide.count * wide.size * target.vector_bytes * depth
-    widest = max((wide.size for wide in panels), default=0) * target.vector_bytes * depth
-    if widest > 2 * target.l1:
+    widest = max((wide.size for wide in panels), default=0) * target.vector_bytes * min(part or depth, depth)
+    if widest > target.l1:
         again = sum(tall.count for tall in rows) - 1
         total += REREAD_PANEL_BYTE * again * vectors * target.vector_bytes * depth
     bytes_of_a = height * depth * bytes_of_group
     return total + (REREAD_NEAR_BYTE if bytes_of_a <= target.l1 // 2 else REREAD_BYTE) * bytes_of_a * reads
+
+
+def waiting_cycles(rows: Sequence[Group], panels: Sequence[Group]) -> float:
+    """Cycles of all tiles for ending one part of the depth in scratch, and going on from there with the next one."""
+    tiles = sum(tall.count for tall in rows) * sum(wide.count for wide in panels)
+    sums = sum(tall.count * tall.size for tall in rows) * sum(wide.count * wide.size for wide in panels)
+    return tiles * TILE + (STORE + WAIT) * sums
+
+
+def outgrows(bytes_of_row: int, rows: int, columns: int, target: Target) -> bool:
+    """Whether rows of A, a panel of so many columns and the next one, which is on its way, outgrow the second cache."""
+    return bytes_of_row * (rows + 2 * columns) > target.l2

@@ -2,109 +2,44 @@
 
 A block is a stretch of rows by a stretch of panels of one matrix of the batch. Inside it, panels are the outer loop and
 row tiles the inner one, so that a panel of B stays in the second cache while the rows pass; the stretch of rows is
-chosen so that its part of A stays there too.
+chosen so that its part of A stays there too. Where the depth is too great for that, all rows take one part of it before
+they take the next one, and sums wait in scratch (K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix
+Multiplication, 2008). Packed weights lie in the order in which they are read: tiles ask for what comes next while they
+work on what is here, as a network finds its weights in memory.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from kernels.dtype import DType
-from kernels.errors import KernelsError
 from kernels.kernel import Kernel, Operand, operands_of
 from kernels.llvm import types
-from kernels.llvm.function import Function, Value
+from kernels.llvm.function import Amount, Function, Value
 from kernels.target import Target
 from kernels.templates import cost
 from kernels.templates.builder import Builder
-from kernels.templates.epilogue import Epilogue, origins
-from kernels.templates.grid import Group, balanced, each_piece, pieces, split_last, stretch_of, unravel
-from kernels.templates.matrix import Matrix, dense, dense_batch
+from kernels.templates.epilogue import origins
+from kernels.templates.gemm_problem import Gemm, InvalidGemm
+from kernels.templates.grid import Group, balanced, each_piece, pieces, split_last, start_of, stretch_of, unravel
+from kernels.templates.matrix import Matrix, dense_batch
 from kernels.templates.packing import PanelPacking
 from kernels.templates.panels import write_panel
 from kernels.templates.template import Template
-from kernels.templates.tile import GROUP, ProductArithmetic, ProductTile, most_accumulators, most_registers, write_tile
+from kernels.templates.tile import (
+    GROUP,
+    LINE,
+    UNROLL,
+    ProductArithmetic,
+    ProductTile,
+    most_accumulators,
+    most_registers,
+    write_tile,
+)
 from kernels.tensor.expression import Variable
 
-
-class InvalidGemm(KernelsError):
-    """A matrix product whose dims or strides do not fit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gemm:
-    """C[rows, columns] = epilogue(A[rows, depth] B[depth, columns]) for each index of `batch`.
-
-    The epilogue's variables are `row`, `column` and `batch_variables`. The accumulated type is f32, and i32 for "u8s8".
-    """
-
-    rows: int
-    columns: int
-    depth: int
-    batch: tuple[int, ...] = ()
-    a: Matrix | None = None  # None: dense, row-major
-    b: Matrix | None = None
-    c: Matrix | None = None
-    constant_b: bool = True  # known when the program is compiled, and packed then
-    epilogue: Epilogue = field(default_factory=Epilogue)
-    arithmetic: ProductArithmetic = "f32"
-
-    def __post_init__(self) -> None:
-        for name, rows, columns in (
-            ("a", self.rows, self.depth), ("b", self.depth, self.columns), ("c", self.rows, self.columns)
-        ):  # fmt: skip
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, dense(rows, columns, self.batch))
-            given: Matrix = getattr(self, name)
-            if len(given.batch) != len(self.batch):
-                raise InvalidGemm(f"matrix {name} has {len(given.batch)} batch strides for {len(self.batch)} dims.")
-        if self.place_c.column != 1:
-            raise InvalidGemm("the output's columns must lie side by side; swap A and B for a transposed output.")
-
-    @property
-    def row(self) -> Variable:
-        """The epilogue's variable of rows."""
-        return Variable("row", self.rows)
-
-    @property
-    def column(self) -> Variable:
-        """The epilogue's variable of columns."""
-        return Variable("column", self.columns)
-
-    @property
-    def batch_variables(self) -> tuple[Variable, ...]:
-        """The epilogue's variables of the batch, outermost first."""
-        return tuple(Variable(f"batch{position}", size) for position, size in enumerate(self.batch))
-
-    @property
-    def place_a(self) -> Matrix:
-        """Where A lies."""
-        assert self.a is not None, "set at construction"
-        return self.a
-
-    @property
-    def place_b(self) -> Matrix:
-        """Where B lies."""
-        assert self.b is not None, "set at construction"
-        return self.b
-
-    @property
-    def place_c(self) -> Matrix:
-        """Where C lies."""
-        assert self.c is not None, "set at construction"
-        return self.c
-
-    @property
-    def matrices(self) -> int:
-        """How many products there are."""
-        return math.prod(self.batch)
-
-    @property
-    def flops(self) -> int:
-        """Multiplications and additions of all products."""
-        return 2 * self.rows * self.columns * self.depth * self.matrices
+WayToB = Literal["constant", "place", "packed"]  # packed ahead; read where it lies; packed by each block
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +50,12 @@ class GemmCandidate:
     vectors: int  # of a tile
     row_stretch: int  # row tiles of a block
     panel_stretch: int  # panels of a block
-    b: Literal["constant", "place", "packed"]  # packed ahead; read where it lies; packed by each block
+    b: WayToB
+    depth_block: int | None = None  # steps of the depth that all rows of a block take before the next ones; None: all
 
     def __str__(self) -> str:
-        return f"{self.rows}x{self.vectors} b {self.b} block {self.row_stretch}x{self.panel_stretch}"
+        depth = f" depth {self.depth_block}" if self.depth_block else ""
+        return f"{self.rows}x{self.vectors} b {self.b} block {self.row_stretch}x{self.panel_stretch}{depth}"
 
 
 _DTYPES: dict[ProductArithmetic, tuple[DType, DType]] = {
@@ -133,13 +70,14 @@ def candidates(gemm: Gemm, target: Target) -> tuple[GemmCandidate, ...]:
     found = []
     for rows, vectors in tile_shapes(gemm.rows, gemm.columns, target):
         for b in _ways_to_b(gemm):
-            found.append(_with_blocks(gemm, target, rows, vectors, b))
+            for depth_block in _depth_blocks(gemm, target, rows, vectors):
+                found.append(_with_blocks(gemm, target, rows, vectors, b, depth_block))
     return tuple(sorted(dict.fromkeys(found), key=lambda one: estimate(gemm, one, target)))
 
 
 def tile_shapes(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
     """Shapes (rows, vectors) whose sums fit the registers."""
-    most, lanes, rows = most_accumulators(target), target.lanes(), max(rows, 1)
+    most, lanes, rows = min(most_accumulators(target), _MOST_SUMS), target.lanes(), max(rows, 1)
     wide, tallest = max(1, -(-columns // lanes)), 12 if target.vector_registers >= 32 else 6
     shapes = []
     for vectors in range(1, min(wide, 12) + 1):
@@ -157,7 +95,12 @@ def estimate(gemm: Gemm, candidate: GemmCandidate, target: Target) -> float:
     rows = balanced(gemm.rows, candidate.rows)
     panels = balanced(-(-gemm.columns // lanes), candidate.vectors)
     words = -(-gemm.depth // GROUP[gemm.arithmetic])
-    cycles = cost.product_cycles(rows, panels, words, 4, gemm.columns % lanes > 0, target)
+    part = candidate.depth_block or words
+    cycles = cost.product_cycles(rows, panels, words, 4, gemm.columns % lanes > 0, target, part)
+    if part < words:  # sums wait in scratch between two parts
+        cycles += (-(-words // part) - 1) * cost.waiting_cycles(rows, panels)
+    elif cost.outgrows(4 * part, candidate.rows * candidate.row_stretch, candidate.vectors * lanes, target):
+        cycles += cost.FAR_PANEL_BYTE * (pieces(rows) - 1) * gemm.columns * words * 4
     if candidate.b == "packed":  # read and written once for each stretch of rows
         stretches = -(-pieces(rows) // candidate.row_stretch)
         cycles += stretches * words * -(-gemm.columns // lanes) * (2.0 if gemm.place_b.column == 1 else 6.0)
@@ -166,7 +109,7 @@ def estimate(gemm: Gemm, candidate: GemmCandidate, target: Target) -> float:
     return gemm.matrices * cycles / cost.GIGAHERTZ
 
 
-def _ways_to_b(gemm: Gemm) -> list[Literal["constant", "place", "packed"]]:
+def _ways_to_b(gemm: Gemm) -> list[WayToB]:
     if gemm.constant_b:
         return ["constant"]
     if gemm.place_b.column == 1 and gemm.arithmetic == "f32":
@@ -174,21 +117,40 @@ def _ways_to_b(gemm: Gemm) -> list[Literal["constant", "place", "packed"]]:
     return ["packed"]
 
 
+def _depth_blocks(gemm: Gemm, target: Target, rows: int, vectors: int) -> list[int | None]:
+    """Parts of the depth worth trying: all of it, what keeps a panel in the first cache, what the second one likes.
+
+    A panel that one tile passes alone needs no parts. Short parts read A in short pieces, which is slow where A does
+    not stay in the second cache.
+    """
+    if gemm.rows <= rows:
+        return [None]
+    groups = -(-gemm.depth // GROUP[gemm.arithmetic])
+    near = max(_LEAST_PART, target.l1 // 2 // (target.vector_bytes * vectors) // _LEAST_PART * _LEAST_PART)
+    stays = 4 * groups * gemm.rows <= target.l2 // 2
+    return [None, *(size for size in ((near,) if stays else ()) + (_FAR_PART,) if groups >= 2 * size)]
+
+
 def _with_blocks(
-    gemm: Gemm, target: Target, rows: int, vectors: int, b: Literal["constant", "place", "packed"]
+    gemm: Gemm, target: Target, rows: int, vectors: int, b: WayToB, depth_block: int | None
 ) -> GemmCandidate:
     """The stretches of a block: A's part in half of the second cache, about a million flops and some blocks."""
     row_tiles = pieces(balanced(gemm.rows, rows))
     panels = pieces(balanced(-(-gemm.columns // target.lanes()), vectors))
-    bytes_of_row = max(1, gemm.depth * DType.F32.bytes // GROUP[gemm.arithmetic])
-    row_stretch = max(1, min(row_tiles, target.l2 // 2 // bytes_of_row // rows))
+    depth = -(-gemm.depth // GROUP[gemm.arithmetic])
+    bytes_of_row = max(1, DType.F32.bytes * (depth_block or depth))
+    row_stretch = max(1, min(row_tiles, target.l2 // (4 if depth_block else 2) // bytes_of_row // rows))
     if b == "packed":
         row_stretch = max(1, min(row_tiles, 4 * row_stretch))
     flops_of_tile = 2 * rows * vectors * target.lanes() * max(gemm.depth, 1)
     panel_stretch = max(1, min(panels, round(_BLOCK_FLOPS / flops_of_tile / row_stretch)))
-    return GemmCandidate(rows, vectors, row_stretch, panel_stretch, b)
+    return GemmCandidate(rows, vectors, row_stretch, panel_stretch, b, depth_block)
 
 
+_MOST_SUMS = 24  # of a tile: with more of them and prefetches, LLVM keeps one on the stack
+_FAR_PART = 384  # steps of the depth: rows by so many, and two panels, stay in the second cache
+_LEAST_PART = 32  # steps of the depth: shorter parts differ by a step or two at the most
+_SOON = 8 << 10  # bytes from what a tile reads of packed weights to what it asks for: memory answers by then
 _BLOCK_FLOPS = 1_000_000  # about 4 to 15 microseconds: several blocks for the workers, and little per block to claim it
 
 
@@ -198,6 +160,7 @@ def build(gemm: Gemm, candidate: GemmCandidate, target: Target, name: str = "gem
 
 
 GEMM = Template("product", Gemm, candidates, build, estimate)
+__all__ = ["GEMM", "Gemm", "GemmCandidate", "InvalidGemm", "build", "candidates", "estimate"]
 
 
 class _GemmBuilder(Builder[Gemm, GemmCandidate]):
@@ -212,6 +175,8 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         self.group = GROUP[gemm.arithmetic]
         self.words = -(-gemm.depth // self.group)  # 32-bit groups of the depth
         self.epilogue = gemm.epilogue
+        self.part = min(candidate.depth_block or self.words, self.words)  # groups of a part of the depth
+        self.parts = max(1, -(-self.words // self.part)) if self.part else 1
 
     def kernel(self) -> Kernel:
         gemm = self.problem
@@ -225,11 +190,22 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
             Operand("c", "output", self.epilogue.dtype, gemm.place_c.elements(gemm.rows, gemm.columns, gemm.batch)),
         )
         blocks = gemm.matrices * self.row_blocks * self.column_blocks
-        scratch = 0
-        if self.candidate.b == "packed":
-            widest = max((group.size for group in self.column_groups), default=0)
-            scratch = self.words * widest * self.lanes * 4
-        return self.written(operands, blocks, scratch_bytes=scratch, flops=gemm.flops)
+        return self.written(operands, blocks, scratch_bytes=self._panel_bytes() + self._sums_bytes(), flops=gemm.flops)
+
+    def _panel_bytes(self) -> int:
+        """Scratch for a panel of a computed B, or the part of one."""
+        return self.part * self._widest() if self.candidate.b == "packed" else 0
+
+    def _sums_bytes(self) -> int:
+        """Scratch for the sums of all rows of a block by one panel, between two parts of the depth."""
+        if self.parts == 1:
+            return 0
+        tallest = max((group.size for group in self.row_groups), default=0)
+        return tallest * self.candidate.row_stretch * self._widest()
+
+    def _widest(self) -> int:
+        """Bytes of a row of a panel."""
+        return max((group.size for group in self.column_groups), default=0) * self.lanes * 4
 
     def _packing(self) -> PanelPacking | None:
         if self.candidate.b != "constant":
@@ -255,16 +231,32 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         rows = stretch_of(f, row_block, self.candidate.row_stretch, pieces(self.row_groups))
         panels = stretch_of(f, column_block, self.candidate.panel_stretch, pieces(self.column_groups))
 
+        place = _BlockPlace(pointers, at, a, b, c, scratch, f.at(scratch, self._panel_bytes(), "i8"), rows)
+
         def panel(group: Group, vector: Value) -> None:
-            column = f.mul(vector, self.lanes)
-            where = self._panel(f, b, group, column, scratch)
-
-            def tile(tall: Group, row: Value) -> None:
-                self._tile(f, tall, group, row, column, a, where, c, pointers, at)
-
-            each_piece(f, self.row_groups, *rows, tile)
+            column, last = f.mul(vector, self.lanes), self.parts - 1
+            if last:  # the first part goes on from zeros, so that it needs no function of its own
+                self._clear(f, place.sums)
+                f.loop(0, last, 1, lambda number, _: self._part(f, place, group, column, number, False))
+            self._part(f, place, group, column, f.integer(last), True)
 
         each_piece(f, self.column_groups, *panels, panel)
+
+    def _clear(self, f: Function, sums: Value) -> None:
+        kind = types.vector("float", self.lanes)
+
+        def one(place: Value, _: tuple[Value, ...]) -> None:
+            f.store(f.number(kind, 0), f.at(sums, place), align=4 * self.lanes)
+
+        f.loop(0, self._sums_bytes() // 4, self.lanes, one)
+
+    def _part(self, f: Function, place: _BlockPlace, group: Group, column: Value, number: Value, ends: bool) -> None:
+        """All rows of a block by one part of the depth of a panel."""
+        where = self._panel(f, place, group, column, number, ends)
+        each_piece(
+            f, self.row_groups, *place.rows,
+            lambda tall, row: self._tile(f, place, tall, group, row, column, where, number, ends),
+        )  # fmt: skip
 
     def _matrix(self, f: Function, base: Value, place: Matrix, at: dict[Variable, Value], kind: str) -> Value:
         offset = f.integer(place.offset)
@@ -280,22 +272,29 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         width = sum(group.size * group.count for group in self.column_groups) * self.lanes
         return f.at(base, f.mul(number, self.words * width), "i32")
 
-    def _panel(self, f: Function, b: Value, group: Group, column: Value, scratch: Value) -> Value:
+    def _steps(self, ends: bool) -> int:
+        """Elements of the depth of a part: of the last one, or of any before it."""
+        whole = (self.parts - 1) * self.part * self.group
+        return self.problem.depth - whole if ends else self.part * self.group
+
+    def _panel(self, f: Function, at: _BlockPlace, group: Group, column: Value, number: Value, ends: bool) -> Value:
         """Where a tile finds its part of B; a computed B is packed here, once for all rows of the block."""
         gemm = self.problem
         if self.candidate.b == "constant":
-            return f.at(b, f.mul(column, self.words), "i32")
+            panel = f.at(at.b, f.mul(column, self.words), "i32")
+            return f.at(panel, f.mul(number, self.part * group.size * self.lanes), "i32")
         kind = types.scalar(_DTYPES[gemm.arithmetic][1])
         place = gemm.place_b
-        start = f.at(b, f.mul(column, place.column), kind)
+        first = f.mul(number, self.part * self.group * place.row)
+        start = f.at(at.b, f.add(first, f.mul(column, place.column)), kind)
         if self.candidate.b == "place":
             return start
         function = write_panel(
-            self.module, gemm.depth, group.size, self._valid(group), place.row, place.column, self.group, kind,
+            self.module, self._steps(ends), group.size, self._valid(group), place.row, place.column, self.group, kind,
             prefix=self.name,
         )  # fmt: skip
-        f.call(function, start, scratch)
-        return scratch
+        f.call(function, start, at.panel)
+        return at.panel
 
     def _valid(self, group: Group) -> int:
         """Lanes of a panel's last vector that exist."""
@@ -305,33 +304,65 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
     def _tile(
         self,
         f: Function,
+        at: _BlockPlace,
         tall: Group,
         wide: Group,
         row: Value,
         column: Value,
-        a: Value,
         b: Value,
-        c: Value,
-        pointers: dict[str, Value],
-        at: dict[Variable, Value],
+        number: Value,
+        ends: bool,
     ) -> None:
         gemm, in_place = self.problem, self.candidate.b == "place"
-        valid = self._valid(wide)
-        width = gemm.place_b.row if in_place else wide.size * self.lanes
+        valid, panel = self._valid(wide), wide.size * self.lanes
+        ahead, apart, distance = self._ahead(panel, ends)
         tile = ProductTile(
-            tall.size, wide.size, gemm.depth, gemm.place_a.row, gemm.place_a.column, width, gemm.place_c.row, valid,
-            arithmetic=gemm.arithmetic, b_valid=valid if in_place and valid < self.lanes else 0,
+            tall.size, wide.size, self._steps(ends), gemm.place_a.row, gemm.place_a.column,
+            gemm.place_b.row if in_place else panel, gemm.place_c.row, valid, arithmetic=gemm.arithmetic,
+            b_valid=valid if in_place and valid < self.lanes else 0, begins=self.parts == 1, ends=ends, ahead=ahead,
         )  # fmt: skip
-        name = write_tile(
-            self.module,
-            tile,
-            self.epilogue,
-            gemm.row,
-            gemm.column,
-            prefix=self.name,
-        )
+        name = write_tile(self.module, tile, self.epilogue, gemm.row, gemm.column, prefix=self.name)
         a_kind, c_kind = types.scalar(_DTYPES[gemm.arithmetic][0]), types.scalar(self.epilogue.dtype)
-        a_at = f.at(a, f.mul(row, gemm.place_a.row), a_kind)
-        c_at = f.at(c, f.add(f.mul(row, gemm.place_c.row), column), c_kind)
-        found = origins(f, self.epilogue, pointers, {gemm.row: row, gemm.column: column, **at})
-        f.call(name, a_at, b, c_at, *(found[buffer.name] for buffer in self.epilogue.buffers))
+        first = f.mul(number, self.part * self.group * gemm.place_a.column)
+        a_at = f.at(at.a, f.add(f.mul(row, gemm.place_a.row), first), a_kind)
+        c_at = f.at(at.c, f.add(f.mul(row, gemm.place_c.row), column), c_kind)
+        given = [a_at, b, c_at]
+        within = f.sub(row, start_of(f, self.row_groups, at.rows[0]))
+        if self.parts > 1:
+            given.append(f.at(at.sums, f.mul(within, panel)))
+        if ahead:
+            given.append(f.at(f.at(b, apart, "i8"), f.mul(within, distance), "i8"))
+        if ends:
+            found = origins(f, self.epilogue, at.pointers, {gemm.row: row, gemm.column: column, **at.batch})
+            given += [found[buffer.name] for buffer in self.epilogue.buffers]
+        f.call(name, *given)
+
+    def _ahead(self, width: int, ends: bool) -> tuple[int, int, int]:
+        """How a tile asks for packed weights: lines per turn of its loop, bytes from its own to them, and for each row.
+
+        All tiles of a block together ask for the next part of B once, while they work on this one; a tile that has the
+        block alone asks for what it needs soon.
+        """
+        steps = self._steps(ends) // self.group
+        turns, step = steps // UNROLL, 4 * width
+        if self.candidate.b != "constant" or not turns or self.words * self.problem.columns * 4 <= self.target.l1:
+            return 0, 0, 0
+        tall, count = self.row_groups[0].size, min(pieces(self.row_groups), self.candidate.row_stretch)
+        if count == 1:
+            return step * UNROLL // LINE, _SOON, 0
+        lines = -(-self.part * step // (LINE * tall * count))
+        return -(-lines * tall // turns), steps * step, lines * LINE
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockPlace:
+    """What all tiles of a block share."""
+
+    pointers: dict[str, Value]
+    batch: dict[Variable, Value]  # the epilogue's variables of the batch
+    a: Value
+    b: Value
+    c: Value
+    panel: Value  # scratch for a computed B
+    sums: Value  # scratch between two parts of the depth
+    rows: tuple[Amount, Amount]  # row tiles

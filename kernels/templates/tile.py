@@ -6,7 +6,7 @@ because each works on 32-bit groups of the depth: one float32; two bfloat16 (vdp
 signed (vpdpbusd), summed in int32.
 
 The accumulators are phis of the loop over the depth, so that nothing but them lives in registers; LLVM's optimizer does
-not run.
+not run. A tile may also be a part of the depth: its sums then go on from scratch, or back to it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from kernels.templates.epilogue import Epilogue, TileLeaves, apply, leaves_of, p
 from kernels.tensor.expression import Variable
 
 UNROLL = 4  # steps of the depth per turn of the loop
+LINE = 64  # bytes that one prefetch asks for
 
 ProductArithmetic = Literal["f32", "bf16", "u8s8"]
 GROUP: Mapping[ProductArithmetic, int] = {"f32": 1, "bf16": 2, "u8s8": 4}  # elements of the depth in one 32-bit group
@@ -48,14 +49,18 @@ class ProductTile:
     valid: int  # lanes of the last vector that are stored
     arithmetic: ProductArithmetic = "f32"
     b_valid: int = 0  # lanes of B's last vector that may be read; 0: all of them
+    begins: bool = True  # sums start at zero; otherwise they go on from scratch
+    ends: bool = True  # the epilogue is applied and C written; otherwise sums go to scratch
+    ahead: int = 0  # lines from the pointer "next" that each turn of the loop asks for
 
     @property
     def name(self) -> str:
         """A name that tells the shape."""
         masked = f"_m{self.b_valid}" if self.b_valid else ""
+        part = f"{'b' if self.begins else ''}{'e' if self.ends else ''}{f'_p{self.ahead}' if self.ahead else ''}"
         return (
             f"tile_{self.arithmetic}_{self.rows}x{self.columns}x{self.depth}_{self.a_row}_{self.a_depth}_{self.b_depth}"
-            f"_{self.c_row}_{self.valid}be{masked}"
+            f"_{self.c_row}_{self.valid}{part}{masked}"
         )
 
 
@@ -77,7 +82,11 @@ def write_tile(
     *,
     prefix: str,
 ) -> str:
-    """Write the function of a tile, once, and return its name: f(A, B, C, [depth,] operands of the epilogue...)."""
+    """Write the function of a tile, once, and return its name.
+
+    f(A, B, C, [depth,] [sums,] [next,] operands of the epilogue...): `sums` where the tile is a part of the depth,
+    `next` where it asks for lines ahead, operands where it ends.
+    """
     name = f"{prefix}_{tile.name}"
     if module.has(name):
         return name
@@ -88,16 +97,35 @@ def write_tile(
         Parameter("b", "ptr", "noalias nocapture readonly"),
         Parameter("c", "ptr", "nocapture"),
         *([Parameter("depth", "i64")] if tile.depth is None else []),
-        *parameters_of(epilogue),
+        *([] if tile.begins and tile.ends else [Parameter("sums", "ptr", "noalias nocapture")]),
+        *([Parameter("next", "ptr", "nocapture readonly")] if tile.ahead else []),
+        *(parameters_of(epilogue) if tile.ends else []),
     ]
     f = Function(module, name, given)
     lanes = module.target.lanes()
     accumulator = types.vector("i32" if tile.arithmetic == "u8s8" else "float", lanes)
-    zeros = joined([f.number(accumulator, 0)] * tile.columns)
-    sums = _accumulate(f, tile, [zeros] * tile.rows, accumulator)
-    _store(f, tile, epilogue, sums, leaves_of(f, epilogue, column, lanes), row, lanes)
+    sums = _accumulate(f, tile, _initial(f, tile, accumulator), accumulator)
+    if tile.ends:
+        _store(f, tile, epilogue, sums, leaves_of(f, epilogue, column, lanes), row, lanes)
+    else:
+        for number, total in enumerate(sums):
+            for position, part in enumerate(total.split()):
+                f.store(part, _sum_place(f, tile, number, position, lanes), align=4 * lanes)
     f.finish()
     return name
+
+
+def _initial(f: Function, tile: ProductTile, kind: str) -> list[Value]:
+    """One value per row, a part per vector."""
+    if tile.begins:
+        return [joined([f.number(kind, 0)] * tile.columns)] * tile.rows
+    lanes = types.lanes(kind)
+    places = [[_sum_place(f, tile, row, v, lanes) for v in range(tile.columns)] for row in range(tile.rows)]
+    return [joined([f.load(kind, place, align=4 * lanes) for place in row]) for row in places]
+
+
+def _sum_place(f: Function, tile: ProductTile, row: int, vector: int, lanes: int) -> Value:
+    return f.at(f.parameter("sums"), (row * tile.columns + vector) * lanes)
 
 
 def _accumulate(f: Function, tile: ProductTile, sums: list[Value], kind: str) -> list[Value]:
@@ -114,6 +142,9 @@ def _accumulate(f: Function, tile: ProductTile, sums: list[Value], kind: str) ->
     def body(k: Value, carried: tuple[Value, ...], steps: int = UNROLL) -> Sequence[Value]:
         a_at = f.at(a, f.mul(k, tile.a_depth * group), source)
         b_at = f.at(b, f.mul(k, tile.b_depth), "i32")
+        for line in range(tile.ahead):
+            lines = f.at(f.parameter("next"), f.mul(k, tile.ahead * LINE // UNROLL), "i8")
+            f.prefetch(f.at(lines, line * LINE, "i8"), locality=2)
         return turn(a_at, b_at, list(carried), steps)
 
     if tile.depth is None:

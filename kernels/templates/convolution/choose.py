@@ -8,7 +8,7 @@ from kernels.target import Target
 from kernels.templates.convolution.direct import Direct, build, can_be_flat, can_split
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.stage import window
-from kernels.templates.convolution.steps import merged_groups, vector_groups
+from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
 from kernels.templates.cost import GIGAHERTZ, step_cycles
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.template import Template
@@ -127,7 +127,7 @@ def blocks_of(problem: Convolution, candidate: Direct, target: Target) -> int:
     height, width = problem.output.size[1:]
     rows = balanced(height * width, candidate.columns) if candidate.flat else balanced(height, candidate.rows)
     channels = pieces(vector_groups(problem, target.lanes(), candidate.vectors))
-    planes = problem.output.batch * problem.output.size[0] * (problem.groups // merged_groups(problem))
+    planes = problem.output.batch * problem.output.size[0] * dense_count(problem)
     return planes * -(-pieces(rows) // candidate.row_stretch) * -(-channels // candidate.channel_stretch)
 
 
@@ -192,7 +192,7 @@ def _cold(
 def estimate(problem: Convolution, candidate: Direct, target: Target) -> float:
     """Nanoseconds of all images on one core."""
     shape = Shape(candidate.rows, candidate.columns, candidate.vectors)
-    groups = problem.groups // merged_groups(problem)
+    groups = dense_count(problem)
     taken = cycles(problem, target, shape, candidate.flat)
     if candidate.splits > 1:  # sums go to scratch and back for every part
         vectors = sum(group.size * group.count for group in vector_groups(problem, target.lanes(), candidate.vectors))

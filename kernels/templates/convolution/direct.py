@@ -21,7 +21,7 @@ from kernels.templates.convolution.places import operands_at, output_at, variabl
 from kernels.templates.convolution.planar import write_planar
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.stage import window, write_stage
-from kernels.templates.convolution.steps import RUN, DirectPacking, chunks, merged_groups, vector_groups
+from kernels.templates.convolution.steps import RUN, Chunks, DirectPacking, Merged, chunks, merged, vector_groups
 from kernels.templates.convolution.tile import PixelTile, write_tile
 from kernels.templates.grid import Group, balanced, each_piece, pieces, start_of, stretch_of, unravel
 
@@ -56,8 +56,9 @@ def can_be_flat(problem: Convolution) -> bool:
 
 def can_split(problem: Convolution, splits: int) -> bool:
     """Whether the parts of the input channels all have the same pattern."""
-    depth = problem.depth * merged_groups(problem)
-    return problem.input.block > 1 and depth % splits == 0 and depth // splits % RUN == 0
+    groups = merged(problem)
+    depth = problem.depth * groups[0].together
+    return len(groups) == 1 and problem.input.block > 1 and depth % splits == 0 and depth // splits % RUN == 0
 
 
 def build(problem: Convolution, candidate: Direct, target: Target, name: str = "convolution") -> Kernel:
@@ -69,42 +70,45 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     def __init__(self, problem: Convolution, candidate: Direct, target: Target, name: str) -> None:
         super().__init__(problem, candidate, target, name)
         self.packing = DirectPacking(problem, self.lanes, candidate.vectors)
-        self.together = merged_groups(problem)
-        self.depth = problem.depth * self.together
-        self.width = problem.width * self.together
         height, width = problem.output.size[1:]
         self.columns = () if candidate.flat else balanced(width, candidate.columns)
         self.rows = balanced(height * width, candidate.columns) if candidate.flat else balanced(height, candidate.rows)
-        self.channels = _split(vector_groups(problem, self.lanes, candidate.vectors), self.width, self.lanes)
         self.row_blocks = -(-pieces(self.rows) // candidate.row_stretch)
-        self.channel_blocks = -(-pieces(self.channels) // candidate.channel_stretch)
         self.staged = not problem.has_halo
-        self.source = problem.input
-        if self.staged:
-            most = max(group.size for group in self.rows) * candidate.row_stretch
-            self.source = window(problem, most, self.depth)
-        self.steps = chunks(problem, self.source, self.depth // candidate.splits)
         self.planar = problem.output.order == "NCHW" and problem.output.channels > 1
         self.through_scratch = candidate.splits > 1 or self.planar
+        self.dense = tuple(self._dense(one) for one in merged(problem))
+
+    def _dense(self, some: Merged) -> _Dense:
+        problem, candidate = self.problem, self.candidate
+        depth, width = problem.depth * some.together, problem.width * some.together
+        channels = _split(
+            vector_groups(problem, self.lanes, candidate.vectors, some.together), width, self.lanes
+        )  # fmt: skip
+        source = problem.input
+        if self.staged:
+            source = window(problem, max(group.size for group in self.rows) * candidate.row_stretch, depth)
+        blocks = -(-pieces(channels) // candidate.channel_stretch)
+        dims = (problem.output.batch, problem.output.size[0], some.count, self.row_blocks, blocks)
+        steps = chunks(problem, source, depth // candidate.splits)
+        return _Dense(some, depth, width, channels, source, steps, self.packing.steps(some.together), dims)
 
     def kernel(self) -> Kernel:
         problem = self.problem
-        out = problem.output
-        groups = problem.groups // self.together
-        self.block_dims = (out.batch, out.size[0], groups, self.row_blocks, self.channel_blocks)
         return self.written(
-            problem.operands(self.packing), prod(self.block_dims),
+            problem.operands(self.packing), sum(prod(one.block_dims) for one in self.dense),
             scratch_bytes=self._staged_bytes() + self._sums_bytes(), flops=problem.flops, traffic=problem.traffic,
         )  # fmt: skip
 
     def _staged_bytes(self) -> int:
-        return -(-self.source.elements * 4 // _LINE) * _LINE if self.staged else 0
+        most = max(one.source.elements for one in self.dense)
+        return -(-most * 4 // _LINE) * _LINE if self.staged else 0
 
     def _sums_bytes(self) -> int:
         """Scratch for the sums of one channel tile over all row tiles of a block (one tile's, where not split)."""
         if not self.through_scratch:
             return 0
-        widest = max(group.size for group in self.channels) * self.lanes * 4
+        widest = self.dense[0].widest * self.lanes * 4
         return self._pixels_of_piece() * widest * (self.candidate.row_stretch if self.candidate.splits > 1 else 1)
 
     def _pixels_of_piece(self) -> int:
@@ -114,45 +118,57 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     # -- the entry: which block, which window, and the loops -----------------------------------------------------------
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        if len(self.dense) == 1:
+            return self._block(f, self.dense[0], pointers, block, scratch)
+        most, rest = self.dense
+        count = prod(most.block_dims)
+        f.when(
+            f.compare("ult", block, f.integer(count)),
+            lambda: self._block(f, most, pointers, block, scratch),
+            lambda: self._block(f, rest, pointers, f.sub(block, count), scratch),
+        )
+        return None
+
+    def _block(self, f: Function, dense: _Dense, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         problem, candidate = self.problem, self.candidate
-        image, plane, group, row_block, channel_block = unravel(f, block, self.block_dims)
+        image, plane, group, row_block, channel_block = unravel(f, block, dense.block_dims)
+        group = f.add(group, dense.groups.first)
         rows = stretch_of(f, row_block, candidate.row_stretch, pieces(self.rows))
-        channels = stretch_of(f, channel_block, candidate.channel_stretch, pieces(self.channels))
+        channels = stretch_of(f, channel_block, candidate.channel_stretch, pieces(dense.channels))
         x = f.at(pointers[INPUT], f.mul(image, problem.input.image_stride))
-        x = f.at(x, f.mul(group, self._group_distance(problem.input, self.depth)))
+        x = f.at(x, f.mul(group, self._group_distance(problem.input, self.dense[0].depth)))
         first_row: Value = f.integer(0)
         if self.staged:
             first_row = start_of(f, self.rows, rows[0])
-            self._stage(f, x, scratch, plane, first_row)
+            self._stage(f, dense, x, scratch, plane, first_row)
             x = scratch
         else:
             place = [b - p for b, p in zip(problem.input.before, problem.pads, strict=True)]
             start = f.mul(plane, problem.strides[0] * problem.input.plane_stride)
             x = f.at(x, f.add(start, problem.input.position(0, 0, (place[0], place[1], place[2]))))
-        weights = f.at(pointers[WEIGHTS], f.mul(group, self.packing.group_elements))
+        weights = f.at(pointers[WEIGHTS], f.mul(group, self.packing.group_elements(self.dense[0].groups.together)))
         sums = f.at(scratch, self._staged_bytes(), "i8") if self._staged_bytes() else scratch
-        self._at = (image, plane, group)
-        tile = _BlockPlace(pointers, x, weights, sums, first_row, rows[0])
+        tile = _BlockPlace(dense, (image, plane, group), pointers, x, weights, sums, first_row, rows[0])
         if candidate.splits > 1:
             self._channels_then_splits(f, tile, rows, channels)
         elif candidate.channels_outside:
             each_piece(
-                f, self.channels, *channels,
+                f, dense.channels, *channels,
                 lambda c, v: each_piece(f, self.rows, *rows, lambda r, s: self._row(f, tile, r, s, c, v)),
             )  # fmt: skip
         else:
             each_piece(
                 f, self.rows, *rows,
-                lambda r, s: each_piece(f, self.channels, *channels, lambda c, v: self._row(f, tile, r, s, c, v)),
+                lambda r, s: each_piece(f, dense.channels, *channels, lambda c, v: self._row(f, tile, r, s, c, v)),
             )  # fmt: skip
 
     def _group_distance(self, layout: Layout, channels: int) -> int:
-        """Elements between the first channels of two merged groups."""
+        """Elements between the first channels of two dense groups."""
         return channels if layout.order == "NHWC" else channels // layout.block * layout.block_stride
 
-    def _stage(self, f: Function, x: Value, scratch: Value, plane: Value, first_row: Value) -> None:
+    def _stage(self, f: Function, dense: _Dense, x: Value, scratch: Value, plane: Value, first_row: Value) -> None:
         problem = self.problem
-        function = write_stage(self.module, problem, self.source, prefix=self.name)
+        function = write_stage(self.module, problem, dense.source, prefix=self.name + dense.suffix)
         from_plane = f.add(f.mul(plane, problem.strides[0]), -problem.pads[0])
         from_row = f.add(f.mul(first_row, problem.strides[1]), -problem.pads[1])
         f.call(function, x, scratch, from_plane, from_row)
@@ -174,7 +190,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
             f.loop(0, last, 1, lambda number, _: part(number, group, vector, False))
             part(last, group, vector, True)
 
-        each_piece(f, self.channels, *channels, all_parts)
+        each_piece(f, tile.dense.channels, *channels, all_parts)
 
     def _clear(self, f: Function, sums: Value) -> None:
         """Zeros where the sums of a channel tile wait."""
@@ -227,7 +243,8 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         begins: bool,
         ends: bool,
     ) -> None:
-        problem, source, candidate = self.problem, self.source, self.candidate
+        problem, candidate, dense = self.problem, self.candidate, place.dense
+        source = dense.source
         _, strides_row, strides_column = problem.strides
         x = f.at(
             place.x,
@@ -236,28 +253,30 @@ class _DirectBuilder(Builder[Convolution, Direct]):
                 f.mul(column, strides_column * source.column_stride),
             ),
         )
-        x = f.at(x, f.mul(part, self._part_distance()))
+        x = f.at(x, f.mul(part, self._part_distance(dense)))
         size = channels.size * self.lanes
-        part_steps = self.packing.group_steps // candidate.splits
+        part_steps = dense.all_steps // candidate.splits
         weights = f.at(
             place.weights,
-            f.add(f.mul(vector, self.packing.group_steps * self.lanes), f.mul(part, part_steps * size)),
+            f.add(f.mul(vector, dense.all_steps * self.lanes), f.mul(part, part_steps * size)),
         )
-        valid = _valid(channels.start, channels.size, self.width, self.lanes)
+        valid = _valid(channels.start, channels.size, dense.width, self.lanes)
         to_output = ends and not self.planar
-        ahead, distance = self._ahead(rows * columns, part_steps * size * 4)
-        tile = PixelTile(rows, columns, valid, self.steps, begins, to_output, ahead)
+        ahead, distance = self._ahead(dense, rows * columns, part_steps * size * 4)
+        tile = PixelTile(rows, columns, valid, dense.steps, begins, to_output, ahead)
         name = (
-            f"{self.name}_{rows}x{columns}x{tile.vectors}_{sum(valid)}{'b' if begins else ''}{'e' if to_output else ''}"
+            f"{self.name}{dense.suffix}_{rows}x{columns}x{tile.vectors}_{sum(valid)}"
+            f"{'b' if begins else ''}{'e' if to_output else ''}"
         )
         if not self.module.has(name):
             write_tile(self.module, problem, source, tile, name=name)
-        at = variables_at(f, problem, self._at, f.mul(vector, self.lanes), self.width, row, column)
+        width = self.dense[0].width
+        at = variables_at(f, problem, place.at, f.mul(vector, self.lanes), width, row, column)
         y = output_at(f, problem, place.pointers[OUTPUT], at)
         sums, following = place.sums, place.sums
         if candidate.splits > 1:
             pixel = self._pixel(f, place, rows, row, column)
-            sums = f.at(sums, f.mul(pixel, max(group.size for group in self.channels) * self.lanes))
+            sums = f.at(sums, f.mul(pixel, dense.widest * self.lanes))
             following = f.at(f.at(weights, part_steps * size), f.mul(pixel, distance), "i8")
         operands = operands_at(f, problem, place.pointers, at) if ends else ()
         f.call(name, x, weights, y, sums, following, *(operands if to_output else ()))
@@ -267,13 +286,12 @@ class _DirectBuilder(Builder[Convolution, Direct]):
                 write_planar(self.module, problem, rows, columns, valid, name=turn)
             f.call(turn, sums, y, *operands)
 
-    def _part_distance(self) -> int:
+    def _part_distance(self, dense: _Dense) -> int:
         """Elements of the source between the first channels of two parts."""
         if self.candidate.splits == 1:
             return 0
-        channels = self.depth // self.candidate.splits
-        block, lane = divmod(channels, self.source.block)
-        return block * self.source.block_stride + lane
+        block, lane = divmod(dense.depth // self.candidate.splits, dense.source.block)
+        return block * dense.source.block_stride + lane
 
     def _pixel(self, f: Function, place: _BlockPlace, rows: int, row: Value, column: Value) -> Value:
         """How many pixels of a block come before a tile's: tile after tile, each with its pixels together."""
@@ -282,7 +300,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
             return f.sub(column, begin)
         return f.add(f.mul(f.sub(row, begin), self.problem.output.size[2]), f.mul(column, rows))
 
-    def _ahead(self, pixels: int, part: int) -> tuple[int, int]:
+    def _ahead(self, dense: _Dense, pixels: int, part: int) -> tuple[int, int]:
         """How a tile asks for its share of the next part of the weights: lines per chunk, and bytes for each pixel.
 
         All tiles of a block together ask for the next part once, while they work on this one.
@@ -290,14 +308,40 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         if self.candidate.splits == 1:
             return 0, 0
         lines = -(-part // (_LINE * self._pixels_of_piece() * self.candidate.row_stretch))
-        loops = sum(len(group.starts) for group in self.steps)
+        loops = sum(len(group.starts) for group in dense.steps)
         return -(-lines * pixels // loops), lines * _LINE
+
+
+@dataclass(frozen=True, slots=True)
+class _Dense:
+    """Dense groups that are alike: what they sum over, and how they are cut."""
+
+    groups: Merged
+    depth: int  # input channels of each
+    width: int  # output channels of each
+    channels: tuple[Group, ...]  # tiles of vectors of them
+    source: Layout  # where tiles read: the input, or the copy of a window
+    steps: tuple[Chunks, ...]  # of one part
+    all_steps: int
+    block_dims: tuple[int, int, int, int, int]  # image, plane, group, row block, channel block
+
+    @property
+    def widest(self) -> int:
+        """Vectors of the widest tile."""
+        return max(group.size for group in self.channels)
+
+    @property
+    def suffix(self) -> str:
+        """Marks the functions that the last groups have for themselves."""
+        return "_last" if self.groups.first else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _BlockPlace:
     """What all tiles of a block share."""
 
+    dense: _Dense
+    at: tuple[Value, Value, Value]  # image, plane, group
     pointers: dict[str, Value]
     x: Value  # what the first output sees first; with a copy: of the block, otherwise of the plane
     weights: Value  # of the group

@@ -43,21 +43,39 @@ class Chunks:
         return len(self.starts) * len(self.inner)
 
 
-def merged_groups(problem: Convolution) -> int:
-    """How many groups are computed together, as one dense group with zeros in its weights.
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Groups that are computed together, as dense groups with zeros in their weights: `count` of `together` groups."""
 
-    A group of a blocked layout must start and end with a block; groups too small for that are merged until they do.
+    first: int  # the dense group, counted over all of them
+    count: int
+    together: int
+
+
+def merged(problem: Convolution) -> tuple[Merged, ...]:
+    """How groups are computed together: alike, but for the last ones, which may be too few.
+
+    A group of a blocked layout must start with a block; groups too small for that are merged until they do. The last
+    ones end where the channels end, perhaps inside a block.
     """
-    if problem.groups == 1:
-        return 1
 
     def whole(count: int) -> bool:
-        fits = []
-        for layout, channels in ((problem.input, problem.depth), (problem.output, problem.width)):
-            fits.append(layout.order != "NCHWc" or channels * count % layout.block == 0)
-        return problem.groups % count == 0 and all(fits)
+        sides = ((problem.input, problem.depth), (problem.output, problem.width))
+        return all(layout.order != "NCHWc" or channels * count % layout.block == 0 for layout, channels in sides)
 
-    return next((count for count in range(1, problem.groups) if whole(count)), problem.groups)
+    together = next((count for count in range(1, problem.groups) if whole(count)), problem.groups)
+    count, rest = divmod(problem.groups, together)
+    return (Merged(0, count, together), *([Merged(count, 1, rest)] if rest else []))
+
+
+def merged_groups(problem: Convolution) -> int:
+    """How many groups most dense groups hold."""
+    return merged(problem)[0].together
+
+
+def dense_count(problem: Convolution) -> int:
+    """How many dense groups there are."""
+    return sum(one.count for one in merged(problem))
 
 
 def chunks(problem: Convolution, source: Layout, depth: int) -> tuple[Chunks, ...]:
@@ -97,35 +115,32 @@ class DirectPacking:
     lanes: int
     vectors: int
 
-    @property
-    def group_vectors(self) -> int:
-        """Vectors of output channels of a merged group."""
-        return sum(group.size * group.count for group in vector_groups(self.problem, self.lanes, self.vectors))
-
-    @property
-    def group_steps(self) -> int:
-        """Steps of one output."""
+    def steps(self, together: int) -> int:
+        """Steps of one output where so many groups are merged."""
         planes, rows, columns = self.problem.kernel
-        return self.problem.depth * merged_groups(self.problem) * planes * rows * columns
+        return self.problem.depth * together * planes * rows * columns
 
-    @property
-    def group_elements(self) -> int:
-        """Elements of a merged group."""
-        return self.group_steps * self.group_vectors * self.lanes
+    def group_elements(self, together: int) -> int:
+        """Elements of a dense group of so many."""
+        groups = vector_groups(self.problem, self.lanes, self.vectors, together)
+        return self.steps(together) * sum(group.size * group.count for group in groups) * self.lanes
 
     @property
     def elements(self) -> int:
         """Elements of all groups."""
-        return self.problem.groups // merged_groups(self.problem) * self.group_elements
+        return sum(one.count * self.group_elements(one.together) for one in merged(self.problem))
 
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The packed weights."""
-        problem, together = self.problem, merged_groups(self.problem)
-        depth, width = problem.depth * together, problem.width * together
-        plain = dense_groups(problem, array, together)
+        return np.concatenate([part for one in merged(self.problem) for part in self._parts(array, one)])
+
+    def _parts(self, array: npt.NDArray[np.generic], some: Merged) -> list[npt.NDArray[np.generic]]:
+        """The weights of each tile of dense groups that are alike."""
+        problem, together = self.problem, some.together
+        plain = dense_groups(problem, array, some)
         steps = [
             Step(s.channel + i.channel, s.plane, s.row, s.column + i.column)
-            for group in chunks(problem, problem.input, depth)
+            for group in chunks(problem, problem.input, problem.depth * together)
             for s in group.starts
             for i in group.inner
         ]
@@ -137,25 +152,29 @@ class DirectPacking:
             [s.row for s in steps],
             [s.column for s in steps],
         ]
-        whole = np.zeros((len(plain), self.group_vectors * self.lanes, len(steps)), array.dtype)
-        whole[:, :width] = taken
+        tiles_of = vector_groups(problem, self.lanes, self.vectors, together)
+        lanes = sum(tiles.size * tiles.count for tiles in tiles_of) * self.lanes
+        whole = np.zeros((len(plain), lanes, len(steps)), array.dtype)
+        whole[:, : problem.width * together] = taken
         parts = []
         for group in whole:
-            for tiles in vector_groups(problem, self.lanes, self.vectors):
+            for tiles in tiles_of:
                 size = tiles.size * self.lanes
                 for tile in range(tiles.count):
                     first = tiles.start * self.lanes + tile * size
                     parts.append(group[first : first + size].T.reshape(-1))
-        return np.concatenate(parts)
+        return parts
 
 
-def vector_groups(problem: Convolution, lanes: int, vectors: int) -> tuple[Group, ...]:
-    """How the vectors of output channels of a merged group fall into tiles of at most `vectors`.
+def vector_groups(problem: Convolution, lanes: int, vectors: int, together: int | None = None) -> tuple[Group, ...]:
+    """How the vectors of output channels of a dense group fall into tiles of at most `vectors`.
+
+    The dense group has `together` groups; None: as most have.
 
     A tile of a blocked layout never holds the end of one block and the start of another: it is whole blocks, or a part
     of one.
     """
-    layout, channels = problem.output, problem.width * merged_groups(problem)
+    layout, channels = problem.output, problem.width * (together or merged_groups(problem))
     if layout.order != "NCHWc":
         return balanced(-(-channels // lanes), vectors)
     each, blocks = layout.block // lanes, -(-channels // layout.block)
@@ -168,17 +187,24 @@ def vector_groups(problem: Convolution, lanes: int, vectors: int) -> tuple[Group
     )
 
 
-def dense_groups(problem: Convolution, array: npt.NDArray[np.generic], together: int = 1) -> npt.NDArray[np.generic]:
-    """Weights as (merged group, output channel, channel, *kernel), zeros between the groups that are merged."""
+def dense_groups(
+    problem: Convolution, array: npt.NDArray[np.generic], some: Merged | None = None
+) -> npt.NDArray[np.generic]:
+    """Weights as (dense group, output channel, channel, *kernel), zeros between the groups that are merged.
+
+    `some` are the dense groups that are meant; None: each group is one.
+    """
     groups, depth, width = problem.groups, problem.depth, problem.width
     if problem.transposed:
         given = array.reshape(groups, depth, width, *problem.kernel)[..., ::-1, ::-1, ::-1].swapaxes(1, 2)
     else:
         given = array.reshape(groups, width, depth, *problem.kernel)
-    if together == 1:
+    if some is None:
         return given
-    found = np.zeros((groups // together, together * width, together * depth, *problem.kernel), array.dtype)
-    for group in range(groups):
-        merged, place = divmod(group, together)
-        found[merged, place * width : (place + 1) * width, place * depth : (place + 1) * depth] = given[group]
+    together, first = some.together, some.first * merged_groups(problem)
+    found = np.zeros((some.count, together * width, together * depth, *problem.kernel), array.dtype)
+    for group in range(some.count * together):
+        dense, place = divmod(group, together)
+        rows, columns = (slice(place * size, (place + 1) * size) for size in (width, depth))
+        found[dense, rows, columns] = given[first + group]
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernels.target import Target, x86_64_v3, x86_64_v4
 from kernels.templates import cost
-from kernels.templates.gemm import Gemm, GemmCandidate, candidates
+from kernels.templates.gemm import Gemm, GemmCandidate, candidates, estimate
 from kernels.templates.grid import balanced
 
 
@@ -50,6 +50,26 @@ def test_rows_that_leave_the_first_cache_are_read_by_few_panels() -> None:
         return (narrow - wide) / rows
 
     assert reread(400) > reread(40) + 30  # 400 rows of 400 bytes are 160 KB
+
+
+def test_deep_products_take_the_depth_in_parts() -> None:
+    assert chosen(128, 768, 3072).depth_block == 384
+    assert chosen(128, 768, 100).depth_block is None
+    assert chosen(1, 1000, 2048).depth_block is None, "one row has no sums that others wait for"
+
+
+def test_short_parts_are_not_tried_where_rows_leave_the_second_cache() -> None:
+    def parts(rows: int) -> set[int | None]:
+        return {one.depth_block for one in candidates(Gemm(rows, 768, 1024), x86_64_v4())}
+
+    assert min(part for part in parts(128) if part) < 200
+    assert parts(2000) == {None, 384}
+
+
+def test_sums_that_wait_for_the_next_part_cost_time() -> None:
+    target, gemm = x86_64_v4(), Gemm(64, 64, 768)
+    times = [estimate(gemm, GemmCandidate(6, 4, 11, 1, "constant", part), target) for part in (384, 192, 96, 48)]
+    assert times[0] < times[1] and times[2] < times[3]
 
 
 def test_sixteen_registers_keep_their_tile() -> None:

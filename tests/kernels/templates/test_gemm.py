@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from kernels.dtype import DType
 from kernels.llvm.compile import assembly
-from kernels.target import Target, host
+from kernels.target import Target, host, x86_64_v4
 from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_INTEGER, Epilogue, InvalidEpilogue
-from kernels.templates.gemm import Gemm, InvalidGemm, build, candidates
+from kernels.templates.gemm import Gemm, GemmCandidate, InvalidGemm, build, candidates
 from kernels.templates.grid import balanced, pieces
 from kernels.templates.matrix import Matrix
 from kernels.templates.tile import supported
@@ -54,6 +54,54 @@ def test_any_size(rows: int, columns: int, depth: int, choice: int, constant: bo
     got = _run(gemm, target, choice, a, b).reshape(rows, columns)
     exact = a.astype(np.float64) @ b
     assert (np.abs(got - exact) <= _bound(a, b)).all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    dims=st.tuples(st.integers(1, 40), st.integers(1, 70), st.integers(0, 150)), part=st.integers(1, 60),
+    tile=st.tuples(*[st.integers(1, 4)] * 2), stretches=st.tuples(*[st.integers(1, 4)] * 2), transposed=st.booleans(),
+    b=st.sampled_from(("constant", "place", "packed")), seed=seeds, target=st.sampled_from(HERE),
+)  # fmt: skip
+def test_parts_of_the_depth(
+    dims: tuple[int, int, int], tile: tuple[int, int], stretches: tuple[int, int], part: int, transposed: bool,
+    b: str, seed: int, target: Target,
+) -> None:  # fmt: skip
+    m, n, k = dims
+    left, right = _random(seed, m, k), _random(seed + 1, k, n)
+    bias, plain = _random(seed + 2, n), Gemm(m, n, k)
+    gemm = Gemm(
+        m, n, k, constant_b=b == "constant", a=Matrix(1, m) if transposed else None,
+        epilogue=Epilogue(ACCUMULATED[()] + Buffer("bias", DType.F32, (n,))[plain.column]),
+    )  # fmt: skip
+    kernel = build(gemm, GemmCandidate(*tile, *stretches, b, part), target)
+    packing = kernel.operand("b").packing
+    arrays = {"a": np.ascontiguousarray(left.T) if transposed else left, "b": packing.pack(right) if packing else right}
+    got = run_guarded(kernel, {**arrays, "bias": bias})["c"].reshape(m, n)
+    exact = left.astype(np.float64) @ right + bias
+    assert (np.abs(got - exact) <= _bound(left, right) + ROUNDING * np.abs(exact)).all()
+
+
+@pytest.mark.skipif(not supported("u8s8", host()), reason="the machine has no dot products of bytes")
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("part", [1, 5, 16])
+def test_parts_of_the_depth_hold_whole_groups_of_bytes(part: int, constant: bool) -> None:
+    generator = np.random.default_rng(part)
+    a, b = generator.integers(0, 256, (9, 131), np.uint8), generator.integers(-128, 128, (131, 37), np.int8)
+    epilogue = Epilogue(ACCUMULATED_INTEGER[()])
+    gemm = Gemm(9, 37, 131, arithmetic="u8s8", epilogue=epilogue, constant_b=constant)
+    kernel = build(gemm, GemmCandidate(4, 2, 2, 1, "constant" if constant else "packed", part), host())
+    packing = kernel.operand("b").packing
+    got = run_guarded(kernel, {"a": a, "b": packing.pack(b) if packing else b})["c"].reshape(9, 37)
+    assert (got == a.astype(np.int64) @ b.astype(np.int64)).all()
+
+
+def test_packed_weights_are_asked_for_ahead_where_the_first_cache_does_not_hold_them() -> None:
+    def asks(gemm: Gemm) -> bool:
+        listing = assembly(build(gemm, candidates(gemm, x86_64_v4())[0], x86_64_v4()).module.text(), x86_64_v4())
+        return "prefetch" in hot_loop(listing)
+
+    assert asks(Gemm(128, 768, 768)) and asks(Gemm(1, 768, 768))
+    assert not asks(Gemm(64, 64, 64)) and not asks(Gemm(128, 768, 768, constant_b=False))
 
 
 @settings(deadline=None, max_examples=25)
@@ -171,7 +219,7 @@ def _bfloat(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("target", NAMED, ids=NAMES)
-@pytest.mark.parametrize("dims", [(128, 768, 768), (1, 1000, 2048), (4, 768, 768), (100, 77, 65)])
+@pytest.mark.parametrize("dims", [(128, 768, 768), (128, 768, 3072), (1, 1000, 2048), (4, 768, 768), (100, 77, 65)])
 def test_no_candidate_spills(target: Target, dims: tuple[int, int, int]) -> None:
     gemm = Gemm(*dims)
     for candidate in candidates(gemm, target)[:4]:
