@@ -10,10 +10,12 @@ import ctypes
 import functools
 import mmap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from kernels.cores import Core
 from kernels.emit.layout import HUGE_PAGE
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel
@@ -102,9 +104,13 @@ class Executable:
         self.calls([(self.kernels[0], arrays)])()
 
 
-@functools.cache
 def driver(target: Target) -> Driver:
     """What runs kernels by the address of a table and its rows: (entry, arguments, first block, last + 1, scratch)."""
+    return _driver(replace(target, core=Core(1, 1, 1), constants=None))  # of which it makes no use
+
+
+@functools.cache
+def _driver(target: Target) -> Driver:
     module = Module(target)
     _write_driver(module)
     loaded = Loaded(ObjectCache(None).get(module.text(), target), target)

@@ -15,9 +15,14 @@ from typing import Literal
 
 from llvmlite import binding as llvm
 
+from kernels.cores import Core, known_core
 from kernels.dtype import DType
 from kernels.errors import KernelsError
 
+# Usual cores, of a server: those that do vectors of 64 bytes as two of 32, and others.
+_WIDE = Core(products=1.0, loads=1.0, broadcasts=2.0)
+_NARROW = Core(products=2.0, loads=2.0, broadcasts=2.0)
+SHARE_OF_LAST = 16  # second caches that a core's share of a last cache takes at most: others fill the rest
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -51,15 +56,6 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Core:
-    """What a core does in one cycle; cores with twice as many products rank candidates alike."""
-
-    products: float  # fused multiply-adds of vectors
-    loads: float  # of vectors
-    broadcasts: float  # loads of one element into all lanes
-
-
-@dataclass(frozen=True, slots=True)
 class Target:
     """An instruction set and the sizes that decide tiles."""
 
@@ -72,7 +68,21 @@ class Target:
     l2: int = 1 << 20  # bytes, per core
     l3: int = 16 << 20  # bytes, of all cores together
     line: int = 64  # bytes
-    core: Core = Core(products=2.0, loads=2.0, broadcasts=2.0)
+    core: Core = _NARROW
+    constants: int | None = None  # bytes of all weights of a program, which say where they lie; None: in memory
+
+    def rate(self, size: int) -> float:
+        """Bytes that a core reads in a cycle of data of so many bytes which it comes back to again and again."""
+        if size <= self.l1 // 2:
+            return self.core.l1
+        if size <= self.l2:
+            return self.core.l2
+        return self.core.l3 if size <= min(self.l3, SHARE_OF_LAST * self.l2) else self.core.memory
+
+    @property
+    def constant_rate(self) -> float:
+        """Bytes of weights that a core reads in a cycle, the first time that a kernel asks for them in a run."""
+        return self.core.memory if self.constants is None else self.rate(self.constants)
 
     def lanes(self, dtype: DType = DType.F32) -> int:
         """How many elements one vector register holds."""
@@ -101,7 +111,6 @@ class Target:
 
 _V3 = ("+avx", "+avx2", "+bmi", "+bmi2", "+f16c", "+fma", "+lzcnt", "+movbe", "+popcnt", "+sse4.2")
 _V4 = (*_V3, "+avx512f", "+avx512bw", "+avx512cd", "+avx512dq", "+avx512vl")
-_WIDE = Core(products=1.0, loads=1.0, broadcasts=2.0)  # vectors of 64 bytes
 
 
 def x86_64_v3() -> Target:
@@ -132,11 +141,11 @@ def host() -> Target:
     named = tuple(f"{'+' if present else '-'}{name}" for name, present in sorted(features.items()))
     caches = (_cache(1, 32 << 10), _cache(2, 1 << 20), _cache(3, 16 << 20))
     if triple.startswith("x86_64") and features.get("avx512f") and features.get("avx512vl"):
-        return Target(triple, cpu, named, 64, 32, *caches, core=_WIDE)
+        return Target(triple, cpu, named, 64, 32, *caches, core=known_core(cpu, 64) or _WIDE)
     if triple.startswith("x86_64") and features.get("avx2") and features.get("fma"):
-        return Target(triple, cpu, named, 32, 16, *caches)
+        return Target(triple, cpu, named, 32, 16, *caches, core=known_core(cpu, 32) or _NARROW)
     if triple.startswith("aarch64"):
-        return Target(triple, cpu, named, 16, 32, *caches)
+        return Target(triple, cpu, named, 16, 32, *caches, core=known_core(cpu, 16) or _NARROW)
     raise UnknownTarget(f"no code is generated for '{triple}' with the CPU '{cpu}': x86-64 needs AVX2 and FMA.")
 
 

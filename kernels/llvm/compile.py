@@ -21,14 +21,16 @@ def _initialize() -> None:
     llvm.initialize_native_asmparser()  # for an instruction that has no intrinsic, in code for this machine
 
 
-@functools.cache
 def machine(target: Target) -> llvm.TargetMachine:
     """LLVM's code generator for a target. Code is position independent, so that an object also links into a library."""
+    return _machine(target.triple, target.cpu, target.features)
+
+
+@functools.cache
+def _machine(triple: str, cpu: str, features: tuple[str, ...]) -> llvm.TargetMachine:
     _initialize()
-    found = llvm.Target.from_triple(target.triple)
-    return found.create_target_machine(
-        cpu=target.cpu, features=",".join(target.features), opt=3, reloc="pic", codemodel="small"
-    )
+    found = llvm.Target.from_triple(triple)
+    return found.create_target_machine(cpu=cpu, features=",".join(features), opt=3, reloc="pic", codemodel="small")
 
 
 def compile_object(text: str, target: Target) -> bytes:

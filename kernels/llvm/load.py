@@ -69,6 +69,11 @@ class ObjectCache:
 
 
 def _cache_key(text: str, target: Target) -> str:
-    """The hash of a text, the target, and the version of LLVM."""
-    parts = (text, repr(target), llvmlite.__version__, str(llvm.llvm_version_info))
+    """The hash of a text, what the target says of instructions, and the version of LLVM."""
+    parts = (
+        text,
+        repr((target.triple, target.cpu, target.features)),
+        llvmlite.__version__,
+        str(llvm.llvm_version_info),
+    )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
