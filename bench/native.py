@@ -19,6 +19,7 @@ from datetime import date
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -201,15 +202,16 @@ def _bars(found: Sequence[Line], cores: int) -> list[Bar]:
 def _keep(found: Sequence[Line]) -> None:
     """Add to the processor's file."""
     place = FOLDER / f"{processor()}.json"
-    known = json.loads(place.read_text()) if place.exists() else {"processor": processor(), "records": []}
+    known: dict[str, Any] = json.loads(place.read_text()) if place.exists() else {}
+    records = known.get("records", [])
     peers = {name: version(name) for name in ("onnxruntime", "openvino") if find_spec(name) is not None}
     entries = {name: [one.value, one.unit] for name, one in graphopt.machine().entries.items()}
-    known["records"].append({
+    records.append({
         "date": date.today().isoformat(), "graphopt": graphopt.__version__, "peers": peers,
         "tuned": len(kept_choices().choices()), "machine": entries, "lines": [asdict(line) for line in found],
     })  # fmt: skip
     FOLDER.mkdir(parents=True, exist_ok=True)
-    place.write_text(json.dumps(known, indent=1) + "\n")
+    place.write_text(json.dumps({"processor": processor(), "records": records}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

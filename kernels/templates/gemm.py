@@ -10,6 +10,7 @@ work on what is here, as a network finds its weights in memory.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,10 +30,10 @@ from kernels.templates.panels import write_panel
 from kernels.templates.template import Template
 from kernels.templates.tile import (
     GROUP,
-    LINE,
-    UNROLL,
+    Asked,
     ProductArithmetic,
     ProductTile,
+    asked,
     most_accumulators,
     most_registers,
     write_tile,
@@ -77,7 +78,7 @@ def candidates(gemm: Gemm, target: Target) -> tuple[GemmCandidate, ...]:
 
 def tile_shapes(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
     """Shapes (rows, vectors) whose sums fit the registers."""
-    most, lanes, rows = min(most_accumulators(target), _MOST_SUMS), target.lanes(), max(rows, 1)
+    most, lanes, rows = most_accumulators(target, asking=True), target.lanes(), max(rows, 1)
     wide, tallest = max(1, -(-columns // lanes)), 12 if target.vector_registers >= 32 else 6
     shapes = []
     for vectors in range(1, min(wide, 12) + 1):
@@ -147,10 +148,8 @@ def _with_blocks(
     return GemmCandidate(rows, vectors, row_stretch, panel_stretch, b, depth_block)
 
 
-_MOST_SUMS = 24  # of a tile: with more of them and prefetches, LLVM keeps one on the stack
 _FAR_PART = 384  # steps of the depth: rows by so many, and two panels, stay in the second cache
 _LEAST_PART = 32  # steps of the depth: shorter parts differ by a step or two at the most
-_SOON = 8 << 10  # bytes from what a tile reads of packed weights to what it asks for: memory answers by then
 _BLOCK_FLOPS = 1_000_000  # about 4 to 15 microseconds: several blocks for the workers, and little per block to claim it
 
 
@@ -159,7 +158,12 @@ def build(gemm: Gemm, candidate: GemmCandidate, target: Target, name: str = "gem
     return _GemmBuilder(gemm, candidate, target, name).kernel()
 
 
-GEMM = Template("product", Gemm, candidates, build, estimate)
+def family(candidate: GemmCandidate) -> tuple[str, Hashable]:
+    """Whether the depth is taken in parts, and the tile."""
+    return ("in parts" if candidate.depth_block else "whole"), (candidate.rows, candidate.vectors, candidate.b)
+
+
+GEMM = Template("product", Gemm, candidates, build, estimate, family=family)
 __all__ = ["GEMM", "Gemm", "GemmCandidate", "InvalidGemm", "build", "candidates", "estimate"]
 
 
@@ -315,11 +319,12 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
     ) -> None:
         gemm, in_place = self.problem, self.candidate.b == "place"
         valid, panel = self._valid(wide), wide.size * self.lanes
-        ahead, apart, distance = self._ahead(panel, ends)
+        ahead = self._asked(panel, ends)
         tile = ProductTile(
             tall.size, wide.size, self._steps(ends), gemm.place_a.row, gemm.place_a.column,
             gemm.place_b.row if in_place else panel, gemm.place_c.row, valid, arithmetic=gemm.arithmetic,
-            b_valid=valid if in_place and valid < self.lanes else 0, begins=self.parts == 1, ends=ends, ahead=ahead,
+            b_valid=valid if in_place and valid < self.lanes else 0, begins=self.parts == 1, ends=ends,
+            ahead=ahead.lines,
         )  # fmt: skip
         name = write_tile(self.module, tile, self.epilogue, gemm.row, gemm.column, prefix=self.name)
         a_kind, c_kind = types.scalar(_DTYPES[gemm.arithmetic][0]), types.scalar(self.epilogue.dtype)
@@ -330,28 +335,20 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         within = f.sub(row, start_of(f, self.row_groups, at.rows[0]))
         if self.parts > 1:
             given.append(f.at(at.sums, f.mul(within, panel)))
-        if ahead:
-            given.append(f.at(f.at(b, apart, "i8"), f.mul(within, distance), "i8"))
+        if ahead.lines:
+            given.append(ahead.place(f, b, within))
         if ends:
             found = origins(f, self.epilogue, at.pointers, {gemm.row: row, gemm.column: column, **at.batch})
             given += [found[buffer.name] for buffer in self.epilogue.buffers]
         f.call(name, *given)
 
-    def _ahead(self, width: int, ends: bool) -> tuple[int, int, int]:
-        """How a tile asks for packed weights: lines per turn of its loop, bytes from its own to them, and for each row.
-
-        All tiles of a block together ask for the next part of B once, while they work on this one; a tile that has the
-        block alone asks for what it needs soon.
-        """
+    def _asked(self, width: int, ends: bool) -> Asked:
+        """How a tile asks for packed weights, where the first cache does not hold all of them."""
+        if self.candidate.b != "constant" or self.words * self.problem.columns * 4 <= self.target.l1:
+            return Asked()
+        tiles = min(pieces(self.row_groups), self.candidate.row_stretch)
         steps = self._steps(ends) // self.group
-        turns, step = steps // UNROLL, 4 * width
-        if self.candidate.b != "constant" or not turns or self.words * self.problem.columns * 4 <= self.target.l1:
-            return 0, 0, 0
-        tall, count = self.row_groups[0].size, min(pieces(self.row_groups), self.candidate.row_stretch)
-        if count == 1:
-            return step * UNROLL // LINE, _SOON, 0
-        lines = -(-self.part * step // (LINE * tall * count))
-        return -(-lines * tall // turns), steps * step, lines * LINE
+        return asked(steps, 4 * width, self.row_groups[0].size, tiles, self.part * 4 * width)
 
 
 @dataclass(frozen=True, slots=True)

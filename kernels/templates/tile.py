@@ -25,6 +25,7 @@ from kernels.tensor.expression import Variable
 
 UNROLL = 4  # steps of the depth per turn of the loop
 LINE = 64  # bytes that one prefetch asks for
+SOON = 8 << 10  # bytes from what a tile reads of packed weights to what it asks for: memory answers by then
 
 ProductArithmetic = Literal["f32", "bf16", "u8s8"]
 GROUP: Mapping[ProductArithmetic, int] = {"f32": 1, "bf16": 2, "u8s8": 4}  # elements of the depth in one 32-bit group
@@ -62,6 +63,34 @@ class ProductTile:
             f"tile_{self.arithmetic}_{self.rows}x{self.columns}x{self.depth}_{self.a_row}_{self.a_depth}_{self.b_depth}"
             f"_{self.c_row}_{self.valid}{part}{masked}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How tiles ask for packed weights before they need them, so that these come from memory in the meantime."""
+
+    lines: int = 0  # per turn of a tile's loop
+    apart: int = 0  # bytes from the weights that a tile reads to the first ones that it asks for
+    of_row: int = 0  # bytes further for each row before the tile
+
+    def place(self, f: Function, b: Value, row: Value) -> Value:
+        """The pointer "next" of a tile that starts at a row and reads weights from `b`."""
+        return f.at(f.at(b, self.apart, "i8"), f.mul(row, self.of_row), "i8")
+
+
+def asked(groups: int, bytes_of_group: int, rows: int, tiles: int, following: int | None = None) -> Asked:
+    """What a tile of `rows` asks for while it reads so many groups of the depth, of so many bytes each.
+
+    All `tiles` that read the same weights together ask once for those that follow in memory (bytes; None: as many),
+    while they work on these; a tile that reads them alone asks for what it needs soon.
+    """
+    turns, own = groups // UNROLL, groups * bytes_of_group
+    if not turns:
+        return Asked()
+    if tiles == 1:
+        return Asked(bytes_of_group * UNROLL // LINE, SOON)
+    lines = -(-(own if following is None else following) // (LINE * rows * tiles))
+    return Asked(-(-lines * rows // turns), own, lines * LINE)
 
 
 def supported(arithmetic: ProductArithmetic, target: Target) -> bool:
@@ -142,8 +171,8 @@ def _accumulate(f: Function, tile: ProductTile, sums: list[Value], kind: str) ->
     def body(k: Value, carried: tuple[Value, ...], steps: int = UNROLL) -> Sequence[Value]:
         a_at = f.at(a, f.mul(k, tile.a_depth * group), source)
         b_at = f.at(b, f.mul(k, tile.b_depth), "i32")
+        lines = f.at(f.parameter("next"), f.mul(k, tile.ahead * LINE // UNROLL), "i8") if tile.ahead else b_at
         for line in range(tile.ahead):
-            lines = f.at(f.parameter("next"), f.mul(k, tile.ahead * LINE // UNROLL), "i8")
             f.prefetch(f.at(lines, line * LINE, "i8"), locality=2)
         return turn(a_at, b_at, list(carried), steps)
 
@@ -250,9 +279,14 @@ def _store(
                 f.store_lanes(one, address, valid)
 
 
-def most_accumulators(target: Target) -> int:
-    """How many vectors a tile may accumulate so that nothing spills: operands need a few registers too."""
-    return 27 if target.vector_registers >= 32 else 12
+def most_accumulators(target: Target, *, asking: bool = False) -> int:
+    """How many vectors a tile may accumulate so that nothing spills: operands need a few registers too.
+
+    Of a tile that asks for lines ahead, LLVM keeps a sum on the stack where there are more than 24.
+    """
+    if target.vector_registers < 32:
+        return 12
+    return 24 if asking else 27
 
 
 def most_registers(target: Target) -> int:

@@ -5,9 +5,9 @@ Toom-Cook: two polynomials are multiplied by evaluating both at points, multiply
 transposing the algorithm turns the product into a correlation (S. Winograd, Arithmetic Complexity of Computations,
 1980; A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks, 2016). The last point is infinity.
 
-The points 0, +-3/4, +-4/3 keep the numbers that are added and taken away small: errors in float32 are four to seven
-times lower than with 0, +-1, +-2 at the same cost (B. Barabasz et al., Error Analysis and Improving the Accuracy of
-Winograd Convolution for Deep Neural Networks, 2020, study such choices).
+Of F(4, 3), the points 0, +-3/4, +-4/3 keep the numbers that are added and taken away small: errors in float32 are four
+to seven times lower than with 0, +-1, +-2 at the same cost (B. Barabasz et al., Error Analysis and Improving the
+Accuracy of Winograd Convolution for Deep Neural Networks, 2020, study such choices).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fractions import Fraction
 
 Fractions = tuple[tuple[Fraction, ...], ...]
 
+F2_POINTS = (Fraction(0), Fraction(1), Fraction(-1))  # transforms of F(2, 3) but add and take away
 F4_POINTS = (Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(4, 3), Fraction(-4, 3))
 
 

@@ -81,7 +81,7 @@ def family(candidate: Way) -> tuple[str, Hashable]:
         case Depthwise():
             return "depthwise", (candidate.rows, candidate.columns)
         case Winograd():
-            return "winograd", (candidate.rows, candidate.vectors, candidate.chunk)
+            return f"winograd F({candidate.outputs},3)", (candidate.rows, candidate.vectors, candidate.chunk)
 
 
 CONVOLUTION = Template("convolution", Convolution, candidates, build, estimate, share, repeats, family)

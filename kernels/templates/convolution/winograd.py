@@ -1,10 +1,11 @@
-"""Winograd convolution F(4x4, 3x3): a quarter of the multiplications of a direct 3x3 convolution of stride 1.
+"""Winograd convolution F(4x4, 3x3) or F(2x2, 3x3): 4/16 or 16/36 of the multiplications of a direct 3x3 of stride 1.
 
-A block takes a few rows of tiles, and all output channels or some: windows of 6 x 6 inputs are transformed into
-scratch, 36 products of matrices (tiles x channels by channels x output channels) follow, and tiles of 4 x 4 outputs are
-transformed back, with the epilogue. Weights are transformed when they are packed, in float64. Windows that reach over
-the image's border have functions of their own which read nothing outside, so that no zeros need to be stored around an
-image.
+A block takes a few rows of tiles, and all output channels or some: windows of 6 x 6 (4 x 4) inputs are transformed into
+scratch, 36 (16) products of matrices (tiles x channels by channels x output channels) follow, and tiles of 4 x 4
+(2 x 2) outputs are transformed back, with the epilogue. The smaller tiles need less than half of the weights, and waste
+less of an image that is no whole number of tiles. Weights are transformed when they are packed, in float64. Windows
+that reach over the image's border have functions of their own which read nothing outside, so that no zeros need to be
+stored around an image.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.toom_cook import Filtering, Fractions
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_choice import Winograd, blocks_of, candidates, estimate
-from kernels.templates.convolution.winograd_weights import F4, WinogradPacking
+from kernels.templates.convolution.winograd_weights import FILTERINGS, WinogradPacking
 from kernels.templates.epilogue import Epilogue, leaves_of, parameters_of
 from kernels.templates.grid import Group, balanced, each_piece, pieces, start_of, stretch_of, unravel
 from kernels.templates.template import Template
-from kernels.templates.tile import ProductTile, write_tile
+from kernels.templates.tile import ProductTile, asked, write_tile
 from kernels.tensor.expression import Variable
 
 _TILE, _COLUMN = Variable("tile", 1), Variable("column", 1)
@@ -57,15 +58,15 @@ class _Kind:
     outputs: int
 
 
-def _kinds(problem: Convolution, axis: int) -> tuple[_Kind, ...]:
+def _kinds(problem: Convolution, axis: int, made: Filtering) -> tuple[_Kind, ...]:
     size, pad = problem.output.size[axis], problem.pads[axis]
     begin = -problem.input.before[axis]
     end = problem.input.size[axis] + problem.input.after[axis]
     found: list[_Kind] = []
-    for tile in range(-(-size // F4.outputs)):
-        start = tile * F4.outputs - pad
-        low, high = min(max(0, begin - start), F4.size), max(0, min(F4.size, end - start))
-        kind = _Kind(tile, 1, low, max(low, high), min(F4.outputs, size - tile * F4.outputs))
+    for tile in range(-(-size // made.outputs)):
+        start = tile * made.outputs - pad
+        low, high = min(max(0, begin - start), made.size), max(0, min(made.size, end - start))
+        kind = _Kind(tile, 1, low, max(low, high), min(made.outputs, size - tile * made.outputs))
         if found and replace(kind, first=found[-1].first, count=found[-1].count) == found[-1]:
             found[-1] = replace(found[-1], count=found[-1].count + 1)
         else:
@@ -77,10 +78,11 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
     def __init__(self, problem: Convolution, candidate: Winograd, target: Target, name: str) -> None:
         super().__init__(problem, candidate, target, name)
         self.kind = types.vector("float", self.lanes)
-        self.packing = WinogradPacking(problem, self.lanes, candidate.vectors)
-        self.row_kinds, self.column_kinds = _kinds(problem, 1), _kinds(problem, 2)
-        self.wide = -(-problem.output.size[2] // F4.outputs)
-        self.chunks = balanced(-(-problem.output.size[1] // F4.outputs), candidate.chunk)
+        self.packing = WinogradPacking(problem, self.lanes, candidate.vectors, candidate.outputs)
+        self.made = FILTERINGS[candidate.outputs]
+        self.row_kinds, self.column_kinds = (_kinds(problem, axis, self.made) for axis in (1, 2))
+        self.wide = -(-problem.output.size[2] // self.candidate.outputs)
+        self.chunks = balanced(-(-problem.output.size[1] // self.candidate.outputs), candidate.chunk)
         self.channels = vector_groups(problem, self.lanes, candidate.vectors)
         self.in_vectors = problem.input.blocks * problem.input.block // self.lanes
         self.out_vectors = sum(group.size * group.count for group in self.channels)
@@ -93,7 +95,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         problem = self.problem
         return self.written(
             problem.operands(self.packing), blocks_of(problem, self.candidate, self.target),
-            scratch_bytes=4 * F4.size**2 * (self.depth_point + self.width_point),
+            scratch_bytes=4 * self.made.size**2 * (self.depth_point + self.width_point),
             flops=problem.flops, traffic=problem.traffic,
         )  # fmt: skip
 
@@ -104,7 +106,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         image, piece, part = unravel(f, block, dims)
         channels = stretch_of(f, part, stretch, total)
         x = f.at(pointers[INPUT], f.mul(image, self.problem.input.image_stride))
-        sums = f.at(scratch, F4.size**2 * self.depth_point)
+        sums = f.at(scratch, self.made.size**2 * self.depth_point)
 
         def chunk(group: Group, first: Value) -> None:
             self._into(f, x, scratch, group.size, first)
@@ -149,7 +151,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                 to = f.at(moved, f.mul(f.add(f.mul(block, each), part), self.lanes))
 
                 def tile(down: _Kind, across: _Kind, row: Value, column: Value, number: Value) -> None:
-                    step = F4.outputs
+                    step = self.candidate.outputs
                     place = f.add(f.mul(row, step * layout.row_stride), f.mul(column, step * layout.column_stride))
                     function = self._window_function(down, across)
                     target = f.at(to, f.mul(number, self.depth_row))
@@ -171,8 +173,8 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
             name,
             (Parameter("x", "ptr", "noalias nocapture readonly"), Parameter("moved", "ptr", "noalias nocapture")),
         )
-        layout, size = self.problem.input, F4.size
-        # Down the columns first: of each only six vectors are alive at a time.
+        layout, size = self.problem.input, self.made.size
+        # Down the columns first: of each only one column's vectors are alive at a time.
         columns: list[list[Value | None]] = []
         for column in range(size):
             loaded: list[Value | None] = [None] * size
@@ -180,9 +182,9 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                 for row in range(down.low, down.high):
                     place = row * layout.row_stride + column * layout.column_stride
                     loaded[row] = f.load(self.kind, f.at(f.parameter("x"), place))
-            columns.append(product(f, F4.window, loaded))
+            columns.append(product(f, self.made.window, loaded))
         for row in range(size):
-            moved = product(f, F4.window, [columns[column][row] for column in range(size)])
+            moved = product(f, self.made.window, [columns[column][row] for column in range(size)])
             for column, value in enumerate(moved):
                 target = f.at(f.parameter("moved"), (row * size + column) * self.depth_point)
                 f.store(value or f.number(self.kind, 0), target, align=4 * self.lanes)
@@ -195,6 +197,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         self, f: Function, weights: Value, moved: Value, sums: Value, tiles: int, channels: tuple[Amount, Amount]
     ) -> None:
         depth = self.problem.input.channels
+        groups = balanced(tiles, self.candidate.rows)
 
         def point(number: Value, _: tuple[Value, ...]) -> None:
             a, c = (f.at(base, f.mul(number, size)) for base, size in (
@@ -205,23 +208,24 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
             def panel(group: Group, vector: Value) -> None:
                 b_at = f.at(b, f.mul(vector, depth * self.lanes))
                 c_at = f.at(c, f.mul(vector, self.lanes))
+                width = group.size * self.lanes
+                ahead = asked(depth, 4 * width, groups[0].size, pieces(groups))
 
                 def rows(some: Group, row: Value) -> None:
                     tile = ProductTile(
-                        some.size, group.size, depth, self.depth_row, 1, group.size * self.lanes, self.width_row,
-                        self.lanes,
+                        some.size, group.size, depth, self.depth_row, 1, width, self.width_row, self.lanes,
+                        ahead=ahead.lines,
                     )  # fmt: skip
                     function = write_tile(self.module, tile, Epilogue(), _TILE, _COLUMN, prefix=self.name)
-                    f.call(
-                        function, f.at(a, f.mul(row, self.depth_row)), b_at, f.at(c_at, f.mul(row, self.width_row))
-                    )  # fmt: skip
+                    at = [f.at(base, f.mul(row, step)) for base, step in ((a, self.depth_row), (c_at, self.width_row))]
+                    following = [ahead.place(f, b_at, row)] if ahead.lines else []
+                    f.call(function, at[0], b_at, at[1], *following)
 
-                groups = balanced(tiles, self.candidate.rows)
                 each_piece(f, groups, 0, pieces(groups), rows)
 
             each_piece(f, self.channels, *channels, panel)
 
-        f.loop(0, F4.size**2, 1, point)
+        f.loop(0, self.made.size**2, 1, point)
 
     # -- outputs ------------------------------------------------------------------------------------------------------
 
@@ -245,8 +249,8 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
 
                 def tile(down: _Kind, across: _Kind, row: Value, column: Value, place: Value) -> None:
                     at = variables_at(
-                        f, problem, outer, channel, problem.output.channels, f.mul(row, F4.outputs),
-                        f.mul(column, F4.outputs),
+                        f, problem, outer, channel, problem.output.channels, f.mul(row, self.candidate.outputs),
+                        f.mul(column, self.candidate.outputs),
                     )  # fmt: skip
                     function = self._tile_function(down, across, valid)
                     source = f.at(sums, f.add(f.mul(place, self.width_row), channel))
@@ -283,7 +287,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                 *parameters_of(self.problem.epilogue),
             ),
         )
-        size = F4.size
+        size = self.made.size
         columns = []
         for column in range(size):
             loaded = [
@@ -294,10 +298,10 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                 )
                 for row in range(size)
             ]
-            columns.append(product(f, _first_rows(F4, down.outputs), loaded))
+            columns.append(product(f, _first_rows(self.made, down.outputs), loaded))
         leaves = leaves_of(f, self.problem.epilogue, self.problem.variables[5], self.lanes)
         for row in range(down.outputs):
-            made = product(f, _first_rows(F4, across.outputs), [columns[column][row] for column in range(size)])
+            made = product(f, _first_rows(self.made, across.outputs), [columns[column][row] for column in range(size)])
             values = [value or f.number(self.kind, 0) for value in made]
             pixels = [(row, column) for column in range(across.outputs)]
             store_pixels(f, self.problem, leaves, f.parameter("y"), pixels, values, (valid,))

@@ -7,16 +7,17 @@ from dataclasses import dataclass, replace
 from kernels.target import Target
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import vector_groups
-from kernels.templates.convolution.winograd_weights import F4
-from kernels.templates.cost import nanoseconds, step_cycles
+from kernels.templates.convolution.winograd_weights import FILTERINGS
+from kernels.templates.cost import nanoseconds, step_cycles, with_weights
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.tile import most_accumulators
 
 MOST_PARTS = 8  # of the output channels
 PART = 2.5  # times the transforms of its windows is what a further part of the output channels costs
+# Cycles to a window and back from it, by outputs: about 200 and 130 operations, and 88 loads and stores, for four.
+TRANSFORMS = {2: (64.0, 52.0), 4: (260.0, 190.0)}
 STREAM = 0.8  # of the rate of the cache that holds them is what transformed weights come at
 NEAR = 0.3  # share of the shorter of computing and streaming that the longer one does not hide
-FIRST = 1.4  # share of reading weights that shows, where they come from where the program's lie
 SPILLED = 1.5  # passes over what scratch the second cache does not hold
 WORKERS = (2, 4, 8)
 
@@ -25,6 +26,7 @@ WORKERS = (2, 4, 8)
 class Winograd:
     """Sizes that decide the speed of a Winograd convolution."""
 
+    outputs: int  # of a tile in each direction: F(outputs, 3)
     chunk: int  # rows of tiles of a block
     rows: int  # tiles of a register tile
     vectors: int  # of output channels of a register tile
@@ -33,7 +35,7 @@ class Winograd:
 
     def __str__(self) -> str:
         channels = "" if self.stretch is None else f" by {self.stretch} tiles of channels"
-        return f"winograd {self.rows}x{self.vectors} block {self.chunk} rows of tiles{channels}"
+        return f"winograd F({self.outputs},3) {self.rows}x{self.vectors} block {self.chunk} rows of tiles{channels}"
 
 
 def applies(problem: Convolution, target: Target) -> bool:
@@ -54,8 +56,14 @@ def candidates(problem: Convolution, target: Target) -> tuple[Winograd, ...]:
     """Candidates, the likely best first; none where it does not apply."""
     if not applies(problem, target):
         return ()
-    lanes, most = target.lanes(), most_accumulators(target)
-    tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
+    found = [one for outputs in FILTERINGS for one in _of(outputs, problem, target)]
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: estimate(problem, one, target)))
+
+
+def _of(outputs: int, problem: Convolution, target: Target) -> list[Winograd]:
+    """Candidates whose tiles have so many outputs in each direction."""
+    lanes, most = target.lanes(), most_accumulators(target, asking=True)
+    tall, wide = (-(-size // outputs) for size in problem.output.size[1:])
     total = -(-problem.output.channels // lanes)
     each = problem.output.block // lanes if problem.output.order == "NCHWc" else 1
     found = []
@@ -67,13 +75,13 @@ def candidates(problem: Convolution, target: Target) -> tuple[Winograd, ...]:
             rows = max(1, min(chunk * wide, most // vectors, 12))
             if vectors + 2 + rows * vectors <= target.vector_registers:
                 rows = max(group.size for group in balanced(chunk * wide, rows))
-                found.append(Winograd(chunk, rows, vectors))
-    return tuple(sorted(dict.fromkeys(found), key=lambda one: estimate(problem, one, target)))
+                found.append(Winograd(outputs, chunk, rows, vectors))
+    return found
 
 
 def blocks_of(problem: Convolution, candidate: Winograd, target: Target) -> int:
     """How many blocks a candidate has."""
-    chunks = pieces(balanced(-(-problem.output.size[1] // F4.outputs), candidate.chunk))
+    chunks = pieces(balanced(-(-problem.output.size[1] // candidate.outputs), candidate.chunk))
     channels = pieces(vector_groups(problem, target.lanes(), candidate.vectors))
     parts = 1 if candidate.stretch is None else -(-channels // candidate.stretch)
     return problem.output.batch * chunks * parts
@@ -81,7 +89,7 @@ def blocks_of(problem: Convolution, candidate: Winograd, target: Target) -> int:
 
 def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd:
     """The candidate with fewer rows of tiles or output channels in a block, as several workers share them best."""
-    tall = -(-problem.output.size[1] // F4.outputs)
+    tall = -(-problem.output.size[1] // candidate.outputs)
     channels = pieces(vector_groups(problem, target.lanes(), candidate.vectors))
     chunks = {max(group.size for group in balanced(tall, most)) for most in range(1, candidate.chunk + 1)}
     stretches = {even(channels, -(-channels // parts)) for parts in range(1, min(channels, MOST_PARTS) + 1)}
@@ -94,7 +102,7 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
         Weights that no cache keeps come from memory for every chunk of rows, and workers wait for them together.
         """
         blocks, alone = blocks_of(problem, way, target), estimate(problem, way, target)
-        weights = 4 * F4.size**2 * problem.input.channels * problem.output.channels
+        weights = 4 * FILTERINGS[way.outputs].size ** 2 * problem.input.channels * problem.output.channels
         read = weights * pieces(balanced(tall, way.chunk)) * problem.output.batch
         least = nanoseconds(read / target.rate(weights), target) if weights > target.l2 else 0.0
         return sum(max(alone * -(-blocks // workers) * workers / blocks, least) for workers in WORKERS)
@@ -110,9 +118,9 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     one comes from the last.
     """
     lanes = target.lanes()
-    tall, wide = (-(-size // F4.outputs) for size in problem.output.size[1:])
+    tall, wide = (-(-size // candidate.outputs) for size in problem.output.size[1:])
     depth, width = problem.input.channels, problem.output.channels
-    points = F4.size**2
+    points = FILTERINGS[candidate.outputs].size ** 2
     weights = 4 * points * depth * width
     channels = pieces(vector_groups(problem, lanes, candidate.vectors))
     parts = 1 if candidate.stretch is None else -(-channels // candidate.stretch)
@@ -125,14 +133,14 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
             for group in vector_groups(problem, lanes, candidate.vectors):
                 step = step_cycles(rows.size * group.size, rows.size, group.size, target)
                 products += points * rows.count * group.count * (30.0 + depth * step)
-        # About 200 operations to a window and 130 back from it, and 88 loads and stores.
-        into = tiles * 260.0 * -(-depth // lanes) * (1 + PART * (parts - 1))
-        transforms = (into + tiles * 190.0 * -(-width // lanes)) / target.core.products
+        to, back = TRANSFORMS[candidate.outputs]
+        into = tiles * to * -(-depth // lanes) * (1 + PART * (parts - 1))
+        transforms = (into + tiles * back * -(-width // lanes)) / target.core.products
         streamed = weights / (STREAM * target.rate(weights + scratch))
         again = max(products, streamed) + NEAR * min(products, streamed)
         spilled = SPILLED * max(0, scratch - target.l2 // 2) / target.core.l3
         total += chunk.count * (again + transforms + spilled)
-        if first:  # weights come from where the program's lie, and nothing asks for them ahead
-            total += products - again + FIRST * weights / target.constant_rate
+        if first:  # weights come from where the program's lie
+            total += with_weights(products, weights, target, ahead=True) - again
             first = False
     return nanoseconds(total * problem.output.batch, target)

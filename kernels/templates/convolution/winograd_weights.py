@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_groups, vector_groups
-from kernels.templates.convolution.toom_cook import F4_POINTS, filtering
+from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, Filtering, filtering
 
-F4 = filtering(4, 3, F4_POINTS)
+FILTERINGS = {2: filtering(2, 3, F2_POINTS), 4: filtering(4, 3, F4_POINTS)}  # by their outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class WinogradPacking:
     problem: Convolution
     lanes: int
     vectors: int
+    outputs: int  # of a tile
 
     @property
     def point_elements(self) -> int:
@@ -31,11 +32,11 @@ class WinogradPacking:
     @property
     def elements(self) -> int:
         """Elements of all points."""
-        return F4.size**2 * self.point_elements
+        return FILTERINGS[self.outputs].size ** 2 * self.point_elements
 
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The transformed, packed weights."""
-        moved = transformed(dense_groups(self.problem, array)[0][:, :, 0])
+        moved = transformed(dense_groups(self.problem, array)[0][:, :, 0], FILTERINGS[self.outputs])
         points, depth, width = moved.shape
         parts = []
         groups = vector_groups(self.problem, self.lanes, self.vectors)
@@ -50,8 +51,8 @@ class WinogradPacking:
         return np.concatenate(parts)
 
 
-def transformed(weights: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
+def transformed(weights: npt.NDArray[np.generic], made: Filtering) -> npt.NDArray[np.float64]:
     """G w G^T for each pair of channels: (points, channels, output channels) of (output channels, channels, 3, 3)."""
-    g = np.array(F4.taps, np.float64)
+    g = np.array(made.taps, np.float64)
     found = np.einsum("ia,ocab,jb->ijco", g, weights.astype(np.float64), g)
-    return np.ascontiguousarray(found.reshape(F4.size**2, *found.shape[2:]))
+    return np.ascontiguousarray(found.reshape(made.size**2, *found.shape[2:]))

@@ -14,7 +14,7 @@ from kernels.dtype import DType
 from kernels.llvm.compile import assembly
 from kernels.target import Target, host, x86_64_v4
 from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_INTEGER, Epilogue, InvalidEpilogue
-from kernels.templates.gemm import Gemm, GemmCandidate, InvalidGemm, build, candidates
+from kernels.templates.gemm import GEMM, Gemm, GemmCandidate, InvalidGemm, build, candidates
 from kernels.templates.grid import balanced, pieces
 from kernels.templates.matrix import Matrix
 from kernels.templates.tile import supported
@@ -102,6 +102,11 @@ def test_packed_weights_are_asked_for_ahead_where_the_first_cache_does_not_hold_
 
     assert asks(Gemm(128, 768, 768)) and asks(Gemm(1, 768, 768))
     assert not asks(Gemm(64, 64, 64)) and not asks(Gemm(128, 768, 768, constant_b=False))
+
+
+def test_products_taken_whole_and_in_parts_are_rivals() -> None:
+    found = GEMM.rivals(Gemm(128, 768, 3072), x86_64_v4(), 1)
+    assert len(found) == 2 and {one.depth_block is None for one in found} == {True, False}
 
 
 @settings(deadline=None, max_examples=25)
