@@ -102,11 +102,14 @@ def _record(room: str, tests: str, checkout: Path, workers: int) -> Executed:
                 hits = path.with_suffix(".hits")
                 hits.write_bytes(bytes(max(len(places), 1)))
                 running.append(subprocess.Popen(
-                    [*COMMAND, "--record", path, "--part", str(number), str(workers), tests],
-                    cwd=checkout, env=environment(checkout) | {VARIABLE: str(hits)}, stdout=subprocess.DEVNULL,
+                    [*COMMAND, "--tb=short", "--record", path, "--part", str(number), str(workers), tests],
+                    cwd=checkout, env=environment(checkout) | {VARIABLE: str(hits)},
+                    stdout=path.with_suffix(".log").open("w"), stderr=subprocess.STDOUT,
                 ))  # fmt: skip
-            if [process.wait() for process in running] != [0] * workers:
-                raise ChildProcessError(f"the tests of {room} fail without a fault")
+            failed = [path for path, process in zip(written, running, strict=True) if process.wait()]
+            if failed:
+                told = failed[0].with_suffix(".log").read_text()[-2000:]
+                raise ChildProcessError(f"the tests of {room} fail without a fault:\n{told}")
             parts = [dict(np.load(path)) for path in written]
     finally:
         for path, content in originals.items():
