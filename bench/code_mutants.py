@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from queue import Queue
 from typing import Annotated
@@ -107,7 +108,8 @@ def _fault(room: str, file: Path, number: int) -> Fault:
             node.value = ast.Constant(value=None)
     after = ast.unparse(node).splitlines()[0]
     where = str(file.relative_to(ROOT))
-    return Fault(room, where, node.lineno, f"{before}  -->  {after}", statement, ast.unparse(tree))
+    licence = "".join(takewhile(lambda line: line.startswith("#"), file.read_text().splitlines(keepends=True)))
+    return Fault(room, where, node.lineno, f"{before}  -->  {after}", statement, licence + ast.unparse(tree))
 
 
 def _statement(tree: ast.AST, node: Place) -> int:

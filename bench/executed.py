@@ -124,7 +124,12 @@ def _record(room: str, tests: str, checkout: Path, workers: int) -> Executed:
 
 
 def probed(source: str, first: int) -> tuple[str, list[int]]:
-    """A module with a probe before each statement of its functions, numbered from `first`; the statements' lines."""
+    """A module with a probe before each statement of its functions, numbered from `first`; the statements' lines.
+
+    A file that begins with its licence is copied into bundles, and stands alone there: it is left as it is.
+    """
+    if source.startswith("#"):
+        return source, []
     tree = ast.parse(source)
     lines: list[int] = []
     blocks: list[list[ast.stmt]] = []
