@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ from kernels.llvm.compile import compile_object
 from kernels.llvm.link import link_shared
 from kernels.target import Target, aarch64, host
 from tests.kernels.listings import Written, perceptron
+from tests.program.certify.changes import WORDS, put, words_of
 
 HIDDEN = 2 * 32 * 4  # bytes: two rows of 32 floats
 
@@ -129,6 +131,43 @@ def test_a_manifest_that_does_not_fit_is_refused(
     with pytest.raises(Refused) as caught:
         read_statement(change(manifest), SharedLibrary(library_of(bundle)))
     assert str(caught.value) == sentence.format(blocks=blocks, others=others)
+
+
+@pytest.mark.parametrize(
+    ("row", "word", "change", "sentence"),
+    [
+        (0, 2, 4, "row 0 names byte {word} of the record, where the operands of no run begin."),
+        (0, 3, 1, "the rows' waits do not follow one another in table 'shared.waits'."),
+        (1, 3, 9, "the rows' waits do not follow one another in table 'shared.waits'."),
+        (-1, 3, 9, "the rows' waits do not follow one another in table 'shared.waits'."),
+        (-1, 3, -1, "table 'shared.waits' holds 2 waits, of which the rows use 1."),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(bundle: Path, row: int, word: int, change: int, sentence: str) -> None:
+    manifest, content = read_manifest(bundle), bytearray(library_of(bundle))
+    words = words_of(content, "shared.rows")
+    place = (WORDS * row + word) % len(words)
+    put(content, "shared.rows", place, words[place] + change)
+    with pytest.raises(Refused) as caught:
+        read_statement(manifest, SharedLibrary(bytes(content)))
+    assert str(caught.value) == sentence.format(word=words[place] + change)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("shared.rows", "table 'shared.rows' has 60 bytes; the manifest's runs need 64."),
+        ("shared.waits", "the rows' waits do not follow one another in table 'shared.waits'."),
+        ("places.arena", "table 'places.arena' has 12 bytes; 2 operands lie in the arena."),
+    ],
+)
+def test_a_table_that_lacks_a_word_is_refused(bundle: Path, name: str, sentence: str) -> None:
+    library = SharedLibrary(library_of(bundle))
+    symbol = library.symbols[name]
+    library.symbols = {**library.symbols, name: replace(symbol, bytes=symbol.bytes - 4)}
+    with pytest.raises(Refused) as caught:
+        read_statement(read_manifest(bundle), library)
+    assert str(caught.value) == sentence
 
 
 def test_what_is_no_library_is_refused(bundle: Path) -> None:
