@@ -82,7 +82,7 @@ def make_listing(
             raise
         return make_listing(folded, target, name, exact, memory_budget, threads, costs)
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
-    return lowered, link(lowered, name, several=threads != 1, budget=memory_budget, costs=costs)
+    return lowered, link(lowered, name, threads=threads, budget=memory_budget, costs=costs)
 
 
 def runnable(made: Whole | Hybrid, machine: Target, not_here: str | None) -> tuple[Program | None, str | None]:

@@ -14,14 +14,7 @@ from itertools import pairwise
 
 from kernels.kernel import Kernel
 from kernels.listing import Claim, Follow, Run, Step, Ticketed, Wait
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """Runs of which one worker runs all blocks, one after the other; or a single run whose blocks are shared."""
-
-    runs: tuple[int, ...]
-    whole: bool = False
+from scheduler.chains import Chain
 
 
 @dataclass(slots=True)

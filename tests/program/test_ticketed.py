@@ -104,7 +104,7 @@ def branches(width: int = 512, length: int = 4, count: int = 3) -> Lowered:
 
 
 def plan(lowered: Lowered, budget: int | None = None) -> Ticketed:
-    linked = link(lowered, "g", several=False)
+    linked = link(lowered, "g", threads=1)
     found = plan_shared(lowered, linked.listing.runs, linked.plan.arena_size, budget)
     assert found is not None, "it is worth two workers"
     return found
@@ -112,7 +112,7 @@ def plan(lowered: Lowered, budget: int | None = None) -> Ticketed:
 
 def test_branches_get_memory_to_run_side_by_side_and_less_under_a_budget() -> None:
     lowered = branches()
-    alone = link(lowered, "g", several=False).plan.arena_size
+    alone = link(lowered, "g", threads=1).plan.arena_size
     free, held = plan(lowered), plan(lowered, alone)
     assert held.arena_bytes == alone < free.arena_bytes
     claimed = [step.run for step in free.steps if isinstance(step, Claim)]
@@ -124,7 +124,7 @@ def test_branches_get_memory_to_run_side_by_side_and_less_under_a_budget() -> No
 
 def test_a_chain_takes_no_more_memory() -> None:
     lowered = branches(count=1, width=512)
-    assert plan(lowered).arena_bytes == link(lowered, "g", several=False).plan.arena_size
+    assert plan(lowered).arena_bytes == link(lowered, "g", threads=1).plan.arena_size
 
 
 def test_what_is_too_short_is_run_by_one() -> None:
