@@ -110,15 +110,16 @@ def _every_kernel(lowered: Lowered) -> tuple[Kernel, ...]:
 def crossings(
     lowered: Lowered, kernels: Sequence[Kernel], steps: Steps, costs: Costs, workers: int
 ) -> list[float]:
-    """Nanoseconds by region that reading what other workers wrote adds to the time of all its blocks on one.
+    """Nanoseconds by region that several workers add to the time of all its blocks on one.
 
-    What a worker has of a run before in its chain is its own.
+    They read what others wrote, but for the runs before in a chain, and of a run that they share what each needs.
     """
     chain = {run: number for number, chain in enumerate(chains_of(steps)) if chain.whole for run in chain.runs}
-    return [
-        costs.crossing([size for maker, size in read if maker not in chain or chain[maker] != chain.get(run)], workers)
-        for run, read in enumerate(handed(lowered, kernels))
-    ]
+    found = []
+    for run, (kernel, read) in enumerate(zip(kernels, handed(lowered, kernels), strict=True)):
+        others = [size for maker, size in read if maker not in chain or chain[maker] != chain.get(run)]
+        found.append(costs.crossing(others, workers) + (0.0 if run in chain else costs.again(kernel, workers)))
+    return found
 
 
 def tasks_of_program(lowered: Lowered, linked: Linked, kernels: Sequence[Kernel], times: Sequence[float]) -> Tasks:

@@ -25,7 +25,7 @@ from scheduler.chains import Chain, Runs, chained, simulated
 
 WORKERS = 4  # that a plan for any number is chosen for
 WORTH = 0.9  # of one worker's time may two take, or one does it alone
-GAIN = 1.03  # so much faster must a plan with more memory be
+GAIN = 1.01  # so much faster must a plan with more memory be
 SLACKS = (0, 2, 8, 32)  # claims for which a dead buffer's bytes are left alone
 EVALUATIONS = 8000  # lists that the search for chains simulates at most
 
@@ -97,7 +97,10 @@ class _Planner:
         self._kernels = {kernel.name: kernel for kernel in (*self._own, *self._several)}
         read = handed(lowered, self._own)
         crossing = [costs.crossing([size for _, size in some], workers) for some in read]
-        self._shared = [costs.time(kernel) + more for kernel, more in zip(self._several, crossing, strict=True)]
+        self._shared = [
+            costs.time(kernel) + costs.again(kernel, workers) + more
+            for kernel, more in zip(self._several, crossing, strict=True)
+        ]
         self._whole = [costs.time(kernel) + more for kernel, more in zip(self._own, crossing, strict=True)]
         self._saved: dict[tuple[int, int], float] = {}
         for run, some in enumerate(read):
