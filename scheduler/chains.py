@@ -1,10 +1,10 @@
 """Which runs of a program several workers share, block by block, and which one worker has whole, in chains.
 
-Workers go through one list. Of a run that is shared they claim blocks; a chain is one claim, and whoever gets it runs
-all blocks of its first run, then of the next, and so on. A chain claims less, waits less, and finds in its worker's cache
-what it has just made; shared blocks end sooner. Which of both a run is for, and where chains are cut, a local search
-decides: each step joins a run to one that it needs, cuts it off, or has a run shared or whole, orders the list anew by
-the longest way to the end (Hu, 1961; Graham, 1969), simulates it, and is kept if that is faster.
+Workers go through one list. Of a run that is shared they claim blocks. A chain is one claim: its worker runs all blocks
+of its first run, then of the next, and so on. A chain needs fewer claims and waits, and its worker finds in its cache
+what it has just made; blocks that are shared end sooner. A local search decides which runs are shared, and where chains
+are cut. Each step joins a run to one that it needs, cuts it off, or has it shared or whole, orders the list anew by the
+longest way to the end (Hu, 1961; Graham, 1969), simulates it, and is kept if that is faster.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def chained(runs: Runs, workers: int, wait: float, claim: float, evaluations: in
     heads, whole, successor = np.empty(count, np.int64), np.empty(count, np.bool_), np.empty(count, np.int64)
     with plainly() if count < SMALL else nullcontext():
         makespan = _search(
-            runs.blocks, runs.shared, runs.whole, runs.needs_of, runs.needs, runs.saved, followers_of, followers, workers,
-            wait, claim, wait * np.asarray(STARTS), evaluations, heads, whole, successor,
+            runs.blocks, runs.shared, runs.whole, runs.needs_of, runs.needs, runs.saved, followers_of, followers,
+            workers, wait, claim, wait * np.asarray(STARTS), evaluations, heads, whole, successor,
         )  # fmt: skip
     found = []
     for head in heads[heads != NOBODY].tolist():

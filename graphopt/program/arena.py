@@ -69,10 +69,7 @@ def _spans(lowered: Lowered, chains: Sequence[Chain]) -> dict[Buffer, tuple[tupl
 def _plan(buffers: Sequence[tuple[str, int, int, int]], steps: int, slack: int) -> Packing:
     """Offsets of buffers by name, bytes, and the first and the last step that touches each."""
     problem = memory.MemoryProblem(
-        tuple(
-            memory.Buffer(name, size, first, min(last + 1 + slack, steps))
-            for name, size, first, last in buffers
-        ),
+        tuple(memory.Buffer(name, size, first, min(last + 1 + slack, steps)) for name, size, first, last in buffers),
         ALIGNMENT,
     )
     plan = solve(problem, work=PACK_WORK)

@@ -107,9 +107,7 @@ def _every_kernel(lowered: Lowered) -> tuple[Kernel, ...]:
     return tuple((own | {kernel.name: kernel for kernel in shared_kernels(lowered)}).values())
 
 
-def crossings(
-    lowered: Lowered, kernels: Sequence[Kernel], steps: Steps, costs: Costs, workers: int
-) -> list[float]:
+def crossings(lowered: Lowered, kernels: Sequence[Kernel], steps: Steps, costs: Costs, workers: int) -> list[float]:
     """Nanoseconds by region that several workers add to the time of all its blocks on one.
 
     They read what others wrote, but for the runs before in a chain, and of a run that they share what each needs.

@@ -25,7 +25,8 @@ from scheduler.chains import Chain, Runs, chained, simulated
 
 WORKERS = 4  # that a plan for any number is chosen for
 WORTH = 0.9  # of one worker's time may two take, or one does it alone
-GAIN = 1.01  # so much faster must a plan with more memory be
+GAIN = 1.01  # so much faster must a list with chains be
+DOUBLED = 0.03  # a plan with twice the memory must be faster by the factor of two to this power
 SLACKS = (0, 2, 8, 32)  # claims for which a dead buffer's bytes are left alone
 EVALUATIONS = 8000  # lists that the search for chains simulates at most
 
@@ -45,15 +46,13 @@ def plan_shared(
 ) -> Ticketed | None:  # fmt: skip
     """The runs of a listing for several workers; `alone` are those of one, with an arena of `arena_bytes`.
 
-    The fastest by estimate for so many workers whose arena is at most `budget`; the arena of one worker is always kept
-    to by one plan. None where a program is so short, or so much of a chain of single blocks, that two workers gain
-    nothing by it.
+    The fastest by estimate for so many workers whose arena is at most `budget`, where its memory pays; the arena of one
+    worker is always kept to by one plan. None where a program is so short, or so much of a chain of single blocks, that
+    two workers gain nothing by it.
     """
     plans = shared_plans(lowered, alone, arena_bytes, costs, workers)
     fitting = [plan for plan in plans if budget is None or plan.program.arena_bytes <= budget] or plans[:1]
-    fastest = min(plan.nanoseconds for plan in fitting)
-    near = [plan for plan in fitting if plan.nanoseconds <= GAIN * fastest]
-    chosen = min(near, key=lambda plan: plan.program.arena_bytes).program
+    chosen = min(fitting, key=lambda plan: plan.nanoseconds * max(1, plan.program.arena_bytes) ** DOUBLED).program
     by_two = _Planner(lowered, alone, costs, workers=2).time(chosen)
     return chosen if by_two + costs.wake_ns < WORTH * sum(costs.time(one.kernel) for one in lowered.regions) else None
 

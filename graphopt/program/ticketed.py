@@ -103,9 +103,7 @@ def needs_of(
     return needs
 
 
-def ticketed(
-    runs: Sequence[Run], kernels: Mapping[str, Kernel], chains: Sequence[Chain], arena_bytes: int
-) -> Ticketed:
+def ticketed(runs: Sequence[Run], kernels: Mapping[str, Kernel], chains: Sequence[Chain], arena_bytes: int) -> Ticketed:
     """The program: what a run needs is waited for before it is claimed, and what nobody waited for at the end."""
     order = [run for chain in chains for run in chain.runs]
     following = frozenset(run for chain in chains for run in chain.runs[1:])

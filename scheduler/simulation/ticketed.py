@@ -23,8 +23,8 @@ def ticketed_loop(
 
     `order` has the workers that have a slot, in the order in which they come; those that come at the same instant
     claim in that order. Tickets that follow are claimed with the one before them. Fills in the arrays of Times, by
-    multiprocessor `busy` (time with a block on it), and by counter where it `stands`. A wait takes `wait`, as in a pinned launch. Blocks that start at the same instant count
-    for each other.
+    multiprocessor `busy` (time with a block on it), and by counter where it `stands`. A wait takes `wait`, as in a
+    pinned launch. Blocks that start at the same instant count for each other.
     """
     count = len(order)
     holder = np.full(len(regions), UNCLAIMED)
