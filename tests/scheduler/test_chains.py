@@ -1,4 +1,4 @@
-"""Chains: what a list takes by hand, and that the search gives a list that can be run, which is no slower than without."""
+"""Chains: times of lists by hand, and a search whose lists can be run and are no slower than without chains."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ and in its order, and for several at theirs.
 
 Several workers. A run begins when the runs that it waits for have ended, and one that follows when the row before it
 has ended too. So the transitive closure of both says what comes before what, whoever executes it. Every pair of runs
-that touch the same bytes, of which one writes them, is in it. So each needed byte has one writer in every execution, the
-one of the order in which runs are claimed.
+that touch the same bytes, of which one writes them, is in it. So each needed byte has one writer in every execution,
+the one of the order in which runs are claimed.
 
 Deadlock. Rows wait for rows before them. The first unfinished row therefore waits for nobody. Its blocks are claimed by
 whoever comes to it first, and a worker that has claimed a block waits no more; a row that follows has the worker of the
