@@ -11,6 +11,7 @@ import msgspec
 
 from graphopt.program.certify.elf import SharedLibrary
 from graphopt.program.deploy.manifest import Manifest, Use
+from kernels.emit.sharing import FOLLOWS, WHOLE
 
 Bundle = tuple[Manifest, bytes]
 Change = Callable[[random.Random, Manifest, bytearray], Manifest]
@@ -45,7 +46,18 @@ def another_kernel(random: random.Random, manifest: Manifest, content: bytearray
     """A row runs another kernel."""
     row = random.randrange(len(manifest.runs))
     before = words_of(content, "shared.rows")[WORDS * row]
-    put(content, "shared.rows", WORDS * row, _other(random, before, len(manifest.kernels)))
+    number = before & (WHOLE - 1)
+    put(content, "shared.rows", WORDS * row, before - number + _other(random, number, len(manifest.kernels)))
+    return manifest
+
+
+def nobody_runs(random: random.Random, manifest: Manifest, content: bytearray) -> Manifest:
+    """A row follows one that no worker has whole: it never did, or it does no more."""
+    first = words_of(content, "shared.rows")[: WORDS * len(manifest.runs) : WORDS]
+    before = [(row, word | FOLLOWS) for row, word in enumerate(first) if not row or not first[row - 1] & WHOLE]
+    after = [(row, first[row] & ~WHOLE) for row in range(len(first) - 1) if first[row + 1] & FOLLOWS]
+    row, word = random.choice(before + after)
+    put(content, "shared.rows", WORDS * row, word)
     return manifest
 
 
@@ -101,7 +113,8 @@ def waits_lost(random: random.Random, manifest: Manifest, content: bytearray) ->
     count = len(manifest.runs)
     bounds = words[3::WORDS]
     mine = [waits[low:high] for low, high in itertools.pairwise(bounds)]
-    row = random.choice([row for row in range(1, count) if mine[row] and row - 1 not in mine[row]] or [count])
+    apart = [row for row in range(1, count) if not words[WORDS * row] & FOLLOWS]
+    row = random.choice([row for row in apart if mine[row] and row - 1 not in mine[row]] or [count])
     put(content, "shared.rows", WORDS * row + 3, words[WORDS * row + 3] + 1)
     return manifest
 
@@ -206,6 +219,7 @@ ALONE: tuple[Change, ...] = (
 )  # fmt: skip
 SEVERAL: tuple[Change, ...] = (
     another_kernel, other_blocks, other_operands, rows_exchanged, earlier_wait, later_wait, waits_lost, other_target,
+    nobody_runs,
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from graphopt.program.certify.statement import Refused, Room
 from graphopt.program.certify.tables import read_statement
 from graphopt.program.deploy.bundle import write_bundle
 from graphopt.program.deploy.manifest import Manifest, PlannedBuffer, Use, Uses, read_manifest
+from kernels.listing import Claim, Follow, Ticketed, Wait
 from kernels.llvm.compile import compile_object
 from kernels.llvm.link import link_shared
 from kernels.target import Target, aarch64, host
@@ -26,9 +27,11 @@ from tests.program.certify.changes import WORDS, put, words_of
 HIDDEN = 2 * 32 * 4  # bytes: two rows of 32 floats
 
 
-def write(folder: Path) -> Written:
+def write(folder: Path, ticketed: Ticketed | None = None) -> Written:
     """A perceptron of two layers, for one worker and for several."""
     made = perceptron(host(), rows=2)
+    if ticketed is not None:
+        made = replace(made, listing=replace(made.listing, ticketed=ticketed))
     numbers = {kernel.name: number for number, kernel in enumerate(made.listing.kernels)}
     uses = [
         Uses(numbers[run.kernel], tuple(Use(place.space, place.argument, place.offset) for place in run.operands))
@@ -68,6 +71,17 @@ def test_the_tables_say_what_the_listing_says(tmp_path: Path) -> None:
                 assert touch.written == (operand.role == "output")
     proved = prove(statement)
     assert (proved.runs, proved.waits, proved.places, proved.pairs) == (2, 2, 16, 1)
+
+
+def test_a_chain_is_read_and_its_order_needs_no_wait(tmp_path: Path) -> None:
+    made = perceptron(host(), rows=2)
+    assert made.listing.ticketed is not None
+    chain = replace(made.listing.ticketed, steps=(Claim(0, whole=True), Follow(1), Wait(1)))
+    write(tmp_path / "b", chain)
+    manifest, library = read_manifest(tmp_path / "b"), SharedLibrary(library_of(tmp_path / "b"))
+    several = read_statement(manifest, library).several
+    assert several is not None and several.follows == {1} and several.waits == ((), (), (1,))
+    assert prove(read_statement(manifest, library)).waits == 1
 
 
 def test_the_manifest_reads_back_with_its_kernels_and_uses(bundle: Path) -> None:
