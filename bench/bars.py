@@ -13,6 +13,7 @@ from bench import (
     attention,
     capabilities,
     certify,
+    choices,
     cores,
     external_data,
     kills,
@@ -78,7 +79,8 @@ MEASURES: dict[str, Measure] = {
     "c8": budgets.measure,
     "c9": coplaced.measure,
     "c12": machine.measure,
-    "n": native.measure,
+    "n1": native.measure,
+    "n2": choices.measure,
 }
 
 

@@ -23,9 +23,9 @@ FEW_SUMS = 6.0  # cycles of a step with fewer sums than this: the latency, and l
 PRESSURE = 0.1  # share of the loads that is not hidden behind products: between equals, fewer loads are better
 # Shares of reading that show, of what the core would need to read so much.
 CONSTANT = 0.1  # packed weights, from where those of the program lie
-CONSTANT_STREAM = 0.008  # more for each vector of a panel: every one is a stream of its own to the core's prefetching
+CONSTANT_STREAM = 0.002  # more for each vector of a panel: every one is a stream of its own to the core's prefetching
 REREAD_NEAR = 1.3  # A again for a further panel, from the first cache: element by element
-REREAD = 1.6  # from the second one
+REREAD = 0.8  # from the second one
 REREAD_PANEL = 0.2  # a panel again for further rows, from the second cache
 FAR_PANEL = 0.1  # from beyond it: where a block needs more than the second cache holds
 AHEAD = 0.3  # weights that a convolution asks for while it works on others
