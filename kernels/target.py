@@ -71,18 +71,29 @@ class Target:
     core: Core = _NARROW
     constants: int | None = None  # bytes of all weights of a program, which say where they lie; None: in memory
 
+    def memory_level(self, size: int) -> Literal["l1", "l2", "l3", "memory"]:
+        """Where data of so many bytes lie for a core that comes back to them again and again."""
+        if size <= self.l1 // 2:
+            return "l1"
+        if size <= self.l2:
+            return "l2"
+        return "l3" if size <= min(self.l3, SHARE_OF_LAST * self.l2) else "memory"
+
     def rate(self, size: int) -> float:
         """Bytes that a core reads in a cycle of data of so many bytes which it comes back to again and again."""
-        if size <= self.l1 // 2:
-            return self.core.l1
-        if size <= self.l2:
-            return self.core.l2
-        return self.core.l3 if size <= min(self.l3, SHARE_OF_LAST * self.l2) else self.core.memory
+        found: float = getattr(self.core, self.memory_level(size))
+        return found
+
+    @property
+    def constant_level(self) -> Literal["l1", "l2", "l3", "memory"]:
+        """Where the weights of the program lie when a kernel asks for its own in a run."""
+        return "memory" if self.constants is None else self.memory_level(self.constants)
 
     @property
     def constant_rate(self) -> float:
         """Bytes of weights that a core reads in a cycle, the first time that a kernel asks for them in a run."""
-        return self.core.memory if self.constants is None else self.rate(self.constants)
+        found: float = getattr(self.core, self.constant_level)
+        return found
 
     def lanes(self, dtype: DType = DType.F32) -> int:
         """How many elements one vector register holds."""

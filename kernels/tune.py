@@ -77,7 +77,7 @@ class Database:
 
 def key(template: Template[Any, Any], problem: object, target: Target) -> str:
     """What decides a choice, as a hash."""
-    machine = (target.triple, target.cpu, target.features, target.vector_bytes, target.vector_registers)
+    machine = (target.triple, target.cpu, target.features, target.vector_bytes, target.constant_level)
     parts = (template.name, template.variant, repr(problem), repr(machine))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

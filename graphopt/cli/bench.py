@@ -8,6 +8,7 @@ import click
 import msgspec
 
 import graphopt
+from graphopt.cli.machine import machine_option, read_machine
 from graphopt.cli.options import (
     PATH,
     UsageError,
@@ -40,11 +41,12 @@ from graphopt.report.screen import Screen, Table
     "--rounds", type=click.IntRange(min=3), default=15, metavar="N", show_default=True, help="Readings of each side."
 )
 @click.option("--threads", type=click.IntRange(min=1), default=1, metavar="N", show_default=True, help="Of each side.")
+@machine_option
 @tune_option
 @json_option
 def command(
     sources: tuple[Path, ...], against: str, bundle: Path | None, shape: tuple[str, ...], dim: tuple[str, ...],
-    feeds: tuple[str, ...], rounds: int, threads: int, tune: float | None, json: bool,
+    feeds: tuple[str, ...], rounds: int, threads: int, machine: str | None, tune: float | None, json: bool,
 ) -> None:  # fmt: skip
     """Compile models and measure them beside other runtimes, by turns.
 
@@ -64,7 +66,7 @@ def command(
         with progress(f"measuring {source.name}") as tell:
             results += graphopt.measure(
                 source, peers, bundle=bundle, shapes=shapes, dims=dims, feeds=feeds or None, rounds=rounds,
-                threads=threads, tune=seconds_of(tune, here=True), progress=tell,
+                threads=threads, machine=read_machine(machine, tell), tune=seconds_of(tune, here=True), progress=tell,
             )  # fmt: skip
     shown(BenchFile(tuple(results)), json, _print)
 

@@ -81,7 +81,7 @@ def command(
     compile stops and lists it; in Python, graphopt.compile runs just those in ONNX Runtime. Of a folder every model
     becomes a bundle in OUT_DIR.
     """
-    by_record = threads != 1 and (target == "host" or machine is not None)
+    by_record = target == "host" or machine is not None
     if source.is_dir():
         with progress(f"compiling {source.name}") as tell:
             if by_record:

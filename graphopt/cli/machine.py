@@ -15,25 +15,33 @@ from graphopt.machine.record import MachineRecord
 from graphopt.model.text import Progress
 from graphopt.report.machine import print_check, print_machine
 from graphopt.report.screen import screen
+from kernels.cores import KNOWN
 
 NONE = "none"
 
 
 def _absolute(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """The file as every process of a folder's models finds it."""
-    return value if value in (None, NONE) else str(Path(value).absolute())
+    """The file as every process of a folder's models finds it; names stay."""
+    return value if value is None or value == NONE or _is_name(value) else str(Path(value).absolute())
+
+
+def _is_name(value: str) -> bool:
+    return value in KNOWN and not Path(value).exists()
 
 
 machine_option = click.option(
-    "--machine", metavar="FILE|none", envvar="GRAPHOPT_MACHINE", callback=_absolute,
-    help="Plan for several threads with this record, or without any; else with this machine's, measured once.",
+    "--machine", metavar="FILE|CORE|none", envvar="GRAPHOPT_MACHINE", callback=_absolute,
+    help="Choose kernels and plan threads with this record, for a known core (znver4, ...) or a usual one; else with "
+    "this machine's record, measured once.",
 )  # fmt: skip
 
 
-def read_machine(given: str | None, tell: Progress) -> MachineRecord | None:
-    """The record that `--machine` means: of a file, none, or this machine's, which is measured where none is kept."""
+def read_machine(given: str | None, tell: Progress) -> MachineRecord | str | None:
+    """What `--machine` means: a record in a file, a known core, none, or this machine's, measured if none is kept."""
     if given == NONE:
         return None
+    if given is not None and _is_name(given):
+        return given
     if given is not None:
         return graphopt.machine(given)
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from graphopt.cli.arrays import input_option, random_option, read_inputs
+from graphopt.cli.machine import machine_option, read_machine
 from graphopt.cli.options import (
     PATH,
     check_outputs,
@@ -45,11 +46,13 @@ pages = Lazy("graphopt.report.profile.page")
 @switch("--in-order", "Show the steps in the program's order, and not by their work.")
 @click.option("--html", type=PATH, metavar="FILE", help="Write a page with every block of every worker.")
 @click.option("--trace", type=PATH, metavar="FILE", help="Write a trace for Perfetto.")
+@machine_option
 @tune_option
 @json_option
 def command(
     program: Path, input: tuple[str, ...], random: bool, shape: tuple[str, ...], dim: tuple[str, ...], threads: int,
-    rounds: int, in_order: bool, html: Path | None, trace: Path | None, tune: float | None, json: bool,
+    rounds: int, in_order: bool, html: Path | None, trace: Path | None, machine: str | None,
+    tune: float | None, json: bool,
 ) -> None:  # fmt: skip
     """Show where the time of a program goes, step by step and worker by worker.
 
@@ -61,8 +64,10 @@ def command(
     with progress(f"profiling {program.name}") as tell:
         source = program if program.is_dir() else read_source(program)
         found = open_profiled(
-            source, threads=threads, shapes=shapes, dims=dims, tune=seconds_of(tune, here=True), progress=tell
-        )
+            source, threads=threads, shapes=shapes, dims=dims,
+            machine=None if program.is_dir() else read_machine(machine, tell),
+            tune=seconds_of(tune, here=True), progress=tell,
+        )  # fmt: skip
         feeds = read_inputs([one.name for one in found.program.inputs], input, random=random)
         tell("running")
         record = profile_record(found, drawn_inputs(found.program) | feeds, threads, rounds)

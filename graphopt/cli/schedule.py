@@ -26,6 +26,7 @@ from graphopt.cli.options import (
     write_reports,
 )
 from graphopt.cli.streams import read_source
+from graphopt.cli.tune import seconds_of, tune_option
 from graphopt.flows.schedule import DEFAULT_SCHEDULE_WORK
 from graphopt.lazy import Lazy
 from graphopt.program import coplaced
@@ -64,6 +65,7 @@ pages = Lazy("graphopt.report.schedule.page")
     help="For CPU workers: run kernels and programs on this machine; else their times are estimated.",
 )  # fmt: skip
 @machine_option
+@tune_option
 @click.option("--html", type=PATH, metavar="FILE", help="Write a page with a Gantt chart.")
 @click.option("--trace", type=PATH, metavar="FILE", help="Write a trace for Perfetto.")
 @json_option
@@ -73,7 +75,7 @@ pages = Lazy("graphopt.report.schedule.page")
 def command(
     source: Path, device: str, policy: str, shape: tuple[str, ...], dim: tuple[str, ...], value: tuple[str, ...],
     fix_defaults: bool, work: int, memory_budget: str | None, measure: bool, machine: str | None,
-    html: Path | None, trace: Path | None,
+    tune: float | None, html: Path | None, trace: Path | None,
     json: bool, program: Path | None, graph: Path | None, buffers: Path | None,
 ) -> None:  # fmt: skip
     """Show the makespan of MODEL under each policy, lower bounds, utilisation and waits, by simulation.
@@ -101,7 +103,8 @@ def command(
         report = graphopt.schedule(
             read_source(source), device=device, policy=policy, shapes=shapes, dims=dims, values=parse_values(value),
             fix_defaults=fix_defaults, work=work, memory_budget=budget, measure=measure,
-            machine=read_machine(machine, tell) if by_record else None, progress=tell,
+            machine=read_machine(machine, tell) if by_record else None,
+            tune=seconds_of(tune, here=True), progress=tell,
         )  # fmt: skip
     place = shown(report.record, json, print_schedule)
     write_reports(

@@ -14,6 +14,7 @@ from graphopt.check.inputs import inputs_of
 from graphopt.flows.compile import compile
 from graphopt.flows.records.bench import BenchRecord
 from graphopt.flows.source import resize
+from graphopt.machine.record import MachineRecord
 from graphopt.model.load import load
 from graphopt.model.self_contained import self_contained
 from graphopt.model.text import Progress
@@ -32,12 +33,13 @@ def measure(
     feeds: Feeds | None = None,
     rounds: int = 15,
     threads: int = 1,
+    machine: MachineRecord | str | None = None,
     tune: float = 0.0,
     progress: Progress | None = None,
 ) -> list[BenchRecord]:
     """A model's program beside each of `peers`, by turns, each on so many threads; `bundle` was compiled before.
 
-    `tune` as for `compile`.
+    `machine` and `tune` as for `compile`.
 
     Raises what `compile` raises, and OptionError for a peer that is not installed.
     """
@@ -46,7 +48,14 @@ def measure(
         resize(model, shapes or {}, dims or {})
     if bundle is None:
         program: Compiled | Bundle = compile(
-            source, shapes=shapes, dims=dims, feeds=feeds, threads=threads, tune=tune, progress=progress
+            source,
+            shapes=shapes,
+            dims=dims,
+            feeds=feeds,
+            threads=threads,
+            machine=machine,
+            tune=tune,
+            progress=progress,
         )
     else:
         program = Bundle(bundle, threads=threads)

@@ -18,6 +18,7 @@ from graphopt.errors import OptionError, VerificationError
 from graphopt.flows.records.compilation import CompileRecord
 from graphopt.flows.source import read, resize
 from graphopt.flows.tune import tuning_of
+from graphopt.machine.core import with_core
 from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import DimValue
 from graphopt.model.load import Source
@@ -49,7 +50,7 @@ def compile(  # the builtin of this name is not used here
     exact: bool = False,
     memory_budget: int | None = None,
     threads: int = 0,
-    machine: MachineRecord | None = None,
+    machine: MachineRecord | str | None = None,
     tune: float = 0.0,
     feeds: Feeds | None = None,
     tolerance: float | None = None,
@@ -65,11 +66,12 @@ def compile(  # the builtin of this name is not used here
     otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
     may take; some kernels then run again, or in tiles. `threads` run the program here, 0: as many as it may use cores,
     with the same bits for any number; a bundle is run by any number too, but for 1, whose bundle holds nothing that
-    several need. `machine` is a record that the plan for several threads is made with, `graphopt.machine()` for this
-    one; with None it is made for a usual server, alike on every machine. In `tune` seconds kernels are measured where
-    they lie in the program, and those exchanged that lose clearly; what is found is kept in the user's cache folder,
-    and used whenever there is a time to tune. With 0 estimates alone choose, alike on every machine. `values` fixes
-    inputs at constants. Inputs with defaults are constants of every program, so that `fix_defaults` says nothing new.
+    several need. `machine` is a record that kernels and the plan for several threads are chosen with,
+    `graphopt.machine()` for this one, or LLVM's name of a known core ("znver4"); with None they are those of a usual
+    server, alike on every machine of one kind. In `tune` seconds kernels are measured where they lie in the program,
+    and those exchanged that lose clearly; what is found is kept in the user's cache folder, and used whenever there is
+    a time to tune. With 0 estimates alone choose. `values` fixes inputs at constants. Inputs with defaults are
+    constants of every program, so that `fix_defaults` says nothing new.
     `feeds` and `tolerance` as for `optimize`.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
@@ -83,7 +85,7 @@ def compile(  # the builtin of this name is not used here
     if not (name.isascii() and name.isidentifier()):
         raise OptionError(f"'{name}' is no name in C; use letters, digits and underscores.")
     progress = progress or silent
-    processor = named(target)
+    processor = with_core(named(target), machine)
     not_here = why_not_here(processor)
     if tune and not_here is not None:
         raise OptionError(f"kernels cannot be measured: {not_here}; leave out the tuning.")
@@ -122,7 +124,9 @@ def compile(  # the builtin of this name is not used here
     )
 
 
-def compile_record(compiled: Compiled, source: str, output: str, machine: MachineRecord | None = None) -> CompileRecord:
+def compile_record(
+    compiled: Compiled, source: str, output: str, machine: MachineRecord | str | None = None
+) -> CompileRecord:
     """What was made with a machine's record, as `--json` prints it; `output` is the folder that is written."""
     listing, plan, verification = compiled.linked.listing, compiled.linked.plan, compiled.verification
     return CompileRecord(
@@ -132,7 +136,7 @@ def compile_record(compiled: Compiled, source: str, output: str, machine: Machin
         compiled.not_compared, verification.feeds, verification.rounding, compiled.remade,
         verification.tolerance, compiled.model_bytes,
         None if listing.ticketed is None else listing.ticketed.arena_bytes,
-        None if machine is None else machine.key.cpu,
+        machine.key.cpu if isinstance(machine, MachineRecord) else machine,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from graphopt.program.plan import Together
 from graphopt.program.regions.region import Lowered
 from graphopt.program.sharing import shared_plans
 from graphopt.program.tasks import Tasks
+from graphopt.program.tuning import Tuning
 from kernels.listing import Listing, Ticketed
 from kernels.llvm.load import ObjectCache
 from kernels.target import Target, why_not_here
@@ -50,7 +51,7 @@ class OnCores:
 
 def on_cores(
     model: ir.Model, device: Device, target: Target, *, policy: str, memory_budget: int | None, measured: bool,
-    costs: Costs, progress: Progress,
+    costs: Costs, tuning: Tuning | None, progress: Progress,
 ) -> OnCores | None:  # fmt: skip
     """The programs of a model whose dims are all numbers; None where an operator has no kernel.
 
@@ -65,7 +66,7 @@ def on_cores(
     work = optimized(model)
     progress("making kernels")
     try:
-        lowered, linked = make_listing(work, target, NAME, False, memory_budget, device.multiprocessors, costs)
+        lowered, linked = make_listing(work, target, NAME, False, memory_budget, device.multiprocessors, costs, tuning)
     except NotLowered:
         return None
     device = replace(device, signal_ns=costs.wait_ns, wait_ns=0.0)  # what it costs a worker to look is in it

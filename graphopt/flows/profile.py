@@ -17,6 +17,7 @@ from graphopt.flows.records.profile import Blocks, ProfileRecord, StepLine, Work
 from graphopt.flows.run import drawn_inputs
 from graphopt.flows.shown import Shown
 from graphopt.flows.source import name_of
+from graphopt.machine.record import MachineRecord
 from graphopt.model.load import Source
 from graphopt.model.text import Progress, nearest, silent
 from graphopt.program.deploy import runtime
@@ -76,21 +77,24 @@ def profile(
     feeds: Mapping[str, np.ndarray] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
+    machine: MachineRecord | str | None = None,
     tune: float = 0.0,
     progress: Progress | None = None,
 ) -> ProfileReport:
     """Where the time of a bundle, a compiled program or a model goes, step by step and worker by worker.
 
-    A model is compiled first, for `shapes` and `dims`, with `tune` as for `compile`. `threads` run it, 0: as many as it
-    may use cores; a compiled program keeps those it has. Figures are medians of `rounds` calls. Inputs that `feeds`
-    lacks are drawn, the same every time. The peak beside which steps stand is measured in the same process. Raises
-    BundleError for a program that cannot be run or has parts in ONNX Runtime, OptionError for a request that does not
-    fit, and what `compile` raises.
+    A model is compiled first, for `shapes` and `dims`, with `machine` and `tune` as for `compile`. `threads` run it, 0:
+    as many as it may use cores; a compiled program keeps those it has. Figures are medians of `rounds` calls. Inputs
+    that `feeds` lacks are drawn, the same every time. The peak beside which steps stand is measured in the same
+    process. Raises BundleError for a program that cannot be run or has parts in ONNX Runtime, OptionError for a request
+    that does not fit, and what `compile` raises.
     """
     if rounds < 1:
         raise OptionError(f"{rounds} rounds give no median; ask for 1 at least.")
     progress = progress or silent
-    found = open_profiled(source, threads=threads, shapes=shapes, dims=dims, tune=tune, progress=progress)
+    found = open_profiled(
+        source, threads=threads, shapes=shapes, dims=dims, machine=machine, tune=tune, progress=progress
+    )
     given = dict(feeds or {})
     names = [one.name for one in found.program.inputs]
     for name in given:
@@ -106,6 +110,7 @@ def open_profiled(
     threads: int,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
+    machine: MachineRecord | str | None = None,
     tune: float = 0.0,
     progress: Progress = silent,
 ) -> Profiled:
@@ -119,7 +124,9 @@ def open_profiled(
     if isinstance(source, Compiled):
         compiled, name = source, source.linked.listing.name
     else:
-        compiled = compile(source, shapes=shapes, dims=dims, threads=threads, tune=tune, progress=progress)
+        compiled = compile(
+            source, shapes=shapes, dims=dims, threads=threads, machine=machine, tune=tune, progress=progress
+        )
         name = name_of(source)
     listing = compiled.linked.listing
     steps = steps_of(listing, [region.nodes for region in compiled.lowered.regions])

@@ -22,6 +22,8 @@ from graphopt.flows.records.schedule import (
 )
 from graphopt.flows.shown import Shown
 from graphopt.flows.source import name_of, read, resize
+from graphopt.flows.tune import kept_tuning
+from graphopt.machine.core import with_core
 from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import name_dims
 from graphopt.model.load import Source
@@ -101,16 +103,17 @@ def schedule(
     work: int = DEFAULT_SCHEDULE_WORK,
     memory_budget: int | None = None,
     measure: bool = True,
-    machine: MachineRecord | None = None,
+    machine: MachineRecord | str | None = None,
+    tune: float = 0.0,
     progress: Progress | None = None,
 ) -> ScheduleReport:
     """A model's regions on the workers of a device: simulated makespans by policy, bounds, and a verified program.
 
     For the workers of a CPU it is the program that `compile` writes for several threads, beside the same kernels region
     by region, wave by wave and on one worker. With `measure` the kernels are run on this machine, if it can, and the
-    programs too where it has as many cores; else times are estimated, with what `machine` tells: a record that the
-    plan is made with, as in `compile`. `memory_budget` in bytes is what the arena may
-    take: the fastest plan within it is taken.
+    programs too where it has as many cores; else times are estimated. `machine` as for `compile`; with a time to `tune`
+    kernels are those that were measured before. `memory_budget` in bytes is what the arena may take: the fastest plan
+    within it is taken.
 
     `device`: "h200", "v100", "cpu:2" or a machine file. `target` is the processor that regions are lowered for.
     `values` fixes inputs at constants; inputs with defaults are always constants of a program, so that `fix_defaults`
@@ -121,21 +124,21 @@ def schedule(
     """
     name, place = name_of(source), find_device(os.fspath(device))
     fixed, _ = read(source, values, fix_defaults=True)
-    progress = progress or silent
+    progress, processor = progress or silent, with_core(named(target), machine)
     name_dims(fixed)
     if fixed.functions:
         fixed = InlinePass()(fixed).model
     resize(fixed, shapes or {}, dict(dims or {}))
     if not place.is_gpu:
         found = on_cores(
-            fixed, place, named(target), policy=policy, memory_budget=memory_budget, measured=measure,
-            costs=costs_of(machine), progress=progress,
+            fixed, place, processor, policy=policy, memory_budget=memory_budget, measured=measure,
+            costs=costs_of(machine), tuning=kept_tuning(tune), progress=progress,
         )  # fmt: skip
         if found is not None:
             record = _record(name, place, found.tasks, found.ways, found.notes, found.measured)
             return ScheduleReport(record, found.tasks, found.ways[0])
     progress("reading tasks")
-    tasks = tasks_of(fixed, place, named(target), name)
+    tasks = tasks_of(fixed, place, processor, name)
     if not tasks.graph.regions:
         raise OptionError(
             f"'{name}' computes nothing that could be scheduled: its outputs are views of inputs or constants."

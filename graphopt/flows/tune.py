@@ -31,6 +31,11 @@ def tuning_of(seconds: float, progress: Progress) -> Tuning | None:
     return Tuning(kept_choices(), seconds, progress)
 
 
+def kept_tuning(seconds: float) -> Tuning | None:
+    """What was measured before, where there is a time to tune; nothing is measured with it."""
+    return Tuning(kept_choices(), 0.0) if seconds else None
+
+
 def kept_choices() -> Database:
     """The choices that are kept for this machine."""
     return Database(kept_file(own_key(), cache_folder(), "tuned", "json"))

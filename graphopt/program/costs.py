@@ -38,9 +38,9 @@ class Costs:
 ESTIMATED = Costs(PEAK_FLOPS, BANDWIDTH, 500.0, 20_000.0)  # where no machine was measured
 
 
-def costs_of(machine: MachineRecord | None) -> Costs:
+def costs_of(machine: MachineRecord | str | None) -> Costs:
     """The costs that a record tells; those of a server's core where there is none, or where it was not asked."""
-    if machine is None:
+    if not isinstance(machine, MachineRecord):
         return ESTIMATED
     wait, wake, bandwidth = (machine.value(name) for name in ("wait", "wake", "l3_read"))
     own, other = (machine.by_ns(name) for name in ("l2_read", "other_read"))

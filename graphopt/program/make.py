@@ -61,7 +61,7 @@ def make(
     if not_here is not None:
         return Whole(None, lowered, linked)
     program = session.Program(linked.listing, linked.weights, target, threads=threads)
-    better = {} if tuning is None else tuned(lowered, linked.listing, program, target, tuning)
+    better = {} if tuning is None else tuned(lowered, linked.listing, program, tuning)
     if better:
         lowered = lowered.with_kernels(better)
         linked = link(lowered, name, several=threads != 1, budget=memory_budget, costs=costs)
@@ -86,7 +86,7 @@ def make_listing(
     try:
         lowered = lower(model, target, exact=exact)
         if tuning is not None:
-            lowered = with_choices(lowered, target, tuning.database.choices())
+            lowered = with_choices(lowered, tuning.database.choices())
     except NotLowered:
         folded = fold_constants(model)
         if folded is model:

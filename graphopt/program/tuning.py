@@ -50,9 +50,9 @@ class Tuning:
         return EACH if self.seconds <= WIDE else 1 << 30
 
 
-def with_choices(lowered: Lowered, target: Target, choices: Mapping[str, Choice]) -> Lowered:
+def with_choices(lowered: Lowered, choices: Mapping[str, Choice]) -> Lowered:
     """The program with the kernels that choices name, as far as there are such candidates."""
-    chosen = {}
+    chosen, target = {}, lowered.target
     for name, (template, problem) in lowered.problems.items():
         choice = choices.get(key(template, problem, target))
         likely, *others = template.candidates(problem, target)
@@ -63,13 +63,13 @@ def with_choices(lowered: Lowered, target: Target, choices: Mapping[str, Choice]
     return lowered.with_kernels(chosen) if chosen else lowered
 
 
-def tuned(lowered: Lowered, listing: Listing, program: Program, target: Target, tuning: Tuning) -> dict[str, Kernel]:
+def tuned(lowered: Lowered, listing: Listing, program: Program, tuning: Tuning) -> dict[str, Kernel]:
     """The kernels that measuring finds better than those of a program, by name; what it finds is kept."""
-    entrants = _entrants(lowered, target, tuning) if tuning.seconds > 0 else []
+    entrants = _entrants(lowered, tuning) if tuning.seconds > 0 else []
     if not entrants:
         return {}
     tuning.progress(f"measuring {several(len(entrants), 'kernel')}")
-    return _Contest(listing, program, target, tuning, entrants).won()
+    return _Contest(listing, program, lowered.target, tuning, entrants).won()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ class _Entrant:
     known: Mapping[str, float]  # nanoseconds of candidates that were measured before
 
 
-def _entrants(lowered: Lowered, target: Target, tuning: Tuning) -> list[_Entrant]:
+def _entrants(lowered: Lowered, tuning: Tuning) -> list[_Entrant]:
     """Kernels with candidates that were never measured; not those that were, and took too little to matter here."""
-    known, found = tuning.database.choices(), []
+    known, target, found = tuning.database.choices(), lowered.target, []
     kernels = {region.kernel.name: region.kernel for region in lowered.regions}
     keys = {name: key(*lowered.problems[name], target) for name in kernels if name in lowered.problems}
     total = sum(known[one].nanoseconds for one in keys.values() if one in known)

@@ -1,9 +1,10 @@
 """How fast a core does what kernels are made of: the numbers behind every estimate, in cycles.
 
-An estimate chooses between candidates of one kernel, so that only ratios between its terms matter. The constants were
-fitted to 767 matrix products drawn at random (up to 8 candidates each) on a core with one 64-byte fused multiply-add
-per cycle, half of them checked with what the other half gave; they stand for what each term means, and so carry over to
-other cores.
+What a core does in a cycle, and how fast its caches and memory are, comes from the target (`Target.core`): measured,
+known or usual. The numbers here say how much of each shows in a kernel's time: shares of reading that computing does
+not hide, and cycles around the innermost loops. They were fitted to products drawn at random and to convolutions of
+networks on two cores, one with one 64-byte multiply-add a cycle and one with two. An estimate chooses between
+candidates of one kernel, so that only ratios between its terms matter.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from collections.abc import Sequence
 from kernels.target import Target
 from kernels.templates.grid import Group
 
-GIGAHERTZ = 3.6  # of the core, where nothing better is known: estimates are in nanoseconds
-TILE = 4.0  # cycles to call a tile, set its sums to zero and return
 STORE = 2.0  # cycles to store one vector of sums
 HIDDEN_SUMS = 16  # of a tile whose stores pass while the next one begins: a core looks no further ahead
 STORE_MORE = 0.6  # more cycles for each further one
@@ -22,12 +21,15 @@ CUT = 2.0  # more cycles for the last vector of a row when it is stored with a m
 LATENCY = 4.0  # cycles from one fused multiply-add to the next one on the same sum
 FEW_SUMS = 6.0  # cycles of a step with fewer sums than this: the latency, and loads that come late with nothing to fill
 PRESSURE = 0.1  # share of the loads that is not hidden behind products: between equals, fewer loads are better
-CONSTANT_BYTE = 0.013  # cycles for each byte of packed weights, which come from the last cache or from memory
-CONSTANT_STREAM = 0.001  # more for each vector of a panel: every one is a stream of its own to the core's prefetching
-REREAD_NEAR_BYTE = 0.02  # cycles for each byte of A that is read again for a further panel, from the first cache
-REREAD_BYTE = 0.05  # from the second one
-REREAD_PANEL_BYTE = 0.004  # cycles for each byte of a panel that is read again for further rows, from the second cache
-FAR_PANEL_BYTE = 0.013  # from beyond it: where a block needs more than the second cache holds
+# Shares of reading that show, of what the core would need to read so much.
+CONSTANT = 0.1  # packed weights, from where those of the program lie
+CONSTANT_STREAM = 0.008  # more for each vector of a panel: every one is a stream of its own to the core's prefetching
+REREAD_NEAR = 1.3  # A again for a further panel, from the first cache: element by element
+REREAD = 1.6  # from the second one
+REREAD_PANEL = 0.2  # a panel again for further rows, from the second cache
+FAR_PANEL = 0.1  # from beyond it: where a block needs more than the second cache holds
+AHEAD = 0.3  # weights that a convolution asks for while it works on others
+EXPOSED = 1.9  # weights that nothing asks for ahead: they come in short runs
 WAIT = 1.0  # cycles to load one vector of sums that wait in scratch for the next part of the depth
 
 
@@ -47,7 +49,7 @@ def tile_cycles(rows: int, vectors: int, depth: float, cut: bool, target: Target
         FEW_SUMS if sums < FEW_SUMS * speed.products else 0.0,
     )
     stores = STORE * sums + STORE_MORE * max(0, sums - HIDDEN_SUMS)
-    return depth * step + TILE + stores + (CUT * rows if cut else 0.0)
+    return depth * step + speed.call + stores + (CUT * rows if cut else 0.0)
 
 
 def product_cycles(
@@ -73,23 +75,41 @@ def product_cycles(
     vectors = sum(wide.size * wide.count for wide in panels)
     reads = sum(wide.count for wide in panels)
     for wide in panels:
-        each = CONSTANT_BYTE + CONSTANT_STREAM * wide.size
+        each = CONSTANT_STREAM * wide.size / target.constant_rate
         total += each * wide.count * wide.size * target.vector_bytes * depth
     widest = max((wide.size for wide in panels), default=0) * target.vector_bytes * min(part or depth, depth)
     if widest > target.l1:
         again = sum(tall.count for tall in rows) - 1
-        total += REREAD_PANEL_BYTE * again * vectors * target.vector_bytes * depth
+        total += REREAD_PANEL / target.core.l2 * again * vectors * target.vector_bytes * depth
     bytes_of_a = height * depth * bytes_of_group
-    return total + (REREAD_NEAR_BYTE if bytes_of_a <= target.l1 // 2 else REREAD_BYTE) * bytes_of_a * reads
+    near = bytes_of_a <= target.l1 // 2
+    total += (REREAD_NEAR / target.core.l1 if near else REREAD / target.core.l2) * bytes_of_a * reads
+    reading = vectors * target.vector_bytes * depth / target.constant_rate
+    return max(total, reading) + CONSTANT * min(total, reading)
 
 
-def waiting_cycles(rows: Sequence[Group], panels: Sequence[Group]) -> float:
+def waiting_cycles(rows: Sequence[Group], panels: Sequence[Group], target: Target) -> float:
     """Cycles of all tiles for ending one part of the depth in scratch, and going on from there with the next one."""
     tiles = sum(tall.count for tall in rows) * sum(wide.count for wide in panels)
     sums = sum(tall.count * tall.size for tall in rows) * sum(wide.count * wide.size for wide in panels)
-    return tiles * TILE + (STORE + WAIT) * sums
+    return tiles * target.core.call + (STORE + WAIT) * sums
 
 
 def outgrows(bytes_of_row: int, rows: int, columns: int, target: Target) -> bool:
     """Whether rows of A, a panel of so many columns and the next one, which is on its way, outgrow the second cache."""
     return bytes_of_row * (rows + 2 * columns) > target.l2
+
+
+def with_weights(cycles: float, size: int, target: Target, *, again: float = 0.0, ahead: bool = False) -> float:
+    """Cycles of work beside which `size` bytes of weights are read, and then so many times more.
+
+    The first time they come from where the weights of the program lie, then from the cache that holds them. `ahead`:
+    they are asked for while others are worked on.
+    """
+    reading = size / target.constant_rate + again * size / target.rate(size)
+    return max(cycles, reading) + (AHEAD if ahead else EXPOSED) * min(cycles, reading)
+
+
+def nanoseconds(cycles: float, target: Target) -> float:
+    """The time of so many cycles."""
+    return cycles / target.core.gigahertz

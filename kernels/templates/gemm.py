@@ -99,15 +99,15 @@ def estimate(gemm: Gemm, candidate: GemmCandidate, target: Target) -> float:
     part = candidate.depth_block or words
     cycles = cost.product_cycles(rows, panels, words, 4, gemm.columns % lanes > 0, target, part)
     if part < words:  # sums wait in scratch between two parts
-        cycles += (-(-words // part) - 1) * cost.waiting_cycles(rows, panels)
+        cycles += (-(-words // part) - 1) * cost.waiting_cycles(rows, panels, target)
     elif cost.outgrows(4 * part, candidate.rows * candidate.row_stretch, candidate.vectors * lanes, target):
-        cycles += cost.FAR_PANEL_BYTE * (pieces(rows) - 1) * gemm.columns * words * 4
+        cycles += cost.FAR_PANEL / target.core.l3 * (pieces(rows) - 1) * gemm.columns * words * 4
     if candidate.b == "packed":  # read and written once for each stretch of rows
         stretches = -(-pieces(rows) // candidate.row_stretch)
         cycles += stretches * words * -(-gemm.columns // lanes) * (2.0 if gemm.place_b.column == 1 else 6.0)
     elif candidate.b == "place" and gemm.place_b.row * 4 % 4096 == 0:
         cycles *= 1.2  # rows a multiple of 4 KiB apart fall on the same lines of the first cache
-    return gemm.matrices * cycles / cost.GIGAHERTZ
+    return cost.nanoseconds(gemm.matrices * cycles, target)
 
 
 def _ways_to_b(gemm: Gemm) -> list[WayToB]:

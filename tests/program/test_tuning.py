@@ -60,7 +60,7 @@ class _Figures(Stage):
 def _measured(lowered: Lowered, database: Database, seconds: float = ENOUGH) -> dict[str, str]:
     linked = link(lowered, "model", several=False)
     program = Program(linked.listing, linked.weights, host(), threads=1)
-    found = tuned(lowered, linked.listing, program, host(), Tuning(database, seconds))
+    found = tuned(lowered, linked.listing, program, Tuning(database, seconds))
     return {name: kernel.choice for name, kernel in found.items()}
 
 
@@ -79,9 +79,9 @@ def test_what_loses_clearly_is_exchanged_and_kept(
     assert set(found) == {"convolution_0", "convolution_1"}
     for name, choice in found.items():
         assert choice == _rivals(lowered, name)[-1]
-        kept = database.choices()[key(*lowered.problems[name], host())]
+        kept = database.choices()[key(*lowered.problems[name], lowered.target)]
         assert kept.candidate == choice and set(kept.measured) == set(_rivals(lowered, name))
-    again = with_choices(lowered, host(), database.choices())
+    again = with_choices(lowered, database.choices())
     assert {
         region.kernel.name: region.kernel.choice for region in again.regions if region.kernel.name in found
     } == found
@@ -100,7 +100,7 @@ def test_the_likely_best_stays_unless_it_loses_clearly_and_in_the_whole_program(
     assert {choice.candidate for choice in database.choices().values()} <= {
         _rivals(lowered, name)[0] for name in lowered.problems
     }
-    assert with_choices(lowered, host(), database.choices()) == lowered
+    assert with_choices(lowered, database.choices()) == lowered
 
 
 def test_a_longer_search_goes_on_where_a_short_one_ended(
@@ -129,19 +129,19 @@ def test_without_time_to_compile_rivals_nothing_is_kept_of_them(lowered: Lowered
 
 
 def test_a_choice_that_is_no_candidate_is_passed_over(lowered: Lowered) -> None:
-    choices = {key(*problem, host()): Choice("", "", "gone", 1.0, {}) for problem in lowered.problems.values()}
-    assert with_choices(lowered, host(), choices) == lowered
+    choices = {key(*problem, lowered.target): Choice("", "", "gone", 1.0, {}) for problem in lowered.problems.values()}
+    assert with_choices(lowered, choices) == lowered
 
 
 @pytest.mark.parametrize("place", [0, -1])
 def test_programs_of_any_choice_compute_the_same(lowered: Lowered, place: int) -> None:
     choices = {
-        key(*problem, host()): Choice("", "", _rivals(lowered, name)[place], 1.0, {})
+        key(*problem, lowered.target): Choice("", "", _rivals(lowered, name)[place], 1.0, {})
         for name, problem in lowered.problems.items()
     }
     x = np.random.default_rng(1).standard_normal((1, 16, 20, 20)).astype(np.float32)
     results = []
-    for one in (lowered, with_choices(lowered, host(), choices)):
+    for one in (lowered, with_choices(lowered, choices)):
         linked = link(one, "model")
         results.append(Program(linked.listing, linked.weights, host()).run(None, {"x": x})[0])
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-3)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import describe
 from graphopt.model.operators.table import MOVEMENTS
+from graphopt.model.tensors import tensors_of
 from graphopt.program.regions.attention import lower_attention
 from graphopt.program.regions.copies import axes_of, copy, store
 from graphopt.program.regions.dense import KERNELS, lower_dense
@@ -40,6 +42,7 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
     Raises NotLowered naming the node that has no kernel.
     """
     model = without_batch_norm(model)
+    target = replace(target, constants=sum(tensor.nbytes for tensor in tensors_of(model)))
     scope, graph = Scope(model, target, exact=exact), model.graph
     inputs = []
     for value in graph.inputs:
@@ -70,7 +73,7 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
         here, aim = scope.place(value), View.dense(scope.output(value), dtype, shape)
         if here != aim:
             copy(scope, here, aim, ())
-    return Lowered(tuple(inputs), tuple(outputs), tuple(scope.regions), scope.constants, scope.problems)
+    return Lowered(tuple(inputs), tuple(outputs), tuple(scope.regions), scope.constants, scope.problems, target)
 
 
 def has_lowering(node: ir.Node) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from graphopt.program.regions.buffer import Buffer, Place
 from kernels.kernel import Kernel, Packing
 from kernels.listing import Argument
+from kernels.target import Target
 from kernels.templates.template import Template
 
 
@@ -69,7 +70,8 @@ class Lowered:
     outputs: tuple[Argument, ...]
     regions: tuple[Region, ...]
     constants: Mapping[Buffer, Constant]
-    problems: Mapping[str, tuple[Template[Any, Any], Any]] = field(default_factory=dict)  # by the names of kernels
+    problems: Mapping[str, tuple[Template[Any, Any], Any]]  # by the names of kernels
+    target: Target  # that kernels were chosen for: it says how large the program's weights are
 
     def with_kernels(self, kernels: Mapping[str, Kernel]) -> Lowered:
         """The same with other kernels of the same problems and names, and constants packed for them."""

@@ -9,12 +9,13 @@ from kernels.templates.convolution.direct import Direct, build, can_be_flat, can
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
-from kernels.templates.cost import GIGAHERTZ, step_cycles
+from kernels.templates.cost import nanoseconds, step_cycles, with_weights
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.template import Template
 
-FAR = 0.15  # cycles for a vector of weights that comes from the second cache
-LINE = 0.3  # cycles for a line of the input that a tile sees
+HELD = 0.75  # of the first cache, which a tile's weights may take so that they are found there by the next tile
+FAR = 0.1  # share of reading weights from the second cache that shows
+LINE = 0.5  # share of reading a line of the input that a tile sees from the second cache
 SHAPE = 0.004  # share that a further shape of tile must gain: each is a function to compile
 CALL = 24.0  # cycles of entering and leaving a tile, its addresses included
 BLOCK_FLOPS = 20_000_000  # about 70 to 300 microseconds
@@ -42,8 +43,7 @@ def candidates(problem: Convolution, target: Target) -> tuple[Direct, ...]:
     found = []
     for shape in shapes:
         found += _with_blocks(problem, target, shape, flat)
-    # All ways of the best shape come first, and then the best way of each other.
-    return tuple(dict.fromkeys(found))
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: estimate(problem, one, target)))
 
 
 def most_pixels(target: Target, vectors: int) -> int:
@@ -76,8 +76,8 @@ def _shapes(problem: Convolution, target: Target, flat: bool) -> list[Shape]:
     return list(dict.fromkeys(found))
 
 
-def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> float:
-    """A guess at the cycles of one plane of one image.
+def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts: int = 1) -> float:
+    """A guess at the cycles of one plane of one image, weights passing in so many parts.
 
     A step takes as long as its products, its loads or the latency of its chains; narrow rests of rows, columns and
     channels are tiles of their own, and as slow as their shape is.
@@ -90,7 +90,7 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> fl
     # Planes a multiple of 4 KB apart share one set of the first cache: wide tiles lose their input to the next planes.
     crowded = taps == 1 and problem.input.block_stride * 4 % 4096 == 0 and problem.input.block * 8 < problem.depth
     groups = vector_groups(problem, target.lanes(), shape.vectors)
-    total = 0.0
+    total, line = 0.0, LINE * target.vector_bytes / target.core.l2
     for tall in rows:
         for wide in columns:
             # Inputs that a tile sees, in lines of a vector: tiles of several rows share some.
@@ -99,14 +99,14 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool) -> fl
             for group in groups:
                 pixels = tall.size * wide.size
                 step = step_cycles(pixels * group.size, pixels, group.size, target)
-                if steps * group.size * target.vector_bytes > target.l1 // 2:
-                    step += FAR * group.size
+                if steps // parts * group.size * target.vector_bytes > target.l1 * HELD:
+                    step += FAR * group.size * target.vector_bytes / target.core.l2
                 step += 0.4 * max(0, pixels - 9) if crowded else 0.0
                 total += (
                     tall.count
                     * wide.count
                     * group.count
-                    * (CALL + 2 * pixels * group.size + steps * step + LINE * lines)
+                    * (CALL + 2 * pixels * group.size + steps * step + line * lines)
                 )
     return total * (1 + SHAPE * (len(rows) * len(columns) * len(groups) - 1))
 
@@ -192,12 +192,15 @@ def _cold(
 def estimate(problem: Convolution, candidate: Direct, target: Target) -> float:
     """Nanoseconds of all images on one core."""
     shape = Shape(candidate.rows, candidate.columns, candidate.vectors)
-    groups = dense_count(problem)
-    taken = cycles(problem, target, shape, candidate.flat)
+    groups, lanes = dense_count(problem), target.lanes()
+    taken = cycles(problem, target, shape, candidate.flat, candidate.splits)
+    vectors = sum(group.size * group.count for group in vector_groups(problem, lanes, candidate.vectors))
     if candidate.splits > 1:  # sums go to scratch and back for every part
-        vectors = sum(group.size * group.count for group in vector_groups(problem, target.lanes(), candidate.vectors))
         taken += 2.0 * (candidate.splits - 1) * vectors * problem.output.size[1] * problem.output.size[2]
-    return taken * problem.output.batch * problem.output.size[0] * groups / GIGAHERTZ
+    taken *= problem.output.batch * problem.output.size[0] * groups
+    taps = problem.kernel[0] * problem.kernel[1] * problem.kernel[2]
+    weights = groups * problem.depth * merged_groups(problem) * taps * vectors * target.vector_bytes
+    return nanoseconds(with_weights(taken, weights, target, ahead=candidate.splits > 1), target)
 
 
 DIRECT = Template("direct", Convolution, candidates, build, estimate)

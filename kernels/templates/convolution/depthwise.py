@@ -36,7 +36,7 @@ from kernels.templates.convolution.windows import (
     vector_at,
     vectors_of,
 )
-from kernels.templates.cost import GIGAHERTZ
+from kernels.templates.cost import nanoseconds
 from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.grid import unravel
 from kernels.templates.template import Template
@@ -112,7 +112,7 @@ def estimate(problem: Convolution, candidate: Depthwise, target: Target) -> floa
     loads = seen * rows_seen / speed.loads
     outputs = 2.0 * candidate.rows * candidate.columns
     each = max(products, loads) + 0.1 * min(products, loads) + outputs + (10.0 if candidate.unrolled else 30.0)
-    return tiles * each * vectors_of(problem.input, lanes) * problem.output.batch / GIGAHERTZ
+    return nanoseconds(tiles * each * vectors_of(problem.input, lanes) * problem.output.batch, target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,17 @@ from kernels.target import Target
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import vector_groups
 from kernels.templates.convolution.winograd_weights import FILTERINGS
-from kernels.templates.cost import GIGAHERTZ, step_cycles
+from kernels.templates.cost import nanoseconds, step_cycles
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.tile import most_accumulators
 
 MOST_PARTS = 8  # of the output channels
 PART = 2.5  # times the transforms of its windows is what a further part of the output channels costs
+STREAM = 0.8  # of the rate of the cache that holds them is what transformed weights come at again
+NEAR = 0.3  # share of the shorter of computing and streaming that the longer one does not hide
+SPILLED = 1.5  # passes over what scratch the second cache does not hold
 # Cycles to a window and back from it, by outputs: about 200 and 130 operations, and 88 loads and stores, for four.
 TRANSFORMS = {2: (64.0, 52.0), 4: (260.0, 190.0)}
-FROM_MEMORY = 4.0  # bytes of weights a cycle, where all cores of a machine read them
 WORKERS = (2, 4, 8)
 
 
@@ -102,7 +104,7 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
         blocks, alone = blocks_of(problem, way, target), estimate(problem, way, target)
         weights = 4 * FILTERINGS[way.outputs].size ** 2 * problem.input.channels * problem.output.channels
         read = weights * pieces(balanced(tall, way.chunk)) * problem.output.batch
-        least = read / FROM_MEMORY / GIGAHERTZ if weights > target.l2 else 0.0
+        least = nanoseconds(read / target.rate(weights), target) if weights > target.l2 else 0.0
         return sum(max(alone * -(-blocks // workers) * workers / blocks, least) for workers in WORKERS)
 
     best = min(ways, key=time)
@@ -112,8 +114,9 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
 def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float:
     """Nanoseconds of all images on one core.
 
-    Transformed weights come once per block: the first time from memory, where the second cache does not hold them, and
-    again at about 16 bytes a cycle from that cache, 8 from the third; scratch that outgrows it costs as much.
+    Transformed weights come once per block: the first time from where the program's lie, then from the nearest cache
+    that holds them; they are asked for ahead. Panels that outgrow the first cache are read again from the second one,
+    scratch that outgrows that from the last.
     """
     lanes = target.lanes()
     tall, wide = (-(-size // candidate.outputs) for size in problem.output.size[1:])
@@ -122,20 +125,26 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     weights = 4 * points * depth * width
     channels = pieces(vector_groups(problem, lanes, candidate.vectors))
     parts = 1 if candidate.stretch is None else -(-channels // candidate.stretch)
-    total = 0.0
+    groups = vector_groups(problem, lanes, candidate.vectors)
+    held = depth * groups[0].size * target.vector_bytes <= target.l1  # a panel, while all tiles of a block pass
+    to, back = TRANSFORMS[candidate.outputs]
+    total, first = 0.0, True
     for chunk in balanced(tall, candidate.chunk):
         tiles = chunk.size * wide
         scratch = 4 * points * tiles * (depth + width)
-        cycles_of = 0.0
+        products = 0.0
         for rows in balanced(tiles, candidate.rows):
-            for group in vector_groups(problem, lanes, candidate.vectors):
+            for group in groups:
                 step = step_cycles(rows.size * group.size, rows.size, group.size, target)
-                cycles_of += points * rows.count * group.count * (30.0 + depth * step)
-        to, back = TRANSFORMS[candidate.outputs]
+                products += points * rows.count * group.count * (30.0 + depth * step)
         into = tiles * to * -(-depth // lanes) * (1 + PART * (parts - 1))
         transforms = (into + tiles * back * -(-width // lanes)) / target.core.products
-        streamed = weights / (16 if weights + scratch < target.l2 else 8)
-        spilled = max(0, scratch - target.l2 // 2) / 8
-        total += chunk.count * (max(cycles_of, streamed) + 0.3 * min(cycles_of, streamed) + transforms + spilled)
-    far = weights / FROM_MEMORY if weights > target.l2 else 0.0
-    return max(total * problem.output.batch, far) / GIGAHERTZ
+        spilled = SPILLED * max(0, scratch - target.l2 // 2) / target.core.l3
+        total += chunk.count * (transforms + spilled)
+        reread = 0.0 if held else (pieces(balanced(tiles, candidate.rows)) - 1) * weights / target.core.l2
+        again = STREAM * target.rate(weights + scratch)
+        for count, rate in ((1, target.constant_rate), (chunk.count - 1, again)) if first else ((chunk.count, again),):
+            streamed = weights / rate + reread
+            total += count * (max(products, streamed) + NEAR * min(products, streamed))
+        first = False
+    return nanoseconds(total * problem.output.batch, target)

@@ -117,7 +117,7 @@ def estimate(problem: QuantizedConvolution, candidate: Bytewise, target: Target)
                 step = cost.step_cycles(products, pixels, group.size, target, _PRESSURE)
                 each = packing.words * step + 24.0 + 6.0 * pixels * group.size
                 cycles += each * group.count * down.count * across.count
-    return cycles * geometry.groups * geometry.output.batch * geometry.output.size[0] / cost.GIGAHERTZ
+    return cost.nanoseconds(cycles * geometry.groups * geometry.output.batch * geometry.output.size[0], target)
 
 
 def _with_blocks(

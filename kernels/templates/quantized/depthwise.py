@@ -100,7 +100,7 @@ def estimate(problem: QuantizedConvolution, candidate: ByteDepthwise, target: Ta
     taps = geometry.kernel[0] * geometry.kernel[1] * geometry.kernel[2]
     cycles = pixels * taps / speed.products + 1.5 * seen * rows * geometry.kernel[0] + 7.0 * pixels + 20.0
     vectors = -(-geometry.output.channels // target.lanes())
-    return tiles * cycles * vectors * geometry.output.batch * geometry.output.size[0] / cost.GIGAHERTZ
+    return cost.nanoseconds(tiles * cycles * vectors * geometry.output.batch * geometry.output.size[0], target)
 
 
 @dataclass(frozen=True, slots=True)
