@@ -126,7 +126,7 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     channels = pieces(vector_groups(problem, lanes, candidate.vectors))
     parts = 1 if candidate.stretch is None else -(-channels // candidate.stretch)
     groups = vector_groups(problem, lanes, candidate.vectors)
-    held = depth * groups[0].size * target.vector_bytes <= target.l1  # a panel, while all tiles of a block pass
+    held = depth * groups[0].size * target.vector_bytes <= target.l1 // 2  # a panel, while all tiles of a block pass
     to, back = TRANSFORMS[candidate.outputs]
     total, first = 0.0, True
     for chunk in balanced(tall, candidate.chunk):
