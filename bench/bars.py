@@ -20,6 +20,7 @@ from bench import (
     light,
     machine,
     mutations,
+    native,
     node_tests,
     ort_latency,
     ort_models,
@@ -77,6 +78,7 @@ MEASURES: dict[str, Measure] = {
     "c8": budgets.measure,
     "c9": coplaced.measure,
     "c12": machine.measure,
+    "n": native.measure,
 }
 
 

@@ -1,6 +1,7 @@
 """Which conditions of rules a test has refused: `python -m bench.refusals` runs the passes' tests and lists the others.
 
-A condition is a call of `match.require` or `match.refuse` in graphopt/passes.
+A condition is a call of `require` or `refuse` in graphopt/passes, of a match or of another question that rules ask, or
+a refusal that is raised there.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.rewrite.rule import Match
+from graphopt.passes import unrolling
+from graphopt.rewrite.rule import Refused
 
 ROOT = Path(__file__).parent.parent
 PASSES = ROOT / "graphopt" / "passes"
 TESTS = ("tests/passes",)
+ASKING = ("require", "refuse")
+RAISED = (Refused, unrolling._Unknown)
 Place = tuple[str, int]  # file below graphopt/passes, line
 
 _refused: set[Place] = set()
@@ -30,19 +34,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """As a plugin: listen to every condition."""
-    require, refuse = Match.require, Match.refuse
+    """As a plugin: listen to every refusal. Tests that listen too do so where it is initialised."""
 
-    def requiring(match: Match, condition: object, reason: str) -> None:
-        if not condition:
-            _note()
-        require(match, condition, reason)
-
-    def refusing(match: Match, reason: str) -> None:
+    def made(kind: type[Exception], *reasons: str) -> Exception:
         _note()
-        refuse(match, reason)
+        return Exception.__new__(kind, *reasons)
 
-    Match.require, Match.refuse = requiring, refusing  # type: ignore[method-assign, assignment]
+    for kind in RAISED:
+        kind.__new__ = made  # type: ignore[method-assign, assignment]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -52,6 +51,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def _note() -> None:
     frame = sys._getframe(2)
+    while frame.f_code.co_name in ASKING and frame.f_back is not None:
+        frame = frame.f_back
     file = Path(frame.f_code.co_filename)
     if file.is_relative_to(PASSES):
         _refused.add((str(file.relative_to(PASSES)), frame.f_lineno))
@@ -60,15 +61,21 @@ def _note() -> None:
 def conditions() -> dict[Place, tuple[int, str]]:
     """Every condition: where it begins -> the line where it ends, and its text."""
     found = {}
+    kinds = [kind.__name__ for kind in RAISED]
     for file in sorted(PASSES.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if (
-                isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-                and node.func.attr in ("require", "refuse")
-                and isinstance(node.func.value, ast.Name) and node.func.value.id == "match"
-            ):  # fmt: skip
-                place = (str(file.relative_to(PASSES)), node.lineno)
-                found[place] = (node.end_lineno or node.lineno, ast.unparse(node))
+        tree = ast.parse(file.read_text())
+        inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in ASKING
+                  for part in ast.walk(node)}  # fmt: skip
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call | ast.Raise) or id(node) in inside:
+                continue
+            call = node.exc if isinstance(node, ast.Raise) else node
+            if not isinstance(call, ast.Call):
+                continue
+            asked = isinstance(call.func, ast.Attribute) and call.func.attr in ASKING
+            raised = isinstance(node, ast.Raise) and isinstance(call.func, ast.Name) and call.func.id in kinds
+            if asked or raised:
+                found[str(file.relative_to(PASSES)), node.lineno] = (node.end_lineno or node.lineno, ast.unparse(node))
     return found
 
 

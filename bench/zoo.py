@@ -5,6 +5,7 @@ The onnx package's light networks are not among them: they have their own bar.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,7 +72,9 @@ def model_file(name: str) -> Path:
     file = BUILD / "zoo" / f"{name}.onnx"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        onnx.save(models.load(name), file)
+        part = file.with_suffix(f".{os.getpid()}")  # another process may want the file at the same time
+        onnx.save(models.load(name), part)
+        part.replace(file)
     return file
 
 

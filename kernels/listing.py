@@ -57,7 +57,18 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """From here on workers claim the blocks of the run at this position, each block once."""
+    """From here on workers claim the blocks of the run at this position, each block once.
+
+    Of a run that is claimed `whole` one worker runs all blocks, and after them those of the runs that follow it.
+    """
+
+    run: int
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """The worker that has claimed the run before it whole, or follows with that one, runs all blocks of this one."""
 
     run: int
 
@@ -69,22 +80,25 @@ class Wait:
     run: int
 
 
+Step = Claim | Follow | Wait
+
+
 @dataclass(frozen=True, slots=True)
 class Ticketed:
     """The runs of a listing for any number of workers, each of which goes through all steps in order.
 
     A worker waits only for blocks that somebody has claimed before, so whoever is first waits for nobody and no number
     of workers hangs. `runs` are those of the listing, position by position: with kernels whose blocks several workers
-    share, and places in an arena of their own.
+    share, or its own ones, and places in an arena of their own.
     """
 
-    steps: tuple[Claim | Wait, ...]
+    steps: tuple[Step, ...]
     runs: tuple[Run, ...]
     arena_bytes: int
 
     @property
     def waits(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """The runs in the order in which they are claimed, each with those that are waited for just before."""
+        """The runs in the order in which they are claimed or follow, each with those that are waited for before it."""
         found, before = [], []
         for step in self.steps:
             if isinstance(step, Wait):
@@ -93,6 +107,16 @@ class Ticketed:
                 found.append((step.run, tuple(before)))
                 before = []
         return tuple(found)
+
+    @property
+    def whole(self) -> frozenset[int]:
+        """The runs of which one worker runs all blocks, those that follow included."""
+        return frozenset(step.run for step in self.steps if isinstance(step, Claim) and step.whole) | self.following
+
+    @property
+    def following(self) -> frozenset[int]:
+        """The runs that the worker of the run before runs."""
+        return frozenset(step.run for step in self.steps if isinstance(step, Follow))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,18 +182,25 @@ class Listing:
                     )
 
     def _check_steps(self, ticketed: Ticketed) -> None:
-        """Every run is claimed once, and waited for only after."""
+        """Every run is claimed once, or follows one that is claimed whole, and is waited for only after."""
         for number, (mine, shared) in enumerate(zip(self.runs, ticketed.runs, strict=False)):
             if len(mine.operands) != len(shared.operands) or not all(map(_same, mine.operands, shared.operands)):
                 raise InvalidListing(f"run {number} is another one for several workers than for one.")
         claimed: set[int] = set()
+        whole = False  # the last run that was claimed
         for step in ticketed.steps:
-            if isinstance(step, Wait) and step.run not in claimed:
-                raise InvalidListing(f"workers wait for run {step.run} before it is claimed: they would wait for ever.")
-            if isinstance(step, Claim):
-                if step.run in claimed:
-                    raise InvalidListing(f"run {step.run} is claimed twice.")
-                claimed.add(step.run)
+            if isinstance(step, Wait):
+                if step.run not in claimed:
+                    raise InvalidListing(
+                        f"workers wait for run {step.run} before it is claimed: they would wait for ever."
+                    )
+                continue
+            if isinstance(step, Follow) and not whole:
+                raise InvalidListing(f"run {step.run} follows a run that no worker has claimed whole.")
+            if step.run in claimed:
+                raise InvalidListing(f"run {step.run} is claimed twice.")
+            claimed.add(step.run)
+            whole = isinstance(step, Follow) or step.whole
         if claimed != set(range(len(self.runs))) or len(ticketed.runs) != len(self.runs):
             raise InvalidListing(
                 f"{len(claimed)} runs are claimed by several workers; the listing has {len(self.runs)}."

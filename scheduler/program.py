@@ -51,10 +51,11 @@ Instruction = Run | Wait
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One ticket: fulfil the waits, then run."""
+    """One ticket: fulfil the waits, then run. Whoever has the ticket before has one that follows too."""
 
     run: Run
     waits: tuple[Wait, ...] = ()
+    follows: bool = False
 
 
 class Pinned(msgspec.Struct, frozen=True, tag="pinned"):

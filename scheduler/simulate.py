@@ -227,7 +227,7 @@ def _ticketed(
     times, counts = Times.empty(len(flat.regions)), flat.counts
     stands = np.zeros(len(counts.runs_of) - 1, np.int64)
     end = ticketed_loop(
-        flat.regions, flat.target, flat.value, flat.waits_of, flat.waiters, flat.heights, flat.waiters_of,
+        flat.regions, flat.follows, flat.target, flat.value, flat.waits_of, flat.waiters, flat.heights, flat.waiters_of,
         counts.runs_of, counts.counters, counts.counters_of, kernels.times, factors, order, device.multiprocessors,
         device.signal_ns, device.wait_ns, begin, times.start, times.end, times.worker, times.multiprocessor,
         times.waited, times.signalled, times.looked, times.cause, busy, stands,

@@ -16,7 +16,7 @@ from bench import kept
 from bench.bar import Bar, Sheet
 
 # What they measure beside, or count with, is no dependency of the tests.
-OPTIONAL = {"openvino", "onnxslim", "onnxsim", "onnxscript", "onnxoptimizer", "torch", "coverage", "onnx_tool"}
+OPTIONAL = {"openvino", "onnxslim", "onnxsim", "onnxscript", "onnxoptimizer", "torch", "onnx_tool"}
 MODULES = sorted(one.name for one in pkgutil.walk_packages(bench.__path__, "bench."))
 
 

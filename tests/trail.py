@@ -212,7 +212,7 @@ def arena_agrees(trail: Trail) -> None:
 
 
 def workers_agree(trail: Trail) -> None:
-    """Several workers claim each region once, with its kernel of smaller blocks if there is one.
+    """Several workers claim each region once, with its kernel of smaller blocks if there is one, or whole with its own.
 
     Their arena has one size in the listing, the manifest, the library and the header; where one worker runs a program,
     there is none.
@@ -227,7 +227,10 @@ def workers_agree(trail: Trail) -> None:
         return
     assert f"A model then takes {size:,} bytes for intermediate results, and scratch for each thread." in text
     regions = trail.compiled.lowered.regions
-    kernels = [region.kernel.shared or region.kernel for region in regions]
+    kernels = [
+        region.kernel if number in ticketed.whole else region.kernel.shared or region.kernel
+        for number, region in enumerate(regions)
+    ]
     assert [run.kernel for run in ticketed.runs] == [kernel.name for kernel in kernels]
     assert sorted(run for run, _ in ticketed.waits) == list(range(len(regions)))
     for run, kernel in zip(ticketed.runs, kernels, strict=True):

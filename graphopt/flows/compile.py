@@ -18,13 +18,13 @@ from graphopt.errors import OptionError, VerificationError
 from graphopt.flows.records.compilation import CompileRecord
 from graphopt.flows.source import read, resize
 from graphopt.flows.tune import tuning_of
-from graphopt.machine.core import with_core
 from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import DimValue
 from graphopt.model.load import Source
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
 from graphopt.passes import pipeline
+from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Compiled

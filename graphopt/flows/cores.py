@@ -24,9 +24,10 @@ from graphopt.program.listing import Linked
 from graphopt.program.make import make_listing
 from graphopt.program.plan import Together
 from graphopt.program.regions.region import Lowered
-from graphopt.program.sharing import shared_plans
+from graphopt.program.sharing import kernels_of, shared_plans
 from graphopt.program.tasks import Tasks
 from graphopt.program.tuning import Tuning
+from kernels.kernel import Kernel
 from kernels.listing import Listing, Ticketed
 from kernels.llvm.load import ObjectCache
 from kernels.target import Target, why_not_here
@@ -77,44 +78,66 @@ def on_cores(
         raise OptionError(
             "two workers gain nothing by this program, so that nothing is co-placed; take another policy."
         )
-    shared = coplaced.TAKEN if together else "launches"
     clocked: Mapping[str, float] = {}
-    times = {one: list(map(costs.time, coplaced.kernels_of(lowered, one))) for one in (shared, coplaced.ALONE)}
+    sides = {name: steps for name, steps in programs.items() if name != coplaced.WAVES}  # which runs the same kernels
+    times = {name: list(map(costs.time, kernels_of(lowered, steps.runs))) for name, steps in sides.items()}
     measured = measured and why_not_here(target) is None
     if measured:
         with tempfile.TemporaryDirectory() as folder:
             progress("measuring kernels")
             has_cores = device.multiprocessors <= len(os.sched_getaffinity(0))
             times, clocked = _Runner(lowered, linked, target, Path(folder)).measure(
-                {one: programs[one] for one in times}, programs if has_cores else {}, device.multiprocessors
+                sides, programs if has_cores else {}, device.multiprocessors
             )
-        crossed = coplaced.crossings(lowered, coplaced.kernels_of(lowered, shared), costs, device.multiprocessors)
-        times[shared] = [sum(pair) for pair in zip(times[shared], crossed, strict=True)]
+    timed = _Timed(lowered, sides, times, costs, device.multiprocessors if measured else 1)
     progress("simulating")
     bases, made = {}, {}
     for name, steps in programs.items():
-        side = name if name == coplaced.ALONE else shared
-        bases[name] = coplaced.tasks_of_program(lowered, linked, coplaced.kernels_of(lowered, name), times[side])
+        bases[name] = coplaced.tasks_of_program(lowered, linked, *timed.kernels(name, steps))
         made[name] = coplaced.scheduled(bases[name], steps, name, device)
     taken = replace(made[wanted], figures={name: one.makespan for name, one in made.items()})
-    ways = _ways(lowered, linked, bases[wanted], taken, programs[wanted], device, costs)
+    ways = _ways(lowered, linked, bases[wanted], taken, programs[wanted], device, costs, timed)
     return OnCores(bases[wanted], ways, clocked, _notes(device, measured, clocked, costs))
 
 
+class _Timed:
+    """What runs take: each with the kernel that a program has for it, and with what it reads of other workers."""
+
+    def __init__(
+        self, lowered: Lowered, sides: Mapping[str, Ticketed], times: Mapping[str, Sequence[float]], costs: Costs,
+        workers: int,
+    ) -> None:  # fmt: skip
+        self._lowered, self._costs, self._workers = lowered, costs, workers
+        self._known = {
+            name: {(run, one.kernel): time for run, (one, time) in enumerate(zip(steps.runs, times[name], strict=True))}
+            for name, steps in sides.items()
+        }
+
+    def kernels(self, policy: str, steps: Ticketed) -> tuple[list[Kernel], list[float]]:
+        """The kernel of each run, and nanoseconds of all its blocks: as in this policy, or where it was measured."""
+        kernels = kernels_of(self._lowered, steps.runs)
+        known = {key: time for some in self._known.values() for key, time in some.items()}
+        known |= self._known.get(policy, {})
+        workers = 1 if policy == coplaced.ALONE else self._workers
+        crossed = coplaced.crossings(self._lowered, kernels, steps, self._costs, workers)
+        pairs = zip(kernels, crossed, strict=True)
+        return kernels, [known[run, kernel.name] + more for run, (kernel, more) in enumerate(pairs)]
+
+
 def _ways(
-    lowered: Lowered, linked: Linked, base: Tasks, taken: Scheduled, steps: Ticketed, device: Device, costs: Costs
-) -> tuple[Together, ...]:
+    lowered: Lowered, linked: Linked, base: Tasks, taken: Scheduled, steps: Ticketed, device: Device, costs: Costs,
+    timed: _Timed,
+) -> tuple[Together, ...]:  # fmt: skip
     """The plan that is taken, then the others from the least arena to the largest."""
-    listing, kernels = linked.listing, coplaced.kernels_of(lowered, taken.policy)
-    plans = shared_plans(lowered, listing.runs, listing.arena_bytes, costs) if taken.policy == coplaced.TAKEN else []
-    found = [
-        Together(
-            taken, coplaced.packing_of(lowered, kernels, base, steps, taken.graph), _way(None, len(listing.runs)), 0
-        )
-    ]
+    listing, together = linked.listing, taken.policy == coplaced.TAKEN
+    plans = shared_plans(lowered, listing.runs, listing.arena_bytes, costs, device.multiprocessors) if together else []
+    packing = coplaced.packing_of(lowered, kernels_of(lowered, steps.runs), base, steps, taken.graph)
+    found = [Together(taken, packing, _way(None, len(listing.runs)), 0)]
     for plan in plans:
-        one = coplaced.scheduled(base, plan.program, coplaced.TAKEN, device)
-        packing = coplaced.packing_of(lowered, kernels, base, plan.program, one.graph)
+        kernels, times = timed.kernels(coplaced.TAKEN, plan.program)
+        tasks = coplaced.tasks_of_program(lowered, linked, kernels, times)
+        one = coplaced.scheduled(tasks, plan.program, coplaced.TAKEN, device)
+        packing = coplaced.packing_of(lowered, kernels, tasks, plan.program, one.graph)
         added = sum(need.reuse for need in one.graph.needs)
         way = Together(one, packing, _way(plan.slack, len(listing.runs)), added)
         if plan.program == steps:

@@ -22,7 +22,15 @@ from graphopt.model.load import Source
 from graphopt.model.text import Progress, nearest, silent
 from graphopt.program.deploy import runtime
 from graphopt.program.deploy.compiled import Compiled
-from graphopt.program.deploy.manifest import SharedKernel, Step, claims_of, read_manifest, shared_of, steps_of
+from graphopt.program.deploy.manifest import (
+    SharedKernel,
+    Step,
+    claims_of,
+    forms_of,
+    read_manifest,
+    shared_of,
+    steps_of,
+)
 from graphopt.program.deploy.session import Bundle
 from kernels.peak import peak_flops
 from kernels.target import host
@@ -66,7 +74,7 @@ class Profiled:
     program: runtime.Program
     steps: tuple[Step, ...]
     claims: tuple[int, ...]  # as a manifest has them
-    shared: Mapping[str, SharedKernel]
+    forms: tuple[Step | SharedKernel, ...]  # by step what several workers run
 
 
 def profile(
@@ -120,7 +128,9 @@ def open_profiled(
             raise OptionError(f"'{source}' is a bundle, whose dims are fixed; profile its model for others.")
         manifest = read_manifest(source)
         program = Bundle(source, threads=threads)
-        return Profiled(name_of(source), program, manifest.runs, manifest.claims, manifest.shared)
+        several = [manifest.kernels[use.several].name for use in manifest.uses if use.several is not None]
+        forms = forms_of(manifest.runs, manifest.shared, several)
+        return Profiled(name_of(source), program, manifest.runs, manifest.claims, forms)
     if isinstance(source, Compiled):
         compiled, name = source, source.linked.listing.name
     else:
@@ -130,7 +140,9 @@ def open_profiled(
         name = name_of(source)
     listing = compiled.linked.listing
     steps = steps_of(listing, [region.nodes for region in compiled.lowered.regions])
-    return Profiled(name, compiled.program, steps, claims_of(listing), shared_of(listing))
+    several = [run.kernel for run in listing.ticketed.runs] if listing.ticketed is not None else []
+    forms = forms_of(steps, shared_of(listing), several)
+    return Profiled(name, compiled.program, steps, claims_of(listing), forms)
 
 
 def profile_record(found: Profiled, feeds: Mapping[str, np.ndarray], threads: int, rounds: int) -> ProfileRecord:
@@ -158,7 +170,7 @@ def summarized(
     waiting = np.array(walls)[:, None] - busy
     lines = []
     for number, step in enumerate(found.steps):
-        form = found.shared.get(step.kernel, step) if found.program.is_shared else step
+        form = found.forms[number] if found.program.is_shared else step
         rate = step.flops / work[number] if work[number] else 0.0
         lines.append(
             StepLine(

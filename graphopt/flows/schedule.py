@@ -23,11 +23,11 @@ from graphopt.flows.records.schedule import (
 from graphopt.flows.shown import Shown
 from graphopt.flows.source import name_of, read, resize
 from graphopt.flows.tune import kept_tuning
-from graphopt.machine.core import with_core
 from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import name_dims
 from graphopt.model.load import Source
 from graphopt.model.text import Progress, silent
+from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.plan import Together, plan_together
 from graphopt.program.tasks import Tasks, tasks_of

@@ -14,11 +14,13 @@ from itertools import pairwise
 
 import msgspec
 
+from graphopt.program.arena import apart
 from graphopt.program.costs import Costs
+from graphopt.program.handing import handed
 from graphopt.program.listing import Linked
 from graphopt.program.regions.buffer import Buffer, distinct_names
 from graphopt.program.regions.region import Lowered
-from graphopt.program.sharing import apart, shared_kernels
+from graphopt.program.sharing import chains_of, shared_kernels
 from graphopt.program.tasks import Tasks, region_names
 from graphopt.program.ticketed import needs_of
 from kernels.kernel import Kernel
@@ -41,9 +43,10 @@ from scheduler.simulate import simulate
 from scheduler.tasks import Need, Region, TaskGraph
 from scheduler.verify.program import verify
 
-POLICIES = ("best", "launches", "waves", "co-placed", "one worker")
+APART, WAVES = "launches", "waves"
 TAKEN = "co-placed"  # what compile writes, where two workers gain by it
 ALONE = "one worker"
+POLICIES = ("best", APART, WAVES, TAKEN, ALONE)
 
 
 def programs_of(lowered: Lowered, linked: Linked) -> dict[str, Steps]:
@@ -53,14 +56,15 @@ def programs_of(lowered: Lowered, linked: Linked) -> dict[str, Steps]:
     by_name = {kernel.name: kernel for kernel in several}
     runs = [replace(run, kernel=kernel.name) for run, kernel in zip(listing.runs, several, strict=True)]
     given = range(len(runs))
-    found = {"launches": Steps(_one_by_one(given), tuple(runs), listing.arena_bytes)}
+    found = {APART: Steps(_one_by_one(given), tuple(runs), listing.arena_bytes)}
     if listing.ticketed is not None:
         taken = listing.ticketed
         order = [run for run, _ in taken.waits]
-        found["waves"] = Steps(_by_waves(order, dict(taken.waits)), taken.runs, taken.arena_bytes)
+        runs = [replace(run, kernel=kernel.name) for run, kernel in zip(taken.runs, several, strict=True)]
+        found[WAVES] = Steps(_by_waves(order, needs_of(runs, by_name, order)), tuple(runs), taken.arena_bytes)
         found[TAKEN] = taken
     else:
-        found["waves"] = Steps(_by_waves(given, needs_of(runs, by_name, given)), tuple(runs), listing.arena_bytes)
+        found[WAVES] = Steps(_by_waves(given, needs_of(runs, by_name, given)), tuple(runs), listing.arena_bytes)
     found[ALONE] = Steps(_one_by_one(given), listing.runs, listing.arena_bytes)
     return found
 
@@ -103,18 +107,16 @@ def _every_kernel(lowered: Lowered) -> tuple[Kernel, ...]:
     return tuple((own | {kernel.name: kernel for kernel in shared_kernels(lowered)}).values())
 
 
-def kernels_of(lowered: Lowered, policy: str) -> list[Kernel]:
-    """The kernel of each region, by its place in the listing."""
-    return [region.kernel for region in lowered.regions] if policy == ALONE else shared_kernels(lowered)
+def crossings(lowered: Lowered, kernels: Sequence[Kernel], steps: Steps, costs: Costs, workers: int) -> list[float]:
+    """Nanoseconds by region that several workers add to the time of all its blocks on one.
 
-
-def crossings(lowered: Lowered, kernels: Sequence[Kernel], costs: Costs, workers: int) -> list[float]:
-    """Nanoseconds by region that reading what other workers wrote adds to the time of all its blocks on one."""
+    They read what others wrote, but for the runs before in a chain, and of a run that they share what each needs.
+    """
+    chain = {run: number for number, chain in enumerate(chains_of(steps)) if chain.whole for run in chain.runs}
     found = []
-    for region, kernel in zip(lowered.regions, kernels, strict=True):
-        pairs = zip(kernel.operands, region.places, strict=True)
-        sizes = {at: given.bytes for given, at in pairs if given.role != "output" and at.buffer.role == "temporary"}
-        found.append(costs.crossing(sizes.values(), workers))
+    for run, (kernel, read) in enumerate(zip(kernels, handed(lowered, kernels), strict=True)):
+        others = [size for maker, size in read if maker not in chain or chain[maker] != chain.get(run)]
+        found.append(costs.crossing(others, workers) + (0.0 if run in chain else costs.again(kernel, workers)))
     return found
 
 
@@ -188,9 +190,16 @@ def scheduled(base: Tasks, steps: Steps, policy: str, device: Device) -> Schedul
     graph = msgspec.structs.replace(base.graph, needs=(*base.graph.needs, *reuse))
     counter: dict[int, int] = {}
     items: list[Item] = []
+    whole, following, last = steps.whole, steps.following, ()
     for run, before in steps.waits:
+        if run in following:  # the order of its worker is a wait like any other to whoever proves it
+            before = (*before, *last)
         waits = tuple(Until(counter.setdefault(one, len(counter)), blocks[one]) for one in before)
-        items += [Item(Block(names[run], block), waits) for block in range(blocks[run])]
+        items += [
+            Item(Block(names[run], block), waits, run in following or (run in whole and block > 0))
+            for block in range(blocks[run])
+        ]
+        last = (run,)
     counters = tuple(Counter(names[run], 0, blocks[run]) for run in counter)
     workers = 1 if policy == ALONE else device.multiprocessors
     program = Program(

@@ -22,10 +22,25 @@ class Costs:
     wake_ns: float  # of workers that sleep, as a call after a pause finds them
     cache: int = 0  # bytes of a core's own second cache
     crossing_ns: float = 0.0  # that a byte which another core wrote takes longer out of its cache than out of the own
+    cache_read: float | None = None  # bytes per second, out of that cache; None: as `bandwidth`
+    cache_write: float | None = None
 
     def time(self, kernel: Kernel) -> float:
-        """Nanoseconds of all blocks on one core."""
-        return 1e9 * max(kernel.flops / self.flops, kernel.traffic / self.bandwidth)
+        """Nanoseconds of all blocks on one core.
+
+        Results that fit into its cache lie there; weights do not. A kernel without operations moves elements: as many
+        as it reads it writes, whatever lies between them.
+        """
+        read = [one.bytes for one in kernel.operands if one.role == "input"]
+        weights = sum(one.bytes for one in kernel.operands if one.role == "constant")
+        written = [one.bytes for one in kernel.operands if one.role == "output"]
+        if not kernel.flops:
+            moved = min(sum(read) + weights, sum(written))
+            read, weights, written = [moved], 0, [moved]
+        passing = weights / self.bandwidth
+        for sizes, rate in ((read, self.cache_read), (written, self.cache_write)):
+            passing += sum(size / (rate if rate and size <= self.cache else self.bandwidth) for size in sizes)
+        return 1e9 * max(kernel.flops / self.flops, passing)
 
     def crossing(self, sizes: Iterable[int], workers: int) -> float:
         """Nanoseconds by which several workers take longer than one to read results of so many bytes each.
@@ -33,6 +48,16 @@ class Costs:
         The others wrote their share of each, and it lies in their caches as long as a result fits into one.
         """
         return self.crossing_ns * sum(size for size in sizes if size <= self.cache) * (workers - 1) / workers
+
+    def again(self, kernel: Kernel, workers: int) -> float:
+        """Nanoseconds by which several workers take longer than one to read what all of them need.
+
+        Blocks are rows, whose weights are the same, or channels, whose inputs are; the smaller of both is counted, once
+        for each further worker that has a block.
+        """
+        weights = sum(one.bytes for one in kernel.operands if one.role == "constant")
+        inputs = sum(one.bytes for one in kernel.operands if one.role == "input")
+        return 1e9 * min(weights, inputs) / self.bandwidth * (min(workers, kernel.blocks) - 1)
 
 
 ESTIMATED = Costs(PEAK_FLOPS, BANDWIDTH, 500.0, 20_000.0)  # where no machine was measured
@@ -43,7 +68,7 @@ def costs_of(machine: MachineRecord | str | None) -> Costs:
     if not isinstance(machine, MachineRecord):
         return ESTIMATED
     wait, wake, bandwidth = (machine.value(name) for name in ("wait", "wake", "l3_read"))
-    own, other = (machine.by_ns(name) for name in ("l2_read", "other_read"))
+    own, written, other = (machine.by_ns(name) for name in ("l2_read", "l2_write", "other_read"))
     return Costs(
         REACHED * machine.core_flops,
         1e9 * (machine.entries["memory_read"].value if bandwidth is None else bandwidth),
@@ -51,4 +76,6 @@ def costs_of(machine: MachineRecord | str | None) -> Costs:
         ESTIMATED.wake_ns if wake is None else wake,
         machine.key.caches[1],
         0.0 if own is None or other is None else max(0.0, 1 / other - 1 / own),
+        None if own is None else 1e9 * own,
+        None if written is None else 1e9 * written,
     )

@@ -15,7 +15,7 @@ from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.regions import buffer
 from graphopt.program.regions.buffer import distinct_names
 from graphopt.program.regions.region import Lowered
-from graphopt.program.sharing import plan_shared
+from graphopt.program.sharing import WORKERS, kernels_of, plan_shared
 from kernels.listing import ALIGNMENT, Listing, Place, Run
 from memplan.packing.solve import solve
 from memplan.plan import Packing
@@ -38,9 +38,11 @@ class Linked:
 
 
 def link(
-    lowered: Lowered, name: str, *, several: bool = True, budget: int | None = None, costs: Costs = ESTIMATED
+    lowered: Lowered, name: str, *, threads: int = 0, budget: int | None = None, costs: Costs = ESTIMATED
 ) -> Linked:
-    """The listing of regions in their order, and with `several` the same for several workers.
+    """The listing of regions in their order, and but for 1 thread the same for several workers.
+
+    It is for any number of them, and planned for so many; 0: for `sharing.WORKERS`.
 
     The memory plan is checked by memplan's own verifier. Where the arena of one worker is within `budget` bytes, so is
     that of several, whose plan is the fastest by `costs`.
@@ -57,9 +59,11 @@ def link(
 
     kernels = {region.kernel.name: region.kernel for region in lowered.regions}
     runs = tuple(Run(region.kernel.name, tuple(map(place, region.places))) for region in lowered.regions)
-    together = plan_shared(lowered, runs, plan.arena_size, budget, costs) if several else None
+    together = None
+    if threads != 1:
+        together = plan_shared(lowered, runs, plan.arena_size, budget, costs, threads or WORKERS)
     if together is not None:
-        kernels |= {one.name: one for region in lowered.regions if (one := region.kernel.shared) is not None}
+        kernels |= {one.name: one for one in kernels_of(lowered, together.runs)}
     listing = Listing(
         name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, len(weights), together
     )

@@ -8,11 +8,13 @@ buffer's bytes are taken by another one.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from kernels.kernel import Kernel
-from kernels.listing import Claim, Run, Ticketed, Wait
+from kernels.listing import Claim, Follow, Run, Step, Ticketed, Wait
+from scheduler.chains import Chain
 
 
 @dataclass(slots=True)
@@ -66,8 +68,13 @@ class _Bytes:
         return before
 
 
-def needs_of(runs: Sequence[Run], kernels: Mapping[str, Kernel], order: Sequence[int]) -> dict[int, list[int]]:
-    """For each run those before it in `order` that must have ended, without those that follow from others."""
+def needs_of(
+    runs: Sequence[Run], kernels: Mapping[str, Kernel], order: Sequence[int], following: Container[int] = ()
+) -> dict[int, list[int]]:
+    """For each run those before it in `order` that must have ended, without those that follow from others.
+
+    A worker that goes on with a run of `following` has ended the one before it.
+    """
     spaces: dict[tuple[str, int], _Bytes] = {}
     place_of = {run: place for place, run in enumerate(order)}
     before: list[int] = []  # by place in the order: the places that have ended by then, as bits
@@ -85,6 +92,8 @@ def needs_of(runs: Sequence[Run], kernels: Mapping[str, Kernel], order: Sequence
             found.update((space.write if written else space.read)(begin, end, number))
         found.discard(number)
         known, kept = 0, []
+        if number in following:
+            known = before[-1] | 1 << len(before) - 1
         for earlier in sorted((place_of[one] for one in found), reverse=True):
             if not known >> earlier & 1:
                 kept.append(order[earlier])
@@ -94,13 +103,17 @@ def needs_of(runs: Sequence[Run], kernels: Mapping[str, Kernel], order: Sequence
     return needs
 
 
-def ticketed(runs: Sequence[Run], kernels: Mapping[str, Kernel], order: Sequence[int], arena_bytes: int) -> Ticketed:
+def ticketed(runs: Sequence[Run], kernels: Mapping[str, Kernel], chains: Sequence[Chain], arena_bytes: int) -> Ticketed:
     """The program: what a run needs is waited for before it is claimed, and what nobody waited for at the end."""
-    needs = needs_of(runs, kernels, order)
-    steps: list[Claim | Wait] = []
-    for run in order:
-        steps += [Wait(one) for one in needs[run]]
-        steps.append(Claim(run))
+    order = [run for chain in chains for run in chain.runs]
+    following = frozenset(run for chain in chains for run in chain.runs[1:])
+    needs = needs_of(runs, kernels, order, following)
+    steps: list[Step] = []
+    for chain in chains:
+        for run in chain.runs:
+            steps += [Wait(one) for one in needs[run]]
+            steps.append(Follow(run) if run in following else Claim(run, chain.whole))
     awaited = {one for some in needs.values() for one in some}
+    awaited |= {before for before, run in pairwise(order) if run in following}
     steps += [Wait(run) for run in order if run not in awaited]
     return Ticketed(tuple(steps), tuple(runs), arena_bytes)

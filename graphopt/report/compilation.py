@@ -34,13 +34,12 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
     threads = "one: several would gain nothing, or --threads 1 was given"
     if record.shared_arena_bytes is not None:
         threads = f"any number, with an arena of {binary_size(record.shared_arena_bytes)} for several"
-    if record.machine is not None:
-        threads += f"; planned by the record of {record.machine}"
     for label, text in (
         ("regions", f"{record.regions:,}, {several(record.kernels, 'different kernel')}, for {record.level}"),
         ("weights", weights),
         ("arena", f"{binary_size(record.arena_bytes)}, {least}"),
         ("threads", threads),
+        ("chosen", f"by the record of {record.machine}" if record.machine else "by the figures of a usual server"),
         ("compared", compared),
         ("written", f"{record.output} in {record.seconds:.1f} s"),
     ):

@@ -1,8 +1,9 @@
 """The runs of a program by several workers, as LLVM: what `Ticketed` says, read from tables.
 
-    walk(job, worker)    claim and run blocks, step by step, until nothing is left to claim
-    await(job, row)      until all blocks of the runs that a row waits for have ended
-    share(job)           a whole run from its caller's side: the pool helps, the last blocks are waited for
+    walk(job, worker)              claim and run blocks, step by step, until nothing is left to claim
+    whole(job, row, worker, ...)   all blocks of a run that was claimed whole, and of those that follow it
+    await(job, row)                until all blocks of the runs that a row waits for have ended
+    share(job)                     a call from its caller's side: the pool helps, the last blocks are waited for
 
 Each run has one counter of the blocks that have ended, which only grows: in call number e of a model it stands at e
 times the blocks when the run has ended. And each run has one word for each worker, from whose share of the blocks that
@@ -11,8 +12,12 @@ claims from the others' shares. A word holds the call's number and how many bloc
 compare-and-swap of both. So nothing is cleared between two calls, and a worker that is late by a whole call can claim
 nothing: it sees another number and leaves.
 
-A worker waits before its first claim in a run and never after one, and for runs whose blocks have all been claimed:
-hence whoever comes to the earliest unfinished run waits for nobody, with any number of workers.
+A run that is claimed whole is one claim, whoever gets it runs all blocks. Runs that follow it are nobody else's: their
+worker waits for what they need and runs them, and each has its counter, so that others wait for no more than they need.
+
+A worker waits before its first claim in a run and never after one, or before a run that follows; and for runs whose
+blocks have all been claimed: hence whoever has, or comes to, the earliest unfinished run waits for nobody, with any
+number of workers.
 """
 
 from __future__ import annotations
@@ -27,12 +32,14 @@ from kernels.llvm.module import Module
 from kernels.llvm.threads import add, read, spin, write
 
 _ROW = 16  # bytes: the kernel's number, its blocks, where the table of operands starts, the first of its waits
+WHOLE, FOLLOWS = 1 << 30, 1 << 31  # in the kernel's number: one worker runs all blocks; it is the row before's worker
 
 
 def write_sharing(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
     """Add the functions, and their tables."""
     _write_tables(module, listing, layout, ticketed)
     _write_await(module)
+    _write_whole(module)
     _write_walk(module, len(ticketed.runs))
     _write_share(module, len(ticketed.runs))
 
@@ -50,11 +57,13 @@ def _write_tables(module: Module, listing: Listing, layout: MemoryLayout, ticket
         tables.append(start)
         start += 8 * len(run.operands)
     claimed = {run: row for row, (run, _) in enumerate(ticketed.waits)}
+    whole, following = ticketed.whole, ticketed.following
     words: list[int] = []
     waits: list[int] = []
     for position, before in ticketed.waits:
         kernel = ticketed.runs[position].kernel
-        words += [number[kernel], blocks[kernel], tables[position], len(waits)]
+        flags = WHOLE * (position in whole) | FOLLOWS * (position in following)
+        words += [number[kernel] | flags, blocks[kernel], tables[position], len(waits)]
         waits += [claimed[one] for one in before]
     last = []  # what is waited for after the last claim
     for step in reversed(ticketed.steps):
@@ -78,6 +87,16 @@ def _word(f: Function, row: Value, place: int) -> Value:
     return f.convert("zext", "i64", f.load("i32", f.at(start, 4 * place, "i8")))
 
 
+def _kernel(f: Function, which: Value) -> Value:
+    """The kernel that the first number of a row names."""
+    return f.load("ptr", f.at(KERNELS, f.binary("and", which, f.integer(WHOLE - 1)), "ptr"))
+
+
+def _is(f: Function, flag: int, which: Value) -> Value:
+    """Whether the first number of a row has a flag."""
+    return f.compare("ne", f.binary("and", which, f.integer(flag)), f.integer(0))
+
+
 def _write_await(module: Module) -> None:
     f = Function(module, "await", (Parameter("job"), Parameter("row", "i64")))
     job, row = f.parameter("job"), f.parameter("row")
@@ -89,6 +108,39 @@ def _write_await(module: Module) -> None:
         spin(f, lambda: f.compare("sge", read(f, "i64", counter, "acquire"), wanted))
 
     f.loop(_word(f, row, 3), _word(f, f.add(row, 1), 3), 1, one)
+    f.finish()
+
+
+def _write_whole(module: Module) -> None:
+    given = (Parameter("job"), Parameter("row", "i64"), Parameter("worker", "i64"), Parameter("scratch"))
+    f = Function(module, "whole", given)
+    job, first, worker, scratch = (f.parameter(one.name) for one in given)
+    record, done = f.at(job, -at.SHARED, "i8"), f.load("ptr", f.at(job, at.DONE, "i8"))
+    stamped = is_stamped(f, job)
+    begin, run, follow, out = (f.fresh(stem) for stem in ("begin", "run", "follow", "out"))
+    row, following = Value((f"%{run}.row",), "i64"), Value((f"%{run}.next",), "i64")
+    f.line(f"br label %{begin}")
+    f.label(begin)
+    f.line(f"br label %{run}")
+    f.label(run)
+    f.line(f"{row.text} = phi i64 [ {first.text}, %{begin} ], [ {following.text}, %{follow} ]")
+    blocks, table = _word(f, row, 1), f.at(record, _word(f, row, 2), "i8")
+    kernel = _kernel(f, _word(f, row, 0))
+
+    def block(place: Value, _: tuple[Value, ...]) -> None:
+        run_block(f, kernel, table, place, scratch)
+
+    def noted(place: Value, _: tuple[Value, ...]) -> None:
+        stamp(f, job, row, worker, place, lambda: run_block(f, kernel, table, place, scratch))
+
+    f.when(stamped, lambda: f.loop(f.integer(0), blocks, 1, noted), lambda: f.loop(f.integer(0), blocks, 1, block))
+    _ended(f, done, row, blocks)
+    f.line(f"{following.text} = add i64 {row.text}, 1")
+    f.line(f"br i1 {_is(f, FOLLOWS, _word(f, following, 0)).text}, label %{follow}, label %{out}")
+    f.label(follow)
+    f.call("await", job, following)
+    f.line(f"br label %{run}")
+    f.label(out)
     f.finish()
 
 
@@ -105,9 +157,15 @@ def _write_walk(module: Module, runs: int) -> None:
     ours = f.binary("shl", f.convert("zext", "i64", low), f.integer(32))
 
     def step(row: Value, _: tuple[Value, ...]) -> None:
-        blocks = _word(f, row, 1)
+        which = _word(f, row, 0)
+        f.when(_is(f, FOLLOWS, which), lambda: None, lambda: claims_of(row, which))
+
+    def claims_of(row: Value, which: Value) -> None:
+        whole, one = _is(f, WHOLE, which), f.integer(1)
+        blocks = f.select(whole, one, _word(f, row, 1))
+        each = f.select(whole, f.integer(0), one)  # whoever has run all blocks has counted them
         table = f.at(record, _word(f, row, 2), "i8")
-        kernel = f.load("ptr", f.at(KERNELS, _word(f, row, 0), "ptr"))
+        kernel = _kernel(f, which)
         shares = f.minimum(blocks, workers)
 
         def share(turn: Value, carried: tuple[Value, ...]) -> list[Value]:
@@ -153,14 +211,21 @@ def _write_walk(module: Module, runs: int) -> None:
             f.line(f"br i1 {got.text}, label %{work}, label %{look}")
             f.label(work)
             block = f.add(first, gone)
-            f.when(
-                stamped,
-                lambda: stamp(f, job, row, worker, block, lambda: run_block(f, kernel, table, block, scratch)),
-                lambda: run_block(f, kernel, table, block, scratch),
-            )
+
+            def run_one() -> None:
+                f.when(
+                    stamped,
+                    lambda: stamp(f, job, row, worker, block, lambda: run_block(f, kernel, table, block, scratch)),
+                    lambda: run_block(f, kernel, table, block, scratch),
+                )
+
+            def run_all() -> None:
+                f.call("whole", job, row, worker, scratch)
+
+            f.when(whole, run_all, run_one)
             f.line(f"br label %{worked}")
             f.label(worked)
-            f.line(f"%{work}.count = add i64 {count}, 1")
+            f.line(f"%{work}.count = add i64 {count}, {each.text}")
             f.line(f"br label %{look}")
             f.label(out)
             return [Value((count,), "i64")]

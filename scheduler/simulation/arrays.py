@@ -15,6 +15,7 @@ from scheduler.tasks import Kernel
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 NO_RUN = -1
 NEVER = 1 << 40  # blocks: no counter has as many
@@ -92,6 +93,7 @@ class Queue:
     waiters_of: Ints  # of each counter the first in `waiters`, and the end
     counts: Counts
     workers: int
+    follows: Bools  # by ticket: whoever has the one before has it too
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ def queue(launch: Ticketed | Plain, kernels: Kernels) -> Queue:
         regions, blocks = np.full(count, number), np.arange(count)
         none, nothing = np.zeros(0, np.int64), np.zeros(count + 1, np.int64)
         counts = _counts((), regions, blocks, kernels)
-        return Queue(regions, blocks, none, none, nothing, none, none, np.zeros(1, np.int64), counts, count)
+        alone = np.zeros(count, np.bool_)
+        return Queue(regions, blocks, none, none, nothing, none, none, np.zeros(1, np.int64), counts, count, alone)
     count = len(launch.items)
     regions = kernels.numbered([item.run.region for item in launch.items])
     blocks = _ints([item.run.block for item in launch.items])
@@ -169,6 +172,7 @@ def queue(launch: Ticketed | Plain, kernels: Kernels) -> Queue:
         regions, blocks, targets, values, _begins(many), waiting[by], values[by],
         _begins(np.bincount(targets, minlength=len(launch.counters))),
         _counts(launch.counters, regions, blocks, kernels), launch.workers,
+        np.asarray([item.follows for item in launch.items], np.bool_),
     )  # fmt: skip
 
 

@@ -7,29 +7,30 @@ from heapq import heappop, heappush
 import numpy as np
 
 from scheduler.compiling import compiled
-from scheduler.simulation.arrays import Floats, Ints
+from scheduler.simulation.arrays import Bools, Floats, Ints
 
 UNCLAIMED = -1
 
 
 @compiled
 def ticketed_loop(
-    regions: Ints, target: Ints, value: Ints, waits_of: Ints, waiters: Ints, heights: Ints, waiters_of: Ints,
-    runs_of: Ints, counters: Ints, counters_of: Ints, times: Floats, factors: Floats, order: Ints, multiprocessors: int,
-    signal: float, wait: float, begin: float, start: Floats, end: Floats, worker_of: Ints, place: Ints, waited: Floats,
-    signalled: Floats, looked: Floats, cause: Ints, busy: Floats, stands: Ints,
+    regions: Ints, follows: Bools, target: Ints, value: Ints, waits_of: Ints, waiters: Ints, heights: Ints,
+    waiters_of: Ints, runs_of: Ints, counters: Ints, counters_of: Ints, times: Floats, factors: Floats, order: Ints,
+    multiprocessors: int, signal: float, wait: float, begin: float, start: Floats, end: Floats, worker_of: Ints,
+    place: Ints, waited: Floats, signalled: Floats, looked: Floats, cause: Ints, busy: Floats, stands: Ints,
 ) -> float:  # fmt: skip
     """Run the launch from `begin` until nothing happens any more; the time of the last event.
 
     `order` has the workers that have a slot, in the order in which they come; those that come at the same instant
-    claim in that order. Fills in the arrays of Times, by multiprocessor `busy` (time with a block on it), and by
-    counter where it `stands`. A wait takes `wait`, as in a pinned launch. Blocks that start at the same instant count
-    for each other.
+    claim in that order. Tickets that follow are claimed with the one before them. Fills in the arrays of Times, by
+    multiprocessor `busy` (time with a block on it), and by counter where it `stands`. A wait takes `wait`, as in a
+    pinned launch. Blocks that start at the same instant count for each other.
     """
     count = len(order)
     holder = np.full(len(regions), UNCLAIMED)
     item = np.full(count, UNCLAIMED)  # that it holds, by position in `order`, like `claimed` and `running`
     claimed = np.full(count, begin)  # when
+    limit = np.zeros(count, np.int64)  # where its tickets end
     ready, running = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     left = waits_of[1:] - waits_of[:-1]  # waits by ticket that are not fulfilled
     ended = np.empty(runs_of[-1], np.int64)  # the runs of each counter as they ended
@@ -71,12 +72,17 @@ def ticketed_loop(
                             )  # fmt: skip
                             heappush(events, (max(begins, now), holder[other]))
                     next_waiter[counter] = at
+                if run + 1 < limit[position]:
+                    item[position], claimed[position], holder[run + 1] = run + 1, now, position
             if item[position] == UNCLAIMED:
                 if ticket == len(regions):
                     continue
                 item[position], claimed[position] = ticket, now
                 holder[ticket] = position
                 ticket += 1
+                while ticket < len(regions) and follows[ticket]:
+                    ticket += 1
+                limit[position] = ticket
             run = item[position]
             if left[run] > 0:
                 continue

@@ -94,19 +94,21 @@ def test_a_file_that_is_no_record_is_refused(shell: Shell) -> None:
 def test_the_first_compile_measures_and_says_so(shell: Shell, measured: list[MachineRecord]) -> None:
     first = shell.run(*COMPILE)
     assert first.status == 0 and first.err == ONCE and len(list((shell.folder / "cache" / "graphopt").iterdir())) == 1
-    assert f"planned by the record of {OWN.cpu}" in first.out
+    assert f"chosen        by the record of {OWN.cpu}" in first.out.splitlines()
     again = shell.run(*COMPILE, "--json")
     assert ONCE not in again.err and again.json["machine"] == OWN.cpu and len(measured) == 2
-    assert shell.run(*COMPILE, "--threads", "1", "--json").json["machine"] is None
+    assert shell.run(*COMPILE, "--machine", "znver4", "--json").json["machine"] == "znver4"
+    usual = shell.run(*COMPILE, "--machine", "none").out.splitlines()
+    assert "chosen        by the figures of a usual server" in usual
 
 
 @pytest.mark.parametrize(
-    "words", [("--threads", "1"), ("--target", "x86-64-v3"), ("--machine", "none"), ("--machine", "given.toml")]
+    "words", [("--machine", "znver4"), ("--target", "x86-64-v3"), ("--machine", "none"), ("--machine", "given.toml")]
 )
 def test_compile_does_not_measure_where_nothing_asks(
     shell: Shell, measured: list[MachineRecord], words: tuple[str, str]
 ) -> None:
-    """A plan for one worker, for another processor, without a record, with that of a file."""
+    """For a known core, for another processor, without a record, with that of a file."""
     (shell.folder / "given.toml").write_text(written(record()))
     answer = shell.run(*COMPILE, *words)
     assert answer.status == 0 and answer.err == "" and len(measured) == 3 and not (shell.folder / "cache").exists()

@@ -75,8 +75,10 @@ def _claims(ticketed: Ticketed | None) -> list[str]:
     """The runs of several workers in the order in which they are claimed, with those that are waited for before."""
     if ticketed is None:
         return ["one worker", ""]
+    marks = {run: "follows " if run in ticketed.following else "whole " for run in ticketed.whole}
     places = (
-        f"{run} {ticketed.runs[run].kernel} {' '.join(_place(one) for one in ticketed.runs[run].operands)}"
+        f"{run} {marks.get(run, '')}{ticketed.runs[run].kernel} "
+        f"{' '.join(_place(one) for one in ticketed.runs[run].operands)}"
         f"{''.join(f' {number}' for number in ('after', *before)) if before else ''}"
         for run, before in ticketed.waits
     )

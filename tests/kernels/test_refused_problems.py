@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.kernel import Operand
+from kernels.kernel import Kernel, Operand
 from kernels.listing import Argument, Listing, Place, Run
+from kernels.run import Array, Executable
 from kernels.target import host, x86_64_v3
 from kernels.templates.attention.problem import Attention
 from kernels.templates.convolution.layout import Layout
@@ -20,6 +22,8 @@ from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.matrix import Matrix
 from kernels.templates.pooling import Pooling
+from kernels.templates.quantized.arithmetic import shift_of_a, shift_of_b
+from kernels.templates.quantized.problem import QuantizedConvolution
 from kernels.templates.recurrent.problem import Recurrent
 from kernels.templates.reduction import Reduction, reduced
 from kernels.templates.resize import Resize
@@ -55,7 +59,14 @@ def _reduction(op: str, dtype: DType) -> Reduction:
     return Reduction((I,), (J,), op, x, (Output(Buffer("y", value.dtype, (4,)), value[()]),))  # type: ignore[arg-type]
 
 
-def _product(**changes: object) -> object:
+def _given(a: Array) -> object:
+    """A call of the product of six matrices of 3 x 5 with one of 5 x 4."""
+    kernel = _product()
+    arrays = {one.name: np.zeros(one.elements, np.float32) for one in kernel.operands}
+    return Executable([kernel]).calls([(kernel, arrays | {"a": a})])
+
+
+def _product(**changes: object) -> Kernel:
     gemm = Gemm(3, 4, 5, (2, 3), **changes)  # type: ignore[arg-type]
     return GEMM.build(gemm, GEMM.candidates(gemm, x86_64_v3())[0], x86_64_v3(), "p")
 
@@ -107,6 +118,15 @@ REFUSED: dict[str, Callable[[], object]] = {
         epilogue=Epilogue(ACCUMULATED[()] + Cast(DType.F32, Position(index(Variable("row", 3)))))),
     "a reduction inside an expression: give it a template": lambda: ELEMENTWISE.kernel(
         Elementwise((I,), (Output(Buffer("y", DType.F32, (4,)), -Reduce("sum", (J,), X[I, J])),)), host()),
+    "a transposed convolution of bytes is not built": lambda: QuantizedConvolution(
+        Convolution(ONE, replace(ONE, size=(1, 11, 9)), (1, 1, 1), input_dilations=(1, 2, 2), transposed=True)),
+    "constant weights have constant zero points": lambda: QuantizedConvolution(WINDOWS, weights_zero=None),
+    "and are the same for all images": lambda: QuantizedConvolution(WINDOWS, weights_per_image=True),
+    "takes u8 or i8, not f32: dequantize it first": lambda: shift_of_a("u8s8", DType.F32),
+    "takes u8 or i8, not i32: dequantize it first": lambda: shift_of_b("pairs", DType.I32),
+    "operand 'a' of kernel 'p' needs 360 contiguous bytes; the array has 356": lambda: _given(np.zeros(89, np.float32)),
+    "operand 'a' of kernel 'p' needs 360 contiguous bytes; the array has 360": lambda: _given(
+        np.zeros(180, np.float32)[::2]),
     "buffer 'x' has 2 dims but 1 strides": lambda: Buffer("x", DType.F32, (2, 3), (1,)),
     "buffer 'x' has 2 dims and is read with 1 indices": lambda: X[I],
     "add of f32 and i8: cast one": lambda: Binary("add", X[I, J], Number(1, DType.I8)),

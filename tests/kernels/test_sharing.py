@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import random
 import threading
+from collections.abc import Collection
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from kernels.dtype import DType
 from kernels.emit.refusal import BAD_ARGUMENT, MODEL_BUSY, OK
 from kernels.kernel import Kernel, Operand, write_kernel
-from kernels.listing import Argument, Claim, InvalidListing, Listing, Place, Run, Ticketed, Wait
+from kernels.listing import Argument, Claim, Follow, InvalidListing, Listing, Place, Run, Step, Ticketed, Wait
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.run import aligned
@@ -62,7 +63,10 @@ def summing(number: int, needed: list[int], blocks: int) -> Kernel:
 class Drawn:
     """A program with these runs: how many blocks each has, and the earlier runs that it needs."""
 
-    def __init__(self, blocks: list[int], needs: list[list[int]], order: list[int] | None = None) -> None:
+    def __init__(
+        self, blocks: list[int], needs: list[list[int]], order: list[int] | None = None, whole: Collection[int] = (),
+        following: Collection[int] = (),
+    ) -> None:  # fmt: skip
         self.blocks, self.needs = blocks, needs
         starts = list(itertools.accumulate(blocks, initial=0))
         self.starts, total = starts[:-1], starts[-1]
@@ -77,10 +81,10 @@ class Drawn:
             )
             for run in range(len(blocks))
         )  # fmt: skip
-        steps: list[Claim | Wait] = []
+        steps: list[Step] = []
         for run in order or range(len(blocks)):
             steps += [Wait(one) for one in needs[run]]
-            steps.append(Claim(run))
+            steps.append(Follow(run) if run in following else Claim(run, run in whole))
         steps += [Wait(run) for run in range(len(blocks))]
         given = (Argument("seed", DType.I64, (1,)), Argument("idle", DType.I64, (total,)))
         made = (Argument("out", DType.I64, (total,)),)
@@ -114,7 +118,15 @@ def programs(draw: st.DrawFn) -> Drawn:
     count = draw(st.integers(1, 12))
     blocks = draw(st.lists(st.integers(1, MOST_BLOCKS), min_size=count, max_size=count))
     needs = [sorted(draw(st.sets(st.integers(0, run - 1), max_size=4))) if run else [] for run in range(count)]
-    return Drawn(blocks, needs)
+    forms = draw(st.lists(st.sampled_from(["shared", "whole", "follows"]), min_size=count, max_size=count))
+    whole: set[int] = set()
+    following: set[int] = set()
+    for run, form in enumerate(forms):
+        if form == "follows" and run and run - 1 in whole:
+            following.add(run)
+        if form == "whole" or run in following:
+            whole.add(run)
+    return Drawn(blocks, needs, whole=whole, following=following)
 
 
 @settings(max_examples=25, deadline=None)
@@ -146,6 +158,16 @@ def test_an_order_of_its_own() -> None:
     model = library.made(threads=3)
     calls(drawn, library, model, 100, 100, seed=2)
     library.destroy(model)
+
+
+def test_one_worker_has_a_chain_and_others_need_what_it_made_first() -> None:
+    """Run 3 waits for the first of a chain, the last of the chain for run 1, which two others share with nobody."""
+    drawn = Drawn([3, 9, 2, 4, 1, 2], [[], [], [0], [0], [1, 2], [3, 4]], [1, 0, 2, 4, 3, 5], {0, 2, 4}, {2, 4})
+    library = Library(drawn.listing)
+    for threads in (1, 2, 5):
+        model = library.made(threads=threads)
+        calls(drawn, library, model, 200, 2000, seed=threads)
+        library.destroy(model)
 
 
 def test_workers_that_sleep_are_woken() -> None:
@@ -294,9 +316,13 @@ def test_no_options_are_refused() -> None:
         ((Claim(0), Claim(0), Claim(1)), "run 0 is claimed twice"),
         ((Claim(1),), "1 runs are claimed by several workers; the listing has 2"),
         ((Claim(0), Claim(1), Claim(2)), "3 runs are claimed by several workers; the listing has 2"),
+        ((Claim(0), Follow(1)), "run 1 follows a run that no worker has claimed whole"),
+        ((Follow(0), Claim(1)), "run 0 follows a run that no worker has claimed whole"),
+        ((Claim(0, whole=True), Wait(1), Follow(1)), "wait for run 1 before it is claimed"),
+        ((Claim(0, whole=True), Follow(0), Claim(1)), "run 0 is claimed twice"),
     ],
 )
-def test_steps_that_do_not_fit_are_refused(steps: tuple[Claim | Wait, ...], reason: str) -> None:
+def test_steps_that_do_not_fit_are_refused(steps: tuple[Step, ...], reason: str) -> None:
     listing = Drawn([2, 2], [[], [0]]).listing
     with pytest.raises(InvalidListing, match=reason):
         Listing("drawn", listing.inputs, listing.outputs, listing.kernels, listing.runs, 0, 0,

@@ -43,9 +43,11 @@ def runs_of(drawn: Drawn, threads: int) -> list[int]:
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("order", [None, [1, 0, 2, 3, 5, 4, 6]])
-def test_every_block_is_noted_once_and_in_time(threads: int, order: list[int] | None) -> None:
+@pytest.mark.parametrize("chained", [False, True])
+def test_every_block_is_noted_once_and_in_time(threads: int, order: list[int] | None, chained: bool) -> None:
     drawn = chain_and_sides()
-    drawn = Drawn(drawn.blocks, drawn.needs, order)
+    whole, following = ({0, 2, 3}, {2, 3}) if chained and order else ({1, 2, 3}, {2, 3}) if chained else ((), ())
+    drawn = Drawn(drawn.blocks, drawn.needs, order, whole, following)
     library = Library(drawn.listing)
     model = library.made(threads=threads)
     stamps = stamped(drawn, library, model, drawn.total)

@@ -17,6 +17,7 @@ from kernels.target import ARCHITECTURES, Target, UnknownTarget, host, why_not_h
 from kernels.templates import tile
 from kernels.templates.convolution import choose
 from tests.kernels.listings import difference
+from tests.kernels.targets import NAMED
 
 KERNELS = Path(pool.__file__).parent
 RISCV = Target("riscv64-unknown-linux-gnu", "generic-rv64", (), 16, 32)
@@ -64,3 +65,8 @@ def test_no_branch_takes_one_architecture_for_all_others() -> None:
         if "architecture.name " in path.read_text() or "is_x86" in path.read_text()
     }
     assert asking == {"emit/standalone.py"}
+
+
+def test_people_are_told_what_a_machine_must_have() -> None:
+    told = [target.level for target in NAMED]
+    assert told == ["x86-64-v4 (AVX-512)", "x86-64-v4 (AVX-512)", "x86-64-v3 (AVX2)", "aarch64"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 import numpy as np
 import onnx
@@ -20,6 +21,7 @@ from graphopt.memory import plan as planning
 from graphopt.memory.budget import keep_budget
 from graphopt.memory.budgeted import Budgeted, BudgetRecord
 from graphopt.memory.levers import order as order_lever
+from graphopt.memory.levers import recompute as recompute_lever
 from graphopt.memory.levers.order import best_order
 from graphopt.memory.levers.recompute import within
 from graphopt.memory.measured import Use
@@ -35,6 +37,7 @@ from memplan.bounds import live_peak
 from memplan.graph import Graph
 from memplan.ordering.solve import Ordered
 from memplan.ordering.solve import order as least_order
+from memplan.remat.errors import BudgetTooSmall
 from memplan.verify.sequence import verify_sequence
 from tests import support
 
@@ -95,6 +98,24 @@ def test_a_budget_is_kept_by_computing_again_what_is_cheap() -> None:
     assert planned.packing.arena_size <= budget < best.packing.arena_size and planned.recomputations >= 1
     assert planned.time > best.time
     assert within(memory, best.packing.arena_size) == best, "which the best order keeps"
+
+
+def test_planners_are_asked_for_the_loosest_budget_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has an equal share of the work; where none finds anything, the least arena is that of the best order."""
+    asked: list[tuple[float, int]] = []
+
+    def searching(graph: Graph, budget: int, *, work: int) -> NoReturn:
+        asked.append((budget, work))
+        raise BudgetTooSmall(budget, budget + 1, proved=False)
+
+    monkeypatch.setattr(recompute_lever, "recompute", searching)
+    memory = model_memory(skip())
+    best = best_order(memory)
+    budget = best.packing.arena_size - 1
+    with pytest.raises(BudgetNotKept) as refused:
+        within(memory, budget, start=best, work=2_000_000)
+    assert refused.value.least == budget + 1
+    assert asked == [(int(budget * looser), 100_000) for looser in (1.15, 1.05, 1.0, 0.93, 0.86)] * 4
 
 
 def test_a_budget_that_nothing_keeps_is_refused_with_what_is_missing() -> None:

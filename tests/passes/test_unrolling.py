@@ -265,3 +265,41 @@ def test_by_default_only_what_runs_once_is_unrolled() -> None:
     assert all_of_it.verification.passed
     assert not all_of_it.rolled_back
     assert support.op_types(all_of_it.to_proto()) == ["Mul", "Add"] * 3
+
+
+def in_a_function(loop: str, attributes: str = "") -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17, "mine" : 1]>
+        g (float[2] x) => (float[2] y) {{ y = mine.inner(x) }}
+        <opset_import: ["" : 17], domain: "mine"> inner {attributes}(x) => (y) {{
+            three = Constant <value = int64 {{3}}> () {loop} }}"""
+    )
+
+
+def without_a_start() -> onnx.ModelProto:
+    proto = looping("go = Identity (going) y_out = Neg (y_in)")
+    proto.graph.node[0].input[2] = ""
+    return proto
+
+
+CHOICE = """y = Loop (three, , x) <body = body (int64 i, bool going, float[2] s) => (bool go, float[2] t) {
+    go = Identity (going) t = If (going) <then_branch = yes () => (float[2] a) { a = Neg (s) },
+        else_branch = no () => (float[2] b) { b = Abs (s) }> }>"""
+
+
+@pytest.mark.parametrize(
+    ("reason", "proto"),
+    [
+        ("nothing ends it", looping("go = Identity (going) y_out = Neg (y_in)", "")),
+        ("a starting value is absent", without_a_start()),
+        ("it belongs to a function and holds graphs", in_a_function(CHOICE)),
+        ("it has no body of its own", in_a_function("y = Loop <body: graph = @what> (three, , x)", "<what>")),
+    ],
+)
+def test_a_loop_that_stays_is_told_why(reason: str, proto: onnx.ModelProto) -> None:
+    editor = Editor(ir.from_proto(proto))
+    listed = [node for graph in editor.graphs() for node in graph]
+    run_passes(editor, (Pass("unroll", 3, run=unrolling.unroll_loops),))
+    assert not editor.log
+    (left,) = unrolling.why_not_unrolled(editor, listed).values()
+    assert left.reason == reason

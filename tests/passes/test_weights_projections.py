@@ -100,3 +100,17 @@ def test_short_sums_do_not_pay_for_the_dealing_out() -> None:
 
 def test_keys_that_are_returned_too_stay_apart() -> None:
     assert for_attention(512, "K").count("MatMul") == 3
+
+
+@pytest.mark.parametrize(("columns", "late"), [(256, False), (257, True)])
+def test_large_matrices_are_joined_when_they_are_needed(columns: int, late: bool) -> None:
+    """From 65,536 elements on; until then only the parts are in memory."""
+    sizes = {"q": 100, "k": 100, "v": columns - 200}
+    outputs = ", ".join(f"float[2,{size}] {name.upper()}" for name, size in sizes.items())
+    text = f"g (float[2,256] x) => ({outputs}) {{ Q = MatMul(x, q) K = MatMul(x, k) V = MatMul(x, v) }}"
+    weights = {name: _DRAWN.standard_normal((256, size)).astype(np.float32) for name, size in sizes.items()}
+    copy = ir.from_proto(model(text, 17, **weights))
+    run_passes(Editor(copy), [Pass("projections", 2, run=merge_projections)])
+    (merged,) = (value.const_value for node in copy.graph if node.op_type == "MatMul" for value in node.inputs[1:])
+    assert isinstance(merged, ir.LazyTensor) == late
+    np.testing.assert_array_equal(merged.numpy(), np.concatenate(list(weights.values()), axis=1))

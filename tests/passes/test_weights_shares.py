@@ -10,6 +10,7 @@ import pytest
 from graphopt.passes.weights.shares import number_through_split
 from graphopt.rewrite.driver import Pass, run_passes
 from graphopt.rewrite.editor import Editor
+from tests.passes.refusing import pass_refuses
 from tests.support import assert_equal, model, op_types
 
 WEIGHTS = {
@@ -55,6 +56,20 @@ STAYS = {
     "a factor that is a result": GPT2.replace("2,4,3] y", "2,4,3] y, float[2,4,3] s"),
     "no weights": GPT2.replace("float[2,3,4] x)", "float[2,3,4] x, float[4,12] o)").replace("f, w, z", "f, o, z"),
 }
+
+
+def test_an_axis_that_the_caller_of_a_function_gives_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 13, "mine" : 1]>
+        g (float[2,2] x) => (float[1,2] y, float[1,2] k) { y, k = mine.halves<axis = 0>(x) }
+        <opset_import: ["" : 13], domain: "mine">
+        halves <axis>(x) => (y, k) {
+            half = Constant<value = float {0.5}>() w = Constant<value = float[2,2] {1, 2, 3, 4}>()
+            f = Cast<to = 1>(x) m = MatMul(f, w) q, k = Split<axis: int = @axis>(m) s = Mul(q, half) y = Neg(s)
+        }"""
+    )
+    onnx.checker.check_model(proto)
+    pass_refuses("number-through-split", "the Split has open attributes", proto, monkeypatch)
 
 
 @pytest.mark.parametrize("name", STAYS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +15,12 @@ from graphopt.flows.schedule import ScheduleReport
 from graphopt.model.load import load
 from graphopt.program import coplaced
 from graphopt.program.costs import ESTIMATED
+from graphopt.program.handing import handed
 from graphopt.program.listing import Linked
 from graphopt.program.make import make_listing
 from graphopt.program.regions.region import Lowered
-from kernels.listing import Claim, Ticketed, Wait
+from graphopt.program.sharing import kernels_of
+from kernels.listing import Claim, Follow, Step, Ticketed, Wait
 from kernels.target import host
 from memplan.verify.packing import WrongPlan
 from scheduler.device import cpu
@@ -67,13 +70,18 @@ def test_it_is_the_program_that_compile_writes(report: ScheduleReport, made: tup
     assert isinstance(launch, Tickets) and launch.workers == WORKERS
     names = [region.name for region in report.together.scheduled.graph.regions]
     claimed = [(names.index(item.run.region), item.run.block) for item in launch.items]
-    kernels = coplaced.kernels_of(lowered, coplaced.TAKEN)
+    kernels = kernels_of(lowered, steps.runs)
     assert claimed == [(run, block) for run, _ in steps.waits for block in range(kernels[run].blocks)]
     waited = {
         names.index(item.run.region): {names.index(launch.counters[one.counter].region) for one in item.waits}
         for item in launch.items
     }
-    assert waited == {run: set(before) for run, before in steps.waits}
+    expected = {run: set(before) for run, before in steps.waits}
+    for before, run in itertools.pairwise(run for run, _ in steps.waits):
+        expected[run] |= {before} if run in steps.following else set()
+    assert waited == expected
+    follows = {names.index(item.run.region) for item in launch.items if item.follows and not item.run.block}
+    assert follows == steps.following
     assert report.together.packing.arena_size == steps.arena_bytes
     assert report.record.policy == coplaced.TAKEN
 
@@ -96,7 +104,7 @@ def test_the_ways_go_from_the_memory_of_one_worker_to_no_reuse(report: ScheduleR
 def test_each_policy_keeps_every_need_and_never_runs_ahead(made: tuple[Lowered, Linked], policy: str) -> None:
     lowered, linked = made
     steps = coplaced.programs_of(lowered, linked)[policy]
-    kernels = coplaced.kernels_of(lowered, policy)
+    kernels = kernels_of(lowered, steps.runs)
     base = coplaced.tasks_of_program(lowered, linked, kernels, [100.0] * len(kernels))
     one = coplaced.scheduled(base, steps, policy, cpu(WORKERS))
     assert one.makespan >= max(one.bounds["critical path"], one.bounds["work"]) - 1e-6
@@ -108,7 +116,7 @@ def test_a_program_without_one_of_its_waits_is_refused(made: tuple[Lowered, Link
     lowered, linked = made
     steps = linked.listing.ticketed
     assert steps is not None
-    kernels = coplaced.kernels_of(lowered, coplaced.TAKEN)
+    kernels = kernels_of(lowered, steps.runs)
     base = coplaced.tasks_of_program(lowered, linked, kernels, [100.0] * len(kernels))
     needs = {run: before for run, before in steps.waits if before}
     assert needs
@@ -119,11 +127,11 @@ def test_a_program_without_one_of_its_waits_is_refused(made: tuple[Lowered, Link
             coplaced.packing_of(lowered, kernels, base, mutant, one.graph)
 
 
-def _without(steps: Ticketed, run: int) -> tuple[Claim | Wait, ...]:
+def _without(steps: Ticketed, run: int) -> tuple[Step, ...]:
     """The steps without what is waited for just before a run."""
-    found: list[Claim | Wait] = []
+    found: list[Step] = []
     for step in steps.steps:
-        if step == Claim(run):
+        if not isinstance(step, Wait) and step.run == run:
             while found and isinstance(found[-1], Wait):
                 found.pop()
         found.append(step)
@@ -134,7 +142,7 @@ def test_a_piece_at_a_wrong_place_is_refused(made: tuple[Lowered, Linked]) -> No
     lowered, linked = made
     steps = linked.listing.ticketed
     assert steps is not None
-    kernels = coplaced.kernels_of(lowered, coplaced.TAKEN)
+    kernels = kernels_of(lowered, steps.runs)
     base = coplaced.tasks_of_program(lowered, linked, kernels, [100.0] * len(kernels))
     one = coplaced.scheduled(base, steps, coplaced.TAKEN, cpu(WORKERS))
     runs = tuple(
@@ -163,16 +171,31 @@ def test_kernels_and_programs_are_measured_where_there_are_cores() -> None:
 
 def test_what_other_workers_wrote_takes_longer_to_read(made: tuple[Lowered, Linked]) -> None:
     """Results of regions, each once; not the model's input and weights, and nothing on one worker."""
-    lowered, _ = made
-    kernels = coplaced.kernels_of(lowered, coplaced.TAKEN)
-    costs = replace(ESTIMATED, cache=1 << 20, crossing_ns=2.0)
-    added = coplaced.crossings(lowered, kernels, costs, 2)
+    lowered, linked = made
+    steps = coplaced.programs_of(lowered, linked)[coplaced.APART]
+    kernels = kernels_of(lowered, steps.runs)
+    costs = replace(ESTIMATED, bandwidth=1e30, cache=1 << 20, crossing_ns=2.0)
+    added = [round(one, 6) for one in coplaced.crossings(lowered, kernels, steps, costs, 2)]
     for region, kernel, nanoseconds in zip(lowered.regions, kernels, added, strict=True):
         read = {one for one in region.reads if one.role == "temporary"}
         assert nanoseconds == sum(one.size for one in read), kernel.name
     assert 0.0 in added and any(added)
-    assert not any(coplaced.crossings(lowered, kernels, costs, 1))
-    assert not any(coplaced.crossings(lowered, kernels, replace(costs, cache=64), 2))
+    assert not any(coplaced.crossings(lowered, kernels, steps, costs, 1))
+    assert max(coplaced.crossings(lowered, kernels, steps, replace(costs, cache=64), 2)) < 1e-6
+
+
+def test_what_a_chain_hands_on_stays_with_its_worker(made: tuple[Lowered, Linked]) -> None:
+    lowered, linked = made
+    apart = coplaced.programs_of(lowered, linked)[coplaced.APART]
+    kernels = kernels_of(lowered, apart.runs)
+    costs = replace(ESTIMATED, bandwidth=1e30, cache=1 << 20, crossing_ns=2.0)
+    one, other = next(
+        (maker, run) for run, read in enumerate(handed(lowered, kernels)) for maker, _ in read if maker is not None
+    )
+    rest = [run for run in range(len(kernels)) if run not in (one, other)]
+    chained = replace(apart, steps=(Claim(one, whole=True), Follow(other), *map(Claim, rest)))
+    before, after = (coplaced.crossings(lowered, kernels, steps, costs, 2) for steps in (apart, chained))
+    assert [run for run in range(len(kernels)) if after[run] < 0.5 * before[run]] == [other]
 
 
 def test_a_record_is_told_of_in_a_note() -> None:

@@ -13,6 +13,10 @@ import graphopt
 from graphopt.machine.file import parse, written
 from graphopt.machine.record import MachineRecord
 from graphopt.program.costs import ESTIMATED, Costs, costs_of
+from kernels.dtype import DType
+from kernels.kernel import Kernel, Operand
+from kernels.llvm.module import Module
+from kernels.target import host
 from tests import support
 from tests.machine.records import BETWEEN_CORES, record
 
@@ -34,9 +38,13 @@ def compiled(machine: MachineRecord | None) -> graphopt.Compiled:
 
 
 def test_costs_are_those_of_the_record() -> None:
-    assert costs_of(record()) == Costs(0.6 * 192e9, 30e9, 200.0, 10_000.0, 1 << 20, 1 / 20 - 1 / 120)
+    assert costs_of(record()) == Costs(
+        0.6 * 192e9, 30e9, 200.0, 10_000.0, 1 << 20, 1 / 20 - 1 / 120, cache_read=120e9, cache_write=60e9
+    )
     alone = costs_of(record("l3_read", *BETWEEN_CORES))
-    assert alone == Costs(0.6 * 192e9, 12e9, ESTIMATED.wait_ns, ESTIMATED.wake_ns, 1 << 20, 0.0)
+    assert alone == Costs(
+        0.6 * 192e9, 12e9, ESTIMATED.wait_ns, ESTIMATED.wake_ns, 1 << 20, 0.0, cache_read=120e9, cache_write=60e9
+    )
     assert costs_of(None) is ESTIMATED
 
 
@@ -47,6 +55,30 @@ def test_results_of_others_take_longer_to_read_where_they_are_in_a_cache() -> No
     assert ESTIMATED.crossing([600], 2) == 0.0, "no machine was measured"
     assert costs_of(record("l2_read")).crossing_ns == costs_of(record("other_read")).crossing_ns == 0.0
     assert costs_of(record(other_read=200.0)).crossing_ns == 0.0, "not faster than out of the own cache"
+
+
+def kernel(flops: int, blocks: int = 2, **sizes: int) -> Kernel:
+    """One with operands of so many bytes."""
+    roles = {"x": "input", "w": "constant", "y": "output"}
+    operands = tuple(Operand(name, roles[name], DType.U8, size) for name, size in sizes.items())  # type: ignore[arg-type]
+    return Kernel("k", Module(host()), operands, blocks, flops=flops)
+
+
+def test_a_kernel_takes_its_operations_or_its_bytes() -> None:
+    costs = Costs(1e9, 1e9, 0.0, 0.0, cache=1000, cache_read=4e9, cache_write=2e9)
+    assert costs.time(kernel(5000, x=400, y=400)) == 5000
+    assert costs.time(kernel(1, x=400, w=300, y=400)) == pytest.approx(400 / 4 + 300 + 400 / 2)
+    assert costs.time(kernel(1, x=2000, y=400)) == pytest.approx(2000 + 400 / 2), "not in the cache"
+    assert costs.time(kernel(0, x=400, y=4000)) == pytest.approx(400 / 4 + 400 / 2), "there are gaps in what it writes"
+    usual = Costs(1e9, 1e9, 0.0, 0.0, cache=1000)
+    assert usual.time(kernel(1, x=400, y=400)) == pytest.approx(800)
+
+
+def test_workers_that_share_a_run_read_what_all_need() -> None:
+    costs = Costs(1e9, 1e9, 0.0, 0.0)
+    assert costs.again(kernel(1, 8, x=400, w=300, y=1), 3) == pytest.approx(2 * 300)
+    assert costs.again(kernel(1, 2, x=100, w=300, y=1), 3) == pytest.approx(100), "one more has a block"
+    assert costs.again(kernel(1, 1, x=100, w=300, y=1), 3) == costs.again(kernel(1, 8, x=100, y=1), 3) == 0.0
 
 
 @pytest.mark.parametrize("machine", [None, record()], ids=["usual", "record"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphopt.errors import BudgetNotKept
 from graphopt.model.load import load
 from graphopt.program.plan import plan_together
 from graphopt.program.tasks import Tasks, tasks_of
@@ -67,3 +68,27 @@ def test_less_memory_is_had_for_waits() -> None:
     place = cpu(2)
     ways = {way.way: way for way in plan_together(tasks(place), place, work=3_000_000)}
     assert ways["wait"].packing.arena_size <= ways["forbid"].packing.arena_size
+
+
+def test_within_a_budget_bytes_are_left_alone_as_long_as_there_is_room() -> None:
+    """Four branches: each 16 KiB more let a writer find its bytes free for one region longer, and wait less."""
+    place = cpu(2)
+    found = tasks(
+        place,
+        TEXT.replace("y = Add(c, f)", """g = MatMul(x, v) h = Softmax(g) i = MatMul(h, w)
+            j = MatMul(x, w) k = Relu(j) l = MatMul(k, v) m = Add(c, f) n = Add(i, l) y = Mul(m, n)"""),
+    )  # fmt: skip
+    told, waits = [], []
+    for budget in range(80 << 10, 160 << 10, 16 << 10):
+        way, *others = plan_together(found, place, work=300_000, memory_budget=budget)
+        assert way.packing.arena_size == budget and all(budget <= one.packing.arena_size for one in others)
+        graph = way.scheduled.graph
+        before = tuple((need.source, need.target) for need in graph.needs)
+        verify_concurrent(found.sizes, way.packing, Accesses(graph.order(), before, found.reads, found.writes))
+        told.append(way.way)
+        waits.append(way.added_waits)
+    free = [f"bytes free after {count}" for count in ("1 region", "2 regions", "3 regions")]
+    assert told == ["wait", *free, "forbid"]
+    assert waits == sorted(waits, reverse=True) and waits[-1] == 0 < waits[0]
+    with pytest.raises(BudgetNotKept, match="the least arena that was found takes 80 KiB"):
+        plan_together(found, place, work=300_000, memory_budget=(80 << 10) - 1)

@@ -20,9 +20,10 @@ from graphopt.program.sharing import plan_shared
 from graphopt.program.ticketed import needs_of, ticketed
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
-from kernels.listing import Claim, Place, Run, Ticketed, Wait
+from kernels.listing import Claim, Follow, Place, Run, Ticketed, Wait
 from kernels.llvm.module import Module
 from kernels.target import host
+from scheduler.chains import Chain
 from tests import support
 
 Access = tuple[bool, int, int]  # written, first byte, bytes
@@ -62,30 +63,39 @@ def conflicts(drawn: list[list[Access]], order: list[int]) -> set[tuple[int, int
 
 
 @settings(max_examples=300, deadline=None)
-@given(programs, st.randoms(use_true_random=False))
+@given(programs, st.randoms(use_true_random=False), st.sets(st.integers(1, 13)))
 def test_what_touches_the_same_bytes_keeps_its_order_and_nothing_else_does(
-    drawn: list[list[Access]], chooser: object
+    drawn: list[list[Access]], chooser: object, places: set[int]
 ) -> None:
     order = list(range(len(drawn)))
     chooser.shuffle(order)  # type: ignore[attr-defined]
     runs, kernels = made(drawn)
-    needs = needs_of(runs, kernels, order)
-    known, wanted = closure(needs, order), conflicts(drawn, order)
-    assert wanted <= known, "nobody begins too early"
+    following = {order[place] for place in places if place < len(order)}
+    needs = needs_of(runs, kernels, order, following)
+    chained = {run: [before] for before, run in itertools.pairwise(order) if run in following}
+
+    def known(needs: dict[int, list[int]]) -> set[tuple[int, int]]:
+        return closure({run: [*needs[run], *chained.get(run, [])] for run in order}, order)
+
+    wanted = conflicts(drawn, order)
+    assert wanted <= known(needs), "nobody begins too early"
     assert {(one, run) for run in order for one in needs[run]} <= wanted, "and waits only for whom it meets"
     for run in order:
         for one in needs[run]:
             rest = {**needs, run: [other for other in needs[run] if other != one]}
-            assert (one, run) not in closure(rest, order), "no wait follows from the others"
+            assert (one, run) not in known(rest), "no wait follows from the others"
 
 
 def test_steps_wait_before_they_claim_and_at_the_end_for_the_rest() -> None:
     runs, kernels = made([[(True, 0, 8)], [(True, 8, 8)], [(False, 0, 16), (True, 16, 8)], [(True, 8, 4)]])
-    program = ticketed(runs, kernels, [1, 0, 2, 3], 24)
+    program = ticketed(runs, kernels, [Chain((run,)) for run in (1, 0, 2, 3)], 24)
     assert program.steps == (
         Claim(1), Claim(0), Wait(1), Wait(0), Claim(2), Wait(2), Claim(3), Wait(3),
     )  # fmt: skip
     assert program.waits == ((1, ()), (0, ()), (2, (1, 0)), (3, (2,)))
+    chained = ticketed(runs, kernels, [Chain((1,)), Chain((0, 2, 3), whole=True)], 24)
+    assert chained.steps == (Claim(1), Claim(0, whole=True), Wait(1), Follow(2), Follow(3), Wait(3))
+    assert chained.following == {2, 3} and chained.whole == {0, 2, 3}
 
 
 def branches(width: int = 512, length: int = 4, count: int = 3) -> Lowered:
@@ -104,7 +114,7 @@ def branches(width: int = 512, length: int = 4, count: int = 3) -> Lowered:
 
 
 def plan(lowered: Lowered, budget: int | None = None) -> Ticketed:
-    linked = link(lowered, "g", several=False)
+    linked = link(lowered, "g", threads=1)
     found = plan_shared(lowered, linked.listing.runs, linked.plan.arena_size, budget)
     assert found is not None, "it is worth two workers"
     return found
@@ -112,7 +122,7 @@ def plan(lowered: Lowered, budget: int | None = None) -> Ticketed:
 
 def test_branches_get_memory_to_run_side_by_side_and_less_under_a_budget() -> None:
     lowered = branches()
-    alone = link(lowered, "g", several=False).plan.arena_size
+    alone = link(lowered, "g", threads=1).plan.arena_size
     free, held = plan(lowered), plan(lowered, alone)
     assert held.arena_bytes == alone < free.arena_bytes
     claimed = [step.run for step in free.steps if isinstance(step, Claim)]
@@ -124,7 +134,7 @@ def test_branches_get_memory_to_run_side_by_side_and_less_under_a_budget() -> No
 
 def test_a_chain_takes_no_more_memory() -> None:
     lowered = branches(count=1, width=512)
-    assert plan(lowered).arena_bytes == link(lowered, "g", several=False).plan.arena_size
+    assert plan(lowered).arena_bytes == link(lowered, "g", threads=1).plan.arena_size
 
 
 def test_what_is_too_short_is_run_by_one() -> None:

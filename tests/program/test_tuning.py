@@ -58,7 +58,7 @@ class _Figures(Stage):
 
 
 def _measured(lowered: Lowered, database: Database, seconds: float = ENOUGH) -> dict[str, str]:
-    linked = link(lowered, "model", several=False)
+    linked = link(lowered, "model", threads=1)
     program = Program(linked.listing, linked.weights, host(), threads=1)
     found = tuned(lowered, linked.listing, program, Tuning(database, seconds))
     return {name: kernel.choice for name, kernel in found.items()}

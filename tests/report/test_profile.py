@@ -102,8 +102,10 @@ def test_steps_say_what_they_compute(compiled: Compiled, bundle: Path, record: P
     ]
     assert sum(line.constants for line in record.steps) == 4 * 256 * 256 * 4, "each product reads its weights"
     assert [line.flops for line in record.steps] == [step.flops for step in steps]
-    shared = [region.kernel.shared or region.kernel for region in regions]
-    assert [line.blocks for line in record.steps] == [kernel.blocks for kernel in shared]
+    listing = compiled.linked.listing
+    blocks = {kernel.name: kernel.blocks for kernel in listing.kernels}
+    assert listing.ticketed is not None
+    assert [line.blocks for line in record.steps] == [blocks[run.kernel] for run in listing.ticketed.runs]
     assert all(line.peak_share == pytest.approx(line.rate / record.peak) for line in record.steps)
 
 
@@ -114,7 +116,7 @@ def stamps(*rows: tuple[int, int, int, int, int]) -> np.ndarray:
 def test_figures_are_those_of_the_stamps(bundle: Path) -> None:
     """Two workers and two steps: step 1 is claimed first, and worker 1 waits 30 ns for it to end."""
     opened = open_profiled(bundle, threads=2)
-    found = Profiled("two", opened.program, opened.steps[:2], (1, 0), opened.shared)
+    found = Profiled("two", opened.program, opened.steps[:2], (1, 0), opened.forms)
     call = stamps((0, 0, 0, 100, 200), (0, 1, 1, 110, 150), (1, 1, 0, 180, 220), (1, 0, 1, 205, 300))
     slow = call.copy()
     slow["end"] += 1000 * (slow["end"] == 300)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import onnx
 import onnx_ir as ir
 import pytest
 
 from graphopt.errors import OptionError
+from graphopt.model.nodes import ReferenceAttribute
 from graphopt.rewrite.driver import MAX_ROUNDS, BrokenRewrite, Pass, attempt, run_passes, run_rules
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.pattern import op, var
@@ -137,6 +138,32 @@ def test_a_rule_that_fails_is_named_with_its_place() -> None:
     with pytest.raises(BrokenRewrite, match=r"failing at 'y': ZeroDivisionError: a bug"):
         run_passes(edited(), [Pass("rules", 1, (failing,))])
     run_passes(edited(blocked=frozenset({("failing", "y")})), [Pass("rules", 1, (failing,))])
+
+
+def refuse(match: Match) -> Replacement:
+    match.refuse("it was not worth it")
+
+
+def read_an_open_attribute(match: Match) -> Replacement:
+    raise ReferenceAttribute("attribute 'axis' is given by the function's caller")
+
+
+def give_an_input_the_name_of_an_output(match: Match) -> Replacement:
+    return match["x"]
+
+
+@pytest.mark.parametrize("end", [refuse, read_an_open_attribute, give_an_input_the_name_of_an_output])
+def test_what_a_rule_has_built_in_vain_reads_nothing(end: Callable[[Match], Replacement]) -> None:
+    @rule(op("Exp", var("x")), level=1)
+    def in_vain(match: Match) -> Replacement:
+        """Builds two nodes before it is refused."""
+        match.op("Neg", match.op("Abs", match["x"]))
+        return end(match)
+
+    editor = edited("g (float[4] x) => (float[4] y) { y = Exp(x) }")
+    (exp,) = editor.model.graph
+    assert not attempt(editor, in_vain, exp)
+    assert editor.model.graph.inputs[0].consumers() == (exp,)
 
 
 def test_a_rule_taken_back_at_one_place_fires_at_the_others() -> None:

@@ -28,5 +28,7 @@ class CompileRecord(msgspec.Struct, frozen=True):
     tolerance: dict[str, float] = {}  # by type, what counts as equal whatever the model's own rounding is
     model_bytes: int = 0  # of the tensors in the model, beside the program's weights
     shared_arena_bytes: int | None = None  # of a model that several threads run; None: one thread runs it
-    machine: str | None = None  # the processor whose record the plan for several was made with; None: usual figures
+    machine: str | None = (
+        None  # the processor whose record kernels and the plan for several were chosen with, or a core; None: usual
+    )
     schema: str = "graphopt.compile/1"

@@ -179,7 +179,6 @@ def _side_by_side(match: Match, weights: Sequence[ir.Value], kind: ir.DataType) 
 
 def _merge(editor: Editor, match: Match, source: ir.Value, found: Sequence[_Projection]) -> None:
     root = match.root
-    match.require(not nodes.has_reference_attributes(root), "it has open attributes")
     rank = match.rank(source)
     ends = [node for projection in found if (node := projection.end.producer()) is not None]
     sources = list(dict.fromkeys([*(projection.product for projection in found), *ends]))

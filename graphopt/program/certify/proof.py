@@ -5,12 +5,14 @@ run needs one earlier run that wrote it. In a plan the bytes of several buffers 
 every needed byte has the same writer, at the same place of the same operand. This holds for one worker at its places
 and in its order, and for several at theirs.
 
-Several workers. A run begins when the runs that it waits for have ended, so the transitive closure of the waits says
-what comes before what, whoever executes it. Every pair of runs that touch the same bytes, of which one writes them, is
-in it. So each needed byte has one writer in every execution, the one of the order in which runs are claimed.
+Several workers. A run begins when the runs that it waits for have ended, and one that follows when the row before it
+has ended too. So the transitive closure of both says what comes before what, whoever executes it. Every pair of runs
+that touch the same bytes, of which one writes them, is in it. So each needed byte has one writer in every execution,
+the one of the order in which runs are claimed.
 
-Deadlock. Rows wait for rows before them. The first unfinished row therefore waits for nobody, its blocks are claimed by
-whoever comes to it first, and a worker that has claimed a block waits no more: for any number of workers.
+Deadlock. Rows wait for rows before them. The first unfinished row therefore waits for nobody. Its blocks are claimed by
+whoever comes to it first, and a worker that has claimed a block waits no more; a row that follows has the worker of the
+row before, which has ended that one: for any number of workers.
 """
 
 from __future__ import annotations
@@ -100,7 +102,7 @@ def _closure(several: Several) -> npt.NDArray[np.uint64]:
     """By row the rows that have ended when it begins, as bits."""
     before = np.zeros((len(several.waits), len(several.waits) // 64 + 1), np.uint64)
     for row, waits in enumerate(several.waits):
-        for earlier in waits:
+        for earlier in (*waits, row - 1) if row in several.follows else waits:
             before[row] |= before[earlier]
             before[row, earlier >> 6] |= np.uint64(1 << (earlier & 63))
     return before

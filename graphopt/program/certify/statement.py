@@ -56,6 +56,7 @@ class Several:
     waits: tuple[tuple[int, ...], ...]  # by row: the rows whose blocks must have ended; one more for the end of a call
     runs: Runs
     arena_bytes: int
+    follows: frozenset[int] = frozenset()  # rows whose worker is that of the row before, after all blocks of that one
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from graphopt.program.certify.elf import SharedLibrary
 from graphopt.program.certify.statement import Refused, Room, Runs, Several, Statement, Touch
 from graphopt.program.deploy.manifest import Code, Manifest, Operand, Use
 from kernels.emit.description import Tensor
+from kernels.emit.sharing import FOLLOWS, WHOLE
 
 _WORDS = 4  # of a row: the kernel, its blocks, where its operands start in the record, the first of its waits
 _SIZES = {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "u32": 4, "f16": 2, "bf16": 2, "i16": 2, "u16": 2}
@@ -136,8 +137,10 @@ def _several(manifest: Manifest, library: SharedLibrary, places: Places, base: i
     kernels = library.pointers("alone.kernels")
     _check_kernels(manifest, library, kernels)
     chosen = [_several_code(manifest, run) for run in range(count)]
-    order = []
-    for row, (kernel, blocks, start, _) in enumerate(words[:count]):
+    order: list[int] = []
+    follows = _follows([row[0] for row in words[:count]])
+    for row, (flagged, blocks, start, _) in enumerate(words[:count]):
+        kernel = flagged & (WHOLE - 1)
         if start not in run_at:
             raise Refused(f"row {row} names byte {start:,} of the record, where the operands of no run begin.")
         run = run_at[start]
@@ -156,8 +159,17 @@ def _several(manifest: Manifest, library: SharedLibrary, places: Places, base: i
     return Several(
         tuple(order),
         tuple(tuple(waits[low:high]) for low, high in itertools.pairwise(bounds)),
-        _touches([code.operands for code in chosen], places), arena,
+        _touches([code.operands for code in chosen], places), arena, follows,
     )  # fmt: skip
+
+
+def _follows(flagged: Sequence[int]) -> frozenset[int]:
+    """The rows that follow; nobody would run one whose row before is not one worker's whole."""
+    found = frozenset(row for row, word in enumerate(flagged) if word & FOLLOWS)
+    for row in sorted(found):
+        if not row or not flagged[row - 1] & WHOLE or not flagged[row] & WHOLE:
+            raise Refused(f"row {row} follows a row that no worker has whole: nobody runs it.")
+    return found
 
 
 def _several_code(manifest: Manifest, run: int) -> Code:

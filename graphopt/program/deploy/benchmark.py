@@ -58,14 +58,16 @@ def onnxruntime_side(source: bytes, feeds: Mapping[str, Array], threads: int) ->
     return Side(f"onnxruntime {ort.__version__}", "as in the file", lambda: session.run(None, given))
 
 
-def openvino_side(source: bytes, feeds: Mapping[str, Array], threads: int) -> Side:
-    """OpenVINO in float32; raises OptionError when it is not installed."""
+def openvino_side(source: bytes, feeds: Mapping[str, Array], threads: int, precision: str | None = "f32") -> Side:
+    """OpenVINO in float32, or with None as it chooses itself; raises OptionError when it is not installed."""
     try:
         openvino = importlib.import_module("openvino")
     except ImportError:
         raise OptionError("openvino is not installed; pip install openvino.") from None
     core = openvino.Core()
-    settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+    settings: dict[str, int | str] = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+    if precision is not None:
+        settings["INFERENCE_PRECISION_HINT"] = precision
     compiled = core.compile_model(core.read_model(source), "CPU", settings)
     request, given = compiled.create_infer_request(), dict(feeds)
 
@@ -73,7 +75,7 @@ def openvino_side(source: bytes, feeds: Mapping[str, Array], threads: int) -> Si
         found = request.infer(given, share_inputs=True)
         return [found[output] for output in compiled.outputs]
 
-    return Side(f"openvino {openvino.__version__.split('-')[0]}", "f32", call)
+    return Side(f"openvino {openvino.__version__.split('-')[0]}", precision or "its own choice", call)
 
 
 SIDES: dict[str, Callable[[bytes, Mapping[str, Array], int], Side]] = {

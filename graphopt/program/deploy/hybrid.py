@@ -203,7 +203,7 @@ def _is_plain(scope: Scope, node: ir.Node) -> bool:
 
 
 def _program(lowered: Lowered, target: Target, name: str) -> Callable[[dict[str, Array]], Sequence[Array]]:
-    linked = link(lowered, name, several=False)
+    linked = link(lowered, name, threads=1)
     program = Program(linked.listing, linked.weights, target, threads=1)
     return lambda values: program.run(None, values)
 

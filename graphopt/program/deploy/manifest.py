@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -93,7 +93,7 @@ class Manifest(msgspec.Struct, frozen=True):
     files: dict[str, File]  # all but the manifest
     producer: str = ""  # graphopt and its version; empty in manifests of earlier ones
     claims: tuple[int, ...] = ()  # the runs in the order in which several workers claim them; empty: as they stand
-    shared: dict[str, SharedKernel] = {}  # by kernel; a kernel that is not here is run by several workers as it is
+    shared: dict[str, SharedKernel] = {}  # by kernel; one that is not here is run by several workers as it is
     kernels: tuple[Code, ...] = ()  # in the library's order; none in manifests of earlier versions
     uses: tuple[Uses, ...] = ()  # by run; none in manifests of earlier versions, and of listings written by hand
     schema: str = SCHEMA
@@ -179,6 +179,19 @@ def shared_of(listing: Listing) -> dict[str, SharedKernel]:
         for mine, other in zip(listing.runs, listing.ticketed.runs, strict=True)
         if mine.kernel != other.kernel
     }
+
+
+def forms_of(
+    runs: Sequence[Step], shared: Mapping[str, SharedKernel], several: Sequence[str]
+) -> tuple[Step | SharedKernel, ...]:
+    """By run the form of its kernel that several workers run; `several` are their kernels by name.
+
+    Manifests of earlier versions name none; there all runs of a kernel have its other form, where it has one.
+    """
+    names = several or [""] * len(runs)
+    return tuple(
+        step if name == step.kernel else shared.get(step.kernel, step) for step, name in zip(runs, names, strict=True)
+    )
 
 
 def kernels_of(listing: Listing) -> tuple[Code, ...]:

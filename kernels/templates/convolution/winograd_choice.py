@@ -8,17 +8,17 @@ from kernels.target import Target
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import vector_groups
 from kernels.templates.convolution.winograd_weights import FILTERINGS
-from kernels.templates.cost import nanoseconds, step_cycles
+from kernels.templates.cost import REREAD_PANEL, nanoseconds, step_cycles, with_weights
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.tile import most_accumulators
 
 MOST_PARTS = 8  # of the output channels
 PART = 2.5  # times the transforms of its windows is what a further part of the output channels costs
-STREAM = 0.8  # of the rate of the cache that holds them is what transformed weights come at again
-NEAR = 0.3  # share of the shorter of computing and streaming that the longer one does not hide
-SPILLED = 1.5  # passes over what scratch the second cache does not hold
 # Cycles to a window and back from it, by outputs: about 200 and 130 operations, and 88 loads and stores, for four.
 TRANSFORMS = {2: (64.0, 52.0), 4: (260.0, 190.0)}
+STREAM = 0.8  # of the rate of the cache that holds them is what transformed weights come at
+NEAR = 0.3  # share of the shorter of computing and streaming that the longer one does not hide
+SPILLED = 1.5  # passes over what scratch the second cache does not hold
 WORKERS = (2, 4, 8)
 
 
@@ -137,14 +137,15 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
             for group in groups:
                 step = step_cycles(rows.size * group.size, rows.size, group.size, target)
                 products += points * rows.count * group.count * (30.0 + depth * step)
+        if not held:
+            products += REREAD_PANEL * (pieces(balanced(tiles, candidate.rows)) - 1) * weights / target.core.l2
         into = tiles * to * -(-depth // lanes) * (1 + PART * (parts - 1))
         transforms = (into + tiles * back * -(-width // lanes)) / target.core.products
+        streamed = weights / (STREAM * target.rate(weights + scratch))
+        again = max(products, streamed) + NEAR * min(products, streamed)
         spilled = SPILLED * max(0, scratch - target.l2 // 2) / target.core.l3
-        total += chunk.count * (transforms + spilled)
-        reread = 0.0 if held else (pieces(balanced(tiles, candidate.rows)) - 1) * weights / target.core.l2
-        again = STREAM * target.rate(weights + scratch)
-        for count, rate in ((1, target.constant_rate), (chunk.count - 1, again)) if first else ((chunk.count, again),):
-            streamed = weights / rate + reread
-            total += count * (max(products, streamed) + NEAR * min(products, streamed))
-        first = False
+        total += chunk.count * (again + transforms + spilled)
+        if first:  # weights come from where the program's lie
+            total += with_weights(products, weights, target, ahead=True) - again
+            first = False
     return nanoseconds(total * problem.output.batch, target)

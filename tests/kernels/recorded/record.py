@@ -20,7 +20,7 @@ LISTED, BUILT = 4, 2  # candidates of a problem
 def template_lines(
     template: Template[Problem, Candidate], problem: Problem, target: Target, weights: tuple[int, ...] | None
 ) -> list[str]:
-    """The likeliest candidates with their estimate, and the kernels of the first few."""
+    """The likeliest candidates with their estimate, the kernels of the first few, and what several workers share."""
     candidates = template.candidates(problem, target)
     lines = [f"  {len(candidates)} candidates"]
     for candidate in candidates[:LISTED]:
@@ -28,6 +28,13 @@ def template_lines(
         lines.append(f"    {candidate}{taken}")
     for candidate in candidates[:BUILT]:
         lines += kernel_lines(template.build(problem, candidate, target, template.name), weights)
+    if template.share is not None:
+        chosen = template.kernel(problem, target)
+        lines.append(f"  {chosen.blocks} blocks of {chosen.candidate} for one worker, and for several:")
+        lines += kernel_lines(chosen.shared, weights) if chosen.shared is not None else ["  the same"]
+        for candidate in candidates[:LISTED]:
+            cut = template.share(problem, candidate, target)
+            lines.append(f"    {candidate} as {template.build(problem, cut, target, template.name).blocks} blocks")
     return lines
 
 

@@ -34,6 +34,7 @@ from kernels.tensor.show import show_nest
 from tests.kernels.listings import difference, passing, perceptron
 from tests.kernels.recorded.cases import FAMILIES, low_precision
 from tests.kernels.recorded.nests import NESTS, PROGRAMS
+from tests.kernels.recorded.quantized import quantized
 from tests.kernels.recorded.record import code_lines, kernel_lines, template_lines
 from tests.kernels.targets import NAMED, NAMES
 from tests.kernels.tensor.drawn import whole_numbers
@@ -61,11 +62,19 @@ def test_templates(family: str, target: Target, short: str) -> None:
     assert_recorded(f"{family}.{short}", lines)
 
 
+@EACH
+def test_bytes(target: Target, short: str) -> None:
+    lines = []
+    for case in quantized():
+        lines += [case.name, *template_lines(case.template, case.problem, target, case.weights)]
+    assert_recorded(f"bytes.{short}", lines)
+
+
 def test_products_of_low_precision() -> None:
     target = x86_64_v4()
     able = replace(target, features=(*target.features, "+avx512vnni", "+avx512bf16"))
     lines = []
-    for case in low_precision():
+    for case in (*low_precision(), *quantized()):
         lines += [case.name, *template_lines(case.template, case.problem, able, case.weights)]
     assert_recorded("low precision", lines)
 

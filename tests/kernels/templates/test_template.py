@@ -6,12 +6,17 @@ import importlib
 import inspect
 import pkgutil
 
+import numpy as np
+import pytest
+
 import kernels.templates
 from kernels.dtype import DType
 from kernels.target import host
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.scan import CUMULATIVE_SUM, CumulativeSum
-from kernels.templates.template import Template
+from kernels.templates.template import MANY, SOME, Template
+from tests.kernels.guard import run_guarded
+from tests.kernels.recorded.cases import FAMILIES, Case
 
 VARIANTS = {"EXACT_CONVOLUTION"}  # of another template, whose name they share
 
@@ -64,3 +69,31 @@ def test_a_template_with_one_way_has_one_candidate_and_no_estimate() -> None:
     assert CUMULATIVE_SUM.candidates(problem, host()) == (None,)
     assert CUMULATIVE_SUM.estimate is None
     assert CUMULATIVE_SUM.kernel(problem, host()).name == "cumulative_sum"
+
+
+SHARED = {f"{case.template.name}: {case.name}": case for family in FAMILIES.values() for case in family()
+          if case.template.share is not None}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SHARED.values(), ids=SHARED)
+def test_blocks_for_several_workers_compute_the_same(case: Case) -> None:
+    """More of them, over the same operands, with the same bits; many blocks need no others."""
+    kernel = case.template.kernel(case.problem, host(), "one")
+    assert kernel.name == "one"
+    if kernel.shared is None:
+        return
+    generator = np.random.default_rng(0)
+    inputs = {one.name: generator.standard_normal(one.elements).astype(one.dtype.numpy)
+              for one in kernel.operands if one.role != "output"}  # fmt: skip
+    outputs = {one.name: np.zeros(one.elements, one.dtype.numpy) for one in kernel.operands if one.role == "output"}
+    assert kernel.shared.name == "one_shared" and kernel.shared.operands == kernel.operands
+    assert kernel.blocks < kernel.shared.blocks and kernel.blocks < MANY
+    assert kernel.blocks < SOME or kernel.module.agrees(kernel.shared.module)
+    alone, several = (run_guarded(each, inputs | outputs) for each in (kernel, kernel.shared))
+    assert alone.keys() == outputs.keys()
+    assert all(alone[name].tobytes() == several[name].tobytes() for name in outputs)
+
+
+def test_some_problems_have_blocks_for_several_workers_and_some_need_none() -> None:
+    found = [case.template.kernel(case.problem, host()) for case in SHARED.values()]
+    assert {kernel.shared is None for kernel in found} == {False, True}

@@ -74,6 +74,14 @@ def _below(i: Variable, high: int) -> Compare:
             "the stage of 'y' may write an element twice",
         ),
         (
+            lambda: Program("p", (), (Y,), (stage(Y, (ROW,), Number(1.0), ROW, ROW),)),
+            "'y' has 1 dims and is written with 2 indices",
+        ),
+        (
+            lambda: Program("p", (), (Y,), (stage(Y, (ROW,), Number(1.0), COLUMN),)),
+            "'y' is written at j, which is no axis of its stage",
+        ),
+        (
             lambda: Program("p", (X,), (Y,), (Stage(Y, (ROW,), X[ROW]), Stage(Y, (ROW,), X[ROW]))),
             "two stages may write the same element of 'y'",
         ),

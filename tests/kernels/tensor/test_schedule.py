@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.dtype import DType
-from kernels.tensor.expression import Buffer, Reduce, Variable
+from kernels.tensor.expression import Buffer, Compare, Index, Number, Position, Reduce, Select, Variable, index
 from kernels.tensor.interpret import interpret
 from kernels.tensor.interpret_nest import interpret_nest
 from kernels.tensor.nest import Loop, Nest, Store, nest_of
-from kernels.tensor.program import Program, Stage
+from kernels.tensor.program import Program, Stage, stage
 from kernels.tensor.schedule import (
     IllegalSchedule,
     fuse,
@@ -117,6 +117,30 @@ def test_merged_loops_compute_both() -> None:
         merge(nest_of(reversed_), "i", "j")
 
 
+def _both(size: int) -> Program:
+    """y = x + 1 and z = 2 x."""
+    i, j = Variable("i", size), Variable("j", size)
+    x, y, z = (Buffer(name, DType.F32, (size,)) for name in "xyz")
+    return Program("both", (x,), (y, z), (Stage(y, (i,), x[i] + 1), Stage(z, (j,), x[j] * 2)))
+
+
+def _guarded(size: int) -> Program:
+    """t = 2 x; y[j] = t[j + 1], and 0 at the end."""
+    i, j = Variable("i", size), Variable("j", size)
+    x, t, y = (Buffer(name, DType.F32, (size,)) for name in "xty")
+    inside = Compare("lt", Position(index(j)), Number(size - 1, DType.I64))
+    return Program(
+        "guarded", (x,), (y,), (Stage(t, (i,), x[i] * 2), Stage(y, (j,), Select(inside, t[j + 1], Number(0.0))))
+    )
+
+
+def _of_one() -> Program:
+    """t[0] = 2 x[u], where u is 0 only; y = t."""
+    u, j = Variable("u", 1), Variable("j", 1)
+    x, t, y = (Buffer(name, DType.F32, (1,)) for name in "xty")
+    return Program("one", (x,), (y,), (stage(t, (u,), x[u] * 2, Index(())), Stage(y, (j,), t[j] + 1)))
+
+
 Step = Callable[[Nest], Nest]
 
 
@@ -155,6 +179,23 @@ Step = Callable[[Nest], Nest]
         (softmax(4, 8), lambda n: parallel(n, "i.y"), "blocks of 'i.y' would share the temporary 'e'"),
         (chain(4, 8), lambda n: inline(split(n, "i", 2), "t"), "'t' is not written at plain loop variables"),
         (chain(4, 8), lambda n: split(vectorize(n, "j"), "j", 2), "split: loop 'j' is vectorized already"),
+        (_sums(4, 8), lambda n: parallel(n, "i", 0), "a block of 0 iterations: at least 1 is needed"),
+        (_sums(4, 8), lambda n: reorder(n, ("i", "i")), "reorder: a loop is named twice"),
+        (softmax(4, 8), lambda n: reorder(n, ("i.e", "i.y")), "the loops i.e, i.y are not nested in one another"),
+        (_both(4), lambda n: merge(n, "j", "i"), "loop 'i' does not stand after loop 'j' in the same body"),
+        (
+            column_sums(4, 8),
+            lambda n: split_accumulator(vectorize(n, "j"), "k", reassociate=True),
+            "split_accumulator: loop 'k' stands inside the vectorized loop 'j'",
+        ),
+        (
+            chain(4, 8),
+            lambda n: compute_at(fuse(n, "i.y", "j.y"), "t", "i.y*j.y"),
+            "compute_at: 't' is accessed through its flat positions: do it before fuse",
+        ),
+        (chain(4, 8), lambda n: inline(fuse(n, "i.y", "j.y"), "t"), "inline: 't' is read through its flat positions"),
+        (_guarded(4), lambda n: compute_at(n, "t", "j"), "loop 'j' reads outside of 't' under a condition"),
+        (_of_one(), lambda n: inline(n, "t"), "inline: 't' depends on loops that its indices do not have"),
     ],
 )
 def test_illegal_uses_say_why(program: Program, step: Step, reason: str) -> None:
@@ -183,6 +224,17 @@ def test_the_interpreter_notices_a_loop_that_depends_on_its_order() -> None:
     values = {"x": np.arange(4, dtype=np.float32)}
     assert interpret_nest(right, values)["y"][0] == 3
     assert interpret_nest(wrong, values)["y"][0] == 0
+    with pytest.raises(IllegalSchedule, match=r"iterations of 'l' touch the same elements of 'y'$"):
+        parallel(right, "l")
+
+
+def test_stages_of_one_output_have_loops_of_their_own() -> None:
+    k = Variable("k", 2)
+    x, y = Buffer("x", DType.F32, (8,)), Buffer("y", DType.F32, (8,))
+    program = Program("four", (x,), (y,), tuple(stage(y, (k,), x[k * 4 + n] * (n + 1), k * 4 + n) for n in range(4)))
+    nest = nest_of(program)
+    assert [node.name for node in nest.body if isinstance(node, Loop)] == ["k", "k.y", "k.y2", "k.y3"]
+    _same_exactly(nest)
 
 
 @settings(deadline=None, max_examples=150)

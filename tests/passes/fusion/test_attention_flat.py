@@ -96,6 +96,14 @@ def four(inputs: str, after: str, result: str = "float[A, B, C] y", cache: str =
     return support.model(text, 23, 10, join=np.array([2, 3, -1]))
 
 
+def turned(heads: str) -> onnx.ModelProto:
+    """Queries that are cut from one axis, keys that come with so many heads and are turned by their places."""
+    text = f"""g (float[2, 3, 32] x, float[2, {heads}, 3, 8] k, float[2, 3, 4] c, float[2, 3, 4] s)
+        => (float[2, 3, 32] y) {{ a = Reshape (x, cut) q = Transpose <perm = [0, 2, 1, 3]> (a)
+        r = RotaryEmbedding (k, c, s) o = Attention (q, r, k) {TURN} }}"""
+    return support.model(text, 23, 10, cut=np.array([2, 3, 4, 8]), join=np.array([2, 3, 32]))
+
+
 REFUSALS = [
     refusal("attention-of-three-axes", "the number and size of the heads are not known", four(SOME_HEADS, TURN)),
     refusal("attention-of-three-axes", "the heads of 'q' are not cut from one axis", four(FOUR_AXES, TURN)),
@@ -103,6 +111,8 @@ REFUSALS = [
             four(FOUR_AXES, "y = Neg (o)", "float[A, B, C, D] y", "2, 4, 6, 8")),
     refusal("cached-attention-of-three-axes", "the number of heads is not known",
             four(SOME_HEADS, TURN, cache="2, H, 6, 8")),
+    refusal("attention-of-three-axes", "the number of heads is not known", turned("H")),
+    refusal("attention-of-three-axes", "the heads of 'k' are not cut from one axis", turned("4")),
 ]  # fmt: skip
 
 

@@ -109,6 +109,18 @@ def test_a_linear_resize_does_not_leave_channels_first() -> None:
     assert not pushed(build(text, s=scales.astype("float32")))[1]
 
 
+@pytest.mark.parametrize(
+    "after",
+    ["Y = FIRST(b) Z = FIRST(b)", "Y = FIRST(b) Z = Identity(Y)", "Y = FIRST(b) c = FIRST(b) Z = Abs(c)"],
+)
+def test_outputs_that_turn_out_to_be_one_tensor_keep_their_names(after: str) -> None:
+    text = (
+        f"g (float[N, 3, 4, 6] X) => (float[N, 3, 4, 6] Y, float[N, 3, 4, 6] Z) {{ a = LAST(X) b = Relu(a) {after} }}"
+    )
+    result = leaves(build(text), 0, N=2)
+    assert [output.name for output in result.graph.output] == ["Y", "Z"] and op_types(result)[0] == "Relu"
+
+
 def test_a_default_of_an_input_is_no_constant() -> None:
     text = f"{IMAGE[:-1]}, float[3] W) => (float[N, 3, 4, 6] Y) {{ a = Add(X, W) b = Relu(a) Y = FIRST(b) }}"
     before = build(text, W=weight(3))

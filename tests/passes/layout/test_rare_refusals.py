@@ -21,11 +21,11 @@ def told(proto: onnx.ModelProto) -> str:
     return " ".join(left.reason for left in push.why_not_pushed(editor, list(editor.model.graph)).values())
 
 
-def between(operator: str, inputs: str = "", **constants: np.ndarray) -> onnx.ModelProto:
+def between(operator: str, inputs: str = "", opset: int = 17, **constants: np.ndarray) -> onnx.ModelProto:
     return support.model(
         f"""g (float[2,3,4,6] x{inputs}) => (float[A,B,C,D] y) {{
             t = Transpose<perm = [0, 2, 3, 1]>(x) {operator} y = Transpose<perm = [0, 3, 1, 2]>(r) }}""",
-        17, **constants,
+        opset, **constants,
     )  # fmt: skip
 
 
@@ -36,6 +36,7 @@ def between(operator: str, inputs: str = "", **constants: np.ndarray) -> onnx.Mo
         (between("s = Squeeze(w) q = QuantizeLinear(t, s) r = DequantizeLinear(q, s)", ", float[n,1] w"),
          "the rank of the scale is not known"),
         (between("r = Tile(t, times)", ", int64[4] times"), "the list of repeats is not constant"),
+        (between("r = Pad<paddings = [0, 0, 1, 0, 0, 0, 0, 1]>(t)", opset=1), "its pads are not those of every axis"),
         (between("r = Expand(t, to)", to=np.array([2, 1, 4, 6, 3])), "its result has a higher rank"),
     ],
 )  # fmt: skip

@@ -93,6 +93,7 @@ PASSES = [
     refusal(CELLS, "the first state has another shape than the rest", near(CELLS, ("float[2,4] h", "float[1,4] h"))),
     refusal(CELLS, "the inputs of the steps differ in shape",
             near(CELLS, (STEP, "x1 = Identity (other)"), ("float[2,3,3] x", "float[2,3,3] x, float[M,3] other"))),
+    refusal(CELLS, "the states differ in shape", near(CELLS, ("float[2,3,3] x", "float[1,3,3] x"))),
     refusal(CELLS, "the size of the state or of the input is not known",
             near(CELLS, ("float[2,3,3] x", "float[2,3,F] x"))),
     refusal("merge-small-projections", "a vector has no rows", support.model(

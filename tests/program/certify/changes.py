@@ -11,6 +11,7 @@ import msgspec
 
 from graphopt.program.certify.elf import SharedLibrary
 from graphopt.program.deploy.manifest import Manifest, Use
+from kernels.emit.sharing import FOLLOWS, WHOLE
 
 Bundle = tuple[Manifest, bytes]
 Change = Callable[[random.Random, Manifest, bytearray], Manifest]
@@ -26,12 +27,14 @@ def _place(content: bytes, name: str) -> tuple[int, int]:
     return start, len(whole)
 
 
-def _words(content: bytes, name: str) -> list[int]:
+def words_of(content: bytes, name: str) -> list[int]:
+    """The words of 32 bits of a table."""
     start, size = _place(content, name)
     return list(struct.unpack_from(f"<{size // 4}I", content, start))
 
 
-def _put(content: bytearray, name: str, number: int, word: int) -> None:
+def put(content: bytearray, name: str, number: int, word: int) -> None:
+    """Change one of them."""
     struct.pack_into("<I", content, _place(content, name)[0] + 4 * number, word)
 
 
@@ -42,65 +45,77 @@ def _other(random: random.Random, word: int, most: int) -> int:
 def another_kernel(random: random.Random, manifest: Manifest, content: bytearray) -> Manifest:
     """A row runs another kernel."""
     row = random.randrange(len(manifest.runs))
-    before = _words(content, "shared.rows")[WORDS * row]
-    _put(content, "shared.rows", WORDS * row, _other(random, before, len(manifest.kernels)))
+    before = words_of(content, "shared.rows")[WORDS * row]
+    number = before & (WHOLE - 1)
+    put(content, "shared.rows", WORDS * row, before - number + _other(random, number, len(manifest.kernels)))
+    return manifest
+
+
+def nobody_runs(random: random.Random, manifest: Manifest, content: bytearray) -> Manifest:
+    """A row follows one that no worker has whole: it never did, or it does no more."""
+    first = words_of(content, "shared.rows")[: WORDS * len(manifest.runs) : WORDS]
+    before = [(row, word | FOLLOWS) for row, word in enumerate(first) if not row or not first[row - 1] & WHOLE]
+    after = [(row, first[row] & ~WHOLE) for row in range(len(first) - 1) if first[row + 1] & FOLLOWS]
+    row, word = random.choice(before + after)
+    put(content, "shared.rows", WORDS * row, word)
     return manifest
 
 
 def other_blocks(random: random.Random, manifest: Manifest, content: bytearray) -> Manifest:
     """A row has a block more or less."""
     number = WORDS * random.randrange(len(manifest.runs)) + 1
-    _put(content, "shared.rows", number, _words(content, "shared.rows")[number] + random.choice([-1, 1]))
+    put(content, "shared.rows", number, words_of(content, "shared.rows")[number] + random.choice([-1, 1]))
     return manifest
 
 
 def other_operands(random: random.Random, manifest: Manifest, content: bytearray) -> Manifest:
     """A row works on another run's operands."""
-    words = _words(content, "shared.rows")
+    words = words_of(content, "shared.rows")
     row = random.randrange(len(manifest.runs))
     other = _other(random, row, len(manifest.runs))
-    _put(content, "shared.rows", WORDS * row + 2, words[WORDS * other + 2])
+    put(content, "shared.rows", WORDS * row + 2, words[WORDS * other + 2])
     return manifest
 
 
 def rows_exchanged(random: random.Random, manifest: Manifest, content: bytearray) -> Manifest:
     """A run is claimed before one that it waits for."""
-    words, waits = _words(content, "shared.rows"), _words(content, "shared.waits")
+    words, waits = words_of(content, "shared.rows"), words_of(content, "shared.waits")
     needing = [row for row in range(len(manifest.runs)) if words[WORDS * row + 3] < words[WORDS * row + 7]]
     row = random.choice(needing)
     other = waits[random.randrange(words[WORDS * row + 3], words[WORDS * row + 7])]
     for word in range(3):
-        _put(content, "shared.rows", WORDS * row + word, words[WORDS * other + word])
-        _put(content, "shared.rows", WORDS * other + word, words[WORDS * row + word])
+        put(content, "shared.rows", WORDS * row + word, words[WORDS * other + word])
+        put(content, "shared.rows", WORDS * other + word, words[WORDS * row + word])
     return manifest
 
 
 def earlier_wait(random: random.Random, manifest: Manifest, content: bytearray) -> Manifest:
     """A wait is for an earlier row, which does not wait for the one that was needed."""
-    waits = _words(content, "shared.waits")
+    waits = words_of(content, "shared.waits")
     number = random.choice([one for one, row in enumerate(waits) if row])
-    _put(content, "shared.waits", number, random.randrange(waits[number]))
+    put(content, "shared.waits", number, random.randrange(waits[number]))
     return manifest
 
 
 def later_wait(random: random.Random, manifest: Manifest, content: bytearray) -> Manifest:
     """A wait is for the row itself, or for one that nobody has claimed."""
-    words = _words(content, "shared.rows")
+    words = words_of(content, "shared.rows")
     needing = [row for row in range(len(manifest.runs)) if words[WORDS * row + 3] < words[WORDS * row + 7]]
     row = random.choice(needing)
     number = random.randrange(words[WORDS * row + 3], words[WORDS * row + 7])
-    _put(content, "shared.waits", number, random.randrange(row, len(manifest.runs)))
+    put(content, "shared.waits", number, random.randrange(row, len(manifest.runs)))
     return manifest
 
 
 def waits_lost(random: random.Random, manifest: Manifest, content: bytearray) -> Manifest:
     """A row's first wait belongs to the row before the one that it waits for."""
-    words, waits = _words(content, "shared.rows"), _words(content, "shared.waits")
+    words, waits = words_of(content, "shared.rows"), words_of(content, "shared.waits")
     count = len(manifest.runs)
     bounds = words[3::WORDS]
     mine = [waits[low:high] for low, high in itertools.pairwise(bounds)]
-    row = random.choice([row for row in range(1, count) if mine[row] and row - 1 not in mine[row]] or [count])
-    _put(content, "shared.rows", WORDS * row + 3, words[WORDS * row + 3] + 1)
+    apart = [row for row in range(1, count) if not words[WORDS * row] & FOLLOWS]
+    row = random.choice([row for row in apart if mine[row] and row - 1 not in mine[row]] or [count])
+    put(content, "shared.rows", WORDS * row + 3, words[WORDS * row + 3] + 1)
     return manifest
 
 
@@ -125,17 +140,17 @@ def _table(random: random.Random, content: bytes, *names: str) -> str:
 def other_entry(random: random.Random, manifest: Manifest, content: bytearray) -> Manifest:
     """An address is stored where another operand has its own, or between two of them."""
     name = _table(random, bytes(content), "places.arena", "places.weights", "places.shared.arena", "places.input0")
-    number = 2 * random.randrange(len(_words(content, name)) // 2)
-    _put(content, name, number, _words(content, name)[number] + random.choice([-8, -4, 4, 8, 16]))
+    number = 2 * random.randrange(len(words_of(content, name)) // 2)
+    put(content, name, number, words_of(content, name)[number] + random.choice([-8, -4, 4, 8, 16]))
     return manifest
 
 
 def other_offset(random: random.Random, manifest: Manifest, content: bytearray) -> Manifest:
     """An operand lies elsewhere."""
     name = _table(random, bytes(content), "places.arena", "places.shared.arena", "places.weights", "places.output0")
-    number = 2 * random.randrange(len(_words(content, name)) // 2) + 1
-    before = _words(content, name)[number]
-    _put(content, name, number, random.choice([one for one in (before - 64, before + 4, before + 64) if one >= 0]))
+    number = 2 * random.randrange(len(words_of(content, name)) // 2) + 1
+    before = words_of(content, name)[number]
+    put(content, name, number, random.choice([one for one in (before - 64, before + 4, before + 64) if one >= 0]))
     return manifest
 
 
@@ -143,11 +158,11 @@ def offsets_exchanged(random: random.Random, manifest: Manifest, content: bytear
     """Two operands have exchanged their places."""
     while True:
         name = _table(random, bytes(content), "places.arena", "places.shared.arena", "places.weights")
-        words = _words(content, name)
+        words = words_of(content, name)
         one, other = (2 * random.randrange(len(words) // 2) + 1 for _ in range(2))
         if words[one] != words[other]:
-            _put(content, name, one, words[other])
-            _put(content, name, other, words[one])
+            put(content, name, one, words[other])
+            put(content, name, other, words[one])
             return manifest
 
 
@@ -204,6 +219,7 @@ ALONE: tuple[Change, ...] = (
 )  # fmt: skip
 SEVERAL: tuple[Change, ...] = (
     another_kernel, other_blocks, other_operands, rows_exchanged, earlier_wait, later_wait, waits_lost, other_target,
+    nobody_runs,
 )  # fmt: skip
 
 

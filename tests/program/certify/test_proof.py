@@ -81,7 +81,8 @@ def programs(draw: st.DrawFn) -> Statement:
     ]
     end = tuple(range(count)) if draw(st.integers(0, 4)) else tuple(sorted(draw(st.sets(st.integers(0, count - 1)))))
     offsets = {number: draw(st.integers(0, 6)) for number in sizes}
-    several = Several(tuple(order), (*waits, end), placed(tuple(meant), offsets), 9)
+    follows = draw(st.sets(st.integers(1, count - 1)))
+    several = Several(tuple(order), (*waits, end), placed(tuple(meant), offsets), 9, frozenset(follows))
     return stated(tuple(meant), (2,), several)
 
 
@@ -112,11 +113,13 @@ def _bytes(touch: Touch) -> list[Byte]:
 
 
 def _executions(several: Several) -> list[tuple[int, ...]]:
-    """Every order of the rows in which each comes after all that it waits for."""
+    """Every order of the rows in which each comes after all that it waits for, and after the one that it follows."""
     count = len(several.order)
+    after = [(earlier, row) for row in range(count) for earlier in several.waits[row]]
+    after += [(row - 1, row) for row in several.follows]
     return [
         rows for rows in itertools.permutations(range(count))
-        if all(rows.index(earlier) < rows.index(row) for row in range(count) for earlier in several.waits[row])
+        if all(rows.index(earlier) < rows.index(row) for earlier, row in after)
     ]  # fmt: skip
 
 
@@ -172,7 +175,7 @@ def _ends(several: Several) -> bool:
     while waiting:
         row = waiting.pop()
         reached.add(row)
-        waiting += several.waits[row]
+        waiting += [*several.waits[row], *([row - 1] if row in several.follows else [])]
     return reached == set(range(len(several.order)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,17 +17,21 @@ from graphopt.program.certify.statement import Refused, Room
 from graphopt.program.certify.tables import read_statement
 from graphopt.program.deploy.bundle import write_bundle
 from graphopt.program.deploy.manifest import Manifest, PlannedBuffer, Use, Uses, read_manifest
+from kernels.listing import Claim, Follow, Ticketed, Wait
 from kernels.llvm.compile import compile_object
 from kernels.llvm.link import link_shared
 from kernels.target import Target, aarch64, host
 from tests.kernels.listings import Written, perceptron
+from tests.program.certify.changes import WORDS, put, words_of
 
 HIDDEN = 2 * 32 * 4  # bytes: two rows of 32 floats
 
 
-def write(folder: Path) -> Written:
+def write(folder: Path, ticketed: Ticketed | None = None) -> Written:
     """A perceptron of two layers, for one worker and for several."""
     made = perceptron(host(), rows=2)
+    if ticketed is not None:
+        made = replace(made, listing=replace(made.listing, ticketed=ticketed))
     numbers = {kernel.name: number for number, kernel in enumerate(made.listing.kernels)}
     uses = [
         Uses(numbers[run.kernel], tuple(Use(place.space, place.argument, place.offset) for place in run.operands))
@@ -66,6 +71,17 @@ def test_the_tables_say_what_the_listing_says(tmp_path: Path) -> None:
                 assert touch.written == (operand.role == "output")
     proved = prove(statement)
     assert (proved.runs, proved.waits, proved.places, proved.pairs) == (2, 2, 16, 1)
+
+
+def test_a_chain_is_read_and_its_order_needs_no_wait(tmp_path: Path) -> None:
+    made = perceptron(host(), rows=2)
+    assert made.listing.ticketed is not None
+    chain = replace(made.listing.ticketed, steps=(Claim(0, whole=True), Follow(1), Wait(1)))
+    write(tmp_path / "b", chain)
+    manifest, library = read_manifest(tmp_path / "b"), SharedLibrary(library_of(tmp_path / "b"))
+    several = read_statement(manifest, library).several
+    assert several is not None and several.follows == {1} and several.waits == ((), (), (1,))
+    assert prove(read_statement(manifest, library)).waits == 1
 
 
 def test_the_manifest_reads_back_with_its_kernels_and_uses(bundle: Path) -> None:
@@ -129,6 +145,43 @@ def test_a_manifest_that_does_not_fit_is_refused(
     with pytest.raises(Refused) as caught:
         read_statement(change(manifest), SharedLibrary(library_of(bundle)))
     assert str(caught.value) == sentence.format(blocks=blocks, others=others)
+
+
+@pytest.mark.parametrize(
+    ("row", "word", "change", "sentence"),
+    [
+        (0, 2, 4, "row 0 names byte {word} of the record, where the operands of no run begin."),
+        (0, 3, 1, "the rows' waits do not follow one another in table 'shared.waits'."),
+        (1, 3, 9, "the rows' waits do not follow one another in table 'shared.waits'."),
+        (-1, 3, 9, "the rows' waits do not follow one another in table 'shared.waits'."),
+        (-1, 3, -1, "table 'shared.waits' holds 2 waits, of which the rows use 1."),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(bundle: Path, row: int, word: int, change: int, sentence: str) -> None:
+    manifest, content = read_manifest(bundle), bytearray(library_of(bundle))
+    words = words_of(content, "shared.rows")
+    place = (WORDS * row + word) % len(words)
+    put(content, "shared.rows", place, words[place] + change)
+    with pytest.raises(Refused) as caught:
+        read_statement(manifest, SharedLibrary(bytes(content)))
+    assert str(caught.value) == sentence.format(word=words[place] + change)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("shared.rows", "table 'shared.rows' has 60 bytes; the manifest's runs need 64."),
+        ("shared.waits", "the rows' waits do not follow one another in table 'shared.waits'."),
+        ("places.arena", "table 'places.arena' has 12 bytes; 2 operands lie in the arena."),
+    ],
+)
+def test_a_table_that_lacks_a_word_is_refused(bundle: Path, name: str, sentence: str) -> None:
+    library = SharedLibrary(library_of(bundle))
+    symbol = library.symbols[name]
+    library.symbols = {**library.symbols, name: replace(symbol, bytes=symbol.bytes - 4)}
+    with pytest.raises(Refused) as caught:
+        read_statement(read_manifest(bundle), library)
+    assert str(caught.value) == sentence
 
 
 def test_what_is_no_library_is_refused(bundle: Path) -> None:
