@@ -18,6 +18,7 @@ PART = 2.5  # times the transforms of its windows is what a further part of the 
 TRANSFORMS = {2: (64.0, 52.0), 4: (260.0, 190.0)}
 STREAM = 0.8  # of the rate of the cache that holds them is what transformed weights come at
 NEAR = 0.3  # share of the shorter of computing and streaming that the longer one does not hide
+FIRST = 1.4  # times the bytes of weights is what asking for them line by line costs where they lie far
 SPILLED = 1.5  # passes over what scratch the second cache does not hold
 WORKERS = (2, 4, 8)
 
@@ -123,9 +124,8 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     depth, width = problem.input.channels, problem.output.channels
     points = FILTERINGS[candidate.outputs].size ** 2
     weights = 4 * points * depth * width
-    channels = pieces(vector_groups(problem, lanes, candidate.vectors))
-    parts = 1 if candidate.stretch is None else -(-channels // candidate.stretch)
     groups = vector_groups(problem, lanes, candidate.vectors)
+    parts = 1 if candidate.stretch is None else -(-pieces(groups) // candidate.stretch)
     held = depth * groups[0].size * target.vector_bytes <= target.l1 // 2  # a panel, while all tiles of a block pass
     to, back = TRANSFORMS[candidate.outputs]
     total, first = 0.0, True
@@ -146,6 +146,6 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
         spilled = SPILLED * max(0, scratch - target.l2 // 2) / target.core.l3
         total += chunk.count * (again + transforms + spilled)
         if first:  # weights come from where the program's lie
-            total += with_weights(products, weights, target, ahead=True) - again
+            total += with_weights(products, round(FIRST * weights), target, ahead=True) - again
             first = False
     return nanoseconds(total * problem.output.batch, target)
