@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from kernels.target import Target
 from kernels.templates.convolution.problem import Convolution
-from kernels.templates.convolution.steps import vector_groups
+from kernels.templates.convolution.steps import dense_count, merged, merged_groups, vector_groups
 from kernels.templates.convolution.winograd_weights import FILTERINGS
 from kernels.templates.cost import REREAD_PANEL, nanoseconds, step_cycles, with_weights
 from kernels.templates.grid import balanced, even, pieces
@@ -42,15 +42,23 @@ class Winograd:
 def applies(problem: Convolution, target: Target) -> bool:
     """Whether this is a plain 3x3 convolution of stride 1 whose channels lie side by side in whole vectors."""
     lanes = target.lanes()
-    whole = all(
-        (layout.block % lanes == 0 and layout.block > 1)
-        or (layout.channels == layout.block and layout.channels % lanes == 0)
-        for layout in (problem.input, problem.output)
-    )
+    sides = ((problem.input, problem.depth), (problem.output, problem.width))
+    whole = all((channels if layout.order == "NHWC" else layout.block) % lanes == 0 for layout, channels in sides)
     ones = (1, 1, 1)
     plain = problem.strides == problem.dilations == problem.input_dilations == ones and problem.kernel == (1, 3, 3)
     planes = problem.input.size[0] == problem.output.size[0] == 1 and problem.pads[0] == 0
-    return whole and plain and planes and problem.groups == 1 and problem.output.order != "NCHW"
+    return whole and plain and planes and _alike(problem) and problem.output.order != "NCHW"
+
+
+def _alike(problem: Convolution) -> bool:
+    """Whether all dense groups take as many blocks of channels, even where the last one has fewer channels."""
+    most, *rest = merged(problem)
+    sides = ((problem.input, problem.depth), (problem.output, problem.width))
+    return all(
+        -(-channels * one.together // layout.block) == -(-channels * most.together // layout.block)
+        for one in rest
+        for layout, channels in sides
+    )
 
 
 def candidates(problem: Convolution, target: Target) -> tuple[Winograd, ...]:
@@ -65,7 +73,7 @@ def _of(outputs: int, problem: Convolution, target: Target) -> list[Winograd]:
     """Candidates whose tiles have so many outputs in each direction."""
     lanes, most = target.lanes(), most_accumulators(target, asking=True)
     tall, wide = (-(-size // outputs) for size in problem.output.size[1:])
-    total = -(-problem.output.channels // lanes)
+    total = -(-problem.width * merged_groups(problem) // lanes)
     each = problem.output.block // lanes if problem.output.order == "NCHWc" else 1
     found = []
     for chunk in range(1, tall + 1):
@@ -85,7 +93,7 @@ def blocks_of(problem: Convolution, candidate: Winograd, target: Target) -> int:
     chunks = pieces(balanced(-(-problem.output.size[1] // candidate.outputs), candidate.chunk))
     channels = pieces(vector_groups(problem, target.lanes(), candidate.vectors))
     parts = 1 if candidate.stretch is None else -(-channels // candidate.stretch)
-    return problem.output.batch * chunks * parts
+    return problem.output.batch * dense_count(problem) * chunks * parts
 
 
 def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd:
@@ -103,7 +111,9 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
         Weights that no cache keeps come from memory for every chunk of rows, and workers wait for them together.
         """
         blocks, alone = blocks_of(problem, way, target), estimate(problem, way, target)
-        weights = 4 * FILTERINGS[way.outputs].size ** 2 * problem.input.channels * problem.output.channels
+        weights = (
+            4 * FILTERINGS[way.outputs].size ** 2 * problem.input.channels * problem.width * merged_groups(problem)
+        )
         read = weights * pieces(balanced(tall, way.chunk)) * problem.output.batch
         least = nanoseconds(read / target.rate(weights), target) if weights > target.l2 else 0.0
         return sum(max(alone * -(-blocks // workers) * workers / blocks, least) for workers in WORKERS)
@@ -121,7 +131,7 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     """
     lanes = target.lanes()
     tall, wide = (-(-size // candidate.outputs) for size in problem.output.size[1:])
-    depth, width = problem.input.channels, problem.output.channels
+    depth, width = (size * merged_groups(problem) for size in (problem.depth, problem.width))
     points = FILTERINGS[candidate.outputs].size ** 2
     weights = 4 * points * depth * width
     groups = vector_groups(problem, lanes, candidate.vectors)
@@ -148,4 +158,4 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
         if first:  # weights come from where the program's lie
             total += with_weights(products, round(FIRST * weights), target, ahead=True) - again
             first = False
-    return nanoseconds(total * problem.output.batch, target)
+    return nanoseconds(total * problem.output.batch * dense_count(problem), target)
