@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from graphopt.flows.records.certificate import Certificate
     from graphopt.flows.result import OptimizeResult
     from graphopt.flows.run import run
+    from graphopt.flows.scenario import serve
     from graphopt.flows.schedule import ScheduleReport, schedule
     from graphopt.flows.simplify import simplify, slim
     from graphopt.flows.verify import first_divergence, verify
@@ -79,6 +80,7 @@ _USE_CASES = {
     "measure": "graphopt.flows.bench",
     "profile": "graphopt.flows.profile",
     "run": "graphopt.flows.run",
+    "serve": "graphopt.flows.scenario",
     "simplify": "graphopt.flows.simplify",
     "slim": "graphopt.flows.simplify",
 }
@@ -167,6 +169,7 @@ __all__ = [
     "profile",
     "run",
     "schedule",
+    "serve",
     "simplify",
     "slim",
     "verify",

@@ -143,6 +143,7 @@ def test_exported_names() -> None:
         "profile",
         "run",
         "schedule",
+        "serve",
         "simplify",
         "slim",
         "verify",

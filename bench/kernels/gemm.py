@@ -1,4 +1,7 @@
-"""Bar 1 of the kernels: float32 matrix products beside ONNX Runtime, and beside the machine's own peak.
+"""Bar 1 of the kernels and 3 of native speed: float32 matrix products beside ONNX Runtime, and beside the machine.
+
+What the machine allows is its measured peak, or as many operations as weights bring with them at the measured bandwidth
+of where they lie, whichever is less.
 
 Each shape runs as several products in one call (as many weights as make a call last, sixteen at most), on both sides:
 what one call costs is a whole-model question, not a kernel's. The weights of the matrix-vector shapes together exceed
@@ -14,10 +17,12 @@ from pathlib import Path
 import numpy as np
 from onnx import helper
 
+import graphopt
 from bench.bar import Bar, Sheet
 from bench.kernels.timing import Peer, Ratio, model, pin, ratio, readings
 from bench.peers import OURS
 from bench.script import main
+from graphopt.program.core import with_core
 from kernels.dtype import DType
 from kernels.peak import peak_call
 from kernels.run import Calls, Executable, aligned
@@ -26,7 +31,7 @@ from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm, GemmCandidate
 from kernels.tensor.expression import Buffer, Expression, gelu, relu
 
-ISSUE = 4
+ISSUE, SPEED = 4, 19
 ROUNDS, QUICK_ROUNDS = 15, 5
 PEAK = 0.85  # of the fused multiply-adds, from 16 rows on
 LEAST, MEAN = 0.97, 1.05
@@ -66,7 +71,7 @@ SHAPES = (
 def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
     """Ratios of CPU time, ONNX Runtime over ours, one thread, float32 on both sides."""
     pin()
-    target, rows, missed = host(), [], []
+    target, rows, missed, short = with_core(host(), graphopt.machine()), [], [], []
     ratios: list[Ratio] = []
     for shape in SHAPES:
         found, share, error = compare(shape, target, QUICK_ROUNDS if quick else ROUNDS)
@@ -74,17 +79,35 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         below = shape.rows >= 16 and share < PEAK
         if found.high < LEAST or below:
             missed.append(str(shape))
-        rows.append((str(shape), found.median, found.low, found.high, 100 * share, f"{error:.1e}"))
+        allowed = share / _limit(shape, target)
+        if found.high < LEAST or (shape.rows >= 16 and allowed < PEAK):
+            short.append(str(shape))
+        rows.append((
+            str(shape), found.median, found.low, found.high, 100 * share, 100 * allowed, f"{error:.1e}"
+        ))  # fmt: skip
     mean = float(np.exp(np.mean([np.log(one.median) for one in ratios])))
     sheet.table(
         "float32 matrix products, one thread, ONNX Runtime / ours",
-        ("shape", "ratio", "from", "to", "% of peak", "max error"), rows,
+        ("shape", "ratio", "from", "to", "% of peak", "% of what is possible", "max error"), rows,
     )  # fmt: skip
-    figure = f"{mean:.3f}; {len(SHAPES) - len(missed)} of {len(SHAPES)}" + (
-        f" (not: {', '.join(missed)})" if missed else ""
-    )
     target_text = f"mean {MEAN}, each >= {LEAST}, >= {PEAK:.0%} of peak from 16 rows"
-    return [Bar(ISSUE, 1, "fp32 GEMM against ONNX Runtime", target_text, figure, not missed and mean >= MEAN)]
+    speed_text = target_text.replace("peak", "what is possible")
+    return [
+        Bar(ISSUE, 1, "fp32 GEMM against ONNX Runtime", target_text, *_figure(mean, missed)),
+        Bar(SPEED, 3, "products beside ONNX Runtime and the machine", speed_text, *_figure(mean, short)),
+    ]
+
+
+def _figure(mean: float, missed: Sequence[str]) -> tuple[str, bool]:
+    without = f" (not: {', '.join(missed)})" if missed else ""
+    return f"{mean:.3f}; {len(SHAPES) - len(missed)} of {len(SHAPES)}{without}", not missed and mean >= MEAN
+
+
+def _limit(shape: Shape, target: Target) -> float:
+    """The share of the peak that the weights' way to the core allows: half a flop a byte for each row."""
+    rate = target.rate(4 * shape.columns * shape.depth * shape.copies)  # bytes a cycle
+    peak = 2 * target.core.products * target.lanes()
+    return min(1.0, shape.rows / 2 * rate / peak)
 
 
 def compare(

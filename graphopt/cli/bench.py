@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import click
 import msgspec
@@ -23,7 +24,11 @@ from graphopt.cli.options import (
 )
 from graphopt.cli.tune import seconds_of, tune_option
 from graphopt.flows.records.bench import BenchFile, BenchRecord
+from graphopt.flows.records.scenario import ScenarioRecord
+from graphopt.flows.scenario import QUERIES, TURNS
+from graphopt.model.text import binary_size, several
 from graphopt.program.deploy.benchmark import SIDES
+from graphopt.program.deploy.serving import Scenario
 from graphopt.report.screen import Screen, Table
 
 
@@ -41,12 +46,25 @@ from graphopt.report.screen import Screen, Table
     "--rounds", type=click.IntRange(min=3), default=15, metavar="N", show_default=True, help="Readings of each side."
 )
 @click.option("--threads", type=click.IntRange(min=1), default=1, metavar="N", show_default=True, help="Of each side.")
+@click.option(
+    "--scenario", type=click.Choice(get_args(Scenario)),
+    help="Serve queries in processes of their own: one after another, or all at once; percentiles, memory.",
+)  # fmt: skip
+@click.option(
+    "--queries", type=click.IntRange(min=TURNS), default=QUERIES, metavar="N", show_default=True,
+    help="Of each side, with --scenario.",
+)  # fmt: skip
+@click.option(
+    "--loadgen", type=PATH, metavar="DIR",
+    help="With --scenario: let MLPerf's LoadGen ask our program, and write its logs here; needs mlcommons-loadgen.",
+)  # fmt: skip
 @machine_option
 @tune_option
 @json_option
 def command(
     sources: tuple[Path, ...], against: str, bundle: Path | None, shape: tuple[str, ...], dim: tuple[str, ...],
-    feeds: tuple[str, ...], rounds: int, threads: int, machine: str | None, tune: float | None, json: bool,
+    feeds: tuple[str, ...], rounds: int, threads: int, scenario: Scenario | None, queries: int,
+    loadgen: Path | None, machine: str | None, tune: float | None, json: bool,
 ) -> None:  # fmt: skip
     """Compile models and measure them beside other runtimes, by turns.
 
@@ -60,7 +78,19 @@ def command(
             raise UsageError("--against", f"there is no peer '{name}'; there are {', '.join(SIDES)}.")
     if bundle is not None and len(sources) > 1:
         raise UsageError("--bundle", "a bundle is of one model; give one IN.")
+    if loadgen is not None and (scenario is None or len(sources) > 1):
+        raise UsageError("--loadgen", "LoadGen asks one model in one scenario; give one IN and --scenario.")
     shapes, dims = parse_shapes(shape), parse_sizes(dim)
+    if scenario is not None:
+        for source in sources:
+            with progress(f"serving {source.name}") as tell:
+                record = graphopt.serve(
+                    source, peers, scenario, bundle=bundle, shapes=shapes, dims=dims, feeds=feeds or None,
+                    queries=queries, threads=threads, machine=read_machine(machine, tell),
+                    tune=seconds_of(tune, here=True), loadgen=loadgen, progress=tell,
+                )  # fmt: skip
+            shown(record, json, _print_served)
+        return
     results: list[BenchRecord] = []
     for source in sources:
         with progress(f"measuring {source.name}") as tell:
@@ -69,6 +99,22 @@ def command(
                 threads=threads, machine=read_machine(machine, tell), tune=seconds_of(tune, here=True), progress=tell,
             )  # fmt: skip
     shown(BenchFile(tuple(results)), json, _print)
+
+
+def _print_served(screen: Screen, record: msgspec.Struct) -> None:
+    assert isinstance(record, ScenarioRecord), "what --scenario shows"
+    columns = ("queries/s",) if record.scenario == "offline" else ("p50", "p90", "p99")
+    title = f"{record.model}, {record.scenario}, {several(record.threads, 'thread')}"
+    table = Table(title, "precision", *columns, "beside ours", "memory", left=(0, 1))
+    for line in record.lines:
+        times = [f"{one:.3f} ms" for one in (line.p50, line.p90, line.p99) if one is not None]
+        rates = [f"{line.rate:,.1f}"] if line.rate is not None else []
+        beside = "" if line.ratio is None else f"{line.ratio:.2f}, {line.low:.2f} to {line.high:.2f}"
+        table.add(line.name, line.precision, *times, *rates, beside, binary_size(line.memory))
+    screen.table(table)
+    screen.line(f"{'queries':<13} {record.queries:,} of each, by turns; beside ours: above 1 ours is faster")
+    if record.loadgen is not None:
+        screen.line(f"{'LoadGen':<13} {record.loadgen}")
 
 
 def _print(screen: Screen, record: msgspec.Struct) -> None:

@@ -96,7 +96,7 @@ def compare_sides(ours: Side, peers: Sequence[Side], *, rounds: int = 15, thread
             times.append(_reading(clock, side.call, count))
     found = []
     for peer, times, results in zip(peers, taken[1:], outputs[1:], strict=True):
-        low, middle, high = _interval(np.array(times) / np.array(taken[0]))
+        low, middle, high = interval(np.array(times) / np.array(taken[0]))
         max_abs, max_rel = _difference(results, outputs[0])
         ours_ms, peer_ms = 1e3 * float(np.median(taken[0])), 1e3 * float(np.median(times))
         found.append(Comparison(peer.name, peer.precision, ours_ms, peer_ms, middle, low, high, max_abs, max_rel))
@@ -110,7 +110,7 @@ def _reading(clock: Callable[[], float], call: Call, count: int) -> float:
     return (clock() - started) / count
 
 
-def _interval(ratios: npt.NDArray[np.float64]) -> tuple[float, float, float]:
+def interval(ratios: npt.NDArray[np.float64]) -> tuple[float, float, float]:
     """The median between the ends of its 95 % bootstrap interval."""
     generator = np.random.default_rng(0)
     medians = np.median(generator.choice(ratios, (RESAMPLES, ratios.size)), axis=1)
