@@ -200,7 +200,8 @@ def estimate(problem: Convolution, candidate: Direct, target: Target) -> float:
     taken *= problem.output.batch * problem.output.size[0] * groups
     taps = problem.kernel[0] * problem.kernel[1] * problem.kernel[2]
     weights = groups * problem.depth * merged_groups(problem) * taps * vectors * target.vector_bytes
-    return nanoseconds(with_weights(taken, weights, target, ahead=candidate.splits > 1), target)
+    ahead = candidate.splits > 1 or (candidate.channels_outside and weights > target.l1)
+    return nanoseconds(with_weights(taken, weights, target, ahead=ahead), target)
 
 
 DIRECT = Template("direct", Convolution, candidates, build, estimate)

@@ -3,7 +3,8 @@
 A block is a stretch of row tiles by a stretch of channel tiles of one plane of one image. The input is read in place
 where it is stored with the zeros that are needed, and copied into scratch with them otherwise. Weights that outgrow the
 second cache are taken in parts along the input channels ("splits"): while all pixels of a block go over one part, the
-next one is asked for, and sums wait in scratch. An output in NCHW leaves through scratch, too, where it is turned.
+next one is asked for, and sums wait in scratch. Where all pixels go over one channel tile's weights, those of the next
+tile are asked for. An output in NCHW leaves through scratch, too, where it is turned.
 """
 
 from __future__ import annotations
@@ -274,10 +275,11 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         at = variables_at(f, problem, place.at, f.mul(vector, self.lanes), width, row, column)
         y = output_at(f, problem, place.pointers[OUTPUT], at)
         sums, following = place.sums, place.sums
-        if candidate.splits > 1:
+        if ahead or candidate.splits > 1:
             pixel = self._pixel(f, place, rows, row, column)
-            sums = f.at(sums, f.mul(pixel, dense.widest * self.lanes))
             following = f.at(f.at(weights, part_steps * size), f.mul(pixel, distance), "i8")
+            if candidate.splits > 1:
+                sums = f.at(sums, f.mul(pixel, dense.widest * self.lanes))
         operands = operands_at(f, problem, place.pointers, at) if ends else ()
         f.call(name, x, weights, y, sums, following, *(operands if to_output else ()))
         if ends and self.planar:
@@ -303,11 +305,13 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     def _ahead(self, dense: _Dense, pixels: int, part: int) -> tuple[int, int]:
         """How a tile asks for its share of the next part of the weights: lines per chunk, and bytes for each pixel.
 
-        All tiles of a block together ask for the next part once, while they work on this one.
+        All tiles of a block together ask for the next part, or for the next channel tile's weights, while they work on
+        these. Nobody asks where the first cache holds all of them.
         """
-        if self.candidate.splits == 1:
+        candidate = self.candidate
+        if candidate.splits == 1 and not (candidate.channels_outside and 4 * self.packing.elements > self.target.l1):
             return 0, 0
-        lines = -(-part // (_LINE * self._pixels_of_piece() * self.candidate.row_stretch))
+        lines = -(-part // (_LINE * self._pixels_of_piece() * candidate.row_stretch))
         loops = sum(len(group.starts) for group in dense.steps)
         return -(-lines * pixels // loops), lines * _LINE
 

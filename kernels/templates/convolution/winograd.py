@@ -20,7 +20,7 @@ from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
-from kernels.templates.convolution.steps import vector_groups
+from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.toom_cook import Filtering, Fractions
 from kernels.templates.convolution.transform import product
@@ -84,7 +84,12 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         self.wide = -(-problem.output.size[2] // self.candidate.outputs)
         self.chunks = balanced(-(-problem.output.size[1] // self.candidate.outputs), candidate.chunk)
         self.channels = vector_groups(problem, self.lanes, candidate.vectors)
-        self.in_vectors = problem.input.blocks * problem.input.block // self.lanes
+        self.groups, together = dense_count(problem), merged_groups(problem)
+        self.depth, self.width = problem.depth * together, problem.width * together  # channels of a dense group
+        # Blocks of channels of a dense group, and the vectors of each: in NHWC a group is one.
+        block = self.depth if problem.input.order == "NHWC" else problem.input.block
+        self.in_blocks, self.in_block = -(-self.depth // block), block // self.lanes
+        self.in_vectors = self.in_blocks * self.in_block
         self.out_vectors = sum(group.size * group.count for group in self.channels)
         most = (candidate.room or self.chunks[0].size) * self.wide
         self.depth_row, self.width_row = (n * self.lanes for n in (self.in_vectors, self.out_vectors))
@@ -102,16 +107,19 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         total = pieces(self.channels)
         stretch = self.candidate.stretch or total
-        dims = (self.problem.output.batch, pieces(self.chunks), -(-total // stretch))
-        image, piece, part = unravel(f, block, dims)
+        dims = (self.problem.output.batch, self.groups, pieces(self.chunks), -(-total // stretch))
+        image, dense, piece, part = unravel(f, block, dims)
         channels = stretch_of(f, part, stretch, total)
-        x = f.at(pointers[INPUT], f.mul(image, self.problem.input.image_stride))
+        layout = self.problem.input
+        apart = self.depth if layout.order == "NHWC" else self.depth // layout.block * layout.block_stride
+        x = f.at(f.at(pointers[INPUT], f.mul(image, layout.image_stride)), f.mul(dense, apart))
+        weights = f.at(pointers[WEIGHTS], f.mul(dense, self.packing.group_elements))
         sums = f.at(scratch, self.made.size**2 * self.depth_point)
 
         def chunk(group: Group, first: Value) -> None:
             self._into(f, x, scratch, group.size, first)
-            self._products(f, pointers[WEIGHTS], scratch, sums, group.size * self.wide, channels)
-            self._back(f, pointers, image, sums, group.size, first, channels)
+            self._products(f, weights, scratch, sums, group.size * self.wide, channels)
+            self._back(f, pointers, (image, dense), sums, group.size, first, channels)
 
         if pieces(self.chunks) == 1:
             each_piece(f, self.chunks, 0, 1, chunk)
@@ -143,12 +151,11 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         problem, layout = self.problem, self.problem.input
         corner = layout.position(0, 0, layout.before)
         corner -= problem.pads[1] * layout.row_stride + problem.pads[2] * layout.column_stride
-        blocks, each = layout.blocks, layout.block // self.lanes
 
         def vectors(block: Value, _: tuple[Value, ...]) -> None:
             def vector(part: Value, _: tuple[Value, ...]) -> None:
                 at = f.at(x, f.add(f.mul(block, layout.block_stride), f.mul(part, self.lanes)))
-                to = f.at(moved, f.mul(f.add(f.mul(block, each), part), self.lanes))
+                to = f.at(moved, f.mul(f.add(f.mul(block, self.in_block), part), self.lanes))
 
                 def tile(down: _Kind, across: _Kind, row: Value, column: Value, number: Value) -> None:
                     step = self.candidate.outputs
@@ -159,9 +166,9 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
 
                 self._each_tile(f, rows, first, tile)
 
-            f.loop(0, each, 1, vector)
+            f.loop(0, self.in_block, 1, vector)
 
-        f.loop(0, blocks, 1, vectors)
+        f.loop(0, self.in_blocks, 1, vectors)
 
     def _window_function(self, down: _Kind, across: _Kind) -> str:
         """f(x, moved): transform the window whose first element would lie at `x`; only what is stored is read."""
@@ -196,7 +203,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
     def _products(
         self, f: Function, weights: Value, moved: Value, sums: Value, tiles: int, channels: tuple[Amount, Amount]
     ) -> None:
-        depth = self.problem.input.channels
+        depth = self.depth
         groups = balanced(tiles, self.candidate.rows)
 
         def point(number: Value, _: tuple[Value, ...]) -> None:
@@ -233,15 +240,17 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         self,
         f: Function,
         pointers: dict[str, Value],
-        image: Value,
+        images: tuple[Value, Value],
         sums: Value,
         rows: int,
         first: Value,
         channels: tuple[Amount, Amount],
     ) -> None:
         problem = self.problem
-        outer = (image, f.integer(0), f.integer(0))
-        whole = problem.output.channels // self.lanes
+        (image, dense), lanes = images, self.lanes
+        outer = (image, f.integer(0), dense)
+        # Vectors of channels of the groups before: the last vectors of all groups together are not whole.
+        before: Amount = 0 if self.groups == 1 else f.mul(dense, self.out_vectors)
 
         def vectors(valid: int) -> Callable[[Value, tuple[Value, ...]], None]:
             def vector(number: Value, _: tuple[Value, ...]) -> None:
@@ -249,7 +258,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
 
                 def tile(down: _Kind, across: _Kind, row: Value, column: Value, place: Value) -> None:
                     at = variables_at(
-                        f, problem, outer, channel, problem.output.channels, f.mul(row, self.candidate.outputs),
+                        f, problem, outer, channel, self.width, f.mul(row, self.candidate.outputs),
                         f.mul(column, self.candidate.outputs),
                     )  # fmt: skip
                     function = self._tile_function(down, across, valid)
@@ -262,10 +271,12 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
             return vector
 
         begin, end = (self._vector(f, one) for one in channels)
-        f.loop(begin, _least(f, end, whole), 1, vectors(self.lanes))
-        for number in range(whole, self.out_vectors):
-            valid = max(0, problem.output.channels - number * self.lanes)
-            f.loop(_most(f, begin, number), _least(f, end, number + 1), 1, vectors(valid))
+        whole = problem.output.channels // lanes
+        f.loop(begin, _least(f, end, _less(f, whole, before)), 1, vectors(lanes))
+        for number in range(whole, self.groups * self.out_vectors):
+            valid = max(0, problem.output.channels - number * lanes)
+            first_one, last_one = (_less(f, one, before) for one in (number, number + 1))
+            f.loop(_most(f, begin, first_one), _least(f, end, last_one), 1, vectors(valid))
 
     def _vector(self, f: Function, piece: Amount) -> Amount:
         """The first vector of a register tile of channels; for the one after the last, the end."""
@@ -309,12 +320,20 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         return name
 
 
-def _least(f: Function, value: Amount, most: int) -> Amount:
-    return min(value, most) if isinstance(value, int) else f.minimum(value, f.integer(most))
+def _less(f: Function, number: int, by: Amount) -> Amount:
+    return number - by if isinstance(by, int) else f.sub(f.integer(number), by)
 
 
-def _most(f: Function, value: Amount, least: int) -> Amount:
-    return max(value, least) if isinstance(value, int) else f.maximum(value, f.integer(least))
+def _least(f: Function, value: Amount, most: Amount) -> Amount:
+    if isinstance(value, int) and isinstance(most, int):
+        return min(value, most)
+    return f.minimum(f.integer(value), f.integer(most))
+
+
+def _most(f: Function, value: Amount, least: Amount) -> Amount:
+    if isinstance(value, int) and isinstance(least, int):
+        return max(value, least)
+    return f.maximum(f.integer(value), f.integer(least))
 
 
 def _first_rows(made: Filtering, count: int) -> Fractions:

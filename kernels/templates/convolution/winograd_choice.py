@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from kernels.target import Target
 from kernels.templates.convolution.problem import Convolution
-from kernels.templates.convolution.steps import vector_groups
+from kernels.templates.convolution.steps import dense_count, merged, merged_groups, vector_groups
 from kernels.templates.convolution.winograd_weights import FILTERINGS
-from kernels.templates.cost import nanoseconds, step_cycles
+from kernels.templates.cost import REREAD_PANEL, nanoseconds, step_cycles
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.tile import most_accumulators
 
@@ -41,15 +41,23 @@ class Winograd:
 def applies(problem: Convolution, target: Target) -> bool:
     """Whether this is a plain 3x3 convolution of stride 1 whose channels lie side by side in whole vectors."""
     lanes = target.lanes()
-    whole = all(
-        (layout.block % lanes == 0 and layout.block > 1)
-        or (layout.channels == layout.block and layout.channels % lanes == 0)
-        for layout in (problem.input, problem.output)
-    )
+    sides = ((problem.input, problem.depth), (problem.output, problem.width))
+    whole = all((channels if layout.order == "NHWC" else layout.block) % lanes == 0 for layout, channels in sides)
     ones = (1, 1, 1)
     plain = problem.strides == problem.dilations == problem.input_dilations == ones and problem.kernel == (1, 3, 3)
     planes = problem.input.size[0] == problem.output.size[0] == 1 and problem.pads[0] == 0
-    return whole and plain and planes and problem.groups == 1 and problem.output.order != "NCHW"
+    return whole and plain and planes and _alike(problem) and problem.output.order != "NCHW"
+
+
+def _alike(problem: Convolution) -> bool:
+    """Whether all dense groups take as many blocks of channels, even where the last one has fewer channels."""
+    most, *rest = merged(problem)
+    sides = ((problem.input, problem.depth), (problem.output, problem.width))
+    return all(
+        -(-channels * one.together // layout.block) == -(-channels * most.together // layout.block)
+        for one in rest
+        for layout, channels in sides
+    )
 
 
 def candidates(problem: Convolution, target: Target) -> tuple[Winograd, ...]:
@@ -64,7 +72,7 @@ def _of(outputs: int, problem: Convolution, target: Target) -> list[Winograd]:
     """Candidates whose tiles have so many outputs in each direction."""
     lanes, most = target.lanes(), most_accumulators(target, asking=True)
     tall, wide = (-(-size // outputs) for size in problem.output.size[1:])
-    total = -(-problem.output.channels // lanes)
+    total = -(-problem.width * merged_groups(problem) // lanes)
     each = problem.output.block // lanes if problem.output.order == "NCHWc" else 1
     found = []
     for chunk in range(1, tall + 1):
@@ -84,7 +92,7 @@ def blocks_of(problem: Convolution, candidate: Winograd, target: Target) -> int:
     chunks = pieces(balanced(-(-problem.output.size[1] // candidate.outputs), candidate.chunk))
     channels = pieces(vector_groups(problem, target.lanes(), candidate.vectors))
     parts = 1 if candidate.stretch is None else -(-channels // candidate.stretch)
-    return problem.output.batch * chunks * parts
+    return problem.output.batch * dense_count(problem) * chunks * parts
 
 
 def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd:
@@ -102,7 +110,9 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
         Weights that no cache keeps come from memory for every chunk of rows, and workers wait for them together.
         """
         blocks, alone = blocks_of(problem, way, target), estimate(problem, way, target)
-        weights = 4 * FILTERINGS[way.outputs].size ** 2 * problem.input.channels * problem.output.channels
+        weights = (
+            4 * FILTERINGS[way.outputs].size ** 2 * problem.input.channels * problem.width * merged_groups(problem)
+        )
         read = weights * pieces(balanced(tall, way.chunk)) * problem.output.batch
         least = nanoseconds(read / target.rate(weights), target) if weights > target.l2 else 0.0
         return sum(max(alone * -(-blocks // workers) * workers / blocks, least) for workers in WORKERS)
@@ -114,26 +124,30 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
 def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float:
     """Nanoseconds of all images on one core.
 
-    Transformed weights come once per block, from the nearest cache that holds them; scratch that outgrows the second
-    one comes from the last.
+    Transformed weights come once per block: the first time from where the program's lie, then from the nearest cache
+    that holds them; they are asked for ahead. Panels that outgrow the first cache are read again from the second one,
+    scratch that outgrows that from the last.
     """
     lanes = target.lanes()
     tall, wide = (-(-size // candidate.outputs) for size in problem.output.size[1:])
-    depth, width = problem.input.channels, problem.output.channels
+    depth, width = (size * merged_groups(problem) for size in (problem.depth, problem.width))
     points = FILTERINGS[candidate.outputs].size ** 2
     weights = 4 * points * depth * width
-    channels = pieces(vector_groups(problem, lanes, candidate.vectors))
-    parts = 1 if candidate.stretch is None else -(-channels // candidate.stretch)
+    groups = vector_groups(problem, lanes, candidate.vectors)
+    parts = 1 if candidate.stretch is None else -(-pieces(groups) // candidate.stretch)
+    held = depth * groups[0].size * target.vector_bytes <= target.l1 // 2  # a panel, while all tiles of a block pass
+    to, back = TRANSFORMS[candidate.outputs]
     total, first = 0.0, True
     for chunk in balanced(tall, candidate.chunk):
         tiles = chunk.size * wide
         scratch = 4 * points * tiles * (depth + width)
         products = 0.0
         for rows in balanced(tiles, candidate.rows):
-            for group in vector_groups(problem, lanes, candidate.vectors):
+            for group in groups:
                 step = step_cycles(rows.size * group.size, rows.size, group.size, target)
                 products += points * rows.count * group.count * (30.0 + depth * step)
-        to, back = TRANSFORMS[candidate.outputs]
+        if not held:
+            products += REREAD_PANEL * (pieces(balanced(tiles, candidate.rows)) - 1) * weights / target.core.l2
         into = tiles * to * -(-depth // lanes) * (1 + PART * (parts - 1))
         transforms = (into + tiles * back * -(-width // lanes)) / target.core.products
         streamed = weights / (STREAM * target.rate(weights + scratch))
@@ -143,4 +157,4 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
         if first:  # weights come from where the program's lie, and what is asked for ahead hides little of that
             total += products + weights / target.constant_rate - again
             first = False
-    return nanoseconds(total * problem.output.batch, target)
+    return nanoseconds(total * problem.output.batch * dense_count(problem), target)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.templates.convolution.problem import Convolution
-from kernels.templates.convolution.steps import dense_groups, vector_groups
+from kernels.templates.convolution.steps import dense_count, dense_groups, merged, merged_groups, vector_groups
 from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, Filtering, filtering
 
 FILTERINGS = {2: filtering(2, 3, F2_POINTS), 4: filtering(4, 3, F4_POINTS)}  # by their outputs
@@ -16,7 +16,7 @@ FILTERINGS = {2: filtering(2, 3, F2_POINTS), 4: filtering(4, 3, F4_POINTS)}  # b
 
 @dataclass(frozen=True, slots=True)
 class WinogradPacking:
-    """Transformed weights as [point of the window][panel][channel][output channel of the panel]."""
+    """Transformed weights as [dense group][point of the window][panel][channel][output channel of the panel]."""
 
     problem: Convolution
     lanes: int
@@ -24,30 +24,42 @@ class WinogradPacking:
     outputs: int  # of a tile
 
     @property
+    def depth(self) -> int:
+        """Channels of a dense group."""
+        return self.problem.depth * merged_groups(self.problem)
+
+    @property
     def point_elements(self) -> int:
-        """Elements of one point."""
+        """Elements of one point of a dense group."""
         groups = vector_groups(self.problem, self.lanes, self.vectors)
-        return self.problem.input.channels * sum(group.size * group.count for group in groups) * self.lanes
+        return self.depth * sum(group.size * group.count for group in groups) * self.lanes
+
+    @property
+    def group_elements(self) -> int:
+        """Elements of all points of a dense group."""
+        return FILTERINGS[self.outputs].size ** 2 * self.point_elements
 
     @property
     def elements(self) -> int:
-        """Elements of all points."""
-        return FILTERINGS[self.outputs].size ** 2 * self.point_elements
+        """Elements of all groups."""
+        return dense_count(self.problem) * self.group_elements
 
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The transformed, packed weights."""
-        moved = transformed(dense_groups(self.problem, array)[0][:, :, 0], FILTERINGS[self.outputs])
-        points, depth, width = moved.shape
         parts = []
         groups = vector_groups(self.problem, self.lanes, self.vectors)
-        whole = np.zeros((points, depth, self.point_elements // depth), array.dtype)
-        whole[:, :, :width] = moved
-        for point in whole:
-            for group in groups:
-                size = group.size * self.lanes
-                for panel in range(group.count):
-                    first = group.start * self.lanes + panel * size
-                    parts.append(point[:, first : first + size].reshape(-1))
+        for some in merged(self.problem):
+            for dense in dense_groups(self.problem, array, some):
+                moved = transformed(dense[:, :, 0], FILTERINGS[self.outputs])
+                points, depth, width = moved.shape
+                whole = np.zeros((points, self.depth, self.point_elements // self.depth), array.dtype)
+                whole[:, :depth, :width] = moved
+                for point in whole:
+                    for group in groups:
+                        size = group.size * self.lanes
+                        for panel in range(group.count):
+                            first = group.start * self.lanes + panel * size
+                            parts.append(point[:, first : first + size].reshape(-1))
         return np.concatenate(parts)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.llvm.compile import assembly
-from kernels.target import host, x86_64_v3
+from kernels.target import host, x86_64_v3, x86_64_v4
 from kernels.templates.convolution.choose import candidates
 from kernels.templates.convolution.direct import Direct, build
 from kernels.templates.convolution.layout import Layout, Order
@@ -104,6 +104,16 @@ def test_weights_taken_in_parts_give_the_same_sums(kernel, halo):
         candidate = Direct(rows, columns, 2 if kernel == 1 else 1, stretch, 2, splits=4, channels_outside=True)
         found = run(build(problem, candidate, host()), taken)
         np.testing.assert_allclose(found, np.maximum(taken.expected, 0), atol=TOLERANCE)
+
+
+def test_the_next_tile_of_weights_is_asked_for_where_all_pixels_go_over_one():
+    def asks(problem: Convolution, outside: bool) -> bool:
+        text = build(problem, Direct(2, 4, 2, 2, 2, channels_outside=outside), x86_64_v4()).module.text()
+        return "i32 0, i32 2, i32 1" in text  # a read, into the second cache
+
+    large, small = (convolution(1, size, size, (9, 9), (3, 3), order="NCHWc", halo=0) for size in (64, 16))
+    assert asks(large, True) and not asks(large, False)
+    assert not asks(small, True), "the first cache holds all of them"
 
 
 def test_flat_pixels_give_the_same_sums_as_rows():

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kernels.llvm.compile import assembly
 from kernels.target import host, x86_64_v3, x86_64_v4
-from kernels.templates.convolution import winograd
-from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution import winograd, winograd_choice
+from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, convolution
 from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, filtering
 from kernels.templates.convolution.winograd_choice import Winograd
@@ -80,10 +80,49 @@ def test_the_epilogue_sees_bias_and_residual():
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
 
 
-def test_strided_and_grouped_convolutions_have_no_winograd_form():
+@st.composite
+def grouped(draw: st.DrawFn) -> Convolution:
+    order = draw(st.sampled_from(("NCHWc", "NCHWc", "NHWC")))
+    channels = st.sampled_from((4, 8, 16, 32)) if order == "NCHWc" else st.sampled_from((16, 32))
+    depth, width, groups = draw(channels), draw(channels), draw(st.integers(2, 7))
+    size, pad = (draw(st.integers(3, 9)), draw(st.integers(3, 9))), draw(st.integers(0, 1))
+    return convolution(
+        draw(st.integers(1, 2)), groups * depth, groups * width, size, (3, 3), pads=(pad,) * 4, groups=groups,
+        order=order, halo=draw(st.sampled_from((None, 1))), output_halo=draw(st.integers(0, 1)),
+    )  # fmt: skip
+
+
+@given(grouped(), st.integers(0, 40), st.sampled_from((host(), x86_64_v3())))
+@settings(deadline=None, max_examples=40)
+def test_groups_are_what_their_definition_says(problem, number, target):
+    bias = problem.bias()
+    problem = problem.with_epilogue(lambda sums: relu(sums + bias + 1.0))  # not zero where no channel is
+    found = winograd.candidates(problem, target)
+    if not found:
+        return
+    taken, numbers = sample(problem), np.linspace(-1, 1, problem.output.channels, dtype=np.float32)
+    candidate = found[number % len(found)]
+    if number % 3 == 0:
+        candidate = winograd_choice.share(problem, candidate, target)
+    expected = np.maximum(taken.expected + numbers[:, None, None, None] + 1, 0)
+    kernel = winograd.build(problem, candidate, target)
+    np.testing.assert_allclose(run(kernel, taken, {"bias": numbers}), expected, atol=TOLERANCE)
+
+
+def test_groups_that_have_a_winograd_form_and_others():
+    def has(groups: int, depth: int, width: int, order: Order = "NCHWc") -> bool:
+        problem = convolution(1, groups * depth, groups * width, (9, 9), (3, 3), groups=groups, order=order)
+        return bool(winograd.candidates(problem, host()))
+
+    assert has(2, 16, 16) and has(8, 64, 64) and has(4, 32, 32, "NHWC")
+    assert has(55, 8, 8), "the last group fills half of a block, and the other half is zero"
+    assert not has(7, 24, 24), "the last group has two blocks, and others have three"
+    assert not has(4, 8, 8, "NHWC"), "vectors would reach into the next group"
+
+
+def test_strided_convolutions_have_no_winograd_form():
     strided = convolution(1, 32, 32, (9, 9), (3, 3), strides=(2, 2), order="NCHWc")
-    grouped = convolution(1, 32, 32, (9, 9), (3, 3), groups=2, order="NCHWc")
-    assert winograd.candidates(strided, host()) == winograd.candidates(grouped, host()) == ()
+    assert winograd.candidates(strided, host()) == ()
 
 
 def first(problem: Convolution, outputs: int) -> Winograd:
