@@ -71,9 +71,11 @@ def _places(file: Path) -> list[Place]:
 
 
 def _changeable(tree: ast.AST) -> Iterator[Place]:
-    """What can be changed, in the order of the file; not in assertions, refusals' texts and annotations."""
+    """What can be changed, in the order of the file; not in assertions, refusals' texts, and what only types need."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, (ast.Assert, ast.Raise, ast.AnnAssign, ast.arguments, ast.Import, ast.ImportFrom)):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             continue
         turned = isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS
         counted = isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC and not _is_type(node)
