@@ -21,7 +21,7 @@ import pytest
 import graphopt
 from graphopt.errors import BundleError
 from graphopt.program.deploy.bundle import write_bundle
-from graphopt.program.deploy.manifest import PlannedBuffer, SharedKernel, claims_of, read_manifest, shared_of
+from graphopt.program.deploy.manifest import SCHEMA, PlannedBuffer, SharedKernel, claims_of, read_manifest, shared_of
 from graphopt.program.deploy.session import Bundle, Program
 from kernels.emit.processor import Requirement, requirements
 from kernels.listing import Claim
@@ -99,7 +99,12 @@ def test_a_manifest_is_read_back(written: Written, tmp_path: Path) -> None:
     folder = tmp_path / "b"
     made = write_bundle(folder, written.listing, written.weights, host())
     assert read_manifest(folder) == made and made.program.arena_bytes == 256
-    for text, message in (("{}", "is no manifest of a bundle"), (None, "cannot be read: No such file or directory")):
+    other = (folder / "manifest.json").read_text().replace(SCHEMA, "other/1")
+    for text, message in (
+        ("{}", "is no manifest of a bundle"),
+        (other, f"has the schema 'other/1'; this code reads '{SCHEMA}'"),
+        (None, "cannot be read: No such file or directory"),
+    ):
         (folder / "manifest.json").unlink() if text is None else (folder / "manifest.json").write_text(text)
         with pytest.raises(BundleError, match=message):
             read_manifest(folder)
