@@ -45,6 +45,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }  # fmt: skip
 RESULTS = Path("build/bench/code_mutants.jsonl")
 Place = ast.expr | ast.stmt
+PASSED, NO_TESTS = 0, 5  # how pytest ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +121,11 @@ def _statement(tree: ast.AST, node: Place) -> int:
     return around[-1].lineno
 
 
-def survives(fault: Fault, executed: Executed, checkout: Path) -> bool:
-    """Whether the tests that execute the fault pass with it."""
+def outcome(fault: Fault, executed: Executed, checkout: Path) -> int:
+    """How pytest ends with the tests that execute the fault; minus the number of the signal where one of them hangs."""
     tests = executed.chosen(fault.file, fault.statement)
     if not tests:
-        return True
+        return NO_TESTS
     file, chosen = checkout / fault.file, checkout / "chosen.json"
     kept = file.read_bytes()
     file.write_text(fault.source)
@@ -135,7 +136,7 @@ def survives(fault: Fault, executed: Executed, checkout: Path) -> bool:
         start_new_session=True,
     )  # fmt: skip
     try:
-        return running.wait() == 0
+        return running.wait()
     finally:
         with contextlib.suppress(ProcessLookupError):  # what a test has started hangs where the fault is in it
             os.killpg(running.pid, signal.SIGKILL)
@@ -160,10 +161,13 @@ def _try(drawn: Sequence[Fault], executed: Mapping[str, Executed], checkouts: Se
     def tried(fault: Fault) -> dict[str, object]:
         checkout = free.get()
         try:
-            survived = survives(fault, executed[fault.room], checkout)
+            ended = outcome(fault, executed[fault.room], checkout)
         finally:
             free.put(checkout)
-        return {"room": fault.room, "file": fault.file, "line": fault.line, "what": fault.what, "survived": survived}
+        return {
+            "room": fault.room, "file": fault.file, "line": fault.line, "what": fault.what, "ended": ended,
+            "survived": ended in (PASSED, NO_TESTS),
+        }  # fmt: skip
 
     with ThreadPoolExecutor(len(checkouts)) as pool:
         for trial in as_completed([pool.submit(tried, fault) for fault in drawn]):
