@@ -45,6 +45,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }  # fmt: skip
 RESULTS = Path("build/bench/code_mutants.jsonl")
 Place = ast.expr | ast.stmt
+PASSED, NO_TESTS = 0, 5  # how pytest ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,11 @@ def _places(file: Path) -> list[Place]:
 
 
 def _changeable(tree: ast.AST) -> Iterator[Place]:
-    """What can be changed, in the order of the file; not in assertions, refusals' texts and annotations."""
+    """What can be changed, in the order of the file; not in assertions, refusals' texts, and what only types need."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, (ast.Assert, ast.Raise, ast.AnnAssign, ast.arguments, ast.Import, ast.ImportFrom)):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             continue
         turned = isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS
         counted = isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC and not _is_type(node)
@@ -118,11 +121,11 @@ def _statement(tree: ast.AST, node: Place) -> int:
     return around[-1].lineno
 
 
-def survives(fault: Fault, executed: Executed, checkout: Path) -> bool:
-    """Whether the tests that execute the fault pass with it."""
+def outcome(fault: Fault, executed: Executed, checkout: Path) -> int:
+    """How pytest ends with the tests that execute the fault; minus the number of the signal where one of them hangs."""
     tests = executed.chosen(fault.file, fault.statement)
     if not tests:
-        return True
+        return NO_TESTS
     file, chosen = checkout / fault.file, checkout / "chosen.json"
     kept = file.read_bytes()
     file.write_text(fault.source)
@@ -133,7 +136,7 @@ def survives(fault: Fault, executed: Executed, checkout: Path) -> bool:
         start_new_session=True,
     )  # fmt: skip
     try:
-        return running.wait() == 0
+        return running.wait()
     finally:
         with contextlib.suppress(ProcessLookupError):  # what a test has started hangs where the fault is in it
             os.killpg(running.pid, signal.SIGKILL)
@@ -158,10 +161,13 @@ def _try(drawn: Sequence[Fault], executed: Mapping[str, Executed], checkouts: Se
     def tried(fault: Fault) -> dict[str, object]:
         checkout = free.get()
         try:
-            survived = survives(fault, executed[fault.room], checkout)
+            ended = outcome(fault, executed[fault.room], checkout)
         finally:
             free.put(checkout)
-        return {"room": fault.room, "file": fault.file, "line": fault.line, "what": fault.what, "survived": survived}
+        return {
+            "room": fault.room, "file": fault.file, "line": fault.line, "what": fault.what, "ended": ended,
+            "survived": ended in (PASSED, NO_TESTS),
+        }  # fmt: skip
 
     with ThreadPoolExecutor(len(checkouts)) as pool:
         for trial in as_completed([pool.submit(tried, fault) for fault in drawn]):

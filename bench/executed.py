@@ -33,7 +33,7 @@ KEPT = Path("build/bench/executed")
 BLOCKS = ("body", "orelse", "finalbody")
 # A test hangs that takes ten times its seconds and these. Those of the processor tell a loop, beside any neighbours; by
 # the clock a process that waits for ever ends as well.
-SECONDS = {signal.ITIMER_PROF: 20.0, signal.ITIMER_REAL: 400.0}
+SECONDS = {signal.ITIMER_PROF: 60.0, signal.ITIMER_REAL: 600.0}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import os
 import re
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
+from kernels.kernel import Kernel
 from kernels.llvm.compile import assembly, compile_object
 from kernels.measure import instructions, processor, streams, waits
 from kernels.measure.entries import ENTRIES, reading_of
@@ -128,3 +131,29 @@ def test_this_machine_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"clock", "multiply_adds", "tile_call", "l1_read", "memory_write"} <= set(found) <= set(ENTRIES)
     several = len(os.sched_getaffinity(0)) > 1
     assert ("wake" in found) is several and ("other_read" in found) is several
+
+
+def test_a_cache_is_read_that_another_core_has_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn one thread writes the buffer and another one, which has never written it, is timed."""
+    done: list[tuple[str, int]] = []
+
+    class Recording:
+        def __init__(self, kernels: Sequence[Kernel]) -> None:
+            pass
+
+        def calls(self, runs: Sequence[tuple[Kernel, object]]) -> Callable[[], None]:
+            name = runs[0][0].name
+            return lambda: done.append((name, threading.get_ident()))
+
+    def least(call: Callable[[], None], readings: int) -> float:
+        call()
+        return 2.0
+
+    monkeypatch.setattr(processor, "Executable", Recording)
+    monkeypatch.setattr(processor, "_touched", lambda: None)
+    monkeypatch.setattr(processor, "_least", least)
+    rate = processor._others(host(), (0, 0))["other_read"]()
+    assert rate == streams.others_bytes(host()) / 2.0
+    assert [name for name, _ in done] == ["put", "get"] * processor.TOGETHER
+    writers, readers = ({thread for name, thread in done if name == kind} for kind in ("put", "get"))
+    assert len(writers) == len(readers) == 1 and writers != readers

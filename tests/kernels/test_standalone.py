@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from kernels.emit.standalone import MOST_BYTES, NotStandalone, standalone
+from kernels.listing import Listing
 from kernels.llvm.link import link_program
 from kernels.target import aarch64, x86_64_v3
 from tests.kernels.arm import emulator, needs_arm
@@ -40,6 +41,17 @@ def test_pieces_lie_one_after_the_other() -> None:
     made = standalone(difference(aarch64()), aarch64())
     assert made.weights == 0 and made.inputs == (0, 64) and made.read_bytes == 128
     assert made.outputs == (0,) and made.written_bytes == 64
+
+
+def test_without_bytes_nothing_is_read_or_written() -> None:
+    """A call for no bytes would look like the end of the input."""
+    calls = []
+    for listing in (difference(aarch64()), Listing("empty", (), (), (), (), 0, 0)):
+        made = standalone(listing, aarch64())
+        assert len(made.objects()) == 2
+        calls.append("".join(module.text() for module in made.modules).count("call i64 @system_call("))
+    assert calls[1] == 1 < calls[0], "which ends it"
+    assert (made.read_bytes, made.written_bytes) == (0, 0)
 
 
 def test_what_cannot_be_such_a_program() -> None:

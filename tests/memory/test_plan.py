@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import permutations
 from typing import NoReturn
 
 import numpy as np
@@ -25,6 +27,7 @@ from graphopt.memory.levers import recompute as recompute_lever
 from graphopt.memory.levers.order import best_order
 from graphopt.memory.levers.recompute import within
 from graphopt.memory.measured import Use
+from graphopt.memory.plan import problem_of
 from graphopt.memory.tensors import model_memory
 from graphopt.model.load import load
 from graphopt.model.save import to_proto
@@ -37,6 +40,7 @@ from memplan.bounds import live_peak
 from memplan.graph import Graph
 from memplan.ordering.solve import Ordered
 from memplan.ordering.solve import order as least_order
+from memplan.problem import InvalidProblem
 from memplan.remat.errors import BudgetTooSmall
 from memplan.verify.sequence import verify_sequence
 from tests import support
@@ -76,6 +80,18 @@ def skip() -> ir.Model:
         for name, shape in (("w", (16, 512)), ("v", (512, 1024)), ("w2", (1024, 512)))
     }
     return load(support.model(SKIP, **weights))
+
+
+@pytest.mark.parametrize("make", [branches, skip])
+def test_no_order_at_all_needs_less_than_the_bound(make: Callable[[], ir.Model]) -> None:
+    """Every order of a few nodes is tried; the best one found is the best there is."""
+    memory = model_memory(make())
+    peaks = []
+    for order in permutations(operator.name for operator in memory.graph.operators):
+        with suppress(InvalidProblem):
+            peaks.append(live_peak(problem_of(memory.graph.in_order(order))))
+    best = best_order(memory)
+    assert best.peak == min(peaks) and 0.8 * best.peak < best.lower_bound <= min(peaks)
 
 
 def test_both_graphs_that_are_searched_get_half_of_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

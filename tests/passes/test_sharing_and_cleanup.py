@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import graphopt
-from graphopt.passes import sharing
+from graphopt.passes import pipeline, sharing
+from graphopt.rewrite.driver import run_passes
+from graphopt.rewrite.editor import Editor
 from tests import support
 
 
@@ -163,3 +166,39 @@ def test_a_batch_normalization_that_trains_keeps_its_outputs(opset: int, norm: s
     assert not result.rolled_back
     (node,) = [node for node in result.to_proto().graph.node if node.op_type == "BatchNormalization"]
     assert len(node.output) == kept
+
+
+# What stands in the middle, and how many results its operator keeps of those that nothing reads.
+UNREAD = {
+    "the places of largest values": ("a, b = MaxPool<kernel_shape = [2], strides = [2]>(x)", 1),
+    "the parts of a Split": ("a, b = Split<axis = 2>(x, halves)", 2),
+    "results of a branch": (
+        """a, b = If(f) <then_branch = t () => (float[2,3,4] c, float[2] d) { c = Abs(x) d = Neg(w) },
+            else_branch = e () => (float[2,3,4] g, float[2] h) { g = Exp(x) h = Abs(w) }>""", 1,
+    ),
+    "results of a Scan": (
+        """s, a, b = Scan<num_scan_inputs = 1, body = b (float[3,4] si, float[3,4] xi) => (float[3,4] so, float[3,4] yo,
+            float[3,4] zo) { so = Add(si, xi) yo = Neg(so) zo = Exp(so) }>(z, x)""", 3,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_results_that_nothing_reads_go_where_the_operator_can_do_without(name: str) -> None:
+    middle, kept = UNREAD[name]
+    proto = support.model(
+        f"g (float[2,3,4] x, bool f) => (float[A,B,C] y) {{ {middle} y = Sqrt(a) }}", 17,
+        halves=np.array([2, 2]), w=np.ones(2, np.float32), z=np.zeros((3, 4), np.float32),
+    )  # fmt: skip
+    node = next(iter(_after("drop-unused-outputs", proto).graph.node))
+    assert len(node.output) == kept
+
+
+def _after(name: str, proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model after that pass alone."""
+    editor = Editor(ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString())))
+    run_passes(editor, pipeline.passes_named(name))
+    result = ir.to_proto(editor.model)
+    onnx.checker.check_model(result)
+    support.assert_equal(proto, result)
+    return result

@@ -141,6 +141,8 @@ def _convolutions() -> list[Case]:
         Case("late 3x3 with zeros", DIRECT,
              convolution(1, 512, 512, (14, 14), (3, 3), pads=pads, order="NCHWc", halo=1)),
         Case("1x1 of planes a page apart", CONVOLUTION, convolution(1, 256, 64, (32, 32), (1, 1), order="NCHWc")),
+        Case("1x1 of few planes a page apart", CONVOLUTION,
+             convolution(1, 64, 64, (32, 32), (1, 1), order="NCHWc")),
         Case("1x1 of few pixels", CONVOLUTION, convolution(1, 1024, 256, (7, 7), (1, 1), order="NCHWc")),
         Case("groups in blocks", DIRECT, convolution(1, 64, 64, (14, 14), (3, 3), pads=pads, order="NCHWc", groups=4)),
         Case("small groups in blocks", DIRECT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -69,7 +70,9 @@ def problems(draw: st.DrawFn) -> Pooling:
     before, after = ((a, b, c) for a, b, c in pads)
     least = [max(1, (k - 1) * d + 1 - b - a) for k, d, b, a in zip(kernel, dilations, before, after, strict=True)]
     size = tuple(low + extra for low, extra in zip(least, some(0, 9, 0), strict=True))
-    out = output_size(size, kernel, strides, dilations, before, after)  # type: ignore[arg-type]
+    fitting = output_size(size, kernel, strides, dilations, before, after)  # type: ignore[arg-type]
+    over = draw(st.integers(0, 1))  # as with ceil_mode: one window more, which hangs over the pads
+    out = tuple(n + over if n * s < i + b else n for n, s, i, b in zip(fitting, strides, size, before, strict=True))
     block = 16 if order == "NCHWc" else 0
     halos = [some(0, 1, 0) for _ in range(4)]
     windows = Convolution(
@@ -120,6 +123,18 @@ def test_averages_count_as_onnxruntime_counts(count_pads):
     windows = convolution(1, 16, 16, (7, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1), groups=16, order="NCHWc")
     found = pooled(Pooling(windows, "average", count_pads, (0, 1, 1)), x[:, :, None])
     np.testing.assert_allclose(found[:, :, 0], expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("dilation", (1, 2, 3))
+@pytest.mark.parametrize("count_pads", (False, True))
+def test_windows_that_hang_over_count_what_is_inside(dilation: int, count_pads: bool) -> None:
+    """Three taps along an axis of 8 and a pad on either side; of the last windows some taps lie behind the pad."""
+    size, outputs = (8, 8), (5, 5)
+    plain = convolution(1, 16, 16, size, (3, 3), strides=(2, 2), dilations=(dilation,) * 2, pads=(1,) * 4, groups=16)
+    windows = replace(plain, output=replace(plain.output, size=(1, *outputs)))
+    x = np.random.default_rng(4).standard_normal((1, 16, 1, *size)).astype(np.float32)
+    problem = Pooling(windows, "average", count_pads, (0, 1, 1))
+    np.testing.assert_allclose(pooled(problem, x), definition(problem, x), atol=TOLERANCE)
 
 
 def test_a_nan_in_a_window_is_the_windows_result():

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from graphopt.errors import BundleError
-from graphopt.program.certify.calls import check_no_allocation, reached
+from graphopt.program.certify.calls import _references_x86, check_no_allocation, reached
 from graphopt.program.certify.elf import SharedLibrary
 from graphopt.program.certify.proof import prove
 from graphopt.program.certify.statement import Refused, Room
@@ -236,6 +236,35 @@ def test_calls_are_followed_to_the_c_library(target: Target) -> None:
         check_no_allocation(library, ["quiet", "naming"])
     with pytest.raises(Refused, match="the library has no function 'table'"):
         reached(library, ["table"])
+
+
+# The bytes of an instruction before the distance that it has to what it names.
+NAMING = {
+    "call": "e8", "jmp": "e9", "jo": "0f80", "je": "0f84", "jg": "0f8f", "lea": "488d05", "mov of memory": "488b0d",
+    "call of memory": "ff15", "jmp of memory": "ff25", "lea to a new register": "4c8d3d",
+}  # fmt: skip
+SILENT = {
+    "movups of memory": "0f1005",
+    "add of memory": "480305",
+    "cmov": "0f4405",
+    "a number": "48c7c0",
+    "je near": "74",
+}
+
+
+@pytest.mark.parametrize("distance", [0, 1 << 20, -(1 << 20), (1 << 31) - 1, -(1 << 31)])
+def test_instructions_that_name_an_address(distance: int) -> None:
+    """Wherever they stand, the last bytes of the code included; others name none, whatever their numbers are."""
+    told = distance.to_bytes(4, "little", signed=True)
+    for code in NAMING.values():
+        for before, after in ((b"", b""), (b"\x90\x90", b"\xc3"), (b"\xc3", b"\x90" * 5)):
+            whole = before + bytes.fromhex(code) + told
+            place = 4096 + len(whole) - 4
+            assert (place, place + 4 + distance) in _references_x86(4096, whole + after)
+    for code in SILENT.values():
+        whole = b"\x90" + bytes.fromhex(code) + told
+        places = {place for place, _ in _references_x86(4096, whole + b"\xc3")}
+        assert 4096 + len(whole) - 4 not in places
 
 
 def test_the_way_in_takes_memory_and_a_run_takes_none(bundle: Path) -> None:

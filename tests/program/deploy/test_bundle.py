@@ -21,9 +21,10 @@ import pytest
 import graphopt
 from graphopt.errors import BundleError
 from graphopt.program.deploy.bundle import write_bundle
-from graphopt.program.deploy.manifest import PlannedBuffer, read_manifest
+from graphopt.program.deploy.manifest import SCHEMA, PlannedBuffer, SharedKernel, claims_of, read_manifest, shared_of
 from graphopt.program.deploy.session import Bundle, Program
 from kernels.emit.processor import Requirement, requirements
+from kernels.listing import Claim
 from kernels.target import host
 from tests.kernels.listings import Written, difference, perceptron
 
@@ -98,7 +99,12 @@ def test_a_manifest_is_read_back(written: Written, tmp_path: Path) -> None:
     folder = tmp_path / "b"
     made = write_bundle(folder, written.listing, written.weights, host())
     assert read_manifest(folder) == made and made.program.arena_bytes == 256
-    for text, message in (("{}", "is no manifest of a bundle"), (None, "cannot be read: No such file or directory")):
+    other = (folder / "manifest.json").read_text().replace(SCHEMA, "other/1")
+    for text, message in (
+        ("{}", "is no manifest of a bundle"),
+        (other, f"has the schema 'other/1'; this code reads '{SCHEMA}'"),
+        (None, "cannot be read: No such file or directory"),
+    ):
         (folder / "manifest.json").unlink() if text is None else (folder / "manifest.json").write_text(text)
         with pytest.raises(BundleError, match=message):
             read_manifest(folder)
@@ -361,3 +367,16 @@ def test_names_are_escaped_where_they_are_text(tmp_path: Path) -> None:
     assert tuple(one.name for one in program.inputs) == names
     one = np.ones((3, 5), np.float32)
     assert (program.run(None, dict.fromkeys(names, one))[0] == 0).all()
+
+
+def test_the_manifest_says_how_several_workers_run_what_they_run_otherwise(written: Written) -> None:
+    listing = written.listing
+    assert listing.ticketed is not None
+    assert (claims_of(listing), shared_of(listing)) == ((), {}), "in the listing's order, with its kernels"
+    alone = replace(listing, ticketed=None)
+    assert (claims_of(alone), shared_of(alone)) == ((), {})
+    cut = replace(listing.kernels[1], name="dense1_shared", blocks=77, candidate="cut")
+    runs = (listing.runs[0], replace(listing.runs[1], kernel=cut.name))
+    several = replace(listing.ticketed, steps=(Claim(1), Claim(0)), runs=runs)
+    other = replace(listing, kernels=(*listing.kernels, cut), ticketed=several)
+    assert (claims_of(other), shared_of(other)) == ((1, 0), {"dense1": SharedKernel(77, "cut")})

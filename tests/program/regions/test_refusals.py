@@ -23,6 +23,8 @@ F4 = np.dtype("f4")
 REFUSED = {
     # movement
     "Slice 's' has no kernel yet": "g (float[4,5] x) => (float[4,5] y) { [s] y = Slice(x, last, first, one, back) }",
+    "ScatterElements 's' combines by 'xor', which has no kernel": "g (float[4] x, int64[2] i, float[2] u) =>"
+        " (float[4] y) { [s] y = ScatterElements<reduction = \"xor\">(x, i, u) }",
     # products
     "MatMul 'p' of a vector has no kernel": "g (float[5] x) => (float[3] y) { [p] y = MatMul(x, m53) }",
     "MatMul 'p' is not of float32": "g (double[4,5] x, double[5,3] z) => (double[4,3] y) { [p] y = MatMul(x, z) }",
@@ -34,6 +36,8 @@ REFUSED = {
     "Conv 'c' is not of float32": "g (double[1,8,6,5] x) => (double[1,4,6,5] y) { [c] y = Conv(x, w64) }",
     "'x' has images of f64": "g (double[1,8,6,5] x) => (double[1,8,3,2] y) {"
         " y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) }",
+    "'x' has dims .1, 8, 2, 2, 2, 2., which are not those of images": "g (float[1,8,2,2,2,2] x) =>"
+        " (float[1,8,1,1,1,1] y) { y = MaxPool<kernel_shape = [2, 2, 2, 2]>(x) }",
     "Pad 'p' repeats the border .'reflect'.":
         f"g ({IMAGE}) => (float[1,8,8,7] y) {{ [p] y = Pad<mode = \"reflect\">(x, pads) }}",
     "Pad 'p' fills with a value that is known only":
