@@ -38,6 +38,7 @@ from graphopt.check.inputs import inputs_of
 from graphopt.errors import GraphoptError
 from graphopt.flows.source import resize
 from graphopt.flows.tune import kept_choices
+from graphopt.machine.record import MachineRecord
 from graphopt.program.deploy.benchmark import openvino_side
 
 ISSUE = 19
@@ -81,34 +82,40 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     """One row for each model and number of threads."""
     rounds, machine = QUICK_ROUNDS if quick else ROUNDS, graphopt.machine()
     cores = len(os.sched_getaffinity(0))
+    # All cores first: OpenVINO counts them once, and one thread is measured pinned.
     found: list[Line] = []
-    for family, names in FAMILIES.items():
-        for name in names:
-            if quick and name not in QUICK:
-                continue
-            unpin()
-            try:
-                program = graphopt.compile(model_file(name), dims=models.sizes(name), machine=machine, tune=TUNE)
-                program.program  # noqa: B018, raises where parts run in ONNX Runtime
-            except GraphoptError as error:
-                sheet.console.print(f"{name}: {error}")
-                continue
-            several, alone = program.program, program.program.another(threads=1)
-            feed = _feed(name)
-            pin()
-            sides = {"ours": alone.bind(feed)} | _peers(model_file(name).read_bytes(), feed, 1)
-            found.append(_line(name, family, 1, readings(sides, rounds)))
-            unpin()
-            sides = {"ours": several.bind(feed)} | _peers(model_file(name).read_bytes(), feed, cores)
-            found.append(_line(name, family, cores, paired(sides, rounds)))
-            del program, several, alone, sides
-            gc.collect()
+    for threads in dict.fromkeys((cores, 1)):
+        for family, names in FAMILIES.items():
+            for name in names:
+                if not quick or name in QUICK:
+                    found += _measured(sheet, name, family, threads, rounds, machine)
+                    gc.collect()
+    found.sort(key=lambda line: (list(FAMILIES).index(line.family), line.model, line.threads))
     columns = ("model", "family", "threads", "ms", *(f"{peer} / ours" for peer in PEERS))
     sheet.table("native programs, batch 1, float32; peers by turns", columns, [_cells(line) for line in found])
     sheet.table("by family, geometric means", ("family", "threads", *PEERS), _by_family(found))
     if not quick and data is None:
         _keep(found)
     return _bars(found, cores)
+
+
+def _measured(sheet: Sheet, name: str, family: str, threads: int, rounds: int, machine: MachineRecord) -> list[Line]:
+    """A model on so many threads; nothing where it does not compile whole."""
+    unpin()
+    try:
+        compiled = graphopt.compile(
+            model_file(name), dims=models.sizes(name), machine=machine, tune=TUNE, threads=threads
+        )
+        program = compiled.program
+    except GraphoptError as error:
+        sheet.console.print(f"{name}: {error}")
+        return []
+    feed = _feed(name)
+    sides = {"ours": program.bind(feed)} | _peers(model_file(name).read_bytes(), feed, threads)
+    if threads > 1:
+        return [_line(name, family, threads, paired(sides, rounds))]
+    pin()
+    return [_line(name, family, threads, readings(sides, rounds))]
 
 
 def _feed(name: str) -> dict[str, Array]:
