@@ -93,7 +93,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     found.sort(key=lambda line: (list(FAMILIES).index(line.family), line.model, line.threads))
     columns = ("model", "family", "threads", "ms", *(f"{peer} / ours" for peer in PEERS))
     sheet.table("native programs, batch 1, float32; peers by turns", columns, [_cells(line) for line in found])
-    sheet.table("by family, geometric means", ("family", "threads", *PEERS), _by_family(found))
+    sheet.table("by family, geometric means", ("family", "threads", *PEERS), by_family(found))
     if not quick and data is None:
         _keep(found)
     return _bars(found, cores)
@@ -164,7 +164,8 @@ def _mean(lines: Sequence[Line], peer: str) -> float | None:
     return math.exp(sum(means) / len(means)) if means else None
 
 
-def _by_family(found: Sequence[Line]) -> list[tuple[str | int, ...]]:
+def by_family(found: Sequence[Line]) -> list[tuple[str | int, ...]]:
+    """Rows of family, threads and the geometric mean beside each peer; models that take little are apart."""
     rows: list[tuple[str | int, ...]] = []
     long = [line for line in found if not _is_short(line, found)]
     groups = {family: [line for line in long if line.family == family] for family in FAMILIES}

@@ -69,6 +69,7 @@ class Target:
     l3: int = 16 << 20  # bytes, of all cores together
     line: int = 64  # bytes
     core: Core = _NARROW
+    workers: int = 0  # that share the blocks of a kernel; 0: any number, of which none is known
     constants: int | None = None  # bytes of all weights of a program, which say where they lie; None: in memory
 
     def memory_level(self, size: int) -> Literal["l1", "l2", "l3", "memory"]:

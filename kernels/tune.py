@@ -88,7 +88,7 @@ class Rival:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.code = Executable([kernel])
-        self.scratch = aligned(kernel.scratch_bytes, np.uint8)
+        self.scratch = placed(np.zeros(kernel.scratch_bytes, np.uint8))
 
 
 class Stage:
@@ -105,14 +105,14 @@ class Stage:
     ) -> None:  # fmt: skip
         self.runs, self.clock = listing.runs, clock
         self._driver = driver(target)
-        arena = aligned(max(listing.arena_bytes, 1), np.uint8)
+        arena = placed(np.zeros(max(listing.arena_bytes, 1), np.uint8))
         outputs = [aligned(max(one.bytes, 1), np.uint8) for one in listing.outputs]
         self._memory: dict[str, Sequence[Array]] = {
             "arena": [arena], "weights": [weights], "input": inputs, "output": outputs,
         }  # fmt: skip
         self._kept: list[object] = [address]
         self._kernels = {kernel.name: kernel for kernel in listing.kernels}
-        scratch = aligned(listing.scratch_bytes, np.uint8)
+        scratch = placed(np.zeros(listing.scratch_bytes, np.uint8))
         self._kept.append(scratch)
         self._own = []
         for run in listing.runs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -30,7 +31,7 @@ from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.make import COMPARE_SECONDS, Program, make, runnable
 from graphopt.rewrite.optimizer import optimize_verified
-from kernels.target import TargetName, named, why_not_here
+from kernels.target import Target, TargetName, named, why_not_here
 from memplan.compiling import telling
 
 NAME = "model"  # of the program, in C, unless the caller has another
@@ -85,7 +86,7 @@ def compile(  # the builtin of this name is not used here
     if not (name.isascii() and name.isidentifier()):
         raise OptionError(f"'{name}' is no name in C; use letters, digits and underscores.")
     progress = progress or silent
-    processor = with_core(named(target), machine)
+    processor = planned_target(target, machine, threads)
     not_here = why_not_here(processor)
     if tune and not_here is not None:
         raise OptionError(f"kernels cannot be measured: {not_here}; leave out the tuning.")
@@ -122,6 +123,12 @@ def compile(  # the builtin of this name is not used here
         f"the program does not give what ONNX Runtime gives: {verdicts[-1].reason}; nothing was written"
         f"{_way_on(verdicts[-1].max_rel)}."
     )
+
+
+def planned_target(name: TargetName, machine: MachineRecord | str | None, threads: int) -> Target:
+    """The target with what is known of its core, and of how many workers share a kernel: as asked, or all there are."""
+    workers = threads or (machine.workers if isinstance(machine, MachineRecord) else 0)
+    return replace(with_core(named(name), machine), workers=workers)
 
 
 def compile_record(

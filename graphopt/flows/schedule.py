@@ -10,6 +10,7 @@ import numpy as np
 from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import OptionError
+from graphopt.flows.compile import planned_target
 from graphopt.flows.cores import on_cores
 from graphopt.flows.records.schedule import (
     BoundLine,
@@ -27,11 +28,10 @@ from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import name_dims
 from graphopt.model.load import Source
 from graphopt.model.text import Progress, silent
-from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.plan import Together, plan_together
 from graphopt.program.tasks import Tasks, tasks_of
-from kernels.target import TargetName, named
+from kernels.target import TargetName
 from scheduler.buffers import Buffer, Buffers
 from scheduler.compiling import telling
 from scheduler.device import Device
@@ -124,7 +124,8 @@ def schedule(
     """
     name, place = name_of(source), find_device(os.fspath(device))
     fixed, _ = read(source, values, fix_defaults=True)
-    progress, processor = progress or silent, with_core(named(target), machine)
+    progress = progress or silent
+    processor = planned_target(target, machine, 0 if place.is_gpu else place.multiprocessors)
     name_dims(fixed)
     if fixed.functions:
         fixed = InlinePass()(fixed).model

@@ -64,7 +64,7 @@ def make(
     better = {} if tuning is None else tuned(lowered, linked.listing, program, tuning)
     if better:
         lowered = lowered.with_kernels(better)
-        linked = link(lowered, name, threads=threads, budget=memory_budget, costs=costs)
+        linked = link(lowered, name, threads=threads or target.workers, budget=memory_budget, costs=costs)
         program = session.Program(linked.listing, linked.weights, target, threads=threads)
     return Whole(program, lowered, linked)
 
@@ -93,7 +93,7 @@ def make_listing(
             raise
         return make_listing(folded, target, name, exact, memory_budget, threads, costs, tuning)
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
-    return lowered, link(lowered, name, threads=threads, budget=memory_budget, costs=costs)
+    return lowered, link(lowered, name, threads=threads or target.workers, budget=memory_budget, costs=costs)
 
 
 def runnable(made: Whole | Hybrid, machine: Target, not_here: str | None) -> tuple[Program | None, str | None]:

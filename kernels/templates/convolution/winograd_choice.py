@@ -13,13 +13,12 @@ from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.tile import most_accumulators
 
 MOST_PARTS = 8  # of the output channels
-PART = 2.5  # times the transforms of its windows is what a further part of the output channels costs
+PART = 2.0  # passes over the windows in scratch that a further part of the output channels costs
 # Cycles to a window and back from it, by outputs: about 200 and 130 operations, and 88 loads and stores, for four.
 TRANSFORMS = {2: (64.0, 52.0), 4: (260.0, 190.0)}
-STREAM = 1.2  # of the rate of the cache that holds them is what transformed weights come at
 NEAR = 0.3  # share of the shorter of computing and streaming that the longer one does not hide
 SPILLED = 1.5  # passes over what scratch the second cache does not hold
-WORKERS = (2, 4, 8)
+WORKERS = (2, 4, 8)  # of which any may share a kernel, where nobody says how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +103,8 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
     ways = [replace(candidate, chunk=chunk, stretch=stretch, room=candidate.chunk)
             for chunk in sorted(chunks) for stretch in sorted(stretches)]  # fmt: skip
 
+    workers = (target.workers,) if target.workers > 1 else WORKERS
+
     def time(way: Winograd) -> float:
         """The mean over numbers of workers of what blocks of one size take, as one worker's time would be.
 
@@ -115,7 +116,7 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
         )
         read = weights * pieces(balanced(tall, way.chunk)) * problem.output.batch
         least = nanoseconds(read / target.rate(weights), target) if weights > target.l2 else 0.0
-        return sum(max(alone * -(-blocks // workers) * workers / blocks, least) for workers in WORKERS)
+        return sum(max(alone * -(-blocks // one) * one / blocks, least) for one in workers)
 
     best = min(ways, key=time)
     return best if blocks_of(problem, best, target) > blocks_of(problem, candidate, target) else candidate
@@ -148,11 +149,14 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
                 products += points * rows.count * group.count * (30.0 + depth * step)
         if not held:
             products += REREAD_PANEL * (pieces(balanced(tiles, candidate.rows)) - 1) * weights / target.core.l2
-        into = tiles * to * -(-depth // lanes) * (1 + PART * (parts - 1))
+        into = tiles * to * -(-depth // lanes) * parts
         transforms = (into + tiles * back * -(-width // lanes)) / target.core.products
-        streamed = weights / (STREAM * target.rate(weights + scratch))
-        again = max(products, streamed) + NEAR * min(products, streamed)
+        streamed = weights / target.rate(weights + scratch)
+        hidden = 1 - NEAR if weights + scratch <= target.l2 else 0.0
+        again = products + streamed - hidden * min(products, streamed)
         spilled = SPILLED * max(0, scratch - target.l2 // 2) / target.core.l3
+        windows = 4 * points * tiles * depth  # each further part of the channels passes them through scratch again
+        spilled += (parts - 1) * PART * windows / (target.core.l2 if windows <= target.l2 // 2 else target.core.memory)
         total += chunk.count * (again + transforms + spilled)
         if first:  # weights come from where the program's lie, and what is asked for ahead hides little of that
             total += products + weights / target.constant_rate - again
