@@ -11,11 +11,12 @@ from bench.native import FOLDER, PEERS, SHORT, Line, by_family
 
 HEAD = """# Speed
 
-Native programs beside ONNX Runtime and OpenVINO, on every processor that they were measured on: `python -m bench.native` adds to the
-records in `docs/benchmarks`, and this page is drawn from all of them. Models are those of the zoo that compile whole, batch 1, float32
-on our side. A figure is how many times longer the peer takes: the median of pairs that took turns, with its 95 % bootstrap interval for
-a model. Families weigh the same; models below {short:g} ms of one thread have a line of their own. OpenVINO's default may compute in
-bf16 where the processor has units for it, which ours does not: it is no peer in float32, and printed to show what is left.
+Native programs beside ONNX Runtime and OpenVINO, on every processor that they were measured on: `python -m
+bench.native` adds to the records in `docs/benchmarks`, and this page is drawn from all of them. Models are those of
+the zoo that compile whole, batch 1, float32 on our side. A figure is how many times longer the peer takes: the median
+of pairs that took turns, with its 95 % bootstrap interval for a model. Families weigh the same; models below
+{short:g} ms of one thread have a line of their own. OpenVINO's default may compute in bf16 where the processor has
+units for it, which ours does not: it is no peer in float32, and printed to show what is left.
 """
 
 

@@ -86,6 +86,7 @@ def _products() -> list[Case]:
         Case("tall", GEMM, Gemm(4096, 64, 512)),
         Case("tall and computed", GEMM, Gemm(2048, 256, 1024, constant_b=False)),
         Case("computed by columns", GEMM, Gemm(64, 300, 90, b=Matrix(1, 90), constant_b=False)),
+        Case("deep", GEMM, Gemm(70, 70, 3000), (3000, 70)),
         Case("many rows of few columns", GEMM, Gemm(3000, 9, 300), (300, 9)),
     ]  # fmt: skip
 
@@ -147,6 +148,9 @@ def _convolutions() -> list[Case]:
         Case("groups in blocks", DIRECT, convolution(1, 64, 64, (14, 14), (3, 3), pads=pads, order="NCHWc", groups=4)),
         Case("small groups in blocks", DIRECT,
              convolution(1, 64, 64, (14, 14), (3, 3), pads=pads, order="NCHWc", groups=32)),
+        Case("odd groups in blocks", CONVOLUTION,
+             convolution(1, 104, 104, (14, 14), (3, 3), pads=pads, order="NCHWc", strides=(2, 2), groups=13),
+             (104, 8, 3, 3)),
         Case("one row of pixels", DIRECT, convolution(1, 16, 32, (50,), (3,), pads=(1, 1), order="NHWC")),
         Case("few channels, direct or not", CONVOLUTION,
              convolution(1, 16, 16, (5, 5), (3, 3), pads=pads, order="NCHWc")),
@@ -154,6 +158,10 @@ def _convolutions() -> list[Case]:
         Case("depthwise in blocks", DEPTHWISE, blocks, (40, 1, 5, 5)),
         Case("Winograd", WINOGRAD, joined(three)),
         Case("Winograd with rests", WINOGRAD, uneven),
+        Case("Winograd of few pixels", WINOGRAD,
+             convolution(1, 128, 128, (7, 7), (3, 3), pads=pads, order="NCHWc")),
+        Case("Winograd of groups", WINOGRAD,
+             convolution(1, 104, 104, (14, 14), (3, 3), pads=pads, order="NCHWc", groups=13)),
     ]  # fmt: skip
 
 
