@@ -243,12 +243,11 @@ def _order(
                 takes[run] -= saved[at]
     if not _lengths(takes, needs_of, needs, followers_of, followers, wait, after, before, head, missing, length):
         return False
-    ready, waiting = [(0.0, np.int64(0))], [(0.0, np.int64(0))]
-    ready.clear()
-    waiting.clear()
+    ready = [(0.0, 0) for _ in range(0)]
+    waiting = [(0.0, 0) for _ in range(0)]
     for first in range(count):
         if before[first] == NOBODY and missing[first] == 0:
-            heappush(ready, (-length[first], np.int64(first)))
+            heappush(ready, (-length[first], first))
     free, ended, soonest = np.zeros(FEW), np.zeros(count), np.zeros(count)
     now, placed = 0.0, 0
     while len(ready) > 0 or len(waiting) > 0:
@@ -275,12 +274,12 @@ def _order(
                 free[worker] += takes[run]
                 ended[run] = free[worker]
             for at in range(followers_of[run], followers_of[run + 1]):
-                other = head[followers[at]]
+                other = int(head[followers[at]])
                 if other != first:
                     soonest[other] = max(soonest[other], ended[run] + wait)
                     missing[other] -= 1
                     if missing[other] == 0:
-                        heappush(waiting, (soonest[other], np.int64(other)))
+                        heappush(waiting, (soonest[other], other))
             run = after[run]
         now = max(now, free.min())
     order[placed:] = NOBODY

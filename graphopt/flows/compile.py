@@ -63,10 +63,10 @@ def compile(  # the builtin of this name is not used here
     otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
     may take; some kernels then run again, or in tiles. `threads` run the program here, 0: as many as it may use cores,
     with the same bits for any number; a bundle is run by any number too, but for 1, whose bundle holds nothing that
-    several need. `machine` is a record that the plan for several threads is made with, `graphopt.machine()` for this
-    one; with None it is made for a usual server, alike on every machine. `values` fixes inputs at constants. Inputs
-    with defaults are constants of every program, so that `fix_defaults` says nothing new. `feeds` and `tolerance` as
-    for `optimize`.
+    several need; its plan is made for so many, 0: for four. `machine` is a record that this plan is made with,
+    `graphopt.machine()` for this one; with None it is made for a usual server, alike on every machine. `values` fixes
+    inputs at constants. Inputs with defaults are constants of every program, so that `fix_defaults` says nothing new.
+    `feeds` and `tolerance` as for `optimize`.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.
