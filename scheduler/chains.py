@@ -229,11 +229,73 @@ def _order(
     blocks: Ints, shared: Floats, alone: Floats, needs_of: Ints, needs: Ints, saved: Floats, followers_of: Ints,
     followers: Ints, wait: float, claim: float, whole: Bools, after: Ints, before: Ints, order: Ints,
 ) -> bool:  # fmt: skip
-    """The order in which two workers begin the chains, the one with the longest way to the end first."""
+    """The order in which two workers begin the chains, the one with the longest way to the end first.
+
+    False where chains need one another.
+    """
     count = len(blocks)
-    head, takes = np.empty(count, np.int64), np.empty(count)
-    missing = np.zeros(count, np.int64)
-    chains = 0
+    head, missing = np.empty(count, np.int64), np.zeros(count, np.int64)
+    takes, length = np.empty(count), np.zeros(count)
+    for run in range(count):
+        takes[run] = alone[run] if whole[run] else shared[run] / blocks[run]
+        for at in range(needs_of[run], needs_of[run + 1]):
+            if needs[at] == before[run]:
+                takes[run] -= saved[at]
+    if not _lengths(takes, needs_of, needs, followers_of, followers, wait, after, before, head, missing, length):
+        return False
+    ready = [(0.0, 0) for _ in range(0)]
+    waiting = [(0.0, 0) for _ in range(0)]
+    for first in range(count):
+        if before[first] == NOBODY and missing[first] == 0:
+            heappush(ready, (-length[first], first))
+    free, ended, soonest = np.zeros(FEW), np.zeros(count), np.zeros(count)
+    now, placed = 0.0, 0
+    while len(ready) > 0 or len(waiting) > 0:
+        while len(waiting) > 0 and (waiting[0][0] <= now or len(ready) == 0):
+            now = max(now, waiting[0][0])
+            first = heappop(waiting)[1]
+            heappush(ready, (-length[first], first))
+        first = heappop(ready)[1]
+        order[placed] = first
+        placed += 1
+        worker = np.argmin(free)
+        for _ in range(1 if whole[first] else blocks[first]):
+            worker = np.argmin(free)
+            free[worker] = max(free[worker], now) + claim
+            if not whole[first]:
+                free[worker] += takes[first]
+                ended[first] = max(ended[first], free[worker])
+        run = first
+        while run != NOBODY:
+            if whole[run]:
+                for at in range(needs_of[run], needs_of[run + 1]):
+                    if head[needs[at]] != first:
+                        free[worker] = max(free[worker], ended[needs[at]] + wait)
+                free[worker] += takes[run]
+                ended[run] = free[worker]
+            for at in range(followers_of[run], followers_of[run + 1]):
+                other = int(head[followers[at]])
+                if other != first:
+                    soonest[other] = max(soonest[other], ended[run] + wait)
+                    missing[other] -= 1
+                    if missing[other] == 0:
+                        heappush(waiting, (soonest[other], other))
+            run = after[run]
+        now = max(now, free.min())
+    order[placed:] = NOBODY
+    return True
+
+
+@compiled
+def _lengths(
+    takes: Floats, needs_of: Ints, needs: Ints, followers_of: Ints, followers: Ints, wait: float, after: Ints,
+    before: Ints, head: Ints, missing: Ints, length: Floats,
+) -> bool:  # fmt: skip
+    """Fill in the head of each run's chain, how many needs a head's chain has outside, and each run's way to the end.
+
+    False where chains need one another.
+    """
+    count, chains = len(takes), 0
     for first in range(count):
         if before[first] == NOBODY:
             chains += 1
@@ -242,15 +304,11 @@ def _order(
                 head[run] = first
                 run = after[run]
     for run in range(count):
-        takes[run] = alone[run] if whole[run] else shared[run] / blocks[run]
         for at in range(needs_of[run], needs_of[run + 1]):
             if head[needs[at]] != head[run]:
                 missing[head[run]] += 1
-            if needs[at] == before[run]:
-                takes[run] -= saved[at]
-    # Chains in an order in which each comes after those that it needs.
-    sorted_, done, left = np.empty(chains, np.int64), 0, missing.copy()
-    found = 0
+    sorted_, left = np.empty(chains, np.int64), missing.copy()  # each chain after those that it needs
+    done, found = 0, 0
     for first in range(count):
         if before[first] == NOBODY and left[first] == 0:
             sorted_[found] = first
@@ -267,62 +325,17 @@ def _order(
                         sorted_[found] = other
                         found += 1
             run = after[run]
-    if found < chains:
-        return False
-    length, members = np.zeros(count), np.empty(count, np.int64)
-    for place in range(chains - 1, -1, -1):
-        run, many = sorted_[place], 0
-        while run != NOBODY:
-            members[many] = run
-            many += 1
+    for place in range(found - 1, -1, -1):
+        run = sorted_[place]
+        while after[run] != NOBODY:
             run = after[run]
-        for member in range(many - 1, -1, -1):
-            run, way = members[member], 0.0
+        while run != NOBODY:
             for at in range(followers_of[run], followers_of[run + 1]):
                 here = wait if followers[at] != after[run] else 0.0
-                way = max(way, here + length[followers[at]])
-            length[run] = takes[run] + way
-    ready = [(0.0, np.int64(0)) for _ in range(0)]
-    waiting = [(0.0, np.int64(0)) for _ in range(0)]
-    for first in range(count):
-        if before[first] == NOBODY and missing[first] == 0:
-            heappush(ready, (-length[first], np.int64(first)))
-    free, ended, soonest = np.zeros(FEW), np.zeros(count), np.zeros(count)
-    now, placed = 0.0, 0
-    while len(ready) > 0 or len(waiting) > 0:
-        while len(waiting) > 0 and (waiting[0][0] <= now or len(ready) == 0):
-            now = max(now, waiting[0][0])
-            first = heappop(waiting)[1]
-            heappush(ready, (-length[first], first))
-        first = heappop(ready)[1]
-        order[placed] = first
-        placed += 1
-        for _ in range(1 if whole[first] else blocks[first]):
-            worker = np.argmin(free)
-            free[worker] = max(free[worker], now) + claim
-            if not whole[first]:
-                free[worker] += takes[first]
-                ended[first] = max(ended[first], free[worker])
-        run = first
-        while run != NOBODY:
-            if whole[run]:
-                for at in range(needs_of[run], needs_of[run + 1]):
-                    if head[needs[at]] != first:
-                        free[worker] = max(free[worker], ended[needs[at]] + wait)
-                free[worker] += takes[run]
-                ended[run] = free[worker]
-            for at in range(followers_of[run], followers_of[run + 1]):
-                other = head[followers[at]]
-                if other == first:
-                    continue
-                soonest[other] = max(soonest[other], ended[run] + wait)
-                missing[other] -= 1
-                if missing[other] == 0:
-                    heappush(waiting, (soonest[other], np.int64(other)))
-            run = after[run]
-        now = max(now, free.min())
-    order[placed:] = NOBODY
-    return True
+                length[run] = max(length[run], here + length[followers[at]])
+            length[run] += takes[run]
+            run = before[run]
+    return found == chains
 
 
 @compiled

@@ -58,8 +58,8 @@ from kernels.target import TargetName
 )  # fmt: skip
 @click.option(
     "--threads", type=click.IntRange(min=0), default=0, metavar="N",
-    help="How many threads the comparison runs with, 0: all cores. A bundle of 1 holds nothing that several need; any "
-    "other is run by any number.",
+    help="How many threads the comparison runs with, 0: all cores, and the bundle is planned for, 0: four. A bundle of "
+    "1 holds nothing that several need; any other is run by any number.",
 )  # fmt: skip
 @machine_option
 @tune_option

@@ -190,7 +190,8 @@ def scheduled(base: Tasks, steps: Steps, policy: str, device: Device) -> Schedul
     graph = msgspec.structs.replace(base.graph, needs=(*base.graph.needs, *reuse))
     counter: dict[int, int] = {}
     items: list[Item] = []
-    whole, following, last = steps.whole, steps.following, ()
+    whole, following = steps.whole, steps.following
+    last: tuple[int, ...] = ()
     for run, before in steps.waits:
         if run in following:  # the order of its worker is a wait like any other to whoever proves it
             before = (*before, *last)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import graphopt
 from graphopt.errors import OptionError
+from graphopt.program.arena import packed
 from graphopt.program.listing import link
 from graphopt.program.order import in_best_order
 from graphopt.program.regions.lower import lower
@@ -130,6 +131,38 @@ def test_branches_get_memory_to_run_side_by_side_and_less_under_a_budget() -> No
     first = [run for run, before in free.waits if not before]
     assert len(first) == 3, "each branch begins at once"
     assert len([run for run, before in held.waits if not before]) < 3, "where bytes are shared, one waits"
+
+
+def test_short_runs_of_a_branch_are_one_workers_with_their_own_kernels() -> None:
+    lowered = branches(width=192, length=6, count=4)
+    linked = link(lowered, "g", threads=1)
+    found = plan_shared(lowered, linked.listing.runs, linked.plan.arena_size, workers=2)
+    assert found is not None and found.following
+    order = [run for run, _ in found.waits]
+    for run in found.following:
+        before = order[order.index(run) - 1]
+        assert set(lowered.regions[before].writes) & set(lowered.regions[run].reads), "a chain hands its results on"
+    for run in found.whole:
+        assert found.runs[run].kernel == lowered.regions[run].kernel.name
+
+
+def test_what_only_a_chain_touches_lies_in_its_bytes() -> None:
+    """However long bytes are left alone: the values of a chain follow each other in them, two at a time."""
+    lowered = branches(width=64, length=6, count=2)
+    runs = link(lowered, "g", threads=1).listing.runs
+    makes = {region.writes[0]: number for number, region in enumerate(lowered.regions)}
+    chains: list[list[int]] = []
+    for number, region in enumerate(lowered.regions):
+        before = [makes[one] for one in region.reads if one in makes]
+        found = next((chain for chain in chains if len(before) == 1 and chain[-1] == before[0]), None)
+        chains.append([number]) if found is None else found.append(number)
+    listed = [Chain(tuple(chain), whole=True) for chain in chains]
+    assert sorted(len(chain.runs) for chain in listed) == [1, 5, 6], "two branches, of which the last product adds"
+    placed, size = packed(lowered, runs, listed, len(runs))
+    value = lowered.temporaries[0].size
+    assert size == 6 * value, "of each branch two within and one that is handed on"
+    needs = dict(ticketed(placed, {one.kernel.name: one.kernel for one in lowered.regions}, listed, size).waits)
+    assert sum(map(len, needs.values())) == 2, "nobody waits for bytes"
 
 
 def test_a_chain_takes_no_more_memory() -> None:
