@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
+from kernels import peak
 from kernels.kernel import Kernel
 from kernels.llvm.compile import assembly, compile_object
 from kernels.measure import instructions, processor, streams, waits
@@ -133,27 +137,84 @@ def test_this_machine_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("wake" in found) is several and ("other_read" in found) is several
 
 
+class Recorded:
+    """What a measure runs, with the thread that runs it; by this machine's clock each reading takes 100 ns."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[tuple[str, int]] = []
+        ticks = itertools.count(0, 100)
+        monkeypatch.setattr(processor, "Executable", lambda kernels: self)
+        monkeypatch.setattr(processor, "_touched", lambda: None)
+        monkeypatch.setattr(processor, "peak_calls", lambda target, cores: ([self.call("peak")] * cores, 64_000))
+        monkeypatch.setattr(processor, "time", SimpleNamespace(perf_counter_ns=lambda: next(ticks)))
+
+    def calls(self, runs: Sequence[tuple[Kernel, object]]) -> Callable[[], None]:
+        return self.call(runs[0][0].name)
+
+    def call(self, name: str) -> Callable[[], None]:
+        return lambda: self.done.append((name, threading.get_ident()))
+
+
+def test_a_rate_is_what_is_done_in_a_nanosecond_and_a_time_what_one_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded, target = Recorded(monkeypatch), host()
+    reads = processor._instructions(target)
+    loops = {"clock": instructions.clock, "loads": instructions.loads, "broadcasts": instructions.broadcasts}
+    for name, make in loops.items():
+        assert reads[name]() == make(target)[2] / 100
+    assert reads["tile_call"]() == 100 / instructions.calls(target)[2]
+    assert reads["multiply_adds"]() == 64_000 / (2 * target.lanes()) / 100
+    recorded.done.clear()
+    for name, read in processor._streams(target).items():
+        recorded.done.clear()
+        level = name.partition("_")[0]
+        size = (streams.levels(target) | {"memory": MEMORY_BYTES})[level]
+        assert read() == size * passes_of(size) / 100
+        first, *_ = (each for each, _ in recorded.done)
+        assert first == ("flush" if level == "memory" else name), "caches are filled before, or emptied"
+
+
 def test_a_cache_is_read_that_another_core_has_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each turn one thread writes the buffer and another one, which has never written it, is timed."""
-    done: list[tuple[str, int]] = []
-
-    class Recording:
-        def __init__(self, kernels: Sequence[Kernel]) -> None:
-            pass
-
-        def calls(self, runs: Sequence[tuple[Kernel, object]]) -> Callable[[], None]:
-            name = runs[0][0].name
-            return lambda: done.append((name, threading.get_ident()))
-
-    def least(call: Callable[[], None], readings: int) -> float:
-        call()
-        return 2.0
-
-    monkeypatch.setattr(processor, "Executable", Recording)
-    monkeypatch.setattr(processor, "_touched", lambda: None)
-    monkeypatch.setattr(processor, "_least", least)
+    recorded = Recorded(monkeypatch)
     rate = processor._others(host(), (0, 0))["other_read"]()
-    assert rate == streams.others_bytes(host()) / 2.0
-    assert [name for name, _ in done] == ["put", "get"] * processor.TOGETHER
-    writers, readers = ({thread for name, thread in done if name == kind} for kind in ("put", "get"))
+    assert rate == streams.others_bytes(host()) / 100
+    assert [name for name, _ in recorded.done] == ["put", "get"] * processor.TOGETHER
+    writers, readers = ({thread for name, thread in recorded.done if name == kind} for kind in ("put", "get"))
     assert len(writers) == len(readers) == 1 and writers != readers
+
+
+def test_cores_beside_each_other_begin_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First one core alone; then in each turn both caches are emptied before either core reads."""
+    recorded = Recorded(monkeypatch)
+    read = processor._beside(host(), (0, 0))
+    assert read["memory_beside"]() > 0
+    names = [name for name, _ in recorded.done]
+    assert names[:8] == ["flush", "beside"] * 4
+    together = names[8:]
+    places = [place for place, name in enumerate(together) if name == "beside"]
+    assert len(places) == 8 == together.count("flush")
+    assert all(together[:place].count("flush") >= 2 * (number // 2 + 1) for number, place in enumerate(places))
+    recorded.done.clear()
+    assert read["compute_beside"]() > 0
+    assert [name for name, _ in recorded.done] == ["peak"] * 3 * processor.TOGETHER
+
+
+def test_the_peak_is_that_of_the_fastest_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peak, "READINGS", 3)
+    seconds = iter([0.0, 4.0, 5.0, 7.0, 9.0, 12.0])
+    monkeypatch.setattr(peak, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    (call,), operations = peak.peak_calls(host(), 1)
+    assert peak.peak_flops(host()) == operations / 2.0
+    assert peak.peak_call(host())[1] == operations == 2 * host().lanes() * peak.TURNS * peak.STEPS * peak.SUMS
+    call()
+
+
+def test_each_worker_is_read_and_their_peaks_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    calls = [lambda number=number: ran.append(number) for number in range(3)]
+    monkeypatch.setattr(peak, "peak_calls", lambda target, workers: (calls[:workers], 600))
+    clocks = defaultdict(lambda: itertools.count(0, 2))
+    clock = SimpleNamespace(perf_counter=lambda: next(clocks[threading.get_ident()]))
+    monkeypatch.setattr(peak, "time", clock)
+    assert peak.peak_flops(host(), 3) == 300.0
+    assert sorted(ran) == [number for number in range(3) for _ in range(peak.READINGS)]
