@@ -68,12 +68,12 @@ def compile(  # the builtin of this name is not used here
     may take; some kernels then run again, or in tiles. `threads` run the program here, 0: as many as it may use cores,
     with the same bits for any number; a bundle is run by any number too, but for 1, whose bundle holds nothing that
     several need; its plan is made for so many, with 0 for the cores of `machine`, or four. `machine` is a record that
-    kernels and this plan are chosen with, `graphopt.machine()` for this one, or LLVM's name of a known core ("znver4"); with None they are those of a usual
-    server, alike on every machine of one kind. In `tune` seconds kernels are measured where they lie in the program,
-    and those exchanged that lose clearly; what is found is kept in the user's cache folder, and used whenever there is
-    a time to tune. With 0 estimates alone choose. `values` fixes inputs at constants. Inputs with defaults are
-    constants of every program, so that `fix_defaults` says nothing new.
-    `feeds` and `tolerance` as for `optimize`.
+    kernels and this plan are chosen with, `graphopt.machine()` for this one, or LLVM's name of a known core ("znver4");
+    with None they are those of a usual server, alike on every machine of one kind. In `tune` seconds kernels are
+    measured where they lie in the program, and those exchanged that lose clearly; what is found is kept in the user's
+    cache folder, and used whenever there is a time to tune. With 0 estimates alone choose. `values` fixes inputs at
+    constants. Inputs with defaults are constants of every program, so that `fix_defaults` says nothing new. `feeds` and
+    `tolerance` as for `optimize`.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.
