@@ -33,6 +33,7 @@ from bench import (
     recurrent,
     scale,
     speed,
+    tuning,
     under_load,
     zoo,
 )
@@ -81,6 +82,7 @@ MEASURES: dict[str, Measure] = {
     "c12": machine.measure,
     "n1": native.measure,
     "n2": choices.measure,
+    "n5": tuning.measure,
 }
 
 

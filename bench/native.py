@@ -110,7 +110,7 @@ def _measured(sheet: Sheet, name: str, family: str, threads: int, rounds: int, m
     except GraphoptError as error:
         sheet.console.print(f"{name}: {error}")
         return []
-    feed = _feed(name)
+    feed = feed_of(name)
     sides = {"ours": program.bind(feed)} | _peers(model_file(name).read_bytes(), feed, threads)
     if threads > 1:
         return [_line(name, family, threads, paired(sides, rounds))]
@@ -118,7 +118,8 @@ def _measured(sheet: Sheet, name: str, family: str, threads: int, rounds: int, m
     return [_line(name, family, threads, readings(sides, rounds))]
 
 
-def _feed(name: str) -> dict[str, Array]:
+def feed_of(name: str) -> dict[str, Array]:
+    """Values for a model's inputs, the same every time."""
     model = graphopt.load(model_file(name))
     if models.sizes(name):
         resize(model, {}, models.sizes(name))
