@@ -148,7 +148,8 @@ def weights_agree(trail: Trail) -> None:
     assert record.weights == sum(one.nbytes for one in tensors)
     lowered = trail.compiled.lowered
     read = set(lowered.buffers)
-    distinct = {array.tobytes(): array.nbytes for one, array in lowered.constants.items() if one in read}
+    packed = [constant.packed() for one, constant in lowered.constants.items() if one in read]
+    distinct = {array.tobytes(): array.nbytes for array in packed}
     assert listing.weights_bytes == sum(map(aligned, distinct.values()))
     assert listing.weights_bytes == trail.compiled.linked.weights.nbytes
     stored = (trail.folder / "model.weights").stat().st_size
