@@ -49,7 +49,7 @@ def test_rows_that_leave_the_first_cache_are_read_by_few_panels() -> None:
         )
         return (narrow - wide) / rows
 
-    assert reread(400) > reread(40) + 30  # 400 rows of 400 bytes are 160 KB
+    assert reread(400) > 1.2 * reread(40)  # 400 rows of 400 bytes are 160 KB
 
 
 def test_deep_products_take_the_depth_in_parts() -> None:
