@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from graphopt.errors import BundleError
-from graphopt.program.deploy import runtime, session
+from graphopt.program.deploy import runtime
 from graphopt.program.deploy.session import Program
+from kernels import run
 from kernels.dtype import DType
 from kernels.emit.layout import BUSY, HUGE_PAGE
 from kernels.listing import Argument, Listing
@@ -235,8 +236,8 @@ def test_weights_start_where_a_huge_page_may_start(monkeypatch: pytest.MonkeyPat
         def madvise(self, option: int, *_: int) -> None:
             asked.append(option)
 
-    monkeypatch.setattr(session.mmap, "mmap", Noted)
+    monkeypatch.setattr(run.mmap, "mmap", Noted)
     weights = np.arange(192, dtype=np.uint8)
-    placed = session._placed(weights)
+    placed = run.placed(weights)
     assert placed.ctypes.data % HUGE_PAGE == 0 and placed.tolist() == weights.tolist()
     assert asked == [mmap.MADV_HUGEPAGE]
