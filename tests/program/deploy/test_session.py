@@ -181,9 +181,9 @@ def test_a_call_that_meets_another_one_raises() -> None:
     bound = program.bind(feeds)
     busy = ctypes.c_int32.from_address((program._model or 0) + BUSY)
     busy.value = 1  # as another thread's call leaves it while it runs
-    for run in (bound, lambda: program.run(None, feeds)):
+    for call in (bound, lambda: program.run(None, feeds)):
         with pytest.raises(BundleError, match="the program runs another call at this moment; load it again for each"):
-            run()
+            call()
     busy.value = 0
     bound()
     assert np.array_equal(bound.outputs[0], feeds["left"] - feeds["right"])
