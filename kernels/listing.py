@@ -80,7 +80,7 @@ class Wait:
     run: int
 
 
-Step = Claim | Follow | Wait
+ListStep = Claim | Follow | Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Ticketed:
     share, or its own ones, and places in an arena of their own.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ListStep, ...]
     runs: tuple[Run, ...]
     arena_bytes: int
 

@@ -91,7 +91,7 @@ class Rival:
         self.scratch = placed(np.zeros(kernel.scratch_bytes, np.uint8))
 
 
-class Stage:
+class Trial:
     """A program's runs for one worker, in memory of their own.
 
     `address` says where a kernel's code lies, `weights` are those of the listing, `inputs` the bytes of each input. A

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from kernels.kernel import Kernel
-from kernels.listing import Claim, Follow, Run, Step, Ticketed, Wait
+from kernels.listing import Claim, Follow, ListStep, Run, Ticketed, Wait
 from scheduler.chains import Chain
 
 
@@ -108,7 +108,7 @@ def ticketed(runs: Sequence[Run], kernels: Mapping[str, Kernel], chains: Sequenc
     order = [run for chain in chains for run in chain.runs]
     following = frozenset(run for chain in chains for run in chain.runs[1:])
     needs = needs_of(runs, kernels, order, following)
-    steps: list[Step] = []
+    steps: list[ListStep] = []
     for chain in chains:
         for run in chain.runs:
             steps += [Wait(one) for one in needs[run]]

@@ -23,7 +23,7 @@ from kernels.listing import Listing
 from kernels.run import Array, aligned
 from kernels.target import Target
 from kernels.templates.template import Template
-from kernels.tune import CLEARLY, Choice, Clock, Database, Rival, Stage, key
+from kernels.tune import CLEARLY, Choice, Clock, Database, Rival, Trial, key
 
 EACH = 2  # candidates of a family that are tried in a little time
 WIDE = 10.0  # seconds; with more of them all candidates are tried, as far as they last
@@ -111,7 +111,7 @@ class _Contest:
     ) -> None:
         self.target, self.tuning, self.entrants = target, tuning, entrants
         self.end = tuning.clock() + tuning.seconds
-        self.stage = Stage(
+        self.stage = Trial(
             listing, program.address, program.weights, _drawn(listing), target, clock=tuning.clock
         )  # fmt: skip
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from kernels.dtype import DType
 from kernels.emit.refusal import BAD_ARGUMENT, MODEL_BUSY, OK
 from kernels.kernel import Kernel, Operand, write_kernel
-from kernels.listing import Argument, Claim, Follow, InvalidListing, Listing, Place, Run, Step, Ticketed, Wait
+from kernels.listing import Argument, Claim, Follow, InvalidListing, Listing, ListStep, Place, Run, Ticketed, Wait
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.run import aligned
@@ -81,7 +81,7 @@ class Drawn:
             )
             for run in range(len(blocks))
         )  # fmt: skip
-        steps: list[Step] = []
+        steps: list[ListStep] = []
         for run in order or range(len(blocks)):
             steps += [Wait(one) for one in needs[run]]
             steps.append(Follow(run) if run in following else Claim(run, run in whole))
@@ -322,7 +322,7 @@ def test_no_options_are_refused() -> None:
         ((Claim(0, whole=True), Follow(0), Claim(1)), "run 0 is claimed twice"),
     ],
 )
-def test_steps_that_do_not_fit_are_refused(steps: tuple[Step, ...], reason: str) -> None:
+def test_steps_that_do_not_fit_are_refused(steps: tuple[ListStep, ...], reason: str) -> None:
     listing = Drawn([2, 2], [[], [0]]).listing
     with pytest.raises(InvalidListing, match=reason):
         Listing("drawn", listing.inputs, listing.outputs, listing.kernels, listing.runs, 0, 0,

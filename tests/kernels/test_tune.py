@@ -13,7 +13,7 @@ from kernels.run import Executable, aligned, placed
 from kernels.target import host, x86_64_v3
 from kernels.templates.convolution.ways import CONVOLUTION, EXACT_CONVOLUTION
 from kernels.templates.gemm import GEMM, Gemm
-from kernels.tune import Choice, Database, Rival, Stage, key
+from kernels.tune import Choice, Database, Rival, Trial, key
 from tests.kernels.clocks import Ticks
 
 PROBLEM = Gemm(20, 40, 30)
@@ -23,7 +23,7 @@ def _candidates() -> list[Kernel]:
     return [GEMM.build(PROBLEM, one, host(), "product") for one in GEMM.rivals(PROBLEM, host(), 3)]
 
 
-def _stage(kernel: Kernel, runs: int, clock: Ticks) -> tuple[Stage, Executable, np.ndarray]:
+def _stage(kernel: Kernel, runs: int, clock: Ticks) -> tuple[Trial, Executable, np.ndarray]:
     """`runs` of one product, from the input to as many outputs."""
     rows, depth, columns = PROBLEM.rows, PROBLEM.depth, PROBLEM.columns
     outputs = tuple(Argument(f"y{number}", _f32(), (rows, columns)) for number in range(runs))
@@ -36,7 +36,7 @@ def _stage(kernel: Kernel, runs: int, clock: Ticks) -> tuple[Stage, Executable, 
     x, code = aligned(rows * depth), Executable([kernel])
     x.fill(1)
     ones = placed(np.ones(weights // 4, np.float32).view(np.uint8))
-    return Stage(listing, code.address, ones, [x], host(), clock=clock), code, ones
+    return Trial(listing, code.address, ones, [x], host(), clock=clock), code, ones
 
 
 def _f32():
@@ -81,7 +81,7 @@ def test_a_rival_with_larger_weights_has_room_of_its_own() -> None:
     )
     code = Executable([narrow])
     weights = placed(np.ones(narrow.operand("b").elements, np.float32).view(np.uint8))
-    stage = Stage(listing, code.address, weights, [aligned(600)], host(), clock=Ticks([1] * 8))
+    stage = Trial(listing, code.address, weights, [aligned(600)], host(), clock=Ticks([1] * 8))
     more = wide.operand("b").bytes + wide.operand("c").bytes
     assert stage.extra_bytes(wide) == 2 * more
     assert stage.contest({"product": [Rival(wide)]}, rounds=1) == {"product": [2e9, 2e9]}

@@ -20,7 +20,7 @@ from graphopt.program.listing import Linked
 from graphopt.program.make import make_listing
 from graphopt.program.regions.region import Lowered
 from graphopt.program.sharing import kernels_of
-from kernels.listing import Claim, Follow, Step, Ticketed, Wait
+from kernels.listing import Claim, Follow, ListStep, Ticketed, Wait
 from kernels.target import host
 from memplan.verify.packing import WrongPlan
 from scheduler.device import cpu
@@ -127,9 +127,9 @@ def test_a_program_without_one_of_its_waits_is_refused(made: tuple[Lowered, Link
             coplaced.packing_of(lowered, kernels, base, mutant, one.graph)
 
 
-def _without(steps: Ticketed, run: int) -> tuple[Step, ...]:
+def _without(steps: Ticketed, run: int) -> tuple[ListStep, ...]:
     """The steps without what is waited for just before a run."""
-    found: list[Step] = []
+    found: list[ListStep] = []
     for step in steps.steps:
         if not isinstance(step, Wait) and step.run == run:
             while found and isinstance(found[-1], Wait):

@@ -17,7 +17,7 @@ from graphopt.program.regions.region import Lowered
 from graphopt.program.tuning import Tuning, tuned, with_choices
 from kernels.target import host
 from kernels.templates.template import Template
-from kernels.tune import Choice, Database, Rival, Stage, key
+from kernels.tune import Choice, Database, Rival, Trial, key
 from tests import support
 
 ENOUGH = 1e9  # seconds: a test never runs out of them
@@ -35,7 +35,7 @@ def lowered() -> Lowered:
     return lower(_model(), host())
 
 
-class _Figures(Stage):
+class _Figures(Trial):
     """A stage whose readings are made up: the more letters a candidate's name has, the faster it is."""
 
     gain = 1.0
@@ -72,7 +72,7 @@ def _rivals(lowered: Lowered, name: str) -> list[str]:
 def test_what_loses_clearly_is_exchanged_and_kept(
     lowered: Lowered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "Stage", _Figures)
+    monkeypatch.setattr(tuning, "Trial", _Figures)
     monkeypatch.setattr(_Figures, "gain", 4.0)
     database = Database(tmp_path / "tuned.json")
     found = _measured(lowered, database)
@@ -92,7 +92,7 @@ def test_what_loses_clearly_is_exchanged_and_kept(
 def test_the_likely_best_stays_unless_it_loses_clearly_and_in_the_whole_program(
     lowered: Lowered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gain: float, whole: float
 ) -> None:
-    monkeypatch.setattr(tuning, "Stage", _Figures)
+    monkeypatch.setattr(tuning, "Trial", _Figures)
     monkeypatch.setattr(_Figures, "gain", gain)
     monkeypatch.setattr(_Figures, "whole_gain", whole)
     database = Database(tmp_path / "tuned.json")
@@ -106,7 +106,7 @@ def test_the_likely_best_stays_unless_it_loses_clearly_and_in_the_whole_program(
 def test_a_longer_search_goes_on_where_a_short_one_ended(
     lowered: Lowered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "Stage", _Figures)
+    monkeypatch.setattr(tuning, "Trial", _Figures)
     database = Database(tmp_path / "tuned.json")
     monkeypatch.setattr(tuning, "WIDE", 2 * ENOUGH)
     _measured(lowered, database)

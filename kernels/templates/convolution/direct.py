@@ -149,7 +149,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
             x = f.at(x, f.add(start, problem.input.position(0, 0, (place[0], place[1], place[2]))))
         weights = f.at(pointers[WEIGHTS], f.mul(group, self.packing.group_elements(self.dense[0].groups.together)))
         sums = f.at(scratch, self._staged_bytes(), "i8") if self._staged_bytes() else scratch
-        tile = _BlockPlace(dense, (image, plane, group), pointers, x, weights, sums, first_row, rows[0])
+        tile = _BlockAt(dense, (image, plane, group), pointers, x, weights, sums, first_row, rows[0])
         if candidate.splits > 1:
             self._channels_then_splits(f, tile, rows, channels)
         elif candidate.channels_outside:
@@ -175,7 +175,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         f.call(function, x, scratch, from_plane, from_row)
 
     def _channels_then_splits(
-        self, f: Function, tile: _BlockPlace, rows: tuple[Amount, Amount], channels: tuple[Amount, Amount]
+        self, f: Function, tile: _BlockAt, rows: tuple[Amount, Amount], channels: tuple[Amount, Amount]
     ) -> None:
         last = self.candidate.splits - 1
 
@@ -207,7 +207,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     def _row(
         self,
         f: Function,
-        place: _BlockPlace,
+        place: _BlockAt,
         group: Group,
         start: Value,
         channels: Group,
@@ -233,7 +233,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     def _tile(
         self,
         f: Function,
-        place: _BlockPlace,
+        place: _BlockAt,
         rows: int,
         columns: int,
         row: Value,
@@ -295,7 +295,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         block, lane = divmod(dense.depth // self.candidate.splits, dense.source.block)
         return block * dense.source.block_stride + lane
 
-    def _pixel(self, f: Function, place: _BlockPlace, rows: int, row: Value, column: Value) -> Value:
+    def _pixel(self, f: Function, place: _BlockAt, rows: int, row: Value, column: Value) -> Value:
         """How many pixels of a block come before a tile's: tile after tile, each with its pixels together."""
         begin = place.first_row if self.staged else start_of(f, self.rows, place.first_piece)
         if self.candidate.flat:
@@ -341,7 +341,7 @@ class _Dense:
 
 
 @dataclass(frozen=True, slots=True)
-class _BlockPlace:
+class _BlockAt:
     """What all tiles of a block share."""
 
     dense: _Dense
