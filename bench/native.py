@@ -210,6 +210,7 @@ def _bars(found: Sequence[Line], cores: int) -> list[Bar]:
 
 def _keep(found: Sequence[Line]) -> None:
     """Add to the processor's file."""
+    unpin()  # its name tells the cores
     place = FOLDER / f"{processor()}.json"
     known: dict[str, Any] = json.loads(place.read_text()) if place.exists() else {}
     records = known.get("records", [])

@@ -40,8 +40,8 @@ def _processor(name: str, records: Sequence[Mapping[str, Any]]) -> Iterator[str]
     yield f"## {name}\n"
     yield f"{latest['date']}, graphopt {latest['graphopt']}, {peers}. [Machine](machine.md): {told}.\n"
     yield from _table(("family", "threads", *PEERS), by_family(found))
-    yield from _table(("model", "threads", "ms", *PEERS), [
-        (line.model, line.threads, f"{line.ours_ms:.3g}", *(_ratio(line, peer) for peer in PEERS)) for line in found
+    yield from _table(("model", "threads", *PEERS), [
+        (line.model, line.threads, *(_ratio(line, peer) for peer in PEERS)) for line in found
     ])  # fmt: skip
     if len(records) > 1:
         yield (

@@ -65,6 +65,11 @@ def test_names() -> list[str]:
     return sorted(_tests())
 
 
+def node_test(name: str) -> Any:
+    """Inside the worker: a test of the onnx package, with its model and recorded values."""
+    return _tests()[name]
+
+
 def original_holds(name: str, mode: Mode) -> bool:
     """Inside the worker: whether the test holds for the model as it is."""
     with tempfile.TemporaryDirectory(dir=_folder()) as folder:
@@ -113,10 +118,10 @@ def _folder() -> Path:
 
 def _write(name: str, mode: Mode, path: Path) -> list[dict[str, Any]]:
     """Write the test's model and return the feeds of its data sets."""
-    test = _tests()[name]
+    test = node_test(name)
     model = onnx.ModelProto()
     model.CopyFrom(test.model)
-    sets = [[_value(value) for value in inputs] for inputs, _ in test.data_sets]
+    sets = [[value_of(value) for value in inputs] for inputs, _ in test.data_sets]
     inputs = list(model.graph.input)
     if mode == "embedded":
         (values,) = sets  # a second set of inputs cannot be embedded in the same model
@@ -133,16 +138,17 @@ def _write(name: str, mode: Mode, path: Path) -> list[dict[str, Any]]:
 
 
 def _fault(name: str, path: Path, feeds: list[dict[str, Any]]) -> str:
-    test = _tests()[name]
+    test = node_test(name)
     running = session(path)
     for feed, (_, outputs) in zip(feeds, test.data_sets, strict=True):
         for position, (got, wanted) in enumerate(zip(running.run(None, feed), outputs, strict=True)):
-            if not _close(got, _value(wanted), test.rtol, test.atol):
+            if not _close(got, value_of(wanted), test.rtol, test.atol):
                 return f"wrong: output {position}"
     return ""
 
 
-def _value(value: Any) -> Any:
+def value_of(value: Any) -> Any:
+    """A recorded value as an array, or a list of them."""
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
     # Some tests give a numpy scalar where ORT wants an array without dims.

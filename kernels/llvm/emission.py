@@ -24,6 +24,7 @@ from kernels.tensor.expression import (
     Cast,
     Compare,
     Expression,
+    Foreign,
     Index,
     Load,
     Number,
@@ -59,6 +60,15 @@ class GuardedLeaves(Leaves, Protocol):
 
     def load_where(self, load: Load, condition: Value) -> Value:
         """The elements where the condition (an i1 per lane) holds; the others are not touched and may be anything."""
+        ...
+
+
+@runtime_checkable
+class ForeignLeaves(Leaves, Protocol):
+    """Leaves that can also write the nodes of another grammar."""
+
+    def foreign(self, node: Foreign, operands: tuple[Value, ...]) -> Value:
+        """A node's value as it is stored, given its operands'."""
         ...
 
 
@@ -190,6 +200,8 @@ def _key(node: Expression, operands: tuple[int, ...]) -> Hashable:
             return ("cast", kind, operands)
         case Select():
             return ("select", operands)
+        case Foreign():
+            return (type(node), node.mark, operands)
         case Reduce():
             raise EmissionError("a reduction is no elementwise value: give it to a template that reduces.")
     raise AssertionError(f"no rule for {type(node).__name__}")
@@ -254,6 +266,10 @@ class _ExpressionWriter:
                 return f.select(*(self._values[one] for one in operands))
             case Cast(kind, operand):
                 return cast(f, self._values[operands[0]], operand.dtype, kind)
+            case Foreign():
+                assert isinstance(self._leaves, ForeignLeaves), "its grammar writes it"
+                stored_value = self._leaves.foreign(node, tuple(self._values[one] for one in operands))
+                return widened(f, stored_value, node.dtype)
         raise AssertionError(f"no rule for {type(node).__name__}")
 
     def _product(self, number: int, roots: Sequence[int]) -> int | None:

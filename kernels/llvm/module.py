@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 from kernels.target import Target
 
@@ -14,6 +15,8 @@ _FOOT = (
     _NO_UNROLL,
     '!1 = !{!"llvm.loop.unroll.disable"}',
 )
+OPTIMIZED = "; what follows is for LLVM's optimizer"
+_NAME = re.compile(r"@([\w.]+)")
 
 
 class Module:
@@ -24,6 +27,7 @@ class Module:
         self._declarations: dict[str, str] = {}
         self._globals: dict[str, str] = {}
         self._functions: dict[str, str] = {}
+        self._plain: set[str] = set()
 
     def declare(self, name: str, result: str, parameters: Sequence[str]) -> None:
         """Declare an intrinsic or an outside function."""
@@ -49,9 +53,15 @@ class Module:
         """Add a function's text."""
         self._functions[name] = text
 
+    def leave_to_optimizer(self, name: str) -> None:
+        """Say that an exported function, and what it calls, are plain loops, for LLVM's optimizer to work on."""
+        self._plain.add(name)
+
     def rename(self, name: str, other: str) -> None:
         """Give a function that nothing here calls another name."""
         self._functions[other] = self._functions.pop(name).replace(f"@{name}(", f"@{other}(", 1)
+        if name in self._plain:
+            self._plain = self._plain - {name} | {other}
 
     def agrees(self, other: Module) -> bool:
         """Whether what both define is defined alike, so that one can include the other."""
@@ -68,9 +78,33 @@ class Module:
             for name, text in theirs.items():
                 assert mine.get(name, text) == text, f"two different definitions of '{name}'"
                 mine[name] = text
+        self._plain |= other._plain
 
     def text(self) -> str:
-        """The whole module. The triple must come first: it decides how everything after it is laid out."""
-        defined = [text for name, text in self._declarations.items() if name not in self._functions]
-        parts = (f'target triple = "{self.target.triple}"', *self._globals.values(), *self._functions.values())
-        return "\n".join((*parts, *defined, *_FOOT)) + "\n"
+        """The whole module; behind the line OPTIMIZED a module of its own with the functions left to the optimizer."""
+        plain = self._reached(self._plain)
+        tiled = self._reached(name for name in self._functions if name not in plain)
+        text = self._part(tiled)
+        return text if not plain else f"{text}{OPTIMIZED}\n{self._part(plain)}"
+
+    def _reached(self, roots: Iterable[str]) -> dict[str, None]:
+        """Functions, and all that they name, in the order in which they were written."""
+        pending, found = list(roots), set[str]()
+        while pending:
+            name = pending.pop()
+            if name in self._functions and name not in found:
+                found.add(name)
+                pending += _NAME.findall(self._functions[name]) if self._plain else ()
+        return {name: None for name in self._functions if name in found}
+
+    def _part(self, names: Iterable[str]) -> str:
+        """One module. The triple must come first: it decides how everything after it is laid out."""
+        functions = [self._functions[name] for name in names]
+        declarations, held = self._declarations, self._globals
+        if self._plain:
+            used = {name for text in functions for name in _NAME.findall(text)}
+            declarations = {name: text for name, text in declarations.items() if name in used}
+            held = {name: text for name, text in held.items() if name in used}
+        declared = [text for name, text in declarations.items() if name not in names]
+        parts = (f'target triple = "{self.target.triple}"', *held.values(), *functions, *declared, *_FOOT)
+        return "\n".join(parts) + "\n"

@@ -11,7 +11,7 @@ templates (there the template's own result is a Load of a buffer that it names).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -350,6 +350,17 @@ class Reduce(Expression):
     def operands(self) -> tuple[Expression, ...]:
         """What is combined."""
         return (self.operand,)
+
+
+class Foreign(Expression):
+    """A node of another grammar that has these expressions: whoever writes it knows how. Equal marks are equal nodes."""
+
+    __slots__ = ()
+
+    @property
+    def mark(self) -> Hashable:
+        """What tells the node from others with equal operands."""
+        raise NotImplementedError
 
 
 ExpressionLike = Expression | float | int | bool

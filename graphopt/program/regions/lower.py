@@ -27,6 +27,7 @@ from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.recurrent import CELLS, lower_recurrent
 from graphopt.program.regions.region import Lowered
 from graphopt.program.regions.rotary import lower_rotary
+from graphopt.program.regions.routines.table import definition_of, lower_defined
 from graphopt.program.regions.rows import lower_rows
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
@@ -79,7 +80,7 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
 def has_lowering(node: ir.Node) -> bool:
     """Whether the operator has kernels at all; `lower` may still refuse the node for its dims or attributes."""
     known = node.domain in ("", "ai.onnx") and (node.op_type in ALONE or node.op_type == "BatchNormalization")
-    return known or is_elementwise(node) or is_anchor(node)
+    return known or is_elementwise(node) or is_anchor(node) or definition_of(node) is not None
 
 
 @contextlib.contextmanager
@@ -99,6 +100,19 @@ def _is_constant(scope: Scope, node: ir.Node) -> bool:
 
 
 def _lower_tree(scope: Scope, tree: Tree) -> None:
+    definition = None if tree.anchor is None else definition_of(tree.anchor)
+    if tree.anchor is None or definition is None:
+        _lower_by_template(scope, tree)
+        return
+    try:
+        _lower_by_template(scope, tree)
+    except (NotLowered, KernelsError):
+        lower_defined(scope, tree.anchor, definition)
+        if tree.root is not tree.anchor:
+            _lower_elementwise(scope, Tree(tree.root, tree.nodes, None))
+
+
+def _lower_by_template(scope: Scope, tree: Tree) -> None:
     if tree.anchor is None:
         _lower_elementwise(scope, tree)
     elif tree.anchor.op_type in ("MatMul", "Gemm"):
@@ -119,7 +133,18 @@ def _lower_elementwise(scope: Scope, tree: Tree) -> None:
 
 
 def _lower_alone(scope: Scope, node: ir.Node) -> None:
-    """A node that no other one joins."""
+    """A node that no other one joins: by its template, or as plain loops where there is none for it."""
+    definition = definition_of(node)
+    if definition is None:
+        _lower_alone_by_template(scope, node)
+        return
+    try:
+        _lower_alone_by_template(scope, node)
+    except (NotLowered, KernelsError):
+        lower_defined(scope, node, definition)
+
+
+def _lower_alone_by_template(scope: Scope, node: ir.Node) -> None:
     if joins_images(scope, node):
         lower_joining(scope, node)
         return

@@ -33,6 +33,12 @@ Problem = TypeVar("Problem")
 Candidate = TypeVar("Candidate")
 
 
+def _declared(value: ir.Value) -> tuple[int, ...] | None:
+    """The dims that the model itself says, where all are numbers: an operator may make them of data that it is given."""
+    dims = None if value.shape is None else tuple(value.shape)
+    return None if dims is None or not all(isinstance(dim, int) for dim in dims) else dims  # type: ignore[return-value]
+
+
 class Scope:
     """One graph on its way to regions."""
 
@@ -65,6 +71,7 @@ class Scope:
     def shape(self, value: ir.Value) -> tuple[int, ...]:
         """The dims; raises NotLowered when one is not a number, ModelError for a value that no machine holds."""
         found = self.facts.static_shape(value)
+        found = _declared(value) if found is None else found
         if found is None:
             raise NotLowered(f"the dims of '{value.name}' are not all numbers{self._way(value)}.")
         if prod(found) > MOST_BYTES:

@@ -82,7 +82,8 @@ def _before(scope: Scope, node: ir.Node, rank: int) -> tuple[int, ...]:
     value, chosen = input_at(node, 1), input_at(node, 3)
     given = ints_attribute(node, "pads", ()) if value is None else scope.facts.ints(value)
     axes = tuple(range(rank)) if chosen is None else scope.facts.ints(chosen)
-    assert given is not None and axes is not None, "else the result's dims would not be known"
+    if given is None or axes is None:
+        raise NotLowered(f"{node.op_type} '{node.name}' has pads that are known only when it runs.")
     found = [0] * rank
     for axis, pad in zip(axes, given[: len(axes)], strict=True):
         found[axis % rank] = pad

@@ -1,0 +1,180 @@
+"""A node on its way to routines: its operands and attributes, and the stages that compute its results.
+
+A definition is a function of one `Defined` node. It opens a stage, names what the stage reads and writes, writes loops
+(`kernels/routine/writer.py`) and closes it:
+
+    def reverse_sequence(node: Defined) -> None:
+        with node.stage() as w:
+            x, lengths, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
+            with w.shared(*y.shape[:2]) as (time, batch):
+                ...
+
+Most operators take one stage. What one stage computes and a later one needs lies in a `temporary`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.model.nodes import attribute_of
+from graphopt.program.regions.buffer import Buffer
+from graphopt.program.regions.copies import dense
+from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.view import View
+from kernels.dtype import DType
+from kernels.routine.build import ROUTINE
+from kernels.routine.writer import Tensor, Writer, as_type, lt, maximum, minimum, pick
+from kernels.tensor.expression import Expression
+
+
+class Stage(Writer):
+    """A routine being written, whose operands are places of the program."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__(title)
+        self.places: dict[str, Buffer] = {}
+        self._read: dict[View, Tensor] = {}
+
+    def reads(self, view: View) -> Tensor:
+        """What is read; dense."""
+        if view not in self._read:
+            assert view.is_dense, "a stage reads dense values"
+            name = f"x{len(self._read)}"
+            self.places[name] = view.buffer
+            self._read[view] = self.input(name, view.dtype, view.shape)
+        return self._read[view]
+
+    def writes(self, view: View) -> Tensor:
+        """What is written; dense."""
+        assert view.is_dense, "a stage writes dense values"
+        name = f"y{len(self.places)}"
+        self.places[name] = view.buffer
+        return self.output(name, view.dtype, view.shape)
+
+
+class Defined:
+    """A node whose operator is written as loops."""
+
+    def __init__(self, scope: Scope, node: ir.Node) -> None:
+        self._scope, self.node = scope, node
+
+    # -- operands ---------------------------------------------------------------------------------------------------
+
+    def has(self, at: int) -> bool:
+        """Whether an input is given."""
+        return at < len(self.node.inputs) and self.node.inputs[at] is not None
+
+    def wants(self, at: int) -> bool:
+        """Whether an output is asked for."""
+        return at < len(self.node.outputs) and bool(self.node.outputs[at].name)
+
+    def value(self, at: int) -> ir.Value:
+        """An input's value; raises NotLowered where it is left out."""
+        found = self.node.inputs[at] if at < len(self.node.inputs) else None
+        if found is None:
+            raise NotLowered(f"{self.node.op_type} '{self.node.name}' has no input {at}.")
+        return found
+
+    def shape(self, at: int) -> tuple[int, ...]:
+        """An input's dims."""
+        return self._scope.shape(self.value(at))
+
+    def dtype(self, at: int) -> DType:
+        """An input's element type."""
+        return self._scope.dtype(self.value(at))
+
+    def constant(self, at: int) -> npt.NDArray[np.generic] | None:
+        """An input's data where it is a constant, else None; also where it is left out."""
+        return self._scope.constant(self.value(at)) if self.has(at) else None
+
+    def input(self, at: int) -> View:
+        """Where an input lies, row-major."""
+        return dense(self._scope, self.value(at))
+
+    def output(self, at: int) -> View:
+        """A place for a result."""
+        value = self.node.outputs[at]
+        return self._scope.places[value] if value in self._scope.places else self._scope.result(value)
+
+    def output_shape(self, at: int) -> tuple[int, ...]:
+        """A result's dims."""
+        return self._scope.shape(self.node.outputs[at])
+
+    def output_dtype(self, at: int) -> DType:
+        """A result's element type."""
+        return self._scope.dtype(self.node.outputs[at])
+
+    def temporary(self, dtype: DType, shape: Sequence[int]) -> View:
+        """Memory from one stage to a later one."""
+        name = self.node.outputs[0].name
+        return View.dense(self._scope.temporary("stage", name, prod(shape) * dtype.bytes), dtype, tuple(shape))
+
+    def table(self, array: npt.NDArray[np.generic]) -> View:
+        """Numbers that are known now, as an operand."""
+        return self._scope.keep("table", self.node.outputs[0].name, array, DType.of(array.dtype))
+
+    # -- attributes -------------------------------------------------------------------------------------------------
+
+    def integer(self, name: str, otherwise: int) -> int:
+        """An attribute that is an integer."""
+        found = attribute_of(self.node, name)
+        return otherwise if found is None else int(found.value)
+
+    def number(self, name: str, otherwise: float) -> float:
+        """An attribute that is a number."""
+        found = attribute_of(self.node, name)
+        return otherwise if found is None else float(found.value)
+
+    def text(self, name: str, otherwise: str) -> str:
+        """An attribute that is a text."""
+        found = attribute_of(self.node, name)
+        return otherwise if found is None else str(found.value)
+
+    def integers(self, name: str, otherwise: Sequence[int] = ()) -> tuple[int, ...]:
+        """An attribute that is a list of integers."""
+        found = attribute_of(self.node, name)
+        return tuple(otherwise) if found is None else tuple(int(one) for one in found.value)
+
+    def numbers(self, name: str, otherwise: Sequence[float] = ()) -> tuple[float, ...]:
+        """An attribute that is a list of numbers."""
+        found = attribute_of(self.node, name)
+        return tuple(otherwise) if found is None else tuple(float(one) for one in found.value)
+
+    def axis(self, otherwise: int, rank: int) -> int:
+        """The attribute "axis", counted from the first dim."""
+        return self.integer("axis", otherwise) % max(rank, 1)
+
+    # -- stages -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def stage(self) -> Iterator[Stage]:
+        """A routine, which becomes a region when the block ends."""
+        made = Stage(self.node.op_type)
+        yield made
+        self._scope.add(self._scope.kernel(ROUTINE, made.routine()), made.places, (self.node,))
+
+    def refuse(self, why: str) -> NotLowered:
+        """The error that says what this definition does not compute."""
+        return NotLowered(f"{self.node.op_type} '{self.node.name or self.node.outputs[0].name}' {why}.")
+
+
+Definition = Callable[[Defined], None]
+
+
+def held(kind: DType) -> DType:
+    """The type that elements of `kind` are computed with: f32 for the two halves."""
+    return DType.F32 if kind in (DType.F16, DType.BF16) else kind
+
+
+def counted(x: Expression, size: int) -> Expression:
+    """An index into a dim of `size`, counted from the end where it is negative, and moved inside the dim."""
+    wide = as_type(x, DType.I64)
+    found = pick(lt(wide, 0), wide + size, wide)
+    return minimum(maximum(found, 0), max(size - 1, 0))

@@ -1,0 +1,1 @@
+"""Routines: kernels as plain loops over elements, for every operator that no template computes."""
