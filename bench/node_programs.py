@@ -1,8 +1,8 @@
 """The onnx package's node tests as programs: which compile whole, and whether they give what the tests record.
 
 Counted are *numeric* tests: all inputs and outputs are tensors of any type but strings and complex numbers, and no node
-is of a preview domain. The test's inputs stay inputs; its values are those that `compile` compares with. A result is held
-to the test's own tolerances; one of a random operator to its type, dims, mean and deviation.
+is of a preview domain. The test's inputs stay inputs; its values are those that `compile` compares with. A result is
+held to the test's own tolerances; one of a random operator to its type, dims, mean and deviation.
 """
 
 from __future__ import annotations

@@ -240,8 +240,8 @@ class Reference:
 class Comparison:
     """The comparison of a result with the original, one case after the other.
 
-    A `program` promises nothing for infinities and NaN, and its kernels round otherwise than ONNX Runtime's. Its dims are
-    the declared ones: a feed that makes others of data is none for it.
+    A `program` promises nothing for infinities and NaN, and its kernels round otherwise than ONNX Runtime's. Its dims
+    are the declared ones: a feed that makes others of data is none for it.
     """
 
     def __init__(self, reference: Reference, names: Sequence[str], *, program: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Routines as machine code: variables in memory and plain jumps, which LLVM's optimizer makes registers and vectors of."""
+"""Routines as machine code: variables in memory and plain jumps, of which LLVM's optimizer makes vectors."""
 
 from __future__ import annotations
 

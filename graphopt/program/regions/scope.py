@@ -34,7 +34,7 @@ Candidate = TypeVar("Candidate")
 
 
 def _declared(value: ir.Value) -> tuple[int, ...] | None:
-    """The dims that the model itself says, where all are numbers: an operator may make them of data that it is given."""
+    """The dims that the model itself says, where all are numbers: an operator may make them of its data."""
     dims = None if value.shape is None else tuple(value.shape)
     return None if dims is None or not all(isinstance(dim, int) for dim in dims) else dims  # type: ignore[return-value]
 
