@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kernels.kernel import ENTRY, Kernel, Operand
 from kernels.llvm import types
 from kernels.llvm.emission import emit_all
@@ -104,9 +106,7 @@ class _Statements:
                 case While(condition, inside):
                     self._while(condition, inside)
                 case When(condition, inside, otherwise):
-                    f.when(
-                        self._condition(condition), lambda i=inside: self._body(i), lambda o=otherwise: self._body(o)
-                    )  # type: ignore[misc]
+                    f.when(self._condition(condition), partial(self._body, inside), partial(self._body, otherwise))
 
     def _loop(self, variable: Local, first: Value, last: Value, body: tuple[Statement, ...]) -> None:
         def one(counter: Value, _: tuple[Value, ...]) -> None:

@@ -353,7 +353,7 @@ class Reduce(Expression):
 
 
 class Foreign(Expression):
-    """A node of another grammar that has these expressions: whoever writes it knows how. Equal marks are equal nodes."""
+    """A node of another grammar that has these expressions: whoever writes it knows how."""
 
     __slots__ = ()
 
