@@ -12,6 +12,7 @@ from math import inf, prod
 import numpy as np
 
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, counted, held
+from graphopt.program.regions.routines.sums import Lanes
 from kernels.dtype import DType
 from kernels.routine.writer import as_type, dot, eq, integer, maximum, minimum, number, pick, quotient, remainder
 from kernels.tensor.expression import Expression, Number, Unary, dense_strides
@@ -36,6 +37,16 @@ def reduce(node: Defined) -> None:
                     w.set(rest, quotient(rest, size))
 
             def fold(first: float | int, kind: DType, step: Step) -> Expression:
+                if first == 0 and kind.is_float:
+                    lanes, nothing = Lanes(w, kind), number(0, kind)
+                    with w.loops(*taken[:-1]) as outer:
+                        start = w.local(DType.I64, base + dot(outer, steps[:-1]))
+                        far = steps[-1] if steps else 0
+                        lanes.add(
+                            taken[-1] if taken else 1,
+                            lambda at: step(nothing, x.at(start + at * far)),
+                        )
+                    return lanes.total()
                 total = w.local(kind, number(first, kind))
                 with w.loops(*taken) as at:
                     w.set(total, step(total, x.at(base + dot(at, steps))))
