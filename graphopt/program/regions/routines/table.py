@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graphopt.program.regions.routines import normalizations, padding, reductions
+from graphopt.program.regions.routines import normalizations, padding, products, reductions
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
 FAMILIES: tuple[Mapping[str, Definition], ...] = (
     normalizations.DEFINITIONS,
     padding.DEFINITIONS,
+    products.DEFINITIONS,
     reductions.DEFINITIONS,
 )
 ROUTINES: Mapping[tuple[str, str], Definition] = {
