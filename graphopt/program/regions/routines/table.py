@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graphopt.program.regions.routines import normalizations, padding, products, reductions
+from graphopt.program.regions.routines import attention, normalizations, padding, products, reductions
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
 FAMILIES: tuple[Mapping[str, Definition], ...] = (
+    attention.DEFINITIONS,
     normalizations.DEFINITIONS,
     padding.DEFINITIONS,
     products.DEFINITIONS,
