@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graphopt.program.regions.routines import attention, normalizations, padding, products, reductions
+from graphopt.program.regions.routines import attention, normalizations, padding, products, recurrent, reductions
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
@@ -15,6 +15,7 @@ FAMILIES: tuple[Mapping[str, Definition], ...] = (
     normalizations.DEFINITIONS,
     padding.DEFINITIONS,
     products.DEFINITIONS,
+    recurrent.DEFINITIONS,
     reductions.DEFINITIONS,
 )
 ROUTINES: Mapping[tuple[str, str], Definition] = {
