@@ -6,12 +6,21 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graphopt.program.regions.routines import attention, normalizations, padding, products, recurrent, reductions
+from graphopt.program.regions.routines import (
+    attention,
+    fourier,
+    normalizations,
+    padding,
+    products,
+    recurrent,
+    reductions,
+)
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
 FAMILIES: tuple[Mapping[str, Definition], ...] = (
     attention.DEFINITIONS,
+    fourier.DEFINITIONS,
     normalizations.DEFINITIONS,
     padding.DEFINITIONS,
     products.DEFINITIONS,
