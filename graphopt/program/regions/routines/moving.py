@@ -141,7 +141,7 @@ def trilu(node: Defined) -> None:
                 y[(*outer, last)] = x[(*outer, last)] if upper else number(0, y.dtype)
 
 
-# -- ReverseSequence, blocks of depth -----------------------------------------------------------------------------------
+# -- ReverseSequence, blocks of depth ---------------------------------------------------------------------------------
 
 
 def reverse_sequence(node: Defined) -> None:

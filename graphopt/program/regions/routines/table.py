@@ -6,14 +6,17 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graphopt.program.regions.routines import making, moving, padding
+from graphopt.program.regions.routines import boxes, making, moving, padding, resampling, selecting
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
 FAMILIES: tuple[Mapping[str, Definition], ...] = (
+    boxes.DEFINITIONS,
     making.DEFINITIONS,
     moving.DEFINITIONS,
     padding.DEFINITIONS,
+    resampling.DEFINITIONS,
+    selecting.DEFINITIONS,
 )
 ROUTINES: Mapping[tuple[str, str], Definition] = {
     ("", name): definition for family in FAMILIES for name, definition in family.items()
