@@ -6,16 +6,18 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graphopt.program.regions.routines import boxes, making, moving, padding, resampling, selecting
+from graphopt.program.regions.routines import boxes, indexing, making, moving, padding, resampling, scans, selecting
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
 FAMILIES: tuple[Mapping[str, Definition], ...] = (
     boxes.DEFINITIONS,
+    indexing.DEFINITIONS,
     making.DEFINITIONS,
     moving.DEFINITIONS,
     padding.DEFINITIONS,
     resampling.DEFINITIONS,
+    scans.DEFINITIONS,
     selecting.DEFINITIONS,
 )
 ROUTINES: Mapping[tuple[str, str], Definition] = {
