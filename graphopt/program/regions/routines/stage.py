@@ -65,6 +65,11 @@ class Defined:
     def __init__(self, scope: Scope, node: ir.Node) -> None:
         self._scope, self.node = scope, node
 
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's operators that the node is of."""
+        return self._scope.facts.opset(self.node)
+
     # -- operands ---------------------------------------------------------------------------------------------------
 
     def has(self, at: int) -> bool:

@@ -6,11 +6,20 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graphopt.program.regions.routines import padding
+from graphopt.program.regions.routines import boxes, indexing, making, moving, padding, resampling, scans, selecting
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
-FAMILIES: tuple[Mapping[str, Definition], ...] = (padding.DEFINITIONS,)
+FAMILIES: tuple[Mapping[str, Definition], ...] = (
+    boxes.DEFINITIONS,
+    indexing.DEFINITIONS,
+    making.DEFINITIONS,
+    moving.DEFINITIONS,
+    padding.DEFINITIONS,
+    resampling.DEFINITIONS,
+    scans.DEFINITIONS,
+    selecting.DEFINITIONS,
+)
 ROUTINES: Mapping[tuple[str, str], Definition] = {
     ("", name): definition for family in FAMILIES for name, definition in family.items()
 }
