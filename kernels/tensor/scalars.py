@@ -3,7 +3,7 @@
 A value of type f16 or bf16 is held and computed in f32 (constants too) and is rounded, to nearest even, only by a cast
 to its type and when it is stored; every other type computes in itself, integers modulo 2^bits. Where a function is not
 exact (exp, erf, ...), its value is that of the real function rounded once; a kernel states how far it may be from that.
-What C leaves undefined is settled: an integer divided by zero gives 0 and leaves the dividend as the remainder;
+What C leaves undefined is settled: an integer divided by zero gives 0, and so does its remainder;
 the smallest integer divided by -1 wraps to itself; an integer to a negative power is truncated, 0 to one gives 0;
 shifting by the width or more (or by a negative count) gives 0, or -1 for a negative number to the right. Casts between
 integers keep the low bits.
@@ -135,14 +135,13 @@ def _quotient(a: Array, b: Array) -> Array:
 
 def _remainder(a: Array, b: Array) -> Array:
     """Sign of the dividend."""
-    rest: Array = a - _quotient(a, b) * b
-    return rest
+    return np.asarray(np.where(b == 0, b.dtype.type(0), a - _quotient(a, b) * b))
 
 
 def _modulus(a: Array, b: Array) -> Array:
     """Sign of the divisor."""
     rest = _remainder(a, b)
-    return np.where((rest != 0) & (b != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+    return np.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
 def _integer_power(a: Array, b: Array) -> Array:
@@ -176,6 +175,8 @@ _EXACT: dict[str, Callable[[Array], Array]] = {
 _ROUNDED: dict[str, Callable[[Array], Array]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x, "exp": np.exp, "log": np.log, "erf": _erf,
     "tanh": np.tanh, "sigmoid": _sigmoid, "sin": np.sin, "cos": np.cos,
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
 }  # fmt: skip
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "min": np.minimum, "max": np.maximum,

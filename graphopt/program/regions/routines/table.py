@@ -6,7 +6,18 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graphopt.program.regions.routines import boxes, indexing, making, moving, padding, resampling, scans, selecting
+from graphopt.program.regions.routines import (
+    boxes,
+    indexing,
+    making,
+    moving,
+    normalizations,
+    padding,
+    reductions,
+    resampling,
+    scans,
+    selecting,
+)
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
@@ -15,7 +26,9 @@ FAMILIES: tuple[Mapping[str, Definition], ...] = (
     indexing.DEFINITIONS,
     making.DEFINITIONS,
     moving.DEFINITIONS,
+    normalizations.DEFINITIONS,
     padding.DEFINITIONS,
+    reductions.DEFINITIONS,
     resampling.DEFINITIONS,
     scans.DEFINITIONS,
     selecting.DEFINITIONS,
