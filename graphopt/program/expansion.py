@@ -3,8 +3,7 @@
     SwiGLU(x)  -->  Split, Sigmoid, Mul, Mul
 
 What has a template, a formula or a definition as loops stays: its kernel is faster than those of a body. A body may
-hold
-operators that have bodies themselves.
+hold operators that have bodies themselves.
 """
 
 from __future__ import annotations

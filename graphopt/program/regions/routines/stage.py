@@ -169,8 +169,8 @@ Definition = Callable[[Defined], None]
 
 
 def held(kind: DType) -> DType:
-    """The type that elements of `kind` are computed with: f32 for the two halves."""
-    return DType.F32 if kind in (DType.F16, DType.BF16) else kind
+    """The type that elements of `kind` are computed with: f32 for shorter floats."""
+    return kind.held
 
 
 def counted(x: Expression, size: int) -> Expression:
