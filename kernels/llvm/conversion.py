@@ -72,6 +72,11 @@ def cast(f: Function, value: Value, source: DType, kind: DType) -> Value:
     if kind.held is DType.F32 and kind is not DType.F32:
         single = cast(f, value, source, DType.F32)
         return widened(f, stored(f, single, kind), kind)
+    if kind.bits < 8 * kind.bytes:
+        if source.is_float:
+            inside = f.compare("olt", f.intrinsic("llvm.fabs", value.type, value), f.number(value.type, 2.0**31))
+            value, source = cast(f, f.select(inside, value, f.number(value.type, 0)), source, DType.I32), DType.I32
+        return widened(f, stored(f, cast(f, value, source, kind.held), kind), kind)
     if source.is_float:
         if kind.is_float:
             return f.convert("fptrunc" if types.bits(held) < types.bits(value.type) else "fpext", held, value)
@@ -79,11 +84,6 @@ def cast(f: Function, value: Value, source: DType, kind: DType) -> Value:
             return _to_words(f, value, held, kind)
         name = f"llvm.fpto{'s' if kind.is_signed else 'u'}i.sat.{types.suffix(held)}.{types.suffix(value.type)}"
         return f.call_outside(name, held, value)
-    if kind.bits < 8 * kind.bytes:
-        if source.is_float:
-            inside = f.compare("olt", f.intrinsic("llvm.fabs", value.type, value), f.number(value.type, 2.0**31))
-            value, source = cast(f, f.select(inside, value, f.number(value.type, 0)), source, DType.I32), DType.I32
-        return widened(f, stored(f, cast(f, value, source, kind.held), kind), kind)
     signed = source.is_signed
     if kind.is_float:
         return f.convert("sitofp" if signed else "uitofp", held, value)

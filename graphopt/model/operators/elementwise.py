@@ -220,7 +220,7 @@ OPERATORS = (
     _each("Tanh", "tanh"),
     _each("ThresholdedRelu", formulas.thresholded),
     _each("Cast", formulas.cast, 0, shape=None, evaluate=_cast, content=_cast_content),
-    _each("CastLike", formulas.cast_like, 0, shape=None),
+    Operator(name="CastLike", flops=no_flops, axes="symmetric"),
     Operator(
         name="Identity", moves=True, shape=shapes.same_as_first, flops=no_flops, storage="same", axes="each",
         evaluate=arrays.first_operand, content=arrays.first_operand, formula=formulas.identity,

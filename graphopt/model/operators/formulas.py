@@ -221,17 +221,9 @@ def mod(one: Operands) -> Expression:
 
 
 def cast(one: Operands) -> Expression:
-    """The element in the type that the node names."""
-    return _converted(one, dtype_of(ir.DataType(int(one.number("to", 0)))))
+    """The element in the type that the node names; short floats end at their largest number where it says so."""
+    kind, a, saturates = dtype_of(ir.DataType(int(one.number("to", 0)))), one.operand(0), one.number("saturate", 1) != 0
 
-
-def cast_like(one: Operands) -> Expression:
-    """The element in the type of the second operand."""
-    return _converted(one, one.operand(1).dtype)
-
-
-def _converted(one: Operands, kind: DType) -> Expression:
-    a, saturates = one.operand(0), bool(one.number("saturate", 1))
     if kind is DType.E8M0 and a.dtype is not kind:
         return _power_of_two(a, one.text("round_mode", "up"), saturates=saturates)
     if kind in FORMATS and saturates and a.dtype.is_float and a.dtype is not kind:
