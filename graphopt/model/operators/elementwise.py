@@ -225,7 +225,7 @@ OPERATORS = (
         name="Identity", moves=True, shape=shapes.same_as_first, flops=no_flops, storage="same", axes="each",
         evaluate=arrays.first_operand, content=arrays.first_operand, formula=formulas.identity,
     ),
-    Operator(name="BitCast", flops=no_flops, axes="symmetric"),
+    Operator(name="BitCast", flops=no_flops, storage="same", axes="symmetric"),
     Operator(
         name="Dropout", flops=no_flops, storage="same", purity="training", axes="symmetric", part=Wanted.same,
     ),

@@ -65,6 +65,11 @@ class Defined:
     def __init__(self, scope: Scope, node: ir.Node) -> None:
         self._scope, self.node = scope, node
 
+    @property
+    def opset(self) -> int:
+        """The version of ONNX that the node is of."""
+        return self._scope.facts.opset(self.node)
+
     # -- operands ---------------------------------------------------------------------------------------------------
 
     def has(self, at: int) -> bool:
@@ -102,6 +107,10 @@ class Defined:
         """A place for a result."""
         value = self.node.outputs[at]
         return self._scope.places[value] if value in self._scope.places else self._scope.result(value)
+
+    def pass_on(self, at: int, source: int = 0) -> None:
+        """Let a result be an input, where that lies."""
+        self._scope.places[self.node.outputs[at]] = self._scope.place(self.value(source))
 
     def output_shape(self, at: int) -> tuple[int, ...]:
         """A result's dims."""

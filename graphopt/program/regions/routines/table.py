@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graphopt.program.regions.routines import padding
+from graphopt.program.regions.routines import padding, random
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
-FAMILIES: tuple[Mapping[str, Definition], ...] = (padding.DEFINITIONS,)
+FAMILIES: tuple[Mapping[str, Definition], ...] = (padding.DEFINITIONS, random.DEFINITIONS)
 ROUTINES: Mapping[tuple[str, str], Definition] = {
     ("", name): definition for family in FAMILIES for name, definition in family.items()
 }
