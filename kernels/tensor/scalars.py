@@ -6,7 +6,7 @@ itself, integers modulo 2^bits. A float becomes an integer of less than eight bi
 (0 beyond i32).
 Where a function is not exact (exp, erf, ...), its value is that of the real function rounded once; a kernel states how
 far it may be from that.
-What C leaves undefined is settled: an integer divided by zero gives 0 and leaves the dividend as the remainder;
+What C leaves undefined is settled: an integer divided by zero gives 0, and 0 as the remainder;
 the smallest integer divided by -1 wraps to itself; an integer to a negative power is truncated, 0 to one gives 0;
 shifting by the width or more (or by a negative count) gives 0, or -1 for a negative number to the right. Casts between
 integers keep the low bits.
@@ -183,7 +183,7 @@ def _quotient(a: Array, b: Array) -> Array:
 def _remainder(a: Array, b: Array) -> Array:
     """Sign of the dividend."""
     rest: Array = a - _quotient(a, b) * b
-    return rest
+    return np.where(b == 0, b.dtype.type(0), rest)
 
 
 def _modulus(a: Array, b: Array) -> Array:

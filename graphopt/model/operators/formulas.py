@@ -211,8 +211,14 @@ def power(one: Operands) -> Expression:
         return reduce(lambda a, b: Binary("mul", a, b), [base] * int(exponent.value))
     if base.dtype == exponent.dtype:
         return Binary("pow", base, exponent)
-    wide = DType.F64 if not base.dtype.is_float else base.dtype
-    return Cast(base.dtype, Binary("pow", Cast(wide, base), Cast(wide, exponent)))
+    # f32 lacks the last bit of an integer exponent, which is that of the sign.
+    wide = DType.F64 if not (base.dtype.is_float and exponent.dtype.is_float) else base.dtype
+    made = Binary("pow", Cast(wide, base), Cast(wide, exponent))
+    if not base.dtype.is_signed:
+        return Cast(base.dtype, made)
+    limit = 2.0 ** (base.dtype.bits - 1)  # what is beyond the type is its least number, as in NumPy and ONNX Runtime
+    inside = Compare("lt", Unary("abs", made), Number(limit, wide))
+    return Select(inside, Cast(base.dtype, made), Number(-(1 << base.dtype.bits - 1), base.dtype))
 
 
 def mod(one: Operands) -> Expression:
