@@ -67,7 +67,7 @@ class Defined:
 
     @property
     def opset(self) -> int:
-        """The version of ONNX's operators that the node is of."""
+        """The version of ONNX that the node is of."""
         return self._scope.facts.opset(self.node)
 
     # -- operands ---------------------------------------------------------------------------------------------------
@@ -107,6 +107,10 @@ class Defined:
         """A place for a result."""
         value = self.node.outputs[at]
         return self._scope.places[value] if value in self._scope.places else self._scope.result(value)
+
+    def pass_on(self, at: int, source: int = 0) -> None:
+        """Let a result be an input, where that lies."""
+        self._scope.places[self.node.outputs[at]] = self._scope.place(self.value(source))
 
     def output_shape(self, at: int) -> tuple[int, ...]:
         """A result's dims."""
@@ -186,8 +190,8 @@ Definition = Callable[[Defined], None]
 
 
 def held(kind: DType) -> DType:
-    """The type that elements of `kind` are computed with: f32 for the two halves."""
-    return DType.F32 if kind in (DType.F16, DType.BF16) else kind
+    """The type that elements of `kind` are computed with: f32 for shorter floats."""
+    return kind.held
 
 
 def counted(x: Expression, size: int) -> Expression:
