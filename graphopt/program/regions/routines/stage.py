@@ -129,11 +129,6 @@ class Defined:
         """Numbers that are known now, as an operand."""
         return self._scope.keep("table", self.node.outputs[0].name, array, DType.of(array.dtype))
 
-    @property
-    def opset(self) -> int:
-        """The version of the operator set that the node is of."""
-        return self._scope.facts.opset(self.node)
-
     def bound_axes(self) -> frozenset[int] | None:
         """The axes that the operator works along, by its record; None where only a run can tell them."""
         try:
