@@ -71,11 +71,9 @@ class Definition:
     """A small model in its own types, as ONNX defines it: engines keep more than float16 between its operators."""
 
     def __init__(self, model: ir.Model, work: int) -> None:
-        """`work` is that of a run; raises CannotRun for a model that is large, or has none of the short types."""
-        short = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-        values = (value for graph in nodes.graphs_of(model) for node in graph for value in node.outputs)
-        if not is_small(model, work) or not any(value.dtype in short for value in (*model.graph.inputs, *values)):
-            raise CannotRun("its own types are those of the engine")
+        """`work` is that of a run; raises CannotRun for a model that is large."""
+        if not is_small(model, work):
+            raise CannotRun("it is too large for the reference evaluator")
         try:
             self._reference = ReferenceEvaluator(self_contained(model).proto)
         except Exception as error:  # the reference's errors share no base class
@@ -88,6 +86,13 @@ class Definition:
                 return list(self._reference.run(None, dict(feed)))[: len(like)]
         except Exception as error:  # as above
             raise CannotRun(str(error)) from error
+
+
+def has_short_types(model: ir.Model) -> bool:
+    """Whether a value is of float16 or bfloat16."""
+    short = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    values = (value for graph in nodes.graphs_of(model) for node in graph for value in node.outputs)
+    return any(value.dtype in short for value in (*model.graph.inputs, *values))
 
 
 def is_small(model: ir.Model, work: int) -> bool:

@@ -6,6 +6,7 @@ pickled answers on stdout, memory limited to BYTES. Nothing of the package is im
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import sys
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -20,6 +22,18 @@ from onnx.reference import ReferenceEvaluator
 
 if sys.platform != "win32":
     import resource
+
+
+# Elements that NumPy lacks and ONNX Runtime takes and gives as their bits, by its name of a tensor of them.
+_BITS = {
+    "tensor(bfloat16)": (np.dtype(ml_dtypes.bfloat16), np.uint16, onnx.TensorProto.BFLOAT16),
+    "tensor(float8e4m3fn)": (np.dtype(ml_dtypes.float8_e4m3fn), np.uint8, onnx.TensorProto.FLOAT8E4M3FN),
+    "tensor(float8e4m3fnuz)": (np.dtype(ml_dtypes.float8_e4m3fnuz), np.uint8, onnx.TensorProto.FLOAT8E4M3FNUZ),
+    "tensor(float8e5m2)": (np.dtype(ml_dtypes.float8_e5m2), np.uint8, onnx.TensorProto.FLOAT8E5M2),
+    "tensor(float8e5m2fnuz)": (np.dtype(ml_dtypes.float8_e5m2fnuz), np.uint8, onnx.TensorProto.FLOAT8E5M2FNUZ),
+}
+# Elements of which ONNX Runtime packs several into a byte, or that it has no type for.
+_PACKED = ("tensor(int4)", "tensor(uint4)", "tensor(int2)", "tensor(uint2)", "tensor(float4", "tensor(float8e8m0)")
 
 
 class CannotRun(Exception):
@@ -47,11 +61,15 @@ class Engine:
             self._session = ort.InferenceSession(
                 str(path), _options(shared, optimized), providers=["CPUExecutionProvider"]
             )
+            self._kinds = [one.type for one in (*self._session.get_inputs(), *self._session.get_outputs())]
+            if any(kind.startswith(_PACKED) for kind in self._kinds):
+                raise TypeError("ONNX Runtime neither takes nor gives its elements of less than eight bits")
         except Exception as error:  # ONNX Runtime's errors share no base class
             if shared or alone:  # the reference is for small models, and takes no weights from outside
                 raise CannotRun(_first_line(error)) from error
             try:
                 self._reference = ReferenceEvaluator(onnx.load(path))
+                self._session = None
                 self.name = "the ONNX reference evaluator"
             except Exception:  # the reference's errors share none either
                 raise CannotRun(_first_line(error)) from error
@@ -85,6 +103,8 @@ class Engine:
             timer.daemon = True
             timer.start()
         try:
+            if any(kind in _BITS for kind in self._kinds):
+                return _run_of_bits(self._session, feed, options)
             return list(self._session.run(None, feed, options))
         except Exception:
             if expired.is_set():
@@ -93,6 +113,30 @@ class Engine:
         finally:
             if timer is not None:
                 timer.cancel()
+
+
+def _run_of_bits(session: ort.InferenceSession, feed: dict[str, object], options: ort.RunOptions) -> list[object]:
+    """A run of a model with inputs or outputs whose elements NumPy lacks."""
+    given = {one.name: _value_of(feed[one.name], one.type) for one in session.get_inputs() if one.name in feed}
+    outputs = session.get_outputs()
+    found = session.run_with_ort_values([one.name for one in outputs], given, options)
+    return [_array_of(value, one.type) for value, one in zip(found, outputs, strict=True)]
+
+
+def _value_of(array: object, kind: str) -> ort.OrtValue:
+    if kind not in _BITS:
+        return ort.OrtValue.ortvalue_from_numpy(np.asarray(array))
+    _, bits, code = _BITS[kind]
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(array).view(bits), int(code))
+
+
+def _array_of(value: ort.OrtValue, kind: str) -> object:
+    if kind not in _BITS or not value.is_tensor():
+        return value.numpy()
+    dtype, bits, _ = _BITS[kind]
+    count = int(np.prod(value.shape(), dtype=np.int64))
+    held = ctypes.string_at(value.data_ptr(), count * dtype.itemsize) if count else b""
+    return np.frombuffer(held, bits).copy().view(dtype).reshape(value.shape())
 
 
 def _options(shared: Mapping[str, ort.OrtValue], optimized: bool) -> ort.SessionOptions:

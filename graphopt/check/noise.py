@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.check.double import Definition, Double
+from graphopt.check.double import Definition, Double, has_short_types
 from graphopt.check.feeds import EXACT, Feed
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.check.tolerance import SPACING
@@ -63,6 +63,10 @@ class Noise:
             if case.samples[number] is not case.outputs:
                 yield case.samples[number]
 
+    def defined(self, case: Case) -> Sequence[object] | None:
+        """The outputs by ONNX's own definitions of all operators; None where its evaluator cannot run the model."""
+        return self._in_other_types(case, "defined")
+
     def _sample(self, case: Case, way: str) -> Sequence[object] | None:
         """The outputs, moved in one way; None where that way moves nothing or cannot be run."""
         if way in ("double", "definition"):
@@ -86,9 +90,10 @@ class Noise:
         try:
             if way not in self._computed:
                 self._computed[way] = None
-                if self._sound:
-                    made = Double(self._workplace, self._model, self._work()) if way == "double" else None
-                    self._computed[way] = made or Definition(self._model, self._work())
+                if way == "double" and self._sound:
+                    self._computed[way] = Double(self._workplace, self._model, self._work())
+                elif way == "defined" or (self._sound and has_short_types(self._model)):
+                    self._computed[way] = Definition(self._model, self._work())
             found = self._computed[way]
             return None if found is None else found.run(case.feed, case.outputs)
         except CannotRun:

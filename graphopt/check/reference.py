@@ -24,7 +24,7 @@ from graphopt.check.runner import CannotRun, OutOfTime, Workplace
 from graphopt.check.search import Search
 from graphopt.check.sizes import Assignment
 from graphopt.check.tables import changed_table
-from graphopt.check.tolerance import LIMITS, PLAIN, ROUGH, Difference, Nature, compare
+from graphopt.check.tolerance import LIMITS, PLAIN, ROUGH, Difference, Nature, compare, without_subnormals
 from graphopt.check.verification import Status, Verification
 from graphopt.check.work import work_of_run
 from graphopt.errors import OptionError
@@ -216,10 +216,27 @@ class Reference:
                 break
         return found
 
+    def defined(self, name: str, case: Case, other: object, least: float) -> Difference | None:
+        """The difference from what the ONNX reference evaluator gives; None where that cannot say."""
+        outputs = self.noise.defined(case)
+        if outputs is None:
+            return None
+        position = list(self.runner.output_names).index(name)
+        return self.difference(name, case, outputs[position], other, least)
+
     def verdict(
-        self, status: Status, reason: str | None, worst: Difference | None = None, feeds: int = 0, least: float = 0.0
+        self,
+        status: Status,
+        reason: str | None,
+        worst: Difference | None = None,
+        feeds: int = 0,
+        least: float = 0.0,
+        limited: str | None = None,
     ) -> Verification:
-        """The verdict after so many `feeds`, `worst` being the largest difference; `least` as for `difference`."""
+        """The verdict after so many `feeds`, `worst` being the largest difference; `least` as for `difference`.
+
+        `limited` is what a complete check has to say all the same.
+        """
         worst = worst or Difference(0.0, 0.0, None)
         tolerance = (
             {kind: max(limit, least) for kind, limit in LIMITS.items() if limit in self.limits.values()}
@@ -228,7 +245,7 @@ class Reference:
         )
         return Verification(
             status, feeds, worst.max_abs, worst.max_rel, reason, tuple(sorted(self.excluded)), tuple(self.sizes),
-            self.engine, tolerance, self.limited, worst.rounding,
+            self.engine, tolerance, self.limited or limited, worst.rounding,
             tuple(dict.fromkeys(case.draw for case in self.cases)), self.branches.reached, self._shut_rows(),
         )  # fmt: skip
 
@@ -240,13 +257,16 @@ class Reference:
 class Comparison:
     """The comparison of a result with the original, one case after the other.
 
-    A `program` promises nothing for infinities and NaN, and its kernels round otherwise than ONNX Runtime's. Its dims
-    are the declared ones: a feed that makes others of data is none for it.
+    A `program` promises nothing for infinities and NaN, and its kernels round otherwise than ONNX Runtime's, and give 0
+    for subnormal numbers. Its dims are the declared ones: a feed that makes others of data is none for it. Where it
+    differs from ONNX Runtime and gives what the ONNX reference evaluator gives, that is right, and the verdict says so.
     """
 
     def __init__(self, reference: Reference, names: Sequence[str], *, program: bool = False) -> None:
         self._reference, self._names = reference, names
         self._least = PROGRAM if program else 0.0
+        self._program = program
+        self._overruled: list[str] = []
         self._worst = Difference(0.0, 0.0, None)
         self._different: Verification | None = None
         self.cases = tuple(reference.cases)
@@ -261,7 +281,7 @@ class Comparison:
         for name, one, other in zip(self._names, case.outputs, outputs, strict=True):
             if name in self._reference.excluded:
                 continue
-            found = self._reference.difference(name, case, one, other, self._least)
+            found = self._difference(name, case, one, other)
             self._worst = Difference(
                 max(self._worst.max_abs, found.max_abs), max(self._worst.max_rel, found.max_rel), found.reason,
                 max(self._worst.rounding, found.rounding),
@@ -270,6 +290,19 @@ class Comparison:
                 self._differ(f"output '{name}': {found.reason}", self._before(case) + 1)
                 return False
         return True
+
+    def _difference(self, name: str, case: Case, one: object, other: object) -> Difference:
+        found = self._reference.difference(name, case, one, other, self._least)
+        if found.reason is None or not self._program:
+            return found
+        again = self._reference.difference(name, case, without_subnormals(one), without_subnormals(other), self._least)
+        if again.reason is None:
+            return again
+        defined = self._reference.defined(name, case, other, self._least)
+        if defined is None or defined.reason is not None:
+            return found
+        self._overruled.append(name)
+        return defined
 
     def fail(self, case: Case, error: Exception) -> None:
         """The result could not be run on a case."""
@@ -284,8 +317,11 @@ class Comparison:
     @property
     def verification(self) -> Verification:
         """The verdict: "verified" where no case differed."""
-        feeds = len(self._reference.cases)
-        return self._different or self._reference.verdict("verified", None, self._worst, feeds, self._least)
+        feeds, limited = len(self._reference.cases), None
+        if self._overruled:
+            names = ", ".join(f"'{name}'" for name in dict.fromkeys(self._overruled))
+            limited = f"{self._reference.engine} gives {names} otherwise than ONNX's own evaluator, whose results hold"
+        return self._different or self._reference.verdict("verified", None, self._worst, feeds, self._least, limited)
 
 
 def _may_be_mask(value: object) -> bool:

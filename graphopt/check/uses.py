@@ -31,6 +31,7 @@ COUNTS: Mapping[str, tuple[int, ...]] = {
     "STFT": (1, 3), "MelWeightMatrix": (0, 1, 2, 3, 4), "MaxUnpool": (2,), "Col2Im": (1, 2), "AffineGrid": (1,),
     "SplitToSequence": (1,), "Attention": (6,), "Trilu": (1,), "BitShift": (1,),
 }  # fmt: skip
+_WHOLE = frozenset({ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64})
 # Positions of operands that are axes, and of those that say where something begins, and how far it steps.
 AXES: Mapping[str, tuple[int, ...]] = {
     "Slice": (3,), "Unsqueeze": (1,), "Squeeze": (1,), "CumSum": (1,), "CumProd": (1,), "DFT": (2,), "Pad": (3,),
@@ -144,6 +145,9 @@ def _note(node: ir.Node, found: dict[ir.Value, Use], everything: Use) -> None:
             value = nodes.input_at(node, position)
             if value is not None:
                 setattr(found.setdefault(value, Use()), name, True)
+    exponent = nodes.input_at(node, 1) if kind == "Pow" else None
+    if exponent is not None and exponent.dtype in _WHOLE:  # NumPy refuses negative ones of an integer
+        found.setdefault(exponent, Use()).counts = True
     if kind in COMPARISONS:
         numbers = set(_numbers(node))
         everything.join(Use(constants=numbers))

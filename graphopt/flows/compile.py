@@ -29,6 +29,7 @@ from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Compiled
+from graphopt.program.expansion import expanded
 from graphopt.program.make import COMPARE_SECONDS, Program, make, runnable
 from graphopt.rewrite.optimizer import optimize_verified
 from kernels.target import Target, TargetName, named, why_not_here
@@ -152,6 +153,12 @@ def optimized(original: ir.Model, *, checked: bool = False) -> ir.Model:
 
     `checked` holds every rewrite to the original, and takes back those that fail.
     """
+    work = _optimized(original, checked=checked)
+    spelled_out = expanded(work)
+    return work if spelled_out is work else _optimized(spelled_out, checked=checked)
+
+
+def _optimized(original: ir.Model, *, checked: bool) -> ir.Model:
     opset = original.graph.opset_imports.get("", 1)
     for wanted in (OPSET, None) if opset < OPSET <= onnx.defs.onnx_opset_version() else (None,):
         request = pipeline.Request(2, frozenset(), "standard", wanted, False, None, True)

@@ -1,20 +1,19 @@
 """Between types: elements as they are stored and as they are computed with, and casts.
 
-bf16 is converted by integer instructions: the processor's own conversion flushes subnormal numbers to zero.
+bf16 is converted by integer instructions: the processor's own conversion flushes subnormal numbers to zero. What is
+shorter is in `minifloat`.
 """
 
 from __future__ import annotations
 
 from kernels.dtype import DType
-from kernels.llvm import types
+from kernels.llvm import minifloat, types
 from kernels.llvm.function import Function, Value
 
 
 def held_type(dtype: DType, lanes: int) -> str:
-    """The type in which values are computed: f32 for f16 and bf16, i1 for bool."""
-    if dtype in (DType.F16, DType.BF16):
-        return types.vector("float", lanes)
-    return types.vector("i1" if dtype is DType.BOOL else types.scalar(dtype), lanes)
+    """The type in which values are computed: f32 for shorter floats, i1 for bool."""
+    return types.vector("i1" if dtype is DType.BOOL else types.scalar(dtype.held), lanes)
 
 
 def widened(f: Function, value: Value, dtype: DType) -> Value:
@@ -28,6 +27,11 @@ def widened(f: Function, value: Value, dtype: DType) -> Value:
         return f.convert("bitcast", types.with_element(value.type, "float"), shifted)
     if dtype is DType.BOOL:
         return f.compare("ne", value, f.number(value.type, 0))
+    if dtype.held is DType.F32 and dtype is not DType.F32:
+        return minifloat.widened(f, value, dtype)
+    if dtype.bits < 8 * dtype.bytes:
+        rest = f.number(value.type, 8 - dtype.bits)
+        return f.binary("ashr" if dtype.is_signed else "lshr", f.binary("shl", value, rest), rest)
     return value
 
 
@@ -47,20 +51,32 @@ def stored(f: Function, value: Value, dtype: DType) -> Value:
         return f.convert("bitcast", types.with_element(value.type, "bfloat"), halves)
     if dtype is DType.BOOL:
         return f.convert("zext", types.with_element(value.type, "i8"), value)
+    if dtype.held is DType.F32 and dtype is not DType.F32:
+        return minifloat.stored(f, value, dtype)
+    if dtype.bits < 8 * dtype.bytes:
+        return f.binary("and", value, f.number(value.type, (1 << dtype.bits) - 1))
     return value
 
 
 def cast(f: Function, value: Value, source: DType, kind: DType) -> Value:
-    """A value to compute with, in another type: floats to integers truncate and saturate, NaN gives 0."""
+    """A value to compute with, in another type: floats to integers truncate and saturate, NaN gives 0.
+
+    An integer of less than eight bits keeps the low ones of a float's int32, and is 0 for what is beyond that.
+    """
     held = held_type(kind, types.lanes(value.type))
     if kind is DType.BOOL:
         if source is DType.BOOL:
             return value
         zero = f.number(value.type, 0)
         return f.compare("une" if source.is_float else "ne", value, zero)
-    if kind in (DType.F16, DType.BF16):
+    if kind.held is DType.F32 and kind is not DType.F32:
         single = cast(f, value, source, DType.F32)
         return widened(f, stored(f, single, kind), kind)
+    if kind.bits < 8 * kind.bytes:
+        if source.is_float:
+            inside = f.compare("olt", f.intrinsic("llvm.fabs", value.type, value), f.number(value.type, 2.0**31))
+            value, source = cast(f, f.select(inside, value, f.number(value.type, 0)), source, DType.I32), DType.I32
+        return widened(f, stored(f, cast(f, value, source, kind.held), kind), kind)
     if source.is_float:
         if kind.is_float:
             return f.convert("fptrunc" if types.bits(held) < types.bits(value.type) else "fpext", held, value)

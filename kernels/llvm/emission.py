@@ -332,6 +332,6 @@ def _wrapped(value: float | int | bool, kind: DType) -> float | int | bool:
     """A constant in the range of its type: integers keep their low bits; LLVM's text has them signed."""
     if not kind.is_integer:
         return value
-    bits = 8 * kind.bytes
+    bits = kind.bits
     low = int(value) & ((1 << bits) - 1)
-    return low - (1 << bits) if low >> (bits - 1) else low
+    return low - (1 << bits) if low >> (bits - 1) and (kind.is_signed or bits >= 8) else low

@@ -12,15 +12,14 @@ from kernels.dtype import DType
 _SCALARS = {
     DType.F64: "double", DType.F32: "float", DType.F16: "half", DType.BF16: "bfloat",
     DType.I64: "i64", DType.U64: "i64", DType.I32: "i32", DType.U32: "i32", DType.I16: "i16", DType.U16: "i16",
-    DType.I8: "i8", DType.U8: "i8", DType.BOOL: "i8",
 }  # fmt: skip
 _BITS = {"double": 64, "float": 32, "half": 16, "bfloat": 16, "ptr": 64}
 FLOATS = ("float", "double", "half", "bfloat")
 
 
 def scalar(dtype: DType) -> str:
-    """The type of one element in memory; a bool is a byte."""
-    return _SCALARS[dtype]
+    """The type of one element in memory; a bool is a byte, as all that is shorter."""
+    return _SCALARS.get(dtype, "i8")
 
 
 def vector(element: str, lanes: int) -> str:

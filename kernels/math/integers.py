@@ -1,6 +1,6 @@
 """Integer functions, with the cases that C leaves undefined settled as the reference interpreter settles them.
 
-Division by 0 gives 0, and so does its remainder, as in NumPy; the smallest number divided by -1 wraps to itself; a
+Division by 0 gives 0, and 0 as the remainder; the smallest number divided by -1 wraps to itself; a
 number to a negative power is truncated, and 0 to one is 0; shifts by the width or more give 0 (-1 for negative numbers
 to the right). All of it without a trap.
 """
@@ -25,9 +25,9 @@ def quotient(f: Function, a: Value, b: Value, *, signed: bool) -> Value:
 
 def remainder(f: Function, a: Value, b: Value, *, signed: bool) -> Value:
     """a - (a / b) * b: the sign of the dividend."""
-    zero = f.number(a.type, 0)
     rest = f.sub(a, f.mul(quotient(f, a, b, signed=signed), b))
-    return f.select(f.compare("eq", b, zero), zero, rest)
+    zero = f.number(a.type, 0)
+    return rest if b.is_constant and b.text != zero.text else f.select(f.compare("eq", b, zero), zero, rest)
 
 
 def modulus(f: Function, a: Value, b: Value, *, signed: bool) -> Value:

@@ -198,8 +198,10 @@ def _check(title: str, one: Statement, known: set[Area], written: set[Area]) -> 
             if isinstance(node, Element) and node.place.dtype is not DType.I64:
                 raise InvalidRoutine(f"{title}: '{node.area.name}' is read at a place that is no i64.")
     match one:
-        case Assign(local, _) if local.kind in (DType.F16, DType.BF16):
-            raise InvalidRoutine(f"{title}: '{local.name}' is {local.kind.value}; variables are computed with in f32.")
+        case Assign(local, _) if local.kind.held is not local.kind:
+            raise InvalidRoutine(
+                f"{title}: '{local.name}' is {local.kind.value}; variables are {local.kind.held.value}."
+            )
         case Assign(local, value) if value.dtype is not local.kind:
             raise InvalidRoutine(f"{title}: '{local.name}' is {local.kind.value} and is given {value.dtype.value}.")
         case Put(area, place, value):

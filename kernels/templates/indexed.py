@@ -248,7 +248,7 @@ def _copy(f: Function, dtype: DType, source: Value, aim: Value, length: int) -> 
 def _combine(f: Function, problem: Indexed, source: Value, aim: Value, length: int) -> None:
     """output = output (op) update, element by element: runs of a scatter that reduces are short."""
     kind, dtype = types.scalar(problem.dtype), problem.dtype
-    if dtype in (DType.F16, DType.BF16, DType.BOOL):
+    if dtype.held is not dtype or dtype is DType.BOOL:
         raise InvalidIndexing(f"a scatter that reduces {dtype.value} is not supported; cast to f32 around it.")
     signed = dtype.is_signed or dtype.is_float
 

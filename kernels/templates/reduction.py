@@ -80,7 +80,7 @@ def reduced(op: Op, dtype: DType) -> Buffer:
     """The stand-in for the value of a row of elements of a type."""
     if op in ("argmax", "argmin"):
         return Buffer("reduced", DType.I64, ())
-    return Buffer("reduced", DType.F32 if dtype in (DType.F16, DType.BF16) else dtype, ())
+    return Buffer("reduced", dtype.held, ())
 
 
 def candidates(problem: Reduction, target: Target) -> tuple[RowCandidate, ...]:
@@ -103,7 +103,7 @@ class _ReductionBuilder(Builder[Reduction, RowCandidate]):
         super().__init__(problem, candidate, target, name)
         self.vectors = candidate.vectors
         dtype = problem.reduced.dtype if problem.op not in ("argmax", "argmin") else problem.x.dtype
-        self.dtype = DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
+        self.dtype = dtype.held
         x = problem.x if problem.x.dtype is self.dtype else Cast(self.dtype, problem.x)
         self.with_place = problem.op in ("argmax", "argmin")
         number = Index(())

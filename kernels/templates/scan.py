@@ -34,7 +34,7 @@ class CumulativeSum:
     def __post_init__(self) -> None:
         if not -len(self.shape) <= self.axis < len(self.shape):
             raise InvalidScan(f"axis {self.axis} is outside of {len(self.shape)} dims.")
-        if self.dtype in (DType.F16, DType.BF16, DType.BOOL):
+        if self.dtype.held is not self.dtype or self.dtype is DType.BOOL:
             raise InvalidScan(f"cumulative sums of {self.dtype.value} are not supported; cast to f32 before.")
 
 

@@ -41,7 +41,7 @@ class TopK:
     def __post_init__(self) -> None:
         if not 0 <= self.k <= self.size:
             raise InvalidTopK(f"k is {self.k}, and the axis has {self.size} elements.")
-        if self.dtype in (DType.F16, DType.BF16, DType.BOOL):
+        if self.dtype.held is not self.dtype or self.dtype is DType.BOOL:
             raise InvalidTopK(f"TopK of {self.dtype.value} is not supported; cast to f32 before.")
 
 

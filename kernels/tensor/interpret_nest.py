@@ -49,6 +49,8 @@ def _undefined(buffer: Buffer) -> Array:
     count = storage.extent(buffer)
     if buffer.dtype is DType.BF16:
         return np.full(count, 0x7FC0, np.uint16)
+    if buffer.dtype.held is not buffer.dtype and buffer.dtype is not DType.F16:
+        return np.full(count, 0x7F, np.uint8)
     if buffer.dtype.is_float:
         return np.full(count, np.nan, buffer.dtype.numpy)
     return np.full(

@@ -371,7 +371,7 @@ def _is_fixed(node: Expression, changing: set[str], inner: set[Variable]) -> boo
             moves = any(variable in inner for one in indices for variable, _ in one.terms)
             return buffer.name not in changing and not moves and _is_inside(node)
     # A value in a register is as it is stored; of these types it is held in another form between operations.
-    return node.dtype not in (DType.F16, DType.BF16, DType.BOOL)
+    return node.dtype.held is node.dtype and node.dtype is not DType.BOOL
 
 
 def _is_inside(load: Load) -> bool:

@@ -133,7 +133,7 @@ def stage_nodes(stage: Stage, loops: set[str], buffers: set[str]) -> tuple[Node,
 
 def accumulator_type(dtype: DType) -> DType:
     """The type in which elements of `dtype` are summed up: f32 for the half-width floats."""
-    return DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
+    return dtype.held
 
 
 def converted(value: Expression, dtype: DType) -> Expression:

@@ -1,9 +1,12 @@
 """What every operation of an expression gives, on NumPy arrays: the meaning that all kernels are tested against.
 
-A value of type f16 or bf16 is held and computed in f32 (constants too) and is rounded, to nearest even, only by a cast
-to its type and when it is stored; every other type computes in itself, integers modulo 2^bits. Where a function is not
-exact (exp, erf, ...), its value is that of the real function rounded once; a kernel states how far it may be from that.
-What C leaves undefined is settled: an integer divided by zero gives 0, and so does its remainder;
+A value of a float type shorter than f32 is held and computed in f32 (constants too) and is rounded, to nearest even,
+only by a cast to its type and when it is stored (e8m0: towards zero, without its sign); every other type computes in
+itself, integers modulo 2^bits. A float becomes an integer of less than eight bits by way of i32, whose low bits stay
+(0 beyond i32).
+Where a function is not exact (exp, erf, ...), its value is that of the real function rounded once; a kernel states how
+far it may be from that.
+What C leaves undefined is settled: an integer divided by zero gives 0, and 0 as the remainder;
 the smallest integer divided by -1 wraps to itself; an integer to a negative power is truncated, 0 to one gives 0;
 shifting by the width or more (or by a negative count) gives 0, or -1 for a negative number to the right. Casts between
 integers keep the low bits.
@@ -13,25 +16,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from kernels.dtype import DType
+from kernels.minifloat import FORMATS, Format
 from kernels.tensor.expression import BinaryOp, CompareOp, ReduceOp, UnaryOp
 from kernels.tensor.storage import Array
-
-_HALF = (DType.F16, DType.BF16)
 
 
 def compute_type(dtype: DType) -> np.dtype[np.generic]:
     """The NumPy type in which values of `dtype` are held between operations."""
-    return np.dtype(np.float32) if dtype in _HALF else dtype.numpy
+    return dtype.held.numpy
 
 
 def widen(stored: Array, dtype: DType) -> Array:
     """Elements as they lie in memory, as values to compute with."""
     if dtype is DType.BF16:
         return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if dtype in FORMATS or dtype is DType.E8M0:
+        return _of_codes(dtype)[stored.astype(np.uint8)]
+    if dtype.bits < 8 * dtype.bytes:
+        low = stored.astype(np.uint8) & np.uint8((1 << dtype.bits) - 1)
+        return np.where(dtype.is_signed and low >> (dtype.bits - 1), low - (1 << dtype.bits), low).astype(
+            compute_type(dtype)
+        )
     return stored.astype(compute_type(dtype))
 
 
@@ -42,15 +52,49 @@ def narrow(values: Array, dtype: DType) -> Array:
         rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
         quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
         return np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
+    if dtype is DType.E8M0:
+        return ((np.asarray(values, np.float32).view(np.uint32) >> np.uint32(23)) & np.uint32(0xFF)).astype(np.uint8)
+    if dtype in FORMATS:
+        return _nearest(np.asarray(values, np.float64), FORMATS[dtype])
+    if dtype.bits < 8 * dtype.bytes:
+        return (values.astype(np.int64) & ((1 << dtype.bits) - 1)).astype(np.uint8)
     return values.astype(dtype.numpy)
+
+
+@lru_cache
+def _of_codes(dtype: DType) -> Array:
+    """What every byte stands for."""
+    if dtype is DType.E8M0:
+        return np.array([*(2.0 ** (code - 127) for code in range(255)), np.nan], np.float32)
+    form = FORMATS[dtype]
+    codes = [code & (2 * form.sign - 1) for code in range(256)]
+    found = [math.copysign(form.value(code & (form.sign - 1)), -1 if code & form.sign else 1) for code in codes]
+    if form.beyond == "zero":
+        found[form.sign] = math.nan
+    return np.array(found, np.float32)
+
+
+def _nearest(values: Array, form: Format) -> Array:
+    """The code of the nearest number, the even code of two; beyond the largest what the format has there."""
+    codes = np.arange(form.largest + 1)
+    numbers = np.array([form.value(code) for code in codes] + [2 * form.maximum - form.value(form.largest - 1)])
+    low = np.clip(np.searchsorted(numbers, np.abs(values), side="right") - 1, 0, form.largest)
+    middle = (numbers[low] + numbers[low + 1]) / 2
+    code = low + ((np.abs(values) > middle) | ((np.abs(values) == middle) & (low % 2 == 1)))
+    beyond = {"inf": form.largest + 1, "none": form.largest}.get(form.beyond, form.nan)
+    code = np.where(code > form.largest, beyond, np.where(np.isnan(values), form.nan, code))
+    signs = np.where(np.signbit(values), form.sign, 0)
+    if form.beyond == "zero":
+        signs = np.where((code == 0) | (code == form.nan), 0, signs)
+    return (code ^ signs).astype(np.uint8)
 
 
 def number(value: float | int | bool, dtype: DType) -> Array:
     """A constant as a value; integers outside the type keep their low bits."""
     if dtype.is_integer:
-        bits = 8 * dtype.bytes
+        bits = dtype.bits
         low = int(value) & ((1 << bits) - 1)
-        return np.asarray(low - (1 << bits) if dtype.is_signed and low >> (bits - 1) else low, dtype.numpy)
+        return np.asarray(low - (1 << bits) if dtype.is_signed and low >> (bits - 1) else low, compute_type(dtype))
     return np.asarray(value, compute_type(dtype))
 
 
@@ -79,8 +123,11 @@ def cast(x: Array, source: DType, kind: DType) -> Array:
     """The values in another type."""
     if kind is DType.BOOL:
         return np.asarray(x != 0)
-    if kind in _HALF:
+    if kind.held is DType.F32 and kind is not DType.F32:
         return widen(narrow(x.astype(np.float32), kind), kind)
+    if kind.bits < 8 * kind.bytes:
+        whole = np.where(np.abs(x) < 2.0**31, x, 0).astype(np.int64) if source.is_float else x
+        return widen(narrow(whole, kind), kind)
     if kind.is_integer and source.is_float:
         return _saturated(x, kind)
     return x.astype(kind.numpy)
@@ -135,7 +182,8 @@ def _quotient(a: Array, b: Array) -> Array:
 
 def _remainder(a: Array, b: Array) -> Array:
     """Sign of the dividend."""
-    return np.asarray(np.where(b == 0, b.dtype.type(0), a - _quotient(a, b) * b))
+    rest: Array = a - _quotient(a, b) * b
+    return np.where(b == 0, b.dtype.type(0), rest)
 
 
 def _modulus(a: Array, b: Array) -> Array:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kernels.dtype import DType
 from kernels.tensor.dependence import accesses, exact, inner_variables, shared
 from kernels.tensor.expression import Buffer, Cast, Expression, Index, Load, Number, Variable
 from kernels.tensor.nest import (
@@ -110,7 +109,7 @@ def inline(nest: Nest, name: str) -> Nest:
     if not variables(producer.store.value) <= known:
         raise IllegalSchedule(f"inline: '{name}' depends on loops that its indices do not have")
     value = producer.store.value
-    if value.dtype in (DType.F16, DType.BF16):
+    if value.dtype.held is not value.dtype:
         value = Cast(value.dtype, value)  # a stored value is rounded; an inlined one is to be the same
 
     def leaf(node: Expression) -> Expression:

@@ -220,12 +220,12 @@ OPERATORS = (
     _each("Tanh", "tanh"),
     _each("ThresholdedRelu", formulas.thresholded),
     _each("Cast", formulas.cast, 0, shape=None, evaluate=_cast, content=_cast_content),
+    Operator(name="CastLike", flops=no_flops, axes="symmetric"),
     Operator(
         name="Identity", moves=True, shape=shapes.same_as_first, flops=no_flops, storage="same", axes="each",
         evaluate=arrays.first_operand, content=arrays.first_operand, formula=formulas.identity,
     ),
-    Operator(name="CastLike", flops=no_flops, axes="symmetric"),
-    Operator(name="BitCast", flops=no_flops, axes="symmetric"),
+    Operator(name="BitCast", flops=no_flops, storage="same", axes="symmetric"),
     Operator(
         name="Dropout", flops=no_flops, storage="same", purity="training", axes="symmetric", part=Wanted.same,
     ),

@@ -16,6 +16,7 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import attribute_of, string_attribute
 from kernels.dtype import DType
+from kernels.minifloat import FORMATS
 from kernels.tensor import expression as x
 from kernels.tensor.expression import Binary, Cast, Compare, Expression, Number, Select, Unary
 
@@ -53,12 +54,21 @@ Formula = Callable[[Operands], Expression]
 
 def dtype_of(kind: ir.DataType) -> DType:
     """Our element type for ONNX's; raises NotLowered for one that kernels do not have."""
-    if kind is ir.DataType.BFLOAT16:
-        return DType.BF16
+    if kind in _SHORT:
+        return _SHORT[kind]
     try:
         return DType.of(kind.numpy())
     except (KeyError, TypeError) as error:
         raise NotLowered(f"elements of type {kind.name} are not computed with.") from error
+
+
+_SHORT = {
+    ir.DataType.BFLOAT16: DType.BF16, ir.DataType.FLOAT8E4M3FN: DType.E4M3FN,
+    ir.DataType.FLOAT8E4M3FNUZ: DType.E4M3FNUZ, ir.DataType.FLOAT8E5M2: DType.E5M2,
+    ir.DataType.FLOAT8E5M2FNUZ: DType.E5M2FNUZ, ir.DataType.FLOAT8E8M0: DType.E8M0,
+    ir.DataType.FLOAT4E2M1: DType.E2M1, ir.DataType.INT4: DType.I4, ir.DataType.UINT4: DType.U4,
+    ir.DataType.INT2: DType.I2, ir.DataType.UINT2: DType.U2,
+}  # fmt: skip
 
 
 def unary(op: x.UnaryOp) -> Formula:
@@ -201,8 +211,14 @@ def power(one: Operands) -> Expression:
         return reduce(lambda a, b: Binary("mul", a, b), [base] * int(exponent.value))
     if base.dtype == exponent.dtype:
         return Binary("pow", base, exponent)
-    wide = DType.F64 if not base.dtype.is_float else base.dtype
-    return Cast(base.dtype, Binary("pow", Cast(wide, base), Cast(wide, exponent)))
+    # f32 lacks the last bit of an integer exponent, which is that of the sign.
+    wide = DType.F64 if not (base.dtype.is_float and exponent.dtype.is_float) else base.dtype
+    made = Binary("pow", Cast(wide, base), Cast(wide, exponent))
+    if not base.dtype.is_signed:
+        return Cast(base.dtype, made)
+    limit = 2.0 ** (base.dtype.bits - 1)  # what is beyond the type is its least number, as in NumPy and ONNX Runtime
+    inside = Compare("lt", Unary("abs", made), Number(limit, wide))
+    return Select(inside, Cast(base.dtype, made), Number(-(1 << base.dtype.bits - 1), base.dtype))
 
 
 def mod(one: Operands) -> Expression:
@@ -211,9 +227,28 @@ def mod(one: Operands) -> Expression:
 
 
 def cast(one: Operands) -> Expression:
-    """The element in the type that the node names."""
-    target = dtype_of(ir.DataType(int(one.number("to", 0))))
-    return Cast(target, one.operand(0))
+    """The element in the type that the node names; short floats end at their largest number where it says so."""
+    kind, a, saturates = dtype_of(ir.DataType(int(one.number("to", 0)))), one.operand(0), one.number("saturate", 1) != 0
+
+    if kind is DType.E8M0 and a.dtype is not kind:
+        return _power_of_two(a, one.text("round_mode", "up"), saturates=saturates)
+    if kind in FORMATS and saturates and a.dtype.is_float and a.dtype is not kind:
+        limit = FORMATS[kind].maximum
+        wide = a if a.dtype.held is a.dtype else Cast(a.dtype.held, a)
+        return Cast(kind, x.clip(wide, -limit, limit))
+    return Cast(kind, a)
+
+
+def _power_of_two(a: Expression, mode: str, *, saturates: bool) -> Expression:
+    """The power of two below, above or nearest: the cast keeps the exponent of a product that reaches the next one."""
+    wide: Expression = Cast(DType.F32, a)
+    if saturates:
+        wide = Binary("min", wide, Number(2.0**127, DType.F32))
+    factor = {"up": 2 - 2.0**-23, "nearest": 4 / 3 + 2.0**-25}.get(mode)
+    found = wide if factor is None else wide * factor
+    if not saturates:  # nothing stands for a number below the least one
+        found = Select(Compare("eq", wide, Number(0.0, DType.F32)), Number(float("nan"), DType.F32), found)
+    return Cast(DType.E8M0, found)
 
 
 def is_inf(one: Operands) -> Expression:
@@ -275,7 +310,9 @@ def where(one: Operands) -> Expression:
 
 def number_of(array: np.ndarray, dtype: DType) -> Number | None:
     """A constant of one element as a number; None for more elements, or a type that Python's numbers do not hold."""
-    if array.size != 1 or dtype is DType.BF16:
+    if array.size != 1:
         return None
-    value = array.reshape(-1)[0].item()
-    return Number(value, dtype)
+    value = array.reshape(-1)[0]
+    if dtype.held is not dtype:
+        return Number(float(value) if dtype.is_float else int(value), dtype)
+    return Number(value.item(), dtype)

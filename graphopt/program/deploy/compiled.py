@@ -23,7 +23,9 @@ Array = np.ndarray
 _SESSION_TYPES = {
     "f32": "float", "float32": "float", "f64": "double", "float64": "double", "f16": "float16", "bf16": "bfloat16",
     "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32",
-    "u64": "uint64",
+    "u64": "uint64", "e4m3fn": "float8e4m3fn", "e4m3fnuz": "float8e4m3fnuz", "e5m2": "float8e5m2",
+    "e5m2fnuz": "float8e5m2fnuz", "e8m0": "float8e8m0", "e2m1": "float4e2m1", "i4": "int4", "i2": "int2",
+    "u4": "uint4", "u2": "uint2",
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from graphopt.errors import BundleError
-from graphopt.program.deploy.runtime import Array
+from graphopt.program.deploy.runtime import Array, shown
 from kernels.emit.program import stored_weights
 from kernels.emit.standalone import standalone
 from kernels.errors import KernelsError
@@ -49,7 +49,7 @@ class Emulated:
         given = np.zeros(made.read_bytes, np.uint8)
         given[made.weights : made.weights + self._weights.size] = self._weights
         for argument, start in zip(listing.inputs, made.inputs, strict=True):
-            array = np.ascontiguousarray(feeds[argument.name], argument.dtype.numpy).reshape(-1).view(np.uint8)
+            array = np.ascontiguousarray(feeds[argument.name]).reshape(-1).view(np.uint8)
             given[start : start + array.size] = array
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "program"
@@ -61,6 +61,6 @@ class Emulated:
         found = {}
         for argument, start in zip(listing.outputs, made.outputs, strict=True):
             count = prod(argument.shape)
-            array = np.frombuffer(done.stdout, argument.dtype.numpy, count, start).reshape(argument.shape)
-            found[argument.name] = array.copy()
+            array: Array = np.frombuffer(done.stdout, argument.dtype.numpy, count, start).reshape(argument.shape)
+            found[argument.name] = shown(array.copy(), argument.dtype.value)
         return [found[name] for name in (found if names is None else names)]

@@ -53,7 +53,8 @@ static void show(int32_t dtype, const void *data, size_t i) {
     case @G@_U16: printf(" %d", ((const uint16_t *)data)[i]); break;
     case @G@_I8: printf(" %d", ((const int8_t *)data)[i]); break;
     case @G@_U8: case @G@_BOOL: printf(" %d", ((const uint8_t *)data)[i]); break;
-    default: printf(" 0x%04x", ((const uint16_t *)data)[i]); /* f16 and bf16, for which C has no type */
+    case @G@_F16: case @G@_BF16: printf(" 0x%04x", ((const uint16_t *)data)[i]); break; /* C has no type for them, */
+    default: printf(" 0x%02x", ((const uint8_t *)data)[i]); /* nor for what is shorter than a byte's integers */
     }
 }
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled program from Python. It needs this file's folder, numpy, and nothing else.
+"""A compiled program from Python. It needs this file's folder, numpy, and nothing else: without ml_dtypes, elements
+that NumPy lacks (bf16, floats of 8 bits, ...) are uint16 or uint8 with their bits.
 
     program = load()                          # or load("another/folder")
     first, second = program.run(None, {"x": x})
@@ -27,6 +28,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+try:
+    import ml_dtypes
+except ImportError:  # elements that NumPy lacks are bits then
+    ml_dtypes = None
+
 Array = npt.NDArray[Any]
 SCHEMA = "graphopt.bundle/1"
 PROGRAM = "kernels.program/3"  # of the functions in the library
@@ -35,6 +41,12 @@ STAMP = np.dtype([(name, np.int64) for name in ("row", "worker", "block", "begin
 _ROOM = 1 << 14  # blocks of a call, at first
 _MACHINES = {62: "x86_64", 183: "aarch64"}  # the machines of ELF, as the system calls them
 _STORED = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": "u2", "bool": "?"}  # the others are as NumPy has them: "i64"
+# What NumPy lacks, as ml_dtypes calls it; all but bf16 take a byte for each element.
+_SHORT = {
+    "bf16": "bfloat16", "e4m3fn": "float8_e4m3fn", "e4m3fnuz": "float8_e4m3fnuz", "e5m2": "float8_e5m2",
+    "e5m2fnuz": "float8_e5m2fnuz", "e8m0": "float8_e8m0fnu", "e2m1": "float4_e2m1fn", "i4": "int4", "u4": "uint4",
+    "i2": "int2", "u2": "uint2",
+}  # fmt: skip
 
 
 class ProgramError(Exception):
@@ -42,12 +54,13 @@ class ProgramError(Exception):
 
 
 class Tensor(NamedTuple):
-    """An input or output: dense, row-major. bf16, which NumPy lacks, is held as uint16."""
+    """An input or output: dense, row-major. What NumPy lacks is of ml_dtypes, or of unsigned integers without it."""
 
     name: str
     type: str  # "f32", "bf16", ...
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    stored: np.dtype[Any]  # NumPy's own type of as many bytes
 
 
 class _Options(ctypes.Structure):
@@ -190,7 +203,7 @@ class Program:
         if len(feeds) != len(self.inputs):
             missing = next(one.name for one in self.inputs if one.name not in feeds)
             raise self.refusal(f"input '{missing}' is missing; the program has {_names(self.inputs)}.")
-        outputs: list[Array] = [np.empty(one.shape, one.dtype) for one in self.outputs]
+        outputs: list[Array] = [np.empty(one.shape, one.stored) for one in self.outputs]
         with self._lock:
             if self._model is None:
                 raise self.refusal("the program is closed.")
@@ -206,7 +219,7 @@ class Program:
             finally:
                 if note is not None:
                     note(self._model, None, 0)
-        return outputs
+        return [shown(array, one.type) for array, one in zip(outputs, self.outputs, strict=True)]
 
     def _checked(self, code: int) -> None:
         """Raises what a run's code says: without checks of its arguments it can only have met another call."""
@@ -227,9 +240,9 @@ class Program:
             raise self.refusal(f"there is no input '{name}'; the program has {_names(self.inputs)}.")
         wanted = self.inputs[self._places[name]]
         array = np.asarray(given)
-        if array.dtype != wanted.dtype and wanted.type == "bf16" and array.dtype.name == "bfloat16":
-            array = array.view(np.uint16)
-        if array.dtype != wanted.dtype:
+        if wanted.type in _SHORT and array.dtype.name == _SHORT[wanted.type]:
+            array = array.view(wanted.stored)
+        if array.dtype != wanted.stored:
             raise self.refusal(f"input '{name}' has elements of type {array.dtype}; expected is {wanted.dtype}.")
         if array.shape != wanted.shape:
             raise self.refusal(f"input '{name}' has the shape {list(array.shape)}; expected is {list(wanted.shape)}.")
@@ -241,9 +254,10 @@ class Bound:
 
     def __init__(self, program: Program, arrays: Sequence[Array]) -> None:
         self.inputs = tuple(arrays)
-        self.outputs = tuple(np.empty(one.shape, one.dtype) for one in program.outputs)
+        made: list[Array] = [np.empty(one.shape, one.stored) for one in program.outputs]
+        self.outputs = tuple(shown(array, one.type) for array, one in zip(made, program.outputs, strict=True))
         self._given = (ctypes.c_void_p * max(1, len(arrays)))(*(_address(array) for array in self.inputs))
-        self._made = (ctypes.c_void_p * max(1, len(self.outputs)))(*(_address(array) for array in self.outputs))
+        self._made = (ctypes.c_void_p * max(1, len(made)))(*(_address(array) for array in made))
         self._program = program
         self._run = program._run
 
@@ -277,11 +291,17 @@ def _address(array: Array) -> int:
     return int(array.ctypes.data)
 
 
+def shown(array: Array, name: str) -> Array:
+    """An array of bits in the type that elements of this name are given out in; any other array as it is."""
+    return array if name not in _SHORT or ml_dtypes is None else array.view(getattr(ml_dtypes, _SHORT[name]))
+
+
 def _tensor(known: Mapping[str, Any]) -> Tensor:
-    stored = _STORED.get(known["dtype"])
     name = known["dtype"]
-    dtype = np.dtype(stored or f"{name[0]}{int(name[1:]) // 8}")
-    return Tensor(known["name"], name, tuple(known["shape"]), dtype)
+    short = "u1" if name in _SHORT else None
+    stored = np.dtype(_STORED.get(name) or short or f"{name[0]}{int(name[1:]) // 8}")
+    dtype = np.dtype(getattr(ml_dtypes, _SHORT[name])) if name in _SHORT and ml_dtypes is not None else stored
+    return Tensor(known["name"], name, tuple(known["shape"]), dtype, stored)
 
 
 def _names(tensors: Sequence[Tensor]) -> str:

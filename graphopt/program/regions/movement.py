@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import prod
 
 import onnx_ir as ir
@@ -24,7 +25,7 @@ def moved(node: ir.Node, view: View, shape: tuple[int, ...], facts: Facts) -> Vi
     Raises NotLowered for an operator that is none of these.
     """
     kind = node.op_type
-    if kind in (*RESHAPES, "Identity"):
+    if kind in (*RESHAPES, "Identity", "BitCast"):
         if prod(shape) != prod(view.shape):  # as in a file whose shapes contradict each other
             raise NotLowered(
                 f"{kind} '{node.name or node.outputs[0].name}' makes {list(shape)} of {list(view.shape)}, which has "
@@ -77,7 +78,7 @@ def lower_movement(scope: Scope, node: ir.Node) -> None:
         view = moved(node, dense(scope, source), shape, scope.facts)
     if view is None:
         raise NotLowered(f"{node.op_type} '{node.name or output.name}' has no kernel yet.")
-    scope.places[output] = view
+    scope.places[output] = replace(view, dtype=scope.dtype(output))  # BitCast reads the same bytes as another type
 
 
 def _concat(scope: Scope, node: ir.Node) -> None:

@@ -65,6 +65,11 @@ class Defined:
     def __init__(self, scope: Scope, node: ir.Node) -> None:
         self._scope, self.node = scope, node
 
+    @property
+    def opset(self) -> int:
+        """The version of ONNX that the node is of."""
+        return self._scope.facts.opset(self.node)
+
     # -- operands ---------------------------------------------------------------------------------------------------
 
     def has(self, at: int) -> bool:
@@ -103,6 +108,10 @@ class Defined:
         value = self.node.outputs[at]
         return self._scope.places[value] if value in self._scope.places else self._scope.result(value)
 
+    def pass_on(self, at: int, source: int = 0) -> None:
+        """Let a result be an input, where that lies."""
+        self._scope.places[self.node.outputs[at]] = self._scope.place(self.value(source))
+
     def output_shape(self, at: int) -> tuple[int, ...]:
         """A result's dims."""
         return self._scope.shape(self.node.outputs[at])
@@ -119,11 +128,6 @@ class Defined:
     def table(self, array: npt.NDArray[np.generic]) -> View:
         """Numbers that are known now, as an operand."""
         return self._scope.keep("table", self.node.outputs[0].name, array, DType.of(array.dtype))
-
-    @property
-    def opset(self) -> int:
-        """The version of the operator set that the node is of."""
-        return self._scope.facts.opset(self.node)
 
     def bound_axes(self) -> frozenset[int] | None:
         """The axes that the operator works along, by its record; None where only a run can tell them."""
@@ -181,8 +185,8 @@ Definition = Callable[[Defined], None]
 
 
 def held(kind: DType) -> DType:
-    """The type that elements of `kind` are computed with: f32 for the two halves."""
-    return DType.F32 if kind in (DType.F16, DType.BF16) else kind
+    """The type that elements of `kind` are computed with: f32 for shorter floats."""
+    return kind.held
 
 
 def counted(x: Expression, size: int) -> Expression:

@@ -8,24 +8,40 @@ import onnx_ir as ir
 
 from graphopt.program.regions.routines import (
     attention,
+    boxes,
     fourier,
+    indexing,
+    making,
+    moving,
     normalizations,
     padding,
     products,
+    random,
     recurrent,
     reductions,
+    resampling,
+    scans,
+    selecting,
 )
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
 FAMILIES: tuple[Mapping[str, Definition], ...] = (
     attention.DEFINITIONS,
+    boxes.DEFINITIONS,
     fourier.DEFINITIONS,
+    indexing.DEFINITIONS,
+    making.DEFINITIONS,
+    moving.DEFINITIONS,
     normalizations.DEFINITIONS,
     padding.DEFINITIONS,
     products.DEFINITIONS,
+    random.DEFINITIONS,
     recurrent.DEFINITIONS,
     reductions.DEFINITIONS,
+    resampling.DEFINITIONS,
+    scans.DEFINITIONS,
+    selecting.DEFINITIONS,
 )
 ROUTINES: Mapping[tuple[str, str], Definition] = {
     ("", name): definition for family in FAMILIES for name, definition in family.items()

@@ -1,0 +1,83 @@
+"""The body that an operator's ONNX schema has: what the operator computes, in terms of others."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import onnx
+import onnx_ir as ir
+
+from graphopt.model import nodes
+from graphopt.model.known import Knowledge
+from graphopt.model.maps import type_proto
+
+
+def body_of(node: ir.Node, facts: Knowledge) -> ir.Function | None:
+    """The body of a node of the standard as a function with the node's inputs and outputs; None where it has none.
+
+    A body that depends on the node is made for its attributes and the types of its operands, and is None where a type
+    is not known. A body holds for all versions up to the next one that the schema has, by the rules of ONNX.
+    """
+    if nodes.has_reference_attributes(node) or nodes.has_subgraphs(node):
+        return None
+    version = facts.opset(node, node.domain)
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    plain = _newest(schema.function_opset_versions, version)
+    if plain is not None:
+        data = schema.get_function_with_opset_version(plain)
+    else:
+        made_for = _newest(schema.context_dependent_function_opset_versions, version)
+        types = [_type(value, facts) for value in node.inputs]
+        if made_for is None or any(one is None for one in types):
+            return None
+        given = [one for one in types if one is not None]
+        data = schema.get_context_dependent_function_with_opset_version(made_for, _proto(node), given)
+    if not data:
+        return None
+    proto = onnx.FunctionProto.FromString(data)
+    defaults = [one.default_value for one in schema.attributes.values() if one.default_value.name]
+    named = {one.name for one in (*defaults, *proto.attribute_proto)}
+    proto.attribute_proto.extend(one for one in defaults if one.name in proto.attribute)
+    kept = [name for name in proto.attribute if name not in named]
+    del proto.attribute[:]
+    proto.attribute.extend(kept)
+    del proto.output[len(node.outputs) :]
+    return ir.serde.deserialize_function(proto)
+
+
+def _newest(versions: list[int], limit: int) -> int | None:
+    """The last of these versions that is not beyond a limit."""
+    at = bisect_right(sorted(versions), limit)
+    return sorted(versions)[at - 1] if at else None
+
+
+def _proto(node: ir.Node) -> bytes:
+    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=node.name or "")
+    proto.input.extend("" if value is None else value.name or "" for value in node.inputs)
+    proto.output.extend(
+        value.name or "" if nodes.is_used(value) or not number else "" for number, value in enumerate(node.outputs)
+    )
+    proto.attribute.extend(ir.to_proto(one) for one in node.attributes.values())
+    found: bytes = proto.SerializeToString()
+    return found
+
+
+def _type(value: ir.Value | None, facts: Knowledge) -> bytes | None:
+    """The type of an operand, serialized, with those of its dims that are numbers; None where it is not known."""
+    if value is None:
+        return b""
+    known = facts.known(value)
+    if known.type is None:
+        return None
+    proto = type_proto(known.type)
+    if isinstance(known.type, ir.TensorType) and known.shape is not None:
+        proto.tensor_type.shape.SetInParent()
+        for dim in known.shape:
+            one = proto.tensor_type.shape.dim.add()
+            if isinstance(dim, int):
+                one.dim_value = dim
+    found: bytes = proto.SerializeToString()
+    return found
