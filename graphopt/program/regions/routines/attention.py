@@ -5,6 +5,7 @@ Scores and sums are of f32, or of f64 where the operands are. The common forms o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, sqrt
 
@@ -28,6 +29,8 @@ from kernels.routine.writer import (
     quotient,
 )
 from kernels.tensor.expression import Expression, Number, Unary
+
+Kept = Callable[[Expression], Expression]  # a value rounded to the type of the operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +74,20 @@ def attention(node: Defined) -> None:
     if k.heads < 1 or q.heads % k.heads or k.rows != v.rows:
         raise node.refuse(f"has {q.heads} heads of queries for {k.heads} of keys")
     kind, keys = held(q.view.dtype), k.rows
-    scale = node.number("scale", 0.0) or 1 / sqrt(max(q.size, 1))
+    root = number(sqrt(node.number("scale", 0.0) or 1 / sqrt(max(q.size, 1))), kind)
+
+    def kept(x: Expression) -> Expression:
+        """A value as it is between two operators of ONNX's definition: rounded to the type of the operands."""
+        return as_type(as_type(x, q.view.dtype), kind)
+
     softcap, mode = node.number("softcap", 0.0), node.integer("qk_matmul_output_mode", 0)
     with node.stage() as w:
         query, key, value = (w.reads(one.view) for one in (q, k, v))
         y, mask = w.writes(node.output(0)), w.reads(node.input(3)) if node.has(3) else None
         shown = w.writes(node.output(3)) if node.wants(3) else None
         lengths = w.reads(node.input(6)) if node.has(6) else None
-        scores, sums = w.scratch(kind, (max(keys, 1),)), w.scratch(kind, (max(v.size, 1),))
+        scaled, scores = w.scratch(kind, (max(q.size, 1),)), w.scratch(kind, (max(keys, 1),))
+        sums = w.scratch(kind, (max(v.size, 1),))
         with w.shared(q.batch, q.heads, q.rows) as (batch, head, row):
             group = quotient(head, q.heads // k.heads)
             q_start = w.local(DType.I64, q.start(batch, head) + row * q.step)
@@ -87,6 +96,9 @@ def attention(node: Defined) -> None:
             offset = integer(past) if lengths is None or node.has(4) else length - q.rows
             here = w.local(DType.I64, row + offset)  # the query's place among the keys
             largest, is_open = w.local(kind, number(-inf, kind)), w.local(DType.BOOL, False)
+            factor = w.local(kind, kept(root))
+            with w.loop(q.size) as one:
+                scaled[one] = kept(as_type(query.at(q_start + one), kind) * factor)
             line = w.local(DType.I64, ((batch * q.heads + head) * q.rows + row) * keys)
 
             def show(wanted: int, at: Expression, score: Expression) -> None:
@@ -97,22 +109,22 @@ def attention(node: Defined) -> None:
                 place = w.local(DType.I64, k_start + at * k.step)
 
                 def term(one: Expression, place: Expression = place) -> Expression:
-                    return as_type(query.at(q_start + one), kind) * as_type(key.at(place + one), kind)
+                    return scaled[one] * kept(as_type(key.at(place + one), kind) * factor)
 
-                score = w.local(kind, summed(w, kind, q.size, term) * scale)
+                score = w.local(kind, kept(summed(w, kind, q.size, term)))
                 show(0, at, score)
                 if softcap:
-                    w.set(score, Unary("tanh", score / softcap) * softcap)
+                    w.set(score, kept(kept(Unary("tanh", kept(score / softcap))) * softcap))
                 show(1, at, score)
                 bias = _bias(node, w, mask, (batch, head, row, at), keys, kind)
                 seen = _seen(node, at, here, length if lengths is not None else None)
                 bias = w.local(kind, pick(seen, bias, number(-inf, kind)))
                 w.set(is_open, pick(gt(bias, -inf), number(True, DType.BOOL), is_open))
-                w.set(score, score + bias)
+                w.set(score, kept(score + bias))
                 show(2, at, score)
                 scores[at] = score
                 w.set(largest, maximum(largest, score))
-            _to_weights(w, scores, keys, kind, largest, is_open)
+            _to_weights(w, scores, keys, largest, is_open, kept)
             with w.loop(v.size) as one:
                 sums[one] = number(0, kind)
             with w.loop(keys) as at:
@@ -177,15 +189,16 @@ def _seen(node: Defined, at: Expression, here: Expression, length: Expression | 
     return seen if length is None else both(seen, lt(at, length))
 
 
-def _to_weights(w: Stage, scores: Tensor, keys: int, kind: DType, largest: Expression, is_open: Expression) -> None:
+def _to_weights(w: Stage, scores: Tensor, keys: int, largest: Expression, is_open: Expression, kept: Kept) -> None:
     """The softmax of the scores in place; zeros where every key is shut out."""
+    kind = scores.dtype
     shift = w.local(kind, pick(eq(largest, -inf), number(0, kind), largest))
     with w.loop(keys) as at:
-        scores[at] = Unary("exp", scores[at] - shift)
-    total = summed(w, kind, keys, lambda at: scores[at])
-    scale = w.local(kind, pick(eq(total, 0), number(1, kind), 1.0 / total))
+        scores[at] = kept(Unary("exp", kept(scores[at] - shift)))
+    total = kept(summed(w, kind, keys, lambda at: scores[at]))
+    total = w.local(kind, pick(eq(total, 0), number(1, kind), total))
     with w.loop(keys) as at:
-        scores[at] = pick(is_open, scores[at] * scale, 0)
+        scores[at] = pick(is_open, kept(scores[at] / total), 0)
 
 
 def rotary(node: Defined) -> None:
