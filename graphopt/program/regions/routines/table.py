@@ -11,6 +11,7 @@ from graphopt.program.regions.routines import (
     boxes,
     fourier,
     indexing,
+    learning,
     making,
     moving,
     normalizations,
@@ -22,6 +23,7 @@ from graphopt.program.regions.routines import (
     resampling,
     scans,
     selecting,
+    trees,
 )
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
@@ -31,6 +33,7 @@ FAMILIES: tuple[Mapping[str, Definition], ...] = (
     boxes.DEFINITIONS,
     fourier.DEFINITIONS,
     indexing.DEFINITIONS,
+    learning.DEFINITIONS,
     making.DEFINITIONS,
     moving.DEFINITIONS,
     normalizations.DEFINITIONS,
@@ -44,7 +47,11 @@ FAMILIES: tuple[Mapping[str, Definition], ...] = (
     selecting.DEFINITIONS,
 )
 ROUTINES: Mapping[tuple[str, str], Definition] = {
-    ("", name): definition for family in FAMILIES for name, definition in family.items()
+    **{("", name): definition for family in FAMILIES for name, definition in family.items()},
+    **{
+        ("ai.onnx.ml", name): definition
+        for name, definition in (learning.ML_DEFINITIONS | trees.ML_DEFINITIONS).items()
+    },
 }
 
 
