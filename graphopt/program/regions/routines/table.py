@@ -7,13 +7,17 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from graphopt.program.regions.routines import (
+    attention,
     boxes,
+    fourier,
     indexing,
     making,
     moving,
     normalizations,
     padding,
+    products,
     random,
+    recurrent,
     reductions,
     resampling,
     scans,
@@ -23,13 +27,17 @@ from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
 FAMILIES: tuple[Mapping[str, Definition], ...] = (
+    attention.DEFINITIONS,
     boxes.DEFINITIONS,
+    fourier.DEFINITIONS,
     indexing.DEFINITIONS,
     making.DEFINITIONS,
     moving.DEFINITIONS,
     normalizations.DEFINITIONS,
     padding.DEFINITIONS,
+    products.DEFINITIONS,
     random.DEFINITIONS,
+    recurrent.DEFINITIONS,
     reductions.DEFINITIONS,
     resampling.DEFINITIONS,
     scans.DEFINITIONS,
