@@ -116,6 +116,13 @@ class ImageReader(Reader):
             return self.blocked(_in_blocks(self._scope, value, frame.block))
         return super().outside(value, at)
 
+    def along(self, value: ir.Value, axis: int, at: tuple[Index, ...]) -> Expression:
+        """One of the numbers that a value has for each place of an axis; channels may fill up their last block."""
+        array = self._constant(value)
+        if array is not None and axis == 1 and array.size == self._frame.output.channels:
+            return self.per_channel(value, array, at)
+        return super().along(value, axis, at)
+
     def per_channel(self, value: ir.Value, array: npt.NDArray[np.generic], at: tuple[Index, ...]) -> Expression:
         """A constant of one number for each channel, with zeros for the lanes that fill up the last block.
 
