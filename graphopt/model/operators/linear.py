@@ -36,7 +36,21 @@ def quantized(
         if kind is DType.E2M1 and zero is not None:
             quotient = Binary("add", quotient, Cast(quotient.dtype, zero))
         return saturated(quotient, kind) if saturates else Cast(kind, quotient)
-    rounded: Expression = Unary("round", quotient)
+    return _rounded(quotient, zero, kind)
+
+
+def requantized(
+    total: Expression, scales: tuple[Expression, Expression], scale: Expression, zero: Expression | None, kind: DType
+) -> Expression:
+    """saturate(round(total * (product of the scales / scale)) + zero point) of an int32; the product is in float32."""
+    exact = scale.dtype
+    product = _as(Binary("mul", _wide(scales[0]), _wide(scales[1])), exact)
+    multiplier = _as(Binary("div", _wide(product), _wide(scale)), exact)
+    return _rounded(Binary("mul", Cast(DType.F32, total), _as(multiplier, DType.F32)), zero, kind)
+
+
+def _rounded(value: Expression, zero: Expression | None, kind: DType) -> Expression:
+    rounded: Expression = Unary("round", value)
     if zero is not None:
         rounded = Binary("add", rounded, Cast(rounded.dtype, zero))
     low, high = (-(1 << kind.bits - 1), (1 << kind.bits - 1) - 1) if kind.is_signed else (0, (1 << kind.bits) - 1)
