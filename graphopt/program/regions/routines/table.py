@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graphopt.program.regions.routines import integers, padding, quantized, random
+from graphopt.program.regions.routines import integers, padding, quantized, random, sampling
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
 FAMILIES: tuple[Mapping[str, Definition], ...] = (
     padding.DEFINITIONS, random.DEFINITIONS, quantized.DEFINITIONS, integers.DEFINITIONS,
+    sampling.DEFINITIONS,
 )  # fmt: skip
 ROUTINES: Mapping[tuple[str, str], Definition] = {
     ("", name): definition for family in FAMILIES for name, definition in family.items()
