@@ -16,6 +16,8 @@ from kernels.math.tanh import tanh
 from kernels.math.trigonometric import cos, sin
 from kernels.tensor.expression import BinaryOp, CompareOp, UnaryOp
 
+# Functions that are rare enough to be the C library's for f32 too.
+_ALWAYS_LIBRARY = ("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh")
 _PREDICATES = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 
 
@@ -27,7 +29,7 @@ def unary(f: Function, op: UnaryOp, x: Value, dtype: DType) -> Value:
         return f.neg(x)
     if dtype.is_integer:
         return _of_integer(f, op, x, signed=dtype.is_signed)
-    if op in _LIBRARY and dtype is DType.F64:
+    if op in _LIBRARY and (dtype is DType.F64 or op not in _UNARY):
         return _LIBRARY[op](f, x)
     return _UNARY[op](f, x)
 
@@ -114,7 +116,7 @@ def _library_sigmoid(f: Function, x: Value) -> Value:
 
 
 _LIBRARY: dict[str, Callable[[Function, Value], Value]] = {
-    **{name: _by_library(name) for name in ("exp", "log", "erf", "tanh", "sin", "cos")},
+    **{name: _by_library(name) for name in ("exp", "log", "erf", "tanh", "sin", "cos", *_ALWAYS_LIBRARY)},
     "sigmoid": _library_sigmoid,
 }
 

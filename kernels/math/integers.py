@@ -37,7 +37,7 @@ def modulus(f: Function, a: Value, b: Value, *, signed: bool) -> Value:
         return rest
     zero = f.number(a.type, 0)
     signs_differ = f.compare("slt", f.binary("xor", rest, b), zero)
-    some = f.binary("and", f.compare("ne", rest, zero), f.compare("ne", b, zero))
+    some = f.compare("ne", rest, zero)
     return f.select(f.binary("and", some, signs_differ), f.add(rest, b), rest)
 
 

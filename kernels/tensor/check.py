@@ -18,8 +18,8 @@ from kernels.tensor.ranges import Facts, bounds, facts_of, holds
 from kernels.tensor.traverse import nodes
 
 _FLOAT_ONLY = frozenset((
-    "sqrt", "rsqrt", "reciprocal", "exp", "log", "erf", "tanh", "sigmoid", "sin", "cos",
-    "floor", "ceil", "round", "trunc", "is_nan", "is_inf",
+    "sqrt", "rsqrt", "reciprocal", "exp", "log", "erf", "tanh", "sigmoid", "sin", "cos", "asin", "acos",
+    "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "floor", "ceil", "round", "trunc", "is_nan", "is_inf",
 ))  # fmt: skip
 _ARITHMETIC = frozenset(("add", "sub", "mul", "div", "min", "max", "pow", "mod", "fmod"))
 

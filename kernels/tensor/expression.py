@@ -20,6 +20,7 @@ from kernels.errors import KernelsError
 
 UnaryOp = Literal[
     "neg", "abs", "sqrt", "rsqrt", "reciprocal", "exp", "log", "erf", "tanh", "sigmoid", "sin", "cos",
+    "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
     "floor", "ceil", "round", "trunc", "sign", "not", "is_nan", "is_inf",
 ]  # fmt: skip
 # min and max give NaN when either operand is NaN, as ONNX and NumPy do. pow as in C. mod: sign of the divisor;

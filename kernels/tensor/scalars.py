@@ -189,7 +189,7 @@ def _remainder(a: Array, b: Array) -> Array:
 def _modulus(a: Array, b: Array) -> Array:
     """Sign of the divisor."""
     rest = _remainder(a, b)
-    return np.where((rest != 0) & (b != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+    return np.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
 def _integer_power(a: Array, b: Array) -> Array:
@@ -223,6 +223,8 @@ _EXACT: dict[str, Callable[[Array], Array]] = {
 _ROUNDED: dict[str, Callable[[Array], Array]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x, "exp": np.exp, "log": np.log, "erf": _erf,
     "tanh": np.tanh, "sigmoid": _sigmoid, "sin": np.sin, "cos": np.cos,
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
 }  # fmt: skip
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "min": np.minimum, "max": np.maximum,

@@ -9,6 +9,7 @@ from kernels.tensor.traverse import nodes
 
 POLYNOMIALS: Mapping[str, int] = {
     "exp": 12, "log": 16, "erf": 16, "tanh": 14, "sigmoid": 16, "sin": 24, "cos": 24, "pow": 40,
+    **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"), 60),
 }  # fmt: skip
 DIVISIONS: Mapping[str, int] = {"sqrt": 6, "rsqrt": 10, "reciprocal": 5, "div": 5, "mod": 12, "fmod": 12}
 _DEAR = {**POLYNOMIALS, **DIVISIONS}

@@ -67,15 +67,16 @@ OPERATORS = (
         images=(0,),
     ),
     Operator(
-        name="InstanceNormalization", shape=same_as_first, flops=per_element(8), axes=channels_first(1), images=(0,)
+        name="InstanceNormalization", shape=same_as_first, flops=per_element(8), epilogue=True,
+        axes=channels_first(1), images=(0,),
     ),
-    Operator(name="GroupNormalization", shape=same_as_first, flops=per_element(8), images=(0,)),
+    Operator(name="GroupNormalization", shape=same_as_first, flops=per_element(8), epilogue=True, images=(0,)),
     Operator(name="LayerNormalization", flops=per_element(8), epilogue=True, axes=_last_axes),
     Operator(
         name="RMSNormalization", shape=same_as_first, flops=per_element(5), epilogue=True, axes=_last_axes
     ),
     Operator(name="LpNormalization", shape=same_as_first, flops=per_element(4), axes=named_axis(-1)),
     Operator(name="LRN", shape=same_as_first, flops=per_element(5), images=(0,)),
-    Operator(name="MeanVarianceNormalization", flops=per_element(8), axes=_listed_axes),
+    Operator(name="MeanVarianceNormalization", flops=per_element(8), epilogue=True, axes=_listed_axes),
     Operator(name="RotaryEmbedding", flops=per_element(3)),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graphopt.model.nodes import is_used
 from graphopt.model.operators.table import formula_of, operator_of
 
 Shape = Callable[[ir.Value], tuple[int, ...]]
@@ -78,6 +79,7 @@ def _root(node: ir.Node, roots: Mapping[ir.Node, ir.Node], shape: Shape) -> ir.N
     readers = {use.node for use in value.uses()}
     if (
         value.is_graph_output()
+        or any(map(is_used, node.outputs[1:]))  # they are read before the tree's root may come
         or not readers
         or not all(reader in roots and is_elementwise(reader) for reader in readers)
     ):

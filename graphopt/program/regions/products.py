@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
@@ -15,10 +16,12 @@ from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
+from kernels.templates.elementwise import Output as ReducedOutput
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.matrix import Matrix
-from kernels.tensor.expression import Expression, Index, index
+from kernels.templates.reduction import REDUCTION, Reduction, reduced
+from kernels.tensor.expression import Expression, Index, Variable, index
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,24 @@ class _Product:
 
     a: View
     b: View
+    shape: tuple[int, ...]  # of the result, with its rows and columns
     scale: float
     added: ir.Value | None
     added_scale: float
+    hidden: tuple[bool, bool] = (False, False)  # whether rows and columns are no dims of the result, as of a vector
+
+    def shown(self, at: tuple[Index, ...]) -> tuple[Index, ...]:
+        """The indices of the result's dims, of those of the batch, rows and columns."""
+        return (*at[:-2], *(one for one, hidden in zip(at[-2:], self.hidden, strict=True) if not hidden))
+
+    def sums(self, reader: Reader, sums: Expression, at: tuple[Index, ...]) -> Expression:
+        """The product's element, given the sums."""
+        if self.scale != 1.0:
+            sums = sums * self.scale
+        if self.added is not None and self.added_scale != 0.0:
+            added = reader.value(self.added, at)
+            sums = sums + (added if self.added_scale == 1.0 else added * self.added_scale)
+        return sums
 
 
 class _Apart(Exception):
@@ -43,9 +61,12 @@ def lower_product(scope: Scope, tree: Tree) -> None:
     if scope.dtype(node.outputs[0]) is not DType.F32:
         raise NotLowered(f"{node.op_type} '{node.name}' is not of float32.")
     found = _read(scope, node)
-    shape = scope.shape(node.outputs[0])
+    shape = found.shape
     constant = node.inputs[1] if scope.constant(node.inputs[1]) is not None else None  # type: ignore[arg-type]
     output = scope.result(root_of(tree).outputs[0])
+    if shape[-1] == 1:
+        _sum(scope, tree, found, output)
+        return
     if len(found.b.shape) == 2 and len(shape) > 2:
         try:
             _build(scope, tree, found, output, (prod(shape[:-1]), shape[-1]), constant)
@@ -58,13 +79,33 @@ def lower_product(scope: Scope, tree: Tree) -> None:
 def _read(scope: Scope, node: ir.Node) -> _Product:
     a, b = (scope.place(value) for value in node.inputs[:2] if value is not None)
     if node.op_type == "MatMul":
-        if len(a.shape) < 2 or len(b.shape) < 2:
-            raise NotLowered(f"MatMul '{node.name}' of a vector has no kernel yet.")
-        return _Product(a, b, 1.0, None, 0.0)
+        is_row, is_column = len(a.shape) == 1, len(b.shape) == 1
+        a = replace(a, shape=(1, *a.shape), strides=(0, *a.strides)) if is_row else a
+        b = replace(b, shape=(*b.shape, 1), strides=(*b.strides, 0)) if is_column else b
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        return _Product(a, b, (*batch, a.shape[-2], b.shape[-1]), 1.0, None, 0.0, (is_row, is_column))
     a = a.transposed((1, 0)) if int_attribute(node, "transA", 0) else a
     b = b.transposed((1, 0)) if int_attribute(node, "transB", 0) else b
     scales = float_attribute(node, "alpha", 1.0), float_attribute(node, "beta", 1.0)
-    return _Product(a, b, scales[0], input_at(node, 2), scales[1])
+    return _Product(a, b, (a.shape[0], b.shape[1]), scales[0], input_at(node, 2), scales[1])
+
+
+def _sum(scope: Scope, tree: Tree, found: _Product, output: View) -> None:
+    """A product with one column: each row's sum of products, which runs along both operands."""
+    node = tree.anchor
+    assert node is not None
+    *batch, rows, _ = found.shape
+    outer = tuple(Variable(f"d{number}", size) for number, size in enumerate((*batch, rows)))
+    inner = Variable("depth", found.a.shape[-1])
+    lead = tuple(index(one) for one in outer[:-1])
+    at = found.shown((*lead, index(outer[-1]), Index(())))
+    reader = Reader(tree, scope.place, scope.constant, {})
+    x = reader.load(found.a, (*lead, index(outer[-1]), index(inner)))
+    x = x * reader.load(found.b, (*lead, index(inner), Index(())))
+    value = _root_value(reader, tree, found.sums(reader, reduced("sum", DType.F32)[()], at), at)
+    lying = output if at else replace(output, shape=(1,), strides=(1,))  # an output has one index at least
+    problem = Reduction(outer, (inner,), "sum", x, (ReducedOutput(lying.operand("y"), value, at or (Index(()),)),))
+    scope.add(scope.kernel(REDUCTION, problem), {**reader.buffers, "y": output.buffer}, (node, *tree.in_order))
 
 
 def _build(
@@ -73,23 +114,18 @@ def _build(
     """`shape` is the result's, or that of all its rows counted through; raises _Apart when they cannot be."""
     node = tree.anchor
     assert node is not None
-    flat = len(shape) < len(output.shape)
+    flat = len(shape) < len(found.shape)
     arrange = _flattener(shape) if flat else _same
     a, b = arrange(found.a) if flat else found.a, found.b
     *batch, rows, columns = shape
     depth = a.shape[-1]
     plain = Gemm(rows, columns, depth, tuple(batch))
-    at = tuple(index(one) for one in (*plain.batch_variables, plain.row, plain.column))
+    at = found.shown(tuple(index(one) for one in (*plain.batch_variables, plain.row, plain.column)))
     reader = Reader(tree, scope.place, scope.constant, {}, arrange)
-    sums: Expression = ACCUMULATED[()]
-    if found.scale != 1.0:
-        sums = sums * found.scale
-    if found.added is not None and found.added_scale != 0.0:
-        added = reader.value(found.added, at)
-        sums = sums + (added if found.added_scale == 1.0 else added * found.added_scale)
-    value = _root_value(reader, tree, sums, at)
+    value = _root_value(reader, tree, found.sums(reader, ACCUMULATED[()], at), at)
+    lying = replace(output, shape=shape, strides=(*output.strides[:-1], 0, 1)) if found.hidden[0] else output
     problem = Gemm(
-        rows, columns, depth, tuple(batch), _matrix(a, batch), _matrix(b, batch), _matrix(arrange(output), batch),
+        rows, columns, depth, tuple(batch), _matrix(a, batch), _matrix(b, batch), _matrix(arrange(lying), batch),
         constant is not None, Epilogue(value),
     )  # fmt: skip
     kernel = scope.kernel(GEMM, problem)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
 
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import float_attribute, int_attribute, required_input
+from graphopt.model.nodes import float_attribute, input_at, int_attribute, ints_attribute, is_used, required_input
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
@@ -23,6 +24,12 @@ _REDUCTIONS: Mapping[str, Op] = {
     "ArgMax": "argmax", "ArgMin": "argmin", "ReduceLogSum": "sum",
 }  # fmt: skip
 
+_NORMALIZATIONS = (
+    "LayerNormalization", "RMSNormalization", "GroupNormalization", "InstanceNormalization",
+    "MeanVarianceNormalization",
+)  # fmt: skip
+Center = Literal["mean", "none"]
+
 
 def lower_rows(scope: Scope, tree: Tree) -> None:
     """The region of an operator on rows and its epilogue."""
@@ -31,39 +38,73 @@ def lower_rows(scope: Scope, tree: Tree) -> None:
     if node.op_type in _REDUCTIONS:
         _reduction(scope, tree, node)
         return
-    shape = scope.shape(node.outputs[0])
-    variables = tuple(Variable(f"d{place}", size) for place, size in enumerate(shape))
-    axis = int_attribute(node, "axis", -1) % max(len(shape), 1)
-    normalizes = node.op_type in ("LayerNormalization", "RMSNormalization")
-    # A normalisation is over all dims from the axis on; so was softmax before opset 13.
-    spans = normalizes or (scope.facts.opset(node) < 13 and node.op_type in ("Softmax", "LogSoftmax"))
-    if spans and not normalizes and "axis" not in node.attributes:
-        axis = 1 % max(len(shape), 1)
-    columns = tuple(range(axis, len(shape))) if spans else (axis,)
-    if any(output.uses() or output.is_graph_output() for output in node.outputs[1:]):
+    if any(is_used(output) for output in node.outputs[1:]):
         raise NotLowered(f"{node.op_type} '{node.name}' gives its statistics, which has no kernel yet.")
+    if node.op_type in _NORMALIZATIONS:
+        _normalization(scope, tree, node)
+    else:
+        _softmax(scope, tree, node)
+
+
+def _softmax(scope: Scope, tree: Tree, node: ir.Node) -> None:
+    variables = _variables(scope.shape(node.outputs[0]))
+    axis = int_attribute(node, "axis", -1) % max(len(variables), 1)
+    spans = scope.facts.opset(node) < 13  # all dims from the axis on are one then
+    if spans and "axis" not in node.attributes:
+        axis = 1 % max(len(variables), 1)
+    columns = tuple(range(axis, len(variables))) if spans else (axis,)
     at = tuple(index(variable) for variable in variables)
     reader = Reader(tree, scope.place, scope.constant, {})
     x = reader.load(scope.place(required_input(node, 0)), at)
-    kept = tuple(variable for place, variable in enumerate(variables) if place not in columns)
-    reduced = tuple(variables[place] for place in columns)
-    result: Expression = SOFTMAX[()]
-    if normalizes:
-        result = NORMALIZED[()]
-        for position, op in ((1, "mul"), (2, "add")):
-            if position < len(node.inputs) and node.inputs[position] is not None:
-                other = reader.value(required_input(node, position), at)
-                result = result * other if op == "mul" else result + other
-    output = _output(scope, tree, reader, result, at, at)
-    if normalizes:
-        center = "mean" if node.op_type == "LayerNormalization" else "none"
-        epsilon = float_attribute(node, "epsilon", 1e-5)
-        problem = Normalization(kept, reduced, x, (output,), epsilon, center)  # type: ignore[arg-type]
-        kernel = scope.kernel(NORMALIZATION, problem)
-    else:
-        rows = Softmax(kept, reduced, x, (output,), node.op_type == "LogSoftmax")
-        kernel = scope.kernel(SOFTMAX_ROWS, rows)
+    kept, reduced = _parted(variables, columns)
+    output = _output(scope, tree, reader, SOFTMAX[()], at, at)
+    kernel = scope.kernel(SOFTMAX_ROWS, Softmax(kept, reduced, x, (output,), node.op_type == "LogSoftmax"))
     scope.add(kernel, {**reader.buffers, "y": scope.place(root_of(tree).outputs[0]).buffer}, (node, *tree.in_order))
+
+
+def _normalization(scope: Scope, tree: Tree, node: ir.Node) -> None:
+    """What is normalized together: all dims from an axis on, the listed ones, or those behind groups of channels."""
+    shape, name = scope.shape(node.outputs[0]), node.op_type
+    variables = _variables(shape)
+    at = tuple(index(variable) for variable in variables)
+    epsilon, factors = float_attribute(node, "epsilon", 1e-5), at
+    if name == "GroupNormalization":
+        groups = int_attribute(node, "num_groups", 1)
+        each = shape[1] // groups
+        group, channel = Variable("group", groups), Variable("channel", each)
+        kept, reduced = (variables[0], group), (channel, *variables[2:])
+        at = (at[0], index(group) * each + channel, *at[2:])
+        per_group = scope.shape(required_input(node, 1)) != (shape[1],)
+        factors = (index(group) if per_group else at[1],)
+    elif name == "InstanceNormalization":
+        (kept, reduced), factors = _parted(variables, range(2, len(shape))), (at[1],)
+    elif name == "MeanVarianceNormalization":
+        axes = ints_attribute(node, "axes", (0, 2, 3))
+        kept, reduced = _parted(variables, [axis % len(shape) for axis in axes])
+        epsilon = 1e-18  # ONNX adds 1e-9 to the deviation: the same where the deviation is 0, and nothing elsewhere
+    else:
+        kept, reduced = _parted(variables, range(int_attribute(node, "axis", -1) % max(len(shape), 1), len(shape)))
+    reader = Reader(tree, scope.place, scope.constant, {})
+    x = reader.load(scope.place(required_input(node, 0)), at)
+    result: Expression = NORMALIZED[()]
+    for position in (1, 2):
+        if input_at(node, position) is not None:
+            other = reader.value(required_input(node, position), factors)
+            result = result * other if position == 1 else result + other
+    output = _output(scope, tree, reader, result, at, at)
+    center: Center = "none" if name == "RMSNormalization" else "mean"
+    kernel = scope.kernel(NORMALIZATION, Normalization(kept, reduced, x, (output,), epsilon, center))
+    scope.add(kernel, {**reader.buffers, "y": scope.place(root_of(tree).outputs[0]).buffer}, (node, *tree.in_order))
+
+
+def _variables(shape: Sequence[int]) -> tuple[Variable, ...]:
+    return tuple(Variable(f"d{place}", size) for place, size in enumerate(shape))
+
+
+def _parted(variables: Sequence[Variable], columns: Collection[int]) -> tuple[tuple[Variable, ...], ...]:
+    """The variables of rows and those of columns."""
+    kept = tuple(variable for place, variable in enumerate(variables) if place not in columns)
+    return kept, tuple(variable for place, variable in enumerate(variables) if place in columns)
 
 
 def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:

@@ -70,14 +70,23 @@ class Scope:
 
     def shape(self, value: ir.Value) -> tuple[int, ...]:
         """The dims; raises NotLowered when one is not a number, ModelError for a value that no machine holds."""
-        found = self.facts.static_shape(value)
-        found = _declared(value) if found is None else found
+        found = self._known_shape(value)
         if found is None:
             raise NotLowered(f"the dims of '{value.name}' are not all numbers{self._way(value)}.")
         if prod(found) > MOST_BYTES:
             raise ModelError(
                 f"'{value.name}' has {prod(found):,} elements, more than any machine has; fix smaller dims."
             )
+        return found
+
+    def _known_shape(self, value: ir.Value) -> tuple[int, ...] | None:
+        """By inference, by what the model declares, or by a reader that keeps the dims of what it reads."""
+        found = self.facts.static_shape(value)
+        found = _declared(value) if found is None else found
+        for use in value.uses() if found is None else ():
+            operator = operator_of(use.node)
+            if use.idx == 0 and operator is not None and operator.axes in ("each", "symmetric"):
+                return self._known_shape(use.node.outputs[0])
         return found
 
     def dtype(self, value: ir.Value) -> DType:

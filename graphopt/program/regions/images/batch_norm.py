@@ -9,13 +9,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.errors import NotLowered
 from graphopt.model.facts import Facts
-from graphopt.model.nodes import float_attribute, int_attribute, required_input
+from graphopt.model.nodes import float_attribute, int_attribute, is_used, required_input
 
 
 def without_batch_norm(model: ir.Model) -> ir.Model:
-    """A model without them, the same one where there are none. Raises NotLowered for statistics that are computed."""
+    """A model without those whose statistics are constants; the others have a kernel of their own."""
     if not any(_is_one(node) for node in model.graph):
         return model
     copy = model.clone()
@@ -32,20 +31,15 @@ def _is_one(node: ir.Node) -> bool:
 
 def _replace(graph: ir.Graph, facts: Facts, node: ir.Node) -> None:
     name = node.name or node.outputs[0].name
-    if int_attribute(node, "training_mode", 0):
-        raise NotLowered(f"BatchNormalization '{name}' is in training mode.", node)
     arrays = [facts.array(required_input(node, position)) for position in range(1, 5)]
     source, rank = required_input(node, 0), facts.rank(required_input(node, 0))
-    if rank is None:
-        raise NotLowered(f"BatchNormalization '{name}' reads '{source.name}', whose rank is not known.", node)
-    if any(array is None for array in arrays):
-        raise NotLowered(f"BatchNormalization '{name}' has statistics that are known only when it runs.", node)
+    kind = facts.dtype(source)
+    trains = int_attribute(node, "training_mode", 0) or any(map(is_used, node.outputs[1:]))
+    if trains or rank is None or kind is None or any(array is None for array in arrays):
+        return
     scale, bias, mean, variance = (np.asarray(array, np.float64) for array in arrays)
     factor = scale / np.sqrt(variance + float_attribute(node, "epsilon", 1e-5))
     dims = (-1,) + (1,) * (rank - 2)
-    kind = facts.dtype(source)
-    if kind is None or not kind.is_floating_point():
-        raise NotLowered(f"BatchNormalization '{name}' reads '{source.name}', whose type is not known.", node)
     constants = []
     for part, numbers in (("factor", factor), ("summand", bias - mean * factor)):
         array = numbers.reshape(dims).astype(kind.numpy())

@@ -129,6 +129,13 @@ class Defined:
         """Numbers that are known now, as an operand."""
         return self._scope.keep("table", self.node.outputs[0].name, array, DType.of(array.dtype))
 
+    def bound_axes(self) -> frozenset[int] | None:
+        """The axes that the operator works along, by its record; None where only a run can tell them."""
+        try:
+            return self._scope.bound_axes(self.node)
+        except NotLowered:
+            return None
+
     # -- attributes -------------------------------------------------------------------------------------------------
 
     def integer(self, name: str, otherwise: int) -> int:

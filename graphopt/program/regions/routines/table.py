@@ -6,14 +6,41 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graphopt.program.regions.routines import integers, padding, quantized, random, sampling
+from graphopt.program.regions.routines import (
+    boxes,
+    indexing,
+    integers,
+    making,
+    moving,
+    normalizations,
+    padding,
+    quantized,
+    random,
+    reductions,
+    resampling,
+    sampling,
+    scans,
+    selecting,
+)
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
 FAMILIES: tuple[Mapping[str, Definition], ...] = (
-    padding.DEFINITIONS, random.DEFINITIONS, quantized.DEFINITIONS, integers.DEFINITIONS,
+    boxes.DEFINITIONS,
+    indexing.DEFINITIONS,
+    integers.DEFINITIONS,
+    making.DEFINITIONS,
+    moving.DEFINITIONS,
+    normalizations.DEFINITIONS,
+    padding.DEFINITIONS,
+    quantized.DEFINITIONS,
+    random.DEFINITIONS,
+    reductions.DEFINITIONS,
+    resampling.DEFINITIONS,
     sampling.DEFINITIONS,
-)  # fmt: skip
+    scans.DEFINITIONS,
+    selecting.DEFINITIONS,
+)
 ROUTINES: Mapping[tuple[str, str], Definition] = {
     ("", name): definition for family in FAMILIES for name, definition in family.items()
 }

@@ -1,0 +1,228 @@
+"""Boxes in images: NonMaxSuppression, RoiAlign, MaxRoiPool."""
+
+from __future__ import annotations
+
+from graphopt.program.regions.routines.sorting import above, sort
+from graphopt.program.regions.routines.stage import Defined, Definition, Stage, counted, held
+from kernels.dtype import DType
+from kernels.routine.writer import (
+    Tensor,
+    as_type,
+    both,
+    gt,
+    integer,
+    le,
+    lt,
+    maximum,
+    minimum,
+    number,
+    pick,
+)
+from kernels.tensor.expression import Expression, Unary
+
+_CORNERS = 5  # low and high of the first and of the second coordinate, area
+
+# -- NonMaxSuppression ------------------------------------------------------------------------------------------------
+
+
+def non_max_suppression(node: Defined) -> None:
+    """Of each class the boxes of the best scores, leaving out those that cover a chosen one too much.
+
+    Equal scores: the earlier box first. As many are written as the model declares; zeros follow where there are fewer.
+    """
+    batches, number_of, _ = node.shape(0)
+    classes, (rows, _) = node.shape(1)[1], node.output_shape(0)
+    center = bool(node.integer("center_point_box", 0))
+    with node.stage() as w:
+        boxes, scores, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
+        order, spare = w.scratch(DType.I64, (number_of,)), w.scratch(DType.I64, (number_of,))
+        corners, chosen = (w.scratch(DType.F32, (_CORNERS, number_of)) for _ in range(2))
+        with w.shared(1):
+            most = _given(node, w, 2, DType.I64)
+            threshold = _given(node, w, 3, DType.F32)
+            written = w.local(DType.I64, 0)
+            with w.loops(batches, classes) as (batch, kind):
+                with w.loop(number_of) as at:
+                    _set_corners(w, boxes, corners, batch, at, center=center)
+                count = _candidates(node, w, scores, scores.place((batch, kind, 0)), order, spare)
+                taken, at = w.local(DType.I64, 0), w.local(DType.I64, 0)
+                with w.loop_while(both(lt(at, count), lt(taken, most))):
+                    one = w.local(DType.I64, order.at(at))
+                    w.set(at, at + 1)
+                    mine = [w.local(DType.F32, corners[place, one]) for place in range(_CORNERS)]
+                    with w.when(Unary("not", _is_covered(w, mine, chosen, taken, threshold))):
+                        for place in range(_CORNERS):
+                            chosen[place, taken] = mine[place]
+                        w.set(taken, taken + 1)
+                        with w.when(lt(written, rows)):
+                            for place, value in enumerate((batch, kind, one)):
+                                y[written, place] = value
+                            w.set(written, written + 1)
+            with w.loop(rows, written) as row, w.loop(3) as place:
+                y[row, place] = 0
+
+
+def _given(node: Defined, w: Stage, at: int, kind: DType) -> Expression:
+    """A number that is an operand, 0 where it is left out."""
+    return w.local(kind, as_type(w.reads(node.input(at)).at(0), kind) if node.has(at) else number(0, kind))
+
+
+def _candidates(node: Defined, w: Stage, scores: Tensor, first: Expression, order: Tensor, spare: Tensor) -> Expression:
+    """How many boxes of a class have a score above the threshold; `order` has them, the best first."""
+    base, count = w.local(DType.I64, first), w.local(DType.I64, 0)
+    with w.loop(order.shape[0]) as at:
+        order.put(count, at)
+        enters = gt(scores.at(base + at), w.reads(node.input(4)).at(0)) if node.has(4) else number(True, DType.BOOL)
+        w.set(count, count + pick(enters, integer(1), 0))
+    sort(w, order, spare, count, lambda a, b: above(scores.at(base + a), scores.at(base + b)))
+    return count
+
+
+def _is_covered(
+    w: Stage, one: list[Expression], chosen: Tensor, taken: Expression, threshold: Expression
+) -> Expression:
+    """Whether one of the chosen boxes covers this one too much."""
+    covered, other = w.local(DType.BOOL, False), w.local(DType.I64, 0)
+    with w.loop_while(lt(other, taken)):
+        w.set(covered, _covers(w, one, [chosen[place, other] for place in range(_CORNERS)], threshold))
+        w.set(other, pick(covered, taken, other + 1))
+    return covered
+
+
+def _set_corners(w: Stage, boxes: Tensor, corners: Tensor, batch: Expression, at: Expression, *, center: bool) -> None:
+    """The corners of a box, the smaller coordinate first, and its area."""
+    one, two, three, four = (w.local(DType.F32, boxes[batch, at, place]) for place in range(4))
+    if center:
+        ends = ((one - three / 2.0, one + three / 2.0), (two - four / 2.0, two + four / 2.0))
+    else:
+        ends = ((minimum(one, three), maximum(one, three)), (minimum(two, four), maximum(two, four)))
+    for place, value in enumerate((*ends[0], *ends[1])):
+        corners[place, at] = value
+    low, high, left, right = (w.local(DType.F32, corners[place, at]) for place in range(4))
+    corners[4, at] = (high - low) * (right - left)
+
+
+def _covers(w: Stage, one: list[Expression], other: list[Expression], threshold: Expression) -> Expression:
+    """Whether two boxes have more in common than the threshold, of what both cover together."""
+    spans = [
+        w.local(DType.F32, minimum(one[end], other[end]) - maximum(one[end - 1], other[end - 1])) for end in (1, 3)
+    ]
+    common = w.local(DType.F32, spans[0] * spans[1])
+    together = w.local(DType.F32, one[4] + other[4] - common)
+    some = both(both(gt(spans[0], 0.0), gt(spans[1], 0.0)), both(gt(common, 0.0), gt(together, 0.0)))
+    areas = both(gt(one[4], 0.0), gt(other[4], 0.0))
+    return both(both(some, areas), gt(common / together, threshold))
+
+
+# -- regions of interest -----------------------------------------------------------------------------------------------
+
+
+def roi_align(node: Defined) -> None:
+    """Bilinear samples of each bin of a region, their mean or their maximum.
+
+    A maximum is that of the four weighted pixels of every sample, as ONNX Runtime has it.
+    """
+    images, channels, height, width = node.shape(0)
+    regions, _, rows, columns = node.output_shape(0)
+    mode = node.text("coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel")
+    ratio, scale = node.integer("sampling_ratio", 0), node.number("spatial_scale", 1.0)
+    is_mean, kind = node.text("mode", "avg") == "avg", held(node.dtype(0))
+    half = 0.5 if mode == "half_pixel" else 0.0
+    with node.stage() as w:
+        x, rois, which = (w.reads(node.input(at)) for at in range(3))
+        y = w.writes(node.output(0))
+        with w.shared(regions, channels) as (region, channel):
+            corners = [w.local(kind, as_type(rois[region, at], kind) * scale - half) for at in range(4)]
+            bins, samples = [], []
+            for start, end, count in ((corners[1], corners[3], rows), (corners[0], corners[2], columns)):
+                span = end - start if half else maximum(end - start, 1.0)
+                each = w.local(kind, span / float(count))
+                adaptive = maximum(as_type(Unary("ceil", each), DType.I64), 0)
+                bins.append(each)
+                samples.append(w.local(DType.I64, integer(ratio) if ratio > 0 else adaptive))
+            base = w.local(DType.I64, x.place((counted(which.at(region), images), channel, 0, 0)))
+            count_of = w.local(kind, as_type(maximum(samples[0] * samples[1], 1), kind))
+            with w.loops(rows, columns) as (row, column):
+                total = w.local(kind, 0.0)
+                is_first = w.local(DType.BOOL, True)
+                with w.loop(samples[0]) as down:
+                    vertical = _between(w, _sample(w, corners[1], row, bins[0], down, samples[0]), height)
+                    with w.loop(samples[1]) as right:
+                        horizontal = _between(w, _sample(w, corners[0], column, bins[1], right, samples[1]), width)
+                        parts = [
+                            w.local(kind, weight * other * as_type(x.at(base + place * width + at), kind))
+                            for place, weight in vertical for at, other in horizontal
+                        ]  # fmt: skip
+                        if is_mean:
+                            w.set(total, total + (parts[0] + parts[1] + (parts[2] + parts[3])))
+                        else:
+                            largest = maximum(maximum(parts[0], parts[1]), maximum(parts[2], parts[3]))
+                            w.set(total, pick(is_first, largest, maximum(total, largest)))
+                            w.set(is_first, False)
+                y[region, channel, row, column] = as_type(total / count_of if is_mean else total, y.dtype)
+
+
+def _sample(
+    w: Stage, start: Expression, bin_: Expression, size: Expression, at: Expression, count: Expression
+) -> Expression:
+    kind = start.dtype
+    begin = start + as_type(bin_, kind) * size
+    return w.local(kind, begin + (as_type(at, kind) + 0.5) * size / as_type(count, kind))
+
+
+def _between(w: Stage, place: Expression, size: int) -> tuple[tuple[Expression, Expression], ...]:
+    """The two pixels of a place with their weights, which are 0 for a place more than a pixel outside."""
+    kind = place.dtype
+    inside = both(Unary("not", lt(place, -1.0)), le(place, float(size)))
+    held_place = w.local(kind, pick(inside, minimum(maximum(place, 0.0), float(size - 1)), 0.0))
+    low = w.local(DType.I64, as_type(held_place, DType.I64))
+    some = w.local(kind, pick(inside, number(1.0, kind), 0.0))
+    part = w.local(kind, (held_place - as_type(low, kind)) * some)
+    return (low, some - part), (minimum(low + 1, size - 1), part)
+
+
+def max_roi_pool(node: Defined) -> None:
+    """The largest pixel of each bin of a region; 0 where a bin has none."""
+    images, channels, height, width = node.shape(0)
+    regions, _, rows, columns = node.output_shape(0)
+    scale, kind = node.number("spatial_scale", 1.0), held(node.dtype(0))
+    with node.stage() as w:
+        x, rois, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
+        with w.shared(regions, channels) as (region, channel):
+            corners = [_rounded(w, as_type(rois[region, at], kind) * scale) for at in range(1, 5)]
+            which = counted(as_type(rois[region, 0], DType.I64), images)
+            base = w.local(DType.I64, x.place((which, channel, 0, 0)))
+            with w.loops(rows, columns) as (row, column):
+                top, bottom = _bin(w, corners[1], corners[3], row, rows, height)
+                left, right = _bin(w, corners[0], corners[2], column, columns, width)
+                largest = w.local(kind, 0.0)
+                with w.when(both(lt(top, bottom), lt(left, right))):
+                    w.set(largest, as_type(x.at(base + top * width + left), kind))
+                with w.loop(bottom, top) as down, w.loop(right, left) as across:
+                    w.set(largest, maximum(largest, as_type(x.at(base + down * width + across), kind)))
+                y[region, channel, row, column] = as_type(largest, y.dtype)
+
+
+def _rounded(w: Stage, x: Expression) -> Expression:
+    """To the nearest integer, halves away from 0."""
+    away = pick(lt(x, 0.0), Unary("ceil", x - 0.5), Unary("floor", x + 0.5))
+    return w.local(x.dtype, away)
+
+
+def _bin(
+    w: Stage, start: Expression, end: Expression, at: Expression, count: int, size: int
+) -> tuple[Expression, Expression]:
+    """The first pixel of a bin, and the one after its last."""
+    kind = start.dtype
+    each = w.local(kind, maximum(end - start + 1.0, 1.0) / float(count))
+    low = Unary("floor", as_type(at, kind) * each) + start
+    high = Unary("ceil", as_type(at + 1, kind) * each) + start
+    first, last = (as_type(minimum(maximum(one, 0.0), float(size)), DType.I64) for one in (low, high))
+    return w.local(DType.I64, first), w.local(DType.I64, last)
+
+
+DEFINITIONS: dict[str, Definition] = {
+    "MaxRoiPool": max_roi_pool,
+    "NonMaxSuppression": non_max_suppression,
+    "RoiAlign": roi_align,
+}

@@ -1,0 +1,158 @@
+"""Operators that read or write where indices say: Gather, Scatter and their kind; TensorScatter.
+
+Scatters run in the order of their indices, so that of several updates of one element without a reduction the last one
+stays. Indices outside of a dim are moved inside.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from graphopt.program.regions.routines.moving import bits
+from graphopt.program.regions.routines.stage import Defined, Definition, counted, held
+from kernels.dtype import DType
+from kernels.routine.writer import (
+    as_type,
+    both,
+    either,
+    ge,
+    integer,
+    lt,
+    maximum,
+    minimum,
+)
+from kernels.tensor.expression import Binary, Expression
+
+
+def gather(node: Defined) -> None:
+    """Slices of an axis, one for each index."""
+    shape, count = node.shape(0), prod(node.shape(1))
+    axis = node.axis(0, len(shape))
+    size, inner = shape[axis], prod(shape[axis + 1 :])
+    with node.stage() as w:
+        x, indices, y = w.reads(bits(node.input(0))), w.reads(node.input(1)), w.writes(bits(node.output(0)))
+        with w.shared(prod(shape[:axis]), count) as (before, at):
+            first = w.local(DType.I64, (before * size + counted(indices.at(at), size)) * inner)
+            here = w.local(DType.I64, (before * count + at) * inner)
+            with w.loop(inner) as after:
+                y.put(here + after, x.at(first + after))
+
+
+def gather_elements(node: Defined) -> None:
+    """Every element from the same place, but for the index along the axis."""
+    shape = node.shape(0)
+    axis = node.axis(0, len(shape))
+    with node.stage() as w:
+        x, indices, y = w.reads(bits(node.input(0))), w.reads(node.input(1)), w.writes(bits(node.output(0)))
+        with w.shared(*indices.shape[:-1]) as outer, w.loop(indices.shape[-1]) as last:
+            places = [*outer, last]
+            chosen = counted(indices[places], shape[axis])
+            y[places] = x[[*places[:axis], chosen, *places[axis + 1 :]]]
+
+
+def gather_nd(node: Defined) -> None:
+    """Slices at places that rows of the indices name, batch by batch."""
+    shape, given = node.shape(0), node.shape(1)
+    batch, width = node.integer("batch_dims", 0), given[-1]
+    inner, rows = prod(shape[batch + width :]), prod(given[batch:-1])
+    with node.stage() as w:
+        x, indices, y = w.reads(bits(node.input(0))), w.reads(node.input(1)), w.writes(bits(node.output(0)))
+        with w.shared(prod(shape[:batch]), rows) as (one, row):
+            place = w.local(DType.I64, one)
+            start = w.local(DType.I64, one * rows + row)
+            for at in range(width):
+                size = shape[batch + at]
+                w.set(place, place * size + counted(indices.at(start * width + at), size))
+            with w.loop(inner) as after:
+                y.put(start * inner + after, x.at(place * inner + after))
+
+
+def scatter_elements(node: Defined) -> None:
+    """The data, with updates at the same places but for the index along the axis."""
+    shape, given = node.shape(0), node.shape(1)
+    axis = node.axis(0, len(shape))
+    with node.stage() as w:
+        x, indices, updates = w.reads(node.input(0)), w.reads(node.input(1)), w.reads(node.input(2))
+        y = w.writes(node.output(0))
+        with w.shared(1):
+            with w.loop(prod(shape)) as at:
+                y.put(at, x.at(at))
+            with w.loops(*given) as places:
+                chosen = counted(indices[places], shape[axis])
+                at_place = w.local(DType.I64, y.place([*places[:axis], chosen, *places[axis + 1 :]]))
+                y.put(at_place, _reduced(node, y.at(at_place), updates[places]))
+
+
+def scatter_nd(node: Defined) -> None:
+    """The data, with slices of the updates at places that rows of the indices name."""
+    shape, given = node.shape(0), node.shape(1)
+    width, rows = given[-1], prod(given[:-1])
+    inner = prod(shape[width:])
+    with node.stage() as w:
+        x, indices, updates = w.reads(node.input(0)), w.reads(node.input(1)), w.reads(node.input(2))
+        y = w.writes(node.output(0))
+        with w.shared(1):
+            with w.loop(prod(shape)) as at:
+                y.put(at, x.at(at))
+            with w.loop(rows) as row:
+                place = w.local(DType.I64, 0)
+                for at_dim in range(width):
+                    size = shape[at_dim]
+                    w.set(place, place * size + counted(indices.at(row * width + at_dim), size))
+                with w.loop(inner) as after:
+                    here = place * inner + after
+                    y.put(here, _reduced(node, y.at(here), updates.at(row * inner + after)))
+
+
+def _reduced(node: Defined, old: Expression, new: Expression) -> Expression:
+    """What becomes of an element; bool counts as a number of one bit."""
+    reduction = node.text("reduction", "none")
+    if reduction == "none":
+        return new
+    kind = held(old.dtype)
+    a, b = as_type(old, kind), as_type(new, kind)
+    if kind is DType.BOOL:
+        return either(a, b) if reduction in ("add", "max") else both(a, b)
+    match reduction:
+        case "add" | "mul":
+            made: Expression = Binary("add" if reduction == "add" else "mul", a, b)
+        case "min" | "max":
+            made = minimum(a, b) if reduction == "min" else maximum(a, b)
+        case _:
+            raise node.refuse(f"combines by '{reduction}'")
+    return as_type(made, old.dtype)
+
+
+def tensor_scatter(node: Defined) -> None:
+    """A cache with new entries from each sequence's place on; `circular` begins anew at the end."""
+    shape, given = node.shape(0), node.shape(1)
+    axis = node.axis(-2, len(shape))
+    size, count, inner = shape[axis], given[axis], prod(shape[axis + 1 :])
+    each = prod(shape[1:axis])
+    with node.stage() as w:
+        x, updates, y = w.reads(bits(node.input(0))), w.reads(bits(node.input(1))), w.writes(bits(node.output(0)))
+        with w.shared(shape[0], each) as (batch, other):
+            before = w.local(DType.I64, batch * each + other)
+            first = w.local(DType.I64, before * (size * inner))
+            with w.loop(size * inner) as at:
+                y.put(first + at, x.at(first + at))
+            start = as_type(w.reads(node.input(2)).at(batch), DType.I64) if node.has(2) else integer(0)
+            begin = w.local(DType.I64, start)
+            with w.loop(count) as entry:
+                place = w.local(DType.I64, begin + entry)
+                if node.text("mode", "linear") == "circular":
+                    w.set(place, Binary("mod", place, integer(max(size, 1))))
+                with w.when(both(ge(place, 0), lt(place, size))), w.loop(inner) as after:
+                    source = (before * count + entry) * inner + after
+                    y.put(first + place * inner + after, updates.at(source))
+
+
+DEFINITIONS: dict[str, Definition] = {
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+    "Scatter": scatter_elements,
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_nd,
+    "TensorScatter": tensor_scatter,
+}

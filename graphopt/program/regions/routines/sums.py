@@ -1,0 +1,55 @@
+"""Sums of many terms: in lanes side by side, which LLVM makes vectors of, and whose error grows slowly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphopt.program.regions.routines.stage import Stage
+from kernels.dtype import DType
+from kernels.routine.writer import integer, number, quotient
+from kernels.tensor.expression import Expression, ExpressionLike, Number
+from kernels.tensor.expression import expression as as_expression
+
+LANES = 32
+FEW = 8  # terms that are summed one after the other
+
+Term = Callable[[Expression], Expression]
+
+
+class Lanes:
+    """Partial sums in scratch: begun at 0, added to in any number of loops, and summed."""
+
+    def __init__(self, w: Stage, kind: DType) -> None:
+        self._w, self._kind = w, kind
+        self._held = w.scratch(kind, (LANES,))
+        with w.loop(LANES) as lane:
+            self._held[lane] = number(0, kind)
+
+    def add(self, count: ExpressionLike, term: Term) -> None:
+        """The terms of 0 to `count`, exclusive."""
+        w, held = self._w, self._held
+        rounds = w.local(DType.I64, quotient(integer(count), LANES))
+        with w.loop(rounds) as turn, w.loop(LANES) as lane:
+            held[lane] = held[lane] + term(turn * LANES + lane)
+        with w.loop(count, rounds * LANES) as place:
+            held[0] = held[0] + term(place)
+
+    def total(self) -> Expression:
+        """All of them."""
+        total = self._w.local(self._kind, number(0, self._kind))
+        with self._w.loop(LANES) as lane:
+            self._w.set(total, total + self._held[lane])
+        return total
+
+
+def summed(w: Stage, kind: DType, count: ExpressionLike, term: Term) -> Expression:
+    """The sum of `term` of 0 to `count`, exclusive; few terms are summed in their order."""
+    known = as_expression(count, DType.I64)
+    if isinstance(known, Number) and known.value < FEW:
+        total = w.local(kind, number(0, kind))
+        with w.loop(known) as place:
+            w.set(total, total + term(place))
+        return total
+    lanes = Lanes(w, kind)
+    lanes.add(known, term)
+    return lanes.total()
