@@ -18,9 +18,9 @@ from graphopt.program.regions.routines import (
     random,
     reductions,
     resampling,
-    sampling,
     scans,
     selecting,
+    tapers,
 )
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
@@ -37,7 +37,7 @@ FAMILIES: tuple[Mapping[str, Definition], ...] = (
     random.DEFINITIONS,
     reductions.DEFINITIONS,
     resampling.DEFINITIONS,
-    sampling.DEFINITIONS,
+    tapers.DEFINITIONS,
     scans.DEFINITIONS,
     selecting.DEFINITIONS,
 )
