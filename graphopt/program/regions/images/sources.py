@@ -29,12 +29,12 @@ def block_of(target: Target) -> int:
 
 def image_of(scope: Scope, value: ir.Value) -> Image:
     """A value as images where it lies, copied only where its strides are no layout's."""
+    if scope.dtype(value) is not DType.F32:
+        raise NotLowered(f"'{value.name}' has images of {scope.dtype(value).value}; their kernels are of float32.")
     if value in scope.images:
         return scope.images[value]
     if not is_image(scope.shape(value)):
         raise NotLowered(f"'{value.name}' has dims {scope.shape(value)}, which are not those of images.")
-    if scope.dtype(value) is not DType.F32:
-        raise NotLowered(f"'{value.name}' has images of {scope.dtype(value).value}; their kernels are of float32.")
     found = Image.of_view(scope.place(value)) or Image.of_view(dense(scope, value))
     assert found is not None, "dense dims of images"
     return found
