@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from kernels.target import Target
 from kernels.templates.grid import Group
 
-STORE = 2.0  # cycles to store one vector of sums
+STORE = 1.0  # cycles to store one vector of sums
 HIDDEN_SUMS = 16  # of a tile whose stores pass while the next one begins: a core looks no further ahead
 STORE_MORE = 0.6  # more cycles for each further one
 CUT = 2.0  # more cycles for the last vector of a row when it is stored with a mask
@@ -25,12 +25,12 @@ PRESSURE = 0.1  # share of the loads that is not hidden behind products: between
 CONSTANT = 0.1  # packed weights, from where those of the program lie
 CONSTANT_STREAM = 0.002  # more for each vector of a panel: every one is a stream of its own to the core's prefetching
 REREAD_NEAR = 1.3  # A again for a further panel, from the first cache: element by element
-REREAD = 0.8  # from the second one
+REREAD = 1.2  # from the second one
 REREAD_PANEL = 0.2  # a panel again for further rows, from the second cache
 FAR_PANEL = 0.1  # from beyond it: where a block needs more than the second cache holds
-AHEAD = 0.3  # weights that a convolution asks for while it works on others
+AHEAD = 0.8  # weights that a convolution asks for while it works on others
 EXPOSED = 1.9  # weights that nothing asks for ahead: they come in short runs
-WAIT = 1.0  # cycles to load one vector of sums that wait in scratch for the next part of the depth
+WAIT = 0.5  # cycles to load one vector of sums that wait in scratch for the next part of the depth
 
 
 def step_cycles(products: int, pixels: int, vectors: int, target: Target, pressure: float = PRESSURE) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -11,6 +12,7 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import float_attribute, input_at, int_attribute
+from graphopt.program.regions.copies import axes_of, store
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
@@ -21,7 +23,7 @@ from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.matrix import Matrix
 from kernels.templates.reduction import REDUCTION, Reduction, reduced
-from kernels.tensor.expression import Expression, Index, Variable, index
+from kernels.tensor.expression import Cast, Expression, Index, Variable, index
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class _Product:
     a: View
     b: View
     shape: tuple[int, ...]  # of the result, with its rows and columns
+    kind: DType  # of the result
     scale: float
     added: ir.Value | None
     added_scale: float
@@ -46,8 +49,9 @@ class _Product:
             sums = sums * self.scale
         if self.added is not None and self.added_scale != 0.0:
             added = reader.value(self.added, at)
+            added = added if added.dtype is sums.dtype else Cast(sums.dtype, added)
             sums = sums + (added if self.added_scale == 1.0 else added * self.added_scale)
-        return sums
+        return sums if sums.dtype is self.kind else Cast(self.kind, sums)
 
 
 class _Apart(Exception):
@@ -58,15 +62,19 @@ def lower_product(scope: Scope, tree: Tree) -> None:
     """The region of a product and its epilogue."""
     node = tree.anchor
     assert node is not None, "the tree of a product has one"
-    if scope.dtype(node.outputs[0]) is not DType.F32:
-        raise NotLowered(f"{node.op_type} '{node.name}' is not of float32.")
-    found = _read(scope, node)
+    kind = scope.dtype(node.outputs[0])
+    found = _read(scope, node, scope.place)
     shape = found.shape
+    is_scaled = found.scale != 1.0 or (found.added is not None and found.added_scale != 1.0)
     constant = node.inputs[1] if scope.constant(node.inputs[1]) is not None else None  # type: ignore[arg-type]
-    output = scope.result(root_of(tree).outputs[0])
-    if shape[-1] == 1:
-        _sum(scope, tree, found, output)
+    if shape[-1] == 1 and (kind.is_float or not is_scaled):
+        _sum(scope, tree, found, scope.result(root_of(tree).outputs[0]))
         return
+    if kind in (DType.F16, DType.BF16):
+        found = _read(scope, node, partial(_widened, scope))
+    elif kind is not DType.F32:
+        raise NotLowered(f"{node.op_type} '{node.name}' is of {kind.value}, which its template does not compute.")
+    output = scope.result(root_of(tree).outputs[0])
     if len(found.b.shape) == 2 and len(shape) > 2:
         try:
             _build(scope, tree, found, output, (prod(shape[:-1]), shape[-1]), constant)
@@ -76,18 +84,32 @@ def lower_product(scope: Scope, tree: Tree) -> None:
     _build(scope, tree, found, output, shape, constant)
 
 
-def _read(scope: Scope, node: ir.Node) -> _Product:
-    a, b = (scope.place(value) for value in node.inputs[:2] if value is not None)
+def _read(scope: Scope, node: ir.Node, place: Callable[[ir.Value], View]) -> _Product:
+    kind = scope.dtype(node.outputs[0])
+    a, b = (place(value) for value in node.inputs[:2] if value is not None)
     if node.op_type == "MatMul":
         is_row, is_column = len(a.shape) == 1, len(b.shape) == 1
         a = replace(a, shape=(1, *a.shape), strides=(0, *a.strides)) if is_row else a
         b = replace(b, shape=(*b.shape, 1), strides=(*b.strides, 0)) if is_column else b
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        return _Product(a, b, (*batch, a.shape[-2], b.shape[-1]), 1.0, None, 0.0, (is_row, is_column))
+        return _Product(a, b, (*batch, a.shape[-2], b.shape[-1]), kind, 1.0, None, 0.0, (is_row, is_column))
     a = a.transposed((1, 0)) if int_attribute(node, "transA", 0) else a
     b = b.transposed((1, 0)) if int_attribute(node, "transB", 0) else b
     scales = float_attribute(node, "alpha", 1.0), float_attribute(node, "beta", 1.0)
-    return _Product(a, b, (a.shape[0], b.shape[1]), scales[0], input_at(node, 2), scales[1])
+    return _Product(a, b, (a.shape[0], b.shape[1]), kind, scales[0], input_at(node, 2), scales[1])
+
+
+def _widened(scope: Scope, value: ir.Value) -> View:
+    """A value of 16-bit floats in f32, in which products are computed."""
+    array = scope.constant(value)
+    if array is not None:
+        return scope.keep("wide", value.name, np.asarray(array, np.float32), DType.F32)
+    source = scope.place(value)
+    aim = View.dense(scope.temporary("wide", value.name, 4 * prod(source.shape)), DType.F32, source.shape)
+    axes, reader = axes_of(source.shape), Reader(Tree(None, frozenset(), None), scope.place, scope.constant, {})
+    wide = Cast(DType.F32, reader.load(source, tuple(index(axis) for axis in axes)))
+    store(scope, axes, wide, reader, aim, ())
+    return aim
 
 
 def _sum(scope: Scope, tree: Tree, found: _Product, output: View) -> None:
@@ -102,7 +124,7 @@ def _sum(scope: Scope, tree: Tree, found: _Product, output: View) -> None:
     reader = Reader(tree, scope.place, scope.constant, {})
     x = reader.load(found.a, (*lead, index(outer[-1]), index(inner)))
     x = x * reader.load(found.b, (*lead, index(inner), Index(())))
-    value = _root_value(reader, tree, found.sums(reader, reduced("sum", DType.F32)[()], at), at)
+    value = _root_value(reader, tree, found.sums(reader, reduced("sum", found.kind)[()], at), at)
     lying = output if at else replace(output, shape=(1,), strides=(1,))  # an output has one index at least
     problem = Reduction(outer, (inner,), "sum", x, (ReducedOutput(lying.operand("y"), value, at or (Index(()),)),))
     scope.add(scope.kernel(REDUCTION, problem), {**reader.buffers, "y": output.buffer}, (node, *tree.in_order))
@@ -133,7 +155,7 @@ def _build(
     if kernel.operand("b").packing is not None and constant is not None:
         array = scope.constant(constant)
         assert array is not None, "the caller has looked"
-        buffers["b"] = scope.weight("packed", node.outputs[0].name, array, kernel.operand("b"))
+        buffers["b"] = scope.weight("packed", node.outputs[0].name, np.asarray(array, np.float32), kernel.operand("b"))
     scope.add(kernel, buffers, (node, *tree.in_order))
 
 

@@ -13,8 +13,8 @@ from kernels.templates.cost import nanoseconds, step_cycles, with_weights
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.template import Template
 
-HELD = 0.5  # of the first cache, which a tile's weights may take so that they are found there by the next tile
-FAR = 0.05  # share of reading weights from the second cache that shows
+HELD = 1.5  # times the first cache, which a tile's weights may take so that they are found there by the next tile
+FAR = 0.2  # share of reading weights from the second cache that shows
 LINE = 0.25  # share of reading a line of the input that a tile sees from the second cache
 SHAPE = 0.004  # share that a further shape of tile must gain: each is a function to compile
 CALL = 24.0  # cycles of entering and leaving a tile, its addresses included

@@ -17,7 +17,7 @@ PART = 2.0  # passes over the windows in scratch that a further part of the outp
 # Cycles to a window and back from it, by outputs: about 200 and 130 operations, and 88 loads and stores, for four.
 TRANSFORMS = {2: (64.0, 52.0), 4: (260.0, 190.0)}
 NEAR = 0.3  # share of the shorter of computing and streaming that the longer one does not hide
-SPILLED = 1.5  # passes over what scratch the second cache does not hold
+SPILLED = 3.0  # passes over what scratch the second cache does not hold
 WORKERS = (2, 4, 8)  # of which any may share a kernel, where nobody says how many
 
 

@@ -7,15 +7,19 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from graphopt.program.regions.routines import (
+    attention,
     boxes,
+    fourier,
     indexing,
     integers,
     making,
     moving,
     normalizations,
     padding,
+    products,
     quantized,
     random,
+    recurrent,
     reductions,
     resampling,
     scans,
@@ -26,20 +30,24 @@ from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
 FAMILIES: tuple[Mapping[str, Definition], ...] = (
+    attention.DEFINITIONS,
     boxes.DEFINITIONS,
+    fourier.DEFINITIONS,
     indexing.DEFINITIONS,
     integers.DEFINITIONS,
     making.DEFINITIONS,
     moving.DEFINITIONS,
     normalizations.DEFINITIONS,
     padding.DEFINITIONS,
+    products.DEFINITIONS,
     quantized.DEFINITIONS,
     random.DEFINITIONS,
+    recurrent.DEFINITIONS,
     reductions.DEFINITIONS,
     resampling.DEFINITIONS,
-    tapers.DEFINITIONS,
     scans.DEFINITIONS,
     selecting.DEFINITIONS,
+    tapers.DEFINITIONS,
 )
 ROUTINES: Mapping[tuple[str, str], Definition] = {
     ("", name): definition for family in FAMILIES for name, definition in family.items()
