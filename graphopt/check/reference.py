@@ -119,7 +119,9 @@ class Reference:
         try:
             found = list(self.runner.run(given.feed))
         except CannotRun as error:
-            raise OptionError(f"the model does not accept {given.name}: {error}.") from error
+            found = self._given_to_reference(given)
+            if found is None:
+                raise OptionError(f"the model does not accept {given.name}: {error}.") from error
         case = Case(given.feed, found[: self._count], "given")
         self.branches.note(found[self._count :])
         self.cases.append(case)
@@ -129,6 +131,18 @@ class Reference:
             difference = compare(given.expected[name], output, limit=ROUGH)  # of another runtime, perhaps
             if difference.reason is not None:
                 self.problem = f"the model does not give output '{name}' as {given.name} has it ({difference.reason})"
+
+    def _given_to_reference(self, given: Given) -> list[object] | None:
+        """What the ONNX reference evaluator gives for the first feed, which runs the original from now on; or None."""
+        if self.cases or not self._sound or self.foreign:
+            return None
+        try:
+            runner = self.workplace.runner(self.model, True, defining=True)
+            found = list(runner.run(given.feed))
+        except CannotRun:
+            return None
+        self.runner, self.engine, self.branches = runner, runner.engine, Branches()
+        return found
 
     def _record(self, work: Callable[[Assignment], int]) -> None:
         """Find feeds that the original accepts, and keep what it gives."""

@@ -11,17 +11,20 @@ from graphopt.program.regions.routines import (
     boxes,
     fourier,
     indexing,
+    integers,
     making,
     moving,
     normalizations,
     padding,
     products,
+    quantized,
     random,
     recurrent,
     reductions,
     resampling,
     scans,
     selecting,
+    tapers,
 )
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
@@ -31,17 +34,20 @@ FAMILIES: tuple[Mapping[str, Definition], ...] = (
     boxes.DEFINITIONS,
     fourier.DEFINITIONS,
     indexing.DEFINITIONS,
+    integers.DEFINITIONS,
     making.DEFINITIONS,
     moving.DEFINITIONS,
     normalizations.DEFINITIONS,
     padding.DEFINITIONS,
     products.DEFINITIONS,
+    quantized.DEFINITIONS,
     random.DEFINITIONS,
     recurrent.DEFINITIONS,
     reductions.DEFINITIONS,
     resampling.DEFINITIONS,
     scans.DEFINITIONS,
     selecting.DEFINITIONS,
+    tapers.DEFINITIONS,
 )
 ROUTINES: Mapping[tuple[str, str], Definition] = {
     ("", name): definition for family in FAMILIES for name, definition in family.items()
