@@ -6,7 +6,17 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graphopt.program.regions.routines import boxes, indexing, making, moving, padding, resampling, scans, selecting
+from graphopt.program.regions.routines import (
+    boxes,
+    indexing,
+    making,
+    moving,
+    padding,
+    resampling,
+    resizing,
+    scans,
+    selecting,
+)
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
 
@@ -17,6 +27,7 @@ FAMILIES: tuple[Mapping[str, Definition], ...] = (
     moving.DEFINITIONS,
     padding.DEFINITIONS,
     resampling.DEFINITIONS,
+    resizing.DEFINITIONS,
     scans.DEFINITIONS,
     selecting.DEFINITIONS,
 )
