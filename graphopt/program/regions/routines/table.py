@@ -16,6 +16,7 @@ from graphopt.program.regions.routines import (
     resizing,
     scans,
     selecting,
+    windows,
 )
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
@@ -30,6 +31,7 @@ FAMILIES: tuple[Mapping[str, Definition], ...] = (
     resizing.DEFINITIONS,
     scans.DEFINITIONS,
     selecting.DEFINITIONS,
+    windows.DEFINITIONS,
 )
 ROUTINES: Mapping[tuple[str, str], Definition] = {
     ("", name): definition for family in FAMILIES for name, definition in family.items()
