@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from graphopt.program.regions.routines import (
     boxes,
+    convolving,
     indexing,
     making,
     moving,
@@ -16,6 +17,7 @@ from graphopt.program.regions.routines import (
     resizing,
     scans,
     selecting,
+    transposed,
     windows,
 )
 from graphopt.program.regions.routines.stage import Defined, Definition
@@ -23,6 +25,7 @@ from graphopt.program.regions.scope import Scope
 
 FAMILIES: tuple[Mapping[str, Definition], ...] = (
     boxes.DEFINITIONS,
+    convolving.DEFINITIONS,
     indexing.DEFINITIONS,
     making.DEFINITIONS,
     moving.DEFINITIONS,
@@ -31,6 +34,7 @@ FAMILIES: tuple[Mapping[str, Definition], ...] = (
     resizing.DEFINITIONS,
     scans.DEFINITIONS,
     selecting.DEFINITIONS,
+    transposed.DEFINITIONS,
     windows.DEFINITIONS,
 )
 ROUTINES: Mapping[tuple[str, str], Definition] = {

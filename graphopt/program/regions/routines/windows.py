@@ -43,6 +43,12 @@ class Windows:
         before, after = padding(node.node, size, count, reach, strides)
         return cls(size, count, tuple(kernel), strides, dilations, before, after)
 
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether windows are the pixels themselves."""
+        ones = (1,) * len(self.size)
+        return self.kernel == ones and self.strides == ones and self.size == self.count and not any(self.before)
+
     def first(self, axis: int, at: Expression) -> Expression:
         """The pixel at which a window begins; may lie before the image."""
         return at * self.strides[axis] - self.before[axis]
@@ -81,6 +87,13 @@ def outer_places(
         yield places, pixels
 
 
+def line(plane: Expression, outer: Sequence[Expression], extents: Sequence[int]) -> Expression:
+    """The flat place of indices inside of a plane, row-major."""
+    for at, size in zip(outer, extents, strict=True):
+        plane = plane * size + at
+    return plane
+
+
 # -- pools ----------------------------------------------------------------------------------------------------------
 
 
@@ -94,10 +107,7 @@ def _pooled(
     """For each place in the windows of a row of results: `row(first window, last one, pixel of window 0, pixels)`."""
     with outer_places(w, windows, outer) as (_, pixels), w.loop(windows.kernel[-1]) as last:
         low, high, offset = windows.reached(w, last)
-        line: Expression = plane
-        for pixel, size in zip(pixels, windows.size, strict=False):
-            line = line * size + pixel
-        start = w.local(DType.I64, line * windows.size[-1])
+        start = w.local(DType.I64, line(plane, pixels, windows.size[:-1]) * windows.size[-1])
         row(low, high, start + offset, start)
 
 
@@ -130,19 +140,13 @@ def max_pool(node: Defined) -> None:
                         largest.put(at, pick(is_more, value, largest.at(at)))
 
             _pooled(w, windows, x, plane, outer, row)
-            here = w.local(DType.I64, _line(plane, outer, shape[2:-1]) * columns)
+            here = w.local(DType.I64, line(plane, outer, shape[2:-1]) * columns)
             with w.loop(columns) as at:
                 y.put(here + at, as_type(largest.at(at), y.dtype))
                 if indices is not None:
                     found = maximum(places.at(at), 0)
                     ordered = _by_columns(w, found, windows.size) if node.integer("storage_order", 0) else found
                     indices.put(here + at, ordered)
-
-
-def _line(plane: Expression, outer: Sequence[Expression], extents: Sequence[int]) -> Expression:
-    for at, size in zip(outer, extents, strict=True):
-        plane = plane * size + at
-    return plane
 
 
 def _by_columns(w: Stage, pixel: Expression, size: Sequence[int]) -> Expression:
@@ -215,7 +219,7 @@ def _summed(
                     totals.put(at, totals.at(at) + element(w, value))
 
             _pooled(w, windows, x, plane, outer, row)
-            here = w.local(DType.I64, _line(plane, outer, shape[2:-1]) * columns)
+            here = w.local(DType.I64, line(plane, outer, shape[2:-1]) * columns)
             with w.loop(columns) as at:
                 y.put(here + at, as_type(final(w, totals.at(at), outer, at), y.dtype))
 
