@@ -72,7 +72,8 @@ def _columns(node: Defined, windows: Windows) -> View:
             column = line(integer(0), places, kernel)
             start = w.local(DType.I64, (plane * prod(kernel) + column) * prod(count))
             with w.loops(*count[:-1]) as outer:
-                pixels, inside = [], number(True, DType.BOOL)
+                pixels: list[Expression] = []
+                inside: Expression = number(True, DType.BOOL)
                 for axis, (at, place) in enumerate(zip(outer, places, strict=False)):
                     pixel = w.local(DType.I64, windows.first(axis, at) + place * windows.dilations[axis])
                     pixels.append(pixel)
@@ -100,7 +101,7 @@ def _by_rows(node: Defined, windows: Windows, groups: int) -> None:
         x, weights, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
         totals = w.scratch(kind, (last,))
         with w.shared(*shape[:-1]) as (image, channel, *outer):
-            start = number(0, kind)
+            start: Expression = number(0, kind)
             if node.has(2):
                 start = w.local(kind, as_type(w.reads(node.input(2)).at(channel), kind))
             with w.loop(last) as at:
@@ -147,7 +148,7 @@ def deform_conv(node: Defined) -> None:
                     taps.append(_neighbours(w, as_type(whole, kind) + given, windows.size[axis]))
                 corners = []
                 for corner in product(*taps):
-                    pixel, weight = integer(0), number(1.0, kind)
+                    pixel, weight = integer(0), as_type(number(1.0, kind), kind)
                     for (one, share), size in zip(corner, windows.size, strict=True):
                         pixel, weight = pixel * size + one, weight * share
                     if mask is not None:
@@ -156,8 +157,8 @@ def deform_conv(node: Defined) -> None:
                 with w.loop(sharing) as channel:
                     plane = group * sharing + channel
                     total = w.local(kind, 0.0)
-                    for pixel, weight in corners:
-                        w.set(total, total + weight * as_type(x.at(plane * pixels + pixel), kind))
+                    for place_of, share in corners:
+                        w.set(total, total + share * as_type(x.at(plane * pixels + place_of), kind))
                     own = line(plane, place, windows.kernel)
                     columns.put(own * points + point, total)
     groups = node.integer("group", 1)
@@ -190,7 +191,7 @@ def _multiply_by_rows(node: Defined, columns: View, groups: int) -> None:
         weights, x, y = w.reads(node.input(1)), w.reads(columns), w.writes(node.output(0))
         totals = w.scratch(kind, (points,))
         with w.shared(*shape[:2]) as (image, channel):
-            start = number(0, kind)
+            start: Expression = number(0, kind)
             if node.has(3):
                 start = w.local(kind, as_type(w.reads(node.input(3)).at(channel), kind))
             with w.loop(points) as at:

@@ -6,7 +6,7 @@ As in ONNX Runtime, places are computed in f32. Sizes and scales may be known on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, prod
+from math import ceil
 
 from graphopt.program.regions.routines.resampling import cubic_weights
 from graphopt.program.regions.routines.stage import Defined, Stage
@@ -73,7 +73,7 @@ def chosen_axes(node: Defined) -> tuple[int, ...]:
 def _scales_at(node: Defined) -> int | None:
     """The input that has the scales; None where sizes are given."""
     at = 1 if is_old(node) else 2
-    return at if node.has(at) and prod(node.shape(at)) else None
+    return at if node.has(at) and 0 not in node.shape(at) else None
 
 
 def _changes(node: Defined, axis: int) -> bool:
@@ -221,8 +221,8 @@ def _put_weights(
         w.set(total, 0.0)
         with w.loop(count) as tap:
             if excludes:
-                pixel = begin + tap
-                raw.put(tap, pick(both(ge(pixel, 0), lt(pixel, axis.size)), raw.at(tap), 0.0))
+                inside = both(ge(begin + tap, 0), lt(begin + tap, axis.size))
+                raw.put(tap, pick(inside, raw.at(tap), 0.0))
             w.set(total, total + raw.at(tap))
     with w.loop(count) as tap:
         pixel = w.clamped(begin + tap, 0, axis.size - 1)
@@ -237,8 +237,8 @@ def _filter(
     is_linear, a = node.text("mode", "nearest") != "cubic", node.number("cubic_coeff_a", -0.75)
     if not node.integer("antialias", 0):
         weights = [1.0 - part, part] if is_linear else cubic_weights(w, part, a)
-        for tap, weight in enumerate(weights):
-            raw.put(tap, weight)
+        for number_of, weight in enumerate(weights):
+            raw.put(number_of, weight)
         return integer(len(weights)), integer(0 if is_linear else -1)
     narrow = w.local(DType.F32, minimum(scale, 1.0))
     lowest = as_type(Unary("floor", number(-1.0 if is_linear else -2.0, DType.F32) / narrow), DType.I64) + 1

@@ -86,8 +86,9 @@ def _mix(node: Defined, source: View, aim: View, axis: Axis, table: Table, kind:
                 if taps > _FEW_TAPS:
                     with w.loop(taps) as each:
                         w.set(total, total + as_type(weights[place, each], kind) * as_type(x.at(start + each), kind))
-                value = total if flags is None else pick(flags.at(place), extra, total)
-                y.put(row * axis.count + place, as_type(value, y.dtype))
+                if flags is not None:
+                    w.set(total, pick(flags.at(place), extra, total))
+                y.put(row * axis.count + place, as_type(total, y.dtype))
             return
         totals = w.scratch(kind, (inner,))
         with w.shared(before, axis.count) as (row, place):

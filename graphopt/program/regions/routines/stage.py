@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -179,10 +178,11 @@ class Defined:
         at = tuple(index(one) for one in (*plain.batch_variables, plain.row, plain.column))
         value: Expression = ACCUMULATED[()]
         value = value if added is None else value + added.operand("added")[at]
-        places = (Matrix(one.strides[-2], one.strides[-1], one.strides[:-2], one.offset) for one in (a, b, c))
-        problem = replace(
-            Gemm(rows, columns, a.shape[-1], tuple(batch), *places, constant_b=False), epilogue=Epilogue(value)
-        )
+        where = [Matrix(one.strides[-2], one.strides[-1], one.strides[:-2], one.offset) for one in (a, b, c)]
+        problem = Gemm(
+            rows, columns, a.shape[-1], tuple(batch), where[0], where[1], where[2], constant_b=False,
+            epilogue=Epilogue(value),
+        )  # fmt: skip
         buffers = {"a": a.buffer, "b": b.buffer, "c": c.buffer}
         buffers |= {} if added is None else {"added": added.buffer}
         self._scope.add(self._scope.kernel(GEMM, problem), buffers, (self.node,))
