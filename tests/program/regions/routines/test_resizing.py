@@ -1,4 +1,4 @@
-"""Resize and Upsample of every mode, beside ONNX Runtime without optimizations; where it has no kernel, the reference."""
+"""Resize and Upsample of every mode, beside ONNX Runtime, and the reference where that has no kernel."""
 
 from __future__ import annotations
 
