@@ -70,6 +70,11 @@ class DType(enum.Enum):
         return _HELD.get(self, self)
 
     @property
+    def is_short(self) -> bool:
+        """Whether this is a type of eight bits or less that is stored and cast, and not computed with."""
+        return self in _HELD and self.bytes == 1
+
+    @property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy type with the same bytes; what NumPy lacks is held as the bits of uint16 or uint8."""
         return np.dtype(_NUMPY.get(self, np.uint8))

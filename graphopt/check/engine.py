@@ -48,16 +48,19 @@ class Engine:
     """A model that is loaded; `name` says in which engine."""
 
     def __init__(
-        self, path: Path, shared: Mapping[str, ort.OrtValue], optimized: bool = False, alone: bool = False
-    ) -> None:
+        self, path: Path, shared: Mapping[str, ort.OrtValue], optimized: bool = False, alone: bool = False,
+        defining: bool = False,
+    ) -> None:  # fmt: skip
         """`shared` holds the initializers that the file at `path` lacks; `alone` leaves out the reference.
 
-        Raises CannotRun.
+        `defining` asks for the reference, which ONNX defines its operators by. Raises CannotRun.
         """
         self.name = "ONNX Runtime" if optimized else "ONNX Runtime, optimizations off"
         self._session: ort.InferenceSession | None = None
         self._reference: ReferenceEvaluator | None = None
         try:
+            if defining:
+                raise TypeError("ONNX Runtime is not asked")
             self._session = ort.InferenceSession(
                 str(path), _options(shared, optimized), providers=["CPUExecutionProvider"]
             )

@@ -66,11 +66,13 @@ class Workplace:
             raise CannotRun(reason)
         return self.checker_error(model, full=True) is None
 
-    def runner(self, model: ir.Model, sound: bool, *, optimized: bool = False, alone: bool = False) -> Runner:
+    def runner(
+        self, model: ir.Model, sound: bool, *, optimized: bool = False, alone: bool = False, defining: bool = False
+    ) -> Runner:
         """An engine loaded with the model, in a process of its own unless it is `sound`; raises CannotRun.
 
         `optimized` asks for ONNX Runtime's own optimizations, which crash on some models, so that they have that
-        process too. `alone` asks for ONNX Runtime or nothing, of a sound model.
+        process too. `alone` asks for ONNX Runtime or nothing, of a sound model, `defining` for the reference.
         """
         endless = endless_loop(model)
         if endless is not None:
@@ -80,7 +82,7 @@ class Workplace:
         names = tuple(value.name or "" for value in model.graph.outputs)
         if sound and not optimized:
             shared = {name: self._shared(tensor) for name, tensor in given.handed.items()}
-            return Runner(Engine(path, shared, alone=alone), names)
+            return Runner(Engine(path, shared, alone=alone, defining=defining), names)
         weights = {name: self._file(tensor) for name, tensor in given.handed.items()}
         if self._process is None or not self._process.alive:
             held = sum(tensor.nbytes for tensor in given.handed.values())

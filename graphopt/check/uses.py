@@ -39,7 +39,11 @@ AXES: Mapping[str, tuple[int, ...]] = {
     ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
      "ReduceLogSumExp", "ReduceSumSquare"), (1,),
 )  # fmt: skip
-FACTORS: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,), "Tile": (1, 2)}  # of a size, for each dim
+# Of a size, for each dim; scales of quantized numbers, which are not 0.
+FACTORS: Mapping[str, tuple[int, ...]] = {
+    "Resize": (1, 2), "Upsample": (1,), "Tile": (1, 2), "QuantizeLinear": (1,), "QLinearMatMul": (1, 4, 6),
+    "QLinearConv": (1, 4, 6),
+}  # fmt: skip
 BOXES: Mapping[str, tuple[int, ...]] = {"NonMaxSuppression": (0,)}
 STARTS: Mapping[str, tuple[int, ...]] = {"Slice": (1,)}
 STEPS: Mapping[str, tuple[int, ...]] = {"Slice": (4,)}

@@ -54,7 +54,7 @@ def make(
             raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
         if not_here is not None:
             raise OptionError(f"ONNX Runtime cannot run parts of the program, as {not_here}: {error}") from error
-        while (folded := fold_constants(model)) is not model:
+        while (folded := fold_constants(model, whole=False)) is not model:
             model = folded
         _require_a_run(model)
         return make_hybrid(model, target, name, exact=exact)
@@ -88,7 +88,7 @@ def make_listing(
         if tuning is not None:
             lowered = with_choices(lowered, tuning.database.choices())
     except NotLowered:
-        folded = fold_constants(model)
+        folded = fold_constants(model, whole=True)
         if folded is model:
             raise
         return make_listing(folded, target, name, exact, memory_budget, threads, costs, tuning)

@@ -53,12 +53,21 @@ def even(total: int, most: int) -> int:
 
 
 def stretch_of(f: Function, block: Value, stretch: int, total: int) -> tuple[Amount, Amount]:
-    """The first of the pieces of a block, and the one after its last; numbers where one block has all."""
+    """The first of the pieces of a block, and the one after its last; numbers where one block has all.
+
+    A block has at most `stretch` pieces, and as many as any other one, or one fewer.
+    """
     if total <= stretch:
         return 0, total
-    first = f.mul(block, stretch)
-    last = f.add(first, stretch)
-    return first, last if total % stretch == 0 else f.minimum(last, f.integer(total))
+    blocks = -(-total // stretch)
+    return _share(f, block, blocks, total), _share(f, f.add(block, 1), blocks, total)
+
+
+def _share(f: Function, number: Value, count: int, total: int) -> Value:
+    """Where share `number` of `count` begins; any run of shares has its part of the total, to a piece."""
+    if total % count == 0:
+        return f.mul(number, total // count)
+    return f.binary("udiv", f.mul(number, total), f.integer(count))
 
 
 def start_of(f: Function, groups: Sequence[Group], piece: Amount) -> Value:
@@ -86,6 +95,22 @@ def each_piece(
             body(group, f.add(f.mul(piece, group.size), group.start - group.first * group.size))
 
         f.loop(low, high, 1, one)
+
+
+def one_of(f: Function, groups: Sequence[Group], number: Value, body: Callable[[Group, Value], None]) -> None:
+    """body(group, start) for one piece, where sizes take turns: pieces that follow one another are as large as others.
+
+    Pieces of two sizes lie as `balanced` cuts them, but in the order in which runs of them are even.
+    """
+    count, total = pieces(groups), sum(group.size * group.count for group in groups)
+    start = _share(f, number, count, total)
+    if len(groups) == 1:
+        body(groups[0], start)
+        return
+    size = f.sub(_share(f, f.add(number, 1), count, total), start)
+    large, small = groups
+    is_large = f.compare("eq", size, f.integer(large.size))
+    f.when(is_large, lambda: body(large, start), lambda: body(small, start))
 
 
 def _clamped(f: Function, value: Value, low: int, high: int) -> Value:

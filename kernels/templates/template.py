@@ -13,6 +13,7 @@ from kernels.kernel import Kernel, renamed
 from kernels.target import Target
 
 SOME, MANY = 4, 16  # blocks that a few workers share well enough, and any number
+IDLE = 0.15  # of the time of so many workers as are known, that they may wait for the last block
 HOPELESS = 2.0  # times the likely best one's estimate
 Problem = TypeVar("Problem")
 Candidate = TypeVar("Candidate")
@@ -83,12 +84,19 @@ class Template(Generic[Problem, Candidate]):
             return kernel
         shared = renamed(self.build(problem, cut, target, name), f"{name}_shared")
         if not kernel.module.agrees(shared.module):
-            if kernel.blocks >= SOME:
+            if _serves(kernel.blocks, target.workers):
                 return kernel
             shared = self.build(problem, cut, target, f"{name}_shared")
         alike = [(one.name, one.elements, one.packing) for one in kernel.operands]
         assert alike == [(one.name, one.elements, one.packing) for one in shared.operands], "they read the same"
         return replace(kernel, shared=shared)
+
+
+def _serves(blocks: int, workers: int) -> bool:
+    """Whether so many even blocks keep workers busy; none known: a few."""
+    if workers < 2:
+        return blocks >= SOME
+    return -(-blocks // workers) * workers <= (1 + IDLE) * blocks
 
 
 def only(name: str, problem: type[Problem], build: Callable[[Problem, Target, str], Kernel]) -> Template[Problem, None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernels.dtype import DType
 from kernels.tensor.expression import (
     Binary,
+    Compare,
     Expression,
     Index,
     InvalidExpression,
@@ -30,14 +31,18 @@ def check_types(value: Expression) -> None:
         match node:
             case Unary(op, operand):
                 dtype = operand.dtype
+                _refuse_short(op, dtype)
                 if op in _FLOAT_ONLY and not dtype.is_float:
                     raise InvalidExpression(f"{op} of {dtype.value}: cast to a float type first")
                 if op in ("neg", "abs", "sign") and dtype is DType.BOOL:
                     raise InvalidExpression(f"{op} of bool: cast to a number first")
                 if op == "not" and dtype is not DType.BOOL:
                     raise InvalidExpression(f"not of {dtype.value}: compare with zero instead")
+            case Compare(op, left, _):
+                _refuse_short(op, left.dtype)
             case Binary(op, left, _):
                 dtype = left.dtype
+                _refuse_short(op, dtype)
                 if op in _ARITHMETIC and dtype is DType.BOOL:
                     raise InvalidExpression(f"{op} of bool: use and, or, xor, or cast to a number first")
                 if op in ("and", "or", "xor") and dtype.is_float:
@@ -51,6 +56,11 @@ def check_types(value: Expression) -> None:
                     raise InvalidExpression("a reduction names an axis twice")
                 if node is not value:
                     raise InvalidExpression("a reduction inside an expression: give it a stage of its own")
+
+
+def _refuse_short(op: str, dtype: DType) -> None:
+    if dtype.is_short:
+        raise InvalidExpression(f"{op} of {dtype.value}: cast to {dtype.held.value} first")
 
 
 def check_loads(value: Expression) -> None:

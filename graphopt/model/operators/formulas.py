@@ -233,10 +233,14 @@ def cast(one: Operands) -> Expression:
     if kind is DType.E8M0 and a.dtype is not kind:
         return _power_of_two(a, one.text("round_mode", "up"), saturates=saturates)
     if kind in FORMATS and saturates and a.dtype.is_float and a.dtype is not kind:
-        limit = FORMATS[kind].maximum
-        wide = a if a.dtype.held is a.dtype else Cast(a.dtype.held, a)
-        return Cast(kind, x.clip(wide, -limit, limit))
+        return saturated(a, kind)
     return Cast(kind, a)
+
+
+def saturated(a: Expression, kind: DType) -> Expression:
+    """A float in a shorter type, at most its largest number; NaN stays."""
+    limit = FORMATS[kind].maximum
+    return Cast(kind, x.clip(a if a.dtype.held is a.dtype else Cast(a.dtype.held, a), -limit, limit))
 
 
 def _power_of_two(a: Expression, mode: str, *, saturates: bool) -> Expression:

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.known import Knowledge
+from graphopt.model.operators import linear
 from graphopt.model.operators.axes import Axes, counted, rank_of
 from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.record import Operator, per_element
@@ -27,7 +28,19 @@ def _scaled_axes(node: ir.Node, facts: Knowledge) -> Axes:
 
 
 OPERATORS = (
-    Operator(name="QuantizeLinear", flops=per_element(3), axes=_scaled_axes),
-    Operator(name="DequantizeLinear", flops=per_element(2), axes=_scaled_axes),
+    Operator(
+        name="QuantizeLinear",
+        flops=per_element(3),
+        axes=_scaled_axes,
+        formula=linear.quantize,
+        along=True,
+    ),
+    Operator(
+        name="DequantizeLinear",
+        flops=per_element(2),
+        axes=_scaled_axes,
+        formula=linear.dequantize,
+        along=True,
+    ),
     Operator(name="DynamicQuantizeLinear", axes="symmetric"),
 )

@@ -77,6 +77,7 @@ class Operator:
     moves: bool = False  # every element of its result is one of the first operand's
     not_negative: bool = False  # no element of its result is below 0, for any operand; -0.0 may be
     formula: Formula | None = None  # the element of its result from those of its operands
+    along: bool = False  # operands after the first that have one dim lie along the attribute "axis"
     epilogue: bool = False  # whether its kernel computes an expression of each element that it stores
     parameters: Mapping[str, Parameter] = field(default_factory=dict)  # attributes that became inputs
     axes: AxesRule | None = None

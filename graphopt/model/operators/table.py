@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
+from graphopt.model.nodes import int_attribute
 from graphopt.model.operators import (
     contrib,
     elementwise,
@@ -40,9 +41,10 @@ def operator_of(node: ir.Node) -> Operator | None:
 
 
 def formula_of(node: ir.Node) -> Formula | None:
-    """The formula of an elementwise node; None when the operator is none."""
+    """The formula of an elementwise node; None when the operator is none, or has numbers for blocks of elements."""
     operator = operator_of(node)
-    return None if operator is None else operator.formula
+    in_blocks = operator is not None and operator.along and int_attribute(node, "block_size", 0)
+    return None if operator is None or in_blocks else operator.formula
 
 
 def images_of(node: ir.Node) -> tuple[int, ...]:

@@ -4,8 +4,8 @@
     DequantizeLinear(table) -> Gather(., i) -->   Gather(constant, i)
 
 The passes leave such nodes where a file would grow; a program would compute them in every call. What stays: nodes that
-draw numbers, nodes with subgraphs, results far larger than what they are made of, and the weights of a product whose
-activations are dequantized too, which ONNX Runtime computes in integers.
+draw numbers, nodes with subgraphs, results far larger than what they are made of, and for a program of parts the
+weights of a product whose activations are dequantized too, which ONNX Runtime computes in integers.
 """
 
 from __future__ import annotations
@@ -26,14 +26,18 @@ SMALL = 1 << 20  # bytes that a result may always have
 PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose"})
 
 
-def fold_constants(model: ir.Model) -> ir.Model:
-    """A model without them, which shares its other tensors with `model`; the same one where there are none."""
+def fold_constants(model: ir.Model, *, whole: bool) -> ir.Model:
+    """A model without them, which shares its other tensors with `model`; the same one where there are none.
+
+    `whole`: kernels shall compute all of it, and none of its products in integers.
+    """
     facts = Facts(model)
-    if not any(_folds(facts, model, node) for node in model.graph):
+    if not any(_folds(facts, model, node, whole=whole) for node in model.graph):
         return model
     copy = model.clone()
     facts = Facts(copy)
-    folded = [node for node in tuple(copy.graph) if _folds(facts, copy, node) and _fold(copy.graph, facts, node)]
+    nodes_now = tuple(copy.graph)
+    folded = [one for one in nodes_now if _folds(facts, copy, one, whole=whole) and _fold(copy.graph, facts, one)]
     return copy if folded else model
 
 
@@ -43,7 +47,7 @@ def reads_only_constants(facts: Facts, node: ir.Node) -> bool:
     return bool(given) and all(facts.is_constant(value) for value in given) and not nodes.subgraphs(node)
 
 
-def _folds(facts: Facts, model: ir.Model, node: ir.Node) -> bool:
+def _folds(facts: Facts, model: ir.Model, node: ir.Node, *, whole: bool) -> bool:
     if not reads_only_constants(facts, node) or nodes.has_reference_attributes(node):
         return False
     if not is_pure(node, model.functions, facts.opset(node)) or node.op_identifier() in model.functions:
@@ -51,7 +55,8 @@ def _folds(facts: Facts, model: ir.Model, node: ir.Node) -> bool:
     if all(facts.array(value) is not None for value in node.outputs):
         return False  # a splat, which takes no memory as it is
     readers = [use.node for value in node.outputs for use in value.uses()]
-    if node.op_type == "DequantizeLinear" and any(_computes_in_integers(facts, reader) for reader in readers):
+    in_integers = node.op_type == "DequantizeLinear" and any(_computes_in_integers(facts, one) for one in readers)
+    if in_integers and not whole:
         return False
     return _bytes(facts, node.outputs) <= max(SMALL, GROWTH * _bytes(facts, node.inputs))
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from graphopt.model.nodes import int_attribute
 from graphopt.model.operators.formulas import Operands, dtype_of, number_of
-from graphopt.model.operators.table import formula_of
+from graphopt.model.operators.table import formula_of, operator_of
 from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.view import View
@@ -65,8 +67,27 @@ class Reader:
         """One element of an elementwise node's result."""
         formula = formula_of(node)
         assert formula is not None, "trees hold elementwise nodes"
-        operands = tuple(None if one is None else self.value(one, at) for one in node.inputs)
+        operator = operator_of(node)
+        if operator is not None and operator.along:
+            operands = tuple(None if one is None else self._aligned(node, one, at) for one in node.inputs)
+        else:
+            operands = tuple(None if one is None else self.value(one, at) for one in node.inputs)
         return formula(Operands(node, operands))
+
+    def _aligned(self, node: ir.Node, value: ir.Value, at: tuple[Index, ...]) -> Expression:
+        """An operand that has a number for each place of the node's axis, or one for all, or an element for each."""
+        array = self._constant(value)
+        shape = self._places(value).shape if array is None and value is not node.inputs[0] else None
+        shape = array.shape if array is not None else shape
+        if value is node.inputs[0] or shape is None or len(shape) != 1 or shape[0] == 1:
+            return self.value(value, at)
+        return self.along(value, int_attribute(node, "axis", 1) % len(at), at)
+
+    def along(self, value: ir.Value, axis: int, at: tuple[Index, ...]) -> Expression:
+        """One of the numbers that a value has for each place of an axis."""
+        view = self._places(value)
+        behind = len(at) - axis - 1
+        return self.load(replace(view, shape=view.shape + (1,) * behind, strides=view.strides + (0,) * behind), at)
 
     def load(self, view: View, at: Sequence[Index]) -> Expression:
         """An element of a view."""

@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
+import sympy
 
 from graphopt.errors import ModelError, NotLowered
+from graphopt.model.dims import normal, static
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES, MOST_WRITTEN
 from graphopt.model.operators.formulas import dtype_of
@@ -58,6 +60,7 @@ class Scope:
         self._outputs: dict[ir.Value, Buffer] = {}
         self._buffers = 0
         self._kernels: dict[Hashable, Kernel] = {}
+        self._symbols: dict[sympy.Symbol, int] | None = None
         self.problems: dict[str, tuple[Template[Any, Any], Any]] = {}  # by the names of kernels
 
     def _way(self, value: ir.Value) -> str:
@@ -82,12 +85,26 @@ class Scope:
     def _known_shape(self, value: ir.Value) -> tuple[int, ...] | None:
         """By inference, by what the model declares, or by a reader that keeps the dims of what it reads."""
         found = self.facts.static_shape(value)
-        found = _declared(value) if found is None else found
+        found = self._settled(value) or _declared(value) if found is None else found
         for use in value.uses() if found is None else ():
             operator = operator_of(use.node)
             if use.idx == 0 and operator is not None and operator.axes in ("each", "symmetric"):
                 return self._known_shape(use.node.outputs[0])
         return found
+
+    def _settled(self, value: ir.Value) -> tuple[int, ...] | None:
+        """Dims that are those of declared outputs: what makes dims of data shares their symbols with its readers."""
+        if self._symbols is None:
+            self._symbols = {}
+            for output in self._graph.outputs:
+                inferred, declared = self.facts.shape(output), _declared(output)
+                if inferred is not None and declared is not None and len(inferred) == len(declared):
+                    pairs = zip(inferred, declared, strict=True)
+                    self._symbols.update({one: size for one, size in pairs if isinstance(one, sympy.Symbol)})
+        shape = self.facts.shape(value)
+        if shape is None or not self._symbols:
+            return None
+        return static(tuple(one if isinstance(one, int) else normal(one.subs(self._symbols)) for one in shape))
 
     def dtype(self, value: ir.Value) -> DType:
         """The element type; raises NotLowered when there is no kernel for it."""

@@ -27,7 +27,7 @@ from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_choice import Winograd, blocks_of, candidates, estimate
 from kernels.templates.convolution.winograd_weights import FILTERINGS, WinogradPacking
 from kernels.templates.epilogue import Epilogue, leaves_of, parameters_of
-from kernels.templates.grid import Group, balanced, each_piece, pieces, start_of, stretch_of, unravel
+from kernels.templates.grid import Group, balanced, each_piece, one_of, pieces, start_of, stretch_of, unravel
 from kernels.templates.template import Template
 from kernels.templates.tile import ProductTile, asked, write_tile
 from kernels.tensor.expression import Variable
@@ -121,10 +121,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
             self._products(f, weights, scratch, sums, group.size * self.wide, channels)
             self._back(f, pointers, (image, dense), sums, group.size, first, channels)
 
-        if pieces(self.chunks) == 1:
-            each_piece(f, self.chunks, 0, 1, chunk)
-        else:
-            each_piece(f, self.chunks, piece, f.add(piece, 1), chunk)
+        one_of(f, self.chunks, piece, chunk)
 
     def _each_tile(
         self, f: Function, rows: int, first: Value, body: Callable[[_Kind, _Kind, Value, Value, Value], None]

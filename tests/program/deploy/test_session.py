@@ -69,16 +69,24 @@ def test_arrays_that_are_not_dense_or_not_aligned_are_copied() -> None:
     assert np.array_equal(program(left=wide[:, :3].T, right=odd)["delta"], wide[:, :3].T - wide[:3, :5])
 
 
+ML_DTYPES = {
+    DType.BF16: "bfloat16", DType.E4M3FN: "float8_e4m3fn", DType.E4M3FNUZ: "float8_e4m3fnuz", DType.E5M2: "float8_e5m2",
+    DType.E5M2FNUZ: "float8_e5m2fnuz", DType.E8M0: "float8_e8m0fnu", DType.E2M1: "float4_e2m1fn", DType.I4: "int4",
+    DType.U4: "uint4", DType.I2: "int2", DType.U2: "uint2",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("dtype", DType, ids=lambda one: one.value)
 def test_every_type_of_element_passes_through(dtype: DType) -> None:
     program = Program(passing(host(), dtype), b"")
     bits = np.random.default_rng(0).integers(0, 2 if dtype is DType.BOOL else 100, (3, 5))
     x = bits.astype(dtype.numpy)
     x.flags.writeable = False
-    y = program(x=x)["y"]
-    assert y.dtype == x.dtype == program.inputs[0].dtype and np.array_equal(y, x)
-    if dtype is DType.BF16:
-        assert np.array_equal(program(x=x.view(ml_dtypes.bfloat16))["y"], x)
+    tensor, y = program.inputs[0], program(x=x)["y"]
+    assert x.dtype == tensor.stored and y.dtype == tensor.dtype and np.array_equal(y.view(x.dtype), x)
+    if dtype.held is not dtype and dtype is not DType.F16:  # what NumPy lacks
+        assert tensor.dtype == getattr(ml_dtypes, ML_DTYPES[dtype])
+        assert np.array_equal(program(x=x.view(tensor.dtype))["y"].view(x.dtype), x)
 
 
 def test_data_needs_no_more_alignment_than_its_elements() -> None:

@@ -29,12 +29,12 @@ def block_of(target: Target) -> int:
 
 def image_of(scope: Scope, value: ir.Value) -> Image:
     """A value as images where it lies, copied only where its strides are no layout's."""
+    if scope.dtype(value) is not DType.F32:
+        raise NotLowered(f"'{value.name}' has images of {scope.dtype(value).value}; their kernels are of float32.")
     if value in scope.images:
         return scope.images[value]
     if not is_image(scope.shape(value)):
         raise NotLowered(f"'{value.name}' has dims {scope.shape(value)}, which are not those of images.")
-    if scope.dtype(value) is not DType.F32:
-        raise NotLowered(f"'{value.name}' has images of {scope.dtype(value).value}; their kernels are of float32.")
     found = Image.of_view(scope.place(value)) or Image.of_view(dense(scope, value))
     assert found is not None, "dense dims of images"
     return found
@@ -115,6 +115,13 @@ class ImageReader(Reader):
         if padded and copied and shape[1] == frame.channels:
             return self.blocked(_in_blocks(self._scope, value, frame.block))
         return super().outside(value, at)
+
+    def along(self, value: ir.Value, axis: int, at: tuple[Index, ...]) -> Expression:
+        """One of the numbers that a value has for each place of an axis; channels may fill up their last block."""
+        array = self._constant(value)
+        if array is not None and axis == 1 and array.size == self._frame.output.channels:
+            return self.per_channel(value, array, at)
+        return super().along(value, axis, at)
 
     def per_channel(self, value: ir.Value, array: npt.NDArray[np.generic], at: tuple[Index, ...]) -> Expression:
         """A constant of one number for each channel, with zeros for the lanes that fill up the last block.

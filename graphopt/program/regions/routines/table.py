@@ -9,21 +9,28 @@ import onnx_ir as ir
 from graphopt.program.regions.routines import (
     attention,
     boxes,
+    convolving,
     fourier,
     indexing,
+    integers,
     learning,
     making,
     moving,
     normalizations,
     padding,
     products,
+    quantized,
     random,
     recurrent,
     reductions,
     resampling,
+    resizing,
     scans,
     selecting,
+    tapers,
+    transposed,
     trees,
+    windows,
 )
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
@@ -31,27 +38,32 @@ from graphopt.program.regions.scope import Scope
 FAMILIES: tuple[Mapping[str, Definition], ...] = (
     attention.DEFINITIONS,
     boxes.DEFINITIONS,
+    convolving.DEFINITIONS,
     fourier.DEFINITIONS,
     indexing.DEFINITIONS,
+    integers.DEFINITIONS,
     learning.DEFINITIONS,
     making.DEFINITIONS,
     moving.DEFINITIONS,
     normalizations.DEFINITIONS,
     padding.DEFINITIONS,
     products.DEFINITIONS,
+    quantized.DEFINITIONS,
     random.DEFINITIONS,
     recurrent.DEFINITIONS,
     reductions.DEFINITIONS,
     resampling.DEFINITIONS,
+    resizing.DEFINITIONS,
     scans.DEFINITIONS,
     selecting.DEFINITIONS,
+    tapers.DEFINITIONS,
+    transposed.DEFINITIONS,
+    windows.DEFINITIONS,
 )
 ROUTINES: Mapping[tuple[str, str], Definition] = {
     **{("", name): definition for family in FAMILIES for name, definition in family.items()},
-    **{
-        ("ai.onnx.ml", name): definition
-        for name, definition in (learning.ML_DEFINITIONS | trees.ML_DEFINITIONS).items()
-    },
+    **{("ai.onnx.ml", name): definition for name, definition in learning.ML_DEFINITIONS.items()},
+    **{("ai.onnx.ml", name): definition for name, definition in trees.ML_DEFINITIONS.items()},
 }
 
 
