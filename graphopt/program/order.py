@@ -63,10 +63,16 @@ def region_graph(lowered: Lowered) -> Graph:
     left = Counter(buffer for region in lowered.regions for buffer in _temporary(region.writes))
     several = {buffer for buffer, writers in left.items() if writers > 1}
     readers: dict[Buffer, list[str]] = {}  # of what a buffer holds now
+    results: dict[Buffer, list[str]] = {}  # who wrote each of the caller's buffers so far
     for position, region in enumerate(lowered.regions):
         read, written = _temporary(region.reads), _temporary(region.writes)
         reads = [latest[buffer] for buffer in read]
-        makes, after = [], []
+        makes: list[str] = []
+        given = [buffer for buffer in region.reads if buffer.role == "output"]
+        after = [earlier for buffer in given for earlier in results.get(buffer, ())]
+        for buffer in region.writes:
+            if buffer.role == "output":
+                results.setdefault(buffer, []).append(str(position))
         for buffer in written:
             before = latest.get(buffer)
             version[buffer] += 1
