@@ -25,6 +25,7 @@ from graphopt.model.load import Source
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
 from graphopt.passes import pipeline
+from graphopt.program.control import without_control_flow
 from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
@@ -155,7 +156,7 @@ def optimized(original: ir.Model, *, checked: bool = False) -> ir.Model:
     `checked` holds every rewrite to the original, and takes back those that fail.
     """
     work = _optimized(original, checked=checked)
-    spelled_out = widened(expanded(work))
+    spelled_out = widened(without_control_flow(expanded(work)))
     return work if spelled_out is work else _optimized(spelled_out, checked=checked)
 
 

@@ -13,7 +13,7 @@ from kernels.kernel import Kernel, renamed
 from kernels.target import Target
 
 SOME, MANY = 4, 16  # blocks that a few workers share well enough, and any number
-IDLE = 0.1  # of the time of so many workers as are known, that they may wait for the last block
+IDLE = 0.15  # of the time of so many workers as are known, that they may wait for the last block
 HOPELESS = 2.0  # times the likely best one's estimate
 Problem = TypeVar("Problem")
 Candidate = TypeVar("Candidate")

@@ -118,7 +118,7 @@ def share(problem: Convolution, candidate: Direct, target: Target) -> Direct:
     goal = max(least, problem.flops // most)
     for cut in _with_blocks(problem, target, shape, candidate.flat, goal):
         if cut.splits == candidate.splits and blocks_of(problem, cut, target) > blocks_of(problem, candidate, target):
-            return replace(cut, channels_outside=candidate.channels_outside)
+            return replace(cut, channels_outside=candidate.channels_outside, asking=candidate.row_stretch)
     return candidate
 
 

@@ -41,6 +41,7 @@ class Direct:
     splits: int = 1  # parts of the input channels; sums wait in scratch between them
     channels_outside: bool = False  # whether the loop over channel tiles is outside of that over row tiles
     flat: bool = False  # whether the pixels of a plane are taken as one row
+    asking: int = 0  # row tiles that share asking for weights; 0: those of a block
 
     def __str__(self) -> str:
         order = "channels, rows" if self.channels_outside else "rows, channels"
@@ -306,12 +307,14 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         """How a tile asks for its share of the next part of the weights: lines per chunk, and bytes for each pixel.
 
         All tiles of a block together ask for the next part, or for the next channel tile's weights, while they work on
-        these. Nobody asks where the first cache holds all of them.
+        these; those of a smaller block for their share, so that their code is that of the larger one. Nobody asks where
+        the first cache holds all of them.
         """
         candidate = self.candidate
         if candidate.splits == 1 and not (candidate.channels_outside and 4 * self.packing.elements > self.target.l1):
             return 0, 0
-        lines = -(-part // (_LINE * self._pixels_of_piece() * candidate.row_stretch))
+        asking = candidate.asking or candidate.row_stretch
+        lines = -(-part // (_LINE * self._pixels_of_piece() * asking))
         loops = sum(len(group.starts) for group in dense.steps)
         return -(-lines * pixels // loops), lines * _LINE
 

@@ -100,12 +100,6 @@ def test_running_sums(attributes: str, axis: int) -> None:
     compare(support.model(text, 18, a=np.array(axis)))
 
 
-def test_running_sums_along_an_axis_that_only_a_run_can_tell_are_refused() -> None:
-    proto = support.model("g (float[3,5] x, int64[1] a) => (float[3,5] y) { y = CumSum(x, a) }", 18)
-    with pytest.raises(NotLowered, match="CumSum '' has axes that are known only when it runs"):
-        lower(ir.from_proto(proto), host())
-
-
 @pytest.mark.parametrize(("attributes", "shape"), [("", "4,6,3"), ("<axis = 1>", "4,3,9"), ("<largest = 0>", "4,6,3")])
 def test_the_largest_and_where_they_are(attributes: str, shape: str) -> None:
     text = f"g (float[4,6,9] x) => (float[{shape}] y, int64[{shape}] i) {{ t = Neg(x) y, i = TopK{attributes}(t, k) }}"
@@ -160,7 +154,7 @@ def test_a_batch_normalization_of_an_unknown_type_is_refused() -> None:
 
 def test_what_has_no_kernel_is_named() -> None:
     proto = support.model("g (float[5,6] x) => (int64[2,n] y) { y = NonZero(x) }", 18)
-    with pytest.raises(NotLowered, match="NonZero 'y' has no kernel yet"):
+    with pytest.raises(NotLowered, match="the dims of 'y' are not all numbers"):
         lower(ir.from_proto(proto), host())
     free = support.model("g (float[n,6] x) => (float[n,6] y) { y = Relu(x) }", 18)
     with pytest.raises(

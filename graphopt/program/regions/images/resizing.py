@@ -62,7 +62,8 @@ def _scales(scope: Scope, node: ir.Node, rank: int) -> tuple[float, float, float
     if value is None or scope.shape(value) == (0,):
         return None
     array = scope.constant(value)
-    assert array is not None, "else the result's dims would not be known"
+    if array is None:
+        raise NotLowered(f"{node.op_type} '{node.name}' has scales that are known only when it runs.")
     found = [1.0] * 5
     for axis, scale in zip(ints_attribute(node, "axes", range(rank)), array.tolist(), strict=True):
         found[axis % rank + 5 - rank] = float(scale)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphopt.program.regions.routines.sorting import above, sort
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, counted, held
 from kernels.dtype import DType
@@ -58,8 +60,8 @@ def non_max_suppression(node: Defined) -> None:
                             for place, value in enumerate((batch, kind, one)):
                                 y[written, place] = value
                             w.set(written, written + 1)
-            with w.loop(rows, written) as row, w.loop(3) as place:
-                y[row, place] = 0
+            with w.loop(rows, written) as row, w.loop(3) as column:
+                y[row, column] = 0
 
 
 def _given(node: Defined, w: Stage, at: int, kind: DType) -> Expression:
@@ -79,7 +81,7 @@ def _candidates(node: Defined, w: Stage, scores: Tensor, first: Expression, orde
 
 
 def _is_covered(
-    w: Stage, one: list[Expression], chosen: Tensor, taken: Expression, threshold: Expression
+    w: Stage, one: Sequence[Expression], chosen: Tensor, taken: Expression, threshold: Expression
 ) -> Expression:
     """Whether one of the chosen boxes covers this one too much."""
     covered, other = w.local(DType.BOOL, False), w.local(DType.I64, 0)
@@ -102,7 +104,7 @@ def _set_corners(w: Stage, boxes: Tensor, corners: Tensor, batch: Expression, at
     corners[4, at] = (high - low) * (right - left)
 
 
-def _covers(w: Stage, one: list[Expression], other: list[Expression], threshold: Expression) -> Expression:
+def _covers(w: Stage, one: Sequence[Expression], other: Sequence[Expression], threshold: Expression) -> Expression:
     """Whether two boxes have more in common than the threshold, of what both cover together."""
     spans = [
         w.local(DType.F32, minimum(one[end], other[end]) - maximum(one[end - 1], other[end - 1])) for end in (1, 3)

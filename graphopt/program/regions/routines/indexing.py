@@ -119,7 +119,7 @@ def _reduced(node: Defined, old: Expression, new: Expression) -> Expression:
         case "min" | "max":
             made = minimum(a, b) if reduction == "min" else maximum(a, b)
         case _:
-            raise node.refuse(f"combines by '{reduction}'")
+            raise node.refuse(f"combines by '{reduction}', which has no kernel")
     return as_type(made, old.dtype)
 
 

@@ -51,8 +51,8 @@ def _begins(node: Defined, w: Stage, rank: int) -> Sequence[Expression]:
     chosen_axes, found = w.reads(node.input(3)), w.scratch(DType.I64, (rank,))
     for one in range(rank):
         found.put(one, 0)
-    with w.loop(chosen_axes.shape[0]) as one:
-        found.put(counted(chosen_axes.at(one), rank), counts.at(one))
+    with w.loop(chosen_axes.shape[0]) as place:
+        found.put(counted(chosen_axes.at(place), rank), counts.at(place))
     return [w.local(DType.I64, found.at(one)) for one in range(rank)]
 
 

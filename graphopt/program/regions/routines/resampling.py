@@ -49,7 +49,8 @@ def grid_sample(node: Defined) -> None:
                 taps.append(tuple(_taps(w, place, count, mode, padding, aligned=aligned)))
             corners = []
             for corner in product(*taps):
-                at, weight = integer(0), number(1.0, kind)
+                at: Expression = integer(0)
+                weight: Expression = number(1.0, kind)
                 for (pixel, one), count in zip(corner, size, strict=True):
                     at, weight = at * count + pixel, one if weight == number(1.0, kind) else weight * one
                 corners.append((w.local(DType.I64, at), w.local(kind, weight)))
@@ -61,8 +62,8 @@ def grid_sample(node: Defined) -> None:
                     y.put(here + channel * points, as_type(pick(gt(corners[0][1], 0.0), value, 0), y.dtype))
                 else:
                     total = w.local(kind, 0.0)
-                    for at, weight in corners:
-                        w.set(total, total + weight * as_type(x.at(first + channel * plane + at), kind))
+                    for pixel, share in corners:
+                        w.set(total, total + share * as_type(x.at(first + channel * plane + pixel), kind))
                     y.put(here + channel * points, as_type(total, y.dtype))
 
 

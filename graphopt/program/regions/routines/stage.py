@@ -31,7 +31,10 @@ from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.routine.build import ROUTINE
 from kernels.routine.writer import Tensor, Writer, as_type, lt, maximum, minimum, pick
-from kernels.tensor.expression import Expression
+from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.templates.gemm import GEMM, Gemm
+from kernels.templates.matrix import Matrix
+from kernels.tensor.expression import Expression, index
 
 
 class Stage(Writer):
@@ -175,6 +178,25 @@ class Defined:
         made = Stage(self.node.op_type)
         yield made
         self._scope.add(self._scope.kernel(ROUTINE, made.routine()), made.places, (self.node,))
+
+    def product(self, a: View, b: View, c: View, added: View | None = None) -> None:
+        """A region with the matrix products c = a b of the last two dims, f32, by the template for them.
+
+        Views have the same leading dims, which stride 0 may repeat; `added` has those of c.
+        """
+        *batch, rows, columns = c.shape
+        plain = Gemm(rows, columns, a.shape[-1], tuple(batch))
+        at = tuple(index(one) for one in (*plain.batch_variables, plain.row, plain.column))
+        value: Expression = ACCUMULATED[()]
+        value = value if added is None else value + added.operand("added")[at]
+        where = [Matrix(one.strides[-2], one.strides[-1], one.strides[:-2], one.offset) for one in (a, b, c)]
+        problem = Gemm(
+            rows, columns, a.shape[-1], tuple(batch), where[0], where[1], where[2], constant_b=False,
+            epilogue=Epilogue(value),
+        )  # fmt: skip
+        buffers = {"a": a.buffer, "b": b.buffer, "c": c.buffer}
+        buffers |= {} if added is None else {"added": added.buffer}
+        self._scope.add(self._scope.kernel(GEMM, problem), buffers, (self.node,))
 
     def refuse(self, why: str) -> NotLowered:
         """The error that says what this definition does not compute."""

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from graphopt.program.regions.routines import (
     attention,
     boxes,
+    convolving,
     fourier,
     indexing,
     integers,
@@ -22,9 +23,12 @@ from graphopt.program.regions.routines import (
     recurrent,
     reductions,
     resampling,
+    resizing,
     scans,
     selecting,
     tapers,
+    transposed,
+    windows,
 )
 from graphopt.program.regions.routines.stage import Defined, Definition
 from graphopt.program.regions.scope import Scope
@@ -32,6 +36,7 @@ from graphopt.program.regions.scope import Scope
 FAMILIES: tuple[Mapping[str, Definition], ...] = (
     attention.DEFINITIONS,
     boxes.DEFINITIONS,
+    convolving.DEFINITIONS,
     fourier.DEFINITIONS,
     indexing.DEFINITIONS,
     integers.DEFINITIONS,
@@ -45,9 +50,12 @@ FAMILIES: tuple[Mapping[str, Definition], ...] = (
     recurrent.DEFINITIONS,
     reductions.DEFINITIONS,
     resampling.DEFINITIONS,
+    resizing.DEFINITIONS,
     scans.DEFINITIONS,
     selecting.DEFINITIONS,
     tapers.DEFINITIONS,
+    transposed.DEFINITIONS,
+    windows.DEFINITIONS,
 )
 ROUTINES: Mapping[tuple[str, str], Definition] = {
     ("", name): definition for family in FAMILIES for name, definition in family.items()

@@ -1,0 +1,292 @@
+"""Control flow of a few iterations, and of branches, as plain nodes: what a program has no regions for.
+
+    If(c) { a } else { b }      -->  Where(c, a, b), or one of the two where c is known
+    Scan(state, rows) { body }  -->  one copy of the body for each row
+    Loop(3, c, state) { body }  -->  three copies; a state stays as it was from where c is false
+
+Both branches run then, so that they have to be pure and not large. A Loop whose count only a run tells has as many
+iterations as the declared dims of its scan outputs say. Left alone is what has too many copies, makes other dims in
+each iteration, or carries sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model import nodes
+from graphopt.model.facts import Facts
+
+MOST_TRIPS = 64
+MOST_NODES = 4096  # of all copies together
+MOST_BRANCHED = 256  # nodes of both branches of an If
+
+
+class _Stays(Exception):
+    """The node stays; the text says why."""
+
+
+def without_control_flow(model: ir.Model) -> ir.Model:
+    """A model without such nodes, the same one where there are none."""
+    if not any(_has_way(node) for node in model.graph):
+        return model
+    work, changed = model.clone(), False
+    kept: set[ir.Node] = set()
+    while True:
+        facts = Facts(work)
+        node = next((one for one in work.graph if _has_way(one) and one not in kept), None)
+        if node is None:
+            return work if changed else model
+        try:
+            _Inlining(work, facts, node).write()
+            changed = True
+        except _Stays:
+            kept.add(node)
+
+
+def _has_way(node: ir.Node) -> bool:
+    return node.op_type in ("If", "Scan", "Loop") and nodes.is_standard(node)
+
+
+class _Inlining:
+    """One node on its way to plain ones."""
+
+    def __init__(self, model: ir.Model, facts: Facts, node: ir.Node) -> None:
+        self._facts, self._node = facts, node
+        self._graph, self._opset = model.graph, facts.opset(node)
+        self._names = {value.name for value in _values(model.graph)}
+        self._made: list[ir.Node] = []
+
+    def write(self) -> None:
+        """Put the nodes in the place of this one; raises _Stays, before anything is changed, where it stays."""
+        if any(value.type is not None and not isinstance(value.type, ir.TensorType) for value in self._node.outputs):
+            raise _Stays("it gives sequences")
+        write = {"If": self._branches, "Scan": self._scan, "Loop": self._loop}[self._node.op_type]
+        results = write()
+        for output, result in zip(self._node.outputs, results, strict=False):
+            result = self._add("Identity", [result])
+            result.type, result.shape = output.type, output.shape
+            name, output.name = output.name, None
+            output.replace_all_uses_with(result, replace_graph_outputs=True)
+            result.name = name
+        self._graph.insert_before(self._node, self._made)
+        self._graph.remove(self._node, safe=True)
+
+    # -- the three --------------------------------------------------------------------------------------------------
+
+    def _branches(self) -> list[ir.Value]:
+        node, condition = self._node, nodes.required_input(self._node, 0)
+        graphs = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+        known = self._facts.array(condition)
+        if known is not None and known.size == 1:
+            return self._copy(graphs[0 if known.reshape(-1)[0] else 1], [])
+        self._require(graphs, 1, MOST_BRANCHED)
+        shapes = [[self._facts.static_shape(value) for value in graph.outputs] for graph in graphs]
+        if shapes[0] != shapes[1] or None in shapes[0]:
+            raise _Stays("its branches give other dims, or such as are not known")
+        yes, no = (self._copy(graph, []) for graph in graphs)
+        flag = self._flat(condition)
+        return [self._add("Where", [flag, a, b]) for a, b in zip(yes, no, strict=True)]
+
+    def _scan(self) -> list[ir.Value]:
+        node, body = self._node, self._node.attributes["body"].as_graph()
+        if self._opset < 9:
+            raise _Stays("its operands have a dim of batches")
+        rows = nodes.int_attribute(node, "num_scan_inputs", 0)
+        states = len(node.inputs) - rows
+        axes = nodes.ints_attribute(node, "scan_input_axes", (0,) * rows)
+        turned = nodes.ints_attribute(node, "scan_input_directions", (0,) * rows)
+        sources = [value for value in node.inputs[states:] if value is not None]
+        shapes = [self._facts.static_shape(value) for value in sources]
+        if not shapes or any(shape is None for shape in shapes):
+            raise _Stays("the number of its rows is not known")
+        count = next(shape[axis] for shape, axis in zip(shapes, axes, strict=True) if shape is not None)
+        self._require([body], count, MOST_NODES)
+        carried = [value for value in node.inputs[:states] if value is not None]
+        collected: list[list[ir.Value]] = [[] for _ in body.outputs[states:]]
+        for turn in range(count):
+            taken = [
+                self._row(source, axis % len(shape or ()), count - 1 - turn if back else turn)
+                for source, shape, axis, back in zip(sources, shapes, axes, turned, strict=True)
+            ]
+            results = self._copy(body, [*carried, *taken])
+            carried = results[:states]
+            for held, value in zip(collected, results[states:], strict=True):
+                held.append(value)
+        placed = nodes.ints_attribute(node, "scan_output_axes", (0,) * len(collected))
+        reverse = nodes.ints_attribute(node, "scan_output_directions", (0,) * len(collected))
+        stacked = [
+            self._stack(held[::-1] if back else held, axis)
+            for held, axis, back in zip(collected, placed, reverse, strict=True)
+        ]
+        return [*carried, *stacked]
+
+    def _loop(self) -> list[ir.Value]:
+        node, body, facts = self._node, self._node.attributes["body"].as_graph(), self._facts
+        states = len(body.inputs) - 2
+        limit, going = nodes.input_at(node, 0), nodes.input_at(node, 1)
+        declared = self._declared_trips(states)
+        count = declared
+        if count is None:
+            numbers = None if limit is None else facts.ints(limit)
+            count = None if numbers is None or len(numbers) != 1 else max(int(numbers[0]), 0)
+        if count is None or None in node.inputs[2:]:
+            raise _Stays("the number of its iterations is not known")
+        self._require([body], count, MOST_NODES)
+        is_open = declared is not None or (self._is_true(going) and _keeps_going(facts, body))
+        carried = [value for value in node.inputs[2:] if value is not None]
+        if not is_open:
+            self._require_fixed(body, carried)
+        true = self._constant(np.array(True))
+        alive = true if is_open or going is None else self._flat(going)
+        collected: list[list[ir.Value]] = [[] for _ in body.outputs[1 + states :]]
+        if collected and declared is None and not is_open:
+            raise _Stays("how much it collects depends on a condition")
+        for turn in range(count):
+            results = self._copy(body, [self._constant(np.array(turn, np.int64)), true, *carried])
+            new = results[1 : 1 + states]
+            if not is_open:
+                new = [self._add("Where", [alive, a, b]) for a, b in zip(new, carried, strict=True)]
+                alive = self._add("And", [alive, self._flat(results[0])])
+            carried = new
+            for held, value in zip(collected, results[1 + states :], strict=True):
+                held.append(value)
+        return [*carried, *(self._stack(held, 0) for held in collected)]
+
+    # -- conditions -------------------------------------------------------------------------------------------------
+
+    def _require(self, bodies: Sequence[ir.Graph], count: int, most: int) -> None:
+        inside = [node for body in bodies for node in nodes.nodes_of(body)]
+        if count > MOST_TRIPS or len(inside) * count > most or not count:
+            raise _Stays(f"{count} times {len(inside)} nodes are too many, or none")
+        if not all(self._facts.is_pure(node) for node in inside):
+            raise _Stays("two runs of a node in it may give different results")
+
+    def _require_fixed(self, body: ir.Graph, carried: Sequence[ir.Value]) -> None:
+        """What is carried keeps its dims: else a state that stays has others than a new one."""
+        for value, result in zip(carried, body.outputs[1:], strict=False):
+            shape = self._facts.static_shape(value)
+            if shape is None or (result.shape is not None and _numbers(result) not in (None, shape)):
+                raise _Stays("it carries a value whose dims are not known")
+
+    def _declared_trips(self, states: int) -> int | None:
+        """How many rows the model declares of what the loop collects."""
+        for output in self._node.outputs[states:]:
+            for value in (output, *(use.node.outputs[0] for use in output.uses() if use.node.op_type == "Identity")):
+                dims = _numbers(value)
+                if dims:
+                    return dims[0]
+        return None
+
+    def _is_true(self, value: ir.Value | None) -> bool:
+        return value is None or self._facts.scalar(value) is True
+
+    # -- building ---------------------------------------------------------------------------------------------------
+
+    def _copy(self, body: ir.Graph, given: Sequence[ir.Value]) -> list[ir.Value]:
+        """The body once more with these inputs; what it gives."""
+        copy = body.clone(allow_outer_scope_values=True)
+        results = list(copy.outputs)
+        copy.outputs.clear()
+        stands_for = dict(zip(copy.inputs, given, strict=True))
+        for old, new in stands_for.items():
+            old.replace_all_uses_with(new, replace_graph_outputs=True)
+        for value in list(copy.initializers.values()):
+            copy.initializers.pop(value.name or "")
+            value.name = self._unique(value.name)
+            self._graph.register_initializer(value)
+        moved = list(copy)
+        copy.remove(moved)
+        for node in moved:
+            node.name = self._unique(node.name) if node.name else None
+            for output in node.outputs:
+                output.name = self._unique(output.name) if output.name else output.name
+                output.shape = None  # it may be another in every iteration, and is known anyway
+        self._made += moved
+        return [stands_for.get(value, value) for value in results]
+
+    def _row(self, source: ir.Value, axis: int, number: int) -> ir.Value:
+        """One row of an operand along an axis, without that axis."""
+        if self._opset >= 10:
+            ends = [self._constant(np.array([one], np.int64)) for one in (number, number + 1, axis)]
+            part = self._add("Slice", [source, *ends])
+        else:
+            part = self._add("Slice", [source], {"starts": [number], "ends": [number + 1], "axes": [axis]})
+        return self._moved("Squeeze", part, axis)
+
+    def _stack(self, values: Sequence[ir.Value], axis: int) -> ir.Value:
+        rank = None if values[0].shape is None else len(values[0].shape) + 1
+        if axis < 0 and rank is None:
+            inner = self._node.attributes["body"].as_graph().outputs[-1].shape
+            rank = None if inner is None else len(inner) + 1
+        if axis < 0 and rank is None:
+            raise _Stays("where its rows go is not known")
+        place = axis if axis >= 0 else axis + (rank or 0)
+        return self._add("Concat", [self._moved("Unsqueeze", one, place) for one in values], {"axis": place})
+
+    def _moved(self, operator: str, value: ir.Value, axis: int) -> ir.Value:
+        if self._opset < 13:
+            return self._add(operator, [value], {"axes": [axis]})
+        return self._add(operator, [value, self._constant(np.array([axis], np.int64))])
+
+    def _flat(self, condition: ir.Value) -> ir.Value:
+        """A condition as a scalar: it may be a vector of one element."""
+        shape = self._constant(np.array([], np.int64))
+        return self._add("Reshape", [condition, shape])
+
+    def _constant(self, array: np.ndarray) -> ir.Value:
+        name = self._unique("constant")
+        value = ir.Value(
+            name=name, type=ir.TensorType(ir.DataType.from_numpy(array.dtype)), shape=ir.Shape(array.shape),
+            const_value=ir.tensor(array, name=name),
+        )  # fmt: skip
+        self._graph.register_initializer(value)
+        return value
+
+    def _add(
+        self, operator: str, inputs: Sequence[ir.Value], attributes: Mapping[str, int | list[int]] | None = None
+    ) -> ir.Value:
+        node = ir.node(operator, list(inputs), attributes=attributes or {})
+        node.outputs[0].name = self._unique(f"{self._node.outputs[0].name}/{operator}")
+        self._made.append(node)
+        return node.outputs[0]
+
+    def _unique(self, name: str | None) -> str:
+        found, number = name or "value", 0
+        while found in self._names:
+            number += 1
+            found = f"{name}.{number}"
+        self._names.add(found)
+        return found
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    """All values of a graph and of those inside its nodes."""
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in nodes.nodes_of(graph):
+        yield from node.outputs
+        for inner in nodes.subgraphs(node):
+            yield from inner.inputs
+            yield from inner.initializers.values()
+
+
+def _numbers(value: ir.Value) -> tuple[int, ...] | None:
+    """The declared dims, where all are numbers."""
+    dims = None if value.shape is None else tuple(value.shape)
+    return None if dims is None or not all(isinstance(one, int) for one in dims) else dims  # type: ignore[return-value]
+
+
+def _keeps_going(facts: Facts, body: ir.Graph) -> bool:
+    """Whether the body hands its condition on as it was, or always says true."""
+    value: ir.Value | None = body.outputs[0]
+    while value is not None and value is not body.inputs[1]:
+        if facts.scalar(value) is True:
+            return True
+        producer = value.producer()
+        if producer is None or producer.op_type != "Identity" or not nodes.is_standard(producer):
+            return False
+        value = producer.inputs[0]
+    return value is not None

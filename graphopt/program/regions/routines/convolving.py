@@ -1,0 +1,210 @@
+"""Conv and DeformConv of any rank and type, with weights that may be known only at run time.
+
+In f32 the pixels of all windows are written as columns, and the weights multiply them as a matrix. Other types, and
+groups of few channels, are summed row by row.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
+from graphopt.program.regions.routines.windows import Windows, line, outer_places
+from graphopt.program.regions.view import View
+from kernels.dtype import DType
+from kernels.routine.writer import as_type, both, ge, integer, lt, number, pick, quotient
+from kernels.tensor.expression import Expression, Unary
+
+_FEW_CHANNELS = 4  # of a group's result: fewer are no matrix worth a product
+
+
+def conv(node: Defined) -> None:
+    """Sums of pixels and weights: as a product of matrices where that pays."""
+    windows = Windows.of(node, node.shape(1)[2:])
+    groups = node.integer("group", 1)
+    if 0 in (*node.shape(0), *node.output_shape(0)):
+        _empty(node, 2)
+    elif node.dtype(0) is not DType.F32 or node.shape(1)[0] // groups < _FEW_CHANNELS:
+        _by_rows(node, windows, groups)
+    else:
+        multiply(node, _columns(node, windows), groups, 2)
+
+
+def _empty(node: Defined, bias_at: int) -> None:
+    """No pixels or no channels: the bias alone."""
+    shape, kind = node.output_shape(0), node.output_dtype(0)
+    with node.stage() as w:
+        y = w.writes(node.output(0))
+        bias = w.reads(node.input(bias_at)) if node.has(bias_at) else None
+        with w.shared(*shape[:2]) as (image, channel), w.loop(prod(shape[2:])) as at:
+            value = number(0, kind) if bias is None else bias.at(channel)
+            y.put((image * shape[1] + channel) * prod(shape[2:]) + at, value)
+
+
+def multiply(node: Defined, columns: View, groups: int, bias_at: int) -> None:
+    """The weights times the columns [images, channels times places, windows], group by group, plus the bias."""
+    shape, weights = node.output_shape(0), node.input(1)
+    images, channels, points = shape[0], shape[1], prod(shape[2:])
+    depth, each = prod(weights.shape[1:]), channels // groups
+    a = View(weights.buffer, weights.dtype, (images, groups, each, depth), (0, each * depth, depth, 1))
+    b = View.dense(columns.buffer, columns.dtype, (images, groups, depth, points))
+    c = View.dense(node.output(0).buffer, DType.F32, (images, groups, each, points))
+    added = None
+    if node.has(bias_at):
+        bias = node.input(bias_at)
+        added = View(bias.buffer, bias.dtype, c.shape, (0, each, 1, 0))
+    node.product(a, b, c, added)
+
+
+def _columns(node: Defined, windows: Windows) -> View:
+    """The pixels of all windows: [images, channels times places in a window, windows]; those outside are 0."""
+    images, channels = node.shape(0)[:2]
+    count, kernel = windows.count, windows.kernel
+    if windows.is_pointwise:
+        return node.input(0)
+    made = node.temporary(DType.F32, (images * channels, prod(kernel), prod(count)))
+    with node.stage() as w:
+        x, y = w.reads(node.input(0)), w.writes(made)
+        zero = number(0.0, DType.F32)
+        with w.shared(images * channels, *kernel) as (plane, *places):
+            low, high, offset = windows.reached(w, places[-1])
+            column = line(integer(0), places, kernel)
+            start = w.local(DType.I64, (plane * prod(kernel) + column) * prod(count))
+            with w.loops(*count[:-1]) as outer:
+                pixels: list[Expression] = []
+                inside: Expression = number(True, DType.BOOL)
+                for axis, (at, place) in enumerate(zip(outer, places, strict=False)):
+                    pixel = w.local(DType.I64, windows.first(axis, at) + place * windows.dilations[axis])
+                    pixels.append(pixel)
+                    inside = both(inside, both(ge(pixel, 0), lt(pixel, windows.size[axis])))
+                here = w.local(DType.I64, start + line(integer(0), outer, count[:-1]) * count[-1])
+                with w.when(inside):
+                    row = line(plane, pixels, windows.size[:-1]) * windows.size[-1]
+                    first = w.local(DType.I64, row + offset)
+                    with w.loop(low) as at:
+                        y.put(here + at, zero)
+                    with w.loop(high, low) as at:
+                        y.put(here + at, x.at(first + at * windows.strides[-1]))
+                    with w.loop(count[-1], high) as at:
+                        y.put(here + at, zero)
+                with w.otherwise(), w.loop(count[-1]) as at:
+                    y.put(here + at, zero)
+    return made
+
+
+def _by_rows(node: Defined, windows: Windows, groups: int) -> None:
+    """A row of the result at a time: each weight times the part of a row of pixels that it meets."""
+    shape, kind = node.output_shape(0), held(node.dtype(0))
+    channels, each, last = node.shape(1)[1], shape[1] // groups, windows.count[-1]
+    with node.stage() as w:
+        x, weights, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
+        totals = w.scratch(kind, (last,))
+        with w.shared(*shape[:-1]) as (image, channel, *outer):
+            start: Expression = number(0, kind)
+            if node.has(2):
+                start = w.local(kind, as_type(w.reads(node.input(2)).at(channel), kind))
+            with w.loop(last) as at:
+                totals.put(at, start)
+            group = w.local(DType.I64, quotient(channel, each))
+            with w.loop(channels) as one, outer_places(w, windows, outer) as (places, pixels):
+                plane = w.local(DType.I64, image * (groups * channels) + group * channels + one)
+                row = w.local(DType.I64, line(plane, pixels, windows.size[:-1]) * windows.size[-1])
+                with w.loop(windows.kernel[-1]) as place:
+                    weight = w.local(kind, as_type(weights[(channel, one, *places, place)], kind))
+                    low, high, offset = windows.reached(w, place)
+                    first = w.local(DType.I64, row + offset)
+                    with w.loop(high, low) as at:
+                        pixel = as_type(x.at(first + at * windows.strides[-1]), kind)
+                        totals.put(at, totals.at(at) + weight * pixel)
+            here = w.local(DType.I64, y.place((image, channel, *outer, 0)))
+            with w.loop(last) as at:
+                y.put(here + at, as_type(totals.at(at), y.dtype))
+
+
+# -- DeformConv -----------------------------------------------------------------------------------------------------
+
+
+def deform_conv(node: Defined) -> None:
+    """Conv whose pixels lie off their places by what an operand says, read between pixels, and times a mask."""
+    windows = Windows.of(node, node.shape(1)[2:])
+    images, channels = node.shape(0)[:2]
+    kind = held(node.dtype(0))
+    rank, places, points = len(windows.size), prod(windows.kernel), prod(windows.count)
+    sharing = channels // node.integer("offset_group", 1)
+    made = node.temporary(kind, (images * channels, places, points))
+    with node.stage() as w:
+        x, offsets, columns = w.reads(node.input(0)), w.reads(node.input(2)), w.writes(made)
+        mask = w.reads(node.input(4)) if node.has(4) else None
+        pixels = prod(windows.size)
+        with w.shared(images * channels // sharing, *windows.kernel) as (group, *place):
+            column = w.local(DType.I64, line(group, place, windows.kernel))
+            with w.loops(*windows.count) as at:
+                point = w.local(DType.I64, line(integer(0), at, windows.count))
+                taps = []
+                for axis in range(rank):
+                    given = as_type(offsets.at((column * rank + axis) * points + point), kind)
+                    whole = windows.first(axis, at[axis]) + place[axis] * windows.dilations[axis]
+                    taps.append(_neighbours(w, as_type(whole, kind) + given, windows.size[axis]))
+                corners = []
+                for corner in product(*taps):
+                    pixel, weight = integer(0), as_type(number(1.0, kind), kind)
+                    for (one, share), size in zip(corner, windows.size, strict=True):
+                        pixel, weight = pixel * size + one, weight * share
+                    if mask is not None:
+                        weight = weight * as_type(mask.at(column * points + point), kind)
+                    corners.append((w.local(DType.I64, pixel), w.local(kind, weight)))
+                with w.loop(sharing) as channel:
+                    plane = group * sharing + channel
+                    total = w.local(kind, 0.0)
+                    for place_of, share in corners:
+                        w.set(total, total + share * as_type(x.at(plane * pixels + place_of), kind))
+                    own = line(plane, place, windows.kernel)
+                    columns.put(own * points + point, total)
+    groups = node.integer("group", 1)
+    if kind is DType.F32 and node.dtype(0) is DType.F32:
+        multiply(node, made, groups, 3)
+    else:
+        _multiply_by_rows(node, made, groups)
+
+
+def _neighbours(w: Stage, place: Expression, size: int) -> tuple[tuple[Expression, Expression], ...]:
+    """The pixels on both sides of a place with their weights, which are 0 outside of the image."""
+    kind = place.dtype
+    known = w.local(kind, pick(Unary("is_nan", place), number(-2.0, kind), place))
+    low = w.local(kind, Unary("floor", w.clamped(known, -2.0, size + 1.0)))
+    part = w.local(kind, w.clamped(known, -2.0, size + 1.0) - low)
+    found = []
+    for offset, weight in ((0.0, 1.0 - part), (1.0, part)):
+        at = low + offset
+        inside = both(ge(at, 0.0), lt(at, float(size)))
+        pixel = w.local(DType.I64, as_type(w.clamped(at, 0.0, float(max(size - 1, 0))), DType.I64))
+        found.append((pixel, w.local(kind, pick(inside, weight, 0.0))))
+    return tuple(found)
+
+
+def _multiply_by_rows(node: Defined, columns: View, groups: int) -> None:
+    """The weights times the columns, in the type that elements are computed with."""
+    shape, kind = node.output_shape(0), held(node.dtype(0))
+    points, each, depth = prod(shape[2:]), shape[1] // groups, prod(node.shape(1)[1:])
+    with node.stage() as w:
+        weights, x, y = w.reads(node.input(1)), w.reads(columns), w.writes(node.output(0))
+        totals = w.scratch(kind, (points,))
+        with w.shared(*shape[:2]) as (image, channel):
+            start: Expression = number(0, kind)
+            if node.has(3):
+                start = w.local(kind, as_type(w.reads(node.input(3)).at(channel), kind))
+            with w.loop(points) as at:
+                totals.put(at, start)
+            group = w.local(DType.I64, quotient(channel, each))
+            with w.loop(depth) as one:
+                weight = w.local(kind, as_type(weights.at(channel * depth + one), kind))
+                row = w.local(DType.I64, ((image * groups + group) * depth + one) * points)
+                with w.loop(points) as at:
+                    totals.put(at, totals.at(at) + weight * x.at(row + at))
+            here = w.local(DType.I64, (image * shape[1] + channel) * points)
+            with w.loop(points) as at:
+                y.put(here + at, as_type(totals.at(at), y.dtype))
+
+
+DEFINITIONS: dict[str, Definition] = {"Conv": conv, "DeformConv": deform_conv}

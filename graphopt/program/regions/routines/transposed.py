@@ -1,0 +1,195 @@
+"""ConvTranspose, Col2Im and MaxUnpool: pixels that windows write, instead of windows that read pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
+from graphopt.program.regions.routines.windows import line
+from graphopt.program.regions.view import View
+from kernels.dtype import DType
+from kernels.routine.writer import (
+    Tensor,
+    as_type,
+    both,
+    eq,
+    ge,
+    integer,
+    lt,
+    maximum,
+    minimum,
+    number,
+    quotient,
+    remainder,
+)
+from kernels.tensor.expression import Expression, ExpressionLike
+
+Term = Callable[[Expression], Callable[[Expression], Expression]]  # by place in a window, then by window
+
+
+def _add_windows(
+    w: Stage, totals: Tensor, size: Sequence[int], count: Sequence[ExpressionLike], kernel: Sequence[ExpressionLike],
+    strides: Sequence[int], dilations: Sequence[int], before: Sequence[int], term: Term,
+) -> None:  # fmt: skip
+    """Add to a plane of pixels what every window has for each of its places; those outside are left out."""
+    with w.loops(*kernel) as places:
+        flat = integer(0)
+        for place, extent in zip(places, kernel, strict=True):
+            flat = flat * extent + place
+        at_window = term(w.local(DType.I64, flat))
+        offset = w.local(DType.I64, places[-1] * dilations[-1] - before[-1])
+        step = strides[-1]
+        low = w.local(DType.I64, minimum(maximum(quotient((step - 1) - offset, step), 0), integer(count[-1])))
+        beyond = quotient(maximum(size[-1] - offset, 0) + (step - 1), step)
+        high = w.local(DType.I64, minimum(beyond, integer(count[-1])))
+        with w.loops(*count[:-1]) as outer:
+            inside: Expression = number(True, DType.BOOL)
+            row, window = integer(0), integer(0)
+            for axis, at in enumerate(outer):
+                pixel = w.local(DType.I64, at * strides[axis] + places[axis] * dilations[axis] - before[axis])
+                inside = both(inside, both(ge(pixel, 0), lt(pixel, size[axis])))
+                row, window = row * size[axis] + pixel, window * count[axis] + at
+            with w.when(inside):
+                start = w.local(DType.I64, row * size[-1] + offset)
+                first = w.local(DType.I64, window * count[-1])
+                with w.loop(high, low) as last:
+                    here = start + last * step
+                    totals.put(here, totals.at(here) + at_window(first + last))
+
+
+def conv_transpose(node: Defined) -> None:
+    """Every pixel of the operand adds its window of weights; in f32 all windows are one product of matrices."""
+    groups = node.integer("group", 1)
+    images, channels, *count = node.shape(0)
+    each, kernel = node.shape(1)[1], node.shape(1)[2:]
+    points, depth = prod(count), channels // groups
+    if node.dtype(0) is not DType.F32 or 0 in (images, points, depth):
+        _summed(node, None)
+        return
+    columns = node.temporary(DType.F32, (images, groups, each * prod(kernel), points))
+    weights, x = node.input(1), node.input(0)
+    rows = each * prod(kernel)
+    a = View(weights.buffer, DType.F32, (images, groups, rows, depth), (0, depth * rows, 1, rows))
+    b = View.dense(x.buffer, DType.F32, (images, groups, depth, points))
+    node.product(a, b, columns)
+    _summed(node, columns)
+
+
+def _summed(node: Defined, columns: View | None) -> None:
+    """Planes of the result: the bias, and the windows on it; from columns or, without them, channel by channel."""
+    groups, shape, kind = node.integer("group", 1), node.output_shape(0), held(node.dtype(0))
+    _, channels, *count = node.shape(0)
+    each, kernel = node.shape(1)[1], node.shape(1)[2:]
+    depth, points, places = channels // groups, prod(count), prod(kernel)
+    rank = len(kernel)
+    strides, dilations = node.integers("strides", (1,) * rank), node.integers("dilations", (1,) * rank)
+    geometry = (shape[2:], count, kernel, strides, dilations, _before(node))
+    with node.stage() as w:
+        y = w.writes(node.output(0))
+        source = w.reads(node.input(0) if columns is None else columns)
+        weights = w.reads(node.input(1)) if columns is None else None
+        totals = w.scratch(kind, (prod(shape[2:]),))
+        with w.shared(*shape[:2]) as (image, channel):
+            start: Expression = number(0, kind)
+            if node.has(2):
+                start = w.local(kind, as_type(w.reads(node.input(2)).at(channel), kind))
+            with w.loop(prod(shape[2:])) as at:
+                totals.put(at, start)
+            plane = w.local(DType.I64, image * shape[1] + channel)
+            if weights is None:
+                _add_windows(
+                    w, totals, *geometry,
+                    lambda place: lambda window: source.at((plane * places + place) * points + window),
+                )  # fmt: skip
+            else:
+                group, within = (
+                    w.local(DType.I64, quotient(channel, each)),
+                    w.local(DType.I64, remainder(channel, each)),
+                )
+                with w.loop(depth) as one:
+                    own = w.local(DType.I64, group * depth + one)
+
+                    def term(place: Expression) -> Callable[[Expression], Expression]:
+                        weight = w.local(kind, as_type(weights.at((own * each + within) * places + place), kind))
+                        base = w.local(DType.I64, (image * channels + own) * points)
+                        return lambda window: weight * as_type(source.at(base + window), kind)
+
+                    _add_windows(w, totals, *geometry, term)
+            with w.loop(prod(shape[2:])) as at:
+                y.put(plane * prod(shape[2:]) + at, as_type(totals.at(at), y.dtype))
+
+
+def _before(node: Defined) -> tuple[int, ...]:
+    """How much is cut off the start of each dim: by `pads`, or by what the result's dims leave over."""
+    size, out, kernel = node.shape(0)[2:], node.output_shape(0)[2:], node.shape(1)[2:]
+    rank, automatic = len(kernel), node.text("auto_pad", "NOTSET")
+    if automatic == "VALID":
+        return (0,) * rank
+    if automatic == "NOTSET" and not node.integers("output_shape"):
+        return node.integers("pads", (0,) * (2 * rank))[:rank]
+    strides, dilations = node.integers("strides", (1,) * rank), node.integers("dilations", (1,) * rank)
+    more = node.integers("output_padding", (0,) * rank)
+    found = []
+    for axis in range(rank):
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        total = max(0, strides[axis] * (size[axis] - 1) + more[axis] + reach - out[axis])
+        found.append(total // 2 if automatic == "SAME_UPPER" else total - total // 2)
+    return tuple(found)
+
+
+def col2im(node: Defined) -> None:
+    """Blocks as columns put back to where they were taken from; what overlaps is added."""
+    shape, kind = node.output_shape(0), held(node.dtype(0))
+    rank, rows, points = len(shape) - 2, node.shape(0)[1] // max(shape[1], 1), node.shape(0)[2]
+    strides, dilations = node.integers("strides", (1,) * rank), node.integers("dilations", (1,) * rank)
+    pads = node.integers("pads", (0,) * (2 * rank))
+    with node.stage() as w:
+        x, block, y = w.reads(node.input(0)), w.reads(node.input(2)), w.writes(node.output(0))
+        totals = w.scratch(kind, (prod(shape[2:]),))
+        with w.shared(*shape[:2]) as (image, channel):
+            kernel = [w.local(DType.I64, as_type(block.at(axis), DType.I64)) for axis in range(rank)]
+            count, all_rows, all_points = [], integer(1), integer(1)
+            for axis in range(rank):
+                free = shape[2 + axis] + pads[axis] + pads[rank + axis] - 1 - (kernel[axis] - 1) * dilations[axis]
+                count.append(w.local(DType.I64, quotient(free, strides[axis]) + 1))
+                all_rows, all_points = all_rows * kernel[axis], all_points * count[axis]
+            with w.loop(prod(shape[2:])) as at:
+                totals.put(at, 0)
+            plane = w.local(DType.I64, image * shape[1] + channel)
+            with w.when(both(eq(all_rows, rows), eq(all_points, points))):
+                _add_windows(
+                    w, totals, shape[2:], count, kernel, strides, dilations, pads[:rank],
+                    lambda place: lambda window: as_type(x.at((plane * rows + place) * points + window), kind),
+                )  # fmt: skip
+            with w.loop(prod(shape[2:])) as at:
+                y.put(plane * prod(shape[2:]) + at, as_type(totals.at(at), y.dtype))
+
+
+def max_unpool(node: Defined) -> None:
+    """Zeros, and every element at its index, which counts the pixels of the dims that the windows ask for."""
+    kernel, shape, given = node.integers("kernel_shape"), node.output_shape(0), node.shape(0)
+    rank = len(kernel)
+    strides, pads = node.integers("strides", (1,) * rank), node.integers("pads", (0,) * (2 * rank))
+    inferred = [
+        (given[2 + axis] - 1) * strides[axis] - pads[axis] - pads[rank + axis] + kernel[axis] for axis in range(rank)
+    ]
+    with node.stage() as w:
+        x, indices, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
+        with w.shared(1):
+            with w.loop(prod(shape)) as at:
+                y.put(at, number(0, y.dtype))
+            with w.loop(prod(given)) as at:
+                plane, *places = w.unraveled(w.local(DType.I64, indices.at(at)), (given[0] * given[1], *inferred))
+                inside = both(ge(plane, 0), lt(plane, given[0] * given[1]))
+                for place, size in zip(places, shape[2:], strict=True):
+                    inside = both(inside, both(ge(place, 0), lt(place, size)))
+                with w.when(inside):
+                    y.put(line(plane, places, shape[2:]), x.at(at))
+
+
+DEFINITIONS: dict[str, Definition] = {
+    "Col2Im": col2im,
+    "ConvTranspose": conv_transpose,
+    "MaxUnpool": max_unpool,
+}

@@ -1,0 +1,128 @@
+"""Operators that choose elements, sort boxes and run along axes, beside ONNX Runtime without optimizations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.program.regions.routines.one_node import held, same
+
+DIMS = st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple)
+NAN = np.float32("nan")
+
+
+def drawn(shape: tuple[int, ...], kind: str, seed: int, values: int = 9) -> np.ndarray:
+    """Few different values, so that some are equal."""
+    return (np.random.default_rng(seed).integers(0, values, shape) - (values // 2 if kind[0] != "u" else 0)).astype(
+        kind
+    )
+
+
+@given(st.data(), DIMS, st.sampled_from(["f2", "f4", "f8", "i4", "i8"]), st.booleans(), st.integers(0, 99))
+@settings(max_examples=15, deadline=None)
+def test_the_largest_of_equal_ones(
+    data: st.DataObject, shape: tuple[int, ...], kind: str, most: bool, seed: int
+) -> None:
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    x, k = drawn(shape, kind, seed), data.draw(st.integers(0, shape[axis]))
+    order = np.argsort(-x if most else x, axis=axis, kind="stable")
+    places = np.take(order, range(k), axis=axis)
+    values = np.take_along_axis(x, places, axis)
+    held("TopK", [x, np.array([k])], [values, places], axis=axis, largest=int(most))
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@given(st.data(), DIMS, st.sampled_from(["f4", "f8", "i4", "i8", "i1", "u1"]), st.booleans(), st.integers(0, 99))
+@settings(max_examples=12, deadline=None)
+def test_the_place_of_an_extreme(
+    op: str, data: st.DataObject, shape: tuple[int, ...], kind: str, last: bool, seed: int
+) -> None:
+    axis, keep = data.draw(st.integers(-len(shape), len(shape) - 1)), data.draw(st.integers(0, 1))
+    same(op, [drawn(shape, kind, seed)], axis=axis, keepdims=keep, select_last_index=int(last), engine="reference")
+
+
+@given(DIMS, st.sampled_from(["f4", "i4", "i8", "u1", "?"]), st.integers(0, 99))
+@settings(max_examples=10, deadline=None)
+def test_what_is_not_zero(shape: tuple[int, ...], kind: str, seed: int) -> None:
+    same("NonZero", [drawn(shape, kind, seed, 3)])
+
+
+def test_what_is_not_zero_where_the_model_declares_another_count() -> None:
+    x = np.array([0.0, 2.0, NAN, 0.0, 5.0], np.float32)
+    held("NonZero", [x], [np.array([[1, 2, 4, 0, 0]])])
+    held("NonZero", [x], [np.array([[1, 2]])])
+
+
+@given(st.data(), DIMS, st.sampled_from(["f4", "f8", "i8", "?"]), st.integers(0, 99))
+@settings(max_examples=12, deadline=None)
+def test_slices_whose_condition_holds(data: st.DataObject, shape: tuple[int, ...], kind: str, seed: int) -> None:
+    axis = data.draw(st.none() | st.integers(-len(shape), len(shape) - 1))
+    length = data.draw(st.integers(1, int(np.prod(shape)) if axis is None else shape[axis]))
+    condition = np.random.default_rng(seed).random(length) < 0.6
+    same("Compress", [drawn(shape, kind, seed), condition], **({} if axis is None else {"axis": axis}))
+
+
+@given(st.data(), DIMS, st.sampled_from(["f4", "f8", "i8", "i1"]), st.integers(0, 1), st.integers(0, 99))
+@settings(max_examples=15, deadline=None)
+def test_different_slices(data: st.DataObject, shape: tuple[int, ...], kind: str, is_sorted: int, seed: int) -> None:
+    axis = data.draw(st.none() | st.integers(-len(shape), len(shape) - 1))
+    x = drawn(shape, kind, seed, 3)
+    same("Unique", [x], outputs=4, sorted=is_sorted, **({} if axis is None else {"axis": axis}))
+
+
+@given(
+    st.integers(1, 2), st.integers(1, 3), st.integers(1, 12), st.integers(0, 4), st.sampled_from([0.0, 0.3, 0.6]),
+    st.none() | st.sampled_from([0.0, 0.4]), st.integers(0, 1), st.integers(0, 99),
+)  # fmt: skip
+@settings(max_examples=15, deadline=None)
+def test_boxes_that_cover_no_better_one(
+    batches: int, classes: int, count: int, most: int, threshold: float, least: float | None, center: int, seed: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    boxes = generator.integers(0, 6, (batches, count, 4)).astype("f4") / 4
+    scores = generator.integers(0, 8, (batches, classes, count)).astype("f4") / 8
+    inputs = [boxes, scores, np.array(most), np.array([threshold], "f4")]
+    inputs += [] if least is None else [np.array([least], "f4")]
+    same("NonMaxSuppression", inputs, center_point_box=center)
+
+
+@pytest.mark.parametrize("op", ["CumSum", "CumProd"])
+@given(st.data(), DIMS, st.sampled_from(["f4", "f8", "i4", "i8"]), st.integers(0, 1), st.integers(0, 1))
+@settings(max_examples=12, deadline=None)
+def test_running_sums_and_products(
+    op: str, data: st.DataObject, shape: tuple[int, ...], kind: str, exclusive: int, reverse: int
+) -> None:
+    axis = np.array(data.draw(st.integers(-len(shape), len(shape) - 1)))
+    known = data.draw(st.sampled_from([(), (1,)]))
+    x = drawn(shape, kind, 3, 5)
+    flipped = np.flip(x, axis) if reverse else x
+    total = (np.cumsum if op == "CumSum" else np.cumprod)(flipped, axis, dtype=x.dtype)
+    if exclusive:
+        first = np.full_like(np.take(total, [0], axis), op == "CumProd")
+        total = np.concatenate([first, np.take(total, range(shape[axis] - 1), axis)], axis)
+    wanted = np.flip(total, axis) if reverse else total
+    opset = 14 if op == "CumSum" else 26
+    held(op, [x, axis], [wanted], opset=opset, known=known, exclusive=exclusive, reverse=reverse)
+
+
+@given(st.data(), DIMS, st.sampled_from(["f4", "i4", "i8"]), st.integers(1, 4))
+@settings(max_examples=10, deadline=None)
+def test_one_hot(data: st.DataObject, shape: tuple[int, ...], kind: str, depth: int) -> None:
+    axis = data.draw(st.integers(-len(shape) - 1, len(shape)))
+    indices = np.random.default_rng(depth).integers(-depth - 1, depth + 1, shape).astype(kind)
+    values = np.array([3, 8], "f4")
+    wide = np.expand_dims(indices.astype(int), axis)
+    places = np.arange(depth).reshape([-1 if one == axis % (len(shape) + 1) else 1 for one in range(len(shape) + 1)])
+    wanted = np.where((wide == places) | (wide + depth == places), values[1], values[0])
+    held("OneHot", [indices, np.array(depth), values], [wanted], known=(1,), axis=axis)
+
+
+def test_numbers_in_steps_and_diagonals() -> None:
+    for kind in ("f4", "f8", "i8", "i4"):
+        same("Range", [np.array(2, kind), np.array(-9, kind), np.array(-3, kind)])
+    same("ConstantOfShape", [np.array([2, 3])])
+    for k in (-2, 0, 1, 7):
+        same("EyeLike", [np.zeros((4, 3), "f4")], k=k, dtype=7)
+    same("EyeLike", [np.zeros((2, 3), "f8")], k=1)
