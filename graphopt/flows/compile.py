@@ -156,7 +156,7 @@ def optimized(original: ir.Model, *, checked: bool = False) -> ir.Model:
     `checked` holds every rewrite to the original, and takes back those that fail.
     """
     work = _optimized(original, checked=checked)
-    spelled_out = widened(without_control_flow(expanded(work)))
+    spelled_out = widened(expanded(without_control_flow(expanded(work))))
     return work if spelled_out is work else _optimized(spelled_out, checked=checked)
 
 
