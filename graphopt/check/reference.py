@@ -119,9 +119,10 @@ class Reference:
         try:
             found = list(self.runner.run(given.feed))
         except CannotRun as error:
-            found = self._given_to_reference(given)
-            if found is None:
+            defined = self._given_to_reference(given)
+            if defined is None:
                 raise OptionError(f"the model does not accept {given.name}: {error}.") from error
+            found = defined
         case = Case(given.feed, found[: self._count], "given")
         self.branches.note(found[self._count :])
         self.cases.append(case)
