@@ -102,8 +102,11 @@ def _mix(node: Defined, source: View, aim: View, axis: Axis, table: Table, kind:
             if taps <= _FEW_TAPS:
                 known = [w.local(kind, as_type(weights[place, tap], kind)) for tap in range(taps)]
                 with w.loop(inner) as after:
-                    terms = [one * as_type(x.at(start + tap * inner + after), kind) for tap, one in enumerate(known)]
-                    store(after, sum(terms[1:], start=terms[0]))
+                    value: Expression = number(0, kind)
+                    for tap, weight in enumerate(known):
+                        term = weight * as_type(x.at(start + tap * inner + after), kind)
+                        value = value + term if tap else term
+                    store(after, value)
                 return
             with w.loop(inner) as after:
                 totals.put(after, 0.0)
