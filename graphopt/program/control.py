@@ -196,8 +196,10 @@ class _Inlining:
         """How many rows the model declares of what the loop collects."""
         for output in self._node.outputs[states:]:
             value = output
-            while _numbers(value) is None and len(value.uses()) == 1 and value.uses()[0].node.op_type in _SAME_DIMS:
-                value = value.uses()[0].node.outputs[0]
+            readers = [use.node for use in value.uses()]
+            while _numbers(value) is None and len(readers) == 1 and readers[0].op_type in _SAME_DIMS:
+                value = readers[0].outputs[0]
+                readers = [use.node for use in value.uses()]
             dims = _numbers(value)
             if dims:
                 return dims[0]

@@ -230,10 +230,9 @@ def rotary(node: Defined) -> None:
         places = w.reads(node.input(3)) if node.has(3) else None
         with w.shared(x.batch, x.heads, x.rows) as (batch, head, row):
             start = w.local(DType.I64, x.start(batch, head) + row * x.step)
-            line = batch * x.rows + row
-            if places is not None:
-                line = counted(places.at(line), cosines.shape[0])
-            line = w.local(DType.I64, line * half)
+            place = batch * x.rows + row
+            turn = place if places is None else counted(places.at(place), cosines.shape[0])
+            line = w.local(DType.I64, turn * half)
             with w.loop(half) as at:
                 first, second = (at * 2, at * 2 + 1) if apart else (at, at + half)
                 a, b = (w.local(kind, as_type(source.at(start + one), kind)) for one in (first, second))

@@ -245,8 +245,8 @@ def count_grams(node: Defined) -> None:
         raise node.refuse("has a pool of texts")
     least, most = node.integer("min_gram_length", 1), node.integer("max_gram_length", 1)
     grams: list[tuple[int, int]] = []  # where each begins in the pool, and its length
-    for length, (first, end) in enumerate(zip(starts, (*starts[1:], len(pool)), strict=True), 1):
-        grams += [(at, length if least <= length <= most else 0) for at in range(first, end, length)]
+    for size_of, (begin, end) in enumerate(zip(starts, (*starts[1:], len(pool)), strict=True), 1):
+        grams += [(place, size_of if least <= size_of <= most else 0) for place in range(begin, end, size_of)]
     indices, weights, mode = node.integers("ngram_indexes"), node.numbers("weights"), node.text("mode", "TF")
     with node.stage() as w:
         x, y = w.reads(node.input(0)), w.writes(node.output(0))
@@ -273,7 +273,7 @@ def count_grams(node: Defined) -> None:
                 y.put(place, y.at(place) + as_type(found, F32))
             if mode != "TF":
                 with w.loop(width) as at:
-                    total = y.at(row * width + at)
+                    total: Expression = y.at(row * width + at)
                     total = pick(gt(total, 0), number(1.0, F32), 0) if mode == "IDF" else total
                     y.put(row * width + at, total if factors is None else total * factors.at(at))
 

@@ -200,11 +200,11 @@ def ensemble(node: Defined) -> None:
             with w.loop(targets) as at:
                 totals[at] = number({"MIN": inf, "MAX": -inf}.get(way, 0.0), kind)
             walker.run(x, row, totals, way)
-            for at in range(targets):
-                total: Expression = totals[at]
+            for target in range(targets):
+                total: Expression = totals[target]
                 total = pick(Unary("is_inf", total), number(0, kind), total) if way in ("MIN", "MAX") else total
                 total = total / len(forest.roots) if way == "AVERAGE" else total
-                totals[at] = total if base is None or not base.size else total + float(base[at % base.size])
+                totals[target] = total if base is None or not base.size else total + float(base[target % base.size])
             post_transformed(w, totals, post)
             with w.loop(targets) as at:
                 y[row, at] = as_type(totals[at], y.dtype)
@@ -227,8 +227,8 @@ def classifier(node: Defined) -> None:
         y = w.writes(node.output(1)) if node.wants(1) else None
         walker, totals = _Walker(node, w, forest, kind), w.scratch(kind, (len(labels),))
         with w.shared(x.shape[0]) as (row,):
-            for at in range(len(labels)):
-                totals[at] = number(0 if base is None or single else float(base[at]), kind)
+            for place in range(len(labels)):
+                totals[place] = number(0 if base is None or single else float(base[place]), kind)
             walker.run(x, row, totals, "SUM")
             best = w.local(I64, 0)
             if single:
