@@ -11,8 +11,9 @@ from graphopt.errors import NotLowered
 from graphopt.model.nodes import attribute_of, input_at, int_attribute, ints_attribute, required_input, string_attribute
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.pool import like
-from graphopt.program.regions.images.sources import ImageReader, vector_image
+from graphopt.program.regions.images.sources import ImageReader, image_of
 from graphopt.program.regions.scope import Places, Scope
+from kernels.templates.convolution.windows import side_by_side
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.resize import RESIZE, Coordinates, Resize, Rounding
 
@@ -42,7 +43,9 @@ def lower_resize(scope: Scope, tree: Tree) -> None:
         or string_attribute(node, "keep_aspect_ratio_policy", "stretch") != "stretch"
     ):
         raise NotLowered(f"{problem_name} with antialias or a kept aspect ratio has no kernel.")
-    source = vector_image(scope, required_input(node, 0))
+    source = image_of(scope, required_input(node, 0))
+    if not side_by_side(source.layout, scope.target.lanes()):
+        raise NotLowered(f"{problem_name} is of images whose channels lie apart; loops over rows are faster.")
     problem = Resize(
         source.layout, like(source.layout, after), mode, coordinates, rounding,  # type: ignore[arg-type]
         _scales(scope, node, len(after)),

@@ -13,6 +13,7 @@ from graphopt.program.regions.routines import (
     fourier,
     indexing,
     integers,
+    largest,
     learning,
     making,
     moving,
@@ -29,7 +30,6 @@ from graphopt.program.regions.routines import (
     selecting,
     tapers,
     transposed,
-    trees,
     windows,
 )
 from graphopt.program.regions.routines.stage import Defined, Definition
@@ -42,6 +42,7 @@ FAMILIES: tuple[Mapping[str, Definition], ...] = (
     fourier.DEFINITIONS,
     indexing.DEFINITIONS,
     integers.DEFINITIONS,
+    largest.DEFINITIONS,
     learning.DEFINITIONS,
     making.DEFINITIONS,
     moving.DEFINITIONS,
