@@ -30,6 +30,7 @@ from graphopt.program.regions.routines import (
     selecting,
     tapers,
     transposed,
+    trees,
     windows,
 )
 from graphopt.program.regions.routines.stage import Defined, Definition
