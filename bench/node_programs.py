@@ -2,8 +2,8 @@
 
 Counted are *numeric* tests: all inputs and outputs are tensors of any type but strings and complex numbers, and no node
 is of a preview domain. The test's inputs stay inputs; its values are those that `compile` compares with. A result is
-held to the test's own tolerances, one of float16 or bfloat16 to a unit in the last place where those are less: ONNX
-does not say how often an operator rounds. One of a random operator is held to its type and dims.
+held to the test's own tolerances, one of float16 or bfloat16 to those of the check where they are less: ONNX does not
+say how often an operator rounds. One of a random operator is held to its type and dims.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from bench.node_tests import node_test, value_of
 from bench.peers import OURS
 from bench.script import main
 from bench.workers import Worker
+from graphopt.check.tolerance import LIMITS
 from graphopt.errors import GraphoptError
 
 ISSUE, NUMBER = 20, 1
@@ -33,7 +34,7 @@ LIMIT = 120.0  # seconds for one test
 QUICK_STEP = 25  # with --quick, every 25th test
 LEAST = 0.99
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
-UNIT = {"float16": 2.0**-10, "bfloat16": 2.0**-7}  # in the last place, relative to the number
+SHORT = ("float16", "bfloat16")
 _NOT_NUMERIC = {
     onnx.TensorProto.STRING, onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128, onnx.TensorProto.UNDEFINED
 }  # fmt: skip
@@ -134,7 +135,8 @@ def _difference(got: Any, wanted: Any, relative: float, absolute: float, *, is_r
     if a.dtype.kind in "biu":
         return "" if np.array_equal(a, b) else "other integers"
     wide = np.float64
-    relative = max(relative, UNIT.get(a.dtype.name, 0.0))
+    if a.dtype.name in SHORT:
+        relative = max(relative, LIMITS[a.dtype.name])
     with np.errstate(all="ignore"):
         same = np.allclose(a.astype(wide), b.astype(wide), rtol=relative, atol=absolute, equal_nan=True)
     return "" if same else f"off by {np.nanmax(np.abs(a.astype(wide) - b.astype(wide))):.2g}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -119,9 +120,10 @@ class Reference:
         try:
             found = list(self.runner.run(given.feed))
         except CannotRun as error:
-            found = self._given_to_reference(given)
-            if found is None:
+            defined = self._given_to_reference(given)
+            if defined is None:
                 raise OptionError(f"the model does not accept {given.name}: {error}.") from error
+            found = defined
         case = Case(given.feed, found[: self._count], "given")
         self.branches.note(found[self._count :])
         self.cases.append(case)
@@ -210,14 +212,18 @@ class Reference:
                 break
         return comparison.verification
 
-    def difference(self, name: str, case: Case, one: object, other: object, least: float = 0.0) -> Difference:
+    def difference(
+        self, name: str, case: Case, one: object, other: object, least: float = 0.0, *, summed: bool = False
+    ) -> Difference:
         """The difference of one output, with samples of the model's own rounding as far as they are needed.
 
-        `least` is a relative difference that is allowed unless the user has set another.
+        `least` is a relative difference that is allowed unless the user has set another. `summed`: whether an infinity
+        may stand for a NaN, and a NaN for an infinity, as an order of summing decides.
         """
         limit = self.limits.get(name)
         limit = limit if limit is None or self.tolerance is not None else max(limit, least)
         nature = self.natures.get(name, PLAIN)
+        nature = replace(nature, summed=nature.summed or summed)
         found = compare(one, other, limit=limit, nature=nature)
         if found.reason is None or self.tolerance is not None:
             return found
@@ -309,7 +315,8 @@ class Comparison:
         found = self._reference.difference(name, case, one, other, self._least)
         if found.reason is None or not self._program:
             return found
-        again = self._reference.difference(name, case, without_subnormals(one), without_subnormals(other), self._least)
+        plain = without_subnormals(one), without_subnormals(other)
+        again = self._reference.difference(name, case, *plain, self._least, summed=True)
         if again.reason is None:
             return again
         defined = self._reference.defined(name, case, other, self._least)

@@ -83,15 +83,11 @@ def make_listing(
 
     Raises OptionError for a budget that is not kept, and NotLowered where an operator has no kernel.
     """
-    try:
-        lowered = lower(model, target, exact=exact)
-        if tuning is not None:
-            lowered = with_choices(lowered, tuning.database.choices())
-    except NotLowered:
-        folded = fold_constants(model, whole=True)
-        if folded is model:
-            raise
-        return make_listing(folded, target, name, exact, memory_budget, threads, costs, tuning)
+    while (folded := fold_constants(model, whole=True)) is not model:
+        model = folded
+    lowered = lower(model, target, exact=exact)
+    if tuning is not None:
+        lowered = with_choices(lowered, tuning.database.choices())
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
     return lowered, link(lowered, name, threads=threads or target.workers, budget=memory_budget, costs=costs)
 

@@ -51,7 +51,9 @@ def within_budget(lowered: Lowered, budget: int) -> Lowered:
 def region_graph(lowered: Lowered) -> Graph:
     """The regions as memplan's operators, named by their position; temporaries as values, one for each write.
 
-    The first write of a buffer has its name, and each later one shares the bytes of the one before.
+    The first write of a buffer has its name, and each later one shares the bytes of the one before. What the caller's
+    buffers hold takes no memory of the arena; who reads them comes after those that wrote them before, who writes them
+    after those that read them.
     """
     values: list[Value] = []
     operators: list[Operator] = []
@@ -63,16 +65,20 @@ def region_graph(lowered: Lowered) -> Graph:
     left = Counter(buffer for region in lowered.regions for buffer in _temporary(region.writes))
     several = {buffer for buffer, writers in left.items() if writers > 1}
     readers: dict[Buffer, list[str]] = {}  # of what a buffer holds now
-    results: dict[Buffer, list[str]] = {}  # who wrote each of the caller's buffers so far
+    writers_of: dict[Buffer, list[str]] = {}  # of the caller's buffers
+    readers_of: dict[Buffer, list[str]] = {}
     for position, region in enumerate(lowered.regions):
         read, written = _temporary(region.reads), _temporary(region.writes)
         reads = [latest[buffer] for buffer in read]
         makes: list[str] = []
-        given = [buffer for buffer in region.reads if buffer.role == "output"]
-        after = [earlier for buffer in given for earlier in results.get(buffer, ())]
-        for buffer in region.writes:
-            if buffer.role == "output":
-                results.setdefault(buffer, []).append(str(position))
+        after: list[str] = []
+        for touched, before_it, own in (
+            (region.reads, writers_of, readers_of),
+            (region.writes, readers_of, writers_of),
+        ):
+            for buffer in (one for one in touched if one.role == "output"):
+                after += before_it.get(buffer, ())
+                own.setdefault(buffer, []).append(str(position))
         for buffer in written:
             before = latest.get(buffer)
             version[buffer] += 1
@@ -99,7 +105,7 @@ def region_graph(lowered: Lowered) -> Graph:
                 tuple(makes),
                 time,
                 recomputable=not once,
-                after=tuple(dict.fromkeys(after)),
+                after=tuple(one for one in dict.fromkeys(after) if one != str(position)),
             )
         )
     return Graph(tuple(values), tuple(operators), tuple(shares))

@@ -76,8 +76,8 @@ def _of_codes(dtype: DType) -> Array:
 
 def _nearest(values: Array, form: Format) -> Array:
     """The code of the nearest number, the even code of two; beyond the largest what the format has there."""
-    codes = np.arange(form.largest + 1)
-    numbers = np.array([form.value(code) for code in codes] + [2 * form.maximum - form.value(form.largest - 1)])
+    known = [form.value(code) for code in range(form.largest + 1)]
+    numbers: Array = np.array([*known, 2 * known[-1] - known[-2]])
     low = np.clip(np.searchsorted(numbers, np.abs(values), side="right") - 1, 0, form.largest)
     middle = (numbers[low] + numbers[low + 1]) / 2
     code = low + ((np.abs(values) > middle) | ((np.abs(values) == middle) & (low % 2 == 1)))

@@ -45,10 +45,10 @@ class Emulated:
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of these names, or all of them."""
-        made, listing = self._made, self._listing
-        given = np.zeros(made.read_bytes, np.uint8)
-        given[made.weights : made.weights + self._weights.size] = self._weights
-        for argument, start in zip(listing.inputs, made.inputs, strict=True):
+        parts, listing = self._made, self._listing
+        given = np.zeros(parts.read_bytes, np.uint8)
+        given[parts.weights : parts.weights + self._weights.size] = self._weights
+        for argument, start in zip(listing.inputs, parts.inputs, strict=True):
             array = np.ascontiguousarray(feeds[argument.name]).reshape(-1).view(np.uint8)
             given[start : start + array.size] = array
         with tempfile.TemporaryDirectory() as folder:
@@ -56,11 +56,11 @@ class Emulated:
             program.write_bytes(self._code)
             program.chmod(0o700)
             done = subprocess.run([self._path, str(program)], input=given.tobytes(), capture_output=True, check=False)
-        if done.returncode or len(done.stdout) != made.written_bytes:
+        if done.returncode or len(done.stdout) != parts.written_bytes:
             raise BundleError(f"the program for another processor failed in '{self._path}': code {done.returncode}.")
         found = {}
-        for argument, start in zip(listing.outputs, made.outputs, strict=True):
+        for argument, start in zip(listing.outputs, parts.outputs, strict=True):
             count = prod(argument.shape)
-            array: Array = np.frombuffer(done.stdout, argument.dtype.numpy, count, start).reshape(argument.shape)
-            found[argument.name] = shown(array.copy(), argument.dtype.value)
+            made: Array = np.frombuffer(done.stdout, argument.dtype.numpy, count, start).reshape(argument.shape)
+            found[argument.name] = shown(made.copy(), argument.dtype.value)
         return [found[name] for name in (found if names is None else names)]

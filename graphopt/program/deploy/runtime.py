@@ -31,7 +31,7 @@ import numpy.typing as npt
 try:
     import ml_dtypes
 except ImportError:  # elements that NumPy lacks are bits then
-    ml_dtypes = None
+    ml_dtypes = None  # type: ignore[assignment]
 
 Array = npt.NDArray[Any]
 SCHEMA = "graphopt.bundle/1"

@@ -170,6 +170,7 @@ def test_calls_that_do_not_fit_are_refused_by_name() -> None:
         compiled.run(["z"], {"x": x})
 
 
+@pytest.mark.usefixtures("no_hardmax")
 def test_a_bundle_is_refused_with_the_operators_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     proto = support.model(
         """g (float[3,8] x) => (float[3,8] y, float[3,8] t) {

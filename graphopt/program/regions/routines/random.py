@@ -110,9 +110,9 @@ def dropout(node: Defined) -> None:
         node.pass_on(0)
         if node.wants(1):
             with node.stage() as w:
-                mask = w.writes(node.output(1))
-                with w.shared(mask.area.elements) as (i,):
-                    mask.put(i, 1)
+                ones = w.writes(node.output(1))
+                with w.shared(ones.area.elements) as (i,):
+                    ones.put(i, 1)
         return
     with node.stage() as w:
         x, y = w.reads(node.input(0)), w.writes(node.output(0))
