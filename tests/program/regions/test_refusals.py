@@ -20,9 +20,6 @@ TARGET = named("x86-64-v3")
 F4 = np.dtype("f4")
 
 REFUSED = {
-    # scatters
-    "ScatterElements 's' combines by 'xor', which has no kernel": "g (float[4] x, int64[2] i, float[2] u) =>"
-        " (float[4] y) { [s] y = ScatterElements<reduction = \"xor\">(x, i, u) }",
     # products
     "MatMul 'p' of a vector has no kernel": "g (float[5] x) => (float[3] y) { [p] y = MatMul(x, m53) }",
     "MatMul 'p' is not of float32": "g (double[4,5] x, double[5,3] z) => (double[4,3] y) { [p] y = MatMul(x, z) }",
