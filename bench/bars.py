@@ -22,6 +22,7 @@ from bench import (
     machine,
     mutations,
     native,
+    node_programs,
     node_tests,
     ort_latency,
     ort_models,
@@ -35,6 +36,7 @@ from bench import (
     speed,
     tuning,
     under_load,
+    whole,
     zoo,
 )
 from bench import kept as results
@@ -83,6 +85,8 @@ MEASURES: dict[str, Measure] = {
     "n1": native.measure,
     "n2": choices.measure,
     "n5": tuning.measure,
+    "o1": node_programs.measure,
+    "o2": whole.measure,
 }
 
 

@@ -13,6 +13,7 @@ from bench.kernels import (
     gemm,
     low_precision,
     narrow,
+    routines,
     rowwise,
     subnormals,
     threads,
@@ -31,6 +32,7 @@ MEASURES: dict[str, Measure] = {
     "k8": narrow.measure,
     "k9": low_precision.measure,
     "k10": subnormals.measure,
+    "o6": routines.measure,
 }
 
 

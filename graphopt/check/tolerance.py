@@ -50,7 +50,7 @@ PLAIN = Nature()
 
 def without_subnormals(value: object) -> object:
     """The value with zeros for subnormal numbers, as programs may give them."""
-    if isinstance(value, np.ndarray) and value.dtype in (np.float32, np.float64):
+    if isinstance(value, np.ndarray) and value.dtype in (np.float16, np.float32, np.float64):
         return np.where(np.abs(value) < np.finfo(value.dtype).tiny, np.copysign(value.dtype.type(0), value), value)
     return value
 

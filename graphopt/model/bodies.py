@@ -8,19 +8,21 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from graphopt.model import nodes
+from graphopt.model import contrib_bodies, nodes
 from graphopt.model.known import Knowledge
 from graphopt.model.maps import type_proto
 
 
 def body_of(node: ir.Node, facts: Knowledge) -> ir.Function | None:
-    """The body of a node of the standard as a function with the node's inputs and outputs; None where it has none.
+    """The body of a node of the standard or of com.microsoft as a function with its inputs and outputs, or None.
 
     A body that depends on the node is made for its attributes and the types of its operands, and is None where a type
     is not known. A body holds for all versions up to the next one that the schema has, by the rules of ONNX.
     """
     if nodes.has_reference_attributes(node) or nodes.has_subgraphs(node):
         return None
+    if node.domain == contrib_bodies.DOMAIN:
+        return contrib_bodies.contrib_body(node, facts)
     version = facts.opset(node, node.domain)
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, version, node.domain)  # whose stub lacks bodies

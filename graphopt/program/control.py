@@ -23,6 +23,8 @@ MOST_TRIPS = 64
 MOST_NODES = 4096  # of all copies together
 MOST_BRANCHED = 256  # nodes of both branches of an If
 
+_SAME_DIMS = ("Identity", "Cast", "CastLike")
+
 
 class _Stays(Exception):
     """The node stays; the text says why."""
@@ -92,50 +94,69 @@ class _Inlining:
 
     def _scan(self) -> list[ir.Value]:
         node, body = self._node, self._node.attributes["body"].as_graph()
-        if self._opset < 9:
-            raise _Stays("its operands have a dim of batches")
+        is_old = self._opset < 9  # with a dim of batches in front, and their lengths
+        if is_old and nodes.input_at(node, 0) is not None:
+            raise _Stays("its batches have lengths of their own")
+        given = [value for value in node.inputs if value is not None]
         rows = nodes.int_attribute(node, "num_scan_inputs", 0)
-        states = len(node.inputs) - rows
+        states = len(given) - rows
+        sources = given[states:]
         axes = nodes.ints_attribute(node, "scan_input_axes", (0,) * rows)
-        turned = nodes.ints_attribute(node, "scan_input_directions", (0,) * rows)
-        sources = [value for value in node.inputs[states:] if value is not None]
+        turned = nodes.ints_attribute(node, "directions" if is_old else "scan_input_directions", (0,) * rows)
         shapes = [self._facts.static_shape(value) for value in sources]
         if not shapes or any(shape is None for shape in shapes):
             raise _Stays("the number of its rows is not known")
-        count = next(shape[axis] for shape, axis in zip(shapes, axes, strict=True) if shape is not None)
-        self._require([body], count, MOST_NODES)
-        carried = [value for value in node.inputs[:states] if value is not None]
+        places = [axis % len(shape or ()) for axis, shape in zip(axes, shapes, strict=True)]
+        first = shapes[0] or ()
+        count = first[1] if is_old else first[places[0]]
+        if not is_old:
+            self._require([body], count, MOST_NODES)
+            carried, collected = self._rows(body, given[:states], sources, count, places, turned)
+            placed = nodes.ints_attribute(node, "scan_output_axes", (0,) * len(collected))
+            reverse = nodes.ints_attribute(node, "scan_output_directions", (0,) * len(collected))
+            return [*carried, *(
+                self._stack(held[::-1] if back else held, axis)
+                for held, axis, back in zip(collected, placed, reverse, strict=True)
+            )]  # fmt: skip
+        self._require([body] * first[0], count, MOST_NODES)
+        batches = []
+        for item in range(first[0]):
+            parts = [self._row(value, 0, item) for value in given]
+            carried, collected = self._rows(body, parts[:states], parts[states:], count, [0] * rows, turned)
+            batches.append([*carried, *(self._stack(held, 0) for held in collected)])
+        return [self._stack(list(held), 0) for held in zip(*batches, strict=True)]
+
+    def _rows(
+        self, body: ir.Graph, carried: Sequence[ir.Value], sources: Sequence[ir.Value], count: int,
+        axes: Sequence[int], turned: Sequence[int],
+    ) -> tuple[list[ir.Value], list[list[ir.Value]]]:  # fmt: skip
+        """Copies of a Scan's body, one for each row; what is carried at the end, and what each collected."""
+        states = len(carried)
         collected: list[list[ir.Value]] = [[] for _ in body.outputs[states:]]
         for turn in range(count):
             taken = [
-                self._row(source, axis % len(shape or ()), count - 1 - turn if back else turn)
-                for source, shape, axis, back in zip(sources, shapes, axes, turned, strict=True)
+                self._row(source, axis, count - 1 - turn if back else turn)
+                for source, axis, back in zip(sources, axes, turned, strict=True)
             ]
             results = self._copy(body, [*carried, *taken])
             carried = results[:states]
             for held, value in zip(collected, results[states:], strict=True):
                 held.append(value)
-        placed = nodes.ints_attribute(node, "scan_output_axes", (0,) * len(collected))
-        reverse = nodes.ints_attribute(node, "scan_output_directions", (0,) * len(collected))
-        stacked = [
-            self._stack(held[::-1] if back else held, axis)
-            for held, axis, back in zip(collected, placed, reverse, strict=True)
-        ]
-        return [*carried, *stacked]
+        return list(carried), collected
 
     def _loop(self) -> list[ir.Value]:
         node, body, facts = self._node, self._node.attributes["body"].as_graph(), self._facts
         states = len(body.inputs) - 2
         limit, going = nodes.input_at(node, 0), nodes.input_at(node, 1)
-        declared = self._declared_trips(states)
-        count = declared
-        if count is None:
-            numbers = None if limit is None else facts.ints(limit)
-            count = None if numbers is None or len(numbers) != 1 else max(int(numbers[0]), 0)
+        numbers = None if limit is None else facts.ints(limit)
+        count = None if numbers is None or len(numbers) != 1 else max(int(numbers[0]), 0)
+        always = self._is_true(going) and _keeps_going(facts, body)
+        declared = self._declared_trips(states) if count is None or not always else None
+        count = count if declared is None else declared
         if count is None or None in node.inputs[2:]:
             raise _Stays("the number of its iterations is not known")
         self._require([body], count, MOST_NODES)
-        is_open = declared is not None or (self._is_true(going) and _keeps_going(facts, body))
+        is_open = declared is not None or always
         carried = [value for value in node.inputs[2:] if value is not None]
         if not is_open:
             self._require_fixed(body, carried)
@@ -174,10 +195,14 @@ class _Inlining:
     def _declared_trips(self, states: int) -> int | None:
         """How many rows the model declares of what the loop collects."""
         for output in self._node.outputs[states:]:
-            for value in (output, *(use.node.outputs[0] for use in output.uses() if use.node.op_type == "Identity")):
-                dims = _numbers(value)
-                if dims:
-                    return dims[0]
+            value = output
+            readers = [use.node for use in value.uses()]
+            while _numbers(value) is None and len(readers) == 1 and readers[0].op_type in _SAME_DIMS:
+                value = readers[0].outputs[0]
+                readers = [use.node for use in value.uses()]
+            dims = _numbers(value)
+            if dims:
+                return dims[0]
         return None
 
     def _is_true(self, value: ir.Value | None) -> bool:

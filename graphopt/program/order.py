@@ -52,7 +52,8 @@ def region_graph(lowered: Lowered) -> Graph:
     """The regions as memplan's operators, named by their position; temporaries as values, one for each write.
 
     The first write of a buffer has its name, and each later one shares the bytes of the one before. What the caller's
-    buffers hold takes no memory of the arena; who reads or writes them comes after those that did so before.
+    buffers hold takes no memory of the arena; who reads them comes after those that wrote them before, who writes them
+    after those that read them.
     """
     values: list[Value] = []
     operators: list[Operator] = []
@@ -64,11 +65,20 @@ def region_graph(lowered: Lowered) -> Graph:
     left = Counter(buffer for region in lowered.regions for buffer in _temporary(region.writes))
     several = {buffer for buffer, writers in left.items() if writers > 1}
     readers: dict[Buffer, list[str]] = {}  # of what a buffer holds now
-    given_out: dict[Buffer, tuple[list[str], list[str]]] = {}  # who wrote the caller's buffer, and who read it
+    writers_of: dict[Buffer, list[str]] = {}  # of the caller's buffers
+    readers_of: dict[Buffer, list[str]] = {}
     for position, region in enumerate(lowered.regions):
         read, written = _temporary(region.reads), _temporary(region.writes)
         reads = [latest[buffer] for buffer in read]
-        makes, after = [], []
+        makes: list[str] = []
+        after: list[str] = []
+        for touched, before_it, own in (
+            (region.reads, writers_of, readers_of),
+            (region.writes, readers_of, writers_of),
+        ):
+            for buffer in (one for one in touched if one.role == "output"):
+                after += before_it.get(buffer, ())
+                own.setdefault(buffer, []).append(str(position))
         for buffer in written:
             before = latest.get(buffer)
             version[buffer] += 1
@@ -84,11 +94,6 @@ def region_graph(lowered: Lowered) -> Graph:
                 shares.append(Share(value, before, overwrites=True))
         for buffer in read:
             readers.setdefault(buffer, []).append(str(position))
-        for number, touched in enumerate((region.writes, region.reads)):
-            for buffer in (one for one in touched if one.role == "output"):
-                before_it = given_out.setdefault(buffer, ([], []))
-                after += [*before_it[0], *(before_it[1] if touched is region.writes else ())]
-                before_it[number].append(str(position))
         kernel = region.kernel
         time = 1e9 * max(kernel.flops / PEAK_FLOPS, kernel.traffic / BANDWIDTH)
         passing = any(left[buffer] for buffer in read)

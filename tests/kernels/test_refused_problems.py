@@ -29,7 +29,6 @@ from kernels.templates.reduction import Reduction, reduced
 from kernels.templates.resize import Resize
 from kernels.templates.scan import CumulativeSum
 from kernels.templates.softmax import SOFTMAX, Softmax
-from kernels.templates.topk import TopK
 from kernels.tensor.check import check_types
 from kernels.tensor.expression import (
     Binary,
@@ -95,9 +94,6 @@ REFUSED: dict[str, Callable[[], object]] = {
     "resizing keeps images, channels": lambda: Resize(ONE, replace(ONE, batch=2), "nearest"),
     "5 heads of queries do not divide among 2": lambda: Attention(1, 5, 3, 3, 8, groups=2),
     "only an LSTM has peepholes, not gru": lambda: Recurrent("gru", 1, 1, 1, with_peepholes=True),
-    "k is 6, and the axis has 5": lambda: TopK(1, 5, 1, 6),
-    "k is -1, and the axis has 5": lambda: TopK(1, 5, 1, -1),
-    "TopK of f16 is not supported": lambda: TopK(1, 5, 1, 2, DType.F16),
     "axis 2 is outside of 2 dims": lambda: CumulativeSum((3, 4), 2),
     "axis -3 is outside of 2 dims": lambda: CumulativeSum((3, 4), -3),
     "cumulative sums of bool are not supported": lambda: CumulativeSum((3, 4), 0, DType.BOOL),

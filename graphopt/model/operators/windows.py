@@ -64,6 +64,38 @@ def _window_dims(node: ir.Node, facts: Knowledge) -> Result:
     return (Known(first_type(node, facts), tuple(result), None),) * max(len(node.outputs), 1)
 
 
+def _pool_dims(node: ir.Node, facts: Knowledge) -> Result:
+    """Pools that round up leave out a window that would begin behind the image: the schema says so since opset 22."""
+    source, kernel = source_shape(node, facts), nodes.ints_attribute(node, "kernel_shape")
+    automatic = nodes.string_attribute(node, "auto_pad", "NOTSET") != "NOTSET"
+    if source is None or not dims.is_static(source) or kernel is None or automatic:
+        return _window_dims(node, facts)
+    if not nodes.int_attribute(node, "ceil_mode", 0) or len(source) != len(kernel) + 2:
+        return None
+    spatial = len(kernel)
+    strides = nodes.ints_attribute(node, "strides") or (1,) * spatial
+    dilations = nodes.ints_attribute(node, "dilations") or (1,) * spatial
+    pads = nodes.ints_attribute(node, "pads") or (0,) * (2 * spatial)
+    result: list[dims.Dim] = [source[0], source[1]]
+    for axis, size in enumerate(source[2:]):
+        assert isinstance(size, int), "all dims are numbers"
+        free = size + pads[axis] + pads[axis + spatial] - dilations[axis] * (kernel[axis] - 1) - 1
+        count = -(-free // strides[axis]) + 1
+        result.append(count - 1 if (count - 1) * strides[axis] >= size + pads[axis] else count)
+    indices = Known(ir.TensorType(ir.DataType.INT64), tuple(result), None)
+    return (Known(first_type(node, facts), tuple(result), None), indices)[: max(len(node.outputs), 1)]
+
+
+def _transposed_dims(node: ir.Node, facts: Knowledge) -> Result:
+    """A ConvTranspose that says its spatial dims; the schema infers too few where they are below the operand's."""
+    source, given = source_shape(node, facts), nodes.ints_attribute(node, "output_shape")
+    weight = None if node.inputs[1] is None else facts.static_shape(node.inputs[1])
+    if source is None or weight is None or given is None or len(given) != len(source) - 2:
+        return None
+    channels = weight[1] * nodes.int_attribute(node, "group", 1)
+    return (Known(first_type(node, facts), (source[0], channels, *given), None),)
+
+
 def _convolution_flops(weight: int, bias: int | None = None) -> Flops:
     """Each output element takes a product with the kernel, input `weight`, over the channels of one group."""
 
@@ -169,7 +201,7 @@ def _transposed_convolution_part(wanted: Wanted) -> Part | None:
 
 def _pool(name: str) -> Operator:
     return Operator(
-        name=name, shape=_window_dims, flops=_pool_flops, epilogue=True, part=_pool_part, images=(0,)
+        name=name, shape=_pool_dims, flops=_pool_flops, epilogue=True, part=_pool_part, images=(0,)
     )  # fmt: skip
 
 
@@ -185,7 +217,8 @@ OPERATORS = (
         images=(0,),
     ),
     Operator(
-        name="ConvTranspose", flops=_transposed_convolution_flops, epilogue=True, part=_transposed_convolution_part,
+        name="ConvTranspose", shape=_transposed_dims, flops=_transposed_convolution_flops, epilogue=True,
+        part=_transposed_convolution_part,
         images=(0,),
     ),
     Operator(name="ConvInteger", flops=_convolution_flops(1), images=(0,)),
@@ -193,7 +226,7 @@ OPERATORS = (
     Operator(name="DeformConv", flops=_convolution_flops(1), images=(0, 2, 4)),
     _pool("AveragePool"),
     _pool("MaxPool"),
-    Operator(name="LpPool", flops=_pool_flops, images=(0,)),
+    Operator(name="LpPool", shape=_pool_dims, flops=_pool_flops, images=(0,)),
     _global_pool("GlobalAveragePool"),
     _global_pool("GlobalMaxPool"),
     _global_pool("GlobalLpPool", epilogue=False),

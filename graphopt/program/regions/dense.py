@@ -1,10 +1,9 @@
-"""Operators whose kernels read and write dense tensors: gathers, scatters, running sums, the largest elements."""
+"""Operators whose kernels read and write dense tensors: gathers, scatters, running sums."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
 
 import onnx_ir as ir
 
@@ -15,7 +14,6 @@ from graphopt.program.regions.scope import Scope
 from kernels.kernel import Kernel
 from kernels.templates import indexed
 from kernels.templates.scan import CUMULATIVE_SUM, CumulativeSum
-from kernels.templates.topk import TOPK, TopK
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +63,6 @@ def _running_sums(scope: Scope, node: ir.Node) -> Dense:
     return Dense(scope.kernel(CUMULATIVE_SUM, problem), ("x",), ("y",))
 
 
-def _largest(scope: Scope, node: ir.Node) -> Dense:
-    x, axis = required_input(node, 0), _axis(scope, node)
-    shape, count = scope.shape(x), scope.shape(node.outputs[0])[axis]
-    largest = bool(int_attribute(node, "largest", 1))
-    problem = TopK(prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]), count, scope.dtype(x), largest)
-    return Dense(scope.kernel(TOPK, problem), ("x",), ("values", "positions"))
-
-
 def _axis(scope: Scope, node: ir.Node) -> int:
     """The one axis that the node works along."""
     (axis,) = scope.bound_axes(node)
@@ -86,5 +76,4 @@ KERNELS: Mapping[str, Callable[[Scope, ir.Node], Dense]] = {
     "GatherND": _indexed,
     "ScatterElements": _indexed,
     "ScatterND": _indexed,
-    "TopK": _largest,
 }

@@ -67,6 +67,8 @@ def lower_product(scope: Scope, tree: Tree) -> None:
     shape = found.shape
     is_scaled = found.scale != 1.0 or (found.added is not None and found.added_scale != 1.0)
     constant = node.inputs[1] if scope.constant(node.inputs[1]) is not None else None  # type: ignore[arg-type]
+    if found.b.shape[:-2] not in ((), shape[:-2]):
+        constant = None  # one that is broadcast among some dims of the batch lies as it is
     if shape[-1] == 1 and (kind.is_float or not is_scaled):
         _sum(scope, tree, found, scope.result(root_of(tree).outputs[0]))
         return

@@ -72,7 +72,7 @@ def _normalization(scope: Scope, tree: Tree, node: ir.Node) -> None:
         groups = int_attribute(node, "num_groups", 1)
         each = shape[1] // groups
         group, channel = Variable("group", groups), Variable("channel", each)
-        kept, reduced = (variables[0], group), (channel, *variables[2:])
+        kept, reduced = _parted((variables[0], group, channel, *variables[2:]), range(2, len(shape) + 1))
         at = (at[0], index(group) * each + channel, *at[2:])
         per_group = scope.shape(required_input(node, 1)) != (shape[1],)
         factors = (index(group) if per_group else at[1],)

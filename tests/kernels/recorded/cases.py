@@ -29,7 +29,6 @@ from kernels.templates.resize import RESIZE, Coordinates, Resize
 from kernels.templates.scan import CUMULATIVE_SUM, CumulativeSum
 from kernels.templates.softmax import SOFTMAX, SOFTMAX_ROWS, Softmax
 from kernels.templates.template import Template
-from kernels.templates.topk import TOPK, TopK
 from kernels.tensor.expression import (
     Binary,
     Buffer,
@@ -355,10 +354,6 @@ def _moved() -> list[Case]:
         Case("added elements", indexed.INDEXED, indexed.scatter_elements(shape, 0, (2, 7, 8), f32, i32, "add")),
         Case("scattered slices", indexed.INDEXED, indexed.scatter_nd(shape, (5, 1), f32, i64, "max")),
         Case("multiplied slices", indexed.INDEXED, indexed.scatter_nd(shape, (5, 3), i64, i64, "mul")),
-        Case("the largest five", TOPK, TopK(4, 100, 1, 5)),
-        Case("the smallest of columns", TOPK, TopK(2, 30, 7, 3, i64, False)),
-        Case("a hundred, sorted", TOPK, TopK(3, 200, 2, 100)),
-        Case("none of them", TOPK, TopK(3, 20, 1, 0)),
         Case("a running sum of nothing", CUMULATIVE_SUM, CumulativeSum((0, 6), 1)),
         Case("a long running sum", CUMULATIVE_SUM, CumulativeSum((70, 40, 30), -2, reverse=True)),
         Case("many rows by number", indexed.INDEXED, indexed.gather((30_000, 300), 0, (128,), f32)),

@@ -8,11 +8,12 @@ from typing import get_args
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import input_at, int_attribute, ints_attribute, required_input, string_attribute
+from graphopt.model.nodes import attribute_of, input_at, int_attribute, ints_attribute, required_input, string_attribute
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.pool import like
-from graphopt.program.regions.images.sources import ImageReader, vector_image
+from graphopt.program.regions.images.sources import ImageReader, image_of
 from graphopt.program.regions.scope import Places, Scope
+from kernels.templates.convolution.windows import side_by_side
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.resize import RESIZE, Coordinates, Resize, Rounding
 
@@ -42,7 +43,9 @@ def lower_resize(scope: Scope, tree: Tree) -> None:
         or string_attribute(node, "keep_aspect_ratio_policy", "stretch") != "stretch"
     ):
         raise NotLowered(f"{problem_name} with antialias or a kept aspect ratio has no kernel.")
-    source = vector_image(scope, required_input(node, 0))
+    source = image_of(scope, required_input(node, 0))
+    if not side_by_side(source.layout, scope.target.lanes()):
+        raise NotLowered(f"{problem_name} is of images whose channels lie apart; loops over rows are faster.")
     problem = Resize(
         source.layout, like(source.layout, after), mode, coordinates, rounding,  # type: ignore[arg-type]
         _scales(scope, node, len(after)),
@@ -59,12 +62,17 @@ def _scales(scope: Scope, node: ir.Node, rank: int) -> tuple[float, float, float
     """The scales of planes, rows and columns; None where sizes were given."""
     position = 2 if node.op_type == "Resize" and scope.facts.opset(node) >= 11 else 1
     value = input_at(node, position)
-    if value is None or scope.shape(value) == (0,):
+    given = attribute_of(node, "scales")
+    if given is not None:
+        scales = list(given.value)
+    elif value is None or scope.shape(value) == (0,):
         return None
-    array = scope.constant(value)
-    if array is None:
-        raise NotLowered(f"{node.op_type} '{node.name}' has scales that are known only when it runs.")
+    else:
+        array = scope.constant(value)
+        if array is None:
+            raise NotLowered(f"{node.op_type} '{node.name}' has scales that are known only when it runs.")
+        scales = array.tolist()
     found = [1.0] * 5
-    for axis, scale in zip(ints_attribute(node, "axes", range(rank)), array.tolist(), strict=True):
+    for axis, scale in zip(ints_attribute(node, "axes", range(rank)), scales, strict=True):
         found[axis % rank + 5 - rank] = float(scale)
     return found[2], found[3], found[4]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, sqrt
 
+from graphopt.errors import NotLowered
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, counted, held
 from graphopt.program.regions.routines.sums import summed
 from graphopt.program.regions.view import View
@@ -60,7 +61,7 @@ def _heads(node: Defined, view: View, count: int) -> Heads:
         return Heads(view, *view.shape)
     batch, rows, width = view.shape
     if count < 1 or width % count:
-        raise node.refuse(f"has rows of {width}, which are no {count} heads")
+        raise NotLowered(f"'{view.buffer.value}' of {list(view.shape)} has no {count} heads.")
     return Heads(view, batch, count, rows, width // count)
 
 
@@ -71,8 +72,11 @@ def attention(node: Defined) -> None:
     past = node.shape(4)[2] if node.has(4) else 0
     if node.has(4) or node.wants(1) or node.wants(2):
         k, v = (_present(node, one, 4 + at, 1 + at) for at, one in enumerate((k, v)))
-    if k.heads < 1 or q.heads % k.heads or k.rows != v.rows:
-        raise node.refuse(f"has {q.heads} heads of queries for {k.heads} of keys")
+    fits = (q.batch, q.size) == (k.batch, k.size) and (k.batch, k.heads, k.rows) == (v.batch, v.heads, v.rows)
+    if not fits or k.heads < 1 or q.heads % k.heads:
+        shapes = ", ".join(str([one.batch, one.heads, one.rows, one.size]) for one in (q, k, v))
+        raise node.refuse(f"has queries, keys and values of {shapes}, which do not fit one another")
+    _require_mask(node, (q.batch, q.heads, q.rows, k.rows))
     kind, keys = held(q.view.dtype), k.rows
     root = number(sqrt(node.number("scale", 0.0) or 1 / sqrt(max(q.size, 1))), kind)
 
@@ -138,9 +142,23 @@ def attention(node: Defined) -> None:
                 y.put(start + one, as_type(sums[one], y.dtype))
 
 
+def _require_mask(node: Defined, whole: tuple[int, ...]) -> None:
+    """Raise NotLowered for a mask that is not broadcast to the scores; its last dim may be shorter."""
+    given = node.shape(3) if node.has(3) else ()
+    lead = len(whole) - len(given)
+    if given and (
+        lead < 0
+        or given[-1] > whole[-1]
+        or any(have not in (1, want) for have, want in zip(given[:-1], whole[lead:-1], strict=True))
+    ):
+        raise node.refuse(f"has a mask of {list(given)}, which does not fit scores of {list(whole)}")
+
+
 def _present(node: Defined, new: Heads, past: int, result: int) -> Heads:
     """The rows of the cache and the new ones behind them, as [batch, head, row, element]."""
     before = node.shape(past)[2] if node.has(past) else 0
+    if node.has(past) and node.shape(past) != (new.batch, new.heads, before, new.size):
+        raise node.refuse(f"has a cache of {list(node.shape(past))}, which does not fit its operands")
     dims = (new.batch, new.heads, before + new.rows, new.size)
     aim = node.output(result) if node.wants(result) else node.temporary(new.view.dtype, dims)
     with node.stage() as w:
@@ -212,10 +230,9 @@ def rotary(node: Defined) -> None:
         places = w.reads(node.input(3)) if node.has(3) else None
         with w.shared(x.batch, x.heads, x.rows) as (batch, head, row):
             start = w.local(DType.I64, x.start(batch, head) + row * x.step)
-            line = batch * x.rows + row
-            if places is not None:
-                line = counted(places.at(line), cosines.shape[0])
-            line = w.local(DType.I64, line * half)
+            place = batch * x.rows + row
+            turn = place if places is None else counted(places.at(place), cosines.shape[0])
+            line = w.local(DType.I64, turn * half)
             with w.loop(half) as at:
                 first, second = (at * 2, at * 2 + 1) if apart else (at, at + half)
                 a, b = (w.local(kind, as_type(source.at(start + one), kind)) for one in (first, second))

@@ -19,6 +19,8 @@ from kernels.routine.writer import (
     minimum,
     number,
     pick,
+    quotient,
+    remainder,
 )
 from kernels.tensor.expression import Expression, Unary
 
@@ -122,46 +124,85 @@ def _covers(w: Stage, one: Sequence[Expression], other: Sequence[Expression], th
 def roi_align(node: Defined) -> None:
     """Bilinear samples of each bin of a region, their mean or their maximum.
 
-    A maximum is that of the four weighted pixels of every sample, as ONNX Runtime has it.
+    A maximum is that of the four weighted pixels of every sample, as ONNX Runtime has it. Where the number of samples
+    is given, their pixels and weights are found once for all channels.
     """
     images, channels, height, width = node.shape(0)
     regions, _, rows, columns = node.output_shape(0)
     mode = node.text("coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel")
     ratio, scale = node.integer("sampling_ratio", 0), node.number("spatial_scale", 1.0)
-    is_mean, kind = node.text("mode", "avg") == "avg", held(node.dtype(0))
-    half = 0.5 if mode == "half_pixel" else 0.0
+    kind, half = held(node.dtype(0)), 0.5 if mode == "half_pixel" else 0.0
     with node.stage() as w:
         x, rois, which = (w.reads(node.input(at)) for at in range(3))
         y = w.writes(node.output(0))
-        with w.shared(regions, channels) as (region, channel):
+        with w.shared(regions) as (region,):
             corners = [w.local(kind, as_type(rois[region, at], kind) * scale - half) for at in range(4)]
-            bins, samples = [], []
-            for start, end, count in ((corners[1], corners[3], rows), (corners[0], corners[2], columns)):
-                span = end - start if half else maximum(end - start, 1.0)
-                each = w.local(kind, span / float(count))
+            lines = []
+            for start, end, count, size in ((1, 3, rows, height), (0, 2, columns, width)):
+                span = corners[end] - corners[start]
+                each = w.local(kind, (span if half else maximum(span, 1.0)) / float(count))
                 adaptive = maximum(as_type(Unary("ceil", each), DType.I64), 0)
-                bins.append(each)
-                samples.append(w.local(DType.I64, integer(ratio) if ratio > 0 else adaptive))
-            base = w.local(DType.I64, x.place((counted(which.at(region), images), channel, 0, 0)))
-            count_of = w.local(kind, as_type(maximum(samples[0] * samples[1], 1), kind))
-            with w.loops(rows, columns) as (row, column):
-                total = w.local(kind, 0.0)
-                is_first = w.local(DType.BOOL, True)
-                with w.loop(samples[0]) as down:
-                    vertical = _between(w, _sample(w, corners[1], row, bins[0], down, samples[0]), height)
-                    with w.loop(samples[1]) as right:
-                        horizontal = _between(w, _sample(w, corners[0], column, bins[1], right, samples[1]), width)
-                        parts = [
-                            w.local(kind, weight * other * as_type(x.at(base + place * width + at), kind))
-                            for place, weight in vertical for at, other in horizontal
-                        ]  # fmt: skip
-                        if is_mean:
-                            w.set(total, total + (parts[0] + parts[1] + (parts[2] + parts[3])))
-                        else:
-                            largest = maximum(maximum(parts[0], parts[1]), maximum(parts[2], parts[3]))
-                            w.set(total, pick(is_first, largest, maximum(total, largest)))
-                            w.set(is_first, False)
-                y[region, channel, row, column] = as_type(total / count_of if is_mean else total, y.dtype)
+                samples = w.local(DType.I64, integer(ratio) if ratio > 0 else adaptive)
+                lines.append(_Line(w, corners[start], each, samples, size, count * ratio))
+            image = w.local(DType.I64, counted(which.at(region), images) * channels)
+            with w.loops(channels, rows, columns) as (channel, row, column):
+                plane = w.local(DType.I64, (image + channel) * (height * width))
+                value = _bin_of(node, w, x, plane, (lines[0], lines[1]), row, column)
+                y[region, channel, row, column] = as_type(value, y.dtype)
+
+
+def _bin_of(
+    node: Defined, w: Stage, x: Tensor, plane: Expression, lines: tuple[_Line, _Line], row: Expression,
+    column: Expression,
+) -> Expression:  # fmt: skip
+    """What the samples of one bin give."""
+    vertical, horizontal = lines
+    kind, width, is_mean = vertical.kind, node.shape(0)[3], node.text("mode", "avg") == "avg"
+    total, is_first = w.local(kind, 0.0), w.local(DType.BOOL, True)
+    with w.loop(vertical.samples) as down:
+        above = [(w.local(DType.I64, plane + at * width), weight) for at, weight in vertical.pixels(row, down)]
+        with w.loop(horizontal.samples) as right:
+            across = horizontal.pixels(column, right)
+            parts = [
+                weight * other * as_type(x.at(start + at), kind) for start, weight in above for at, other in across
+            ]
+            if is_mean:
+                w.set(total, total + (parts[0] + parts[1] + (parts[2] + parts[3])))
+            else:
+                most = w.local(kind, maximum(maximum(parts[0], parts[1]), maximum(parts[2], parts[3])))
+                w.set(total, pick(is_first, most, maximum(total, most)))
+                w.set(is_first, False)
+    return total / as_type(maximum(vertical.samples * horizontal.samples, 1), kind) if is_mean else total
+
+
+class _Line:
+    """The samples along one dim of a region: their two pixels and weights, in a table where `known` is how many."""
+
+    def __init__(
+        self, w: Stage, start: Expression, each: Expression, samples: Expression, size: int, known: int
+    ) -> None:
+        self._w, self._start, self._each, self._size = w, start, each, size
+        self.samples, self.kind = samples, each.dtype
+        self._table: tuple[Tensor, Tensor] | None = None
+        if known:
+            places, weights = w.scratch(DType.I64, (known, 2)), w.scratch(self.kind, (known, 2))
+            with w.loop(known) as at:
+                found = self._found(quotient(at, samples), remainder(at, samples))
+                for side, (pixel, weight) in enumerate(found):
+                    places[at, side], weights[at, side] = pixel, weight
+            self._table = places, weights
+
+    def pixels(self, bin_: Expression, sample: Expression) -> tuple[tuple[Expression, Expression], ...]:
+        """The two pixels of a sample of a bin, with their weights."""
+        if self._table is None:
+            return self._found(bin_, sample)
+        w, (places, weights) = self._w, self._table
+        at = w.local(DType.I64, bin_ * self.samples + sample)
+        return tuple((w.local(DType.I64, places[at, side]), w.local(self.kind, weights[at, side])) for side in (0, 1))
+
+    def _found(self, bin_: Expression, sample: Expression) -> tuple[tuple[Expression, Expression], ...]:
+        place = _sample(self._w, self._start, bin_, self._each, sample, self.samples)
+        return _between(self._w, place, self._size)
 
 
 def _sample(

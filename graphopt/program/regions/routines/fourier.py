@@ -8,7 +8,6 @@ Transform Algorithms for Parallel Computers" (2019), section 2.4, for any radix.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 from math import cos, pi, prod, sin
 
 import numpy as np
@@ -68,12 +67,12 @@ class Transform:
         w, each = self._w, rest // radix
         with w.loop(each) as part:
             if radix in UNROLLED:
-                turns = [self._root(part * (j * stride)) for j in range(radix)]
+                turns = [self._root(part * (number_of * stride)) for number_of in range(radix)]
                 with w.loop(stride) as q:
                     given = [self._element(x, q + (part + r * each) * stride) for r in range(radix)]
-                    for j in range(radix):
-                        found = _sum([_times(one, self._constant(j * r, radix)) for r, one in enumerate(given)])
-                        self._keep(y, q + (part * radix + j) * stride, _product(found, turns[j]) if j else found)
+                    for place, turn in enumerate(turns):
+                        found = _sum([_times(one, self._constant(place * r, radix)) for r, one in enumerate(given)])
+                        self._keep(y, q + (part * radix + place) * stride, _product(found, turn) if place else found)
                 return
             with w.loop(radix) as j:
                 with w.loop(stride) as q:
@@ -218,7 +217,10 @@ def _of_length(node: Defined, axis: int, chooser: int | None, count: int, *, is_
 
 
 def _all(conditions: Sequence[Expression]) -> Expression:
-    return reduce(both, conditions, number(True, DType.BOOL))
+    found: Expression = number(True, DType.BOOL)
+    for one in conditions:
+        found = both(found, one)
+    return found
 
 
 def stft(node: Defined) -> None:

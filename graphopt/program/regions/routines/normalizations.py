@@ -11,6 +11,7 @@ from math import inf, prod
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
 from graphopt.program.regions.routines.sums import Term, summed
 from kernels.dtype import DType
+from kernels.routine.grammar import Local
 from kernels.routine.writer import (
     Tensor,
     as_type,
@@ -225,16 +226,15 @@ def mean_variance(node: Defined) -> None:
         x, y = w.reads(node.input(0)), w.writes(node.output(0))
         with w.shared(*kept) as outer:
             start = w.local(DType.I64, dot(outer, steps))
-            moments = []
-            for centre in (number(0, F64), None):
-                middle = moments[0] if centre is None else centre
-                total = w.local(F64, number(0, F64))
-                with w.loops(*taken) as inner:
-                    one = as_type(x.at(start + dot(inner, steps)), F64) - middle
-                    w.set(total, total + (one * one if centre is None else one))
-                moments.append(w.local(F64, total / count))
-            middle, scale = as_type(moments[0], kind), 1.0 / (Unary("sqrt", moments[1]) + 1e-9)
-            middle, scale = w.local(kind, middle), w.local(kind, as_type(scale, kind))
+            mean, square = (w.local(F64, number(0, F64)) for _ in range(2))
+            with w.loops(*taken) as inner:
+                w.set(mean, mean + as_type(x.at(start + dot(inner, steps)), F64))
+            w.set(mean, mean / count)
+            with w.loops(*taken) as inner:
+                one = as_type(x.at(start + dot(inner, steps)), F64) - mean
+                w.set(square, square + one * one)
+            scale = w.local(kind, as_type(1.0 / (Unary("sqrt", square / count) + 1e-9), kind))
+            middle = w.local(kind, as_type(mean, kind))
             with w.loops(*taken) as inner:
                 place = start + dot(inner, steps)
                 y.put(place, as_type((as_type(x.at(place), kind) - middle) * scale, y.dtype))
@@ -259,7 +259,7 @@ def batch_normalization(node: Defined) -> None:
         running = [w.writes(node.output(at)) if node.wants(at) else None for at in range(1, len(node.node.outputs))]
         count = max(batch * inner, 1)
 
-        def over_batch(c: Expression, term: Term) -> Expression:
+        def over_batch(c: Expression, term: Term) -> Local:
             total = w.local(double, number(0, double))
             with w.loop(batch) as n:
                 start = w.local(DType.I64, (n * channels + c) * inner)
@@ -267,11 +267,11 @@ def batch_normalization(node: Defined) -> None:
             return w.local(double, total / count)
 
         with w.shared(channels) as (c,):
-            middle = w.local(double, as_type(mean.at(c), double))
-            spread = w.local(double, as_type(variance.at(c), double))
             if trains:
                 middle = over_batch(c, lambda one: one)
                 spread = over_batch(c, lambda one: (one - middle) * (one - middle))
+            else:
+                middle, spread = (w.local(double, as_type(one.at(c), double)) for one in (mean, variance))
             factor = w.local(double, as_type(scale.at(c), double) / Unary("sqrt", spread + epsilon))
             slope = w.local(kind, as_type(factor, kind))
             shift = w.local(kind, as_type(as_type(bias.at(c), double) - middle * factor, kind))

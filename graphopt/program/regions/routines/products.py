@@ -28,7 +28,7 @@ def matmul(node: Defined) -> None:
     batch = np.broadcast_shapes(left[:-2], right[:-2])
     with node.stage() as w:
         a, b, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
-        plain = number(1, a.dtype)
+        plain = number(1, held(a.dtype))
         _products(w, a, b, y, batch, (left[-2], left[-1], right[-1]), (left[:-2], right[:-2]), plain)
 
 
@@ -62,12 +62,12 @@ def _products(
         with w.loop(minimum(chunk * STRETCH + STRETCH, -(-rows // ROWS)), chunk * STRETCH) as tile:
             with w.loops(ROWS, COLUMNS) as (r, c):
                 sums[r, c] = number(0, kind)
-            row = [w.local(DType.I64, minimum(tile * ROWS + r, rows - 1)) for r in range(ROWS)]
+            lines = [w.local(DType.I64, minimum(tile * ROWS + one, rows - 1)) for one in range(ROWS)]
             with w.loop(depth) as k:
-                for r in range(ROWS):
-                    one = w.local(kind, as_type(a.at(starts[0] + row[r] * depth + k), kind))
+                for number_of, line in enumerate(lines):
+                    one = w.local(kind, as_type(a.at(starts[0] + line * depth + k), kind))
                     with w.loop(COLUMNS) as c:
-                        sums[r, c] = sums[r, c] + one * panel[k, c]
+                        sums[number_of, c] = sums[number_of, c] + one * panel[k, c]
             with w.loops(minimum(rows - tile * ROWS, ROWS), wide) as (r, c):
                 place = starts[2] + (tile * ROWS + r) * columns + column + c
                 y.put(place, as_type(sums[r, c] * scale, y.dtype))

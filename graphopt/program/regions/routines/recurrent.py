@@ -128,11 +128,12 @@ class Layer:
 
     def from_input(self, row: Expression, start: Expression) -> Expression:
         """A row of W with the input of a step."""
-        size, first = self.sizes.inputs, self.row(row) * self.sizes.inputs
-        first = self.w.local(DType.I64, first)
-        return summed(
-            self.w, self.kind, size, lambda at: self.of(self.weights, first + at) * self.of(self.x, start + at)
-        )
+        first = self.w.local(DType.I64, self.row(row) * self.sizes.inputs)
+
+        def term(at: Expression) -> Expression:
+            return self.of(self.weights, first + at) * self.of(self.x, start + at)
+
+        return summed(self.w, self.kind, self.sizes.inputs, term)
 
     def from_state(self, row: Expression, state: Tensor) -> Expression:
         """A row of R with a state."""
@@ -256,9 +257,8 @@ def _lstm(layer: Layer, start: Expression, functions: Sequence[Activation]) -> N
             return layer.clipped(value if peephole is None else value + layer.peephole(peephole, at, cell))
 
         entry = w.local(kind, functions[0](gate(0, cell, 0)))
-        forget = w.local(kind, functions[0](gate(2, cell, 2)))
-        if layer.node.integer("input_forget", 0):
-            forget = w.local(kind, 1.0 - entry)
+        coupled = bool(layer.node.integer("input_forget", 0))
+        forget = w.local(kind, 1.0 - entry if coupled else functions[0](gate(2, cell, 2)))
         cell = w.local(kind, forget * cell + entry * functions[1](gate(3, cell, None)))
         layer.c[at] = cell
         exit_gate = functions[0](gate(1, cell, 1))

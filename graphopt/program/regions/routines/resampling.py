@@ -75,14 +75,14 @@ def _unnormalized(place: Expression, size: int, *, aligned: bool) -> Expression:
 
 
 def _taps(w: Stage, place: Expression, size: int, mode: str, padding: str, *, aligned: bool) -> Sequence[Tap]:
-    """The pixels that a place reads along one axis."""
+    """The pixels that a place reads along one axis; of a cubic sum each pixel is moved inside by itself."""
     kind = place.dtype
     place = w.local(kind, Unary("round", place)) if mode == "nearest" else place
-    if padding == "border":
+    if padding == "border" and mode != "cubic":
         low_end, high_end = _ends(size, aligned=aligned)
         inside = both(ge(place, low_end), le(place, high_end))
         place = w.local(kind, pick(inside, place, minimum(maximum(place, 0.0), float(size - 1))))
-    elif padding == "reflection":
+    elif padding == "reflection" and mode != "cubic":
         place = _reflected(w, place, size, aligned=aligned)
     if mode == "nearest":
         return [_tap(w, place, number(1.0, kind), size, padding, aligned=aligned)]

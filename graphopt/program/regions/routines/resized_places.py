@@ -83,6 +83,8 @@ def _changes(node: Defined, axis: int) -> bool:
     at, mode = _scales_at(node), node.text("coordinate_transformation_mode", "half_pixel")
     if node.shape(0)[axis] != node.output_shape(0)[axis] or (mode == "tf_crop_and_resize" and not is_old(node)):
         return True
+    if node.node.op_type == "Upsample" and not node.has(1):
+        return node.numbers("scales")[axis] != 1.0
     if at is None:
         return node.text("keep_aspect_ratio_policy", "stretch") != "stretch" and _is_float_scale(node)
     scales = node.constant(at)

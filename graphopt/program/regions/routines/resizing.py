@@ -91,24 +91,27 @@ def _mix(node: Defined, source: View, aim: View, axis: Axis, table: Table, kind:
                 y.put(row * axis.count + place, as_type(total, y.dtype))
             return
         totals = w.scratch(kind, (inner,))
-        with w.shared(before, axis.count) as (row, place):
-            start = w.local(DType.I64, (row * axis.size + firsts.at(place)) * inner)
-            here = w.local(DType.I64, (row * axis.count + place) * inner)
-            outside = None if flags is None else w.local(DType.BOOL, flags.at(place))
+        with w.shared(before, axis.count) as (row, chosen):
+            start = w.local(DType.I64, (row * axis.size + firsts.at(chosen)) * inner)
+            here = w.local(DType.I64, (row * axis.count + chosen) * inner)
+            outside = None if flags is None else w.local(DType.BOOL, flags.at(chosen))
 
             def store(after: Expression, value: Expression) -> None:
                 y.put(here + after, as_type(value if outside is None else pick(outside, extra, value), y.dtype))
 
             if taps <= _FEW_TAPS:
-                known = [w.local(kind, as_type(weights[place, tap], kind)) for tap in range(taps)]
+                known = [w.local(kind, as_type(weights[chosen, tap], kind)) for tap in range(taps)]
                 with w.loop(inner) as after:
-                    terms = [one * as_type(x.at(start + tap * inner + after), kind) for tap, one in enumerate(known)]
-                    store(after, sum(terms[1:], start=terms[0]))
+                    value: Expression = number(0, kind)
+                    for tap, weight in enumerate(known):
+                        term = weight * as_type(x.at(start + tap * inner + after), kind)
+                        value = value + term if tap else term
+                    store(after, value)
                 return
             with w.loop(inner) as after:
                 totals.put(after, 0.0)
             with w.loop(taps) as each:
-                weight = w.local(kind, as_type(weights[place, each], kind))
+                weight = w.local(kind, as_type(weights[chosen, each], kind))
                 with w.loop(inner) as after:
                     term = weight * as_type(x.at(start + each * inner + after), kind)
                     totals.put(after, totals.at(after) + term)

@@ -1,4 +1,4 @@
-"""Operators that choose elements: TopK, NonZero, Compress, Unique, ArgMax and ArgMin.
+"""Operators that choose elements: NonZero, Compress, Unique, ArgMax and ArgMin.
 
 Where the count depends on the data, as many are written as the model declares; zeros follow where there are fewer.
 """
@@ -24,29 +24,6 @@ from kernels.routine.writer import (
     remainder,
 )
 from kernels.tensor.expression import Expression, Unary
-
-
-def top_k(node: Defined) -> None:
-    """The first elements of each row when it is sorted; equal ones in their order, NaN above all numbers."""
-    shape = node.shape(0)
-    axis = node.axis(-1, len(shape))
-    size, inner = shape[axis], prod(shape[axis + 1 :])
-    first = above if node.integer("largest", 1) else below
-    kind = held(node.dtype(0))
-    with node.stage() as w:
-        x, values, places = w.reads(node.input(0)), w.writes(node.output(0)), w.writes(node.output(1))
-        count = values.shape[axis]
-        order, spare = w.scratch(DType.I64, (size,)), w.scratch(DType.I64, (size,))
-        row = w.scratch(kind, (size,))
-        with w.shared(prod(shape[:axis]), inner) as (before, after):
-            with w.loop(size) as at:
-                order.put(at, at)
-                row.put(at, as_type(x.at((before * size + at) * inner + after), kind))
-            sort(w, order, spare, size, lambda a, b: first(row.at(a), row.at(b)))
-            with w.loop(count) as at:
-                chosen, here = order.at(at), (before * count + at) * inner + after
-                values.put(here, x.at((before * size + chosen) * inner + after))
-                places.put(here, chosen)
 
 
 def extreme(node: Defined) -> None:
@@ -208,6 +185,5 @@ DEFINITIONS: dict[str, Definition] = {
     "ArgMin": extreme,
     "Compress": compress,
     "NonZero": non_zero,
-    "TopK": top_k,
     "Unique": unique,
 }

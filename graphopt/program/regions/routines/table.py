@@ -13,6 +13,8 @@ from graphopt.program.regions.routines import (
     fourier,
     indexing,
     integers,
+    largest,
+    learning,
     making,
     moving,
     normalizations,
@@ -28,6 +30,7 @@ from graphopt.program.regions.routines import (
     selecting,
     tapers,
     transposed,
+    trees,
     windows,
 )
 from graphopt.program.regions.routines.stage import Defined, Definition
@@ -40,6 +43,8 @@ FAMILIES: tuple[Mapping[str, Definition], ...] = (
     fourier.DEFINITIONS,
     indexing.DEFINITIONS,
     integers.DEFINITIONS,
+    largest.DEFINITIONS,
+    learning.DEFINITIONS,
     making.DEFINITIONS,
     moving.DEFINITIONS,
     normalizations.DEFINITIONS,
@@ -58,7 +63,9 @@ FAMILIES: tuple[Mapping[str, Definition], ...] = (
     windows.DEFINITIONS,
 )
 ROUTINES: Mapping[tuple[str, str], Definition] = {
-    ("", name): definition for family in FAMILIES for name, definition in family.items()
+    **{("", name): definition for family in FAMILIES for name, definition in family.items()},
+    **{("ai.onnx.ml", name): definition for name, definition in learning.ML_DEFINITIONS.items()},
+    **{("ai.onnx.ml", name): definition for name, definition in trees.ML_DEFINITIONS.items()},
 }
 
 

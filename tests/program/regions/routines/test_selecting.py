@@ -20,17 +20,31 @@ def drawn(shape: tuple[int, ...], kind: str, seed: int, values: int = 9) -> np.n
     )
 
 
-@given(st.data(), DIMS, st.sampled_from(["f2", "f4", "f8", "i4", "i8"]), st.booleans(), st.integers(0, 99))
-@settings(max_examples=15, deadline=None)
+def first(rows: np.ndarray, k: int, most: bool) -> np.ndarray:
+    """Places of the first k of each row [rows, size]; NaN is the largest, earlier ones come first among equals."""
+    found = []
+    for row in rows.tolist():
+        key = [(np.isnan(value), 0.0 if np.isnan(value) else value) for value in row]
+        order = sorted(range(len(row)), key=lambda p: (key[p], -p) if most else (key[p], p), reverse=most)
+        found.append(order[:k])
+    return np.array(found, np.int64).reshape(len(rows), k)
+
+
+@given(
+    st.data(), st.integers(1, 2), st.integers(1, 20) | st.integers(60, 150), st.integers(1, 2),
+    st.sampled_from(["f2", "f4", "f8", "i8", "i4", "i2", "i1", "u1", "u8"]), st.booleans(), st.integers(0, 99),
+)  # fmt: skip
+@settings(max_examples=20, deadline=None)
 def test_the_largest_of_equal_ones(
-    data: st.DataObject, shape: tuple[int, ...], kind: str, most: bool, seed: int
+    data: st.DataObject, outer: int, size: int, inner: int, kind: str, most: bool, seed: int
 ) -> None:
-    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
-    x, k = drawn(shape, kind, seed), data.draw(st.integers(0, shape[axis]))
-    order = np.argsort(-x if most else x, axis=axis, kind="stable")
-    places = np.take(order, range(k), axis=axis)
-    values = np.take_along_axis(x, places, axis)
-    held("TopK", [x, np.array([k])], [values, places], axis=axis, largest=int(most))
+    x = drawn((outer, size, inner), kind, seed)
+    if kind[0] == "f":
+        special = np.array([np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-7], kind)
+        x = np.where(np.random.default_rng(seed).random(x.shape) < 0.3, special[x.astype(int) % 7], x)
+    k = data.draw(st.sampled_from(sorted({0, 1, size // 2, min(size, 32), size})))
+    places = first(x.transpose(0, 2, 1).reshape(-1, size), k, most).reshape(outer, inner, k).transpose(0, 2, 1)
+    held("TopK", [x, np.array([k])], [np.take_along_axis(x, places, 1), places], opset=24, axis=1, largest=int(most))
 
 
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])

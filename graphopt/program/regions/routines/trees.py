@@ -1,0 +1,257 @@
+"""Ensembles of decision trees (ai.onnx.ml): every row walks down each tree, and the leaves' weights are joined.
+
+Labels that are texts are no numbers, and refused. Scores and labels of two classes are as ONNX Runtime gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from graphopt.model.nodes import attribute_of
+from graphopt.program.regions.routines.scores import NONE, post_transformed
+from graphopt.program.regions.routines.stage import Defined, Definition, Stage
+from kernels.dtype import DType
+from kernels.routine.writer import (
+    Tensor,
+    as_type,
+    both,
+    either,
+    eq,
+    ge,
+    gt,
+    le,
+    lt,
+    maximum,
+    minimum,
+    ne,
+    number,
+    pick,
+)  # fmt: skip
+from kernels.tensor.expression import Expression, Unary
+
+I64, BOOL = DType.I64, DType.BOOL
+LEAF, MEMBER = -1, 6
+_MODES = {
+    "BRANCH_LEQ": 0, "BRANCH_LT": 1, "BRANCH_GTE": 2, "BRANCH_GT": 3, "BRANCH_EQ": 4, "BRANCH_NEQ": 5,
+    "BRANCH_MEMBER": MEMBER, "LEAF": LEAF,
+}  # fmt: skip
+_COMPARE = (le, lt, ge, gt, eq, ne)
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Trees as arrays over nodes; a child below 0 is the leaf -1 - child, whose weights are a range of arrays."""
+
+    roots: Sequence[int]
+    features: Sequence[int]
+    modes: Sequence[int]
+    splits: Sequence[float]
+    children: tuple[Sequence[int], Sequence[int]]  # where the test holds, and where not
+    missing: Sequence[int]  # whether NaN takes the first child
+    members: tuple[Sequence[int], Sequence[float]]  # where each node's set begins (and one end), and the sets
+    leaves: Sequence[int]  # where each leaf's weights begin, and one end
+    targets: Sequence[int]
+    weights: Sequence[float]
+
+
+def _array(node: Defined, name: str) -> np.ndarray | None:
+    """An attribute that is a list of numbers or a tensor; a tensor `name`_as_tensor goes before it."""
+    for one in (f"{name}_as_tensor", name):
+        found = attribute_of(node.node, one)
+        if found is not None:
+            return np.asarray(found.value.numpy() if hasattr(found.value, "numpy") else found.value)
+    return None
+
+
+def _of_ensemble(node: Defined) -> Forest:
+    """The trees of TreeEnsemble, since version 5."""
+    arrays = {name: _array(node, name) for name in (
+        "nodes_featureids", "nodes_modes", "nodes_splits", "nodes_truenodeids", "nodes_falsenodeids",
+        "nodes_trueleafs", "nodes_falseleafs", "nodes_missing_value_tracks_true", "leaf_targetids", "leaf_weights",
+        "tree_roots", "membership_values",
+    )}  # fmt: skip
+    held = {name: array for name, array in arrays.items() if array is not None}
+    count, leaves = len(held["nodes_featureids"]), len(held["leaf_weights"])
+    yes, no = (
+        [-1 - int(to) if is_leaf else int(to) for to, is_leaf in zip(held[ids], held[flags], strict=True)]
+        for ids, flags in (("nodes_truenodeids", "nodes_trueleafs"), ("nodes_falsenodeids", "nodes_falseleafs"))
+    )
+    roots = [yes[root] if yes[root] == no[root] < 0 else int(root) for root in held["tree_roots"]]
+    starts, values = [0], [float(one) for one in held.get("membership_values", ())]
+    sets = iter(np.split(np.array(values), np.flatnonzero(np.isnan(values)) + 1))
+    flat: list[float] = []
+    for mode in held["nodes_modes"]:
+        if mode == MEMBER:
+            flat += [one for one in next(sets) if one == one]
+        starts.append(len(flat))
+    return Forest(
+        roots, held["nodes_featureids"].tolist(), held["nodes_modes"].tolist(), held["nodes_splits"].tolist(),
+        (yes, no), held.get("nodes_missing_value_tracks_true", np.zeros(count)).tolist(), (starts, flat),
+        list(range(leaves + 1)), held["leaf_targetids"].tolist(), held["leaf_weights"].tolist(),
+    )  # fmt: skip
+
+
+def _of_lists(node: Defined, prefix: str) -> Forest:
+    """The trees of TreeEnsembleRegressor (prefix "target") and TreeEnsembleClassifier ("class")."""
+    trees, ids = (node.integers(name) for name in ("nodes_treeids", "nodes_nodeids"))
+    names = attribute_of(node.node, "nodes_modes")
+    modes = [_MODES[str(one)] for one in names.value] if names is not None else []
+    place = {key: at for at, key in enumerate(zip(trees, ids, strict=True))}
+    held: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    weights = _array(node, f"{prefix}_weights")
+    assert weights is not None, "an ensemble has weights"
+    keys = zip(node.integers(f"{prefix}_treeids"), node.integers(f"{prefix}_nodeids"), strict=True)
+    for key, target, weight in zip(keys, node.integers(f"{prefix}_ids"), weights, strict=True):
+        held.setdefault(key, []).append((target, float(weight)))
+    starts, pairs, leaf = [0], list[tuple[int, float]](), {}
+    for at, mode in enumerate(modes):
+        if mode == LEAF:
+            leaf[at] = len(starts) - 1
+            pairs += held.get((trees[at], ids[at]), [])
+            starts.append(len(pairs))
+
+    def child(tree: int, of: int, mode: int) -> int:
+        to = place[tree, of] if mode != LEAF else 0
+        return -1 - leaf[to] if to in leaf and mode != LEAF else to
+
+    yes, no = (
+        [child(tree, to, mode) for tree, to, mode in zip(trees, node.integers(name), modes, strict=True)]
+        for name in ("nodes_truenodeids", "nodes_falsenodeids")
+    )
+    first = {tree: at for at, tree in reversed(list(enumerate(trees)))}
+    roots = [-1 - leaf[first[tree]] if first[tree] in leaf else first[tree] for tree in sorted(first)]
+    splits = _array(node, "nodes_values")
+    missing = node.integers("nodes_missing_value_tracks_true") or (0,) * len(trees)
+    return Forest(
+        roots, node.integers("nodes_featureids"), [max(mode, 0) for mode in modes],
+        [] if splits is None else splits.tolist(), (yes, no), missing, ([0] * (len(modes) + 1), []), starts,
+        [target for target, _ in pairs], [weight for _, weight in pairs],
+    )  # fmt: skip
+
+
+class _Walker:
+    """Writes the walk of one row through all trees."""
+
+    def __init__(self, node: Defined, w: Stage, forest: Forest, kind: DType) -> None:
+        self._w, self._forest, self._kind = w, forest, kind
+
+        def table(values: Sequence[float], dtype: DType) -> Tensor:
+            return w.reads(node.table(np.asarray([*values, 0], dtype.numpy)))
+
+        self._roots, self._features, self._modes = (
+            table(one, I64) for one in (forest.roots, forest.features, forest.modes)
+        )
+        self._splits, self._missing = table(forest.splits, kind), table(forest.missing, I64)
+        self._yes, self._no = (table(one, I64) for one in forest.children)
+        self._starts, self._sets = table(forest.members[0], I64), table(forest.members[1], kind)
+        self._leaves, self._targets = table(forest.leaves, I64), table(forest.targets, I64)
+        self._weights = table(forest.weights, kind)
+
+    def run(self, x: Tensor, row: Expression, totals: Tensor, way: str) -> None:
+        """Join the weights of a row's leaves to the totals: "SUM", "MIN" or "MAX"."""
+        w, kind, width = self._w, self._kind, x.shape[-1]
+        with w.loop(len(self._forest.roots)) as tree:
+            here = w.local(I64, self._roots.at(tree))
+            with w.loop_while(ge(here, 0)):
+                value = w.local(kind, as_type(x.at(row * width + self._features.at(here)), kind))
+                holds = w.local(BOOL, self._test(here, value))
+                with w.when(Unary("is_nan", value)):
+                    w.set(holds, either(holds, ne(self._missing.at(here), 0)))
+                w.set(here, pick(holds, self._yes.at(here), self._no.at(here)))
+            leaf = w.local(I64, -here - 1)
+            with w.loop(self._leaves.at(leaf + 1), self._leaves.at(leaf)) as at:
+                target = w.local(I64, self._targets.at(at))
+                old, new = totals.at(target), self._weights.at(at)
+                joined = {"MIN": minimum, "MAX": maximum}.get(way)
+                totals.put(target, old + new if joined is None else joined(old, new))
+
+    def _test(self, here: Expression, value: Expression) -> Expression:
+        w, used = self._w, sorted(set(self._forest.modes))
+        split, found = self._splits.at(here), w.local(BOOL, False)
+        for mode in used:
+            if mode == MEMBER:
+                is_set, end = eq(self._modes.at(here), MEMBER), self._starts.at(here + 1)
+                with w.when(is_set), w.loop(end, self._starts.at(here)) as at:
+                    w.set(found, either(found, eq(self._sets.at(at), value)))
+            else:
+                one = _COMPARE[mode](value, split)
+                w.set(found, one if len(used) == 1 else either(found, both(eq(self._modes.at(here), mode), one)))
+        return found
+
+
+def ensemble(node: Defined) -> None:
+    """TreeEnsemble and TreeEnsembleRegressor: a row of targets for each row."""
+    is_old = node.node.op_type == "TreeEnsembleRegressor"
+    forest = _of_lists(node, "target") if is_old else _of_ensemble(node)
+    ways = ("AVERAGE", "SUM", "MIN", "MAX")
+    way = node.text("aggregate_function", "SUM") if is_old else ways[node.integer("aggregate_function", 1)]
+    post = node.text("post_transform", "NONE") if is_old else NONE[node.integer("post_transform", 0)]
+    base = _array(node, "base_values")
+    kind = DType.F64 if node.dtype(0) is DType.F64 else DType.F32
+    with node.stage() as w:
+        x, y = w.reads(node.input(0)), w.writes(node.output(0))
+        targets = y.shape[-1]
+        walker, totals = _Walker(node, w, forest, kind), w.scratch(kind, (targets,))
+        with w.shared(x.shape[0]) as (row,):
+            with w.loop(targets) as at:
+                totals[at] = number({"MIN": inf, "MAX": -inf}.get(way, 0.0), kind)
+            walker.run(x, row, totals, way)
+            for target in range(targets):
+                total: Expression = totals[target]
+                total = pick(Unary("is_inf", total), number(0, kind), total) if way in ("MIN", "MAX") else total
+                total = total / len(forest.roots) if way == "AVERAGE" else total
+                totals[target] = total if base is None or not base.size else total + float(base[target % base.size])
+            post_transformed(w, totals, post)
+            with w.loop(targets) as at:
+                y[row, at] = as_type(totals[at], y.dtype)
+
+
+def classifier(node: Defined) -> None:
+    """TreeEnsembleClassifier: the label of the best class, and the scores of all."""
+    labels = node.integers("classlabels_int64s")
+    if not labels:
+        raise node.refuse("has labels that are texts")
+    forest, post, base = _of_lists(node, "class"), node.text("post_transform", "NONE"), _array(node, "base_values")
+    kind = DType.F64 if node.dtype(0) is DType.F64 else DType.F32
+    only = set(forest.targets) if len(labels) == 2 else set()
+    single = len(only) == 1
+    if (len(labels) == 2 and (not single or (base is not None and base.size > 1))) or len(labels) == 1:
+        raise node.refuse("has two classes with weights of their own, or one class, which is not written")
+    with node.stage() as w:
+        x = w.reads(node.input(0))
+        label = w.writes(node.output(0)) if node.wants(0) else None
+        y = w.writes(node.output(1)) if node.wants(1) else None
+        walker, totals = _Walker(node, w, forest, kind), w.scratch(kind, (len(labels),))
+        with w.shared(x.shape[0]) as (row,):
+            for place in range(len(labels)):
+                totals[place] = number(0 if base is None or single else float(base[place]), kind)
+            walker.run(x, row, totals, "SUM")
+            best = w.local(I64, 0)
+            if single:
+                score = w.local(kind, totals[min(only)] + (0.0 if base is None or not base.size else float(base[0])))
+                positive = all(weight >= 0 for weight in forest.weights)
+                w.set(best, as_type(gt(score, 0.5 if positive else 0.0), I64))
+                totals[0] = 1.0 - score if positive else -score
+                totals[1] = score
+            else:
+                with w.loop(len(labels)) as at:
+                    w.set(best, pick(gt(totals[at], totals[best]), at, best))
+            if not single or post == "LOGISTIC":
+                post_transformed(w, totals, post)
+            if label is not None:
+                names = w.reads(node.table(np.asarray(labels, np.int64)))
+                label.put(row, names.at(best))
+            if y is not None:
+                with w.loop(len(labels)) as at:
+                    y[row, at] = as_type(totals[at], y.dtype)
+
+
+ML_DEFINITIONS: dict[str, Definition] = {
+    "TreeEnsemble": ensemble,
+    "TreeEnsembleRegressor": ensemble,
+    "TreeEnsembleClassifier": classifier,
+}

@@ -1,0 +1,173 @@
+"""Convolutions and pools of any rank and type, beside ONNX Runtime without optimizations or the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.program.regions.routines.one_node import held, same
+
+
+def array(*shape: int, kind: str = "f4") -> np.ndarray:
+    drawn = np.random.default_rng([9, *shape]).standard_normal(shape)
+    return (drawn if kind[0] == "f" else drawn * 50).astype(kind)
+
+
+def geometry(data: st.DataObject, rank: int, sizes: tuple[int, ...]) -> tuple[dict[str, Any], list[int]]:
+    """Attributes of windows that are not larger than the image with its pads."""
+    kernel = [data.draw(st.integers(1, 3)) for _ in range(rank)]
+    dilations = [data.draw(st.integers(1, 2)) for _ in range(rank)]
+    pads = [data.draw(st.integers(0, kernel[axis % rank] - 1)) for axis in range(2 * rank)]
+    for axis in range(rank):
+        assume((kernel[axis] - 1) * dilations[axis] + 1 <= sizes[axis] + pads[axis] + pads[rank + axis])
+    strides = [data.draw(st.integers(1, 3)) for _ in range(rank)]
+    return {"kernel_shape": kernel, "dilations": dilations, "strides": strides, "pads": pads}, kernel
+
+
+def sizes_of(data: st.DataObject, rank: int) -> tuple[int, ...]:
+    return tuple(data.draw(st.integers(2, 6)) for _ in range(rank))
+
+
+@given(st.data(), st.integers(1, 3), st.sampled_from([1, 2]), st.sampled_from([1, 2, 4]), st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_convolutions_with_weights_of_a_run(
+    data: st.DataObject, rank: int, groups: int, each: int, biased: bool
+) -> None:
+    sizes = sizes_of(data, rank)
+    attributes, kernel = geometry(data, rank, sizes)
+    if data.draw(st.integers(0, 3)) == 0:
+        del attributes["pads"]
+        assume(all(k <= size for k, size in zip(kernel, sizes, strict=True)))
+        attributes["dilations"] = [1] * rank  # ONNX Runtime has no automatic pads with others
+        attributes["auto_pad"] = data.draw(st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"]))
+    inputs = [array(2, groups * 3, *sizes), array(groups * each, 3, *kernel)]
+    inputs += [array(groups * each)] if biased else []
+    same("Conv", inputs, tolerance=1e-4, group=groups, **attributes)
+
+
+def test_convolutions_of_other_types_and_of_four_dims() -> None:
+    for kind in ("f8", "f2"):
+        tolerance = 1e-2 if kind == "f2" else 1e-9
+        x, weights, bias = array(2, 3, 5, 4, kind=kind), array(8, 3, 3, 2, kind=kind), array(8, kind=kind)
+        same("Conv", [x, weights, bias], engine="reference", tolerance=tolerance, pads=[1, 0, 1, 1])
+    x, weights = array(1, 4, 3, 4, 3, 2), array(2, 2, 2, 2, 1, 2)
+    same("Conv", [x, weights], engine="reference", tolerance=1e-4, group=2, strides=[1, 2, 1, 1])
+
+
+@given(st.data(), st.integers(1, 3), st.sampled_from([1, 2]), st.integers(1, 3), st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_transposed_convolutions(data: st.DataObject, rank: int, groups: int, each: int, biased: bool) -> None:
+    sizes = sizes_of(data, rank)
+    kernel, strides, dilations = ([data.draw(st.integers(1, 3)) for _ in range(rank)] for _ in range(3))
+    more = [data.draw(st.integers(0, strides[axis] - 1)) for axis in range(rank)]
+    attributes: dict[str, Any] = {"strides": strides, "dilations": dilations, "output_padding": more, "group": groups}
+    reach = [strides[axis] * (sizes[axis] - 1) + (kernel[axis] - 1) * dilations[axis] + 1 for axis in range(rank)]
+    match data.draw(st.integers(0, 2)):
+        case 0:
+            attributes["pads"] = [data.draw(st.integers(0, (reach[axis % rank] - 1) // 2)) for axis in range(2 * rank)]
+        case 1:
+            attributes["output_shape"] = [data.draw(st.integers(max(1, one - 2), one)) for one in reach]
+            attributes["auto_pad"] = data.draw(st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER"]))
+    inputs = [array(2, groups * 2, *sizes), array(groups * 2, each, *kernel)]
+    inputs += [array(groups * each)] if biased else []
+    known = data.draw(st.sampled_from([(), (1, 2)]))
+    same("ConvTranspose", inputs, known=known, tolerance=1e-4, **attributes)
+
+
+def test_transposed_convolutions_of_doubles() -> None:
+    x, weights, bias = (array(*shape) for shape in ((2, 4, 5, 4), (4, 3, 3, 2), (6,)))
+    (wanted,) = same("ConvTranspose", [x, weights, bias], tolerance=1e-5, group=2, strides=[2, 1])
+    wide = [one.astype("f8") for one in (x, weights, bias)]
+    held("ConvTranspose", wide, [wanted.astype("f8")], tolerance=1e-5, group=2, strides=[2, 1])
+
+
+@given(st.data(), st.sampled_from([1, 2]), st.sampled_from([1, 2]), st.booleans(), st.sampled_from(["f4", "f8"]))
+@settings(max_examples=12, deadline=None)
+def test_convolutions_off_their_places(data: st.DataObject, groups: int, offsets: int, whole: bool, kind: str) -> None:
+    sizes = sizes_of(data, 2)
+    attributes, kernel = geometry(data, 2, sizes)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, attributes["dilations"], strict=True)]
+    pads = attributes["pads"]
+    out = [
+        (sizes[axis] + pads[axis] + pads[2 + axis] - reach[axis]) // attributes["strides"][axis] + 1 for axis in (0, 1)
+    ]
+    places = kernel[0] * kernel[1]
+    x, weights = array(2, 4, *sizes, kind=kind), array(groups * 4, 4 // groups, *kernel, kind=kind)
+    off = array(2, offsets * places * 2, *out, kind=kind)
+    inputs = [x, weights, off]
+    inputs += [array(groups * 4, kind=kind), array(2, offsets * places, *out, kind=kind)] if whole else []
+    same("DeformConv", inputs, opset=19, tolerance=1e-4, group=groups, offset_group=offsets, **attributes)
+
+
+@given(st.data(), st.integers(1, 3), st.integers(0, 1), st.integers(0, 1), st.sampled_from(["f4", "f8", "i1", "u1"]))
+@settings(max_examples=25, deadline=None)
+def test_the_largest_pixels_and_their_places(
+    data: st.DataObject, rank: int, ceil: int, by_columns: int, kind: str
+) -> None:
+    sizes = sizes_of(data, rank)
+    attributes, _ = geometry(data, rank, sizes)
+    count = data.draw(st.integers(1, 2))
+    same(
+        "MaxPool", [array(2, 3, *sizes, kind=kind)], outputs=count, opset=22, ceil_mode=ceil,
+        **({"storage_order": by_columns} if count == 2 else {}), **attributes,
+    )  # fmt: skip
+
+
+@given(st.data(), st.integers(1, 3), st.integers(0, 1), st.integers(0, 1), st.sampled_from(["f4", "f8"]))
+@settings(max_examples=20, deadline=None)
+def test_means_of_windows(data: st.DataObject, rank: int, ceil: int, counted: int, kind: str) -> None:
+    sizes = sizes_of(data, rank)
+    attributes, _ = geometry(data, rank, sizes)
+    attributes |= {"ceil_mode": ceil, "count_include_pad": counted}
+    x = array(2, 3, *sizes)
+    (wanted,) = same("AveragePool", [x], opset=22, tolerance=1e-5, **attributes)
+    held("AveragePool", [x.astype(kind)], [wanted.astype(kind)], opset=22, tolerance=1e-5, **attributes)
+
+
+@given(st.data(), st.integers(1, 3), st.sampled_from([1, 2, 3]))
+@settings(max_examples=12, deadline=None)
+def test_norms_of_windows(data: st.DataObject, rank: int, p: int) -> None:
+    sizes = sizes_of(data, rank)
+    attributes, _ = geometry(data, rank, sizes)
+    same("LpPool", [array(2, 3, *sizes)], tolerance=1e-4, p=p, **attributes)
+    same("GlobalLpPool", [array(2, 3, *sizes)], tolerance=1e-4, p=p)
+
+
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
+def test_whole_planes(op: str) -> None:
+    for shape in ((2, 3, 5), (2, 3, 5, 4), (1, 2, 3, 2, 4), (1, 2, 2, 2, 3, 2)):
+        for kind in ("f4", "f8", "f2"):
+            x, axes = array(*shape, kind=kind), tuple(range(2, len(shape)))
+            wanted = (x.max if op == "GlobalMaxPool" else x.astype("f8").mean)(axes, keepdims=True).astype(kind)
+            held(op, [x], [wanted], tolerance=2e-3 if kind == "f2" else 1e-5)
+
+
+def test_what_was_pooled_back_at_its_places() -> None:
+    x = array(2, 3, 6, 8)
+    for attributes in ({"strides": [2, 2]}, {"strides": [2, 2], "pads": [0, 0, 0, 0]}):
+        pooled, places = same("MaxPool", [x], outputs=2, kernel_shape=[2, 2], **attributes)
+        same("MaxUnpool", [pooled, places], opset=11, kernel_shape=[2, 2], **attributes)
+    same(
+        "MaxUnpool", [pooled, places, np.array([2, 3, 7, 9])], engine="reference", opset=11, kernel_shape=[2, 2],
+        strides=[2, 2],
+    )  # fmt: skip
+
+
+@given(st.data(), st.integers(1, 3))
+@settings(max_examples=12, deadline=None)
+def test_blocks_put_back(data: st.DataObject, rank: int) -> None:
+    sizes = sizes_of(data, rank)
+    attributes, kernel = geometry(data, rank, sizes)
+    del attributes["kernel_shape"]
+    count = 1
+    for axis in range(rank):
+        free = sizes[axis] + attributes["pads"][axis] + attributes["pads"][rank + axis] - 1
+        count *= (free - (kernel[axis] - 1) * attributes["dilations"][axis]) // attributes["strides"][axis] + 1
+    x = array(2, 2 * int(np.prod(kernel)), count)
+    known = data.draw(st.sampled_from([(), (1, 2)]))
+    blocks = [x, np.array(sizes), np.array(kernel)]
+    same("Col2Im", blocks, engine="reference", known=known, tolerance=1e-5, **attributes)
