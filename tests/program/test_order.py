@@ -16,7 +16,7 @@ def test_who_reads_a_result_of_the_graph_comes_after_its_writer() -> None:
     }"""
     first, second, third = region_graph(lower(ir.from_proto(support.model(text)), host())).operators
     assert first.after == () and second.after == ("0",)
-    assert third.after == () and third.reads == second.writes
+    assert third.after == () and third.inputs == second.outputs
 
 
 def test_the_pieces_of_a_result_are_written_one_after_the_other() -> None:
