@@ -132,6 +132,7 @@ def test_the_least_of_all_ways_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 HALF = "g (float[4,5] x) => (float[4,5] y) { a = Relu(x) b = Softmax(a) c = Hardmax(b) d = Exp(c) y = Softmax(d) }"
 
 
+@pytest.mark.usefixtures("some_lack_kernels")
 def test_parts_in_onnxruntime_take_no_budget_and_no_other_machine() -> None:
     made = make(_model(HALF), host(), "g", False, None, None)
     assert isinstance(made, Hybrid) and made.missing == ("Hardmax 'c'",)
@@ -141,6 +142,7 @@ def test_parts_in_onnxruntime_take_no_budget_and_no_other_machine() -> None:
         make(_model(HALF), host(), "g", False, None, "it is elsewhere")
 
 
+@pytest.mark.usefixtures("some_lack_kernels")
 def test_a_model_that_the_checker_refuses_and_that_runs_is_compiled() -> None:
     proto = support.model(HALF, 18)
     odd = proto.graph.value_info.add()

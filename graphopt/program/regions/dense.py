@@ -33,8 +33,30 @@ def lower_dense(scope: Scope, node: ir.Node) -> None:
     scope.add(chosen.kernel, places, (node,))
 
 
+def require_inside(node: ir.Node, shape: Callable[[int], tuple[int, ...]]) -> None:
+    """Raise NotLowered where the dims of a gather or a scatter (`shape`, by input) reach beyond its data."""
+    data, indices = shape(0), shape(1)
+    axis = int_attribute(node, "axis", 0) % max(len(data), 1)
+    batch, width = int_attribute(node, "batch_dims", 0), indices[-1] if indices else 0
+    match node.op_type:
+        case "Gather":
+            fits = data[axis] > 0 or 0 in indices
+        case "GatherND" | "ScatterND":
+            fits = indices[:batch] == data[:batch] and batch + width <= len(data)
+            fits = fits and (0 not in data[batch:][:width] or 0 in indices)
+        case _:
+            pairs = enumerate(zip(data, indices, strict=False))
+            fits = len(data) == len(indices) and all(of <= size or at == axis for at, (size, of) in pairs)
+            fits = fits and (0 not in data or 0 in indices)
+    if node.op_type.startswith("Scatter"):
+        fits = fits and shape(2) == ((*indices[:-1], *data[width:]) if node.op_type == "ScatterND" else indices)
+    if not fits:
+        raise NotLowered(f"{node.op_type} '{node.name or node.outputs[0].name}' has indices beyond its data.")
+
+
 def _indexed(scope: Scope, node: ir.Node) -> Dense:
     """A gather or a scatter."""
+    require_inside(node, lambda at: scope.shape(required_input(node, at)))
     data, indices = (scope.shape(required_input(node, at)) for at in (0, 1))
     types = scope.dtype(required_input(node, 0)), scope.dtype(required_input(node, 1))
     axis = int_attribute(node, "axis", 0)

@@ -217,6 +217,7 @@ def test_unknown_targets_are_refused_by_name(model: Path) -> None:
         assert isinstance(refusal.value, OptionError)
 
 
+@pytest.mark.usefixtures("some_lack_kernels")
 @elsewhere
 def test_what_has_no_kernel_cannot_run_elsewhere_in_onnxruntime() -> None:
     proto = support.model("g (float[3,8] x) => (float[3,8] y) { s = Softmax(x) e = Exp(s) y = Hardmax(e) }", 20)

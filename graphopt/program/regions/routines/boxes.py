@@ -37,6 +37,7 @@ def non_max_suppression(node: Defined) -> None:
     batches, number_of, _ = node.shape(0)
     classes, (rows, _) = node.shape(1)[1], node.output_shape(0)
     center = bool(node.integer("center_point_box", 0))
+    node.require(node.shape(1) == (batches, classes, number_of), "has other scores than boxes")
     with node.stage() as w:
         boxes, scores, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
         order, spare = w.scratch(DType.I64, (number_of,)), w.scratch(DType.I64, (number_of,))
@@ -131,6 +132,8 @@ def roi_align(node: Defined) -> None:
     regions, _, rows, columns = node.output_shape(0)
     mode = node.text("coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel")
     ratio, scale = node.integer("sampling_ratio", 0), node.number("spatial_scale", 1.0)
+    node.require(node.shape(1) == (regions, 4) and node.shape(2) == (regions,), "has images for other regions")
+    node.require(0 not in (images, height, width) or 0 in node.output_shape(0), "samples no pixels")
     kind, half = held(node.dtype(0)), 0.5 if mode == "half_pixel" else 0.0
     with node.stage() as w:
         x, rois, which = (w.reads(node.input(at)) for at in range(3))
@@ -229,6 +232,7 @@ def max_roi_pool(node: Defined) -> None:
     images, channels, height, width = node.shape(0)
     regions, _, rows, columns = node.output_shape(0)
     scale, kind = node.number("spatial_scale", 1.0), held(node.dtype(0))
+    node.require(node.shape(1) == (regions, 5) and (images > 0 or not regions), "has other regions than results")
     with node.stage() as w:
         x, rois, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
         with w.shared(regions, channels) as (region, channel):

@@ -16,6 +16,7 @@ from kernels.dtype import DType
 from kernels.routine.writer import as_type, both, ge, integer, lt, number, pick, quotient
 from kernels.tensor.expression import Expression, Unary
 
+MOST_COLUMNS = 1 << 28  # bytes; more are not written out
 _FEW_CHANNELS = 4  # of a group's result: fewer are no matrix worth a product
 
 
@@ -23,12 +24,24 @@ def conv(node: Defined) -> None:
     """Sums of pixels and weights: as a product of matrices where that pays."""
     windows = Windows.of(node, node.shape(1)[2:])
     groups = node.integer("group", 1)
+    require_channels(node, node.shape(1)[1] * groups, node.shape(1)[0], 2)
     if 0 in (*node.shape(0), *node.output_shape(0)):
         _empty(node, 2)
-    elif node.dtype(0) is not DType.F32 or node.shape(1)[0] // groups < _FEW_CHANNELS:
+    elif node.dtype(0) is not DType.F32 or node.shape(1)[0] // groups < _FEW_CHANNELS or _is_large(node, windows):
         _by_rows(node, windows, groups)
     else:
         multiply(node, _columns(node, windows), groups, 2)
+
+
+def _is_large(node: Defined, windows: Windows) -> bool:
+    return 4 * prod(node.shape(0)[:2]) * prod(windows.kernel) * prod(windows.count) > MOST_COLUMNS
+
+
+def require_channels(node: Defined, channels: int, results: int, bias_at: int) -> None:
+    """As many channels as the weights are for, in the image, the result and the bias."""
+    fits = node.shape(0)[1] == channels and node.output_shape(0)[1] == results
+    bias = node.shape(bias_at) if node.has(bias_at) else (results,)
+    node.require(fits and results % node.integer("group", 1) == 0 and bias == (results,), "has weights for others")
 
 
 def _empty(node: Defined, bias_at: int) -> None:
@@ -132,6 +145,14 @@ def deform_conv(node: Defined) -> None:
     kind = held(node.dtype(0))
     rank, places, points = len(windows.size), prod(windows.kernel), prod(windows.count)
     sharing = channels // node.integer("offset_group", 1)
+    require_channels(node, node.shape(1)[1] * node.integer("group", 1), node.shape(1)[0], 3)
+    own = images * channels // sharing * places * points
+    fits = (
+        channels % sharing == 0
+        and prod(node.shape(2)) == own * rank
+        and (not node.has(4) or prod(node.shape(4)) == own)
+    )
+    node.require(fits and 0 not in windows.size, "has offsets for other windows")
     made = node.temporary(kind, (images * channels, places, points))
     with node.stage() as w:
         x, offsets, columns = w.reads(node.input(0)), w.reads(node.input(2)), w.writes(made)
@@ -159,8 +180,8 @@ def deform_conv(node: Defined) -> None:
                     total = w.local(kind, 0.0)
                     for place_of, share in corners:
                         w.set(total, total + share * as_type(x.at(plane * pixels + place_of), kind))
-                    own = line(plane, place, windows.kernel)
-                    columns.put(own * points + point, total)
+                    row = line(plane, place, windows.kernel)
+                    columns.put(row * points + point, total)
     groups = node.integer("group", 1)
     if kind is DType.F32 and node.dtype(0) is DType.F32:
         multiply(node, made, groups, 3)

@@ -70,9 +70,9 @@ class Transform:
                 turns = [self._root(part * (number_of * stride)) for number_of in range(radix)]
                 with w.loop(stride) as q:
                     given = [self._element(x, q + (part + r * each) * stride) for r in range(radix)]
-                    for place, turn in enumerate(turns):
-                        found = _sum([_times(one, self._constant(place * r, radix)) for r, one in enumerate(given)])
-                        self._keep(y, q + (part * radix + place) * stride, _product(found, turn) if place else found)
+                    for row, turn in enumerate(turns):
+                        found = _sum([_times(one, self._constant(row * r, radix)) for r, one in enumerate(given)])
+                        self._keep(y, q + (part * radix + row) * stride, _product(found, turn) if row else found)
                 return
             with w.loop(radix) as j:
                 with w.loop(stride) as q:

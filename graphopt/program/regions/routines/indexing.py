@@ -1,4 +1,4 @@
-"""Operators that read or write where indices say: Gather, Scatter and their kind; TensorScatter.
+"""Operators that write where indices say: ScatterElements and ScatterND of every type, Scatter, TensorScatter.
 
 Scatters run in the order of their indices, so that of several updates of one element without a reduction the last one
 stays. Indices outside of a dim are moved inside.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
+from graphopt.program.regions.dense import require_inside
 from graphopt.program.regions.routines.moving import bits
 from graphopt.program.regions.routines.stage import Defined, Definition, counted, held
 from kernels.dtype import DType
@@ -24,51 +25,9 @@ from kernels.routine.writer import (
 from kernels.tensor.expression import Binary, Expression
 
 
-def gather(node: Defined) -> None:
-    """Slices of an axis, one for each index."""
-    shape, count = node.shape(0), prod(node.shape(1))
-    axis = node.axis(0, len(shape))
-    size, inner = shape[axis], prod(shape[axis + 1 :])
-    with node.stage() as w:
-        x, indices, y = w.reads(bits(node.input(0))), w.reads(node.input(1)), w.writes(bits(node.output(0)))
-        with w.shared(prod(shape[:axis]), count) as (before, at):
-            first = w.local(DType.I64, (before * size + counted(indices.at(at), size)) * inner)
-            here = w.local(DType.I64, (before * count + at) * inner)
-            with w.loop(inner) as after:
-                y.put(here + after, x.at(first + after))
-
-
-def gather_elements(node: Defined) -> None:
-    """Every element from the same place, but for the index along the axis."""
-    shape = node.shape(0)
-    axis = node.axis(0, len(shape))
-    with node.stage() as w:
-        x, indices, y = w.reads(bits(node.input(0))), w.reads(node.input(1)), w.writes(bits(node.output(0)))
-        with w.shared(*indices.shape[:-1]) as outer, w.loop(indices.shape[-1]) as last:
-            places = [*outer, last]
-            chosen = counted(indices[places], shape[axis])
-            y[places] = x[[*places[:axis], chosen, *places[axis + 1 :]]]
-
-
-def gather_nd(node: Defined) -> None:
-    """Slices at places that rows of the indices name, batch by batch."""
-    shape, given = node.shape(0), node.shape(1)
-    batch, width = node.integer("batch_dims", 0), given[-1]
-    inner, rows = prod(shape[batch + width :]), prod(given[batch:-1])
-    with node.stage() as w:
-        x, indices, y = w.reads(bits(node.input(0))), w.reads(node.input(1)), w.writes(bits(node.output(0)))
-        with w.shared(prod(shape[:batch]), rows) as (one, row):
-            place = w.local(DType.I64, one)
-            start = w.local(DType.I64, one * rows + row)
-            for at in range(width):
-                size = shape[batch + at]
-                w.set(place, place * size + counted(indices.at(start * width + at), size))
-            with w.loop(inner) as after:
-                y.put(start * inner + after, x.at(place * inner + after))
-
-
 def scatter_elements(node: Defined) -> None:
     """The data, with updates at the same places but for the index along the axis."""
+    require_inside(node.node, node.shape)
     shape, given = node.shape(0), node.shape(1)
     axis = node.axis(0, len(shape))
     with node.stage() as w:
@@ -85,6 +44,7 @@ def scatter_elements(node: Defined) -> None:
 
 def scatter_nd(node: Defined) -> None:
     """The data, with slices of the updates at places that rows of the indices name."""
+    require_inside(node.node, node.shape)
     shape, given = node.shape(0), node.shape(1)
     width, rows = given[-1], prod(given[:-1])
     inner = prod(shape[width:])
@@ -129,6 +89,10 @@ def tensor_scatter(node: Defined) -> None:
     axis = node.axis(-2, len(shape))
     size, count, inner = shape[axis], given[axis], prod(shape[axis + 1 :])
     each = prod(shape[1:axis])
+    fits = all(a == b or at == axis for at, (a, b) in enumerate(zip(shape, given, strict=True)))
+    node.require(
+        fits and axis > 0 and (not node.has(2) or node.shape(2) == shape[:1]), "has other entries than its cache"
+    )
     with node.stage() as w:
         x, updates, y = w.reads(bits(node.input(0))), w.reads(bits(node.input(1))), w.writes(bits(node.output(0)))
         with w.shared(shape[0], each) as (batch, other):
@@ -148,9 +112,6 @@ def tensor_scatter(node: Defined) -> None:
 
 
 DEFINITIONS: dict[str, Definition] = {
-    "Gather": gather,
-    "GatherElements": gather_elements,
-    "GatherND": gather_nd,
     "Scatter": scatter_elements,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,

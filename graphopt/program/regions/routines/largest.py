@@ -28,6 +28,7 @@ def top_k(node: Defined) -> None:
     axis = node.axis(-1, len(shape))
     size, inner, count = shape[axis], prod(shape[axis + 1 :]), node.output_shape(0)[axis]
     source, aim = node.input(0), node.output(0)
+    node.require(count <= size, f"takes {count} of {size} elements")
     bits = _UNSIGNED[source.dtype.bytes]
     with node.stage() as w:
         x, values = w.reads(replace(source, dtype=bits)), w.writes(replace(aim, dtype=bits))

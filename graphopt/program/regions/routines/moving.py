@@ -44,6 +44,7 @@ class _Bound:
 def slice_(node: Defined) -> None:
     """Every dim from its start on by its step; what a run gives is kept inside of the operand."""
     shape = node.output_shape(0)
+    node.require(0 not in node.shape(0) or 0 in shape, "takes elements of an empty operand")
     with node.stage() as w:
         x, y = w.reads(bits(node.input(0))), w.writes(bits(node.output(0)))
         with w.shared(*shape[:-1]) as outer:
@@ -151,6 +152,7 @@ def reverse_sequence(node: Defined) -> None:
     inner = 1
     for size in shape[2:]:
         inner *= size
+    node.require(node.shape(1) == (shape[1 - time],), "has a length for another number of sequences")
     with node.stage() as w:
         x, lengths, y = w.reads(bits(node.input(0))), w.reads(node.input(1)), w.writes(bits(node.output(0)))
         with w.shared(*shape[:2]) as outer:

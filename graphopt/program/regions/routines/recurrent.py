@@ -259,10 +259,9 @@ def _lstm(layer: Layer, start: Expression, functions: Sequence[Activation]) -> N
         entry = w.local(kind, functions[0](gate(0, cell, 0)))
         coupled = bool(layer.node.integer("input_forget", 0))
         forget = w.local(kind, 1.0 - entry if coupled else functions[0](gate(2, cell, 2)))
-        cell = w.local(kind, forget * cell + entry * functions[1](gate(3, cell, None)))
-        layer.c[at] = cell
-        exit_gate = functions[0](gate(1, cell, 1))
-        layer.h[at] = exit_gate * functions[2](cell)
+        new = w.local(kind, forget * cell + entry * functions[1](gate(3, cell, None)))
+        layer.c[at] = new
+        layer.h[at] = functions[0](gate(1, new, 1)) * functions[2](new)
 
 
 _CELLS = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}

@@ -36,6 +36,8 @@ def grid_sample(node: Defined) -> None:
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(node.text("mode", "linear"), node.text("mode", "linear"))
     padding, aligned = node.text("padding_mode", "zeros"), bool(node.integer("align_corners", 0))
     channels, plane, points = shape[1], prod(size), prod(shape[2:])
+    node.require(node.shape(1) == (shape[0], *shape[2:], len(size)), "has a grid for other images")
+    node.require(0 not in size or 0 in shape, "samples no pixels")
     kind = DType.F64 if DType.F64 in (node.dtype(0), node.dtype(1)) else DType.F32
     acts = kind if node.dtype(0).is_float else held(node.dtype(0))
     with node.stage() as w:

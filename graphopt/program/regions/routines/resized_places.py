@@ -76,6 +76,13 @@ def _scales_at(node: Defined) -> int | None:
     return at if node.has(at) and 0 not in node.shape(at) else None
 
 
+def _attribute_scales(node: Defined) -> tuple[float, ...]:
+    """The scales of an Upsample before opset 9; before opset 7 those of rows and columns."""
+    if node.opset < 7:
+        return 1.0, 1.0, node.number("height_scale", 1.0), node.number("width_scale", 1.0)
+    return node.numbers("scales")
+
+
 def _changes(node: Defined, axis: int) -> bool:
     """Whether places along an axis are not simply those of the operand."""
     if axis not in chosen_axes(node):
@@ -84,7 +91,7 @@ def _changes(node: Defined, axis: int) -> bool:
     if node.shape(0)[axis] != node.output_shape(0)[axis] or (mode == "tf_crop_and_resize" and not is_old(node)):
         return True
     if node.node.op_type == "Upsample" and not node.has(1):
-        return node.numbers("scales")[axis] != 1.0
+        return _attribute_scales(node)[axis] != 1.0
     if at is None:
         return node.text("keep_aspect_ratio_policy", "stretch") != "stretch" and _is_float_scale(node)
     scales = node.constant(at)
@@ -112,7 +119,7 @@ def _scale(node: Defined, w: Stage, axis: Axis) -> Expression:
     if at is not None:
         return w.local(DType.F32, as_type(w.reads(node.input(at)).at(place), DType.F32))
     if node.node.op_type == "Upsample":
-        return number(node.numbers("scales")[place], DType.F32)
+        return number(_attribute_scales(node)[place], DType.F32)
     policy = node.text("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return w.local(DType.F32, number(axis.count, DType.F32) / float(axis.size))

@@ -90,7 +90,6 @@ def _mix(node: Defined, source: View, aim: View, axis: Axis, table: Table, kind:
                     w.set(total, pick(flags.at(place), extra, total))
                 y.put(row * axis.count + place, as_type(total, y.dtype))
             return
-        totals = w.scratch(kind, (inner,))
         with w.shared(before, axis.count) as (row, chosen):
             start = w.local(DType.I64, (row * axis.size + firsts.at(chosen)) * inner)
             here = w.local(DType.I64, (row * axis.count + chosen) * inner)
@@ -108,6 +107,7 @@ def _mix(node: Defined, source: View, aim: View, axis: Axis, table: Table, kind:
                         value = value + term if tap else term
                     store(after, value)
                 return
+            totals = w.scratch(kind, (inner,))
             with w.loop(inner) as after:
                 totals.put(after, 0.0)
             with w.loop(taps) as each:

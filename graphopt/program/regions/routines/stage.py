@@ -198,6 +198,11 @@ class Defined:
         buffers |= {} if added is None else {"added": added.buffer}
         self._scope.add(self._scope.kernel(GEMM, problem), buffers, (self.node,))
 
+    def require(self, condition: bool, why: str) -> None:
+        """Raise NotLowered where the dims of a file contradict each other: loops would leave their operands."""
+        if not condition:
+            raise self.refuse(why)
+
     def refuse(self, why: str) -> NotLowered:
         """The error that says what this definition does not compute."""
         return NotLowered(f"{self.node.op_type} '{self.node.name or self.node.outputs[0].name}' {why}.")

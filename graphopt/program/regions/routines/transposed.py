@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+from graphopt.program.regions.routines.convolving import MOST_COLUMNS
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
 from graphopt.program.regions.routines.windows import line
 from graphopt.program.regions.view import View
@@ -64,12 +65,16 @@ def conv_transpose(node: Defined) -> None:
     images, channels, *count = node.shape(0)
     each, kernel = node.shape(1)[1], node.shape(1)[2:]
     points, depth = prod(count), channels // groups
-    if node.dtype(0) is not DType.F32 or 0 in (images, points, depth):
+    rows = each * prod(kernel)
+    bias = node.shape(2) if node.has(2) else (each * groups,)
+    fits = node.shape(1)[0] == channels and node.output_shape(0)[1] == each * groups == bias[0]
+    node.require(fits and channels % groups == 0, "has weights for others")
+    is_large = 4 * images * groups * rows * points > MOST_COLUMNS
+    if is_large or node.dtype(0) is not DType.F32 or 0 in (images, points, depth):
         _summed(node, None)
         return
     columns = node.temporary(DType.F32, (images, groups, each * prod(kernel), points))
     weights, x = node.input(1), node.input(0)
-    rows = each * prod(kernel)
     a = View(weights.buffer, DType.F32, (images, groups, rows, depth), (0, depth * rows, 1, rows))
     b = View.dense(x.buffer, DType.F32, (images, groups, depth, points))
     node.product(a, b, columns)
@@ -144,6 +149,7 @@ def col2im(node: Defined) -> None:
     rank, rows, points = len(shape) - 2, node.shape(0)[1] // max(shape[1], 1), node.shape(0)[2]
     strides, dilations = node.integers("strides", (1,) * rank), node.integers("dilations", (1,) * rank)
     pads = node.integers("pads", (0,) * (2 * rank))
+    node.require(node.shape(2) == (rank,), "has a block of another rank")
     with node.stage() as w:
         x, block, y = w.reads(node.input(0)), w.reads(node.input(2)), w.writes(node.output(0))
         totals = w.scratch(kind, (prod(shape[2:]),))
@@ -171,6 +177,7 @@ def max_unpool(node: Defined) -> None:
     kernel, shape, given = node.integers("kernel_shape"), node.output_shape(0), node.shape(0)
     rank = len(kernel)
     strides, pads = node.integers("strides", (1,) * rank), node.integers("pads", (0,) * (2 * rank))
+    node.require(node.shape(1) == given and shape[:2] == given[:2], "has other indices than elements")
     inferred = [
         (given[2 + axis] - 1) * strides[axis] - pads[axis] - pads[rank + axis] + kernel[axis] for axis in range(rank)
     ]

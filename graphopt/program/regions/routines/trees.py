@@ -235,7 +235,7 @@ def classifier(node: Defined) -> None:
                 score = w.local(kind, totals[min(only)] + (0.0 if base is None or not base.size else float(base[0])))
                 positive = all(weight >= 0 for weight in forest.weights)
                 w.set(best, as_type(gt(score, 0.5 if positive else 0.0), I64))
-                totals[0] = 1.0 - score if positive else -score
+                totals[0] = 1.0 - score if positive and post != "LOGISTIC" else -score
                 totals[1] = score
             else:
                 with w.loop(len(labels)) as at:

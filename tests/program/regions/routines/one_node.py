@@ -39,7 +39,8 @@ def model(
     else:
         declared = [_described(name, one) for name, one in zip(outputs, results, strict=True)]
     graph = helper.make_graph([helper.make_node(op, names, outputs, **attributes)], "g", given, declared, kept)
-    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", opset)])
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(graph, ir_version=10, opset_imports=imports)
 
 
 def _described(name: str, array: Array) -> onnx.ValueInfoProto:

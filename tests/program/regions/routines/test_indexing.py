@@ -17,7 +17,7 @@ def drawn(shape: tuple[int, ...], kind: str, seed: int) -> np.ndarray:
 
 
 @given(st.data(), DIMS, DIMS, st.sampled_from(TYPES), st.sampled_from(["i4", "i8"]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_gathers(data: st.DataObject, shape: tuple[int, ...], by: tuple[int, ...], kind: str, index: str) -> None:
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
     size = shape[axis]
@@ -42,7 +42,7 @@ REDUCTIONS = st.sampled_from(["none", "add", "mul", "min", "max"])
 
 
 @given(st.data(), DIMS, st.sampled_from(["f4", "f8", "f2", "i8", "i4", "u1", "?"]), REDUCTIONS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_scatters_of_elements(data: st.DataObject, shape: tuple[int, ...], kind: str, reduction: str) -> None:
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
     size = shape[axis]
@@ -60,7 +60,7 @@ def test_scatters_of_elements(data: st.DataObject, shape: tuple[int, ...], kind:
 
 
 @given(st.data(), DIMS, st.sampled_from(["f4", "f8", "f2", "i8", "u1", "?"]), REDUCTIONS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_scatters_of_slices(data: st.DataObject, shape: tuple[int, ...], kind: str, reduction: str) -> None:
     width, rows = data.draw(st.integers(1, len(shape))), data.draw(st.integers(1, 4))
     columns = [np.random.default_rng(at).integers(-size, size, rows) for at, size in enumerate(shape[:width])]

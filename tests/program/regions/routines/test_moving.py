@@ -19,7 +19,7 @@ def counting(shape: tuple[int, ...], kind: str) -> np.ndarray:
 
 
 @given(st.data(), DIMS, st.sampled_from(TYPES))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_slices_of_every_step_whose_bounds_a_run_gives(data: st.DataObject, shape: tuple[int, ...], kind: str) -> None:
     axes = data.draw(st.lists(st.integers(0, len(shape) - 1), unique=True, min_size=1))
     bound = st.integers(-7, 7) | st.sampled_from([-(2**63), 2**63 - 1])
@@ -43,7 +43,7 @@ def test_slices_before_opset_10_and_of_all_axes() -> None:
 
 
 @given(st.data(), DIMS, st.sampled_from(["f4", "f8", "i8", "i4", "u1", "?"]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_tiles(data: st.DataObject, shape: tuple[int, ...], kind: str) -> None:
     repeats = np.array([data.draw(st.integers(0, 3)) for _ in shape], np.int64)
     same("Tile", [counting(shape, kind), repeats])
@@ -53,7 +53,7 @@ def test_tiles(data: st.DataObject, shape: tuple[int, ...], kind: str) -> None:
     st.lists(st.integers(0, 2), max_size=2), st.integers(1, 5), st.integers(1, 5), st.integers(-7, 7),
     st.sampled_from(["f4", "f8", "i8"]), st.booleans(), st.booleans(),
 )  # fmt: skip
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_triangles(outer: list[int], rows: int, columns: int, k: int, kind: str, upper: bool, is_given: bool) -> None:
     x = counting((*outer, rows, columns), kind)
     same("Trilu", [x, np.array(k)] if is_given else [x], upper=int(upper))
@@ -68,7 +68,7 @@ def test_reversed_sequences(time: int, kind: str) -> None:
 
 
 @given(*[st.integers(1, 3)] * 5, st.sampled_from(["DCR", "CRD"]), st.sampled_from(["f4", "f8", "u1"]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_depth_and_space(n: int, c: int, h: int, w: int, block: int, mode: str, kind: str) -> None:
     deep = counting((n, c * block * block, h, w), kind)
     wide = same("DepthToSpace", [deep], engine="reference", blocksize=block, mode=mode)[0]

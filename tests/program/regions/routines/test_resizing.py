@@ -38,7 +38,7 @@ def with_images(given_sizes: list[np.ndarray | None], *dims: int) -> list[np.nda
 
 
 @given(st.data(), st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple), st.sampled_from(["f4", "u1", "i4"]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_nearest_pixels(data: st.DataObject, shape: tuple[int, ...], kind: str) -> None:
     x = image(*shape, kind=kind)
     given_sizes = sizes_or_scales(data, shape)
@@ -50,7 +50,7 @@ def test_nearest_pixels(data: st.DataObject, shape: tuple[int, ...], kind: str) 
 
 
 @given(st.data(), st.integers(1, 6), st.integers(1, 6), st.sampled_from(COORDINATES), st.booleans())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_sums_of_two_pixels(data: st.DataObject, rows: int, columns: int, mode: str, is_known: bool) -> None:
     given_sizes = sizes_or_scales(data, (rows, columns))
     lead = with_images(given_sizes, 2, 3)
@@ -60,7 +60,7 @@ def test_sums_of_two_pixels(data: st.DataObject, rows: int, columns: int, mode: 
 
 
 @given(st.data(), st.integers(1, 6), st.integers(1, 6), st.sampled_from(COORDINATES), st.integers(0, 1))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_sums_of_four_pixels(data: st.DataObject, rows: int, columns: int, mode: str, exclude: int) -> None:
     given_sizes = sizes_or_scales(data, (rows, columns))
     lead = with_images(given_sizes, 1, 2)
@@ -70,7 +70,7 @@ def test_sums_of_four_pixels(data: st.DataObject, rows: int, columns: int, mode:
 
 
 @given(st.data(), st.sampled_from(["linear", "cubic"]), st.integers(1, 9), st.integers(1, 9), st.integers(0, 1))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_pixels_that_get_fewer_without_aliases(
     data: st.DataObject, mode: str, rows: int, columns: int, exclude: int
 ) -> None:
@@ -81,7 +81,7 @@ def test_pixels_that_get_fewer_without_aliases(
 
 
 @given(st.data(), st.sampled_from(["nearest", "linear", "cubic"]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_regions_of_images(data: st.DataObject, mode: str) -> None:
     ends = sorted(data.draw(st.integers(-20, 80)) / 64 for _ in range(4))
     roi = np.array([0, 0, *ends[:2], 1, 1, *ends[2:]], "f4")

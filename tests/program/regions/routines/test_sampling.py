@@ -18,7 +18,7 @@ def image(*shape: int, kind: str = "f4") -> np.ndarray:
     st.sampled_from(["linear", "nearest", "cubic"]), st.sampled_from(["zeros", "border", "reflection"]),
     st.integers(0, 1), st.integers(1, 5), st.integers(2, 5), st.integers(0, 99),
 )  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_grids_over_planes(mode: str, padding: str, aligned: int, rows: int, columns: int, seed: int) -> None:
     grid = np.random.default_rng(seed).uniform(-1.7, 1.7, (2, 3, 4, 2)).astype("f4")
     x = image(2, 3, rows + 1, columns)
@@ -56,7 +56,7 @@ def test_affine_grids(aligned: int) -> None:
     st.sampled_from(["avg", "max"]), st.integers(0, 3), st.sampled_from(["half_pixel", "output_half_pixel"]),
     st.integers(0, 99),
 )  # fmt: skip
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_regions_of_interest(mode: str, ratio: int, coordinates: str, seed: int) -> None:
     generator = np.random.default_rng(seed)
     first = generator.uniform(-4, 12, (4, 2))

@@ -34,7 +34,7 @@ def first(rows: np.ndarray, k: int, most: bool) -> np.ndarray:
     st.data(), st.integers(1, 2), st.integers(1, 20) | st.integers(60, 150), st.integers(1, 2),
     st.sampled_from(["f2", "f4", "f8", "i8", "i4", "i2", "i1", "u1", "u8"]), st.booleans(), st.integers(0, 99),
 )  # fmt: skip
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_the_largest_of_equal_ones(
     data: st.DataObject, outer: int, size: int, inner: int, kind: str, most: bool, seed: int
 ) -> None:
@@ -49,7 +49,7 @@ def test_the_largest_of_equal_ones(
 
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
 @given(st.data(), DIMS, st.sampled_from(["f4", "f8", "i4", "i8", "i1", "u1"]), st.booleans(), st.integers(0, 99))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_the_place_of_an_extreme(
     op: str, data: st.DataObject, shape: tuple[int, ...], kind: str, last: bool, seed: int
 ) -> None:
@@ -70,7 +70,7 @@ def test_what_is_not_zero_where_the_model_declares_another_count() -> None:
 
 
 @given(st.data(), DIMS, st.sampled_from(["f4", "f8", "i8", "?"]), st.integers(0, 99))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_slices_whose_condition_holds(data: st.DataObject, shape: tuple[int, ...], kind: str, seed: int) -> None:
     axis = data.draw(st.none() | st.integers(-len(shape), len(shape) - 1))
     length = data.draw(st.integers(1, int(np.prod(shape)) if axis is None else shape[axis]))
@@ -79,7 +79,7 @@ def test_slices_whose_condition_holds(data: st.DataObject, shape: tuple[int, ...
 
 
 @given(st.data(), DIMS, st.sampled_from(["f4", "f8", "i8", "i1"]), st.integers(0, 1), st.integers(0, 99))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_different_slices(data: st.DataObject, shape: tuple[int, ...], kind: str, is_sorted: int, seed: int) -> None:
     axis = data.draw(st.none() | st.integers(-len(shape), len(shape) - 1))
     x = drawn(shape, kind, seed, 3)
@@ -90,7 +90,7 @@ def test_different_slices(data: st.DataObject, shape: tuple[int, ...], kind: str
     st.integers(1, 2), st.integers(1, 3), st.integers(1, 12), st.integers(0, 4), st.sampled_from([0.0, 0.3, 0.6]),
     st.none() | st.sampled_from([0.0, 0.4]), st.integers(0, 1), st.integers(0, 99),
 )  # fmt: skip
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_boxes_that_cover_no_better_one(
     batches: int, classes: int, count: int, most: int, threshold: float, least: float | None, center: int, seed: int
 ) -> None:
@@ -104,7 +104,7 @@ def test_boxes_that_cover_no_better_one(
 
 @pytest.mark.parametrize("op", ["CumSum", "CumProd"])
 @given(st.data(), DIMS, st.sampled_from(["f4", "f8", "i4", "i8"]), st.integers(0, 1), st.integers(0, 1))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_running_sums_and_products(
     op: str, data: st.DataObject, shape: tuple[int, ...], kind: str, exclusive: int, reverse: int
 ) -> None:

@@ -33,7 +33,7 @@ def sizes_of(data: st.DataObject, rank: int) -> tuple[int, ...]:
 
 
 @given(st.data(), st.integers(1, 3), st.sampled_from([1, 2]), st.sampled_from([1, 2, 4]), st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_convolutions_with_weights_of_a_run(
     data: st.DataObject, rank: int, groups: int, each: int, biased: bool
 ) -> None:
@@ -59,7 +59,7 @@ def test_convolutions_of_other_types_and_of_four_dims() -> None:
 
 
 @given(st.data(), st.integers(1, 3), st.sampled_from([1, 2]), st.integers(1, 3), st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_transposed_convolutions(data: st.DataObject, rank: int, groups: int, each: int, biased: bool) -> None:
     sizes = sizes_of(data, rank)
     kernel, strides, dilations = ([data.draw(st.integers(1, 3)) for _ in range(rank)] for _ in range(3))
@@ -86,7 +86,7 @@ def test_transposed_convolutions_of_doubles() -> None:
 
 
 @given(st.data(), st.sampled_from([1, 2]), st.sampled_from([1, 2]), st.booleans(), st.sampled_from(["f4", "f8"]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_convolutions_off_their_places(data: st.DataObject, groups: int, offsets: int, whole: bool, kind: str) -> None:
     sizes = sizes_of(data, 2)
     attributes, kernel = geometry(data, 2, sizes)
@@ -104,7 +104,7 @@ def test_convolutions_off_their_places(data: st.DataObject, groups: int, offsets
 
 
 @given(st.data(), st.integers(1, 3), st.integers(0, 1), st.integers(0, 1), st.sampled_from(["f4", "f8", "i1", "u1"]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_the_largest_pixels_and_their_places(
     data: st.DataObject, rank: int, ceil: int, by_columns: int, kind: str
 ) -> None:
@@ -118,7 +118,7 @@ def test_the_largest_pixels_and_their_places(
 
 
 @given(st.data(), st.integers(1, 3), st.integers(0, 1), st.integers(0, 1), st.sampled_from(["f4", "f8"]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_means_of_windows(data: st.DataObject, rank: int, ceil: int, counted: int, kind: str) -> None:
     sizes = sizes_of(data, rank)
     attributes, _ = geometry(data, rank, sizes)
@@ -129,7 +129,7 @@ def test_means_of_windows(data: st.DataObject, rank: int, ceil: int, counted: in
 
 
 @given(st.data(), st.integers(1, 3), st.sampled_from([1, 2, 3]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_norms_of_windows(data: st.DataObject, rank: int, p: int) -> None:
     sizes = sizes_of(data, rank)
     attributes, _ = geometry(data, rank, sizes)
@@ -158,7 +158,7 @@ def test_what_was_pooled_back_at_its_places() -> None:
 
 
 @given(st.data(), st.integers(1, 3))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_blocks_put_back(data: st.DataObject, rank: int) -> None:
     sizes = sizes_of(data, rank)
     attributes, kernel = geometry(data, rank, sizes)

@@ -1,0 +1,97 @@
+"""Operators of ai.onnx.ml and n-grams as loops, beside ONNX Runtime without optimizations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.program.regions.routines.one_node import held, same
+
+ML = "ai.onnx.ml"
+X = np.random.default_rng(0).standard_normal((5, 4)).astype("f4")
+
+
+def learned(op: str, inputs: list[np.ndarray], *, outputs: int = 1, tolerance: float = 1e-6, **attributes: Any) -> None:
+    same(op, inputs, outputs=outputs, opset=15, tolerance=tolerance, domain=ML, **attributes)  # type: ignore[arg-type]
+
+
+def test_features_are_chosen_scaled_and_joined() -> None:
+    learned("ArrayFeatureExtractor", [X, np.array([[3, 0, 1]])])
+    learned("Binarizer", [X], threshold=0.25)
+    learned("Scaler", [X], offset=[0.5, 1.0, -1.0, 0.0], scale=[2.0, 1.0, 0.5, 3.0])
+    learned("Scaler", [X], offset=[0.5], scale=[2.0])
+    learned("FeatureVectorizer", [X, X[:, :2].copy()], inputdimensions=[4, 2])
+    held("FeatureVectorizer", [X], [np.pad(X, ((0, 0), (0, 2)))], inputdimensions=[6], domain=ML)
+    holes = X.copy()
+    holes[1, 2] = holes[3, 0] = np.nan
+    learned("Imputer", [holes], imputed_value_floats=[1.0, 2.0, 3.0, 4.0], replaced_value_float=float("nan"))
+    learned("Imputer", [np.array([[1, -1], [-1, 2]])], imputed_value_int64s=[7], replaced_value_int64=-1)
+
+
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_rows_are_normalized(norm: str) -> None:
+    learned("Normalizer", [np.abs(X)], norm=norm)
+
+
+def test_labels_and_categories() -> None:
+    learned("LabelEncoder", [np.array([3, 1, 9, 1])], keys_int64s=[1, 3], values_floats=[0.5, 1.5], default_float=-2.0)
+    numbers = np.array([0.5, np.nan, 4.0], np.float32)
+    held("LabelEncoder", [numbers], [np.array([-3, 7, 8])], keys_floats=[float("nan"), 4.0], values_int64s=[7, 8],
+         default_int64=-3, domain=ML)  # fmt: skip
+    learned("OneHotEncoder", [np.array([[2, 5], [1, 2]])], cats_int64s=[1, 2, 3], zeros=1)
+
+
+@pytest.mark.parametrize("post", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
+def test_linear_models(post: str) -> None:
+    numbers = [0.1 * one for one in range(-6, 6)]
+    learned("LinearRegressor", [X], coefficients=numbers[:8], intercepts=[0.5, -0.5], targets=2)
+    learned("LinearClassifier", [X], outputs=2, coefficients=numbers, intercepts=[0.1, 0.2, 0.3], multi_class=1,
+            classlabels_ints=[4, 2, 9], post_transform=post)  # fmt: skip
+
+
+def trees(prefix: str, classes: int) -> dict[str, Any]:
+    """Two trees: one of three leaves, one that is split once."""
+    ids = list(range(classes))
+    return {
+        "nodes_treeids": [0] * 5 + [1] * 3, "nodes_nodeids": [0, 1, 2, 3, 4, 0, 1, 2],
+        "nodes_featureids": [0, 2, 0, 0, 0, 1, 0, 0], "nodes_values": [0.1, -0.2, 0, 0, 0, 0.3, 0, 0],
+        "nodes_modes": ["BRANCH_LEQ", "BRANCH_GT", "LEAF", "LEAF", "LEAF", "BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_truenodeids": [1, 3, 0, 0, 0, 1, 0, 0], "nodes_falsenodeids": [2, 4, 0, 0, 0, 2, 0, 0],
+        "nodes_missing_value_tracks_true": [1, 0, 0, 0, 0, 0, 0, 0],
+        f"{prefix}_treeids": [0, 0, 0, 1, 1], f"{prefix}_nodeids": [2, 3, 4, 1, 2],
+        f"{prefix}_ids": [ids[one % classes] for one in (0, 1, 2, 1, 0)],
+        f"{prefix}_weights": [0.5, 0.25, 0.75, 0.125, 0.375],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["SUM", "AVERAGE", "MIN", "MAX"])
+def test_trees_that_give_numbers(way: str) -> None:
+    x = X.copy()
+    x[2, 0] = np.nan
+    given = trees("target", 2)
+    for name, more in (("treeids", [1, 1]), ("nodeids", [1, 2]), ("ids", [0, 1]), ("weights", [0.5, 1.5])):
+        given[f"target_{name}"] += more  # each row has both targets: without one ONNX Runtime leaves out its base value
+    learned("TreeEnsembleRegressor", [x], n_targets=2, aggregate_function=way, base_values=[0.5, 1.0],
+            **given)  # fmt: skip
+
+
+@pytest.mark.parametrize("post", ["NONE", "SOFTMAX", "LOGISTIC"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_trees_that_choose_classes(classes: int, post: str) -> None:
+    given = trees("class", classes)
+    if classes == 2:
+        given["class_ids"] = [0] * 5  # one score for both classes
+    learned("TreeEnsembleClassifier", [X], outputs=2, classlabels_int64s=[3, 1, 7][:classes], post_transform=post,
+            **given)  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+@pytest.mark.parametrize("skips", [0, 2])
+@pytest.mark.parametrize("shape", [(12,), (2, 6)])
+def test_grams(shape: tuple[int, ...], skips: int, mode: str) -> None:
+    x = np.array([1, 1, 3, 3, 3, 7, 8, 6, 7, 5, 6, 8], np.int64).reshape(shape)
+    same("TfIdfVectorizer", [x], opset=15, mode=mode, min_gram_length=1, max_gram_length=2, max_skip_count=skips,
+         ngram_counts=[0, 4], ngram_indexes=[0, 1, 2, 3, 4, 5, 6], pool_int64s=[2, 3, 5, 4, 5, 6, 7, 8, 6, 7],
+         weights=[0.5, 1, 2, 3, 4, 5, 6], tolerance=1e-6)  # fmt: skip
