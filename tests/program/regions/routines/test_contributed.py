@@ -37,12 +37,10 @@ def compare(op: str, inputs: list[np.ndarray | None], tolerance: float = 0.0, **
         assert int(np.abs(found.astype(int) - wanted.astype(int)).max()) <= 1, "a step beside, where it falls between"
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("zeros", ["none", "codes", "numbers"])
+# Of 8 bits ONNX Runtime takes no numbers as zero points.
+@pytest.mark.parametrize(("bits", "zeros"), [(4, "none"), (4, "codes"), (4, "numbers"), (8, "none"), (8, "codes")])
 @pytest.mark.parametrize(("rows", "depth", "block"), [((3,), 64, 32), ((2, 5), 40, 16), ((1,), 128, 128)])
 def test_weights_of_few_bits(bits: int, zeros: str, rows: tuple[int, ...], depth: int, block: int) -> None:
-    if zeros == "numbers" and bits == 8:
-        pytest.skip("ONNX Runtime takes codes alone")
     generator = np.random.default_rng(bits + depth)
     columns, blocks = 7, -(-depth // block)
     a = generator.standard_normal((*rows, depth)).astype(np.float32)
