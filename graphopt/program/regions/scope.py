@@ -55,10 +55,27 @@ class Scope:
         self.regions: list[Region] = []
         self.constants: dict[Buffer, Constant] = {}
         self._filled: dict[tuple[ir.Value, str], View] = {}
+        self._counts: dict[Any, int] | None = None  # what symbols stand for
         self._outputs: dict[ir.Value, Buffer] = {}
         self._buffers = 0
         self._kernels: dict[Hashable, Kernel] = {}
         self.problems: dict[str, tuple[Template[Any, Any], Any]] = {}  # by the names of kernels
+
+    def _told(self, value: ir.Value) -> tuple[int, ...] | None:
+        """The dims by what the graph's outputs declare of the symbols in theirs, as a Range's count in a sum of it."""
+        if self._counts is None:
+            self._counts = {}
+            free = {dim for value in self._graph.inputs for dim in self.facts.shape(value) or ()}  # the caller's choice
+            for output in self._graph.outputs:
+                declared = _declared(output)
+                for dim, number in zip(self.facts.shape(output) or (), declared or (), strict=False):
+                    if not isinstance(dim, int) and dim.is_Symbol and dim not in free:
+                        self._counts.setdefault(dim, number)
+        dims = self.facts.shape(value)
+        if dims is None:
+            return None
+        found = [dim if isinstance(dim, int) else dim.subs(self._counts) for dim in dims]
+        return tuple(map(int, found)) if all(isinstance(dim, int) or dim.is_Integer for dim in found) else None
 
     def _way(self, value: ir.Value) -> str:
         """What fixes the dims of a value, where they are those of an input."""
@@ -72,6 +89,7 @@ class Scope:
         """The dims; raises NotLowered when one is not a number, ModelError for a value that no machine holds."""
         found = self.facts.static_shape(value)
         found = _declared(value) if found is None else found
+        found = self._told(value) if found is None else found
         if found is None:
             raise NotLowered(f"the dims of '{value.name}' are not all numbers{self._way(value)}.")
         if prod(found) > MOST_BYTES:
