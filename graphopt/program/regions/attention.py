@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import prod, sqrt
 
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import float_attribute, input_at, int_attribute, is_used, required_input
-from graphopt.program.regions.copies import dense
+from graphopt.program.regions.copies import copy, dense
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
@@ -19,12 +19,12 @@ from kernels.templates.attention.problem import Attention, Mask, Strides
 def lower_attention(scope: Scope, node: ir.Node) -> None:
     """The region of one Attention; a row that the mask shuts out is 0, as ONNX defines it.
 
-    Raises NotLowered for a cache inside the operator, for its score outputs, for a window of keys, and for a mask
+    Raises NotLowered for lengths of a cache, for its score outputs, for a window of keys, and for a mask
     of another type than float32 and bool, that is shorter than the keys, or does not fit the scores.
     """
     label = f"Attention '{node.name or node.outputs[0].name}'"
-    if any(input_at(node, position) is not None for position in (4, 5, 6)) or any(map(is_used, node.outputs[1:])):
-        raise NotLowered(f"{label} keeps a cache or gives its scores, which has no kernel yet.")
+    if input_at(node, 6) is not None or any(map(is_used, node.outputs[3:])):
+        raise NotLowered(f"{label} has lengths of a cache or gives its scores, which has no kernel yet.")
     for name in ("left_window_size", "right_window_size"):
         if int_attribute(node, name, -1) != -1:
             raise NotLowered(f"{label} has a window of keys ('{name}'), which has no kernel yet.")
@@ -33,6 +33,8 @@ def lower_attention(scope: Scope, node: ir.Node) -> None:
     q, k, v = (_with_rows(scope, required_input(node, position)) for position in range(3))
     heads, groups = int_attribute(node, "q_num_heads", 0), int_attribute(node, "kv_num_heads", 0)
     q, k, v = by_heads(q, heads), by_heads(k, groups), by_heads(v, groups)
+    new = k.shape[2]
+    k, v = (_present(scope, node, one, 4 + at, 1 + at) for at, one in enumerate((k, v)))
     if q.shape[::3] != k.shape[::3] or k.shape[:3] != v.shape[:3] or k.shape[1] < 1 or q.shape[1] % k.shape[1]:
         shapes = ", ".join(str(list(one.shape)) for one in (q, k, v))
         raise NotLowered(f"{label} has queries, keys and values of {shapes}, which do not fit one another.")
@@ -56,10 +58,32 @@ def lower_attention(scope: Scope, node: ir.Node) -> None:
         buffers["mask"] = view.buffer
     problem = Attention(
         batch, heads, queries, k.shape[2], size, k.shape[1], v.shape[3], float_attribute(node, "scale", 1 / sqrt(size)),
-        bool(int_attribute(node, "is_causal", 0)), 0, float_attribute(node, "softcap", 0.0), False, mask,
+        bool(int_attribute(node, "is_causal", 0)), k.shape[2] - new, float_attribute(node, "softcap", 0.0), False, mask,
         _place(q), _place(k), _place(v), _place(shown),
     )  # fmt: skip
     scope.add(scope.kernel(ATTENTION, problem), buffers, (node,))
+
+
+def _present(scope: Scope, node: ir.Node, new: View, past: int, result: int) -> View:
+    """The rows of the cache and the new ones behind them; the new ones alone where the node keeps none."""
+    cache = input_at(node, past)
+    wanted = result < len(node.outputs) and is_used(node.outputs[result])
+    if cache is None and not wanted:
+        return new
+    old = None if cache is None else scope.place(cache)
+    before = 0 if old is None else old.shape[2]
+    shape = (*new.shape[:2], before + new.shape[2], new.shape[3])
+    if old is not None and old.shape != (*new.shape[:2], before, new.shape[3]):
+        raise NotLowered(f"a cache of {list(old.shape)} does not fit new rows of {list(new.shape)}.")
+    if wanted:
+        whole = scope.result(node.outputs[result])
+    else:
+        name = node.outputs[0].name
+        whole = View.dense(scope.temporary("present", name, new.dtype.bytes * prod(shape)), new.dtype, shape)
+    if old is not None and before:
+        copy(scope, old, whole.sliced(2, 0, before), (node,))
+    copy(scope, new, whole.sliced(2, before, new.shape[2]), (node,))
+    return whole
 
 
 def _with_rows(scope: Scope, value: ir.Value) -> View:

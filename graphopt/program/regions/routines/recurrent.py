@@ -236,8 +236,8 @@ def _gru(layer: Layer, start: Expression, functions: Sequence[Activation]) -> No
         layer.other[at] = layer.h[at] if late else reset * layer.h[at]
     with w.loop(hidden) as at:
         row = at + 2 * hidden
-        past = layer.from_state(row, layer.other) + layer.biased(2, at, of_state=True)
-        past = w.local(kind, past * layer.gates[1, at] if late else past)
+        found = layer.from_state(row, layer.other) + layer.biased(2, at, of_state=True)
+        past = w.local(kind, found * layer.gates[1, at] if late else found)
         layer.gates[2, at] = layer.from_input(row, start) + layer.biased(2, at, of_state=False) + past
     with w.loop(hidden) as at:
         update = w.local(kind, functions[0](layer.clipped(layer.gates[0, at])))
