@@ -1,7 +1,7 @@
 """Conv and DeformConv of any rank and type, with weights that may be known only at run time.
 
-In f32 the pixels of all windows are written as columns, and the weights multiply them as a matrix. Other types, and
-groups of few channels, are summed row by row.
+The pixels of all windows are written as columns in f32, and the weights multiply them as a matrix; halves are cast
+before and behind. Doubles, and groups of few channels, are summed row by row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def conv(node: Defined) -> None:
     require_channels(node, node.shape(1)[1] * groups, node.shape(1)[0], 2)
     if 0 in (*node.shape(0), *node.output_shape(0)):
         _empty(node, 2)
-    elif node.dtype(0) is not DType.F32 or node.shape(1)[0] // groups < _FEW_CHANNELS or _is_large(node, windows):
+    elif held(node.dtype(0)) is not DType.F32 or node.shape(1)[0] // groups < _FEW_CHANNELS or _is_large(node, windows):
         _by_rows(node, windows, groups)
     else:
         multiply(node, _columns(node, windows), groups, 2)
@@ -57,17 +57,37 @@ def _empty(node: Defined, bias_at: int) -> None:
 
 def multiply(node: Defined, columns: View, groups: int, bias_at: int) -> None:
     """The weights times the columns [images, channels times places, windows], group by group, plus the bias."""
-    shape, weights = node.output_shape(0), node.input(1)
+    shape, weights, result = node.output_shape(0), widened(node, node.input(1)), node.output(0)
     images, channels, points = shape[0], shape[1], prod(shape[2:])
     depth, each = prod(weights.shape[1:]), channels // groups
     a = View(weights.buffer, weights.dtype, (images, groups, each, depth), (0, each * depth, depth, 1))
     b = View.dense(columns.buffer, columns.dtype, (images, groups, depth, points))
-    c = View.dense(node.output(0).buffer, DType.F32, (images, groups, each, points))
+    sums = result if result.dtype is DType.F32 else node.temporary(DType.F32, shape)
+    c = View.dense(sums.buffer, DType.F32, (images, groups, each, points))
     added = None
     if node.has(bias_at):
-        bias = node.input(bias_at)
+        bias = widened(node, node.input(bias_at))
         added = View(bias.buffer, bias.dtype, c.shape, (0, each, 1, 0))
     node.product(a, b, c, added)
+    if sums is not result:
+        _cast(node, sums, result)
+
+
+def widened(node: Defined, view: View) -> View:
+    """The same numbers in f32, in which halves are computed with."""
+    if view.dtype is DType.F32:
+        return view
+    made = node.temporary(DType.F32, view.shape)
+    _cast(node, view, made)
+    return made
+
+
+def _cast(node: Defined, source: View, aim: View) -> None:
+    with node.stage() as w:
+        x, y = w.reads(source), w.writes(aim)
+        with w.shared(prod(source.shape[:1])) as (row,), w.loop(prod(source.shape[1:])) as at:
+            here = row * prod(source.shape[1:]) + at
+            y.put(here, as_type(x.at(here), y.dtype))
 
 
 def _columns(node: Defined, windows: Windows) -> View:
@@ -75,7 +95,7 @@ def _columns(node: Defined, windows: Windows) -> View:
     images, channels = node.shape(0)[:2]
     count, kernel = windows.count, windows.kernel
     if windows.is_pointwise:
-        return node.input(0)
+        return widened(node, node.input(0))
     made = node.temporary(DType.F32, (images * channels, prod(kernel), prod(count)))
     with node.stage() as w:
         x, y = w.reads(node.input(0)), w.writes(made)
@@ -98,7 +118,7 @@ def _columns(node: Defined, windows: Windows) -> View:
                     with w.loop(low) as at:
                         y.put(here + at, zero)
                     with w.loop(high, low) as at:
-                        y.put(here + at, x.at(first + at * windows.strides[-1]))
+                        y.put(here + at, as_type(x.at(first + at * windows.strides[-1]), DType.F32))
                     with w.loop(count[-1], high) as at:
                         y.put(here + at, zero)
                 with w.otherwise(), w.loop(count[-1]) as at:
@@ -183,7 +203,7 @@ def deform_conv(node: Defined) -> None:
                     row = line(plane, place, windows.kernel)
                     columns.put(row * points + point, total)
     groups = node.integer("group", 1)
-    if kind is DType.F32 and node.dtype(0) is DType.F32:
+    if kind is DType.F32:
         multiply(node, made, groups, 3)
     else:
         _multiply_by_rows(node, made, groups)

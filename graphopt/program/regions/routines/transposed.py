@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from graphopt.program.regions.routines.convolving import MOST_COLUMNS
+from graphopt.program.regions.routines.convolving import MOST_COLUMNS, widened
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
 from graphopt.program.regions.routines.windows import line
 from graphopt.program.regions.view import View
@@ -70,11 +70,11 @@ def conv_transpose(node: Defined) -> None:
     fits = node.shape(1)[0] == channels and node.output_shape(0)[1] == each * groups == bias[0]
     node.require(fits and channels % groups == 0, "has weights for others")
     is_large = 4 * images * groups * rows * points > MOST_COLUMNS
-    if is_large or node.dtype(0) is not DType.F32 or 0 in (images, points, depth):
+    if is_large or held(node.dtype(0)) is not DType.F32 or 0 in (images, points, depth):
         _summed(node, None)
         return
     columns = node.temporary(DType.F32, (images, groups, each * prod(kernel), points))
-    weights, x = node.input(1), node.input(0)
+    weights, x = widened(node, node.input(1)), widened(node, node.input(0))
     a = View(weights.buffer, DType.F32, (images, groups, rows, depth), (0, depth * rows, 1, rows))
     b = View.dense(x.buffer, DType.F32, (images, groups, depth, points))
     node.product(a, b, columns)

@@ -54,6 +54,7 @@ def test_convolutions_of_other_types_and_of_four_dims() -> None:
         tolerance = 1e-2 if kind == "f2" else 1e-9
         x, weights, bias = array(2, 3, 5, 4, kind=kind), array(8, 3, 3, 2, kind=kind), array(8, kind=kind)
         same("Conv", [x, weights, bias], engine="reference", tolerance=tolerance, pads=[1, 0, 1, 1])
+        same("Conv", [x, array(8, 3, 1, 1, kind=kind)], engine="reference", tolerance=tolerance)
     x, weights = array(1, 4, 3, 4, 3, 2), array(2, 2, 2, 2, 1, 2)
     same("Conv", [x, weights], engine="reference", tolerance=1e-4, group=2, strides=[1, 2, 1, 1])
 
@@ -78,11 +79,12 @@ def test_transposed_convolutions(data: st.DataObject, rank: int, groups: int, ea
     same("ConvTranspose", inputs, known=known, tolerance=1e-4, **attributes)
 
 
-def test_transposed_convolutions_of_doubles() -> None:
+def test_transposed_convolutions_of_other_types() -> None:
     x, weights, bias = (array(*shape) for shape in ((2, 4, 5, 4), (4, 3, 3, 2), (6,)))
     (wanted,) = same("ConvTranspose", [x, weights, bias], tolerance=1e-5, group=2, strides=[2, 1])
-    wide = [one.astype("f8") for one in (x, weights, bias)]
-    held("ConvTranspose", wide, [wanted.astype("f8")], tolerance=1e-5, group=2, strides=[2, 1])
+    for kind, tolerance in (("f8", 1e-5), ("f2", 2e-2)):
+        other = [one.astype(kind) for one in (x, weights, bias)]
+        held("ConvTranspose", other, [wanted.astype(kind)], tolerance=tolerance, group=2, strides=[2, 1])
 
 
 @given(st.data(), st.sampled_from([1, 2]), st.sampled_from([1, 2]), st.booleans(), st.sampled_from(["f4", "f8"]))
