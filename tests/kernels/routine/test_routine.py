@@ -181,7 +181,7 @@ def test_refusals() -> None:
         routine(Put(y, i, i))
     with pytest.raises(InvalidRoutine, match="is no area of the routine"):
         routine(Put(y, i, Element(Area("z", DType.F32, 4), i)))
-    with pytest.raises(InvalidRoutine, match="computed with in f32"):
+    with pytest.raises(InvalidRoutine, match="variables are f32"):
         routine(Assign(Local("h", DType.F16), Number(0.0, DType.F16)))
     with pytest.raises(InvalidRoutine, match="'v' is f64 and is given f32"):
         routine(Assign(Local("v", DType.F64), Number(0.0)))
