@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -20,6 +21,7 @@ from graphopt.check.double import Definition, Double, has_short_types
 from graphopt.check.feeds import EXACT, Feed
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.check.tolerance import SPACING
+from graphopt.model.nodes import graphs_of
 from graphopt.model.oversized import oversized
 from graphopt.model.save import weight_bytes
 
@@ -116,27 +118,43 @@ class Noise:
 
 
 def moved_weights(model: ir.Model) -> ir.Model | None:
-    """A copy with its floating-point weights moved by one unit in the last place; None where it has none."""
+    """A copy with its floating-point weights moved by one unit in the last place; None where it has none.
+
+    Weights of subgraphs are among them, and those that stand in Constant nodes.
+    """
     copy = model.clone()
-    found = [
-        value for value in copy.graph.initializers.values()
-        if value.const_value is not None and value.const_value.size >= FEWEST
-        and value.const_value.dtype.is_floating_point() and value.const_value.dtype.numpy().name in SPACING
-    ]  # fmt: skip
     left, any_moved = MOVED_BYTES, False
-    smallest = sorted(found, key=lambda item: 0 if item.const_value is None else item.const_value.nbytes)
-    for number, value in enumerate(smallest):
-        tensor = value.const_value
-        assert tensor is not None, "found has those with one"
+    for number, (tensor, put) in enumerate(sorted(_weights(copy), key=lambda pair: pair[0].nbytes)):
         left -= tensor.nbytes
         if left < 0:
             break
         array = tensor.numpy()
         moved = _moved(array, seed=number)
         if isinstance(moved, np.ndarray) and moved is not array and not _few_digits(array):
-            value.const_value = ir.Tensor(moved, dtype=tensor.dtype, name=value.name)
+            put(ir.Tensor(moved, dtype=tensor.dtype, name=tensor.name))
             any_moved = True
     return copy if any_moved else None
+
+
+def _weights(model: ir.Model) -> Iterator[tuple[ir.TensorProtocol, Callable[[ir.Tensor], None]]]:
+    """Tensors that may be moved, and what puts another one in the place of each."""
+    for graph in graphs_of(model):
+        for value in graph.initializers.values():
+            if value.const_value is not None and _is_weight(value.const_value):
+                yield value.const_value, partial(setattr, value, "const_value")
+        for node in graph:
+            held = node.attributes.get("value") if node.op_type == "Constant" else None
+            if held is not None and held.type is ir.AttributeType.TENSOR and _is_weight(held.as_tensor()):
+                yield held.as_tensor(), partial(_put_constant, node)
+
+
+def _put_constant(node: ir.Node, tensor: ir.Tensor) -> None:
+    node.attributes["value"] = ir.AttrTensor("value", tensor)
+
+
+def _is_weight(tensor: ir.TensorProtocol) -> bool:
+    kind = tensor.dtype
+    return tensor.size >= FEWEST and kind.is_floating_point() and kind.numpy().name in SPACING
 
 
 def _few_digits(array: np.ndarray) -> bool:

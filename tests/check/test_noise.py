@@ -60,6 +60,30 @@ def test_weights_move_by_one_unit_and_constants_of_few_digits_stay() -> None:
     assert arrays["small"] == np.float32(0.1)
 
 
+def test_weights_of_branches_move_too() -> None:
+    """In Constant nodes of a branch, as exporters leave them."""
+    numbers = ", ".join(f"{value:.6f}" for value in np.random.default_rng(1).standard_normal(8))
+    model = load(support.model(
+        f"""g (float[8] x, bool flag) => (float[8] y) {{
+            y = If(flag) <
+                then_branch = one () => (float[8] a) {{
+                    k = Constant <value = float[8] {{{numbers}}}> ()
+                    a = Mul(x, k)
+                }},
+                else_branch = two () => (float[8] b) {{ b = Neg(x) }}
+            >
+        }}"""
+    ))  # fmt: skip
+    x = np.ones(8, np.float32)
+    moved = moved_weights(model)
+    assert moved is not None
+    before, after = (
+        ReferenceEvaluator(ir.to_proto(one)).run(None, {"x": x, "flag": np.asarray(True)})[0] for one in (model, moved)
+    )
+    units = np.abs(before.view(np.int32) - after.view(np.int32))
+    assert units.min() == units.max() == 1
+
+
 def test_a_model_without_weights_has_none_to_move() -> None:
     assert moved_weights(load(support.model("g (float[4] x) => (float[4] y) { y = Relu(x) }"))) is None
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from graphopt.model import dims
 from graphopt.model.known import Knowledge
+from graphopt.model.nodes import int_attribute
 from graphopt.model.operators.record import Operator
-from graphopt.model.operators.shapes import Result
+from graphopt.model.operators.shapes import Result, like_first, source_shape
 
 DOMAIN = "com.microsoft"
 
@@ -17,14 +19,29 @@ def _like_first(node: ir.Node, facts: Knowledge) -> Result:
     return None if first is None else (facts.known(first),) * len(node.outputs)
 
 
+def _of_two_quantized(node: ir.Node, facts: Knowledge) -> Result:
+    """The first operand and the fourth, whose dims broadcast: scale and zero point stand behind each."""
+    first, second = node.inputs[0], node.inputs[3]
+    shape = None if first is None or second is None else dims.broadcast(facts.shape(first), facts.shape(second))
+    return like_first(node, facts, shape)
+
+
+def _times_bits(node: ir.Node, facts: Knowledge) -> Result:
+    """The first operand's dims, with as many columns as the node says."""
+    shape = source_shape(node, facts)
+    return None if not shape else like_first(node, facts, (*shape[:-1], int_attribute(node, "N", 0)))
+
+
 OPERATORS = (
+    Operator(name="MatMulNBits", domain=DOMAIN, shape=_times_bits),
+    *(Operator(name=name, domain=DOMAIN, shape=_of_two_quantized) for name in ("QLinearAdd", "QLinearMul")),
     *(Operator(name=name, domain=DOMAIN, shape=_like_first) for name in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu")),
     *(
         Operator(name=name, domain=DOMAIN)
         for name in (
             "FusedConv", "FusedGemm", "FusedMatMul", "MultiHeadAttention", "SkipLayerNormalization",
             "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization", "DequantizeLinear", "QuantizeLinear",
-            "QLinearAdd", "QLinearMul", "QLinearConv", "QLinearMatMul", "MatMulIntegerToFloat",
+            "QLinearConv", "QLinearMatMul", "MatMulIntegerToFloat",
             "DynamicQuantizeMatMul", "NhwcConv", "Inverse",
         )
     ),

@@ -36,7 +36,7 @@ def quantized(
         if kind is DType.E2M1 and zero is not None:
             quotient = Binary("add", quotient, Cast(quotient.dtype, zero))
         return saturated(quotient, kind) if saturates else Cast(kind, quotient)
-    return _rounded(quotient, zero, kind)
+    return rounded(quotient, zero, kind)
 
 
 def requantized(
@@ -46,16 +46,17 @@ def requantized(
     exact = scale.dtype
     product = _as(Binary("mul", _wide(scales[0]), _wide(scales[1])), exact)
     multiplier = _as(Binary("div", _wide(product), _wide(scale)), exact)
-    return _rounded(Binary("mul", Cast(DType.F32, total), _as(multiplier, DType.F32)), zero, kind)
+    return rounded(Binary("mul", Cast(DType.F32, total), _as(multiplier, DType.F32)), zero, kind)
 
 
-def _rounded(value: Expression, zero: Expression | None, kind: DType) -> Expression:
-    rounded: Expression = Unary("round", value)
+def rounded(value: Expression, zero: Expression | None, kind: DType) -> Expression:
+    """A float as an integer: rounded to nearest even, the zero point added, kept in range."""
+    whole: Expression = Unary("round", value)
     if zero is not None:
-        rounded = Binary("add", rounded, Cast(rounded.dtype, zero))
+        whole = Binary("add", whole, Cast(whole.dtype, zero))
     low, high = (-(1 << kind.bits - 1), (1 << kind.bits - 1) - 1) if kind.is_signed else (0, (1 << kind.bits) - 1)
     # By way of int32: x86 converts vectors of floats to that type alone.
-    return Cast(kind, Cast(DType.I32, clip(rounded, low, high)))
+    return Cast(kind, Cast(DType.I32, clip(whole, low, high)))
 
 
 def dequantize(one: Operands) -> Expression:

@@ -13,6 +13,7 @@ from graphopt.model.nodes import describe
 from graphopt.model.operators.table import MOVEMENTS
 from graphopt.model.tensors import tensors_of
 from graphopt.program.regions.attention import lower_attention
+from graphopt.program.regions.bytes import lower_byte_images, lower_bytes
 from graphopt.program.regions.copies import axes_of, copy, store
 from graphopt.program.regions.dense import KERNELS, lower_dense
 from graphopt.program.regions.einsum import lower_einsum
@@ -162,6 +163,10 @@ ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
     "Attention": lower_attention,
     "Einsum": lower_einsum,
     "Pad": lower_pad,
+    "MatMulInteger": lower_bytes,
+    "QLinearMatMul": lower_bytes,
+    "ConvInteger": lower_byte_images,
+    "QLinearConv": lower_byte_images,
     "RotaryEmbedding": lower_rotary,
     **dict.fromkeys(MOVEMENTS, lower_movement),
     **dict.fromkeys(KERNELS, lower_dense),

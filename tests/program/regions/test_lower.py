@@ -12,7 +12,7 @@ from graphopt.program.regions.images.batch_norm import without_batch_norm
 from graphopt.program.regions.lower import lower
 from kernels.target import host, x86_64_v3
 from tests import support
-from tests.program.regions.running import compare
+from tests.program.regions.running import compare, run_lowered
 
 
 def _weight(*shape: int) -> np.ndarray:
@@ -143,6 +143,20 @@ def test_a_batch_normalization_of_an_unknown_type_stays() -> None:
     text = "g (float[2,3,4] x) => (float[2,3,4] y) { a = other.Bar(x) y = BatchNormalization(a, s, s, s, s) }"
     left = without_batch_norm(ir.from_proto(support.model(text, 15, s=np.ones(3, np.float32))))
     assert [node.op_type for node in left.graph] == ["Bar", "BatchNormalization"]
+
+
+def test_outputs_tell_how_many_numbers_a_range_has() -> None:
+    proto = support.model(
+        """g (float n) => (float[6] y) {
+            zero = Constant<value_float = 0.0>() one = Constant<value_float = 1.0>()
+            r = Range(zero, n, one) a = Mul(r, n) b = Cos(a) y = Add(b, r)
+        }""", 18,
+    )  # fmt: skip
+    (got,) = run_lowered(lower(ir.from_proto(proto), host()), {"n": np.array(6, np.float32)})
+    np.testing.assert_allclose(got, np.cos(np.arange(6) * 6.0) + np.arange(6), rtol=1e-5)
+    free = support.model("g (float[n] x) => (float[6] y) { y = Relu(x) }", 18)
+    with pytest.raises(NotLowered, match="the dims of 'x' are not all numbers"):
+        lower(ir.from_proto(free), host())
 
 
 def test_what_has_no_kernel_is_named() -> None:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from graphopt.program.regions.routines import (
     attention,
     boxes,
+    contributed,
     convolving,
     fourier,
     indexing,
@@ -66,6 +67,7 @@ ROUTINES: Mapping[tuple[str, str], Definition] = {
     **{("", name): definition for family in FAMILIES for name, definition in family.items()},
     **{("ai.onnx.ml", name): definition for name, definition in learning.ML_DEFINITIONS.items()},
     **{("ai.onnx.ml", name): definition for name, definition in trees.ML_DEFINITIONS.items()},
+    **{("com.microsoft", name): definition for name, definition in contributed.MICROSOFT.items()},
 }
 
 

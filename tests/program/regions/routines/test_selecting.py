@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -45,6 +46,13 @@ def test_the_largest_of_equal_ones(
     k = data.draw(st.sampled_from(sorted({0, 1, size // 2, min(size, 32), size})))
     places = first(x.transpose(0, 2, 1).reshape(-1, size), k, most).reshape(outer, inner, k).transpose(0, 2, 1)
     held("TopK", [x, np.array([k])], [np.take_along_axis(x, places, 1), places], opset=24, axis=1, largest=int(most))
+
+
+def test_the_largest_of_brain_floats() -> None:
+    x = np.array([[3, -1, np.nan, 2, -np.inf, 3, 0.5]] * 2, ml_dtypes.bfloat16)
+    for k in (4, 7):
+        places = np.tile(np.array([2, 0, 5, 3, 6, 1, 4][:k]), (2, 1))
+        held("TopK", [x, np.array([k])], [np.take_along_axis(x, places, 1), places], opset=24)
 
 
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])

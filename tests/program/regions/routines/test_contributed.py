@@ -1,0 +1,67 @@
+"""Quantized operators of com.microsoft beside ONNX Runtime without optimizations."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from onnx import helper
+
+from graphopt.program.regions.lower import lower
+from kernels.target import host
+from tests.program.regions.running import run_lowered
+
+
+def compare(op: str, inputs: list[np.ndarray | None], tolerance: float = 0.0, **attributes: object) -> None:
+    """One node whose first input alone is known only when it runs; the result's dims are inferred."""
+    names = ["" if one is None else f"x{at}" for at, one in enumerate(inputs)]
+    kind = helper.np_dtype_to_tensor_dtype(inputs[0].dtype)
+    given = helper.make_tensor_value_info("x0", kind, inputs[0].shape)
+    result = helper.make_tensor_value_info("y", kind, None)
+    kept = [
+        helper.make_tensor(name, helper.np_dtype_to_tensor_dtype(one.dtype), one.shape, one.tobytes(), raw=True)
+        for name, one in list(zip(names, inputs, strict=True))[1:]
+        if one is not None
+    ]
+    node = helper.make_node(op, names, ["y"], domain="com.microsoft", **attributes)
+    graph = helper.make_graph([node], "g", [given], [result], kept)
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    proto = helper.make_model(graph, ir_version=10, opset_imports=imports)
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, {"x0": inputs[0]})
+    (found,) = run_lowered(lower(ir.from_proto(proto), host()), {"x0": inputs[0]})
+    if tolerance:
+        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+    else:
+        assert int(np.abs(found.astype(int) - wanted.astype(int)).max()) <= 1, "a step beside, where it falls between"
+
+
+# Of 8 bits ONNX Runtime takes no numbers as zero points.
+@pytest.mark.parametrize(("bits", "zeros"), [(4, "none"), (4, "codes"), (4, "numbers"), (8, "none"), (8, "codes")])
+@pytest.mark.parametrize(("rows", "depth", "block"), [((3,), 64, 32), ((2, 5), 40, 16), ((1,), 128, 128)])
+def test_weights_of_few_bits(bits: int, zeros: str, rows: tuple[int, ...], depth: int, block: int) -> None:
+    generator = np.random.default_rng(bits + depth)
+    columns, blocks = 7, -(-depth // block)
+    a = generator.standard_normal((*rows, depth)).astype(np.float32)
+    packed = generator.integers(0, 256, (columns, blocks, block * bits // 8)).astype(np.uint8)
+    scales = (generator.random((columns, blocks)) * 0.1).astype(np.float32)
+    zero = {
+        "none": None, "numbers": (generator.random((columns, blocks)) * 9).astype(np.float32),
+        "codes": generator.integers(0, 256, (columns, -(-blocks * bits // 8))).astype(np.uint8),
+    }[zeros]  # fmt: skip
+    inputs = [a, packed, scales] if zero is None else [a, packed, scales, zero]
+    compare("MatMulNBits", inputs, 1e-4, K=depth, N=columns, bits=bits, block_size=block)
+
+
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_functions_of_two_quantized_operands(op: str, kind: type) -> None:
+    generator = np.random.default_rng(0)
+    limits = np.iinfo(kind)
+    a, b = (
+        generator.integers(limits.min, limits.max, dims, endpoint=True).astype(kind) for dims in ((2, 3, 5), (3, 1))
+    )
+    scales = [np.array(one, np.float32) for one in (0.03, 0.05, 0.11)]
+    zeros = [np.array(one, kind) for one in (3, 7, 11)]
+    compare(op, [a, scales[0], zeros[0], b, scales[1], zeros[1], scales[2], zeros[2]])
