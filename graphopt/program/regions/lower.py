@@ -16,6 +16,7 @@ from graphopt.program.regions.attention import lower_attention
 from graphopt.program.regions.bytes import lower_byte_images, lower_bytes
 from graphopt.program.regions.copies import axes_of, copy, store
 from graphopt.program.regions.dense import KERNELS, lower_dense
+from graphopt.program.regions.einsum import lower_einsum
 from graphopt.program.regions.fusion import Tree, is_anchor, is_elementwise, trees
 from graphopt.program.regions.images.batch_norm import without_batch_norm
 from graphopt.program.regions.images.borders import lower_pad, lower_slice, slices_pixels
@@ -160,6 +161,7 @@ def _lower_alone_by_template(scope: Scope, node: ir.Node) -> None:
 
 ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
     "Attention": lower_attention,
+    "Einsum": lower_einsum,
     "Pad": lower_pad,
     "MatMulInteger": lower_bytes,
     "QLinearMatMul": lower_bytes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -149,7 +149,7 @@ def _build(
     value = _root_value(reader, tree, found.sums(reader, ACCUMULATED[()], at), at)
     lying = replace(output, shape=shape, strides=(*output.strides[:-1], 0, 1)) if found.hidden[0] else output
     problem = Gemm(
-        rows, columns, depth, tuple(batch), _matrix(a, batch), _matrix(b, batch), _matrix(arrange(lying), batch),
+        rows, columns, depth, tuple(batch), matrix_of(a, batch), matrix_of(b, batch), matrix_of(arrange(lying), batch),
         constant is not None, Epilogue(value),
     )  # fmt: skip
     kernel = scope.kernel(GEMM, problem)
@@ -168,7 +168,8 @@ def _root_value(reader: Reader, tree: Tree, sums: Expression, at: tuple[Index, .
     return sums if tree.root is tree.anchor else reader.node(root_of(tree), at)
 
 
-def _matrix(view: View, batch: list[int]) -> Matrix:
+def matrix_of(view: View, batch: Sequence[int]) -> Matrix:
+    """Where the matrices of a view [..., rows, columns] lie, for all indices of the batch."""
     lead = len(view.shape) - 2
     strides = (0,) * (len(batch) - lead) + tuple(
         0 if size == 1 else stride for size, stride in zip(view.shape[:-2], view.strides[:-2], strict=True)

@@ -35,11 +35,13 @@ class Lanes:
             held[0] = held[0] + term(place)
 
     def total(self) -> Expression:
-        """All of them."""
-        total = self._w.local(self._kind, number(0, self._kind))
-        with self._w.loop(LANES) as lane:
-            self._w.set(total, total + self._held[lane])
-        return total
+        """All of them, added in pairs."""
+        half = LANES // 2
+        while half:
+            with self._w.loop(half) as lane:
+                self._held[lane] = self._held[lane] + self._held[lane + half]
+            half //= 2
+        return self._w.local(self._kind, self._held[0])
 
 
 def summed(w: Stage, kind: DType, count: ExpressionLike, term: Term) -> Expression:
