@@ -78,6 +78,7 @@ def region_graph(lowered: Lowered) -> Graph:
         ):
             for buffer in (one for one in touched if one.role == "output"):
                 after += before_it.get(buffer, ())
+                after += own.get(buffer, ()) if own is writers_of else ()  # one may fill what the next writes in part
                 own.setdefault(buffer, []).append(str(position))
         for buffer in written:
             before = latest.get(buffer)

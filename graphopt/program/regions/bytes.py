@@ -6,6 +6,7 @@ What those do not take (weights, scales or zero points of a run) is refused here
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ from kernels.templates.quantized.product import QUANTIZED_PRODUCT, QuantizedProd
 from kernels.templates.quantized.ways import QUANTIZED
 from kernels.tensor.expression import Buffer, Cast, Expression, Index, Number
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]  # of integers, or of the floats that scales are
 
 
 def lower_bytes(scope: Scope, node: ir.Node) -> None:
