@@ -20,7 +20,7 @@ import graphopt
 import models
 from bench.bar import Bar, Sheet
 from bench.judge import all_nodes, first_feed
-from bench.kernels.timing import Peer, pin, ratio, readings
+from bench.kernels.timing import Call, Peer, pin, ratio, readings
 from bench.ort_models import model_names
 from bench.peers import OURS
 from bench.real.packages import trained_models
@@ -109,8 +109,14 @@ def _is_numeric(model: onnx.ModelProto) -> bool:
         return False
     if any(one.type.tensor_type.elem_type == onnx.TensorProto.STRING for one in ends):
         return False
+    if any(node.op_type == "Cast" and _casts_to_text(node) for node in all_nodes(model)):
+        return False
     kinds = {node.op_type for node in all_nodes(model)}
     return not any(kind.startswith(("Sequence", "Optional", "String")) for kind in kinds)
+
+
+def _casts_to_text(node: onnx.NodeProto) -> bool:
+    return any(one.name == "to" and one.i == onnx.TensorProto.STRING for one in node.attribute)
 
 
 def compiled(source: str, sizes: Mapping[str, list[int]], timed: bool) -> dict[str, Any]:
@@ -123,7 +129,7 @@ def compiled(source: str, sizes: Mapping[str, list[int]], timed: bool) -> dict[s
     if timed and not program.fallback:
         pin()
         feed = {name: np.asarray(value) for name, value in first_feed(source).items()}
-        sides = {"ours": program.program.bind(feed), "peer": Peer(Path(source).read_bytes(), feed)}
+        sides: dict[str, Call] = {"ours": program.program.bind(feed), "peer": Peer(Path(source).read_bytes(), feed)}
         taken = readings(sides, ROUNDS)
         one = ratio(taken["peer"], taken["ours"])
         found["ratio"] = (one.low, one.median, one.high)

@@ -72,7 +72,7 @@ def test_a_crash_and_too_much_memory_are_told(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_model_that_computes_nothing_is_not_scheduled() -> None:
-    model = support.model("g (float[2] x) => (float[1,2] y) <int64[1] axes = {0}> { y = Unsqueeze(x, axes) }")
+    model = support.model("g (string[2] x) => (string[1,2] y) <int64[1] axes = {0}> { y = Unsqueeze(x, axes) }")
     with pytest.raises(OptionError) as caught:
         graphopt.schedule(model, device="h200")
     assert str(caught.value) == (

@@ -136,7 +136,7 @@ def moved_weights(model: ir.Model) -> ir.Model | None:
     return copy if any_moved else None
 
 
-def _weights(model: ir.Model) -> Iterator[tuple[ir.TensorProtocol, Callable[[ir.Tensor], None]]]:
+def _weights(model: ir.Model) -> Iterator[tuple[ir.TensorProtocol, Callable[[ir.TensorProtocol], None]]]:
     """Tensors that may be moved, and what puts another one in the place of each."""
     for graph in graphs_of(model):
         for value in graph.initializers.values():
@@ -148,7 +148,7 @@ def _weights(model: ir.Model) -> Iterator[tuple[ir.TensorProtocol, Callable[[ir.
                 yield held.as_tensor(), partial(_put_constant, node)
 
 
-def _put_constant(node: ir.Node, tensor: ir.Tensor) -> None:
+def _put_constant(node: ir.Node, tensor: ir.TensorProtocol) -> None:
     node.attributes["value"] = ir.AttrTensor("value", tensor)
 
 

@@ -353,7 +353,7 @@ def _may_be_mask(value: object) -> bool:
 
 
 def _same_dims(some: Sequence[object], others: Sequence[object]) -> bool:
-    return all(np.shape(one) == np.shape(other) for one, other in zip(some, others, strict=True)
+    return all(np.asarray(one).shape == np.asarray(other).shape for one, other in zip(some, others, strict=True)
                if isinstance(one, np.ndarray))  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from kernels.routine.grammar import (
     Local,
     Put,
     Routine,
-    Statement,
+    RoutineStep,
     When,
     While,
     statements,
@@ -91,7 +91,7 @@ class _Statements:
         last = f.minimum(f.add(first, stretch), f.integer(shared.count))
         self._loop(shared.variable, first, last, shared.body)
 
-    def _body(self, body: tuple[Statement, ...]) -> None:
+    def _body(self, body: tuple[RoutineStep, ...]) -> None:
         f = self._f
         for one in body:
             match one:
@@ -108,14 +108,14 @@ class _Statements:
                 case When(condition, inside, otherwise):
                     f.when(self._condition(condition), partial(self._body, inside), partial(self._body, otherwise))
 
-    def _loop(self, variable: Local, first: Value, last: Value, body: tuple[Statement, ...]) -> None:
+    def _loop(self, variable: Local, first: Value, last: Value, body: tuple[RoutineStep, ...]) -> None:
         def one(counter: Value, _: tuple[Value, ...]) -> None:
             self._counters[variable] = counter
             self._body(body)
 
         self._f.loop(first, last, 1, one)
 
-    def _while(self, condition: Expression, body: tuple[Statement, ...]) -> None:
+    def _while(self, condition: Expression, body: tuple[RoutineStep, ...]) -> None:
         f = self._f
         head, inside, after = f.fresh("while"), f.fresh("do"), f.fresh("done")
         f.line(f"br label %{head}")

@@ -106,7 +106,7 @@ class For:
     variable: Local
     start: Expression
     stop: Expression
-    body: tuple[Statement, ...]
+    body: tuple[RoutineStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class While:
     """while condition: body."""
 
     condition: Expression
-    body: tuple[Statement, ...]
+    body: tuple[RoutineStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +122,11 @@ class When:
     """if condition: body else: otherwise."""
 
     condition: Expression
-    body: tuple[Statement, ...]
-    otherwise: tuple[Statement, ...] = ()
+    body: tuple[RoutineStep, ...]
+    otherwise: tuple[RoutineStep, ...] = ()
 
 
-Statement = Assign | Put | For | While | When
+RoutineStep = Assign | Put | For | While | When
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Shared:
 
     variable: Local
     count: int
-    body: tuple[Statement, ...]
+    body: tuple[RoutineStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Routine:
             _check(self.title, one, set(named), written)
 
 
-def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
+def statements(body: tuple[RoutineStep, ...]) -> Iterator[RoutineStep]:
     """Every statement, those around others first."""
     for one in body:
         yield one
@@ -174,7 +174,7 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
             yield from statements(one.otherwise)
 
 
-def values_of(one: Statement) -> tuple[Expression, ...]:
+def values_of(one: RoutineStep) -> tuple[Expression, ...]:
     """The expressions of a statement itself."""
     match one:
         case Assign(_, value):
@@ -187,7 +187,7 @@ def values_of(one: Statement) -> tuple[Expression, ...]:
             return (condition,)
 
 
-def _check(title: str, one: Statement, known: set[Area], written: set[Area]) -> None:
+def _check(title: str, one: RoutineStep, known: set[Area], written: set[Area]) -> None:
     for value in values_of(one):
         check_types(value)
         for node in nodes(value):

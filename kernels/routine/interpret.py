@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kernels.routine.grammar import Area, Assign, Element, For, Local, Put, Routine, Statement, When, While
+from kernels.routine.grammar import Area, Assign, Element, For, Local, Put, Routine, RoutineStep, When, While
 from kernels.tensor import scalars
 from kernels.tensor.expression import Binary, Cast, Compare, Expression, Number, Select, Unary
 from kernels.tensor.storage import Array
@@ -31,7 +31,7 @@ class _Run:
         self._arrays = arrays
         self._locals: dict[Local, Array] = {}
 
-    def body(self, statements: tuple[Statement, ...], known: Mapping[Local, Array] | None = None) -> None:
+    def body(self, statements: tuple[RoutineStep, ...], known: Mapping[Local, Array] | None = None) -> None:
         self._locals.update(known or {})
         for one in statements:
             match one:

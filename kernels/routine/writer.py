@@ -26,8 +26,8 @@ from kernels.routine.grammar import (
     Local,
     Put,
     Routine,
+    RoutineStep,
     Shared,
-    Statement,
     When,
     While,
     values_of,
@@ -48,10 +48,10 @@ from kernels.tensor.work import work
 UNKNOWN_TRIPS = 16  # of a loop whose bounds are computed, for the size of blocks
 BLOCK_WORK = 1 << 16  # units of work that a block has at least
 MOST_BLOCKS = 64
-Place = ExpressionLike | Sequence[ExpressionLike]
+GridIndex = ExpressionLike | Sequence[ExpressionLike]
 
 
-class Tensor:
+class Grid:
     """An area with dims: `x[i, j]` is an element, `x[i, j] = value` stores one."""
 
     def __init__(self, writer: Writer, area: Area, shape: tuple[int, ...]) -> None:
@@ -62,7 +62,7 @@ class Tensor:
         """The type of its elements."""
         return self.area.dtype
 
-    def place(self, indices: Place) -> Expression:
+    def place(self, indices: GridIndex) -> Expression:
         """Where the element at the indices lies, one for each dim, in elements."""
         given = indices if isinstance(indices, Sequence) else (indices,)
         if len(given) != len(self.shape):
@@ -77,10 +77,10 @@ class Tensor:
         """Store an element at a flat place."""
         self._writer.add(Put(self.area, integer(place), expression(value, self.dtype)))
 
-    def __getitem__(self, indices: Place) -> Element:
+    def __getitem__(self, indices: GridIndex) -> Element:
         return Element(self.area, self.place(indices))
 
-    def __setitem__(self, indices: Place, value: ExpressionLike) -> None:
+    def __setitem__(self, indices: GridIndex, value: ExpressionLike) -> None:
         self.put(self.place(indices), value)
 
 
@@ -92,27 +92,27 @@ class Writer:
         self._inputs: list[Area] = []
         self._outputs: list[Area] = []
         self._scratch: list[Area] = []
-        self._bodies: list[list[Statement]] = []
-        self._shared: tuple[Local, int, list[Statement]] | None = None
+        self._bodies: list[list[RoutineStep]] = []
+        self._shared: tuple[Local, int, list[RoutineStep]] | None = None
         self._count = 0
 
     # -- areas and variables ----------------------------------------------------------------------------------------
 
-    def input(self, name: str, dtype: DType, shape: Sequence[int]) -> Tensor:
+    def input(self, name: str, dtype: DType, shape: Sequence[int]) -> Grid:
         """An operand that is read."""
         return self._area(self._inputs, name, dtype, shape)
 
-    def output(self, name: str, dtype: DType, shape: Sequence[int]) -> Tensor:
+    def output(self, name: str, dtype: DType, shape: Sequence[int]) -> Grid:
         """An operand that is written, and may be read again."""
         return self._area(self._outputs, name, dtype, shape)
 
-    def scratch(self, dtype: DType, shape: Sequence[int]) -> Tensor:
+    def scratch(self, dtype: DType, shape: Sequence[int]) -> Grid:
         """Memory of the worker; an iteration finds it undefined."""
         return self._area(self._scratch, f"scratch{len(self._scratch)}", dtype, shape)
 
-    def _area(self, areas: list[Area], name: str, dtype: DType, shape: Sequence[int]) -> Tensor:
+    def _area(self, areas: list[Area], name: str, dtype: DType, shape: Sequence[int]) -> Grid:
         areas.append(Area(name, dtype, prod(shape)))
-        return Tensor(self, areas[-1], tuple(shape))
+        return Grid(self, areas[-1], tuple(shape))
 
     def local(self, kind: DType, value: ExpressionLike) -> Local:
         """A variable with a first value."""
@@ -127,7 +127,7 @@ class Writer:
         """Give a variable a value."""
         self.add(Assign(local, expression(value, local.kind)))
 
-    def add(self, statement: Statement) -> None:
+    def add(self, statement: RoutineStep) -> None:
         """A statement at this place."""
         if not self._bodies:
             raise InvalidRoutine(f"{self._title}: a statement outside of the shared loop.")
@@ -139,7 +139,7 @@ class Writer:
         if self._shared is not None or self._bodies:
             raise InvalidRoutine(f"{self._title}: a routine has one shared loop, around everything else.")
         variable = Local("shared", DType.I64)
-        body: list[Statement] = []
+        body: list[RoutineStep] = []
         self._shared = variable, prod(extents), body
         self._bodies.append(body)
         yield self.unraveled(variable, extents)
@@ -315,7 +315,7 @@ def number(value: float | int | bool, kind: DType) -> Number:
     return Number(value, kind)
 
 
-def _work(body: tuple[Statement, ...]) -> int:
+def _work(body: tuple[RoutineStep, ...]) -> int:
     total = 0
     for one in body:
         own = sum(work(value) for value in values_of(one)) + 1

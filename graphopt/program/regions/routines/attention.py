@@ -15,7 +15,7 @@ from graphopt.program.regions.routines.sums import summed
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.routine.writer import (
-    Tensor,
+    Grid,
     as_type,
     both,
     eq,
@@ -175,9 +175,7 @@ def _present(node: Defined, new: Heads, past: int, result: int) -> Heads:
     return Heads(View.dense(aim.buffer, aim.dtype, dims), *dims)
 
 
-def _bias(
-    node: Defined, w: Stage, mask: Tensor | None, at: tuple[Expression, ...], keys: int, kind: DType
-) -> Expression:
+def _bias(node: Defined, w: Stage, mask: Grid | None, at: tuple[Expression, ...], keys: int, kind: DType) -> Expression:
     """What the mask adds to a score; a mask that is shorter than the keys shuts out the others."""
     if mask is None:
         return number(0, kind)
@@ -207,7 +205,7 @@ def _seen(node: Defined, at: Expression, here: Expression, length: Expression | 
     return seen if length is None else both(seen, lt(at, length))
 
 
-def _to_weights(w: Stage, scores: Tensor, keys: int, largest: Expression, is_open: Expression, kept: Kept) -> None:
+def _to_weights(w: Stage, scores: Grid, keys: int, largest: Expression, is_open: Expression, kept: Kept) -> None:
     """The softmax of the scores in place; zeros where every key is shut out."""
     kind = scores.dtype
     shift = w.local(kind, pick(eq(largest, -inf), number(0, kind), largest))
@@ -299,9 +297,7 @@ def linear_attention(node: Defined) -> None:
                     present.put(start + at, as_type(state.at(at), present.dtype))
 
 
-def _decay(
-    w: Stage, decay: Tensor, state: Tensor, at: tuple[Expression, Expression, int], size: int, width: int
-) -> None:
+def _decay(w: Stage, decay: Grid, state: Grid, at: tuple[Expression, Expression, int], size: int, width: int) -> None:
     """The state times e^decay, one number for a head or one for each of its rows."""
     line, group, groups = at
     each = decay.shape[-1] // groups

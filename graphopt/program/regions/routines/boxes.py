@@ -8,7 +8,7 @@ from graphopt.program.regions.routines.sorting import above, sort
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, counted, held
 from kernels.dtype import DType
 from kernels.routine.writer import (
-    Tensor,
+    Grid,
     as_type,
     both,
     gt,
@@ -72,7 +72,7 @@ def _given(node: Defined, w: Stage, at: int, kind: DType) -> Expression:
     return w.local(kind, as_type(w.reads(node.input(at)).at(0), kind) if node.has(at) else number(0, kind))
 
 
-def _candidates(node: Defined, w: Stage, scores: Tensor, first: Expression, order: Tensor, spare: Tensor) -> Expression:
+def _candidates(node: Defined, w: Stage, scores: Grid, first: Expression, order: Grid, spare: Grid) -> Expression:
     """How many boxes of a class have a score above the threshold; `order` has them, the best first."""
     base, count = w.local(DType.I64, first), w.local(DType.I64, 0)
     with w.loop(order.shape[0]) as at:
@@ -84,7 +84,7 @@ def _candidates(node: Defined, w: Stage, scores: Tensor, first: Expression, orde
 
 
 def _is_covered(
-    w: Stage, one: Sequence[Expression], chosen: Tensor, taken: Expression, threshold: Expression
+    w: Stage, one: Sequence[Expression], chosen: Grid, taken: Expression, threshold: Expression
 ) -> Expression:
     """Whether one of the chosen boxes covers this one too much."""
     covered, other = w.local(DType.BOOL, False), w.local(DType.I64, 0)
@@ -94,7 +94,7 @@ def _is_covered(
     return covered
 
 
-def _set_corners(w: Stage, boxes: Tensor, corners: Tensor, batch: Expression, at: Expression, *, center: bool) -> None:
+def _set_corners(w: Stage, boxes: Grid, corners: Grid, batch: Expression, at: Expression, *, center: bool) -> None:
     """The corners of a box, the smaller coordinate first, and its area."""
     one, two, three, four = (w.local(DType.F32, boxes[batch, at, place]) for place in range(4))
     if center:
@@ -155,7 +155,7 @@ def roi_align(node: Defined) -> None:
 
 
 def _bin_of(
-    node: Defined, w: Stage, x: Tensor, plane: Expression, lines: tuple[_Line, _Line], row: Expression,
+    node: Defined, w: Stage, x: Grid, plane: Expression, lines: tuple[_Line, _Line], row: Expression,
     column: Expression,
 ) -> Expression:  # fmt: skip
     """What the samples of one bin give."""
@@ -186,7 +186,7 @@ class _Line:
     ) -> None:
         self._w, self._start, self._each, self._size = w, start, each, size
         self.samples, self.kind = samples, each.dtype
-        self._table: tuple[Tensor, Tensor] | None = None
+        self._table: tuple[Grid, Grid] | None = None
         if known:
             places, weights = w.scratch(DType.I64, (known, 2)), w.scratch(self.kind, (known, 2))
             with w.loop(known) as at:

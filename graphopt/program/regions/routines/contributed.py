@@ -8,7 +8,7 @@ from functools import partial
 from graphopt.model.operators import linear
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage
 from kernels.dtype import DType
-from kernels.routine.writer import Tensor, as_type, dot, integer, number, quotient
+from kernels.routine.writer import Grid, as_type, dot, integer, number, quotient
 from kernels.tensor.expression import Binary, Expression, dense_strides
 
 _LANES = 16  # sums of a dot product that run side by side
@@ -59,7 +59,7 @@ def matmul_n_bits(node: Defined) -> None:
                 y.put(row * columns + column, as_type(total, y.dtype))
 
 
-def _zero_of(zeros: Tensor | None, column: Expression, b: Expression, blocks: int, bits: int) -> Expression:
+def _zero_of(zeros: Grid | None, column: Expression, b: Expression, blocks: int, bits: int) -> Expression:
     """The zero point of a block: the middle of the codes, a number, or a code among those that a byte holds."""
     if zeros is None:
         return number(float(1 << bits - 1), DType.F32)
@@ -92,7 +92,7 @@ def _of_two(node: Defined, *, combine: Callable[[Expression, Expression], Expres
             y[at] = linear.quantized(made, scale.at(0), None if zero is None else zero.at(0), y.dtype)
 
 
-def _read(node: Defined, w: Stage, at: int) -> Tensor | None:
+def _read(node: Defined, w: Stage, at: int) -> Grid | None:
     return w.reads(node.input(at)) if node.has(at) else None
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, counted
 from kernels.dtype import DType
 from kernels.routine.writer import (
-    Tensor,
+    Grid,
     as_type,
     both,
     either,
@@ -49,7 +49,7 @@ class Transform:
         self._roots = w.reads(node.table(roots))
         self._lines = [w.scratch(F64, (2, max(length, 1))) for _ in range(2)]
 
-    def run(self, load: Load) -> Tensor:
+    def run(self, load: Load) -> Grid:
         """Transform what `load` gives; the result's [real or imaginary, element]."""
         w, length = self._w, self._length
         source, aim = self._lines
@@ -62,7 +62,7 @@ class Transform:
             source, aim = aim, source
         return source
 
-    def _step(self, x: Tensor, y: Tensor, rest: int, stride: int, radix: int) -> None:
+    def _step(self, x: Grid, y: Grid, rest: int, stride: int, radix: int) -> None:
         """Transforms of `radix` elements, each a part of the line away from the next."""
         w, each = self._w, rest // radix
         with w.loop(each) as part:
@@ -85,11 +85,11 @@ class Transform:
                         one = _product(self._element(x, q + (part + r * each) * stride), turn)
                         self._keep(y, place, (y[0, place] + one[0], y[1, place] + one[1]))
 
-    def _element(self, x: Tensor, place: Expression) -> Complex:
+    def _element(self, x: Grid, place: Expression) -> Complex:
         at = self._w.local(I64, place)
         return self._w.local(F64, x[0, at]), self._w.local(F64, x[1, at])
 
-    def _keep(self, y: Tensor, place: Expression, value: Complex) -> None:
+    def _keep(self, y: Grid, place: Expression, value: Complex) -> None:
         at = self._w.local(I64, place)
         y[0, at] = value[0]
         y[1, at] = value[1]

@@ -16,7 +16,7 @@ from graphopt.model.operators.windows import padding
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage
 from kernels.dtype import DType
 from kernels.routine.writer import (
-    Tensor,
+    Grid,
     as_type,
     both,
     dot,
@@ -89,7 +89,7 @@ def _product(
             y.put(y_start + i, finish(sums[i], (*outer, row, start + i)))
 
 
-def _read(node: Defined, w: Stage, at: int) -> Tensor | None:
+def _read(node: Defined, w: Stage, at: int) -> Grid | None:
     return w.reads(node.input(at)) if node.has(at) else None
 
 
@@ -108,7 +108,7 @@ def _matched(
     return [one[2] for one in kept], [one[1] for one in kept]
 
 
-def _broadcast(x: Tensor | None, at: Sequence[Expression], *, rows: bool) -> Expression | None:
+def _broadcast(x: Grid | None, at: Sequence[Expression], *, rows: bool) -> Expression | None:
     """A scale or zero point at batch, row and column; one dim is that of the `rows`, or of the columns."""
     if x is None:
         return None

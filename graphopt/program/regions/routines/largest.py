@@ -12,7 +12,7 @@ from math import prod
 
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage
 from kernels.dtype import DType
-from kernels.routine.writer import Tensor, as_type, both, either, eq, gt, lt, minimum, number, pick
+from kernels.routine.writer import Grid, as_type, both, either, eq, gt, lt, minimum, number, pick
 from kernels.tensor.expression import Binary, Expression
 
 _FEW = 32  # elements of an ordered list; more are sorted
@@ -64,7 +64,7 @@ def _key(bits: Expression, kind: DType, *, is_largest: bool) -> Expression:
     return made if is_largest else Binary("xor", made, everything)
 
 
-def _few(w: Stage, keys: Tensor, count: int) -> Tensor:
+def _few(w: Stage, keys: Grid, count: int) -> Grid:
     """An ordered list: a key that comes before its last one moves up to its place."""
     size = keys.shape[0]
     best, places = w.scratch(keys.dtype, (count,)), w.scratch(DType.I64, (count,))
@@ -101,7 +101,7 @@ def _few(w: Stage, keys: Tensor, count: int) -> Tensor:
     return places
 
 
-def _many(w: Stage, keys: Tensor, count: int) -> Tensor:
+def _many(w: Stage, keys: Grid, count: int) -> Grid:
     """The keys that come before the last wanted one and the first of those equal to it, sorted."""
     kind, digits = keys.dtype, keys.dtype.bytes
     counts = w.scratch(DType.I64, (_DIGITS,))
@@ -141,9 +141,7 @@ def _digit(key: Expression, shift: Expression) -> Expression:
     return as_type(Binary("and", Binary("shr", key, shift), number(_DIGITS - 1, key.dtype)), DType.I64)
 
 
-def _by_digit(
-    w: Stage, source: tuple[Tensor, Tensor], aim: tuple[Tensor, Tensor], counts: Tensor, shift: Expression
-) -> None:
+def _by_digit(w: Stage, source: tuple[Grid, Grid], aim: tuple[Grid, Grid], counts: Grid, shift: Expression) -> None:
     """Keys and places in the order of one digit, the largest first; equal ones as they were."""
     count = source[0].shape[0]
     with w.loop(_DIGITS) as digit:

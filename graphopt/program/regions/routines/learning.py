@@ -15,7 +15,7 @@ from graphopt.program.regions.routines.stage import Defined, Definition, Stage, 
 from graphopt.program.regions.routines.sums import summed
 from kernels.dtype import DType
 from kernels.routine.writer import (
-    Tensor,
+    Grid,
     as_type,
     both,
     either,
@@ -108,7 +108,7 @@ def impute(node: Defined) -> None:
             y.put(row * width + at, as_type(pick(is_missing, other, one), y.dtype))
 
 
-def _linear_scores(node: Defined, w: Stage, x: Tensor, row: Expression, scores: Tensor) -> None:
+def _linear_scores(node: Defined, w: Stage, x: Grid, row: Expression, scores: Grid) -> None:
     """The products of a row with the coefficients, and the intercepts."""
     count, width, kind = scores.shape[0], x.shape[-1], scores.dtype
     factors = w.reads(node.table(np.asarray(node.numbers("coefficients"), kind.numpy)))

@@ -13,7 +13,7 @@ from graphopt.program.regions.routines.sums import Term, summed
 from kernels.dtype import DType
 from kernels.routine.grammar import Local
 from kernels.routine.writer import (
-    Tensor,
+    Grid,
     as_type,
     dot,
     eq,
@@ -122,7 +122,7 @@ def lrn(node: Defined) -> None:
 
 
 def _row_statistics(
-    w: Stage, x: Tensor, start: Expression, count: int, kind: DType, *, centered: bool
+    w: Stage, x: Grid, start: Expression, count: int, kind: DType, *, centered: bool
 ) -> tuple[Expression, Expression]:
     """The mean (0 where rows are not centered) and the mean square around it of a run of elements."""
     mean: Expression = number(0, F64)
@@ -167,12 +167,12 @@ def layer_normalization(node: Defined) -> None:
                 y.put(place, as_type(found, y.dtype))
 
 
-def _element(one: Tensor | None, at: Expression, kind: DType) -> Expression | None:
+def _element(one: Grid | None, at: Expression, kind: DType) -> Expression | None:
     """An element of a factor that rows share."""
     return None if one is None else as_type(one.at(integer(0) if prod(one.shape) == 1 else at), kind)
 
 
-def _broadcast(one: Tensor | None, at: Sequence[Expression], kind: DType) -> Expression | None:
+def _broadcast(one: Grid | None, at: Sequence[Expression], kind: DType) -> Expression | None:
     """The element of a factor for a place of the result."""
     if one is None:
         return None

@@ -13,7 +13,7 @@ import numpy as np
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
 from graphopt.program.regions.routines.sums import summed
 from kernels.dtype import DType
-from kernels.routine.writer import Tensor, as_type, dot, eq, gt, integer, minimum, ne, number, pick
+from kernels.routine.writer import Grid, as_type, dot, eq, gt, integer, minimum, ne, number, pick
 from kernels.tensor.expression import Expression, Unary, dense_strides
 
 ROWS, COLUMNS = 4, 16  # of a tile of sums
@@ -34,9 +34,9 @@ def matmul(node: Defined) -> None:
 
 def _products(
     w: Stage,
-    a: Tensor,
-    b: Tensor,
-    y: Tensor,
+    a: Grid,
+    b: Grid,
+    y: Grid,
     batch: Sequence[int],
     sizes: tuple[int, int, int],
     leads: tuple[Sequence[int], Sequence[int]],

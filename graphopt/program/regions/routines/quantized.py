@@ -8,7 +8,7 @@ from graphopt.model.operators import linear
 from graphopt.model.operators.formulas import Operands
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage
 from kernels.dtype import DType
-from kernels.routine.writer import Tensor, as_type, eq, maximum, minimum, number, pick, quotient
+from kernels.routine.writer import Grid, as_type, eq, maximum, minimum, number, pick, quotient
 from kernels.tensor.expression import Expression, Unary, clip
 
 
@@ -60,7 +60,7 @@ def dynamic(node: Defined) -> None:
             y.put(i, linear.quantized(x.at(i), scale.at(0), zero.at(0), DType.U8))
 
 
-def _range(w: Stage, x: Tensor) -> tuple[Expression, Expression]:
+def _range(w: Stage, x: Grid) -> tuple[Expression, Expression]:
     low, high = w.local(DType.F32, 0.0), w.local(DType.F32, 0.0)
     with w.loop(x.area.elements) as i:
         w.set(low, minimum(low, x.at(i)))

@@ -13,7 +13,7 @@ from graphopt.model.nodes import attribute_of
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
 from graphopt.program.regions.routines.sums import summed
 from kernels.dtype import DType
-from kernels.routine.writer import Tensor, as_type, ge, integer, maximum, minimum, number, pick
+from kernels.routine.writer import Grid, as_type, ge, integer, maximum, minimum, number, pick
 from kernels.tensor.expression import Expression, Unary
 
 Activation = Callable[[Expression], Expression]
@@ -110,15 +110,15 @@ class Layer:
     w: Stage
     kind: DType
     sizes: Sizes
-    x: Tensor
-    weights: Tensor
-    recurrence: Tensor
-    bias: Tensor | None
-    peepholes: Tensor | None
-    h: Tensor
-    c: Tensor
-    gates: Tensor  # [gates, hidden]
-    other: Tensor  # [hidden]
+    x: Grid
+    weights: Grid
+    recurrence: Grid
+    bias: Grid | None
+    peepholes: Grid | None
+    h: Grid
+    c: Grid
+    gates: Grid  # [gates, hidden]
+    other: Grid  # [hidden]
     direction: int
 
     def clipped(self, value: Expression) -> Expression:
@@ -135,7 +135,7 @@ class Layer:
 
         return summed(self.w, self.kind, self.sizes.inputs, term)
 
-    def from_state(self, row: Expression, state: Tensor) -> Expression:
+    def from_state(self, row: Expression, state: Grid) -> Expression:
         """A row of R with a state."""
         first = self.w.local(DType.I64, self.row(row) * self.sizes.hidden)
         return summed(self.w, self.kind, self.sizes.hidden, lambda at: self.of(self.recurrence, first + at) * state[at])
@@ -158,7 +158,7 @@ class Layer:
             return number(0, self.kind)
         return self.of(self.peepholes, at + (self.direction * 3 + gate) * self.sizes.hidden) * cell
 
-    def of(self, tensor: Tensor, place: Expression) -> Expression:
+    def of(self, tensor: Grid, place: Expression) -> Expression:
         """An element as it is computed with."""
         return as_type(tensor.at(place), self.kind)
 
@@ -201,7 +201,7 @@ def recurrent(node: Defined) -> None:
                 _keep(layer, results[2], state, layer.c)
 
 
-def _keep(layer: Layer, result: Tensor | None, start: Expression, state: Tensor | None) -> None:
+def _keep(layer: Layer, result: Grid | None, start: Expression, state: Grid | None) -> None:
     if result is not None:
         first = layer.w.local(DType.I64, start)
         with layer.w.loop(layer.sizes.hidden) as at:

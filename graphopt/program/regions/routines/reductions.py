@@ -29,6 +29,8 @@ def reduce(node: Defined) -> None:
         x, y = w.reads(source), w.writes(result)
         with w.shared(prod(result.shape)) as (place,):
             kept, taken = _extents(node, w, source.shape)
+            if prod(source.shape) == 0:
+                taken = [integer(0) for _ in taken]  # nothing is read, whatever axes the data name
             base, steps = w.local(DType.I64, 0), dense_strides(source.shape)
             rest = w.local(DType.I64, place)
             for size, step in reversed(list(zip(kept, steps, strict=True))):

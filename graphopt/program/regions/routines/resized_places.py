@@ -13,7 +13,7 @@ from graphopt.program.regions.routines.stage import Defined, Stage
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.routine.writer import (
-    Tensor,
+    Grid,
     as_type,
     both,
     either,
@@ -212,7 +212,7 @@ def _rounded(node: Defined, place: Expression, scale: Expression) -> Expression:
 
 def _put_weights(
     node: Defined, w: Stage, axis: Axis, place: Expression, scale: Expression, at: Expression,
-    starts: Tensor, kept: Tensor,
+    starts: Grid, kept: Grid,
 ) -> None:  # fmt: skip
     """The window of pixels that a place reads; those beyond a border are the border's, or left out."""
     window, excludes = kept.shape[1], bool(node.integer("exclude_outside", 0))
@@ -240,7 +240,7 @@ def _put_weights(
 
 
 def _filter(
-    node: Defined, w: Stage, axis: Axis, part: Expression, scale: Expression, raw: Tensor
+    node: Defined, w: Stage, axis: Axis, part: Expression, scale: Expression, raw: Grid
 ) -> tuple[Expression, Expression]:
     """Fill in the weights around a place; how many there are, and where the first is from the pixel below."""
     is_linear, a = node.text("mode", "nearest") != "cubic", node.number("cubic_coeff_a", -0.75)

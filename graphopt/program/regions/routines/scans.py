@@ -6,7 +6,7 @@ from math import prod
 
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, counted, held
 from kernels.dtype import DType
-from kernels.routine.writer import Tensor, as_type, eq, number
+from kernels.routine.writer import Grid, as_type, eq, number
 from kernels.tensor.expression import Binary, Expression
 
 
@@ -28,7 +28,7 @@ def scan(node: Defined) -> None:
                     _along(node, w, x, y, one, before * prod(shape[one:]))
 
 
-def _along(node: Defined, w: Stage, x: Tensor, y: Tensor, axis: int, start: Expression) -> None:
+def _along(node: Defined, w: Stage, x: Grid, y: Grid, axis: int, start: Expression) -> None:
     """All rows of one outer index: along the axis outside, so that what lies side by side is combined at once."""
     size, inner, kind = x.shape[axis], prod(x.shape[axis + 1 :]), held(x.dtype)
     is_sum = node.node.op_type == "CumSum"

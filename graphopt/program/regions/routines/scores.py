@@ -6,13 +6,13 @@ from math import inf, pi
 
 from graphopt.errors import NotLowered
 from graphopt.program.regions.routines.stage import Stage
-from kernels.routine.writer import Tensor, either, eq, gt, lt, maximum, number, pick
+from kernels.routine.writer import Grid, either, eq, gt, lt, maximum, number, pick
 from kernels.tensor.expression import Expression, Unary
 
 NONE = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")  # by their numbers in TreeEnsemble
 
 
-def post_transformed(w: Stage, scores: Tensor, way: str) -> None:
+def post_transformed(w: Stage, scores: Grid, way: str) -> None:
     """Transform a row of scores in scratch, in place. Raises NotLowered for an unknown way."""
     count, kind = scores.shape[0], scores.dtype
     match way:

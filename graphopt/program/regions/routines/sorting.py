@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernels.dtype import DType
-from kernels.routine.writer import Tensor, Writer, both, either, ge, gt, lt, minimum, pick
+from kernels.routine.writer import Grid, Writer, both, either, ge, gt, lt, minimum, pick
 from kernels.tensor.expression import Expression, ExpressionLike, Unary
 
 Before = Callable[[Expression, Expression], Expression]  # whether what stands at one position comes before another
 
 
-def sort(w: Writer, order: Tensor, spare: Tensor, count: ExpressionLike, before: Before) -> None:
+def sort(w: Writer, order: Grid, spare: Grid, count: ExpressionLike, before: Before) -> None:
     """Sort the first `count` positions in `order`, by merging runs of twice the length each time.
 
     Where neither of two positions comes before the other they stay as they are.

@@ -30,7 +30,7 @@ from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.routine.build import ROUTINE
-from kernels.routine.writer import Tensor, Writer, as_type, lt, maximum, minimum, pick
+from kernels.routine.writer import Grid, Writer, as_type, lt, maximum, minimum, pick
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.matrix import Matrix
@@ -43,9 +43,9 @@ class Stage(Writer):
     def __init__(self, title: str) -> None:
         super().__init__(title)
         self.places: dict[str, Buffer] = {}
-        self._read: dict[View, Tensor] = {}
+        self._read: dict[View, Grid] = {}
 
-    def reads(self, view: View) -> Tensor:
+    def reads(self, view: View) -> Grid:
         """What is read; dense."""
         if view not in self._read:
             assert view.is_dense, "a stage reads dense values"
@@ -54,7 +54,7 @@ class Stage(Writer):
             self._read[view] = self.input(name, view.dtype, view.shape)
         return self._read[view]
 
-    def writes(self, view: View) -> Tensor:
+    def writes(self, view: View) -> Grid:
         """What is written; dense."""
         assert view.is_dense, "a stage writes dense values"
         name = f"y{len(self.places)}"

@@ -11,7 +11,7 @@ from graphopt.program.regions.routines.windows import line
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.routine.writer import (
-    Tensor,
+    Grid,
     as_type,
     both,
     eq,
@@ -30,7 +30,7 @@ Term = Callable[[Expression], Callable[[Expression], Expression]]  # by place in
 
 
 def _add_windows(
-    w: Stage, totals: Tensor, size: Sequence[int], count: Sequence[ExpressionLike], kernel: Sequence[ExpressionLike],
+    w: Stage, totals: Grid, size: Sequence[int], count: Sequence[ExpressionLike], kernel: Sequence[ExpressionLike],
     strides: Sequence[int], dilations: Sequence[int], before: Sequence[int], term: Term,
 ) -> None:  # fmt: skip
     """Add to a plane of pixels what every window has for each of its places; those outside are left out."""

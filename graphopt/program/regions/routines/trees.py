@@ -16,7 +16,7 @@ from graphopt.program.regions.routines.scores import NONE, post_transformed
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage
 from kernels.dtype import DType
 from kernels.routine.writer import (
-    Tensor,
+    Grid,
     as_type,
     both,
     either,
@@ -139,7 +139,7 @@ class _Walker:
     def __init__(self, node: Defined, w: Stage, forest: Forest, kind: DType) -> None:
         self._w, self._forest, self._kind = w, forest, kind
 
-        def table(values: Sequence[float], dtype: DType) -> Tensor:
+        def table(values: Sequence[float], dtype: DType) -> Grid:
             return w.reads(node.table(np.asarray([*values, 0], dtype.numpy)))
 
         self._roots, self._features, self._modes = (
@@ -151,7 +151,7 @@ class _Walker:
         self._leaves, self._targets = table(forest.leaves, I64), table(forest.targets, I64)
         self._weights = table(forest.weights, kind)
 
-    def run(self, x: Tensor, row: Expression, totals: Tensor, way: str) -> None:
+    def run(self, x: Grid, row: Expression, totals: Grid, way: str) -> None:
         """Join the weights of a row's leaves to the totals: "SUM", "MIN" or "MAX"."""
         w, kind, width = self._w, self._kind, x.shape[-1]
         with w.loop(len(self._forest.roots)) as tree:

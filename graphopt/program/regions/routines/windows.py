@@ -17,7 +17,7 @@ import numpy as np
 from graphopt.model.operators.windows import padding
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
 from kernels.dtype import DType
-from kernels.routine.writer import Tensor, as_type, gt, integer, lt, maximum, minimum, number, pick, quotient
+from kernels.routine.writer import Grid, as_type, gt, integer, lt, maximum, minimum, number, pick, quotient
 from kernels.tensor.expression import Binary, Expression, Unary
 
 
@@ -101,7 +101,7 @@ Combine = Callable[[Expression, Expression], Expression]
 
 
 def _pooled(
-    w: Stage, windows: Windows, x: Tensor, plane: Expression, outer: Sequence[Expression],
+    w: Stage, windows: Windows, x: Grid, plane: Expression, outer: Sequence[Expression],
     row: Callable[[Expression, Expression, Expression, Expression], None],
 ) -> None:  # fmt: skip
     """For each place in the windows of a row of results: `row(first window, last one, pixel of window 0, pixels)`."""
