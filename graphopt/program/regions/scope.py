@@ -83,8 +83,13 @@ class Scope:
         return found
 
     def _known_shape(self, value: ir.Value) -> tuple[int, ...] | None:
-        """By inference, by what the model declares, or by a reader that keeps the dims of what it reads."""
+        """By inference, by what the model declares, or by a reader that keeps the dims of what it reads.
+
+        The dims of inputs are the caller's choice, whatever outputs declare.
+        """
         found = self.facts.static_shape(value)
+        if value.is_graph_input():
+            return found
         found = self._settled(value) or _declared(value) if found is None else found
         for use in value.uses() if found is None else ():
             operator = operator_of(use.node)
@@ -96,11 +101,13 @@ class Scope:
         """Dims that are those of declared outputs: what makes dims of data shares their symbols with its readers."""
         if self._symbols is None:
             self._symbols = {}
+            chosen = {dim for one in self._graph.inputs for dim in self.facts.shape(one) or ()}
             for output in self._graph.outputs:
                 inferred, declared = self.facts.shape(output), _declared(output)
                 if inferred is not None and declared is not None and len(inferred) == len(declared):
                     pairs = zip(inferred, declared, strict=True)
-                    self._symbols.update({one: size for one, size in pairs if isinstance(one, sympy.Symbol)})
+                    self._symbols.update({one: size for one, size in pairs
+                                          if isinstance(one, sympy.Symbol) and one not in chosen})  # fmt: skip
         shape = self.facts.shape(value)
         if shape is None or not self._symbols:
             return None
