@@ -7,6 +7,7 @@
 #   make bench   the slow sweeps, each with its full tables; DATA=folder as above
 #   make bench-ort   latency of what --target ort writes in ONNX Runtime, on one core
 #   make bench-kernels   kernels beside ONNX Runtime and the machine's peak, on one core
+#   make bench-native    whole programs beside ONNX Runtime and OpenVINO, kept in docs/benchmarks and drawn in docs/speed.md
 #   make bench-memory    memory plans beside their bounds and ONNX Runtime; DATA=folder of packing problems
 #   make bench-scheduling    schedules beside their bounds, the verifier beside brute force; DATA=folder as above
 #   make bench-real   trained models out of packages: optimized, planned and compiled, beside onnxslim and onnxsim
@@ -22,7 +23,7 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(BENCH_VENV)/.installed
 DATA_OPTION = $(if $(DATA),--data $(DATA))
 
-.PHONY: demo test lint bench bench-ort bench-kernels bench-memory bench-scheduling bench-real bars site qemu clean
+.PHONY: demo test lint bench bench-ort bench-kernels bench-native bench-memory bench-scheduling bench-real bars site qemu clean
 
 # No recipe runs beside another: ruff, mypy and pytest each use every core, and the tests' summary shall come last.
 .NOTPARALLEL:
@@ -74,6 +75,10 @@ bench-ort: $(BENCH_STAMP)
 bench-kernels: $(BENCH_STAMP)
 	mkdir -p build/bench
 	$(BENCH_VENV)/bin/python -m bench.kernels.all --json build/bench/kernels.json
+
+bench-native: $(BENCH_STAMP)
+	$(BENCH_VENV)/bin/python -m bench.native
+	$(BENCH_VENV)/bin/python -m bench.native_page > docs/speed.md
 
 bench-memory: $(BENCH_STAMP)
 	mkdir -p build/bench
