@@ -129,8 +129,11 @@ def compiled(source: str, sizes: Mapping[str, list[int]], timed: bool) -> dict[s
     if timed and not program.fallback:
         pin()
         feed = {name: np.asarray(value) for name, value in first_feed(source).items()}
-        sides: dict[str, Call] = {"ours": program.program.bind(feed), "peer": Peer(Path(source).read_bytes(), feed)}
-        taken = readings(sides, ROUNDS)
+        try:
+            sides: dict[str, Call] = {"ours": program.program.bind(feed), "peer": Peer(Path(source).read_bytes(), feed)}
+            taken = readings(sides, ROUNDS)
+        except RuntimeError:  # ONNX Runtime does not bind outputs that a model declares with other dims than they have
+            return found
         one = ratio(taken["peer"], taken["ours"])
         found["ratio"] = (one.low, one.median, one.high)
     return found
