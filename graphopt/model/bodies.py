@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from graphopt.model import contrib_bodies, nodes
 from graphopt.model.known import Knowledge
-from graphopt.model.maps import type_proto
+from graphopt.model.schema import told_type
 
 
 def body_of(node: ir.Node, facts: Knowledge) -> ir.Function | None:
@@ -69,18 +69,8 @@ def _proto(node: ir.Node) -> bytes:
 
 
 def _type(value: ir.Value | None, facts: Knowledge) -> bytes | None:
-    """The type of an operand, serialized, with those of its dims that are numbers; None where it is not known."""
+    """The type of an operand, serialized; None where it is not known."""
     if value is None:
         return b""
-    known = facts.known(value)
-    if known.type is None:
-        return None
-    proto = type_proto(known.type)
-    if isinstance(known.type, ir.TensorType) and known.shape is not None:
-        proto.tensor_type.shape.SetInParent()
-        for dim in known.shape:
-            one = proto.tensor_type.shape.dim.add()
-            if isinstance(dim, int):
-                one.dim_value = dim
-    found: bytes = proto.SerializeToString()
-    return found
+    proto = told_type(facts.known(value), {})
+    return None if proto is None else bytes(proto.SerializeToString())

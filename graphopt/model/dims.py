@@ -62,6 +62,12 @@ def static(dims: Dims | None) -> tuple[int, ...] | None:
     return tuple(int(dim) for dim in dims)
 
 
+def declared(value: ir.Value) -> tuple[int, ...] | None:
+    """The dims that a model itself says of a value, where all are numbers; None else."""
+    found = [] if value.shape is None else [dim for dim in value.shape if isinstance(dim, int)]
+    return tuple(found) if value.shape is not None and len(found) == len(value.shape) else None
+
+
 def product(dims: Iterable[Dim]) -> Dim:
     """The number of elements."""
     result: Dim = 1

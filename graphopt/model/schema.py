@@ -33,7 +33,7 @@ def infer(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
             operands.append(None)
             continue
         known = facts.known(value)
-        kind = _type_proto(known, names)
+        kind = told_type(known, names)
         if kind is None:
             return _unknown(node, facts)
         operands.append(Operand(kind, _data(value, known, facts), None if known.shape is None else len(known.shape)))
@@ -126,7 +126,8 @@ def _unknown(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
     return tuple(Known(output.type, None, None) for output in node.outputs)
 
 
-def _type_proto(known: Known, names: dict[str, dims.Dim]) -> onnx.TypeProto | None:
+def told_type(known: Known, names: dict[str, dims.Dim]) -> onnx.TypeProto | None:
+    """What a schema is told of a value; symbols go by their names, which `names` then holds. None for no type."""
     if known.type is None:
         return None
     result = type_proto(known.type)

@@ -111,7 +111,7 @@ def _counted(editor: Editor, loop: ir.Node, most: int) -> Trips:
     count = 0 if start is False else _number(facts, limit)
     if limit is not None and count is None:
         raise _Unknown("the number of iterations is not constant")
-    if count != 0 and not _keeps_going(facts, body):
+    if count != 0 and not keeps_going(facts, body):
         ended = _ended(facts, loop, body, most)
         if ended is None:
             raise _Unknown("the body may end the loop by its condition")
@@ -143,7 +143,7 @@ def _number(facts: Facts, value: ir.Value | None) -> int | None:
     return max(found[0], 0) if found is not None and len(found) == 1 else None
 
 
-def _keeps_going(facts: Facts, body: ir.Graph) -> bool:
+def keeps_going(facts: Facts, body: ir.Graph) -> bool:
     """Whether the body hands its condition on as it was, or always says true."""
     value: ir.Value | None = body.outputs[0]
     while value is not None and value is not body.inputs[1]:

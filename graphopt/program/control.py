@@ -17,7 +17,9 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import nodes
+from graphopt.model.dims import declared
 from graphopt.model.facts import Facts
+from graphopt.passes.unrolling import keeps_going
 
 MOST_TRIPS = 64
 MOST_NODES = 4096  # of all copies together
@@ -150,20 +152,20 @@ class _Inlining:
         limit, going = nodes.input_at(node, 0), nodes.input_at(node, 1)
         numbers = None if limit is None else facts.ints(limit)
         count = None if numbers is None or len(numbers) != 1 else max(int(numbers[0]), 0)
-        always = self._is_true(going) and _keeps_going(facts, body)
-        declared = self._declared_trips(states) if count is None or not always else None
-        count = count if declared is None else declared
+        always = self._is_true(going) and keeps_going(facts, body)
+        rows = self._declared_trips(states) if count is None or not always else None
+        count = count if rows is None else rows
         if count is None or None in node.inputs[2:]:
             raise _Stays("the number of its iterations is not known")
         self._require([body], count, MOST_NODES)
-        is_open = declared is not None or always
+        is_open = rows is not None or always
         carried = [value for value in node.inputs[2:] if value is not None]
         if not is_open:
             self._require_fixed(body, carried)
         true = self._constant(np.array(True))
         alive = true if is_open or going is None else self._flat(going)
         collected: list[list[ir.Value]] = [[] for _ in body.outputs[1 + states :]]
-        if collected and declared is None and not is_open:
+        if collected and rows is None and not is_open:
             raise _Stays("how much it collects depends on a condition")
         for turn in range(count):
             results = self._copy(body, [self._constant(np.array(turn, np.int64)), true, *carried])
@@ -189,7 +191,7 @@ class _Inlining:
         """What is carried keeps its dims: else a state that stays has others than a new one."""
         for value, result in zip(carried, body.outputs[1:], strict=False):
             shape = self._facts.static_shape(value)
-            if shape is None or (result.shape is not None and _numbers(result) not in (None, shape)):
+            if shape is None or (result.shape is not None and declared(result) not in (None, shape)):
                 raise _Stays("it carries a value whose dims are not known")
 
     def _declared_trips(self, states: int) -> int | None:
@@ -197,10 +199,10 @@ class _Inlining:
         for output in self._node.outputs[states:]:
             value = output
             readers = [use.node for use in value.uses()]
-            while _numbers(value) is None and len(readers) == 1 and readers[0].op_type in _SAME_DIMS:
+            while declared(value) is None and len(readers) == 1 and readers[0].op_type in _SAME_DIMS:
                 value = readers[0].outputs[0]
                 readers = [use.node for use in value.uses()]
-            dims = _numbers(value)
+            dims = declared(value)
             if dims:
                 return dims[0]
         return None
@@ -296,22 +298,3 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
         for inner in nodes.subgraphs(node):
             yield from inner.inputs
             yield from inner.initializers.values()
-
-
-def _numbers(value: ir.Value) -> tuple[int, ...] | None:
-    """The declared dims, where all are numbers."""
-    dims = None if value.shape is None else tuple(value.shape)
-    return None if dims is None or not all(isinstance(one, int) for one in dims) else dims  # type: ignore[return-value]
-
-
-def _keeps_going(facts: Facts, body: ir.Graph) -> bool:
-    """Whether the body hands its condition on as it was, or always says true."""
-    value: ir.Value | None = body.outputs[0]
-    while value is not None and value is not body.inputs[1]:
-        if facts.scalar(value) is True:
-            return True
-        producer = value.producer()
-        if producer is None or producer.op_type != "Identity" or not nodes.is_standard(producer):
-            return False
-        value = producer.inputs[0]
-    return value is not None

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import sympy
 
 from graphopt.errors import ModelError, NotLowered
-from graphopt.model.dims import normal, static
+from graphopt.model.dims import declared, normal, static
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES, MOST_WRITTEN
 from graphopt.model.operators.formulas import dtype_of
@@ -33,12 +33,6 @@ from kernels.templates.template import Template
 Places = Mapping[str, Buffer | Place]  # by the names of a kernel's operands; a buffer stands for its start
 Problem = TypeVar("Problem")
 Candidate = TypeVar("Candidate")
-
-
-def _declared(value: ir.Value) -> tuple[int, ...] | None:
-    """The dims that the model itself says, where all are numbers: an operator may make them of its data."""
-    dims = None if value.shape is None else tuple(value.shape)
-    return None if dims is None or not all(isinstance(dim, int) for dim in dims) else dims  # type: ignore[return-value]
 
 
 class Scope:
@@ -90,7 +84,7 @@ class Scope:
         found = self.facts.static_shape(value)
         if value.is_graph_input():
             return found
-        found = self._settled(value) or _declared(value) if found is None else found
+        found = self._settled(value) or declared(value) if found is None else found
         for use in value.uses() if found is None else ():
             operator = operator_of(use.node)
             if use.idx == 0 and operator is not None and operator.axes in ("each", "symmetric"):
@@ -103,9 +97,9 @@ class Scope:
             self._symbols = {}
             chosen = {dim for one in self._graph.inputs for dim in self.facts.shape(one) or ()}
             for output in self._graph.outputs:
-                inferred, declared = self.facts.shape(output), _declared(output)
-                if inferred is not None and declared is not None and len(inferred) == len(declared):
-                    pairs = zip(inferred, declared, strict=True)
+                inferred, said = self.facts.shape(output), declared(output)
+                if inferred is not None and said is not None and len(inferred) == len(said):
+                    pairs = zip(inferred, said, strict=True)
                     self._symbols.update({one: size for one, size in pairs
                                           if isinstance(one, sympy.Symbol) and one not in chosen})  # fmt: skip
         shape = self.facts.shape(value)

@@ -102,7 +102,7 @@ class Transform:
         """The root of a radix, its zeros and ones exact."""
         angle = 2 * pi * (turns % radix) / radix
         real, imaginary = cos(angle), self._sign * sin(angle)
-        return tuple(float(round(one)) if abs(one - round(one)) < 1e-12 else one for one in (real, imaginary))  # type: ignore[return-value]
+        return _exact(real), _exact(imaginary)
 
 
 def factors(length: int) -> list[int]:
@@ -214,6 +214,11 @@ def _of_length(node: Defined, axis: int, chooser: int | None, count: int, *, is_
                 place = (row * result[axis] + at) * inner + column
                 for part in range(result[-1]):
                     y.put(place * result[-1] + part, as_type(found[part, at] * scale, y.dtype))
+
+
+def _exact(value: float) -> float:
+    """A whole number in the place of one that a sine leaves beside it."""
+    return float(round(value)) if abs(value - round(value)) < 1e-12 else value
 
 
 def _all(conditions: Sequence[Expression]) -> Expression:
