@@ -37,6 +37,7 @@ class Argument:
     name: str
     dtype: DType
     shape: tuple[int, ...]
+    held: tuple[tuple[int, int], ...] = ()  # places and integers: what an input has to hold, as dims follow from it
 
     @property
     def bytes(self) -> int:

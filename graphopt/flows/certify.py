@@ -101,7 +101,7 @@ def _try(folder: Path, manifest: Manifest, threads: Sequence[int], feeds: int, s
     drawn: list[Feed] = []
     expected: list[list[bytes]] = []
     for _ in range(feeds):
-        drawn.append({one.name: _values(generator, one.shape, one.dtype) for one in first.inputs})
+        drawn.append({one.name: one.holding(_values(generator, one.shape, one.dtype)) for one in first.inputs})
         expected.append([output.tobytes() for output in first.run(None, drawn[-1])])
     for count, program in programs.items():
         for number in (*range(feeds), *reversed(range(feeds))):  # what one call leaves, another one finds

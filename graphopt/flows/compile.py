@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from graphopt.check.feeds import NOTHING, Contents
 from graphopt.check.given import Feeds, Given, read_feeds
 from graphopt.check.reference import Comparison, Reference
 from graphopt.check.runner import CannotRun, Workplace
@@ -25,11 +26,12 @@ from graphopt.model.load import Source
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
 from graphopt.passes import pipeline
+from graphopt.program.contents import decided_contents, with_contents
 from graphopt.program.control import without_control_flow
 from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
-from graphopt.program.deploy.compiled import Compiled
+from graphopt.program.deploy.compiled import Compiled, Whole
 from graphopt.program.expansion import expanded
 from graphopt.program.make import COMPARE_SECONDS, Program, make, runnable
 from graphopt.program.widening import widened
@@ -110,14 +112,22 @@ def compile(  # the builtin of this name is not used here
             work = optimized(original, checked=checked)
             progress("making kernels")
             with telling(progress):
-                made = make(work, processor, name, exactly, memory_budget, not_here, threads, costs_of(machine), tuning)
+                known = decided_contents(work, [one.feed for one in given])
+                for contents in (known, NOTHING) if known else (NOTHING,):  # parts check nothing of what inputs hold
+                    model = optimized(with_contents(work, contents)) if contents else work
+                    made = make(
+                        model, processor, name, exactly, memory_budget, not_here, threads, costs_of(machine), tuning,
+                        contents,
+                    )  # fmt: skip
+                    if isinstance(made, Whole):
+                        break
             program, not_compared = runnable(made, processor, not_here)
             seconds += time.perf_counter() - started
             if program is None:
                 return Compiled(made, processor, seconds, OFF, not_here, not_compared, None, held)
             progress("comparing with ONNX Runtime")
             if reference is None:
-                reference = reference_of(workplace, original, given, tolerance)
+                reference = reference_of(workplace, original, given, tolerance, contents)
             verdicts.append(compared(reference, original, program))
             if verdicts[-1].passed:
                 remade = None if len(verdicts) == 1 else verdicts[0].reason
@@ -182,10 +192,11 @@ def _way_on(difference: float) -> str:
 
 
 def reference_of(
-    workplace: Workplace, original: ir.Model, given: Sequence[Given], tolerance: float | None
-) -> Reference:
-    """The original's runs; raises VerificationError where it has none."""
-    reference = Reference(workplace, original, COMPARE_SECONDS, given=given, tolerance=tolerance)
+    workplace: Workplace, original: ir.Model, given: Sequence[Given], tolerance: float | None,
+    contents: Contents = NOTHING,
+) -> Reference:  # fmt: skip
+    """The original's runs, on inputs with these contents; raises VerificationError where it has none."""
+    reference = Reference(workplace, original, COMPARE_SECONDS, given=given, tolerance=tolerance, contents=contents)
     if reference.problem is not None or reference.foreign:
         why = reference.problem or f"nothing here runs {', '.join(reference.foreign)}"
         raise VerificationError(f"the program cannot be compared, as its model does not run as it should: {why}")

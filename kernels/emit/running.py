@@ -263,9 +263,23 @@ def _write_checked(module: Module, listing: Listing) -> None:
         )  # fmt: skip
         assert code is not None, "it gives a result"
         failed(f, code)
+    for number, one in enumerate(listing.inputs):
+        _check_held(f, one, f.load("ptr", f.at(slots[0], number, "ptr")), record)
     f.call("compute", record, *slots)
     f.give(f.number("i32", OK))
     f.finish()
+
+
+def _check_held(f: Function, given: Argument, data: Value, record: Value) -> None:
+    """The integers that an input has to hold."""
+    kind = f"i{8 * given.dtype.bytes}"
+    for place, number in given.held:
+        found = f.load(kind, f.at(data, place, kind))
+        wide = found if kind == "i64" else f.convert("sext", "i64", found)
+        sentence = "input '%s' holds %lld at place %lld; the program is compiled for %lld there."
+        wrong = f.compare("ne", wide, f.integer(number))
+        name = text(f.module, given.name)
+        refuse_when(f, wrong, BAD_ARGUMENT, record, sentence, name, wide, f.integer(place), f.integer(number))
 
 
 def _specs(module: Module, word: str, arguments: Sequence[Argument]) -> Value:

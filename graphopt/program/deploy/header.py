@@ -161,9 +161,15 @@ def filled(template: str, known: dict[str, str]) -> str:
 
 def _lines(word: str, tensors: tuple[Tensor, ...]) -> list[str]:
     return [
-        f" * {word} {number}: {quoted(one.name)} {one.dtype} {list(one.shape)}".replace("*/", "* /")
+        f" * {word} {number}: {quoted(one.name)} {one.dtype} {list(one.shape)}{_held(one)}".replace("*/", "* /")
         for number, one in enumerate(tensors)
     ]
+
+
+def _held(tensor: Tensor) -> str:
+    """The integers that an input has to hold, as dims follow from them."""
+    numbers = ", ".join(f"[{place}] = {number}" for place, number in tensor.held)
+    return f", with {numbers}" if numbers else ""
 
 
 def quoted(name: str) -> str:

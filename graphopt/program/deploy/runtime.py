@@ -61,6 +61,12 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     stored: np.dtype[Any]  # NumPy's own type of as many bytes
+    held: Mapping[int, int] = {}  # what an input has to hold, by place in the flat array: dims follow from it
+
+    def holding(self, array: Array) -> Array:
+        """An array with what the input has to hold in its places."""
+        array.reshape(-1)[list(self.held)] = list(self.held.values())
+        return array
 
 
 class _Options(ctypes.Structure):
@@ -246,6 +252,11 @@ class Program:
             raise self.refusal(f"input '{name}' has elements of type {array.dtype}; expected is {wanted.dtype}.")
         if array.shape != wanted.shape:
             raise self.refusal(f"input '{name}' has the shape {list(array.shape)}; expected is {list(wanted.shape)}.")
+        for place, number in wanted.held.items():
+            if (found := int(array.reshape(-1)[place])) != number:
+                raise self.refusal(
+                    f"input '{name}' holds {found} at place {place}; the program is compiled for {number} there."
+                )
         return array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
 
 
@@ -301,7 +312,8 @@ def _tensor(known: Mapping[str, Any]) -> Tensor:
     short = "u1" if name in _SHORT else None
     stored = np.dtype(_STORED.get(name) or short or f"{name[0]}{int(name[1:]) // 8}")
     dtype = np.dtype(getattr(ml_dtypes, _SHORT[name])) if name in _SHORT and ml_dtypes is not None else stored
-    return Tensor(known["name"], name, tuple(known["shape"]), dtype, stored)
+    held = dict(known.get("held", ()))
+    return Tensor(known["name"], name, tuple(known["shape"]), dtype, stored, held)
 
 
 def _names(tensors: Sequence[Tensor]) -> str:
