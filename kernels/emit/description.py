@@ -21,6 +21,7 @@ class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
     code: int  # of the element type in the C interface
     shape: tuple[int, ...]
     held: tuple[tuple[int, int], ...] = ()  # places in the flat tensor, and the integers that a call has to give there
+    counted: tuple[int, ...] = ()  # axes of an output along which a run finds at most the dim of `shape`
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -62,4 +63,6 @@ def describe(
 
 
 def _tensors(arguments: tuple[Argument, ...]) -> tuple[Tensor, ...]:
-    return tuple(Tensor(one.name, one.dtype.value, code_of(one.dtype), one.shape, one.held) for one in arguments)
+    return tuple(
+        Tensor(one.name, one.dtype.value, code_of(one.dtype), one.shape, one.held, one.counted) for one in arguments
+    )

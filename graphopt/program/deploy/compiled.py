@@ -16,6 +16,7 @@ from graphopt.program.deploy.manifest import PlannedBuffer, uses_of
 from graphopt.program.deploy.session import Program
 from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
+from kernels import listing
 from kernels.target import Target
 
 Array = np.ndarray
@@ -44,7 +45,7 @@ class Argument:
 
     name: str
     type: str  # tensor(float)
-    shape: list[int]
+    shape: list[int]  # -1: each run finds its own
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,10 +119,10 @@ class Compiled:
                 [Argument(one.name, _type(one.dtype and one.dtype.name), list(one.shape)) for one in ports[0]],
                 [Argument(one.name, _type(one.dtype and one.dtype.name), list(one.shape)) for one in ports[1]],
             )
-        listing = self.made.linked.listing
+        linked = self.made.linked.listing
         return (
-            [Argument(one.name, _type(one.dtype.value), list(one.shape)) for one in listing.inputs],
-            [Argument(one.name, _type(one.dtype.value), list(one.shape)) for one in listing.outputs],
+            [Argument(one.name, _type(one.dtype.value), list(one.shape)) for one in linked.inputs],
+            [Argument(one.name, _type(one.dtype.value), _most(one)) for one in linked.outputs],
         )
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
@@ -163,6 +164,10 @@ class Compiled:
             f"{without_kernels(self.made.missing)}, so this model is no program of its own; in Python, "
             "graphopt.compile(model) runs just these in ONNX Runtime."
         )
+
+
+def _most(output: listing.Argument) -> list[int]:
+    return [-1 if axis in output.counted else dim for axis, dim in enumerate(output.shape)]
 
 
 def _type(name: str | None) -> str:

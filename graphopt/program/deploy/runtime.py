@@ -17,6 +17,7 @@ import contextlib
 import ctypes
 import hashlib
 import json
+import math
 import os
 import platform
 import threading
@@ -62,6 +63,7 @@ class Tensor(NamedTuple):
     dtype: np.dtype[Any]
     stored: np.dtype[Any]  # NumPy's own type of as many bytes
     held: Mapping[int, int] = {}  # what an input has to hold, by place in the flat array: dims follow from it
+    counted: tuple[int, ...] = ()  # axes of an output for which `shape` has the most, and each run finds its own dim
 
     def holding(self, array: Array) -> Array:
         """An array with what the input has to hold in its places."""
@@ -93,6 +95,11 @@ class Interface:
         self.after_fork = function("after_fork", None, pointer)
         self.error = function("error", text, pointer)
         self.destroy = function("destroy", None, pointer)
+
+    @property
+    def dims(self) -> Any:
+        """The dims of an output; looked for when it is wanted, as `profile` is."""
+        return self._function("dims", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
     @property
     def profile(self) -> Any:
@@ -225,7 +232,18 @@ class Program:
             finally:
                 if note is not None:
                     note(self._model, None, 0)
-        return [shown(array, one.type) for array, one in zip(outputs, self.outputs, strict=True)]
+            return self._found(outputs)
+
+    def _found(self, arrays: Sequence[Array]) -> list[Array]:
+        """The outputs as arrays of their types, under the dims that the last run found."""
+        found = []
+        for number, (array, one) in enumerate(zip(arrays, self.outputs, strict=True)):
+            if one.counted:
+                dims = (ctypes.c_int64 * len(one.shape))()
+                self._interface.dims(self._model, number, dims)
+                array = array.reshape(-1)[: math.prod(dims)].reshape(tuple(dims))
+            found.append(shown(array, one.type))
+        return found
 
     def _checked(self, code: int) -> None:
         """Raises what a run's code says: without checks of its arguments it can only have met another call."""
@@ -265,18 +283,21 @@ class Bound:
 
     def __init__(self, program: Program, arrays: Sequence[Array]) -> None:
         self.inputs = tuple(arrays)
-        made: list[Array] = [np.empty(one.shape, one.stored) for one in program.outputs]
-        self.outputs = tuple(shown(array, one.type) for array, one in zip(made, program.outputs, strict=True))
+        self._arrays: list[Array] = [np.empty(one.shape, one.stored) for one in program.outputs]
+        self.outputs = tuple(shown(array, one.type) for array, one in zip(self._arrays, program.outputs, strict=True))
         self._given = (ctypes.c_void_p * max(1, len(arrays)))(*(_address(array) for array in self.inputs))
-        self._made = (ctypes.c_void_p * max(1, len(made)))(*(_address(array) for array in made))
+        self._made = (ctypes.c_void_p * max(1, len(self._arrays)))(*(_address(array) for array in self._arrays))
         self._program = program
         self._run = program._run
+        self._counts = any(one.counted for one in program.outputs)
 
     def __call__(self) -> None:
         """Run once; the program must not have been closed."""
         program = self._program
         if code := self._run(program._model, self._given, self._made):
             program._checked(code)
+        if self._counts:  # arrays of the dims that this call found, in the same memory
+            self.outputs = tuple(program._found(self._arrays))
 
 
 _programs: weakref.WeakSet[Program] = weakref.WeakSet()
@@ -312,8 +333,8 @@ def _tensor(known: Mapping[str, Any]) -> Tensor:
     short = "u1" if name in _SHORT else None
     stored = np.dtype(_STORED.get(name) or short or f"{name[0]}{int(name[1:]) // 8}")
     dtype = np.dtype(getattr(ml_dtypes, _SHORT[name])) if name in _SHORT and ml_dtypes is not None else stored
-    held = dict(known.get("held", ()))
-    return Tensor(known["name"], name, tuple(known["shape"]), dtype, stored, held)
+    held, counted = dict(known.get("held", ())), tuple(known.get("counted", ()))
+    return Tensor(known["name"], name, tuple(known["shape"]), dtype, stored, held, counted)
 
 
 def _names(tensors: Sequence[Tensor]) -> str:

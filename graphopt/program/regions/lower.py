@@ -15,6 +15,7 @@ from graphopt.model.tensors import tensors_of
 from graphopt.program.regions.attention import lower_attention
 from graphopt.program.regions.bytes import lower_byte_images, lower_bytes
 from graphopt.program.regions.copies import axes_of, copy, store
+from graphopt.program.regions.counted import give, require_readers
 from graphopt.program.regions.dense import KERNELS, lower_dense
 from graphopt.program.regions.einsum import lower_einsum
 from graphopt.program.regions.fusion import Tree, is_anchor, is_elementwise, trees
@@ -56,6 +57,9 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
         buffer = scope.buffer("input", "input", value.name, argument.bytes, len(inputs) - 1)
         scope.places[value] = View.dense(buffer, argument.dtype, argument.shape)
     computed = [node for node in graph if not _is_constant(scope, node)]
+    for node in computed if scope.counts else ():
+        with _naming((node,)):
+            require_readers(scope, node)
     scope.homes = homes_of(scope, computed)
     by_root: dict[ir.Node, list[Tree]] = {}
     for tree in trees(computed, scope.shape):
@@ -69,12 +73,14 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
         elif not (is_elementwise(node) or is_anchor(node)):
             with _naming((node,)):
                 _lower_alone(scope, node)
-    outputs = []
+    outputs: list[Argument] = []
     for value in graph.outputs:
-        shape, dtype = scope.shape(value), scope.dtype(value)
-        outputs.append(Argument(value.name or "", dtype, shape))
+        shape, dtype, counted = scope.shape(value), scope.dtype(value), scope.counted(value)
+        if counted:
+            give(scope, value, len(graph.outputs) + sum(bool(one.counted) for one in outputs))
+        outputs.append(Argument(value.name or "", dtype, shape, counted=counted))
         here, aim = scope.place(value), View.dense(scope.output(value), dtype, shape)
-        if here != aim:
+        if here != aim and not counted:
             copy(scope, here, aim, ())
     return Lowered(tuple(inputs), tuple(outputs), tuple(scope.regions), scope.constants, scope.problems, target)
 

@@ -32,10 +32,11 @@ _CORNERS = 5  # low and high of the first and of the second coordinate, area
 def non_max_suppression(node: Defined) -> None:
     """Of each class the boxes of the best scores, leaving out those that cover a chosen one too much.
 
-    Equal scores: the earlier box first. As many are written as the model declares; zeros follow where there are fewer.
+    Equal scores: the earlier box first. As many are written as the model declares, or as there
+    can be; zeros follow where there are fewer.
     """
     batches, number_of, _ = node.shape(0)
-    classes, (rows, _) = node.shape(1)[1], node.output_shape(0)
+    classes, (rows, _), counter = node.shape(1)[1], node.output_shape(0), node.counter(0, 0)
     center = bool(node.integer("center_point_box", 0))
     node.require(node.shape(1) == (batches, classes, number_of), "has other scores than boxes")
     with node.stage() as w:
@@ -63,6 +64,8 @@ def non_max_suppression(node: Defined) -> None:
                             for place, value in enumerate((batch, kind, one)):
                                 y[written, place] = value
                             w.set(written, written + 1)
+            if counter is not None:
+                w.writes(counter).put(0, written)
             with w.loop(rows, written) as row, w.loop(3) as column:
                 y[row, column] = 0
 

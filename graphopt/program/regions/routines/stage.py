@@ -23,6 +23,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
+from graphopt.model.dims import Dim
 from graphopt.model.nodes import attribute_of
 from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.copies import dense
@@ -127,6 +128,27 @@ class Defined:
         """Memory from one stage to a later one."""
         name = self.node.outputs[0].name
         return View.dense(self._scope.temporary("stage", name, prod(shape) * dtype.bytes), dtype, tuple(shape))
+
+    def counter(self, at: int, axis: int) -> View | None:
+        """Where the run stores how many there are along an axis of a result; None where its dims are known."""
+        dim = self._scope.dims(self.node.outputs[at])[axis]
+        if isinstance(dim, int):
+            return None
+        if dim not in self._scope.counts.places:
+            self._scope.counts.places[dim] = self.temporary(DType.I64, (1,))
+        return self._scope.counts.places[dim]
+
+    def extents(self, w: Stage, at: int) -> tuple[Expression, ...]:
+        """The dims of an input as the run finds them: numbers, and expressions of counts where data decides."""
+        return tuple(self._extent(w, dim) for dim in self._scope.dims(self.value(at)))
+
+    def output_extents(self, w: Stage, at: int) -> tuple[Expression, ...]:
+        """The dims of a result as the run finds them."""
+        return tuple(self._extent(w, dim) for dim in self._scope.dims(self.node.outputs[at]))
+
+    def _extent(self, w: Stage, dim: Dim) -> Expression:
+        found = self._scope.counts.expression(dim, lambda place: w.reads(place).at(0))
+        return found if isinstance(dim, int) else w.local(DType.I64, found)
 
     def table(self, array: npt.NDArray[np.generic]) -> View:
         """Numbers that are known now, as an operand."""

@@ -1,0 +1,195 @@
+"""Values of which data decides how many elements they have: who may read them, and how they are given out.
+
+A kernel computes such a value for the most elements that it can have. That is right for whoever treats the positions
+along such an axis one by one: what follows those that were found is computed for nothing. Others take the count from
+where it was stored, by definitions of their own, or are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from graphopt.errors import NotLowered
+from graphopt.model import dims, nodes
+from graphopt.model.dims import Dims
+from graphopt.model.operators.movement import slice_bounds
+from graphopt.model.operators.parameters import Unclear
+from graphopt.model.operators.table import operator_of
+from graphopt.program.regions.copies import copy, dense
+from graphopt.program.regions.fusion import is_elementwise
+from graphopt.program.regions.routines.stage import Stage
+from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.view import View
+from kernels.dtype import DType
+from kernels.routine.build import ROUTINE
+from kernels.routine.writer import lt
+
+# Their definitions take the counts of what they read.
+COUNTING = frozenset({"NonZero"})
+
+
+def require_readers(scope: Scope, node: ir.Node) -> None:
+    """Raise NotLowered for a node that would take what was not found for something."""
+    given = [value for value in node.inputs if value is not None]
+    if not any(map(scope.counted, given)) and not any(scope.counted(value) for value in node.outputs if value.name):
+        return
+    operator = operator_of(node)
+    if operator is not None and operator.counted is not None and not any(map(scope.counted, given)):
+        return
+    if node.domain not in ("", "ai.onnx") or not _may_read(scope, node):
+        name = next((value.name for value in (*given, *node.outputs) if scope.counted(value)), node.outputs[0].name)
+        raise NotLowered(
+            f"{nodes.describe(node)} does not read the count of '{name}', of which data decides the dims.", node
+        )
+
+
+def _may_read(scope: Scope, node: ir.Node) -> bool:
+    if node.op_type in COUNTING:
+        return True
+    if is_elementwise(node):
+        return _broadcasts(scope, node)
+    rule = _RULES.get(node.op_type)
+    if rule is not None:
+        return rule(scope, node)
+    return _apart(scope, node)
+
+
+def _dims(scope: Scope, node: ir.Node, at: int = 0) -> Dims:
+    value = nodes.required_input(node, at)
+    return scope.dims(value)
+
+
+def _broadcasts(scope: Scope, node: ir.Node) -> bool:
+    """Whether every operand has the dims of the result, or 1, counted from the last one."""
+    result = scope.dims(node.outputs[0])
+    return all(_fits(scope.dims(value), result) for value in node.inputs if value is not None)
+
+
+def _fits(shape: Dims, result: Dims) -> bool:
+    aligned = result[len(result) - len(shape) :]
+    return len(aligned) == len(shape) and all(one in (other, 1) for one, other in zip(shape, aligned, strict=True))
+
+
+def _apart(scope: Scope, node: ir.Node) -> bool:
+    """Whether the counted axes are of the first operand alone, and the operator works along others."""
+    operator = operator_of(node)
+    others = [value for value in node.inputs[1:] if value is not None]
+    if operator is None or not callable(operator.axes) or any(map(scope.counted, others)):
+        return False
+    return not scope.bound_axes(node) & set(scope.counted(nodes.required_input(node, 0)))
+
+
+def _reshaped(scope: Scope, node: ir.Node) -> bool:
+    """Whether each counted dim stays, with as many elements behind it and all in front; or is the first one's part."""
+    source, result = _dims(scope, node), scope.dims(node.outputs[0])
+    if dims.product(source) != dims.product(result):
+        return False
+    places = [_counted_places(shape) for shape in (source, result)]
+    if places[0] == places[1]:
+        return True
+    return all(len(found) <= 1 and all(before == 1 for before, _, _ in found) for found in places)
+
+
+def _counted_places(shape: Dims) -> list[tuple[dims.Dim, dims.Dim, dims.Dim]]:
+    """Each counted dim between the elements in front of it and those behind it."""
+    return [
+        (dims.product(shape[:axis]), dim, dims.product(shape[axis + 1 :]))
+        for axis, dim in enumerate(shape)
+        if not isinstance(dim, int)
+    ]
+
+
+def _joined(scope: Scope, node: ir.Node) -> bool:
+    """Whether what is joined is known along the axis, and alike along all others."""
+    axis = nodes.int_attribute(node, "axis", 0)
+    shapes = [list(_dims(scope, node, at)) for at in range(len(node.inputs))]
+    along = [shape.pop(axis) for shape in shapes]
+    return all(isinstance(dim, int) for dim in along) and all(shape == shapes[0] for shape in shapes)
+
+
+def _gathered(scope: Scope, node: ir.Node) -> bool:
+    """Whether the axis of the data is known: indices that were not found are zeros."""
+    source = _dims(scope, node)
+    return isinstance(source[nodes.int_attribute(node, "axis", 0)], int)
+
+
+def _gathered_by_tuples(scope: Scope, node: ir.Node) -> bool:
+    indices = scope.counted(nodes.required_input(node, 1))
+    whole = not scope.counted(nodes.required_input(node, 0)) and not nodes.int_attribute(node, "batch_dims", 0)
+    return whole and len(_dims(scope, node, 1)) - 1 not in indices
+
+
+def _multiplied(scope: Scope, node: ir.Node) -> bool:
+    """Whether only rows of the first operand are counted, or matrices."""
+    return not scope.counted(nodes.required_input(node, 1)) and isinstance(_dims(scope, node)[-1], int)
+
+
+def _expanded(scope: Scope, node: ir.Node) -> bool:
+    return _fits(_dims(scope, node), scope.dims(node.outputs[0]))
+
+
+def _sliced(scope: Scope, node: ir.Node) -> bool:
+    try:
+        bounds = slice_bounds(scope.facts, node)
+    except Unclear:
+        return False
+    rank = len(_dims(scope, node))
+    return not {axis % rank for axis in bounds.axes} & set(scope.counted(nodes.required_input(node, 0)))
+
+
+def _compressed(scope: Scope, node: ir.Node) -> bool:
+    """Whether slices are taken, or elements of a vector: their conditions are in the order of what was found."""
+    return "axis" in node.attributes or len(_dims(scope, node)) == 1 or not scope.counted(nodes.required_input(node, 0))
+
+
+def _always(scope: Scope, node: ir.Node) -> bool:
+    return True
+
+
+_RULES: dict[str, Callable[[Scope, ir.Node], bool]] = {
+    "Identity": _always,
+    "Transpose": _always,
+    "Compress": _compressed,
+    "ConstantOfShape": _always,
+    "Unsqueeze": _reshaped,
+    "Squeeze": _reshaped,
+    "Reshape": _reshaped,
+    "Flatten": _reshaped,
+    "Expand": _expanded,
+    "Concat": _joined,
+    "Gather": _gathered,
+    "GatherND": _gathered_by_tuples,
+    "MatMul": _multiplied,
+    "Slice": _sliced,
+}
+
+
+def give(scope: Scope, value: ir.Value, number: int) -> None:
+    """Regions that put a result of the graph where the caller wants it, and its dims where they belong.
+
+    `number` is that of its dims among the program's outputs. The caller's memory has its elements without gaps.
+    """
+    source, output, shape = dense(scope, value), scope.output(value), scope.dims(value)
+    held = scope.buffer("output", "dims", value.name, 8 * len(shape), number)
+    w = Stage("dims")
+    found = w.writes(View.dense(held, DType.I64, (len(shape),)))
+    with w.shared(1):
+        for axis, dim in enumerate(shape):
+            found[axis] = scope.counts.expression(dim, lambda place: w.reads(place).at(0))
+    scope.add(scope.kernel(ROUTINE, w.routine()), w.places, ())
+    if scope.is_prefix(value):
+        if source.buffer != output:
+            copy(scope, source, View.dense(output, source.dtype, source.shape), ())
+        return
+    w = Stage("found")
+    x, y = w.reads(source), w.writes(View.dense(output, source.dtype, source.shape))
+    with w.shared(source.shape[0]) as (first,):
+        sizes = [w.local(DType.I64, scope.counts.expression(dim, lambda place: w.reads(place).at(0))) for dim in shape]
+        with w.when(lt(first, sizes[0])), w.loops(*sizes[1:]) as rest:
+            place = first
+            for size, at in zip(sizes[1:], rest, strict=True):
+                place = place * size + at
+            y.put(place, x[(first, *rest)])
+    scope.add(scope.kernel(ROUTINE, w.routine()), w.places, ())
