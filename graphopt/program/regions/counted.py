@@ -16,44 +16,51 @@ from graphopt.model import dims, nodes
 from graphopt.model.dims import Dims
 from graphopt.model.operators.movement import slice_bounds
 from graphopt.model.operators.parameters import Unclear
-from graphopt.model.operators.table import operator_of
+from graphopt.model.operators.table import REDUCTIONS, operator_of
 from graphopt.program.regions.copies import copy, dense
 from graphopt.program.regions.fusion import is_elementwise
-from graphopt.program.regions.routines.stage import Stage
+from graphopt.program.regions.routines.found import DEFINITIONS as FOUND
+from graphopt.program.regions.routines.stage import Definition, Stage
+from graphopt.program.regions.routines.table import definition_of
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.routine.build import ROUTINE
 from kernels.routine.writer import lt
 
-# Their definitions take the counts of what they read.
-COUNTING = frozenset({"NonZero"})
+# Their definitions take the counts of what they read; the others' at any axes, and these by their names.
+_COUNTING = frozenset({"ArgMax", "ArgMin", "NonZero", "Shape", "Size", "TopK", *REDUCTIONS})
 
 
-def require_readers(scope: Scope, node: ir.Node) -> None:
-    """Raise NotLowered for a node that would take what was not found for something."""
+def definition_by_counts(scope: Scope, node: ir.Node) -> Definition | None:
+    """The definition of a node that takes counts into account; None where its kernel for the most is right.
+
+    Raises NotLowered for a node that would take what was not found for something.
+    """
     given = [value for value in node.inputs if value is not None]
-    if not any(map(scope.counted, given)) and not any(scope.counted(value) for value in node.outputs if value.name):
-        return
+    results = [value for value in node.outputs if value.name]
+    counted = [value for value in (*given, *results) if scope.counted(value)]
     operator = operator_of(node)
-    if operator is not None and operator.counted is not None and not any(map(scope.counted, given)):
-        return
-    if node.domain not in ("", "ai.onnx") or not _may_read(scope, node):
-        name = next((value.name for value in (*given, *node.outputs) if scope.counted(value)), node.outputs[0].name)
-        raise NotLowered(
-            f"{nodes.describe(node)} does not read the count of '{name}', of which data decides the dims.", node
-        )
+    makes = operator is not None and operator.counted is not None and not any(map(scope.counted, given))
+    if not counted or makes:
+        return None
+    if node.domain in ("", "ai.onnx"):
+        if _is_right_for_the_most(scope, node):
+            return None
+        if node.op_type in FOUND:
+            return FOUND[node.op_type]
+        if node.op_type in _COUNTING and not any(map(scope.counted, given[1:])):
+            return definition_of(node)
+    raise NotLowered(
+        f"{nodes.describe(node)} does not read the count of '{counted[0].name}', of which data decides the dims.", node
+    )
 
 
-def _may_read(scope: Scope, node: ir.Node) -> bool:
-    if node.op_type in COUNTING:
-        return True
+def _is_right_for_the_most(scope: Scope, node: ir.Node) -> bool:
     if is_elementwise(node):
         return _broadcasts(scope, node)
     rule = _RULES.get(node.op_type)
-    if rule is not None:
-        return rule(scope, node)
-    return _apart(scope, node)
+    return _apart(scope, node) if rule is None else rule(scope, node)
 
 
 def _dims(scope: Scope, node: ir.Node, at: int = 0) -> Dims:

@@ -42,7 +42,8 @@ def extreme(node: Defined) -> None:
             start = w.local(DType.I64, before * (size * inner) + after)
             best = w.local(kind, as_type(x.at(start), kind))
             place = w.local(DType.I64, 0)
-            with w.loop(size, 1) as at:
+            (there,) = node.extents(w, node.dims(0)[axis : axis + 1])
+            with w.loop(there, 1) as at:
                 one = w.local(kind, as_type(x.at(start + at * inner), kind))
                 better = is_better(one, best)
                 with w.when(either(better, eq(one, best)) if takes_last else better):
@@ -66,7 +67,7 @@ def non_zero(node: Defined) -> None:
         x, y = w.reads(node.input(0)), w.writes(node.output(0))
         with w.shared(1):
             found = w.local(DType.I64, 0)
-            with w.loops(*(node.extents(w, 0) or (1,))) as indices:
+            with w.loops(*(node.extents(w, node.dims(0)) or (1,))) as indices:
                 one = x[indices if x.shape else ()]
                 hit = one if x.dtype is DType.BOOL else ne(one, 0)
                 with w.when(both(hit, lt(found, count))):
@@ -95,8 +96,7 @@ def compress(node: Defined) -> None:
 
     def given(w: Stage) -> Expression:
         """How many conditions there are that have a slice."""
-        along = integer(size) if is_flat else node.extents(w, 0)[axis]
-        return minimum(node.extents(w, 1)[0], along)
+        return minimum(*node.extents(w, (node.dims(1)[0], size if is_flat else node.dims(0)[axis])))
 
     with node.stage() as w:
         x, condition, y = w.reads(bits(node.input(0))), w.reads(node.input(1)), w.writes(bits(node.output(0)))

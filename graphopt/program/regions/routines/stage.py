@@ -14,7 +14,7 @@ Most operators take one stage. What one stage computes and a later one needs lie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 
@@ -23,7 +23,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.dims import Dim
+from graphopt.model.dims import Dim, Dims
 from graphopt.model.nodes import attribute_of
 from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.copies import dense
@@ -138,17 +138,19 @@ class Defined:
             self._scope.counts.places[dim] = self.temporary(DType.I64, (1,))
         return self._scope.counts.places[dim]
 
-    def extents(self, w: Stage, at: int) -> tuple[Expression, ...]:
-        """The dims of an input as the run finds them: numbers, and expressions of counts where data decides."""
-        return tuple(self._extent(w, dim) for dim in self._scope.dims(self.value(at)))
+    def dims(self, at: int) -> Dims:
+        """An input's dims as a run finds them: those of `shape`, with expressions of counts where data decides."""
+        return self._scope.dims(self.value(at))
 
-    def output_extents(self, w: Stage, at: int) -> tuple[Expression, ...]:
-        """The dims of a result as the run finds them."""
-        return tuple(self._extent(w, dim) for dim in self._scope.dims(self.node.outputs[at]))
+    def output_dims(self, at: int) -> Dims:
+        """A result's dims as a run finds them."""
+        return self._scope.dims(self.node.outputs[at])
 
-    def _extent(self, w: Stage, dim: Dim) -> Expression:
-        found = self._scope.counts.expression(dim, lambda place: w.reads(place).at(0))
-        return found if isinstance(dim, int) else w.local(DType.I64, found)
+    def extents(self, w: Stage, dims: Iterable[Dim]) -> tuple[Expression, ...]:
+        """Dims as numbers and variables."""
+        counts = self._scope.counts
+        found = [(dim, counts.expression(dim, lambda place: w.reads(place).at(0))) for dim in dims]
+        return tuple(one if isinstance(dim, int) else w.local(DType.I64, one) for dim, one in found)
 
     def table(self, array: npt.NDArray[np.generic]) -> View:
         """Numbers that are known now, as an operand."""
