@@ -133,17 +133,31 @@ def _multiplied(scope: Scope, node: ir.Node) -> bool:
     return not scope.counted(nodes.required_input(node, 1)) and isinstance(_dims(scope, node)[-1], int)
 
 
+def _multiplied_and_added(scope: Scope, node: ir.Node) -> bool:
+    """Whether only the rows of the result are counted."""
+    rows = 1 if nodes.int_attribute(node, "transA", 0) else 0
+    added = nodes.input_at(node, 2)
+    return (
+        isinstance(_dims(scope, node)[1 - rows], int)
+        and not scope.counted(nodes.required_input(node, 1))
+        and (added is None or _fits(scope.dims(added), scope.dims(node.outputs[0])))
+    )
+
+
 def _expanded(scope: Scope, node: ir.Node) -> bool:
     return _fits(_dims(scope, node), scope.dims(node.outputs[0]))
 
 
 def _sliced(scope: Scope, node: ir.Node) -> bool:
+    """Whether only known dims are cut, or the first elements taken."""
     try:
-        bounds = slice_bounds(scope.facts, node)
+        bounds, shape = slice_bounds(scope.facts, node), _dims(scope, node)
     except Unclear:
         return False
-    rank = len(_dims(scope, node))
-    return not {axis % rank for axis in bounds.axes} & set(scope.counted(nodes.required_input(node, 0)))
+    return all(
+        isinstance(shape[axis], int) or (start == 0 and end >= 0 and step == 1)
+        for start, end, axis, step in zip(*bounds, strict=True)
+    )
 
 
 def _compressed(scope: Scope, node: ir.Node) -> bool:
@@ -168,6 +182,7 @@ _RULES: dict[str, Callable[[Scope, ir.Node], bool]] = {
     "Concat": _joined,
     "Gather": _gathered,
     "GatherND": _gathered_by_tuples,
+    "Gemm": _multiplied_and_added,
     "MatMul": _multiplied,
     "Slice": _sliced,
 }
