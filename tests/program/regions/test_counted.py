@@ -38,11 +38,13 @@ GRAPHS = {
     "computed": f"""(float[4,5] x) => (float[n] a, float[2,n] b, float[n,5] c, float[n,3] d, float[n,1] e) {{
         {FOUND} f = Mul(v, v) a = Relu(f) g = Cast<to=1>(i) b = Add(g, half) h = Gather<axis=0>(x, k)
         c = Softmax(h) l = MatMul(h, weights) d = Add(l, half) e = ReduceMax(h, one) }}""",
-    "joined": f"""(float[4,5] x) => (int64[4,n] a, int64[2,w] b, int64[d] c, int64[w] e, int64[2,f] g, float[n,1,1] h) {{
-        {FOUND} j = Add(i, one) a = Concat<axis=0>(i, j) b = Concat<axis=1>(i, j) c = Reshape(t, all) e = Reshape(i, all)
-        o = Concat<axis=0>(two, all) g = Reshape(t, o) u = Concat<axis=0>(all, one, one) h = Reshape(v, u) }}""",
-    "counted": f"""(float[4,5] x) => (int64[2] a, int64 b, float[1] c, float[2] d, int64[1] e, float[2,n] f, float[2,n] g,
-                                      int64[1] h) {{
+    "joined": f"""(float[4,5] x) => (int64[4,n] a, int64[2,w] b, int64[d] c, int64[w] e, int64[2,f] g,
+                                     float[n,1,1] h) {{
+        {FOUND} j = Add(i, one) a = Concat<axis=0>(i, j) b = Concat<axis=1>(i, j) c = Reshape(t, all)
+        e = Reshape(i, all) o = Concat<axis=0>(two, all) g = Reshape(t, o) u = Concat<axis=0>(all, one, one)
+        h = Reshape(v, u) }}""",
+    "counted": f"""(float[4,5] x) => (int64[2] a, int64 b, float[1] c, float[2] d, int64[1] e, float[2,n] f,
+                                      float[2,n] g, int64[1] h) {{
         {FOUND} a = Shape(i) b = Size(i) c = ReduceSum(v, zero) w = Cast<to=1>(i) d = ReduceSum<keepdims=0>(w, one)
         e = ReduceProd(a) f = Expand(half, a) g = ConstantOfShape(a) h = Shape<start=1>(i) }}""",
     "first": f"""(float[4,5] x) => (int64[2,l] a, float[l] b, int64[l] c) {{
@@ -50,14 +52,14 @@ GRAPHS = {
     "chosen": f"""(float[4,5] x) => (float[q,5] a, float[4,p] b, float[o] c, int64[1,s] d, float[z] e) {{
         {FOUND} f = ReduceSum<keepdims=0>(x, one) g = Greater(f, half) a = Compress<axis=0>(x, g)
         h = ReduceMax<keepdims=0>(x, zero) j = Greater(h, half) b = Compress<axis=1>(x, j)
-        w = Greater(v, half) d = NonZero(w) e = Compress(v, w) y = Greater(x, half) u = Reshape(y, all) c = Compress(x, u)
-        }}""",
+        w = Greater(v, half) d = NonZero(w) e = Compress(v, w) y = Greater(x, half) u = Reshape(y, all)
+        c = Compress(x, u) }}""",
     "different": """(float[4,5] x) => (float[n] a, int64[n] b, int64[20] c, int64[n] d, float[4,p] e, float[n] f) {
         a, b, c, d = Unique(x) e = Unique<axis=1>(x) g = Cast<to=1>(d) f = Div(a, g) }""",
     "boxes": """(float[4,5] x) => (int64[n,3] a, float[n,4] b) {
-        c = Slice(x, zero, three, zero) d = Slice(c, zero, four, one) e = Unsqueeze(d, zero) f = Slice(c, four, five, one)
-        g = Reshape(f, scores) a = NonMaxSuppression(e, g, most, overlap) h = Gather<axis=1>(a, two) j = Squeeze(h, one)
-        b = Gather<axis=0>(d, j) }""",
+        c = Slice(x, zero, three, zero) d = Slice(c, zero, four, one) e = Unsqueeze(d, zero)
+        f = Slice(c, four, five, one) g = Reshape(f, scores) a = NonMaxSuppression(e, g, most, overlap)
+        h = Gather<axis=1>(a, two) j = Squeeze(h, one) b = Gather<axis=0>(d, j) }""",
 }  # fmt: skip
 MORE = {"four": np.array([4]), "five": np.array([5]), "scores": np.array([1, 1, 3])}
 
