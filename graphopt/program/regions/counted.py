@@ -28,9 +28,6 @@ from kernels.dtype import DType
 from kernels.routine.build import ROUTINE
 from kernels.routine.writer import lt
 
-# Their definitions take the counts of what they read; the others' at any axes, and these by their names.
-_COUNTING = frozenset({"ArgMax", "ArgMin", "NonZero", "Shape", "Size", "TopK", *REDUCTIONS})
-
 
 def definition_by_counts(scope: Scope, node: ir.Node) -> Definition | None:
     """The definition of a node that takes counts into account; None where its kernel for the most is right.
@@ -47,10 +44,9 @@ def definition_by_counts(scope: Scope, node: ir.Node) -> Definition | None:
     if node.domain in ("", "ai.onnx"):
         if _is_right_for_the_most(scope, node):
             return None
-        if node.op_type in FOUND:
-            return FOUND[node.op_type]
-        if node.op_type in _COUNTING and not any(map(scope.counted, given[1:])):
-            return definition_of(node)
+        counts = _BY_COUNTS.get(node.op_type)
+        if counts is not None and counts(scope, node):
+            return FOUND.get(node.op_type, definition_of(node))
     raise NotLowered(
         f"{nodes.describe(node)} does not read the count of '{counted[0].name}', of which data decides the dims.", node
     )
@@ -144,6 +140,16 @@ def _multiplied_and_added(scope: Scope, node: ir.Node) -> bool:
     )
 
 
+def _samples(scope: Scope, node: ir.Node) -> bool:
+    """Whether only the images are counted."""
+    return _axes(scope, node) == {0} and _first_alone(scope, node)
+
+
+def _running(scope: Scope, node: ir.Node) -> bool:
+    """Whether no sum takes what follows it."""
+    return not nodes.int_attribute(node, "reverse", 0) and not scope.counted(nodes.required_input(node, 1))
+
+
 def _expanded(scope: Scope, node: ir.Node) -> bool:
     return _fits(_dims(scope, node), scope.dims(node.outputs[0]))
 
@@ -174,6 +180,7 @@ _RULES: dict[str, Callable[[Scope, ir.Node], bool]] = {
     "Transpose": _always,
     "Compress": _compressed,
     "ConstantOfShape": _always,
+    "CumSum": _running,
     "Unsqueeze": _reshaped,
     "Squeeze": _reshaped,
     "Reshape": _reshaped,
@@ -182,9 +189,54 @@ _RULES: dict[str, Callable[[Scope, ir.Node], bool]] = {
     "Concat": _joined,
     "Gather": _gathered,
     "GatherND": _gathered_by_tuples,
+    "Conv": _samples,
+    "ConvTranspose": _samples,
     "Gemm": _multiplied_and_added,
     "MatMul": _multiplied,
     "Slice": _sliced,
+}
+
+
+def _axes(scope: Scope, node: ir.Node, at: int = 0) -> set[int]:
+    """The counted axes of an operand; none where it is left out."""
+    value = nodes.input_at(node, at)
+    return set() if value is None else set(scope.counted(value))
+
+
+def _first_alone(scope: Scope, node: ir.Node) -> bool:
+    return not any(_axes(scope, node, at) for at in range(1, len(node.inputs)))
+
+
+def _first_whole(scope: Scope, node: ir.Node) -> bool:
+    return not _axes(scope, node)
+
+
+def _scattered_rows(scope: Scope, node: ir.Node) -> bool:
+    return not _axes(scope, node) and _axes(scope, node, 1) <= {0}
+
+
+def _sorted(scope: Scope, node: ir.Node) -> bool:
+    """Whether the slices are counted that are compared, and no elements in them."""
+    rank = len(_dims(scope, node))
+    is_flat = "axis" not in node.attributes
+    return _axes(scope, node) <= ({0} if is_flat and rank == 1 else {nodes.int_attribute(node, "axis", 0) % rank})
+
+
+def _suppressed(scope: Scope, node: ir.Node) -> bool:
+    """Whether the boxes are counted, and as many scores."""
+    numbers = [_axes(scope, node, at) for at in range(len(node.inputs))]
+    return numbers[:2] == [{1}, {2}] and not any(numbers[2:]) and _dims(scope, node)[1] == _dims(scope, node, 1)[2]
+
+
+# Who has a definition that takes the counts of what it reads, and of which operands.
+_BY_COUNTS: dict[str, Callable[[Scope, ir.Node], bool]] = {
+    **dict.fromkeys(("NonZero", "Shape", "Size", *FOUND), _always),
+    **dict.fromkeys(("ArgMax", "ArgMin", "TopK", *REDUCTIONS), _first_alone),
+    "NonMaxSuppression": _suppressed,
+    "RoiAlign": _first_whole,
+    "ScatterElements": _first_whole,
+    "ScatterND": _scattered_rows,
+    "Unique": _sorted,
 }
 
 

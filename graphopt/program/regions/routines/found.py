@@ -1,6 +1,7 @@
-"""Concat and Reshape of values of which data decides how many elements they have.
+"""Concat, Gather and Reshape of values of which data decides how many elements they have.
 
-Elements lie by the most that each dim can be. Where a dim begins behind another that data decides, they move.
+Elements lie by the most that each dim can be. Where a dim begins behind another that data decides, they move; and
+what counts from the end counts from where a run has found it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from math import prod
 from graphopt.program.regions.routines.moving import bits
 from graphopt.program.regions.routines.stage import Defined, Definition
 from kernels.dtype import DType
-from kernels.routine.writer import integer, lt, number, quotient, remainder
+from kernels.routine.writer import as_type, integer, lt, maximum, minimum, number, pick, quotient, remainder
 from kernels.tensor.expression import Expression
 
 
@@ -32,6 +33,23 @@ def concat(node: Defined) -> None:
                 w.set(start, start + count)
             with w.loop((before + 1) * size, start) as place, w.loop(inner) as after:
                 y.put(place * inner + after, number(0, y.dtype))
+
+
+def gather(node: Defined) -> None:
+    """What indices name along an axis."""
+    shape = node.shape(0)
+    axis = node.axis(0, len(shape))
+    size, inner, count = shape[axis], prod(shape[axis + 1 :]), prod(node.shape(1))
+    with node.stage() as w:
+        x, indices, y = w.reads(bits(node.input(0))), w.reads(node.input(1)), w.writes(bits(node.output(0)))
+        with w.shared(prod(shape[:axis])) as (before,):
+            (there,) = node.extents(w, node.dims(0)[axis : axis + 1])
+            with w.loop(count if size else 0) as at:
+                index = w.local(DType.I64, as_type(indices.at(at), DType.I64))
+                w.set(index, pick(lt(index, 0), index + there, index))
+                w.set(index, minimum(maximum(index, 0), size - 1))
+                with w.loop(inner) as after:
+                    y.put((before * count + at) * inner + after, x.at((before * size + index) * inner + after))
 
 
 def reshape(node: Defined) -> None:
@@ -57,4 +75,4 @@ def reshape(node: Defined) -> None:
                 w.set(taken, taken + 1)
 
 
-DEFINITIONS: dict[str, Definition] = {"Concat": concat, "Flatten": reshape, "Reshape": reshape}
+DEFINITIONS: dict[str, Definition] = {"Concat": concat, "Flatten": reshape, "Gather": gather, "Reshape": reshape}

@@ -143,11 +143,14 @@ def unique(node: Defined) -> None:
             return _slice_below(w, slice_at, outer * inner, held(x.dtype), a, b)
 
         with w.shared(1):
-            with w.loop(size) as at:
+            (there,) = (
+                node.extents(w, node.dims(0)[axis : axis + 1]) if len(shape) == 1 or not is_flat else (integer(size),)
+            )
+            with w.loop(there) as at:
                 order.put(at, at)
-            sort(w, order, spare, size, before)
+            sort(w, order, spare, there, before)
             found = w.local(DType.I64, -1)
-            with w.loop(size) as at:
+            with w.loop(there) as at:
                 here = w.local(DType.I64, order.at(at))
                 is_new = w.local(DType.BOOL, eq(at, 0))
                 with w.when(lt(integer(0), at)):
@@ -162,7 +165,7 @@ def unique(node: Defined) -> None:
             _keep(w, counter, found + 1)
             if not node.integer("sorted", 1):
                 given = w.local(DType.I64, 0)
-                with w.loop(size) as at, w.when(eq(first.at(group.at(at)), at)):
+                with w.loop(there) as at, w.when(eq(first.at(group.at(at)), at)):
                     names.put(group.at(at), given)
                     w.set(given, given + 1)
             for result in (y, results[0], results[2]):
@@ -181,7 +184,7 @@ def unique(node: Defined) -> None:
                         if result is not None:
                             result.put(name, value)
             if results[1] is not None:
-                with w.loop(size) as at:
+                with w.loop(there) as at:
                     results[1].put(at, names.at(group.at(at)))
 
 
