@@ -62,7 +62,7 @@ def compile(  # the builtin of this name is not used here
     tolerance: float | None = None,
     progress: Progress | None = None,
 ) -> Compiled:
-    """A native program for one size of every dim, compared with ONNX Runtime without optimizations.
+    """A native program for one size of every dim of its inputs, compared with ONNX Runtime without optimizations.
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
     and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64", or
@@ -79,6 +79,9 @@ def compile(  # the builtin of this name is not used here
     cache folder, and used whenever there is a time to tune. With 0 estimates alone choose. `values` fixes inputs at
     constants. Inputs with defaults are constants of every program, so that `fix_defaults` says nothing new. `feeds` and
     `tolerance` as for `optimize`.
+
+    An output whose dims data decides has those that each call finds. An integer input that holds dims which the model
+    declares has to hold just these.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.

@@ -86,7 +86,9 @@ def _drawn(given: Tensor) -> Callable[[], np.ndarray]:
         generator = np.random.default_rng(SEED)
         if given.dtype.kind == "f":
             return generator.standard_normal(given.shape).astype(given.dtype)
-        return given.holding(generator.integers(0, 2, given.shape).astype(given.dtype))
+        array = generator.integers(0, 2, given.shape).astype(given.dtype)
+        array.reshape(-1)[list(given.held)] = list(given.held.values())
+        return array
 
     return draw
 

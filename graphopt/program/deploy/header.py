@@ -95,8 +95,9 @@ int @P@_run(@P@_model *model, const @P@_tensor *inputs, size_t input_count,
  * @G@_OK or @G@_MODEL_BUSY. */
 int @P@_run_raw(@P@_model *model, const void *const *inputs, void *const *outputs);
 
-/* The dims of output number 'output', in the order above, as the last run of the model found them. Those in brackets
- * with "at most" are found by each run: the data is dense under the dims that were found, in memory for the most. */
+/* The dims of output number 'output', in the order above, as the last run of the model found them. Data decides those
+ * that are "at most" a number: an output is given to a run with memory for the most, and under the most as its dims; a
+ * run leaves its elements there without gaps, under the dims that it has found. */
 int @P@_dims(const @P@_model *model, size_t output, int64_t *dims);
 
 /* A block of a run: who ran it, and when, in nanoseconds of a clock that nobody sets. */

@@ -17,7 +17,6 @@ import contextlib
 import ctypes
 import hashlib
 import json
-import math
 import os
 import platform
 import threading
@@ -65,11 +64,6 @@ class Tensor(NamedTuple):
     held: Mapping[int, int] = {}  # what an input has to hold, by place in the flat array: dims follow from it
     counted: tuple[int, ...] = ()  # axes of an output for which `shape` has the most, and each run finds its own dim
 
-    def holding(self, array: Array) -> Array:
-        """An array with what the input has to hold in its places."""
-        array.reshape(-1)[list(self.held)] = list(self.held.values())
-        return array
-
 
 class _Options(ctypes.Structure):
     _fields_ = (
@@ -87,7 +81,7 @@ class Interface:
         def function(name: str, result: Any, *given: Any) -> Any:
             return ctypes.CFUNCTYPE(result, *given)(address(name))
 
-        self._function = function
+        self.later = function  # for what programs of earlier versions lack, where it is wanted
         self.describe = function("describe", text)
         self.create_with = function("create_with", code, pointer, ctypes.POINTER(_Options))
         self.pool = function("pool", pointer, pointer)
@@ -95,16 +89,6 @@ class Interface:
         self.after_fork = function("after_fork", None, pointer)
         self.error = function("error", text, pointer)
         self.destroy = function("destroy", None, pointer)
-
-    @property
-    def dims(self) -> Any:
-        """The dims of an output; looked for when it is wanted, as `profile` is."""
-        return self._function("dims", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-
-    @property
-    def profile(self) -> Any:
-        """Notes blocks; looked for when it is wanted, as programs of earlier versions lack it."""
-        return self._function("profile", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
 class Program:
@@ -129,11 +113,9 @@ class Program:
         program whose threads are used instead of ones of its own. `keep` is whatever the functions need to stay alive.
         """
         self.description: dict[str, Any] = json.loads(interface.describe())
-        if self.description["schema"] != PROGRAM:
-            raise self.refusal(
-                f"the library has the schema '{self.description['schema']}'; this code reads '{PROGRAM}': "
-                "compile the model again."
-            )
+        if (schema := self.description["schema"]) != PROGRAM:
+            why = f"the library has the schema '{schema}'; this code reads '{PROGRAM}'"
+            raise self.refusal(f"{why}: compile the model again.")
         self.inputs = tuple(_tensor(one) for one in self.description["inputs"])
         self.outputs = tuple(_tensor(one) for one in self.description["outputs"])
         self.arena_bytes: int = self.description["arena_bytes"]
@@ -154,6 +136,9 @@ class Program:
         self._pool: int | None = interface.pool(self._model)
         self._run = interface.run_raw
         self._interface = interface
+        self._counts = any(one.counted for one in self.outputs)
+        if self._counts:
+            self._dims = interface.later("dims", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
         self._room = _ROOM
         self._after_fork = interface.after_fork
         self._lock = threading.Lock()
@@ -164,14 +149,11 @@ class Program:
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of these names, in their order; all of them for None."""
-        found = self._outputs(feeds)
-        if names is None:
-            return found
-        known = {one.name: array for one, array in zip(self.outputs, found, strict=True)}
-        for name in names:
-            if name not in known:
+        found = {one.name: array for one, array in zip(self.outputs, self._outputs(feeds), strict=True)}
+        for name in names or ():
+            if name not in found:
                 raise self.refusal(f"there is no output '{name}'; the program has {_names(self.outputs)}.")
-        return [known[name] for name in names]
+        return [found[name] for name in (found if names is None else names)]
 
     def __call__(self, **feeds: Array) -> dict[str, Array]:
         """All outputs by name."""
@@ -224,15 +206,18 @@ class Program:
                 self._given[self._places[name]] = _address(array)
             for number, array in enumerate(outputs):
                 self._made[number] = _address(array)
-            note = None if stamps is None else self._interface.profile
-            if stamps is not None and note is not None:
-                note(self._model, stamps.ctypes.data, len(stamps) - 1)
+            if stamps is not None:
+                self._note(stamps.ctypes.data, len(stamps) - 1)
             try:
                 self._checked(self._run(self._model, self._given, self._made))
             finally:
-                if note is not None:
-                    note(self._model, None, 0)
+                if stamps is not None:
+                    self._note(None, 0)
             return self._found(outputs)
+
+    def _note(self, stamps: int | None, room: int) -> None:
+        note = self._interface.later("profile", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+        note(self._model, stamps, room)
 
     def _found(self, arrays: Sequence[Array]) -> list[Array]:
         """The outputs as arrays of their types, under the dims that the last run found."""
@@ -240,17 +225,16 @@ class Program:
         for number, (array, one) in enumerate(zip(arrays, self.outputs, strict=True)):
             if one.counted:
                 dims = (ctypes.c_int64 * len(one.shape))()
-                self._interface.dims(self._model, number, dims)
-                array = array.reshape(-1)[: math.prod(dims)].reshape(tuple(dims))
+                self._dims(self._model, number, dims)
+                array = array.reshape(-1)[: int(np.prod(dims))].reshape(tuple(dims))
             found.append(shown(array, one.type))
         return found
 
     def _checked(self, code: int) -> None:
         """Raises what a run's code says: without checks of its arguments it can only have met another call."""
         if code:
-            raise self.refusal(
-                "the program runs another call at this moment; load it again for each thread that runs it."
-            )
+            why = "the program runs another call at this moment"
+            raise self.refusal(f"{why}; load it again for each thread that runs it.")
 
     def _renew(self) -> None:
         """After a fork, in the child: threads that held the lock, or were in a call, are not here."""
@@ -272,9 +256,8 @@ class Program:
             raise self.refusal(f"input '{name}' has the shape {list(array.shape)}; expected is {list(wanted.shape)}.")
         for place, number in wanted.held.items():
             if (found := int(array.reshape(-1)[place])) != number:
-                raise self.refusal(
-                    f"input '{name}' holds {found} at place {place}; the program is compiled for {number} there."
-                )
+                why = f"holds {found} at place {place}; the program is compiled for {number} there"
+                raise self.refusal(f"input '{name}' {why}.")
         return array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
 
 
@@ -289,14 +272,13 @@ class Bound:
         self._made = (ctypes.c_void_p * max(1, len(self._arrays)))(*(_address(array) for array in self._arrays))
         self._program = program
         self._run = program._run
-        self._counts = any(one.counted for one in program.outputs)
 
     def __call__(self) -> None:
         """Run once; the program must not have been closed."""
         program = self._program
         if code := self._run(program._model, self._given, self._made):
             program._checked(code)
-        if self._counts:  # arrays of the dims that this call found, in the same memory
+        if program._counts:  # arrays of the dims that this call found, in the same memory
             self.outputs = tuple(program._found(self._arrays))
 
 
