@@ -21,7 +21,7 @@ from graphopt.model import nodes
 from graphopt.model.dims import declared
 from graphopt.model.facts import Facts
 from graphopt.model.trips import count_of, ended, keeps_going
-from graphopt.program.hoisting import take_out
+from graphopt.program.fixed_states import without_fixed_states
 from graphopt.program.subprograms import declare_results, has_control_flow
 
 MOST_TRIPS = 64
@@ -44,11 +44,9 @@ def without_control_flow(model: ir.Model) -> ir.Model:
     work = model.clone()
     kept: set[ir.Node] = set()
     while (node := next((one for one in work.graph if has_control_flow(one) and one not in kept), None)) is not None:
-        facts = Facts(work)
         if node.op_type != "If":
-            node = take_out(facts, node)
-            facts = Facts(work)
-        one = _Inlining(work, facts, node)
+            node = without_fixed_states(node)
+        one = _Inlining(work, Facts(work), node)
         try:
             if not one.becomes_region():
                 one.write()
@@ -73,7 +71,8 @@ class _Inlining:
         node, rows = self._node, None
         if node.op_type == "If":
             inside = [one for name in ("then_branch", "else_branch") for one in node.attributes[name].as_graph()]
-            if self._known() is not None or len(inside) <= FEW_NODES:
+            few = len(inside) <= FEW_NODES and all(map(self._facts.is_pure, inside))
+            if self._known() is not None or few:
                 return False
         elif node.op_type == "Loop":
             count, rows, always = self._trips()

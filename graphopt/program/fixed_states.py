@@ -1,9 +1,8 @@
-"""What does not change from one iteration to the next one, taken out of the body of a Loop or Scan.
+"""States that a Loop or Scan hands on as they are: values of the graph around, which a body reads there.
 
-    Loop(n, c, w, s) { y = MatMul(s, Transpose(w))  gives w, y }  -->  t = Transpose(w), Loop(n, c, s) { MatMul(s, t) }
+    Loop(n, c, s, w) { y = MatMul(s, w)  gives y, w }  -->  Loop(n, c, s) { y = MatMul(s, w)  gives y }
 
-A state that a body hands on as it is, is a value of the graph around; and a node that reads only such values stands
-before the loop.
+Weights that pass through a loop so are constants of its body then.
 """
 
 from __future__ import annotations
@@ -11,17 +10,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.model import nodes
-from graphopt.model.facts import Facts
 
 
-def take_out(facts: Facts, node: ir.Node) -> ir.Node:
-    """The Loop or Scan without what stays the same; a node of its own where its states are fewer."""
-    node = _without_fixed_states(node)
-    _hoist(facts, node)
-    return node
-
-
-def _without_fixed_states(node: ir.Node) -> ir.Node:
+def without_fixed_states(node: ir.Node) -> ir.Node:
+    """The Loop or Scan without them; another node where there are any."""
     body = node.attributes["body"].as_graph()
     before, after = (2, 1) if node.op_type == "Loop" else (0, 0)  # what stands before states in inputs and outputs
     states = len(node.inputs) - before - nodes.int_attribute(node, "num_scan_inputs", 0)
@@ -84,22 +76,3 @@ def _let_be(node: ir.Node, output: ir.Value, outside: ir.Value) -> None:
         node.graph.insert_before(node, copy)  # type: ignore[union-attr]  # the caller has looked
         outside = copy.outputs[0]
     output.replace_all_uses_with(outside, replace_graph_outputs=True)
-
-
-def _hoist(facts: Facts, node: ir.Node) -> None:
-    """Put the body's nodes that read only what is outside before the loop; what only constants make is folded."""
-    body, graph = node.attributes["body"].as_graph(), node.graph
-    if graph is None:
-        return
-    inside: set[ir.Value] = {*body.inputs, *body.initializers.values()}
-    for one in list(body):
-        given = [value for value in one.inputs if value is not None]
-        moves = (
-            not all(map(facts.is_constant, given)) and inside.isdisjoint(given) and not nodes.has_subgraphs(one) and facts.is_pure(one)
-            and inside.isdisjoint(one.outputs) and not any(value.is_graph_output() for value in one.outputs)
-        )  # fmt: skip
-        if not moves:
-            inside.update(one.outputs)
-            continue
-        body.remove(one)
-        graph.insert_before(node, one)
