@@ -32,6 +32,7 @@ from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.expansion import expanded
 from graphopt.program.make import COMPARE_SECONDS, Program, make, runnable
+from graphopt.program.subprograms import undeclared, with_bodies
 from graphopt.program.widening import widened
 from graphopt.rewrite.optimizer import optimize_verified
 from kernels.target import Target, TargetName, named, why_not_here
@@ -156,8 +157,13 @@ def optimized(original: ir.Model, *, checked: bool = False) -> ir.Model:
     `checked` holds every rewrite to the original, and takes back those that fail.
     """
     work = _optimized(original, checked=checked)
-    spelled_out = widened(expanded(without_control_flow(expanded(work))))
-    return work if spelled_out is work else _optimized(spelled_out, checked=checked)
+    open_ones = undeclared(work) + 1
+    while undeclared(work) < open_ones:  # what one loop gives may tell how often the next one runs
+        open_ones = undeclared(work)
+        spelled_out = widened(expanded(without_control_flow(expanded(work))))
+        if spelled_out is not work:
+            work = _optimized(spelled_out, checked=checked)
+    return with_bodies(work, lambda body: optimized(body, checked=checked))
 
 
 def _optimized(original: ir.Model, *, checked: bool) -> ir.Model:

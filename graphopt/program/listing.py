@@ -10,17 +10,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.memory.plan import PACK_WORK
 from graphopt.program.costs import ESTIMATED, Costs
+from graphopt.program.lifetimes import planned
 from graphopt.program.regions import buffer
-from graphopt.program.regions.buffer import distinct_names
 from graphopt.program.regions.region import Lowered
 from graphopt.program.sharing import WORKERS, kernels_of, plan_shared
 from kernels.listing import ALIGNMENT, Listing, Place, Run
-from memplan.packing.solve import solve
 from memplan.plan import Packing
-from memplan.problem import Buffer, MemoryProblem
-from memplan.verify.packing import verify
+from memplan.problem import MemoryProblem
 
 _SPACES: Mapping[buffer.Role, Literal["arena", "weights", "input", "output"]] = {
     "input": "input", "output": "output", "constant": "weights", "temporary": "arena",
@@ -47,11 +44,10 @@ def link(
     The memory plan is checked by memplan's own verifier. Where the arena of one worker is within `budget` bytes, so is
     that of several, whose plan is the fastest by `costs`.
     """
-    problem = memory_problem(lowered)
-    plan = solve(problem, work=PACK_WORK)
-    verify(problem, plan)
+    arena = planned(lowered)
+    plan = arena.plan
     weights, offsets = _weights(lowered)
-    offsets |= {one: plan.offsets[name] for one, name in distinct_names(lowered.temporaries).items()}
+    offsets |= arena.offsets
 
     def place(given: buffer.Place) -> Place:
         start = given.buffer
@@ -67,21 +63,7 @@ def link(
     listing = Listing(
         name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, len(weights), together
     )
-    return Linked(listing, weights, problem, plan)
-
-
-def memory_problem(lowered: Lowered) -> MemoryProblem:
-    """A temporary lives from the region that first touches it to after the one that touches it last."""
-    first: dict[buffer.Buffer, int] = {}
-    last: dict[buffer.Buffer, int] = {}
-    for step, region in enumerate(lowered.regions):
-        for place in region.places:
-            first.setdefault(place.buffer, step)
-            last[place.buffer] = step
-    names = distinct_names(lowered.temporaries)
-    return MemoryProblem(
-        tuple(Buffer(name, one.size, first[one], last[one] + 1) for one, name in names.items()), ALIGNMENT
-    )
+    return Linked(listing, weights, arena.problem, plan)
 
 
 def _weights(lowered: Lowered) -> tuple[npt.NDArray[np.uint8], dict[buffer.Buffer, int]]:

@@ -14,6 +14,7 @@ from graphopt.model.operators.table import MOVEMENTS
 from graphopt.model.tensors import tensors_of
 from graphopt.program.regions.attention import lower_attention
 from graphopt.program.regions.bytes import lower_byte_images, lower_bytes
+from graphopt.program.regions.control import lower_if, lower_loop, lower_scan
 from graphopt.program.regions.copies import axes_of, copy, store
 from graphopt.program.regions.dense import KERNELS, lower_dense
 from graphopt.program.regions.einsum import lower_einsum
@@ -31,7 +32,7 @@ from graphopt.program.regions.region import Lowered
 from graphopt.program.regions.rotary import lower_rotary
 from graphopt.program.regions.routines.table import definition_of, lower_defined
 from graphopt.program.regions.rows import lower_rows
-from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.scope import LowerBody, Scope
 from graphopt.program.regions.view import View
 from kernels.errors import KernelsError
 from kernels.listing import Argument
@@ -44,9 +45,17 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
 
     Raises NotLowered naming the node that has no kernel.
     """
-    model = without_batch_norm(model)
     target = replace(target, constants=sum(tensor.nbytes for tensor in tensors_of(model)))
-    scope, graph = Scope(model, target, exact=exact), model.graph
+
+    def inner(body: ir.Model, prefix: str) -> Lowered:
+        return _lowered(body, target, inner, exact, prefix)
+
+    return _lowered(model, target, inner, exact, "")
+
+
+def _lowered(model: ir.Model, target: Target, inner: LowerBody, exact: bool, prefix: str) -> Lowered:
+    model = without_batch_norm(model)
+    scope, graph = Scope(model, target, inner, exact=exact, prefix=prefix), model.graph
     inputs = []
     for value in graph.inputs:
         if scope.constant(value) is not None:
@@ -167,6 +176,9 @@ ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
     "QLinearMatMul": lower_bytes,
     "ConvInteger": lower_byte_images,
     "QLinearConv": lower_byte_images,
+    "If": lower_if,
+    "Loop": lower_loop,
+    "Scan": lower_scan,
     "RotaryEmbedding": lower_rotary,
     **dict.fromkeys(MOVEMENTS, lower_movement),
     **dict.fromkeys(KERNELS, lower_dense),
