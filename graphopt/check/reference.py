@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.check.branches import Branches, watched
-from graphopt.check.feeds import Feed
+from graphopt.check.feeds import NOTHING, Contents, Feed, holding
 from graphopt.check.foreign import cut
 from graphopt.check.given import Given
 from graphopt.check.inputs import inputs_of
@@ -46,9 +46,11 @@ class Reference:
         *,
         given: Sequence[Given] = (),
         tolerance: float | None = None,
+        contents: Contents = NOTHING,
     ) -> None:
         """Feeds that the user has `given` come first; the model must give the outputs that they expect.
 
+        All others hold the numbers of `contents`.
         `tolerance` takes the place of the types' allowances and of the model's own rounding. Raises OptionError for a
         given feed that the model refuses.
         """
@@ -61,6 +63,7 @@ class Reference:
         self.cases: list[Case] = []
         self.excluded = random_outputs(model)
         self.tolerance = tolerance
+        self._contents = contents
         self.limits: dict[str, float] = {}
         # A model is held to the strictest check that the original passes.
         self.checks = next((full for full in (True, False) if workplace.checker_error(model, full) is None), None)
@@ -169,6 +172,7 @@ class Reference:
         left = self.seconds - (time.monotonic() - self._started)
         if left <= 0:
             raise OutOfTime
+        feed = holding(feed, self._contents)
         try:
             outputs = list(self.runner.run(feed, left))
         except CannotRun as error:

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from graphopt.check.feeds import NOTHING, Contents
 from graphopt.check.given import Feeds, Given, read_feeds
 from graphopt.check.reference import Comparison, Reference
 from graphopt.check.runner import CannotRun, Workplace
@@ -26,11 +27,12 @@ from graphopt.model.signature import Port, signature_of
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
 from graphopt.passes import pipeline
+from graphopt.program.contents import decided_contents, with_contents
 from graphopt.program.control import without_control_flow
 from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
-from graphopt.program.deploy.compiled import Compiled, type_of
+from graphopt.program.deploy.compiled import Compiled, Whole, type_of
 from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.expansion import expanded
 from graphopt.program.make import COMPARE_SECONDS, Family, Program, make, runnable
@@ -67,8 +69,9 @@ def compile(  # the builtin of this name is not used here
 ) -> Compiled:
     """A native program, compared with ONNX Runtime without optimizations.
 
-    It is for one size of every dim. Where dims are free, the result holds a program for every size: it is made and
-    compared when the size is first run, and shares constants and threads with the others; such a result has no bundle.
+    It is for one size of every dim of its inputs. Where those are free, the result holds a program for every size: it
+    is made and compared when the size is first run, and shares constants and threads with the others; such a result has
+    no bundle.
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
     and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64", or
@@ -85,6 +88,9 @@ def compile(  # the builtin of this name is not used here
     cache folder, and used whenever there is a time to tune. With 0 estimates alone choose. `values` fixes inputs at
     constants. Inputs with defaults are constants of every program, so that `fix_defaults` says nothing new. `feeds` and
     `tolerance` as for `optimize`.
+
+    An output whose dims data decides has those that each call finds. An integer input that holds dims which the model
+    declares has to hold just these.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.
@@ -188,17 +194,22 @@ def _made(original: ir.Model, asked: _Asked, family: Family | None = None) -> Co
             work = optimized(original, checked=checked)
             progress("making kernels")
             with telling(progress):
-                made = make(
-                    work, asked.target, asked.name, exactly, asked.memory_budget, asked.not_here, asked.threads,
-                    costs_of(asked.machine), asked.tuning, family,
-                )  # fmt: skip
+                known = decided_contents(work, [one.feed for one in asked.given])
+                for contents in (known, NOTHING) if known else (NOTHING,):  # parts check nothing of what inputs hold
+                    model = optimized(with_contents(work, contents)) if contents else work
+                    made = make(
+                        model, asked.target, asked.name, exactly, asked.memory_budget, asked.not_here, asked.threads,
+                        costs_of(asked.machine), asked.tuning, contents, family,
+                    )  # fmt: skip
+                    if isinstance(made, Whole):
+                        break
             program, not_compared = runnable(made, asked.target, asked.not_here)
             seconds += time.perf_counter() - started
             if program is None:
                 return Compiled(made, asked.target, seconds, OFF, asked.not_here, not_compared, None, held)
             progress("comparing with ONNX Runtime")
             if reference is None:
-                reference = reference_of(workplace, original, asked.given, asked.tolerance)
+                reference = reference_of(workplace, original, asked.given, asked.tolerance, contents)
             verdicts.append(compared(reference, original, program))
             if verdicts[-1].passed:
                 remade = None if len(verdicts) == 1 else verdicts[0].reason
@@ -268,10 +279,11 @@ def _way_on(difference: float) -> str:
 
 
 def reference_of(
-    workplace: Workplace, original: ir.Model, given: Sequence[Given], tolerance: float | None
-) -> Reference:
-    """The original's runs; raises VerificationError where it has none."""
-    reference = Reference(workplace, original, COMPARE_SECONDS, given=given, tolerance=tolerance)
+    workplace: Workplace, original: ir.Model, given: Sequence[Given], tolerance: float | None,
+    contents: Contents = NOTHING,
+) -> Reference:  # fmt: skip
+    """The original's runs, on inputs with these contents; raises VerificationError where it has none."""
+    reference = Reference(workplace, original, COMPARE_SECONDS, given=given, tolerance=tolerance, contents=contents)
     if reference.problem is not None or reference.foreign:
         why = reference.problem or f"nothing here runs {', '.join(reference.foreign)}"
         raise VerificationError(f"the program cannot be compared, as its model does not run as it should: {why}")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from graphopt.check.feeds import NOTHING, Contents
 from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.errors import BudgetNotKept, BundleError, NotLowered, OptionError, VerificationError
@@ -58,18 +59,21 @@ def make(
     threads: int = 0,
     costs: Costs = ESTIMATED,
     tuning: Tuning | None = None,
+    contents: Contents = NOTHING,
     family: Family | None = None,
 ) -> Whole | Hybrid:
     """The program of a model whose dims are all numbers; `memory_budget` in bytes of its arena.
 
     `threads` run it here, 0: all cores; a program for 1 holds nothing that several need. `costs` decide among plans
     for several. With `tuning` kernels are those that were measured best, now or before; parts of a program beside ONNX
-    Runtime are as they are estimated.
+    Runtime are as they are estimated. `contents` are what inputs hold, as a whole program is made for them.
     `not_here` says why this machine cannot run code for `target`; such a program is not loaded. Raises OptionError for
     a budget that is not kept, and NotLowered where no operator has a kernel.
     """
     try:
-        lowered, linked = make_listing(model, target, name, exact, memory_budget, threads, costs, tuning, family)
+        lowered, linked = make_listing(
+            model, target, name, exact, memory_budget, threads, costs, tuning, contents, family
+        )
     except NotLowered as error:
         if memory_budget is not None:
             raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
@@ -108,6 +112,7 @@ def make_listing(
     threads: int = 0,
     costs: Costs = ESTIMATED,
     tuning: Tuning | None = None,
+    contents: Contents = NOTHING,
     family: Family | None = None,
 ) -> tuple[Lowered, Linked]:
     """The regions of a program and its listing, without any machine code; choices that `tuning` keeps are used.
@@ -120,6 +125,8 @@ def make_listing(
     if tuning is not None:
         lowered = with_choices(lowered, tuning.database.choices())
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
+    held = {one: tuple(sorted(numbers.items())) for one, numbers in contents.items()}
+    lowered = replace(lowered, inputs=tuple(replace(one, held=held.get(one.name, ())) for one in lowered.inputs))
     return lowered, _linked(lowered, name, target, memory_budget, threads, costs, family)
 
 

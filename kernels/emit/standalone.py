@@ -52,7 +52,7 @@ def standalone(listing: Listing, target: Target) -> Standalone:
     sizes = [listing.weights_bytes, *(one.bytes for one in listing.inputs), listing.arena_bytes, listing.scratch_bytes]
     first = len(sizes)
     starts, total = [], 0
-    for size in (*sizes, *(one.bytes for one in listing.outputs)):
+    for size in (*sizes, *(one.bytes for one in (*listing.outputs, *listing.dims))):
         starts.append(total)
         total += -(-size // _LINE) * _LINE
     if total > MOST_BYTES:

@@ -17,6 +17,7 @@ from graphopt.program.deploy.session import Program
 from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
+from kernels import listing
 from kernels.target import Target
 
 Array = np.ndarray
@@ -123,10 +124,10 @@ class Compiled:
                 [Argument(one.name, type_of(one.dtype and one.dtype.name), list(one.shape)) for one in ports[0]],
                 [Argument(one.name, type_of(one.dtype and one.dtype.name), list(one.shape)) for one in ports[1]],
             )
-        listing = self.made.linked.listing
+        linked = self.made.linked.listing
         return (
-            [Argument(one.name, type_of(one.dtype.value), list(one.shape)) for one in listing.inputs],
-            [Argument(one.name, type_of(one.dtype.value), list(one.shape)) for one in listing.outputs],
+            [Argument(one.name, type_of(one.dtype.value), list(one.shape)) for one in linked.inputs],
+            [Argument(one.name, type_of(one.dtype.value), _most(one)) for one in linked.outputs],
         )
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
@@ -170,6 +171,10 @@ class Compiled:
             f"{without_kernels(self.made.missing)}, so this model is no program of its own; in Python, "
             "graphopt.compile(model) runs just these in ONNX Runtime."
         )
+
+
+def _most(output: listing.Argument) -> list[int | str | None]:
+    return [None if axis in output.counted else dim for axis, dim in enumerate(output.shape)]
 
 
 def type_of(name: str | None) -> str:

@@ -22,7 +22,7 @@ class Argument:
 
     name: str
     type: str  # tensor(float)
-    shape: list[int | str | None]  # the name of a free dim, None for one without
+    shape: list[int | str | None]  # the name of a free dim; None where each run finds its own
 
 
 class Runs(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -16,6 +16,7 @@ from graphopt.program.regions.attention import lower_attention
 from graphopt.program.regions.bytes import lower_byte_images, lower_bytes
 from graphopt.program.regions.control import lower_if, lower_loop, lower_scan
 from graphopt.program.regions.copies import axes_of, copy, store
+from graphopt.program.regions.counted import definition_by_counts, give
 from graphopt.program.regions.dense import KERNELS, lower_dense
 from graphopt.program.regions.einsum import lower_einsum
 from graphopt.program.regions.fusion import Tree, is_anchor, is_elementwise, trees
@@ -30,6 +31,7 @@ from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.recurrent import CELLS, lower_recurrent
 from graphopt.program.regions.region import Lowered
 from graphopt.program.regions.rotary import lower_rotary
+from graphopt.program.regions.routines.stage import Definition
 from graphopt.program.regions.routines.table import definition_of, lower_defined
 from graphopt.program.regions.rows import lower_rows
 from graphopt.program.regions.scope import LowerBody, Scope
@@ -38,6 +40,8 @@ from kernels.errors import KernelsError
 from kernels.listing import Argument
 from kernels.target import Target
 from kernels.tensor.expression import index
+
+ByCounts = Mapping[ir.Node, Definition]  # for nodes whose kernel does not do for what data decides
 
 
 def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
@@ -65,6 +69,11 @@ def _lowered(model: ir.Model, target: Target, inner: LowerBody, exact: bool, pre
         buffer = scope.buffer("input", "input", value.name, argument.bytes, len(inputs) - 1)
         scope.places[value] = View.dense(buffer, argument.dtype, argument.shape)
     computed = [node for node in graph if not _is_constant(scope, node)]
+    by_counts: dict[ir.Node, Definition] = {}
+    for node in computed if scope.counts else ():
+        with _naming((node,)):
+            definition = definition_by_counts(scope, node)
+            by_counts |= {} if definition is None else {node: definition}
     scope.homes = homes_of(scope, computed)
     by_root: dict[ir.Node, list[Tree]] = {}
     for tree in trees(computed, scope.shape):
@@ -74,16 +83,18 @@ def _lowered(model: ir.Model, target: Target, inner: LowerBody, exact: bool, pre
         if node in by_root:
             for tree in by_root[node]:
                 with _naming(tree.in_order if tree.anchor is None else (tree.anchor,)):
-                    _lower_tree(scope, tree)
+                    _lower_tree(scope, tree, by_counts)
         elif not (is_elementwise(node) or is_anchor(node)):
             with _naming((node,)):
-                _lower_alone(scope, node)
-    outputs = []
+                _lower_alone(scope, node, by_counts)
+    outputs: list[Argument] = []
     for value in graph.outputs:
-        shape, dtype = scope.shape(value), scope.dtype(value)
-        outputs.append(Argument(value.name or "", dtype, shape))
+        shape, dtype, counted = scope.shape(value), scope.dtype(value), scope.counted(value)
+        if counted:
+            give(scope, value, len(graph.outputs) + sum(bool(one.counted) for one in outputs))
+        outputs.append(Argument(value.name or "", dtype, shape, counted=counted))
         here, aim = scope.place(value), View.dense(scope.output(value), dtype, shape)
-        if here != aim:
+        if here != aim and not counted:
             copy(scope, here, aim, ())
     return Lowered(tuple(inputs), tuple(outputs), tuple(scope.regions), scope.constants, scope.problems, target)
 
@@ -110,17 +121,18 @@ def _is_constant(scope: Scope, node: ir.Node) -> bool:
     return all(scope.constant(output) is not None for output in node.outputs)
 
 
-def _lower_tree(scope: Scope, tree: Tree) -> None:
-    definition = None if tree.anchor is None else definition_of(tree.anchor)
+def _lower_tree(scope: Scope, tree: Tree, by_counts: ByCounts) -> None:
+    definition = None if tree.anchor is None else by_counts.get(tree.anchor, definition_of(tree.anchor))
     if tree.anchor is None or definition is None:
         _lower_by_template(scope, tree)
         return
-    try:
-        _lower_by_template(scope, tree)
-    except (NotLowered, KernelsError):
-        lower_defined(scope, tree.anchor, definition)
-        if tree.root is not tree.anchor:
-            _lower_elementwise(scope, Tree(tree.root, tree.nodes, None))
+    with contextlib.suppress(NotLowered, KernelsError):
+        if tree.anchor not in by_counts:
+            _lower_by_template(scope, tree)
+            return
+    lower_defined(scope, tree.anchor, definition)
+    if tree.root is not tree.anchor:
+        _lower_elementwise(scope, Tree(tree.root, tree.nodes, None))
 
 
 def _lower_by_template(scope: Scope, tree: Tree) -> None:
@@ -143,16 +155,17 @@ def _lower_elementwise(scope: Scope, tree: Tree) -> None:
     store(scope, axes, value, reader, scope.result(root), tree.in_order)
 
 
-def _lower_alone(scope: Scope, node: ir.Node) -> None:
+def _lower_alone(scope: Scope, node: ir.Node, by_counts: ByCounts) -> None:
     """A node that no other one joins: by its template, or as plain loops where there is none for it."""
-    definition = definition_of(node)
+    definition = by_counts.get(node, definition_of(node))
     if definition is None:
         _lower_alone_by_template(scope, node)
         return
-    try:
-        _lower_alone_by_template(scope, node)
-    except (NotLowered, KernelsError):
-        lower_defined(scope, node, definition)
+    with contextlib.suppress(NotLowered, KernelsError):
+        if node not in by_counts:
+            _lower_alone_by_template(scope, node)
+            return
+    lower_defined(scope, node, definition)
 
 
 def _lower_alone_by_template(scope: Scope, node: ir.Node) -> None:
