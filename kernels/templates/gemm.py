@@ -17,6 +17,7 @@ from typing import Literal
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand, operands_of
 from kernels.llvm import types
+from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Value
 from kernels.target import Target
 from kernels.templates import cost
@@ -25,6 +26,7 @@ from kernels.templates.epilogue import origins
 from kernels.templates.gemm_problem import Gemm, InvalidGemm
 from kernels.templates.grid import Group, balanced, each_piece, pieces, split_last, start_of, stretch_of, unravel
 from kernels.templates.matrix import Matrix, dense_batch
+from kernels.templates.narrow import CYCLES, NARROW, write_widening
 from kernels.templates.packing import PanelPacking
 from kernels.templates.panels import write_panel
 from kernels.templates.template import Template
@@ -97,7 +99,11 @@ def estimate(gemm: Gemm, candidate: GemmCandidate, target: Target) -> float:
     panels = balanced(-(-gemm.columns // lanes), candidate.vectors)
     words = -(-gemm.depth // GROUP[gemm.arithmetic])
     part = candidate.depth_block or words
-    cycles = cost.product_cycles(rows, panels, words, 4, gemm.columns % lanes > 0, target, part)
+    share = gemm.b_dtype.bytes / 4
+    cycles = cost.product_cycles(rows, panels, words, 4, gemm.columns % lanes > 0, target, part, share)
+    if gemm.b_dtype in NARROW:  # once for each stretch of rows, or by each tile
+        times = -(-pieces(rows) // candidate.row_stretch) if widens(gemm, candidate) else pieces(rows)
+        cycles += CYCLES * times * words * -(-gemm.columns // lanes)
     if part < words:  # sums wait in scratch between two parts
         cycles += (-(-words // part) - 1) * cost.waiting_cycles(rows, panels, target)
     elif cost.outgrows(4 * part, candidate.rows * candidate.row_stretch, candidate.vectors * lanes, target):
@@ -108,6 +114,12 @@ def estimate(gemm: Gemm, candidate: GemmCandidate, target: Target) -> float:
     elif candidate.b == "place" and gemm.place_b.row * 4 % 4096 == 0:
         cycles *= 1.2  # rows a multiple of 4 KiB apart fall on the same lines of the first cache
     return cost.nanoseconds(gemm.matrices * cycles, target)
+
+
+def widens(gemm: Gemm, candidate: GemmCandidate) -> bool:
+    """Whether a block widens panels into scratch: where several tiles read each."""
+    tiles = min(candidate.row_stretch, pieces(balanced(gemm.rows, candidate.rows)))
+    return gemm.b_dtype in NARROW and tiles > 1
 
 
 def _ways_to_b(gemm: Gemm) -> list[WayToB]:
@@ -181,15 +193,19 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         self.epilogue = gemm.epilogue
         self.part = min(candidate.depth_block or self.words, self.words)  # groups of a part of the depth
         self.parts = max(1, -(-self.words // self.part)) if self.part else 1
+        narrow = gemm.b_dtype in NARROW
+        self.b_type = gemm.b_dtype if narrow else _DTYPES[gemm.arithmetic][1]
+        self.packed_kind = memory_type(gemm.b_dtype) if narrow else "i32"  # of a group of the depth
+        self.widens = widens(gemm, candidate)
 
     def kernel(self) -> Kernel:
         gemm = self.problem
-        a_type, b_type = _DTYPES[gemm.arithmetic]
+        a_type = _DTYPES[gemm.arithmetic][0]
         packing = self._packing()
         b_elements = packing.elements if packing else gemm.place_b.elements(gemm.depth, gemm.columns, gemm.batch)
         operands = (
             Operand("a", "input", a_type, gemm.place_a.elements(gemm.rows, gemm.depth, gemm.batch)),
-            Operand("b", "constant" if packing else "input", b_type, b_elements, packing),
+            Operand("b", "constant" if packing else "input", self.b_type, b_elements, packing),
             *operands_of(self.epilogue.buffers),
             Operand("c", "output", self.epilogue.dtype, gemm.place_c.elements(gemm.rows, gemm.columns, gemm.batch)),
         )
@@ -197,8 +213,8 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         return self.written(operands, blocks, scratch_bytes=self._panel_bytes() + self._sums_bytes(), flops=gemm.flops)
 
     def _panel_bytes(self) -> int:
-        """Scratch for a panel of a computed B, or the part of one."""
-        return self.part * self._widest() if self.candidate.b == "packed" else 0
+        """Scratch for a panel of a computed or widened B, or the part of one."""
+        return self.part * self._widest() if self.candidate.b == "packed" or self.widens else 0
 
     def _sums_bytes(self) -> int:
         """Scratch for the sums of all rows of a block by one panel, between two parts of the depth."""
@@ -270,35 +286,45 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
 
     def _place_of_b(self, f: Function, base: Value, at: dict[Variable, Value], number: Value) -> Value:
         if self.candidate.b != "constant":
-            return self._matrix(f, base, self.problem.place_b, at, types.scalar(_DTYPES[self.problem.arithmetic][1]))
+            return self._matrix(f, base, self.problem.place_b, at, types.scalar(self.b_type))
         if not any(self.problem.place_b.batch):
             return base
         width = sum(group.size * group.count for group in self.column_groups) * self.lanes
-        return f.at(base, f.mul(number, self.words * width), "i32")
+        return f.at(base, f.mul(number, self.words * width), self.packed_kind)
 
     def _steps(self, ends: bool) -> int:
         """Elements of the depth of a part: of the last one, or of any before it."""
         whole = (self.parts - 1) * self.part * self.group
         return self.problem.depth - whole if ends else self.part * self.group
 
-    def _panel(self, f: Function, at: _BlockPlace, group: Group, column: Value, number: Value, ends: bool) -> Value:
-        """Where a tile finds its part of B; a computed B is packed here, once for all rows of the block."""
+    def _panel(
+        self, f: Function, at: _BlockPlace, group: Group, column: Value, number: Value, ends: bool
+    ) -> tuple[Value, Value]:
+        """Where a tile finds its part of B, and where that lies in memory.
+
+        A computed B is packed here, and a narrow one widened, once for all rows of the block.
+        """
         gemm = self.problem
         if self.candidate.b == "constant":
-            panel = f.at(at.b, f.mul(column, self.words), "i32")
-            return f.at(panel, f.mul(number, self.part * group.size * self.lanes), "i32")
-        kind = types.scalar(_DTYPES[gemm.arithmetic][1])
+            panel = f.at(at.b, f.mul(column, self.words), self.packed_kind)
+            packed = f.at(panel, f.mul(number, self.part * group.size * self.lanes), self.packed_kind)
+            if not self.widens:
+                return packed, packed
+            function = write_widening(self.module, gemm.b_dtype, prefix=self.name)
+            f.call(function, packed, at.panel, f.integer(self._steps(ends) * group.size))
+            return at.panel, packed
+        kind = types.scalar(self.b_type)
         place = gemm.place_b
         first = f.mul(number, self.part * self.group * place.row)
         start = f.at(at.b, f.add(first, f.mul(column, place.column)), kind)
         if self.candidate.b == "place":
-            return start
+            return start, start
         function = write_panel(
             self.module, self._steps(ends), group.size, self._valid(group), place.row, place.column, self.group, kind,
             prefix=self.name,
         )  # fmt: skip
         f.call(function, start, at.panel)
-        return at.panel
+        return at.panel, start
 
     def _valid(self, group: Group) -> int:
         """Lanes of a panel's last vector that exist."""
@@ -313,7 +339,7 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         wide: Group,
         row: Value,
         column: Value,
-        b: Value,
+        where: tuple[Value, Value],
         number: Value,
         ends: bool,
     ) -> None:
@@ -324,19 +350,19 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
             tall.size, wide.size, self._steps(ends), gemm.place_a.row, gemm.place_a.column,
             gemm.place_b.row if in_place else panel, gemm.place_c.row, valid, arithmetic=gemm.arithmetic,
             b_valid=valid if in_place and valid < self.lanes else 0, begins=self.parts == 1, ends=ends,
-            ahead=ahead.lines,
+            ahead=ahead.lines, b_dtype=DType.F32 if self.widens else gemm.b_dtype,
         )  # fmt: skip
         name = write_tile(self.module, tile, self.epilogue, gemm.row, gemm.column, prefix=self.name)
         a_kind, c_kind = types.scalar(_DTYPES[gemm.arithmetic][0]), types.scalar(self.epilogue.dtype)
         first = f.mul(number, self.part * self.group * gemm.place_a.column)
         a_at = f.at(at.a, f.add(f.mul(row, gemm.place_a.row), first), a_kind)
         c_at = f.at(at.c, f.add(f.mul(row, gemm.place_c.row), column), c_kind)
-        given = [a_at, b, c_at]
+        given = [a_at, where[0], c_at]
         within = f.sub(row, start_of(f, self.row_groups, at.rows[0]))
         if self.parts > 1:
             given.append(f.at(at.sums, f.mul(within, panel)))
         if ahead.lines:
-            given.append(ahead.place(f, b, within))
+            given.append(ahead.place(f, where[1], within))
         if ends:
             found = origins(f, self.epilogue, at.pointers, {gemm.row: row, gemm.column: column, **at.batch})
             given += [found[buffer.name] for buffer in self.epilogue.buffers]
@@ -344,11 +370,12 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
 
     def _asked(self, width: int, ends: bool) -> Asked:
         """How a tile asks for packed weights, where the first cache does not hold all of them."""
-        if self.candidate.b != "constant" or self.words * self.problem.columns * 4 <= self.target.l1:
+        word = self.b_type.bytes * self.group
+        if self.candidate.b != "constant" or self.words * self.problem.columns * word <= self.target.l1:
             return Asked()
         tiles = min(pieces(self.row_groups), self.candidate.row_stretch)
         steps = self._steps(ends) // self.group
-        return asked(steps, 4 * width, self.row_groups[0].size, tiles, self.part * 4 * width)
+        return asked(steps, word * width, self.row_groups[0].size, tiles, self.part * word * width)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.templates.epilogue import Epilogue
 from kernels.templates.matrix import Matrix, dense
+from kernels.templates.narrow import NARROW
 from kernels.templates.tile import ProductArithmetic
 from kernels.tensor.expression import Variable
 
@@ -33,6 +35,7 @@ class Gemm:
     constant_b: bool = True  # known when the program is compiled, and packed then
     epilogue: Epilogue = field(default_factory=Epilogue)
     arithmetic: ProductArithmetic = "f32"
+    b_dtype: DType = DType.F32  # as a constant B of "f32" lies in memory: F16 and BF16 are widened to it
 
     def __post_init__(self) -> None:
         for name, rows, columns in (
@@ -43,6 +46,10 @@ class Gemm:
             given: Matrix = getattr(self, name)
             if len(given.batch) != len(self.batch):
                 raise InvalidGemm(f"matrix {name} has {len(given.batch)} batch strides for {len(self.batch)} dims.")
+        if self.b_dtype is not DType.F32 and (
+            self.b_dtype not in NARROW or not self.constant_b or self.arithmetic != "f32"
+        ):
+            raise InvalidGemm(f"B of {self.b_dtype.value} is no constant that a product of float32 widens.")
         if self.place_c.column != 1:
             raise InvalidGemm("the output's columns must lie side by side; swap A and B for a transposed output.")
 

@@ -15,12 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.llvm import types
+from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Function, Parameter, Value, joined
 from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates.epilogue import Epilogue, TileLeaves, apply, leaves_of, parameters_of
+from kernels.templates.narrow import NARROW, load_wide
 from kernels.tensor.expression import Variable
 
 UNROLL = 4  # steps of the depth per turn of the loop
@@ -53,6 +56,7 @@ class ProductTile:
     begins: bool = True  # sums start at zero; otherwise they go on from scratch
     ends: bool = True  # the epilogue is applied and C written; otherwise sums go to scratch
     ahead: int = 0  # lines from the pointer "next" that each turn of the loop asks for
+    b_dtype: DType = DType.F32  # as B lies in memory: "f32" widens shorter floats as it loads them
 
     @property
     def name(self) -> str:
@@ -61,7 +65,7 @@ class ProductTile:
         part = f"{'b' if self.begins else ''}{'e' if self.ends else ''}{f'_p{self.ahead}' if self.ahead else ''}"
         return (
             f"tile_{self.arithmetic}_{self.rows}x{self.columns}x{self.depth}_{self.a_row}_{self.a_depth}_{self.b_depth}"
-            f"_{self.c_row}_{self.valid}{part}{masked}"
+            f"_{self.c_row}_{self.valid}{part}{masked}{'' if self.b_dtype is DType.F32 else '_' + self.b_dtype.value}"
         )
 
 
@@ -170,7 +174,7 @@ def _accumulate(f: Function, tile: ProductTile, sums: list[Value], kind: str) ->
 
     def body(k: Value, carried: tuple[Value, ...], steps: int = UNROLL) -> Sequence[Value]:
         a_at = f.at(a, f.mul(k, tile.a_depth * group), source)
-        b_at = f.at(b, f.mul(k, tile.b_depth), "i32")
+        b_at = f.at(b, f.mul(k, tile.b_depth), _word_type(tile))
         lines = f.at(f.parameter("next"), f.mul(k, tile.ahead * LINE // UNROLL), "i8") if tile.ahead else b_at
         for line in range(tile.ahead):
             f.prefetch(f.at(lines, line * LINE, "i8"), locality=2)
@@ -184,7 +188,7 @@ def _accumulate(f: Function, tile: ProductTile, sums: list[Value], kind: str) ->
     groups, rest = divmod(tile.depth, group)
     whole = groups // UNROLL * UNROLL
     sums = list(f.loop(0, whole, UNROLL, body, sums))
-    a_at, b_at = f.at(a, whole * tile.a_depth * group, source), f.at(b, whole * tile.b_depth, "i32")
+    a_at, b_at = f.at(a, whole * tile.a_depth * group, source), f.at(b, whole * tile.b_depth, _word_type(tile))
     sums = turn(a_at, b_at, sums, groups - whole)
     if rest:
         sums = _step(f, tile, a_at, b_at, groups - whole, sums, kind, present=rest)
@@ -206,8 +210,10 @@ def _step(
     words = types.with_element(kind, "float" if tile.arithmetic == "f32" else "i32")
     vectors = []
     for column in range(tile.columns):
-        address = f.at(b, step * tile.b_depth + column * lanes, "i32")
-        if tile.b_valid and column == tile.columns - 1:
+        address = f.at(b, step * tile.b_depth + column * lanes, _word_type(tile))
+        if tile.b_dtype in NARROW:
+            vectors.append(load_wide(f, address, tile.b_dtype, lanes))
+        elif tile.b_valid and column == tile.columns - 1:
             vectors.append(f.masked_load(words, address, f.first_lanes(tile.b_valid, lanes)))
         else:
             vectors.append(f.load(words, address))
@@ -219,6 +225,11 @@ def _step(
         left = f.splat(_word(f, tile, address, group if present is None else present), lanes)
         found.append(_product(f, tile.arithmetic, left, right, total))
     return found
+
+
+def _word_type(tile: ProductTile) -> str:
+    """The type of a group of B's depth in memory."""
+    return memory_type(tile.b_dtype) if tile.b_dtype in NARROW else "i32"
 
 
 def _word(f: Function, tile: ProductTile, address: Value, present: int) -> Value:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import describe
 from graphopt.model.operators.table import MOVEMENTS
+from graphopt.model.short import stored_bytes
 from graphopt.model.tensors import tensors_of
 from graphopt.program.regions.attention import lower_attention
 from graphopt.program.regions.bytes import lower_byte_images, lower_bytes
@@ -45,7 +46,7 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
     Raises NotLowered naming the node that has no kernel.
     """
     model = without_batch_norm(model)
-    target = replace(target, constants=sum(tensor.nbytes for tensor in tensors_of(model)))
+    target = replace(target, constants=sum(map(stored_bytes, tensors_of(model))))
     scope, graph = Scope(model, target, exact=exact), model.graph
     inputs = []
     for value in graph.inputs:

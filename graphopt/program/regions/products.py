@@ -143,6 +143,7 @@ def _build(
     a, b = arrange(found.a) if flat else found.a, found.b
     *batch, rows, columns = shape
     depth = a.shape[-1]
+    weights = None if constant is None else scope.weights(constant)
     plain = Gemm(rows, columns, depth, tuple(batch))
     at = found.shown(tuple(index(one) for one in (*plain.batch_variables, plain.row, plain.column)))
     reader = Reader(tree, scope.place, scope.constant, {}, arrange)
@@ -150,14 +151,12 @@ def _build(
     lying = replace(output, shape=shape, strides=(*output.strides[:-1], 0, 1)) if found.hidden[0] else output
     problem = Gemm(
         rows, columns, depth, tuple(batch), matrix_of(a, batch), matrix_of(b, batch), matrix_of(arrange(lying), batch),
-        constant is not None, Epilogue(value),
+        constant is not None, Epilogue(value), b_dtype=DType.F32 if weights is None else weights[1],
     )  # fmt: skip
     kernel = scope.kernel(GEMM, problem)
     buffers = {**reader.buffers, "a": a.buffer, "b": b.buffer, "c": output.buffer}
-    if kernel.operand("b").packing is not None and constant is not None:
-        array = scope.constant(constant)
-        assert array is not None, "the caller has looked"
-        buffers["b"] = scope.weight("packed", node.outputs[0].name, np.asarray(array, np.float32), kernel.operand("b"))
+    if weights is not None:
+        buffers["b"] = scope.weight("packed", node.outputs[0].name, weights[0], kernel.operand("b"))
     scope.add(kernel, buffers, (node, *tree.in_order))
 
 

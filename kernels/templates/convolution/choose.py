@@ -11,6 +11,7 @@ from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
 from kernels.templates.cost import nanoseconds, step_cycles, with_weights
 from kernels.templates.grid import balanced, even, pieces
+from kernels.templates.narrow import CYCLES, NARROW
 from kernels.templates.template import Template
 
 HELD = 1.5  # times the first cache, which a tile's weights may take so that they are found there by the next tile
@@ -141,7 +142,8 @@ def _with_blocks(
     channel_pieces = pieces(groups)
     taps = problem.kernel[0] * problem.kernel[1] * problem.kernel[2]
     depth = problem.depth * merged_groups(problem)
-    weights = 4 * depth * taps * sum(group.size * group.count for group in groups) * target.lanes()  # bytes
+    size = problem.weights_dtype.bytes
+    weights = size * depth * taps * sum(group.size * group.count for group in groups) * target.lanes()  # bytes
     pixels = shape.columns * (1 if flat else shape.rows * -(-width // shape.columns))
     piece_flops = 2 * depth * taps * pixels * shape.vectors * target.lanes()
     if weights > target.l2:
@@ -199,7 +201,17 @@ def estimate(problem: Convolution, candidate: Direct, target: Target) -> float:
         taken += 2.0 * (candidate.splits - 1) * vectors * problem.output.size[1] * problem.output.size[2]
     taken *= problem.output.batch * problem.output.size[0] * groups
     taps = problem.kernel[0] * problem.kernel[1] * problem.kernel[2]
-    weights = groups * problem.depth * merged_groups(problem) * taps * vectors * target.vector_bytes
+    steps = groups * problem.depth * merged_groups(problem) * taps * vectors
+    if problem.weights_dtype in NARROW:  # once for each stretch of rows; by every tile where channels pass inside
+        height, width = problem.output.size[1:]
+        rows = balanced(height * width, candidate.columns) if candidate.flat else balanced(height, candidate.rows)
+        tiles = pieces(rows)
+        if candidate.channels_outside or candidate.splits > 1:
+            tiles = -(-tiles // candidate.row_stretch)
+        elif not candidate.flat:
+            tiles *= pieces(balanced(width, candidate.columns))
+        taken += CYCLES * steps * tiles * problem.output.batch * problem.output.size[0]
+    weights = steps * target.vector_bytes * problem.weights_dtype.bytes // 4
     ahead = candidate.splits > 1 or (candidate.channels_outside and weights > target.l1)
     return nanoseconds(with_weights(taken, weights, target, ahead=ahead), target)
 

@@ -7,15 +7,18 @@ from dataclasses import dataclass, replace
 from kernels.target import Target
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, merged, merged_groups, vector_groups
+from kernels.templates.convolution.winograd_narrow import TAPS
 from kernels.templates.convolution.winograd_weights import FILTERINGS
 from kernels.templates.cost import REREAD_PANEL, nanoseconds, step_cycles
 from kernels.templates.grid import balanced, even, pieces
+from kernels.templates.narrow import NARROW
 from kernels.templates.tile import most_accumulators
 
 MOST_PARTS = 8  # of the output channels
 PART = 2.0  # passes over the windows in scratch that a further part of the output channels costs
 # Cycles to a window and back from it, by outputs: about 200 and 130 operations, and 88 loads and stores, for four.
 TRANSFORMS = {2: (64.0, 52.0), 4: (260.0, 190.0)}
+FILTERS = {2: 30.0, 4: 100.0}  # cycles to transform a vector of narrow weights, by outputs
 NEAR = 0.3  # share of the shorter of computing and streaming that the longer one does not hide
 SPILLED = 3.0  # passes over what scratch the second cache does not hold
 WORKERS = (2, 4, 8)  # of which any may share a kernel, where nobody says how many
@@ -111,15 +114,20 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
         Weights that no cache keeps come from memory for every chunk of rows, and workers wait for them together.
         """
         blocks, alone = blocks_of(problem, way, target), estimate(problem, way, target)
-        weights = (
-            4 * FILTERINGS[way.outputs].size ** 2 * problem.input.channels * problem.width * merged_groups(problem)
-        )
+        weights = _bytes_of_pair(problem, way) * problem.input.channels * problem.width * merged_groups(problem)
         read = weights * pieces(balanced(tall, way.chunk)) * problem.output.batch
         least = nanoseconds(read / target.rate(weights), target) if weights > target.l2 else 0.0
         return sum(max(alone * -(-blocks // one) * one / blocks, least) for one in workers)
 
     best = min(ways, key=time)
     return best if blocks_of(problem, best, target) > blocks_of(problem, candidate, target) else candidate
+
+
+def _bytes_of_pair(problem: Convolution, candidate: Winograd) -> int:
+    """Bytes of weights for each pair of channels: those of the points, or nine narrow ones that blocks transform."""
+    if problem.weights_dtype in NARROW:
+        return TAPS * problem.weights_dtype.bytes
+    return 4 * FILTERINGS[candidate.outputs].size ** 2
 
 
 def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float:
@@ -133,7 +141,8 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     tall, wide = (-(-size // candidate.outputs) for size in problem.output.size[1:])
     depth, width = (size * merged_groups(problem) for size in (problem.depth, problem.width))
     points = FILTERINGS[candidate.outputs].size ** 2
-    weights = 4 * points * depth * width
+    weights = _bytes_of_pair(problem, candidate) * depth * width
+    narrow = problem.weights_dtype in NARROW
     groups = vector_groups(problem, lanes, candidate.vectors)
     parts = 1 if candidate.stretch is None else -(-pieces(groups) // candidate.stretch)
     held = depth * groups[0].size * target.vector_bytes <= target.l1 // 2  # a panel, while all tiles of a block pass
@@ -148,7 +157,10 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
                 step = step_cycles(rows.size * group.size, rows.size, group.size, target)
                 products += points * rows.count * group.count * (30.0 + depth * step)
         if not held:
-            products += REREAD_PANEL * (pieces(balanced(tiles, candidate.rows)) - 1) * weights / target.core.l2
+            passes = pieces(balanced(tiles, candidate.rows)) - 1
+            products += REREAD_PANEL * passes * 4 * points * depth * width / target.core.l2
+        if narrow:
+            products += FILTERS[candidate.outputs] * depth * sum(group.size * group.count for group in groups)
         into = tiles * to * -(-depth // lanes) * parts
         transforms = (into + tiles * back * -(-width // lanes)) / target.core.products
         streamed = weights / target.rate(weights + scratch)
