@@ -15,7 +15,7 @@ from graphopt.model.short import SHORT
 
 WIDE = frozenset({
     "Conv", "ConvTranspose", "MatMul", "Gemm", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool",
-    "BatchNormalization", "InstanceNormalization", "LSTM", "GRU", "RNN",
+    "BatchNormalization", "InstanceNormalization", "ReduceMean", "LSTM", "GRU", "RNN",
 })  # fmt: skip
 
 

@@ -6,6 +6,9 @@ weights, the block widens a panel of them into scratch before, so that the tiles
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from kernels.dtype import DType
 from kernels.llvm import types
 from kernels.llvm.conversion import memory_type, widened
@@ -20,6 +23,13 @@ TOGETHER = 4  # vectors of a turn of the loop
 def load_wide(f: Function, address: Value, dtype: DType, lanes: int) -> Value:
     """A vector of elements that lie in memory as `dtype`, to compute with."""
     return widened(f, f.load(types.vector(memory_type(dtype), lanes), address), dtype)
+
+
+def numbers(array: npt.NDArray[np.generic], dtype: DType) -> npt.NDArray[np.float32]:
+    """Elements that lie in memory as `dtype`, in float32."""
+    if dtype is DType.BF16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32)
 
 
 def write_widening(module: Module, dtype: DType, *, prefix: str) -> str:

@@ -34,6 +34,7 @@ from graphopt.program.regions.routines.table import definition_of, lower_defined
 from graphopt.program.regions.rows import lower_rows
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
+from graphopt.program.regions.wide import kept_wide
 from kernels.errors import KernelsError
 from kernels.listing import Argument
 from kernels.target import Target
@@ -45,7 +46,7 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
 
     Raises NotLowered naming the node that has no kernel.
     """
-    model = without_batch_norm(model)
+    model = kept_wide(without_batch_norm(model))
     target = replace(target, constants=sum(map(stored_bytes, tensors_of(model))))
     scope, graph = Scope(model, target, exact=exact), model.graph
     inputs = []

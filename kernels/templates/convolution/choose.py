@@ -15,6 +15,8 @@ from kernels.templates.narrow import CYCLES, NARROW
 from kernels.templates.template import Template
 
 HELD = 1.5  # times the first cache, which a tile's weights may take so that they are found there by the next tile
+WIDENED_HELD = 0.75  # times the first cache, which weights may take that a block widens there
+WIDENED = 4  # times the flops of a block that widens weights: a smaller one widens them as often
 FAR = 0.2  # share of reading weights from the second cache that shows
 LINE = 0.25  # share of reading a line of the input that a tile sees from the second cache
 SHAPE = 0.004  # share that a further shape of tile must gain: each is a function to compile
@@ -91,6 +93,7 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
     # Planes a multiple of 4 KB apart share one set of the first cache: wide tiles lose their input to the next planes.
     crowded = taps == 1 and problem.input.block_stride * 4 % 4096 == 0 and problem.input.block * 8 < problem.depth
     groups = vector_groups(problem, target.lanes(), shape.vectors)
+    held = WIDENED_HELD if problem.weights_dtype in NARROW else HELD
     total, line = 0.0, LINE * target.vector_bytes / target.core.l2
     for tall in rows:
         for wide in columns:
@@ -100,7 +103,7 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
             for group in groups:
                 pixels = tall.size * wide.size
                 step = step_cycles(pixels * group.size, pixels, group.size, target)
-                if steps // parts * group.size * target.vector_bytes > target.l1 * HELD:
+                if steps // parts * group.size * target.vector_bytes > target.l1 * held:
                     step += FAR * group.size * target.vector_bytes / target.core.l2
                 step += 0.4 * max(0, pixels - 9) if crowded else 0.0
                 total += (
@@ -149,7 +152,7 @@ def _with_blocks(
     if weights > target.l2:
         return _cold(problem, shape, flat, row_pieces, channel_pieces, piece_flops, 2 * (most or BLOCK_FLOPS))
     staged = not problem.has_halo
-    goal = most or (STAGED_FLOPS if staged else BLOCK_FLOPS)
+    goal = most or (STAGED_FLOPS if staged else BLOCK_FLOPS) * (WIDENED if problem.weights_dtype in NARROW else 1)
     pieces_of_block = max(1, goal // piece_flops)
     if staged:
         channels = channel_pieces

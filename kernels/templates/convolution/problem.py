@@ -154,11 +154,15 @@ class Convolution:
         """The same convolution with `make(accumulated)` stored."""
         return replace(self, epilogue=Epilogue(make(ACCUMULATED[()])))
 
-    def operands(self, packing: Packing | None = None) -> tuple[Operand, ...]:
-        """The table of arguments: input, packed weights where there are weights, the epilogue's operands, output."""
+    def operands(self, packing: Packing | None = None, weights: DType | None = None) -> tuple[Operand, ...]:
+        """The table of arguments: input, packed weights where there are weights, the epilogue's operands, output.
+
+        `weights` is the type of the packed ones; None: that in which they are given.
+        """
+        dtype = weights or self.weights_dtype
         return (
             Operand(INPUT, "input", DType.F32, self.input.elements),
-            *((Operand(WEIGHTS, "constant", self.weights_dtype, packing.elements, packing),) if packing else ()),
+            *((Operand(WEIGHTS, "constant", dtype, packing.elements, packing),) if packing else ()),
             *operands_of(self.epilogue.buffers),
             Operand(OUTPUT, "output", self.epilogue.dtype, self.output.elements),
         )

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.conversion import memory_type
@@ -31,7 +32,6 @@ from kernels.templates.convolution.winograd_narrow import TAPS, TapPacking, writ
 from kernels.templates.convolution.winograd_weights import FILTERINGS, WinogradPacking
 from kernels.templates.epilogue import Epilogue, leaves_of, parameters_of
 from kernels.templates.grid import Group, balanced, each_piece, one_of, pieces, start_of, stretch_of, unravel
-from kernels.templates.narrow import NARROW
 from kernels.templates.template import Template
 from kernels.templates.tile import Asked, ProductTile, asked, write_tile
 from kernels.tensor.expression import Variable
@@ -82,11 +82,10 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
     def __init__(self, problem: Convolution, candidate: Winograd, target: Target, name: str) -> None:
         super().__init__(problem, candidate, target, name)
         self.kind = types.vector("float", self.lanes)
-        self.narrow = problem.weights_dtype in NARROW
         self.packing: TapPacking | WinogradPacking = WinogradPacking(
             problem, self.lanes, candidate.vectors, candidate.outputs
         )
-        if self.narrow:
+        if candidate.from_taps:
             self.packing = TapPacking(problem, self.lanes, candidate.vectors)
         self.made = FILTERINGS[candidate.outputs]
         self.row_kinds, self.column_kinds = (_kinds(problem, axis, self.made) for axis in (1, 2))
@@ -106,12 +105,13 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         self.width_point = _apart(most * self.width_row, self.lanes)
         widest = max(group.size for group in self.channels)
         # Of weights that a block transforms.
-        self.filter_point = _apart(self.depth * widest * self.lanes, self.lanes) if self.narrow else 0
+        self.filter_point = _apart(self.depth * widest * self.lanes, self.lanes) if self.candidate.from_taps else 0
 
     def kernel(self) -> Kernel:
-        problem = self.problem
+        problem, candidate = self.problem, self.candidate
+        operands = problem.operands(self.packing, None if candidate.from_taps else DType.F32)
         return self.written(
-            problem.operands(self.packing), blocks_of(problem, self.candidate, self.target),
+            operands, blocks_of(problem, candidate, self.target),
             scratch_bytes=4 * self.made.size**2 * (self.depth_point + self.width_point + self.filter_point),
             flops=problem.flops, traffic=problem.traffic,
         )  # fmt: skip
@@ -125,7 +125,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         layout = self.problem.input
         apart = self.depth if layout.order == "NHWC" else self.depth // layout.block * layout.block_stride
         x = f.at(f.at(pointers[INPUT], f.mul(image, layout.image_stride)), f.mul(dense, apart))
-        stored = memory_type(self.problem.weights_dtype)
+        stored = memory_type(self.problem.weights_dtype if self.candidate.from_taps else DType.F32)
         weights = f.at(pointers[WEIGHTS], f.mul(dense, self.packing.group_elements), stored)
         sums = f.at(scratch, self.made.size**2 * self.depth_point)
 
@@ -248,7 +248,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
 
             f.loop(0, points, 1, point)
 
-        if self.narrow:
+        if self.candidate.from_taps:
             each_piece(f, self.channels, *channels, all_points)
         else:
             f.loop(0, points, 1, all_panels)
@@ -256,7 +256,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
     def _product(self, f: Function, group: Group, a: Value, b: Value, c: Value, tiles: int) -> None:
         """The product of one point and one panel."""
         depth, groups, width = self.depth, balanced(tiles, self.candidate.rows), group.size * self.lanes
-        ahead = Asked() if self.narrow else asked(depth, 4 * width, groups[0].size, pieces(groups))
+        ahead = Asked() if self.candidate.from_taps else asked(depth, 4 * width, groups[0].size, pieces(groups))
 
         def rows(some: Group, row: Value) -> None:
             tile = ProductTile(
