@@ -15,7 +15,7 @@ class WidenedTensor(ir.LazyTensor):
         def wide() -> ir.TensorProtocol:
             return ir.Tensor(source.numpy().astype(np.float32), name=name)
 
-        super().__init__(wide, ir.DataType.FLOAT, ir.Shape(source.shape), name=name)
+        super().__init__(wide, ir.DataType.FLOAT, ir.Shape(source.shape.numpy()), name=name)
         self.source = source
 
 

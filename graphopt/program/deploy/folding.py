@@ -119,7 +119,7 @@ def _widened(facts: Facts, node: ir.Node) -> ir.TensorProtocol | None:
 
 def _replace(graph: ir.Graph, old: ir.Value, tensor: ir.TensorProtocol) -> None:
     """An initializer in the place of a value."""
-    shape = ir.Shape(tensor.shape)
+    shape = ir.Shape(tensor.shape.numpy())
     new = ir.Value(name=old.name, type=ir.TensorType(tensor.dtype), shape=shape, const_value=tensor)
     old.name = f"{old.name}:computed"
     ir.convenience.replace_all_uses_with([old], [new], replace_graph_outputs=True)

@@ -9,8 +9,9 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import input_at, int_attribute, is_used, required_input, string_attribute
+from graphopt.model.nodes import attribute_of, input_at, int_attribute, is_used, required_input, string_attribute
 from graphopt.program.regions import buffer as program
+from graphopt.program.regions.activations import UnknownActivation, activations
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
@@ -19,10 +20,9 @@ from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.recurrent.build import RECURRENT
 from kernels.templates.recurrent.problem import GATES, Cell, Recurrent
-from kernels.tensor.expression import Buffer
+from kernels.tensor.expression import Buffer, Expression
 
 CELLS: dict[str, Cell] = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
-_DEFAULT = {"lstm": ["Sigmoid", "Tanh", "Tanh"], "gru": ["Sigmoid", "Tanh"], "rnn": ["Tanh"]}
 Array = npt.NDArray[np.float32]
 Weights = tuple[npt.NDArray[np.generic], DType]  # and how they are stored
 Direction = Literal["forward", "reverse"]
@@ -49,7 +49,7 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
     lengths = input_at(node, 4)
     layer = Recurrent(
         cell, steps, batch, hidden, directions, before_reset, lengths is not None, input_at(node, 7) is not None,
-        r[1],
+        r[1], _activations(node, len(directions)),
     )  # fmt: skip
     kernel = scope.kernel(RECURRENT, layer)
     buffers = {"gates": projected, "r": scope.weight("packed r", label, r[0], kernel.operand("r"))}
@@ -98,15 +98,28 @@ def _weights(scope: Scope, node: ir.Node, cell: Cell) -> tuple[Weights, Weights,
     bias = np.zeros((directions, 2 * GATES[cell] * hidden), np.float32) if given is None else scope.constant(given)
     if bias is None:
         raise NotLowered(f"{label} has a bias that is computed.")
-    names = node.attributes.get("activations")
-    wanted = _DEFAULT[cell] * directions
-    if names is not None and [str(one) for one in names.as_strings()] != wanted:
-        raise NotLowered(f"{label} has other activations than {', '.join(wanted)}.")
     for name in ("clip", "input_forget", "layout"):
         if int_attribute(node, name, 0):
             raise NotLowered(f"{label} has the attribute {name}, which has no kernel yet.")
     shaped = np.array(bias, np.float32).reshape(directions, 2, GATES[cell], hidden)
     return w, r, shaped
+
+
+def _activations(node: ir.Node, directions: int) -> tuple[Expression, ...]:
+    """The activations, which are those of all directions; raises NotLowered."""
+    given = node.attributes.get("activations")
+    names = None if given is None else [str(one) for one in given.as_strings()]
+    numbers = [attribute_of(node, f"activation_{one}") for one in ("alpha", "beta")]
+    alphas, betas = ([] if one is None else [float(number) for number in one.value] for one in numbers)
+    label = f"{node.op_type} '{node.name or node.outputs[0].name}'"
+    try:
+        found = activations(node.op_type, names, alphas, betas, directions)
+    except UnknownActivation as unknown:
+        raise NotLowered(f"{label} has the activation {unknown}, which is none of ONNX.") from unknown
+    first, *others = [tuple(one(ACCUMULATED[()]) for one in each) for each in found]
+    if any(other != first for other in others):
+        raise NotLowered(f"{label} has other activations in each direction.")
+    return first
 
 
 def _directions(node: ir.Node) -> tuple[Direction, ...]:

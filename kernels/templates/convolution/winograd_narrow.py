@@ -6,6 +6,7 @@ Transformed ones would be rounded, or take up to eight times the bytes. What a b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +79,7 @@ def write_filters(
     f = Function(module, name, given)
     lanes, kind = module.target.lanes(), memory_type(dtype)
 
-    def vector(number: Value, rows: tuple[int, int]) -> None:
+    def vector(number: Value, _: tuple[Value, ...], *, rows: tuple[int, int]) -> None:
         channel = f.binary("udiv", number, f.integer(vectors)) if vectors > 1 else number
         part = f.sub(number, f.mul(channel, vectors))
         place = f.mul(f.add(f.mul(channel, TAPS * vectors), part), lanes)
@@ -93,6 +94,6 @@ def write_filters(
 
     # The first and the last row see one tap; those between are in pairs that share their terms.
     for rows in ((0, made.size - 1), *((row, row + 1) for row in range(1, made.size - 1, 2))):
-        f.loop(0, depth * vectors, 1, lambda number, _, rows=rows: vector(number, rows))
+        f.loop(0, depth * vectors, 1, partial(vector, rows=rows))
     f.finish()
     return name

@@ -51,8 +51,13 @@ class Recurrent:
     with_lengths: bool = False
     with_peepholes: bool = False
     r_dtype: DType = DType.F32  # as R lies in memory: F16 and BF16 are widened as they are read
+    activations: tuple[Expression, ...] = ()  # of ACCUMULATED, as many as the cell has; none: the usual ones
 
     def __post_init__(self) -> None:
+        if not self.activations:
+            object.__setattr__(self, "activations", ACTIVATIONS[self.cell])
+        if len(self.activations) != len(ACTIVATIONS[self.cell]):
+            raise InvalidRecurrent(f"{self.cell} has {len(ACTIVATIONS[self.cell])} activations.")
         if self.r_dtype not in (DType.F32, *NARROW):
             raise InvalidRecurrent(f"R of {self.r_dtype.value} is none that a layer widens.")
         if self.with_peepholes and self.cell != "lstm":
