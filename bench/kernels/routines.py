@@ -158,7 +158,7 @@ def _conv_integer(text: str, x: Array, weights: Array, **attributes: Any) -> Cas
     return Case(f"ConvInteger {text}", "ConvInteger", (x, weights, np.array(7, np.uint8)), attributes, (1, 2))
 
 
-_SAME = {"pads": [1, 1, 1, 1]}
+_SAME: dict[str, Any] = {"pads": [1, 1, 1, 1]}
 _BEFORE, _THREE = np.array([0]), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
 CASES = (
     _resize("nearest", 512), _resize("linear", 512), _resize("cubic", 512), _resize("linear", 100, antialias=1),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.templates.epilogue import Epilogue
+from kernels.templates.epilogue import ACCUMULATED_DOUBLE, Epilogue
 from kernels.templates.matrix import Matrix, dense
 from kernels.templates.narrow import NARROW
 from kernels.templates.tile import ProductArithmetic
@@ -22,7 +22,8 @@ class InvalidGemm(KernelsError):
 class Gemm:
     """C[rows, columns] = epilogue(A[rows, depth] B[depth, columns]) for each index of `batch`.
 
-    The epilogue's variables are `row`, `column` and `batch_variables`. The accumulated type is f32, and i32 for "u8s8".
+    The epilogue's variables are `row`, `column` and `batch_variables`. The accumulated type is f32, i32 for "u8s8" and
+    f64 for "f64".
     """
 
     rows: int
@@ -38,6 +39,8 @@ class Gemm:
     b_dtype: DType = DType.F32  # as a constant B of "f32" lies in memory: F16 and BF16 are widened to it
 
     def __post_init__(self) -> None:
+        if self.arithmetic == "f64" and self.epilogue == Epilogue():
+            object.__setattr__(self, "epilogue", Epilogue(ACCUMULATED_DOUBLE[()]))
         for name, rows, columns in (
             ("a", self.rows, self.depth), ("b", self.depth, self.columns), ("c", self.rows, self.columns)
         ):  # fmt: skip

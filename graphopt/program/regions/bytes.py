@@ -1,7 +1,7 @@
 """Products and convolutions of bytes, by the kernels for bytes.
 
-Weights that a run gives are packed by a kernel of their own. What the kernels do not take (zero points of rows, or of
-columns that a run gives) is refused here, and computed by plain loops.
+Weights that a run gives are packed by a kernel of their own. What the kernels do not take (zero points of rows, weights
+of single channels that a run gives) is refused here, and computed by plain loops.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def lower_bytes(scope: Scope, node: ir.Node) -> None:
     product = QuantizedProduct(
         prod(a_shape[:-1]) // batch if batch else 0, columns, depth, batch, scope.dtype(a), scope.dtype(b),
         a_zero[0] if a_zero else None, b_zero, weights is not None,
+        zero_per_column=b_zero is None and _size(scope, node, operands[3]) > 1,
     )  # fmt: skip
     if 0 in (product.rows, columns, depth, batch):
         raise NotLowered(f"{node.op_type} '{node.name}' has an empty matrix.")
@@ -62,11 +63,12 @@ def lower_bytes(scope: Scope, node: ir.Node) -> None:
         value = _requantized(scope, node, columns, product.column, given)
         product = replace(product, epilogue=Epilogue(value))
     source = dense(scope, a)
-    kernel = scope.kernel(COMPUTED_PRODUCT if weights is None else QUANTIZED_PRODUCT, product)
     if weights is None:
+        kernel = scope.kernel(COMPUTED_PRODUCT, product)
         repack = scope.kernel(REPACKED_PRODUCT, product)
         packed = _repacked(scope, node, repack, b, None if b_zero else required_input(node, operands[3]))
     else:
+        kernel = scope.kernel(QUANTIZED_PRODUCT, product)
         packed = scope.weight("weights", node.outputs[0].name, weights, kernel.operand("b"))
     result = scope.result(node.outputs[0])
     scope.add(kernel, {"a": source.buffer, "b": packed, "c": result.buffer, **given}, (node,))
@@ -93,8 +95,9 @@ def lower_byte_images(scope: Scope, node: ir.Node) -> None:
     if weights is None and geometry.is_depthwise:
         raise NotLowered(f"{node.op_type} '{node.name}' has weights of single channels that a run gives.")
     problem = QuantizedConvolution(
-        geometry, scope.dtype(x), scope.dtype(w), x_zero[0] if x_zero else None, w_zero, weights is not None
-    )
+        geometry, scope.dtype(x), scope.dtype(w), x_zero[0] if x_zero else None, w_zero, weights is not None,
+        zero_per_channel=w_zero is None and _size(scope, node, operands[3]) > 1,
+    )  # fmt: skip
     given: Buffers = {} if x_zero else {"x_zero": dense(scope, required_input(node, operands[2])).buffer}
     if quantizes:
         total: Expression = ACCUMULATED_INTEGER[()]
@@ -103,11 +106,12 @@ def lower_byte_images(scope: Scope, node: ir.Node) -> None:
             total = total + problem.per_channel("bias", DType.I32)
         problem = problem.with_epilogue(_requantized(scope, node, outputs, geometry.channel, given, total))
     source = dense(scope, x)
-    kernel = scope.kernel(COMPUTED_WEIGHTS if weights is None else QUANTIZED, problem)
     if weights is None:
+        kernel = scope.kernel(COMPUTED_WEIGHTS, problem)
         repack = scope.kernel(REPACKED_WEIGHTS, problem)
         packed = _repacked(scope, node, repack, w, None if w_zero else required_input(node, operands[3]))
     else:
+        kernel = scope.kernel(QUANTIZED, problem)
         packed = scope.weight("weights", node.outputs[0].name, weights, kernel.operand("weights"))
     result = scope.result(node.outputs[0])
     scope.add(kernel, {"x": source.buffer, "weights": packed, "y": result.buffer, **given}, (node,))
@@ -158,12 +162,15 @@ def _operand(scope: Scope, node: ir.Node, at: int, most: int, column: Index, giv
 
 
 def _zeros(scope: Scope, node: ir.Node, at: int, most: int) -> tuple[int, ...] | None:
-    """Zero points, one or `most`; 0 where they are left out, None where a run gives the one."""
+    """Zero points, one or `most`; 0 where they are left out, None where a run gives them."""
     found = _numbers(scope, node, at)
-    size = prod(scope.shape(required_input(node, at))) if found is None else found.size
-    if size not in ((1,) if found is None else (1, most)):
+    if (found.size if found is not None else _size(scope, node, at)) not in (1, most):
         raise NotLowered(f"{node.op_type} '{node.name}' has a zero point for each row.")
     return None if found is None else tuple(int(one) for one in found)
+
+
+def _size(scope: Scope, node: ir.Node, at: int) -> int:
+    return prod(scope.shape(required_input(node, at)))
 
 
 def _numbers(scope: Scope, node: ir.Node, at: int) -> Array | None:

@@ -19,7 +19,7 @@ from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.templates.elementwise import Output as ReducedOutput
-from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_DOUBLE, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.matrix import Matrix
 from kernels.templates.reduction import REDUCTION, Reduction, reduced
@@ -74,7 +74,7 @@ def lower_product(scope: Scope, tree: Tree) -> None:
         return
     if kind in (DType.F16, DType.BF16):
         found = _read(scope, node, partial(_widened, scope))
-    elif kind is not DType.F32:
+    elif kind not in (DType.F32, DType.F64):
         raise NotLowered(f"{node.op_type} '{node.name}' is of {kind.value}, which its template does not compute.")
     output = scope.result(root_of(tree).outputs[0])
     if len(found.b.shape) == 2 and len(shape) > 2:
@@ -143,15 +143,18 @@ def _build(
     a, b = arrange(found.a) if flat else found.a, found.b
     *batch, rows, columns = shape
     depth = a.shape[-1]
+    is_double = found.kind is DType.F64
     weights = None if constant is None else scope.weights(constant)
     plain = Gemm(rows, columns, depth, tuple(batch))
     at = found.shown(tuple(index(one) for one in (*plain.batch_variables, plain.row, plain.column)))
     reader = Reader(tree, scope.place, scope.constant, {}, arrange)
-    value = _root_value(reader, tree, found.sums(reader, ACCUMULATED[()], at), at)
+    sums = (ACCUMULATED_DOUBLE if is_double else ACCUMULATED)[()]
+    value = _root_value(reader, tree, found.sums(reader, sums, at), at)
     lying = replace(output, shape=shape, strides=(*output.strides[:-1], 0, 1)) if found.hidden[0] else output
     problem = Gemm(
         rows, columns, depth, tuple(batch), matrix_of(a, batch), matrix_of(b, batch), matrix_of(arrange(lying), batch),
-        constant is not None, Epilogue(value), b_dtype=DType.F32 if weights is None else weights[1],
+        constant is not None, Epilogue(value), "f64" if is_double else "f32",
+        DType.F32 if weights is None or is_double else weights[1],
     )  # fmt: skip
     kernel = scope.kernel(GEMM, problem)
     buffers = {**reader.buffers, "a": a.buffer, "b": b.buffer, "c": output.buffer}

@@ -120,13 +120,13 @@ class Scope:
         return self.facts.array(value)
 
     def weights(self, value: ir.Value) -> tuple[npt.NDArray[np.generic], DType] | None:
-        """A constant's numbers for a kernel of f32, and their type: that of the file where it is f16 or bf16."""
+        """A constant's numbers for a kernel of f32 or f64, and their type: that of the file where it is f16 or bf16."""
         array, tensor = self.constant(value), self.facts.tensor(value)
         if array is None:
             return None
         source = tensor.source if isinstance(tensor, WidenedTensor) else tensor
         if source is None or source.dtype not in SHORT:
-            return np.asarray(array, np.float32), DType.F32
+            return (array, DType.F64) if array.dtype == np.float64 else (np.asarray(array, np.float32), DType.F32)
         dtype = dtype_of(source.dtype)
         return np.ascontiguousarray(source.numpy()).view(dtype.numpy), dtype
 

@@ -11,7 +11,7 @@ from math import inf, prod, sqrt
 
 from graphopt.errors import NotLowered
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, counted, held
-from graphopt.program.regions.routines.sums import summed
+from graphopt.program.regions.routines.sums import largest_of, summed
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.routine.writer import (
@@ -24,7 +24,6 @@ from kernels.routine.writer import (
     integer,
     le,
     lt,
-    maximum,
     number,
     pick,
     quotient,
@@ -116,7 +115,7 @@ def attention(node: Defined) -> None:
             length = integer(keys) if lengths is None else w.local(DType.I64, as_type(lengths.at(batch), DType.I64))
             offset = integer(past) if lengths is None or node.has(4) else length - q.rows
             here = w.local(DType.I64, row + offset)  # the query's place among the keys
-            largest, is_open = w.local(kind, number(-inf, kind)), w.local(DType.BOOL, False)
+            is_open = w.local(DType.BOOL, False)
             factor = w.local(kind, kept(root))
             if query is not None:
                 with w.loop(q.size) as one:
@@ -147,7 +146,7 @@ def attention(node: Defined) -> None:
                 w.set(score, kept(score + bias))
                 show(2, at, score)
                 scores[at] = score
-                w.set(largest, maximum(largest, score))
+            largest = largest_of(w, kind, keys, lambda at: scores[at])
             _to_weights(w, scores, keys, largest, is_open, kept)
             result = Heads(node.output(0), q.batch, q.heads, q.rows, v.size)
             if value is None:
