@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand, operands_of
+from kernels.kernel import Kernel, Operand, Packing, operands_of
 from kernels.llvm import types
 from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Value
@@ -49,7 +49,7 @@ _DTYPES: dict[ProductArithmetic, tuple[DType, DType]] = {
 
 def build(gemm: Gemm, candidate: GemmCandidate, target: Target, name: str = "gemm") -> Kernel:
     """The kernel: operands "a", "b", "c" and those of the epilogue."""
-    return _GemmBuilder(gemm, candidate, target, name).kernel()
+    return GemmBuilder(gemm, candidate, target, name).kernel()
 
 
 def family(candidate: GemmCandidate) -> tuple[str, Hashable]:
@@ -61,7 +61,9 @@ GEMM = Template("product", Gemm, candidates, build, estimate, family=family)
 __all__ = ["GEMM", "Gemm", "GemmCandidate", "InvalidGemm", "build", "candidates", "estimate"]
 
 
-class _GemmBuilder(Builder[Gemm, GemmCandidate]):
+class GemmBuilder(Builder[Gemm, GemmCandidate]):
+    """Writes a product; what a constant B is in memory, and how a panel of it is made, others may say otherwise."""
+
     def __init__(self, gemm: Gemm, candidate: GemmCandidate, target: Target, name: str) -> None:
         super().__init__(gemm, candidate, target, name)
         self.lanes = lanes_of(gemm, target)
@@ -92,6 +94,7 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         operands = (
             Operand("a", "input", a_type, gemm.place_a.elements(gemm.rows, gemm.depth, gemm.batch)),
             Operand("b", "constant" if packing else "input", self.b_type, b_elements, packing),
+            *self._beside(),
             *operands_of(self.epilogue.buffers),
             Operand("c", "output", self.epilogue.dtype, gemm.place_c.elements(gemm.rows, gemm.columns, gemm.batch)),
         )
@@ -113,7 +116,11 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         """Bytes of a row of a panel."""
         return max((group.size for group in self.column_groups), default=0) * self.target.vector_bytes
 
-    def _packing(self) -> PanelPacking | None:
+    def _beside(self) -> tuple[Operand, ...]:
+        """Operands that a constant B needs to be read."""
+        return ()
+
+    def _packing(self) -> Packing | None:
         if self.candidate.b != "constant":
             return None
         gemm, b = self.problem, self.problem.place_b
@@ -137,7 +144,7 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         rows = stretch_of(f, row_block, self.candidate.row_stretch, pieces(self.row_groups))
         panels = stretch_of(f, column_block, self.candidate.panel_stretch, pieces(self.column_groups))
 
-        place = _BlockPlace(pointers, at, a, b, c, scratch, f.at(scratch, self._panel_bytes(), "i8"), rows)
+        place = BlockPlace(pointers, at, a, b, c, scratch, f.at(scratch, self._panel_bytes(), "i8"), rows)
 
         def panel(group: Group, vector: Value) -> None:
             column, last = f.mul(vector, self.lanes), self.parts - 1
@@ -156,7 +163,7 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
 
         f.loop(0, self._sums_bytes() * self.lanes // size, self.lanes, one)
 
-    def _part(self, f: Function, place: _BlockPlace, group: Group, column: Value, number: Value, ends: bool) -> None:
+    def _part(self, f: Function, place: BlockPlace, group: Group, column: Value, number: Value, ends: bool) -> None:
         """All rows of a block by one part of the depth of a panel."""
         where = self._panel(f, place, group, column, number, ends)
         each_piece(
@@ -184,7 +191,7 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         return self.problem.depth - whole if ends else self.part * self.group
 
     def _panel(
-        self, f: Function, at: _BlockPlace, group: Group, column: Value, number: Value, ends: bool
+        self, f: Function, at: BlockPlace, group: Group, column: Value, number: Value, ends: bool
     ) -> tuple[Value, Value]:
         """Where a tile finds its part of B, and where that lies in memory.
 
@@ -220,7 +227,7 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
     def _tile(
         self,
         f: Function,
-        at: _BlockPlace,
+        at: BlockPlace,
         tall: Group,
         wide: Group,
         row: Value,
@@ -265,7 +272,7 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
 
 
 @dataclass(frozen=True, slots=True)
-class _BlockPlace:
+class BlockPlace:
     """What all tiles of a block share."""
 
     pointers: dict[str, Value]

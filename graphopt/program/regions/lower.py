@@ -14,6 +14,7 @@ from graphopt.model.operators.table import MOVEMENTS
 from graphopt.model.short import stored_bytes
 from graphopt.model.tensors import tensors_of
 from graphopt.program.regions.attention import lower_attention
+from graphopt.program.regions.bits import lower_bits
 from graphopt.program.regions.bytes import lower_byte_images, lower_bytes
 from graphopt.program.regions.copies import axes_of, copy, store
 from graphopt.program.regions.dense import KERNELS, lower_dense
@@ -155,7 +156,7 @@ def _lower_alone_by_template(scope: Scope, node: ir.Node) -> None:
     if slices_pixels(scope, node):
         lower_slice(scope, node)
         return
-    lowering = ALONE.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    lowering = _BY_DOMAIN.get(node.domain, {}).get(node.op_type)
     if lowering is None:
         raise NotLowered(f"{node.op_type} '{node.name or node.outputs[0].name}' has no kernel yet.")
     lowering(scope, node)
@@ -174,3 +175,4 @@ ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
     **dict.fromkeys(KERNELS, lower_dense),
     **dict.fromkeys(CELLS, lower_recurrent),
 }
+_BY_DOMAIN = {"": ALONE, "ai.onnx": ALONE, "com.microsoft": {"MatMulNBits": lower_bits}}

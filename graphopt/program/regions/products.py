@@ -73,7 +73,7 @@ def lower_product(scope: Scope, tree: Tree) -> None:
         _sum(scope, tree, found, scope.result(root_of(tree).outputs[0]))
         return
     if kind in (DType.F16, DType.BF16):
-        found = _read(scope, node, partial(_widened, scope))
+        found = _read(scope, node, partial(widened, scope))
     elif kind not in (DType.F32, DType.F64):
         raise NotLowered(f"{node.op_type} '{node.name}' is of {kind.value}, which its template does not compute.")
     output = scope.result(root_of(tree).outputs[0])
@@ -101,7 +101,7 @@ def _read(scope: Scope, node: ir.Node, place: Callable[[ir.Value], View]) -> _Pr
     return _Product(a, b, (a.shape[0], b.shape[1]), kind, scales[0], input_at(node, 2), scales[1])
 
 
-def _widened(scope: Scope, value: ir.Value) -> View:
+def widened(scope: Scope, value: ir.Value) -> View:
     """A value of 16-bit floats in f32, in which products are computed."""
     array = scope.constant(value)
     if array is not None:
