@@ -175,4 +175,6 @@ ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
     **dict.fromkeys(KERNELS, lower_dense),
     **dict.fromkeys(CELLS, lower_recurrent),
 }
-_BY_DOMAIN = {"": ALONE, "ai.onnx": ALONE, "com.microsoft": {"MatMulNBits": lower_bits}}
+_BY_DOMAIN: dict[str, dict[str, Callable[[Scope, ir.Node], None]]] = {
+    "": ALONE, "ai.onnx": ALONE, "com.microsoft": {"MatMulNBits": lower_bits},
+}  # fmt: skip
