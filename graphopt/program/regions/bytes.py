@@ -1,10 +1,12 @@
-"""Products and convolutions of bytes whose weights and numbers are constants, by the kernels for bytes.
+"""Products and convolutions of bytes, by the kernels for bytes.
 
-What those do not take (weights, scales or zero points of a run) is refused here, and computed by plain loops.
+Weights that a run gives are packed by a kernel of their own. What the kernels do not take (zero points of rows, weights
+of single channels that a run gives) is refused here, and computed by plain loops.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -14,114 +16,166 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import input_at, int_attribute, ints_attribute, required_input
-from graphopt.model.operators.linear import rounded
+from graphopt.model.operators.linear import requantized, rounded
 from graphopt.model.operators.windows import padding
+from graphopt.program.regions import buffer as program
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.scope import Scope
-from graphopt.program.regions.view import View
 from kernels.dtype import DType
+from kernels.kernel import Kernel
 from kernels.templates.convolution.problem import convolution
 from kernels.templates.epilogue import ACCUMULATED_INTEGER, Epilogue
+from kernels.templates.quantized.computed import (
+    COMPUTED_PRODUCT,
+    COMPUTED_WEIGHTS,
+    REPACKED_PRODUCT,
+    REPACKED_WEIGHTS,
+)
 from kernels.templates.quantized.problem import QuantizedConvolution
 from kernels.templates.quantized.product import QUANTIZED_PRODUCT, QuantizedProduct
 from kernels.templates.quantized.ways import QUANTIZED
 from kernels.tensor.expression import Buffer, Cast, Expression, Index, Number
 
 Array = npt.NDArray[Any]  # of integers, or of the floats that scales are
+Buffers = dict[str, program.Buffer]  # by the names of operands
 
 
 def lower_bytes(scope: Scope, node: ir.Node) -> None:
-    """The region of a MatMulInteger or QLinearMatMul; raises NotLowered where its second operand is no constant."""
+    """The regions of a MatMulInteger or QLinearMatMul; raises NotLowered for forms that need loops."""
     quantizes = node.op_type.startswith("QLinear")
     operands = (0, 3, 2, 5) if quantizes else (0, 1, 2, 3)
-    a = required_input(node, operands[0])
-    b = _constant(scope, node, operands[1])
-    shape = scope.shape(a)
-    if b.ndim != 2 or len(shape) < 1:
-        raise NotLowered(f"{node.op_type} '{node.name}' has a matrix for each of a batch.")
-    zeros = [_numbers(scope, node, at) for at in operands[2:]]
-    if zeros[0].size != 1 or zeros[1].size not in (1, b.shape[1]):
-        raise NotLowered(f"{node.op_type} '{node.name}' has a zero point for each row.")
+    a, b = (required_input(node, at) for at in operands[:2])
+    a_shape, b_shape = scope.shape(a), scope.shape(b)
+    if len(b_shape) < 2 or not a_shape or (len(b_shape) > 2 and a_shape[:-2] != b_shape[:-2]):
+        raise NotLowered(f"{node.op_type} '{node.name}' broadcasts its matrices.")
+    batch, (depth, columns) = prod(b_shape[:-2]), b_shape[-2:]
+    a_zero, b_zero = _zeros(scope, node, operands[2], 1), _zeros(scope, node, operands[3], columns)
+    weights = scope.constant(b) if batch == 1 and b_zero is not None else None
     product = QuantizedProduct(
-        prod(shape[:-1]), b.shape[1], b.shape[0], a_dtype=scope.dtype(a), b_dtype=DType.of(b.dtype),
-        a_zero=int(zeros[0][0]), b_zero=tuple(int(one) for one in zeros[1]),
+        prod(a_shape[:-1]) // batch if batch else 0, columns, depth, batch, scope.dtype(a), scope.dtype(b),
+        a_zero[0] if a_zero else None, b_zero, weights is not None,
+        zero_per_column=b_zero is None and _size(scope, node, operands[3]) > 1,
     )  # fmt: skip
-    places: dict[str, View] = {}
+    if 0 in (product.rows, columns, depth, batch):
+        raise NotLowered(f"{node.op_type} '{node.name}' has an empty matrix.")
+    given: Buffers = {} if a_zero else {"a_zero": dense(scope, required_input(node, operands[2])).buffer}
     if quantizes:
-        value = _requantized(scope, node, product.columns, product.column, places)
-        product = QuantizedProduct(
-            product.rows, product.columns, product.depth, a_dtype=product.a_dtype, b_dtype=product.b_dtype,
-            a_zero=product.a_zero, b_zero=product.b_zero, epilogue=Epilogue(value),
-        )  # fmt: skip
+        value = _requantized(scope, node, columns, product.column, given)
+        product = replace(product, epilogue=Epilogue(value))
     source = dense(scope, a)
-    kernel = scope.kernel(QUANTIZED_PRODUCT, product)
+    if weights is None:
+        kernel = scope.kernel(COMPUTED_PRODUCT, product)
+        repack = scope.kernel(REPACKED_PRODUCT, product)
+        packed = _repacked(scope, node, repack, b, None if b_zero else required_input(node, operands[3]))
+    else:
+        kernel = scope.kernel(QUANTIZED_PRODUCT, product)
+        packed = scope.weight("weights", node.outputs[0].name, weights, kernel.operand("b"))
     result = scope.result(node.outputs[0])
-    packed = scope.weight("weights", node.outputs[0].name, b, kernel.operand("b"))
-    given = {name: view.buffer for name, view in places.items()}
     scope.add(kernel, {"a": source.buffer, "b": packed, "c": result.buffer, **given}, (node,))
 
 
 def lower_byte_images(scope: Scope, node: ir.Node) -> None:
-    """The region of a ConvInteger or QLinearConv; raises NotLowered where its weights are no constants."""
+    """The regions of a ConvInteger or QLinearConv; raises NotLowered for forms that need loops."""
     quantizes = node.op_type.startswith("QLinear")
     operands = (0, 3, 2, 5) if quantizes else (0, 1, 2, 3)
-    x, weights = required_input(node, operands[0]), _constant(scope, node, operands[1])
+    x, w = (required_input(node, at) for at in operands[:2])
     (batch, channels, *size), (_, outputs, *out) = scope.shape(x), scope.shape(node.outputs[0])
-    rank, kernel_shape = len(size), weights.shape[2:]
+    rank, kernel_shape = len(size), scope.shape(w)[2:]
     strides, dilations = (tuple(ints_attribute(node, one) or (1,) * rank) for one in ("strides", "dilations"))
     reach = [step * (taps - 1) + 1 for step, taps in zip(dilations, kernel_shape, strict=True)]
     before, after = padding(node, size, out, reach, strides)
-    zeros = [_numbers(scope, node, at) for at in operands[2:]]
-    if rank > 3 or zeros[0].size != 1 or zeros[1].size not in (1, outputs):
+    x_zero, w_zero = _zeros(scope, node, operands[2], 1), _zeros(scope, node, operands[3], outputs)
+    if rank > 3:
         raise NotLowered(f"{node.op_type} '{node.name}' is of {rank} spatial dims.")
     geometry = convolution(
         batch, channels, outputs, tuple(size), kernel_shape, strides=strides, dilations=dilations,
         pads=(*before, *after), groups=int_attribute(node, "group", 1), order="NCHW",
     )  # fmt: skip
+    weights = scope.constant(w) if w_zero is not None else None
+    if weights is None and geometry.is_depthwise:
+        raise NotLowered(f"{node.op_type} '{node.name}' has weights of single channels that a run gives.")
     problem = QuantizedConvolution(
-        geometry, scope.dtype(x), DType.of(weights.dtype), int(zeros[0][0]), tuple(int(one) for one in zeros[1])
-    )
-    places: dict[str, View] = {}
+        geometry, scope.dtype(x), scope.dtype(w), x_zero[0] if x_zero else None, w_zero, weights is not None,
+        zero_per_channel=w_zero is None and _size(scope, node, operands[3]) > 1,
+    )  # fmt: skip
+    given: Buffers = {} if x_zero else {"x_zero": dense(scope, required_input(node, operands[2])).buffer}
     if quantizes:
         total: Expression = ACCUMULATED_INTEGER[()]
         if input_at(node, 8) is not None:
-            bias = _constant(scope, node, 8)
-            places["bias"] = scope.keep("bias", node.outputs[0].name, bias, DType.I32)
+            given["bias"] = dense(scope, required_input(node, 8)).buffer
             total = total + problem.per_channel("bias", DType.I32)
-        problem = problem.with_epilogue(_requantized(scope, node, outputs, geometry.channel, places, total))
+        problem = problem.with_epilogue(_requantized(scope, node, outputs, geometry.channel, given, total))
     source = dense(scope, x)
-    kernel = scope.kernel(QUANTIZED, problem)
+    if weights is None:
+        kernel = scope.kernel(COMPUTED_WEIGHTS, problem)
+        repack = scope.kernel(REPACKED_WEIGHTS, problem)
+        packed = _repacked(scope, node, repack, w, None if w_zero else required_input(node, operands[3]))
+    else:
+        kernel = scope.kernel(QUANTIZED, problem)
+        packed = scope.weight("weights", node.outputs[0].name, weights, kernel.operand("weights"))
     result = scope.result(node.outputs[0])
-    packed = scope.weight("weights", node.outputs[0].name, weights, kernel.operand("weights"))
-    given = {name: view.buffer for name, view in places.items()}
     scope.add(kernel, {"x": source.buffer, "weights": packed, "y": result.buffer, **given}, (node,))
 
 
+def _repacked(scope: Scope, node: ir.Node, repack: Kernel, weights: ir.Value, zero: ir.Value | None) -> program.Buffer:
+    """A region that packs weights, and where they lie then."""
+    packed = scope.temporary("packed", node.outputs[0].name, repack.operand("packed").bytes)
+    places = {"weights": dense(scope, weights).buffer, "packed": packed}
+    if zero is not None:
+        places["weights_zero"] = dense(scope, zero).buffer
+    scope.add(repack, places, (node,))
+    return packed
+
+
 def _requantized(
-    scope: Scope, node: ir.Node, columns: int, column: Index, places: dict[str, View],
+    scope: Scope, node: ir.Node, columns: int, column: Index, given: Buffers,
     total: Expression = ACCUMULATED_INTEGER[()],
 ) -> Expression:  # fmt: skip
     """The sums in the scale of the result; the multiplier is computed in the scales' type."""
-    a, b, y = (_numbers(scope, node, at) for at in (1, 4, 6))
-    zero = _numbers(scope, node, 7)
-    if a.size != 1 or y.size != 1 or zero.size != 1 or b.size not in (1, columns):
+    kind, known = scope.dtype(node.outputs[0]), [_numbers(scope, node, at) for at in (1, 4, 6)]
+    zero: Expression = _operand(scope, node, 7, 1, column, given) if input_at(node, 7) else Number(0, kind)
+    if any(one is None for one in known):
+        a, b, y = (_operand(scope, node, at, columns if at == 4 else 1, column, given) for at in (1, 4, 6))
+        return requantized(total, (a, b), y, zero, kind)
+    a_scale, b_scale, y_scale = (one for one in known if one is not None)
+    if a_scale.size != 1 or y_scale.size != 1 or b_scale.size not in (1, columns):
         raise NotLowered(f"{node.op_type} '{node.name}' has a scale for each row.")
-    multiplier = np.asarray((a * b / y), np.float32)
+    multiplier = np.asarray((a_scale * b_scale / y_scale), np.float32)
     factor: Expression = Number(float(multiplier.reshape(-1)[0]), DType.F32)
     if multiplier.size > 1:
-        places["multiplier"] = scope.keep("multiplier", node.outputs[0].name, multiplier, DType.F32)
+        given["multiplier"] = scope.keep("multiplier", node.outputs[0].name, multiplier, DType.F32).buffer
         factor = Buffer("multiplier", DType.F32, (columns,))[column]
-    kind = scope.dtype(node.outputs[0])
-    return rounded(Cast(DType.F32, total) * factor, Number(int(zero[0]), kind), kind)
+    return rounded(Cast(DType.F32, total) * factor, zero, kind)
 
 
-def _constant(scope: Scope, node: ir.Node, at: int) -> Array:
+def _operand(scope: Scope, node: ir.Node, at: int, most: int, column: Index, given: Buffers) -> Expression:
+    """A scale or zero point: a constant number, or an operand of one number or of `most`, one for each column."""
+    value = required_input(node, at)
+    known, size, dtype = scope.constant(value), prod(scope.shape(value)), scope.dtype(value)
+    if size not in (1, most):
+        raise NotLowered(f"{node.op_type} '{node.name}' has a scale or zero point for each row.")
+    if known is not None and size == 1 and dtype in (DType.F32, DType.U8, DType.I8):
+        return Number(known.reshape(-1)[0].item(), dtype)
+    name = f"number{at}"
+    given[name] = dense(scope, value).buffer
+    return Buffer(name, dtype, (size,))[Index(()) if size == 1 else column]
+
+
+def _zeros(scope: Scope, node: ir.Node, at: int, most: int) -> tuple[int, ...] | None:
+    """Zero points, one or `most`; 0 where they are left out, None where a run gives them."""
+    found = _numbers(scope, node, at)
+    if (found.size if found is not None else _size(scope, node, at)) not in (1, most):
+        raise NotLowered(f"{node.op_type} '{node.name}' has a zero point for each row.")
+    return None if found is None else tuple(int(one) for one in found)
+
+
+def _size(scope: Scope, node: ir.Node, at: int) -> int:
+    return prod(scope.shape(required_input(node, at)))
+
+
+def _numbers(scope: Scope, node: ir.Node, at: int) -> Array | None:
+    """A scale or zero point as a vector; 0 where it is left out, None where it is no constant."""
+    if input_at(node, at) is None:
+        return np.zeros(1, np.int32)
     found = scope.constant(required_input(node, at))
-    if found is None:
-        raise NotLowered(f"{node.op_type} '{node.name}' has an operand {at} that is known only when it runs.")
-    return found
-
-
-def _numbers(scope: Scope, node: ir.Node, at: int) -> Array:
-    """A scale or zero point as a vector; 0 where it is left out."""
-    return np.zeros(1, np.int32) if input_at(node, at) is None else _constant(scope, node, at).reshape(-1)
+    return None if found is None else found.reshape(-1)

@@ -11,8 +11,10 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import describe
 from graphopt.model.operators.table import MOVEMENTS
+from graphopt.model.short import stored_bytes
 from graphopt.model.tensors import tensors_of
 from graphopt.program.regions.attention import lower_attention
+from graphopt.program.regions.bits import lower_bits
 from graphopt.program.regions.bytes import lower_byte_images, lower_bytes
 from graphopt.program.regions.control import lower_if, lower_loop, lower_scan
 from graphopt.program.regions.copies import axes_of, copy, store
@@ -36,6 +38,7 @@ from graphopt.program.regions.routines.table import definition_of, lower_defined
 from graphopt.program.regions.rows import lower_rows
 from graphopt.program.regions.scope import LowerBody, Scope
 from graphopt.program.regions.view import View
+from graphopt.program.regions.wide import kept_wide
 from kernels.errors import KernelsError
 from kernels.listing import Argument
 from kernels.target import Target
@@ -49,7 +52,7 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
 
     Raises NotLowered naming the node that has no kernel.
     """
-    target = replace(target, constants=sum(tensor.nbytes for tensor in tensors_of(model)))
+    target = replace(target, constants=sum(map(stored_bytes, tensors_of(model))))
 
     def inner(body: ir.Model, prefix: str) -> Lowered:
         return _lowered(body, target, inner, exact, prefix)
@@ -58,7 +61,7 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
 
 
 def _lowered(model: ir.Model, target: Target, inner: LowerBody, exact: bool, prefix: str) -> Lowered:
-    model = without_batch_norm(model)
+    model = kept_wide(without_batch_norm(model))
     scope, graph = Scope(model, target, inner, exact=exact, prefix=prefix), model.graph
     inputs = []
     for value in graph.inputs:
@@ -175,7 +178,7 @@ def _lower_alone_by_template(scope: Scope, node: ir.Node) -> None:
     if slices_pixels(scope, node):
         lower_slice(scope, node)
         return
-    lowering = ALONE.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    lowering = _BY_DOMAIN.get(node.domain, {}).get(node.op_type)
     if lowering is None:
         raise NotLowered(f"{node.op_type} '{node.name or node.outputs[0].name}' has no kernel yet.")
     lowering(scope, node)
@@ -197,3 +200,6 @@ ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
     **dict.fromkeys(KERNELS, lower_dense),
     **dict.fromkeys(CELLS, lower_recurrent),
 }
+_BY_DOMAIN: dict[str, dict[str, Callable[[Scope, ir.Node], None]]] = {
+    "": ALONE, "ai.onnx": ALONE, "com.microsoft": {"MatMulNBits": lower_bits},
+}  # fmt: skip

@@ -19,7 +19,7 @@ from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.templates.elementwise import Output as ReducedOutput
-from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_DOUBLE, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.matrix import Matrix
 from kernels.templates.reduction import REDUCTION, Reduction, reduced
@@ -73,8 +73,8 @@ def lower_product(scope: Scope, tree: Tree) -> None:
         _sum(scope, tree, found, scope.result(root_of(tree).outputs[0]))
         return
     if kind in (DType.F16, DType.BF16):
-        found = _read(scope, node, partial(_widened, scope))
-    elif kind is not DType.F32:
+        found = _read(scope, node, partial(widened, scope))
+    elif kind not in (DType.F32, DType.F64):
         raise NotLowered(f"{node.op_type} '{node.name}' is of {kind.value}, which its template does not compute.")
     output = scope.result(root_of(tree).outputs[0])
     if len(found.b.shape) == 2 and len(shape) > 2:
@@ -101,7 +101,7 @@ def _read(scope: Scope, node: ir.Node, place: Callable[[ir.Value], View]) -> _Pr
     return _Product(a, b, (a.shape[0], b.shape[1]), kind, scales[0], input_at(node, 2), scales[1])
 
 
-def _widened(scope: Scope, value: ir.Value) -> View:
+def widened(scope: Scope, value: ir.Value) -> View:
     """A value of 16-bit floats in f32, in which products are computed."""
     array = scope.constant(value)
     if array is not None:
@@ -143,21 +143,23 @@ def _build(
     a, b = arrange(found.a) if flat else found.a, found.b
     *batch, rows, columns = shape
     depth = a.shape[-1]
+    is_double = found.kind is DType.F64
+    weights = None if constant is None else scope.weights(constant)
     plain = Gemm(rows, columns, depth, tuple(batch))
     at = found.shown(tuple(index(one) for one in (*plain.batch_variables, plain.row, plain.column)))
     reader = Reader(tree, scope.place, scope.constant, {}, arrange)
-    value = _root_value(reader, tree, found.sums(reader, ACCUMULATED[()], at), at)
+    sums = (ACCUMULATED_DOUBLE if is_double else ACCUMULATED)[()]
+    value = _root_value(reader, tree, found.sums(reader, sums, at), at)
     lying = replace(output, shape=shape, strides=(*output.strides[:-1], 0, 1)) if found.hidden[0] else output
     problem = Gemm(
         rows, columns, depth, tuple(batch), matrix_of(a, batch), matrix_of(b, batch), matrix_of(arrange(lying), batch),
-        constant is not None, Epilogue(value),
+        constant is not None, Epilogue(value), "f64" if is_double else "f32",
+        DType.F32 if weights is None or is_double else weights[1],
     )  # fmt: skip
     kernel = scope.kernel(GEMM, problem)
     buffers = {**reader.buffers, "a": a.buffer, "b": b.buffer, "c": output.buffer}
-    if kernel.operand("b").packing is not None and constant is not None:
-        array = scope.constant(constant)
-        assert array is not None, "the caller has looked"
-        buffers["b"] = scope.weight("packed", node.outputs[0].name, np.asarray(array, np.float32), kernel.operand("b"))
+    if weights is not None:
+        buffers["b"] = scope.weight("packed", node.outputs[0].name, weights[0], kernel.operand("b"))
     scope.add(kernel, buffers, (node, *tree.in_order))
 
 

@@ -18,6 +18,7 @@ from graphopt.model.limits import MOST_BYTES, MOST_WRITTEN
 from graphopt.model.operators.formulas import dtype_of
 from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.table import operator_of
+from graphopt.model.short import SHORT, WidenedTensor
 from graphopt.program.regions.buffer import Buffer, Place, Role
 from graphopt.program.regions.counts import Counts
 from graphopt.program.regions.images.convert import copies
@@ -143,6 +144,17 @@ class Scope:
     def constant(self, value: ir.Value) -> npt.NDArray[np.generic] | None:
         """A constant's data; None for a value that is computed."""
         return self.facts.array(value)
+
+    def weights(self, value: ir.Value) -> tuple[npt.NDArray[np.generic], DType] | None:
+        """A constant's numbers for a kernel of f32 or f64, and their type: that of the file where it is f16 or bf16."""
+        array, tensor = self.constant(value), self.facts.tensor(value)
+        if array is None:
+            return None
+        source = tensor.source if isinstance(tensor, WidenedTensor) else tensor
+        if source is None or source.dtype not in SHORT:
+            return (array, DType.F64) if array.dtype == np.float64 else (np.asarray(array, np.float32), DType.F32)
+        dtype = dtype_of(source.dtype)
+        return np.ascontiguousarray(source.numpy()).view(dtype.numpy), dtype
 
     def bound_axes(self, node: ir.Node) -> frozenset[int]:
         """The axes that an operator works along, by its record; raises NotLowered where only a run can tell them."""

@@ -13,24 +13,33 @@ from kernels.target import host
 from tests.program.regions.running import run_lowered
 
 
-def compare(op: str, inputs: list[np.ndarray | None], tolerance: float = 0.0, **attributes: object) -> None:
-    """One node whose first input alone is known only when it runs; the result's dims are inferred."""
+def compare(
+    op: str, inputs: list[np.ndarray | None], tolerance: float = 0.0, known: bool = True, **attributes: object
+) -> None:
+    """One node whose first input alone is known only when it runs, or every one; the result's dims are inferred."""
     names = ["" if one is None else f"x{at}" for at, one in enumerate(inputs)]
     kind = helper.np_dtype_to_tensor_dtype(inputs[0].dtype)
     given = helper.make_tensor_value_info("x0", kind, inputs[0].shape)
     result = helper.make_tensor_value_info("y", kind, None)
+    later = list(zip(names, inputs, strict=True))[1:]
+    feeds = {"x0": inputs[0]} | ({} if known else {name: one for name, one in later if one is not None})
     kept = [
         helper.make_tensor(name, helper.np_dtype_to_tensor_dtype(one.dtype), one.shape, one.tobytes(), raw=True)
-        for name, one in list(zip(names, inputs, strict=True))[1:]
-        if one is not None
+        for name, one in later
+        if one is not None and known
+    ]
+    others = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(one.dtype), one.shape)
+        for name, one in later
+        if one is not None and not known
     ]
     node = helper.make_node(op, names, ["y"], domain="com.microsoft", **attributes)
-    graph = helper.make_graph([node], "g", [given], [result], kept)
+    graph = helper.make_graph([node], "g", [given, *others], [result], kept)
     imports = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
     proto = helper.make_model(graph, ir_version=10, opset_imports=imports)
     session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    (wanted,) = session.run(None, {"x0": inputs[0]})
-    (found,) = run_lowered(lower(ir.from_proto(proto), host()), {"x0": inputs[0]})
+    (wanted,) = session.run(None, feeds)
+    (found,) = run_lowered(lower(ir.from_proto(proto), host()), feeds)
     if tolerance:
         np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
     else:
@@ -51,7 +60,8 @@ def test_weights_of_few_bits(bits: int, zeros: str, rows: tuple[int, ...], depth
         "codes": generator.integers(0, 256, (columns, -(-blocks * bits // 8))).astype(np.uint8),
     }[zeros]  # fmt: skip
     inputs = [a, packed, scales] if zero is None else [a, packed, scales, zero]
-    compare("MatMulNBits", inputs, 1e-4, K=depth, N=columns, bits=bits, block_size=block)
+    for known in (True, False):  # by the template, and by loops
+        compare("MatMulNBits", inputs, 1e-4, known, K=depth, N=columns, bits=bits, block_size=block)
 
 
 @pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
