@@ -13,7 +13,7 @@ from graphopt.model.nodes import describe
 from graphopt.model.operators.table import MOVEMENTS
 from graphopt.model.tensors import tensors_of
 from graphopt.program.regions.attention import lower_attention
-from graphopt.program.regions.bytes import lower_byte_images, lower_bytes
+from graphopt.program.regions.bytes import lower_bytes
 from graphopt.program.regions.copies import axes_of, copy, store
 from graphopt.program.regions.dense import KERNELS, lower_dense
 from graphopt.program.regions.einsum import lower_einsum
@@ -106,12 +106,18 @@ def _lower_tree(scope: Scope, tree: Tree) -> None:
     if tree.anchor is None or definition is None:
         _lower_by_template(scope, tree)
         return
-    try:
-        _lower_by_template(scope, tree)
-    except (NotLowered, KernelsError):
+    alone = Tree(tree.anchor, frozenset(), tree.anchor)
+    for one in (tree,) if tree.root is tree.anchor else (tree, alone):
+        try:
+            _lower_by_template(scope, one)
+            break
+        except (NotLowered, KernelsError):
+            continue
+    else:
+        one = alone
         lower_defined(scope, tree.anchor, definition)
-        if tree.root is not tree.anchor:
-            _lower_elementwise(scope, Tree(tree.root, tree.nodes, None))
+    if one.root is not tree.root:
+        _lower_elementwise(scope, Tree(tree.root, tree.nodes, None))
 
 
 def _lower_by_template(scope: Scope, tree: Tree) -> None:
@@ -119,7 +125,7 @@ def _lower_by_template(scope: Scope, tree: Tree) -> None:
         _lower_elementwise(scope, tree)
     elif tree.anchor.op_type in ("MatMul", "Gemm"):
         lower_product(scope, tree)
-    elif not lower_images(scope, tree):
+    elif not (lower_bytes(scope, tree) or lower_images(scope, tree)):
         lower_rows(scope, tree)
 
 
@@ -163,10 +169,6 @@ ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
     "Attention": lower_attention,
     "Einsum": lower_einsum,
     "Pad": lower_pad,
-    "MatMulInteger": lower_bytes,
-    "QLinearMatMul": lower_bytes,
-    "ConvInteger": lower_byte_images,
-    "QLinearConv": lower_byte_images,
     "RotaryEmbedding": lower_rotary,
     **dict.fromkeys(MOVEMENTS, lower_movement),
     **dict.fromkeys(KERNELS, lower_dense),
