@@ -3,9 +3,10 @@
     QuantizeLinear(Conv(DequantizeLinear(x), DequantizeLinear(w), DequantizeLinear(bias)))  -->  QLinearConv(x, w, bias)
 
 So for MatMul and Gemm; a Relu or Clip on the way becomes a bound of the quantized result, since rounding keeps order.
-The sums are exact and rounded once, where float32 would round every product and sum. Left alone are layers whose
-weights, scales or zero points are no constants, whose bias is not in the scale of the sums, of other types than bytes,
-and those whose result something else reads.
+The sums are exact and rounded once, where float32 would round every product and sum. The operators are of a domain of
+their own (`model/operators/quantized.py`): their bias is an attribute of float64, as it need not be in the scale of the
+sums. Left alone are layers whose weights, bias, scales or zero points are no constants, of other types than bytes, and
+those whose result something else reads.
 """
 
 from __future__ import annotations
@@ -19,14 +20,12 @@ import onnx_ir as ir
 
 from graphopt.model.facts import Facts
 from graphopt.model.nodes import float_attribute, input_at, int_attribute
-from graphopt.model.operators import contrib
+from graphopt.model.operators.quantized import BIAS, DIMS, IN_BYTES
 
 Array = npt.NDArray[Any]
 BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
 BOUNDS = ("Relu", "Clip")
-SAME = 2.0**-20  # relative: the scale of a bias is a product of two that was rounded to float32
-# The axis of the weights that their scales may lie along.
-_AXES = {"Conv": 0, "MatMul": -1, "Gemm": -1}
+OPERATORS = {"Conv": "QLinearConv", "MatMul": "QLinearMatMul", "Gemm": "QLinearMatMul"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +48,26 @@ def in_integers(model: ir.Model) -> ir.Model:
     for node in [node for node in copy.graph if node.op_type == "QuantizeLinear"]:
         found = _layer(facts, node)
         if found is not None:
-            _replace(copy, facts, node, *found)
+            _replace(copy, facts, node, found)
     for node in [node for node in copy.graph if node.op_type == "DequantizeLinear"]:
         if not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
             copy.graph.remove(node, safe=True)
     return copy
 
 
-def _layer(facts: Facts, quantize: ir.Node) -> tuple[ir.Node, list[ir.Node], list[_Quantized]] | None:
-    """The layer whose result a node quantizes, the bounds between, and its operands; None where there is none."""
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A layer whose result is quantized, and the bounds between."""
+
+    node: ir.Node
+    bounds: tuple[ir.Node, ...]  # from the last one to the first
+    x: _Quantized
+    weights: _Quantized
+    bias: Array | None  # float64
+
+
+def _layer(facts: Facts, quantize: ir.Node) -> _Layer | None:
+    """The layer whose result a node quantizes; None where there is none that bytes compute."""
     kind = facts.dtype(quantize.outputs[0])
     if quantize.domain or kind not in BYTES or not _is_per_tensor(facts, quantize):
         return None
@@ -73,13 +83,31 @@ def _layer(facts: Facts, quantize: ir.Node) -> tuple[ir.Node, list[ir.Node], lis
             return None
         bounds.append(node)
         value = node.inputs[0]
-    if node.op_type not in _AXES or facts.dtype(value) is not ir.DataType.FLOAT or not _is_plain(node):
+    if node.op_type not in OPERATORS or facts.dtype(value) is not ir.DataType.FLOAT or not _is_plain(node):
         return None
-    operands = [_dequantized(facts, one) for one in node.inputs if one is not None]
-    if any(one is None for one in operands):
+    x, weights = (None if one is None else _dequantized(facts, one) for one in node.inputs[:2])
+    if x is None or weights is None or not _fits(facts, node, x, weights):
         return None
-    given = [one for one in operands if one is not None]
-    return (node, bounds, given) if _fits(facts, node, given) else None
+    added = input_at(node, 2)
+    bias = None if added is None else _worth(facts, added)
+    outputs = (facts.shape(weights.value) or ())[_axis(node)]
+    if added is not None and (bias is None or bias.size != outputs):
+        return None
+    return _Layer(node, tuple(bounds), x, weights, bias)
+
+
+def _axis(node: ir.Node) -> int:
+    """The axis of the weights that counts the results."""
+    return 0 if node.op_type == "Conv" or int_attribute(node, "transB", 0) else -1
+
+
+def _worth(facts: Facts, bias: ir.Value) -> Array | None:
+    """What a constant bias is worth, as a vector of float64."""
+    known, dequantized = facts.array(bias), _dequantized(facts, bias)
+    if known is None and dequantized is not None:
+        known, (scale, zero) = facts.array(dequantized.value), _numbers(facts, dequantized)
+        known = None if known is None else (known.reshape(-1) - zero.astype(np.int64)) * scale.astype(np.float64)
+    return None if known is None else known.reshape(-1).astype(np.float64)
 
 
 def _is_per_tensor(facts: Facts, node: ir.Node) -> bool:
@@ -112,24 +140,16 @@ def _dequantized(facts: Facts, value: ir.Value) -> _Quantized | None:
     return _Quantized(x, scale, zero, int_attribute(node, "axis", 1))
 
 
-def _fits(facts: Facts, node: ir.Node, operands: list[_Quantized]) -> bool:
-    x, weights, *bias = operands
+def _fits(facts: Facts, node: ir.Node, x: _Quantized, weights: _Quantized) -> bool:
     known, rank = facts.array(weights.value), len(facts.shape(x.value) or ())
-    if known is None or facts.dtype(x.value) not in BYTES or facts.dtype(weights.value) not in BYTES:
+    if facts.static_shape(node.outputs[0]) is None or known is None:
         return False
-    axis = 0 if int_attribute(node, "transB", 0) else _AXES[node.op_type] % known.ndim
-    scale, zero = _numbers(facts, x), _numbers(facts, weights)
-    if scale[0].size != 1 or (zero[0].size != 1 and (weights.axis % known.ndim != axis)):
+    if facts.dtype(x.value) not in BYTES or facts.dtype(weights.value) not in BYTES:
         return False
-    if node.op_type == "Conv" and not 3 <= rank <= 5 or node.op_type != "Conv" and known.ndim != 2:
+    along = weights.axis % known.ndim == _axis(node) % known.ndim
+    if _numbers(facts, x)[0].size != 1 or (_numbers(facts, weights)[0].size != 1 and not along):
         return False
-    if not bias:
-        return True
-    added, outputs = facts.array(bias[0].value), known.shape[axis]
-    if added is None or added.dtype != np.int32 or added.size != outputs or _numbers(facts, bias[0])[1].any():
-        return False
-    wanted = scale[0].astype(np.float64) * zero[0].astype(np.float64)
-    return bool(np.allclose(_numbers(facts, bias[0])[0].astype(np.float64), wanted, rtol=SAME, atol=0.0))
+    return 3 <= rank <= 5 if node.op_type == "Conv" else known.ndim == 2 and rank > 0
 
 
 def _numbers(facts: Facts, one: _Quantized) -> tuple[Array, Array]:
@@ -140,34 +160,26 @@ def _numbers(facts: Facts, one: _Quantized) -> tuple[Array, Array]:
     return scale.reshape(-1), zero.reshape(-1)
 
 
-def _replace(
-    model: ir.Model, facts: Facts, quantize: ir.Node, node: ir.Node, bounds: list[ir.Node], operands: list[_Quantized]
-) -> None:
-    graph, (x, weights, *bias) = model.graph, operands
-    graph.opset_imports.setdefault(contrib.DOMAIN, 1)
-    kind = facts.dtype(quantize.outputs[0])
+def _replace(model: ir.Model, facts: Facts, quantize: ir.Node, layer: _Layer) -> None:
+    graph, node, kind = model.graph, layer.node, facts.dtype(quantize.outputs[0])
+    graph.opset_imports.setdefault(IN_BYTES, 1)
     assert kind is not None, "it is of bytes"
     name = quantize.outputs[0].name or ""
-    scale, zero = quantize.inputs[1], input_at(quantize, 2) or _constant(graph, f"{name}:zero", np.zeros((), kind.numpy()))
-    given = [one for pair in ((x, _zero(graph, facts, x)), (weights, _zero(graph, facts, weights)))
-             for one in (pair[0].value, pair[0].scale, pair[1])]  # fmt: skip
-    result = [scale, zero]
-    added = [one.value for one in bias]
-    op_type, domain, attributes = "QLinearMatMul", "", {}
-    if node.op_type == "Conv":
-        op_type, attributes = "QLinearConv", dict(node.attributes)
-        inputs = [*given, *result, *added]
-    elif node.op_type == "Gemm":
-        op_type, domain = "QGemm", contrib.DOMAIN
-        attributes = {key: one for key, one in node.attributes.items() if key == "transB"}
-        inputs = [*given, *(added or [None]), *result]
-    else:
-        inputs = [*given, *result]
-    made = ir.node(op_type, inputs, attributes=None, domain=domain)
-    made.attributes.update(attributes)
+    scale, zero = (
+        quantize.inputs[1],
+        input_at(quantize, 2) or _constant(graph, f"{name}:zero", np.zeros((), kind.numpy())),
+    )
+    given = [one for each in (layer.x, layer.weights) for one in (each.value, each.scale, _zero(graph, facts, each))]
+    shape = facts.static_shape(node.outputs[0])
+    assert shape is not None, "the caller has looked"
+    made = ir.node(OPERATORS[node.op_type], [*given, scale, zero], domain=IN_BYTES)
+    made.attributes.update({key: one for key, one in node.attributes.items() if key not in ("alpha", "beta")})
+    made.attributes[DIMS] = ir.AttrInt64s(DIMS, shape)
+    if layer.bias is not None:
+        made.attributes[BIAS] = ir.AttrTensor(BIAS, ir.tensor(layer.bias))
     made.name = node.name
     last = [made]
-    for bound in reversed(bounds):
+    for bound in reversed(layer.bounds):
         last += _bounded(graph, facts, bound, quantize, last[-1].outputs[0], f"{name}:{len(last)}")
     graph.insert_before(quantize, last)
     new, old = last[-1].outputs[0], quantize.outputs[0]
@@ -176,7 +188,7 @@ def _replace(
         one.outputs[0].shape = old.shape
     ir.convenience.replace_all_uses_with([old], [new], replace_graph_outputs=True)
     new.name, old.name = old.name, f"{name}:old"
-    graph.remove([quantize, *bounds, node], safe=True)
+    graph.remove([quantize, *layer.bounds, node], safe=True)
 
 
 def _zero(graph: ir.Graph, facts: Facts, one: _Quantized) -> ir.Value:
@@ -215,7 +227,7 @@ def _bounded(
 
 
 def _constant(graph: ir.Graph, name: str, array: Array) -> ir.Value:
-    value = ir.Value(name=name, const_value=ir.tensor(array, name=name), type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-                     shape=ir.Shape(array.shape))  # fmt: skip
+    tensor = ir.tensor(array, name=name)
+    value = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape))
     graph.register_initializer(value)
     return value

@@ -39,17 +39,22 @@ def quantized(
     return rounded(quotient, zero, kind)
 
 
-def requantized(total: Expression, high: Expression, low: Expression, zero: Expression, kind: DType) -> Expression:
-    """saturate(round(total * (high + low)) + zero point) of an int32 below 2**24, as if it were exact.
+def requantized(
+    total: Expression, multiplier: tuple[Expression, Expression], zero: Expression, kind: DType,
+    beyond: Expression | None = None,
+) -> Expression:  # fmt: skip
+    """saturate(round(total * multiplier + beyond) + zero point) of an int32 below 2**24, as if it were exact.
 
-    One multiplier is the sum of two of float32. A product that is rounded beside the middle of two steps is moved by
-    what remains of it: total * high - round(total * high) has no rounding error in a fused multiply-add.
+    The multiplier is the sum of two of float32, the second one and `beyond` being small. A product that is rounded
+    beside the middle of two steps is moved by what remains of it: total * high - round(total * high) has no rounding
+    error in a fused multiply-add.
     """
-    wide = Cast(DType.F32, total)
+    wide, (high, low) = Cast(DType.F32, total), multiplier
     whole = Unary("round", Binary("mul", wide, high))
     # The negative remainder: an operand of its own, so that product and sum become one instruction.
     rest = Binary("add", whole, Binary("mul", wide, Unary("neg", high)))
     rest = Binary("add", rest, Binary("mul", wide, Unary("neg", low)))
+    rest = rest if beyond is None else Binary("sub", rest, beyond)
     return saturated_whole(Binary("sub", whole, Unary("round", rest)), zero, kind)
 
 

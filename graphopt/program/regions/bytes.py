@@ -15,8 +15,9 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import float_attribute, input_at, int_attribute, ints_attribute, required_input
+from graphopt.model.nodes import attribute_of, float_attribute, input_at, int_attribute, ints_attribute, required_input
 from graphopt.model.operators.linear import requantized
+from graphopt.model.operators.quantized import BIAS
 from graphopt.model.operators.windows import padding
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.fusion import Tree, root_of
@@ -32,9 +33,10 @@ from kernels.templates.epilogue import ACCUMULATED_INTEGER, Epilogue
 from kernels.templates.quantized.problem import QuantizedConvolution
 from kernels.templates.quantized.product import QUANTIZED_PRODUCT, QuantizedProduct
 from kernels.templates.quantized.ways import QUANTIZED
-from kernels.tensor.expression import Buffer, Cast, Expression, Index, Number, index
+from kernels.tensor.expression import Buffer, Expression, Index, Number, index
 
 Array = npt.NDArray[Any]  # of integers, or of the floats that scales are
+_MOST = 2.0**30  # of a bias, in steps of the sums
 _QUANTIZES = ("QLinearMatMul", "QLinearConv", "QGemm")
 # Where operands, scales and zero points stand: of the first, of the second, of the result; then the bias.
 _PLACES = {"QLinearMatMul": (0, 1, 2, 3, 4, 5, 6, 7, 8), "QLinearConv": (0, 1, 2, 3, 4, 5, 6, 7, 8),
@@ -72,25 +74,33 @@ class _Operands:
         total: Expression = ACCUMULATED_INTEGER[()]
         if not self.quantizes:
             return total
-        bias = self._at["bias"]
-        if bias is not None and input_at(self.node, bias) is not None:
-            total = total + self._column("bias", np.asarray(self.constant("bias"), np.int32), columns, column, places)
         a, b, y = (self.numbers(one) for one in ("a scale", "b scale", "scale"))
         zero = self.numbers("zero")
         if a.size != 1 or y.size != 1 or zero.size != 1 or b.size not in (1, columns):
             raise NotLowered(f"{self.node.op_type} '{self.node.name}' has a scale for each row.")
-        exact = a.astype(np.float64) * b * float_attribute(self.node, "alpha", 1.0) / y.astype(np.float64)
+        scale = a.astype(np.float64) * b * float_attribute(self.node, "alpha", 1.0)
+        exact = scale / y
         if y.dtype != np.float32:  # by ONNX's rule the multiplier has the type of the scales
             exact = np.asarray(a * b / y, np.float64)
+        at, beyond, worth = self._at["bias"], None, attribute_of(self.node, BIAS)
+        bias = np.zeros(1, np.int32) if at is None or input_at(self.node, at) is None else self.constant("bias")
+        if worth is not None:
+            steps = worth.as_tensor().numpy() / scale
+            if not np.abs(steps).max(initial=0.0) < _MOST:
+                raise NotLowered(f"{self.node.op_type} '{self.node.name}' has a bias beyond all sums.")
+            bias, left = np.rint(steps).astype(np.int32), ((steps - np.rint(steps)) * exact).astype(np.float32)
+            beyond = self._column("left", left, columns, column, places) if left.any() else None
+        if bias.any():
+            total = total + self._column("bias", bias.astype(np.int32), columns, column, places)
         high = exact.astype(np.float32)
         low = (exact - high).astype(np.float32)
         kind = self._scope.dtype(self.node.outputs[0])
-        parts = [self._column(name, one, columns, column, places) for name, one in (("scale", high), ("rest", low))]
-        return requantized(total, parts[0], parts[1], Number(int(zero[0]), kind), kind)
+        first, second = (
+            self._column(name, one, columns, column, places) for name, one in (("scale", high), ("rest", low))
+        )
+        return requantized(total, (first, second), Number(int(zero[0]), kind), kind, beyond)
 
-    def _column(
-        self, name: str, array: Array, columns: int, column: Index, places: dict[str, Array]
-    ) -> Expression:
+    def _column(self, name: str, array: Array, columns: int, column: Index, places: dict[str, Array]) -> Expression:
         """A number for each column, or one for all."""
         array, kind = array.reshape(-1), DType.of(array.dtype)
         if array.size == 1:

@@ -102,18 +102,21 @@ def _is_constant(scope: Scope, node: ir.Node) -> bool:
 
 
 def _lower_tree(scope: Scope, tree: Tree) -> None:
-    definition = None if tree.anchor is None else definition_of(tree.anchor)
-    if tree.anchor is None or definition is None:
+    """A tree by its template; where that refuses it the anchor alone, by its template or as plain loops."""
+    if tree.anchor is None:
         _lower_by_template(scope, tree)
         return
     alone = Tree(tree.anchor, frozenset(), tree.anchor)
+    definition = definition_of(tree.anchor)
     for one in (tree,) if tree.root is tree.anchor else (tree, alone):
         try:
             _lower_by_template(scope, one)
             break
         except (NotLowered, KernelsError):
-            continue
+            if one.root is tree.anchor and definition is None:
+                raise
     else:
+        assert definition is not None, "a refusal without one has been raised"
         one = alone
         lower_defined(scope, tree.anchor, definition)
     if one.root is not tree.root:

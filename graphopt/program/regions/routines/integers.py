@@ -3,8 +3,8 @@
     sum = sum over k of (a - a zero point) * (b - b zero point)
     y   = saturate(round(float32(sum) * (a scale * b scale / y scale)) + y zero point)
 
-Multiplier and product are computed in float64; ONNX Runtime, in float32, may lie one step beside where the product falls
-near the middle of two steps.
+Multiplier and product are computed in float64; ONNX Runtime, in float32, may lie one step beside where the product
+falls near the middle of two steps.
 """
 
 from __future__ import annotations
