@@ -120,13 +120,17 @@ def _dynamic(node: onnx.NodeProto, operands: Sequence[Array | None]) -> list[Arr
 def _less(x: Array, zero: Array | None, shape: Sequence[int] = ()) -> Array:
     """An integer operand without its zero point, in int64."""
     wide = x.astype(np.int64)
-    return wide if zero is None else wide - (zero.astype(np.int64).reshape(shape) if zero.size > 1 else zero.item())
+    if zero is None:
+        return wide
+    return wide - (zero.astype(np.int64).reshape(shape or zero.shape) if zero.size > 1 else zero.item())
 
 
 def _linear(total: Array, numbers: Sequence[Array], zero: Array, shape: Sequence[int] = ()) -> Array:
     """The sums of a QLinear operator in the scale of its result."""
-    first, second, result = (one.reshape(shape) if one.size > 1 else one.item() for one in numbers)
-    return _rounded(total * (first * second / result), zero.reshape(shape) if zero.size > 1 else zero, zero.dtype)
+    first, second, result, offset = (
+        one.reshape(shape or one.shape) if one.size > 1 else one.reshape(()) for one in (*numbers, zero)
+    )
+    return _rounded(total * (first * second / result), offset, zero.dtype)
 
 
 # -- products and convolutions ----------------------------------------------------------------------------------------
@@ -146,8 +150,11 @@ def _windows(node: onnx.NodeProto, x: Array, kernel: Sequence[int], fill: float)
         ]
         small, large = [one // 2 for one in totals], [one - one // 2 for one in totals]
         pads = small + large if same == "SAME_UPPER" else large + small
-    if _attribute(node, "ceil_mode", 0):
-        raise NotImplementedError("windows with ceil_mode")
+    if _attribute(node, "ceil_mode", 0):  # windows that begin behind the image are none
+        for at, (size, step, taps) in enumerate(zip(x.shape[2:], strides, reach, strict=True)):
+            count = -(-(size + pads[at] + pads[rank + at] - taps) // step) + 1
+            count -= (count - 1) * step >= size + pads[at]
+            pads[rank + at] = max(pads[rank + at], (count - 1) * step + taps - size - pads[at])
     padded = np.pad(x, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)], constant_values=fill)
     found = np.lib.stride_tricks.sliding_window_view(padded, reach, tuple(range(2, 2 + rank)))
     steps = [slice(None), slice(None), *(slice(None, None, one) for one in (*strides, *dilations))]

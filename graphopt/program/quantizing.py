@@ -24,6 +24,9 @@ from graphopt.model.operators.quantized import BIAS, DIMS, IN_BYTES
 
 Array = npt.NDArray[Any]
 BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
+SHORTER = {  # integers of weights that become bytes
+    ir.DataType.INT4: np.int8, ir.DataType.UINT4: np.uint8, ir.DataType.INT2: np.int8, ir.DataType.UINT2: np.uint8,
+}  # fmt: skip
 BOUNDS = ("Relu", "Clip")
 OPERATORS = {"Conv": "QLinearConv", "MatMul": "QLinearMatMul", "Gemm": "QLinearMatMul"}
 
@@ -144,7 +147,7 @@ def _fits(facts: Facts, node: ir.Node, x: _Quantized, weights: _Quantized) -> bo
     known, rank = facts.array(weights.value), len(facts.shape(x.value) or ())
     if facts.static_shape(node.outputs[0]) is None or known is None:
         return False
-    if facts.dtype(x.value) not in BYTES or facts.dtype(weights.value) not in BYTES:
+    if facts.dtype(x.value) not in BYTES or facts.dtype(weights.value) not in (*BYTES, *SHORTER):
         return False
     along = weights.axis % known.ndim == _axis(node) % known.ndim
     if _numbers(facts, x)[0].size != 1 or (_numbers(facts, weights)[0].size != 1 and not along):
@@ -170,6 +173,7 @@ def _replace(model: ir.Model, facts: Facts, quantize: ir.Node, layer: _Layer) ->
         input_at(quantize, 2) or _constant(graph, f"{name}:zero", np.zeros((), kind.numpy())),
     )
     given = [one for each in (layer.x, layer.weights) for one in (each.value, each.scale, _zero(graph, facts, each))]
+    given = [_in_bytes(graph, facts, one) for one in given]
     shape = facts.static_shape(node.outputs[0])
     assert shape is not None, "the caller has looked"
     made = ir.node(OPERATORS[node.op_type], [*given, scale, zero], domain=IN_BYTES)
@@ -198,6 +202,15 @@ def _zero(graph: ir.Graph, facts: Facts, one: _Quantized) -> ir.Value:
     kind, scale = facts.dtype(one.value), facts.array(one.scale)
     assert kind is not None and scale is not None
     return _constant(graph, f"{one.scale.name}:zero", np.zeros(scale.shape, kind.numpy()))
+
+
+def _in_bytes(graph: ir.Graph, facts: Facts, value: ir.Value) -> ir.Value:
+    kind, known = facts.dtype(value), facts.array(value)
+    if kind not in SHORTER or known is None:
+        return value
+    return graph.initializers.get(f"{value.name}:bytes") or _constant(
+        graph, f"{value.name}:bytes", known.astype(SHORTER[kind])
+    )
 
 
 def _bounded(
