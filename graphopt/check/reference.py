@@ -18,7 +18,7 @@ from graphopt.check.feeds import Feed
 from graphopt.check.foreign import cut
 from graphopt.check.given import Given
 from graphopt.check.inputs import inputs_of
-from graphopt.check.lineage import bounded_outputs, limits_of, summed_outputs
+from graphopt.check.lineage import bounded_outputs, limits_of, stepped_outputs, summed_outputs
 from graphopt.check.noise import Case, Noise
 from graphopt.check.randomness import random_outputs
 from graphopt.check.runner import CannotRun, OutOfTime, Workplace
@@ -90,8 +90,9 @@ class Reference:
                 self.problem = str(rest)
                 return
         self.limits = limits_of(copy, facts, tolerance)
-        summed, bounded = summed_outputs(copy), bounded_outputs(copy)
-        self.natures = {name: Nature(name in summed, name in bounded) for name in (*summed, *bounded)}
+        summed, bounded, stepped = summed_outputs(copy), bounded_outputs(copy), stepped_outputs(copy)
+        names = summed | bounded | stepped
+        self.natures = {name: Nature(name in summed, name in bounded, name in stepped) for name in names}
 
         def work(sizes: Assignment) -> int:
             return work_of_run(copy, facts, sizes)
