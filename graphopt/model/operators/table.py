@@ -11,6 +11,7 @@ from graphopt.model.operators import (
     contrib,
     elementwise,
     indexing,
+    learned,
     movement,
     normalizations,
     products,
@@ -28,7 +29,7 @@ from graphopt.model.operators.record import Operator
 FAMILIES = (
     elementwise.OPERATORS, reshaping.OPERATORS, movement.OPERATORS, indexing.OPERATORS, products.OPERATORS,
     windows.OPERATORS, resampling.OPERATORS, reductions.OPERATORS, normalizations.OPERATORS, recurrent.OPERATORS,
-    quantized.OPERATORS, sources.OPERATORS, contrib.OPERATORS,
+    quantized.OPERATORS, sources.OPERATORS, contrib.OPERATORS, learned.OPERATORS,
 )  # fmt: skip
 OPERATORS: Mapping[tuple[str, str], Operator] = {
     (operator.domain, operator.name): operator for family in FAMILIES for operator in family
