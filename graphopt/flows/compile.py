@@ -260,7 +260,7 @@ def optimized(original: ir.Model, *, checked: bool = False) -> ir.Model:
 def _optimized(original: ir.Model, *, checked: bool) -> ir.Model:
     opset = original.graph.opset_imports.get("", 1)
     for wanted in (OPSET, None) if opset < OPSET <= onnx.defs.onnx_opset_version() else (None,):
-        request = pipeline.Request(2, frozenset(), "standard", wanted, False, None, True)
+        request = pipeline.Request(2, frozenset(), "standard", wanted, True, None, True)
         try:
             seconds = COMPARE_SECONDS if checked else None
             return optimize_verified(original, pipeline.stages(request), seconds=seconds).model

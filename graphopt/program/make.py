@@ -19,6 +19,7 @@ from graphopt.program.deploy.folding import fold_constants
 from graphopt.program.deploy.hybrid import Hybrid, make_hybrid
 from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order, within_budget
+from graphopt.program.quantizing import in_integers
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
 from graphopt.program.tuning import Tuning, tuned, with_choices
@@ -119,6 +120,7 @@ def make_listing(
 
     Raises OptionError for a budget that is not kept, and NotLowered where an operator has no kernel.
     """
+    model = in_integers(model)
     while (folded := fold_constants(model, whole=True)) is not model:
         model = folded
     lowered = lower(model, target, exact=exact)

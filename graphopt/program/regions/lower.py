@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import onnx_ir as ir
 
@@ -15,13 +16,14 @@ from graphopt.model.short import stored_bytes
 from graphopt.model.tensors import tensors_of
 from graphopt.program.regions.attention import lower_attention
 from graphopt.program.regions.bits import lower_bits
-from graphopt.program.regions.bytes import lower_byte_images, lower_bytes
+from graphopt.program.regions.bytes import lower_bytes
 from graphopt.program.regions.control import lower_if, lower_loop, lower_scan
 from graphopt.program.regions.copies import axes_of, copy, store
 from graphopt.program.regions.counted import definition_by_counts, give
 from graphopt.program.regions.dense import KERNELS, lower_dense
 from graphopt.program.regions.einsum import lower_einsum
 from graphopt.program.regions.fusion import Tree, is_anchor, is_elementwise, trees
+from graphopt.program.regions.given_bytes import GIVEN_BYTES, lower_given_bytes
 from graphopt.program.regions.images.batch_norm import without_batch_norm
 from graphopt.program.regions.images.borders import lower_pad, lower_slice, slices_pixels
 from graphopt.program.regions.images.joining import homes_of, joins_images, lower_joining
@@ -125,17 +127,34 @@ def _is_constant(scope: Scope, node: ir.Node) -> bool:
 
 
 def _lower_tree(scope: Scope, tree: Tree, by_counts: ByCounts) -> None:
-    definition = None if tree.anchor is None else by_counts.get(tree.anchor, definition_of(tree.anchor))
-    if tree.anchor is None or definition is None:
+    """A tree by its template; where that refuses it the anchor alone, by its template or as plain loops."""
+    anchor = tree.anchor
+    if anchor is None:
         _lower_by_template(scope, tree)
         return
-    with contextlib.suppress(NotLowered, KernelsError):
-        if tree.anchor not in by_counts:
-            _lower_by_template(scope, tree)
-            return
-    lower_defined(scope, tree.anchor, definition)
-    if tree.root is not tree.anchor:
+    alone = Tree(anchor, frozenset(), anchor)
+    definition = by_counts.get(anchor, definition_of(anchor))
+    ways: list[tuple[Tree, Callable[[], None]]] = []
+    if anchor not in by_counts:
+        ways += [(one, partial(_lower_by_template, scope, one)) for one in dict.fromkeys((tree, alone))]
+        if anchor.op_type in GIVEN_BYTES:
+            ways.append((alone, partial(lower_given_bytes, scope, anchor)))
+    if definition is not None:
+        ways.append((alone, partial(lower_defined, scope, anchor, definition)))
+    done = _first_that_does(ways)
+    if done.root is not tree.root:
         _lower_elementwise(scope, Tree(tree.root, tree.nodes, None))
+
+
+def _first_that_does(ways: Sequence[tuple[Tree, Callable[[], None]]]) -> Tree:
+    """What is lowered by the first of some ways that does not refuse; raises what the last one raises."""
+    for one, way in ways[:-1]:
+        with contextlib.suppress(NotLowered, KernelsError):
+            way()
+            return one
+    one, way = ways[-1]
+    way()
+    return one
 
 
 def _lower_by_template(scope: Scope, tree: Tree) -> None:
@@ -143,7 +162,7 @@ def _lower_by_template(scope: Scope, tree: Tree) -> None:
         _lower_elementwise(scope, tree)
     elif tree.anchor.op_type in ("MatMul", "Gemm"):
         lower_product(scope, tree)
-    elif not lower_images(scope, tree):
+    elif not (lower_bytes(scope, tree) or lower_images(scope, tree)):
         lower_rows(scope, tree)
 
 
@@ -188,10 +207,6 @@ ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
     "Attention": lower_attention,
     "Einsum": lower_einsum,
     "Pad": lower_pad,
-    "MatMulInteger": lower_bytes,
-    "QLinearMatMul": lower_bytes,
-    "ConvInteger": lower_byte_images,
-    "QLinearConv": lower_byte_images,
     "If": lower_if,
     "Loop": lower_loop,
     "Scan": lower_scan,

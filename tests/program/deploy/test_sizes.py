@@ -13,9 +13,9 @@ TEXT = """g (float[batch,8] x, float[batch,3] m) => (float[batch,3] y) {
 }"""
 
 
-def program(width: int = 32, **options: object) -> tuple[graphopt.Compiled, dict[str, np.ndarray]]:
+def program(**options: object) -> tuple[graphopt.Compiled, dict[str, np.ndarray]]:
     generator = np.random.default_rng(0)
-    weights = {"w": generator.random((8, width), np.float32), "v": generator.random((width, 3), np.float32)}
+    weights = {"w": generator.random((8, 32), np.float32), "v": generator.random((32, 3), np.float32)}
     return graphopt.compile(support.model(TEXT, 18, **weights), **options), weights  # type: ignore[arg-type]
 
 
@@ -47,8 +47,10 @@ def test_equal_constants_lie_in_one_place() -> None:
 
 
 def test_programs_of_all_sizes_run_on_the_threads_of_the_first() -> None:
-    made, _ = program(width=1024, threads=2)
-    made(**feeds(200)), made(**feeds(400))
+    text = "g (float[batch,256] x) => (float[batch,256] y) { h = MatMul(x, w) r = Relu(h) y = MatMul(r, w) }"
+    weights = np.random.default_rng(0).random((256, 256), np.float32) / 100
+    made = graphopt.compile(support.model(text, 18, w=weights), threads=2)
+    made(x=np.ones((256, 256), np.float32)), made(x=np.ones((512, 256), np.float32))
     first, second = (one.program for one in made.sizes)
     assert first.is_shared and second.is_shared
     assert first._pool == second._pool
