@@ -41,6 +41,9 @@ def definition_by_counts(scope: Scope, node: ir.Node) -> Definition | None:
     makes = operator is not None and operator.counted is not None and not any(map(scope.counted, given))
     if not counted or makes:
         return None
+    if not any(map(scope.counted, given)):
+        for value in counted:
+            scope.shape(value)  # raises NotLowered for dims that no count decides
     if node.domain in ("", "ai.onnx"):
         if _is_right_for_the_most(scope, node):
             return None
@@ -125,8 +128,11 @@ def _gathered_by_tuples(scope: Scope, node: ir.Node) -> bool:
 
 
 def _multiplied(scope: Scope, node: ir.Node) -> bool:
-    """Whether only rows of the first operand are counted, or matrices."""
-    return not scope.counted(nodes.required_input(node, 1)) and isinstance(_dims(scope, node)[-1], int)
+    """Whether rows of the first operand are counted, columns of the second one, or matrices of both or one."""
+    left, right, result = _dims(scope, node), _dims(scope, node, 1), scope.dims(node.outputs[0])
+    if min(len(left), len(right)) < 2 or not isinstance(left[-1], int) or not isinstance(right[-2], int):
+        return False
+    return all(_fits(shape[:-2], result[:-2]) for shape in (left, right))
 
 
 def _multiplied_and_added(scope: Scope, node: ir.Node) -> bool:
@@ -193,6 +199,7 @@ _RULES: dict[str, Callable[[Scope, ir.Node], bool]] = {
     "ConvTranspose": _samples,
     "Gemm": _multiplied_and_added,
     "MatMul": _multiplied,
+    "Range": _always,
     "Slice": _sliced,
 }
 
