@@ -7,6 +7,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+import graphopt
+from bench.node_tests import node_test, value_of
 from graphopt.errors import BudgetNotKept, OptionError
 from graphopt.program import make as making
 from graphopt.program.deploy.compiled import Whole
