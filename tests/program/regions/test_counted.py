@@ -17,13 +17,13 @@ from onnx.reference import ReferenceEvaluator
 import graphopt
 from graphopt.errors import BundleError, NotLowered
 from graphopt.flows.compile import optimized
-from graphopt.program.deploy import runtime
+from graphopt.program.deploy import emulation, runtime
 from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.deploy.emulation import Emulated
 from graphopt.program.regions.lower import lower
 from kernels.target import aarch64, host
 from tests import support
-from tests.kernels.arm import needs_arm
+from tests.kernels.arm import emulator, needs_arm
 from tests.kernels.interface import BAD_ARGUMENT, OK, Library, call
 
 KEPT = {
@@ -232,7 +232,8 @@ def test_c_asks_for_the_dims() -> None:
 
 
 @needs_arm
-def test_an_emulated_program_finds_its_dims_too() -> None:
+def test_an_emulated_program_finds_its_dims_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulation.shutil, "which", lambda name: emulator())
     model = ir.from_proto(_model(GRAPHS["joined"]))
     target = aarch64()
     made = graphopt.compile(model, target="aarch64")
