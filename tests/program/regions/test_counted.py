@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 import graphopt
 from graphopt.errors import BundleError, NotLowered
 from graphopt.flows.compile import optimized
-from graphopt.program.deploy import emulation, runtime
+from graphopt.program.deploy import runtime
 from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.deploy.emulation import Emulated
 from graphopt.program.regions.lower import lower
@@ -233,7 +234,9 @@ def test_c_asks_for_the_dims() -> None:
 
 @needs_arm
 def test_an_emulated_program_finds_its_dims_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emulation.shutil, "which", lambda name: emulator())
+    found = emulator()
+    assert found is not None, "it is installed"
+    monkeypatch.setenv("PATH", f"{Path(found).parent}:{os.environ['PATH']}")
     model = ir.from_proto(_model(GRAPHS["joined"]))
     target = aarch64()
     made = graphopt.compile(model, target="aarch64")
