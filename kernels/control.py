@@ -59,6 +59,7 @@ class Iterations:
     goes_on: Seat | None = None  # a bool after each iteration
     number: Seat | None = None  # where an iteration finds its number, an int64
     flag: Seat | None = None  # where it finds that it runs, a bool
+    made: Seat | None = None  # where it is noted afterwards how many there were, an int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,8 @@ def repeat(
         return more if trips.goes_on is None else f.binary("and", more, writer.is_true(trips.goes_on))
 
     made = _while(f, going, iteration)
+    if trips.made is not None:
+        f.store(made, writer.address(trips.made))
     for one in carried:
         if one.result is not None:
             odd = f.compare("ne", f.binary("and", made, f.integer(1)), f.integer(0))

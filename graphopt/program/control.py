@@ -68,19 +68,19 @@ class _Inlining:
 
     def becomes_region(self) -> bool:
         """Whether it has the same dims whatever it does; they are then declared."""
-        node, rows = self._node, None
+        node, rows, fewer = self._node, None, False
         if node.op_type == "If":
             inside = [one for name in ("then_branch", "else_branch") for one in node.attributes[name].as_graph()]
             few = len(inside) <= FEW_NODES and all(map(self._facts.is_pure, inside))
             if self._known() is not None or few:
                 return False
         elif node.op_type == "Loop":
-            count, rows, always = self._trips()
-            rows = count if always else rows
+            rows, said, always = self._trips()
+            fewer = said is None and not always
         elif self._opset < 9:
             return False
         try:
-            declare_results(self._model, self._facts, node, rows)
+            declare_results(self._model, self._facts, node, rows, fewer=fewer)
         except NotLowered:
             return False
         return True

@@ -124,22 +124,26 @@ def repeated(model: ir.Model, facts: Facts, node: ir.Node, rows: int | None) -> 
     return Repeated(graph, states, sources, (1 << 62) if rows is None else rows, tuple(kinds), results)
 
 
-def declare_results(model: ir.Model, facts: Facts, node: ir.Node, rows: int | None) -> None:
-    """Let a node declare the dims of its results, `rows` as for `repeated`; raises NotLowered where none are known."""
+def declare_results(model: ir.Model, facts: Facts, node: ir.Node, rows: int | None, *, fewer: bool = False) -> None:
+    """Let a node declare the dims of its results, `rows` as for `repeated`; raises NotLowered where none are known.
+
+    `fewer`: a Loop may end before, and the rows of what it collects are a dim that data decides.
+    """
     if node.op_type == "If":
         graphs = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
         found, other = (kinds_of(body_of(model, facts, graph, ())) for graph in graphs)
         if found != other:
             raise NotLowered(f"the branches of {nodes.describe(node)} give other types or dims.")
-        kinds = list(found)
+        kinds: list[tuple[ir.DataType, tuple[int | ir.SymbolicDim, ...]]] = list(found)
     else:
         loop = repeated(model, facts, node, rows)
         states = len(loop.states)
         axes = nodes.ints_attribute(node, "scan_output_axes", (0,) * (len(loop.results) - states))
         kinds = list(loop.results[:states])
-        for (dtype, dims), axis in zip(loop.results[states:], axes, strict=True):
-            place = axis % (len(dims) + 1)
-            kinds.append((dtype, (*dims[:place], loop.rows, *dims[place:])))
+        count = ir.SymbolicDim(f"?{node.outputs[0].name}") if fewer else loop.rows
+        for (dtype, row), axis in zip(loop.results[states:], axes, strict=True):
+            place = axis % (len(row) + 1)
+            kinds.append((dtype, (*row[:place], count, *row[place:])))
     for output, (dtype, dims) in zip(node.outputs, kinds, strict=False):
         output.type, output.shape = ir.TensorType(dtype), ir.Shape(dims)
 

@@ -76,7 +76,18 @@ def lower_loop(scope: Scope, node: ir.Node) -> None:
         start = work.written(view)
         aims[place] = replace(start, step=size)
         stacked.append(Stacked(start, size, view.shape[0]))
-    body.run(Iterations(most, count, first, goes_on, number, flag), aims, stacked)
+    body.run(Iterations(most, count, first, goes_on, number, flag, _counted(work)), aims, stacked)
+
+
+def _counted(work: _Work) -> Seat | None:
+    """Where the number of iterations goes, if the dims of what is collected follow from it."""
+    scope = work.scope
+    dims = {scope.dims(output)[axis] for output in work.node.outputs for axis in scope.counted(output)}
+    if not dims:
+        return None
+    view = View.dense(scope.temporary("count", work.node.outputs[0].name, DType.I64.bytes), DType.I64, (1,))
+    scope.counts.places.update(dict.fromkeys(dims, view))
+    return work.written(view)
 
 
 def lower_scan(scope: Scope, node: ir.Node) -> None:

@@ -99,3 +99,19 @@ def test_control_flow_inside_control_flow(condition: bool) -> None:
     more = {"dims": np.array([3, 2]), "axis": np.array([0]), "half": np.float32(0.5)}
     feed = {"x": np.array([0.3, -0.2], np.float32), "trips": np.array(5), "c": np.array(condition)}
     held_to_the_engine(NESTED, [feed, feed | {"trips": np.array(2)}], **more)
+
+
+COLLECTED = """g (float[2] x, float most) => (float[2] y, float[n,2] z, float[n] r, float[n,2] e) {
+    y, z, r = Loop (many, true, x) <body = b (int64 i, bool on, float[2] s)
+            => (bool on_, float[2] s_, float[2] out, float m) {
+        s_ = Add(s, one) out = Mul(s_, s) m = ReduceMax<keepdims = 0>(s_) on_ = Less(m, most)
+    }>
+    e = Exp(z)
+}"""
+
+
+@pytest.mark.parametrize("most", [0.5, 1.5, 3.5, 6.0])
+def test_what_a_loop_collects_has_as_many_rows_as_it_ran(most: float) -> None:
+    more = {"many": np.array(100), "true": np.array(True), "one": np.float32(1)}
+    feed = {"x": np.array([0.3, -0.2], np.float32), "most": np.array(most, np.float32)}
+    held_to_the_engine(COLLECTED, [feed, feed | {"most": np.array(4.5, np.float32)}], **more)
