@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import graphopt
 import models
@@ -78,7 +80,7 @@ def _products(shape: tuple[int, int, int], rounds: int) -> tuple[float, float]:
     a = generator.standard_normal(rows * depth).astype(np.float32)
     b = generator.standard_normal((depth, columns)).astype(np.float16)
     target = replace(host(), constants=CONSTANTS)
-    stored = {
+    stored: dict[DType, npt.NDArray[Any]] = {
         DType.F32: b.astype(np.float32), DType.F16: b,
         DType.BF16: (b.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16),
     }  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import float_attribute, input_at, int_attribute
+from graphopt.model.nodes import float_attribute, input_at, int_attribute, required_input
 from graphopt.program.regions.copies import axes_of, store
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.reader import Reader
@@ -63,12 +63,16 @@ def lower_product(scope: Scope, tree: Tree) -> None:
     node = tree.anchor
     assert node is not None, "the tree of a product has one"
     kind = scope.dtype(node.outputs[0])
-    found = _read(scope, node, scope.place)
+    found = _read(scope, node, partial(_outline, scope))
     shape = found.shape
     is_scaled = found.scale != 1.0 or (found.added is not None and found.added_scale != 1.0)
-    constant = node.inputs[1] if scope.constant(node.inputs[1]) is not None else None  # type: ignore[arg-type]
+    constant = node.inputs[1] if scope.facts.is_constant(required_input(node, 1)) else None
     if found.b.shape[:-2] not in ((), shape[:-2]):
         constant = None  # one that is broadcast among some dims of the batch lies as it is
+    if constant is None or shape[-1] == 1:
+        found = _read(scope, node, scope.place)
+    elif scope.facts.is_constant(required_input(node, 0)):
+        found = replace(found, a=_read(scope, node, scope.place).a)
     if shape[-1] == 1 and (kind.is_float or not is_scaled):
         _sum(scope, tree, found, scope.result(root_of(tree).outputs[0]))
         return
@@ -99,6 +103,14 @@ def _read(scope: Scope, node: ir.Node, place: Callable[[ir.Value], View]) -> _Pr
     b = b.transposed((1, 0)) if int_attribute(node, "transB", 0) else b
     scales = float_attribute(node, "alpha", 1.0), float_attribute(node, "beta", 1.0)
     return _Product(a, b, (a.shape[0], b.shape[1]), kind, scales[0], input_at(node, 2), scales[1])
+
+
+def _outline(scope: Scope, value: ir.Value) -> View:
+    """Where a value lies, and of a constant no more than its dims: one that is packed lies nowhere else."""
+    if value in scope.places or not scope.facts.is_constant(value):
+        return scope.place(value)
+    shape, dtype = scope.shape(value), scope.dtype(value)
+    return View.dense(scope.buffer("constant", "constant", value.name, dtype.bytes * prod(shape)), dtype, shape)
 
 
 def widened(scope: Scope, value: ir.Value) -> View:

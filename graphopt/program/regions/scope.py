@@ -147,14 +147,15 @@ class Scope:
 
     def weights(self, value: ir.Value) -> tuple[npt.NDArray[np.generic], DType] | None:
         """A constant's numbers for a kernel of f32 or f64, and their type: that of the file where it is f16 or bf16."""
-        array, tensor = self.constant(value), self.facts.tensor(value)
+        tensor = self.facts.tensor(value)
+        source = tensor.source if isinstance(tensor, WidenedTensor) else tensor
+        if source is not None and source.dtype in SHORT:
+            dtype = dtype_of(source.dtype)
+            return np.ascontiguousarray(source.numpy()).view(dtype.numpy), dtype
+        array = self.constant(value)
         if array is None:
             return None
-        source = tensor.source if isinstance(tensor, WidenedTensor) else tensor
-        if source is None or source.dtype not in SHORT:
-            return (array, DType.F64) if array.dtype == np.float64 else (np.asarray(array, np.float32), DType.F32)
-        dtype = dtype_of(source.dtype)
-        return np.ascontiguousarray(source.numpy()).view(dtype.numpy), dtype
+        return (array, DType.F64) if array.dtype == np.float64 else (np.asarray(array, np.float32), DType.F32)
 
     def bound_axes(self, node: ir.Node) -> frozenset[int]:
         """The axes that an operator works along, by its record; raises NotLowered where only a run can tell them."""
