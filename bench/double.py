@@ -82,9 +82,10 @@ def _along(node: onnx.NodeProto, number: Array, x: Array) -> Array:
 
 
 def _rounded(value: Array, zero: Array, kind: np.dtype[Any]) -> Array:
-    limits = ml_dtypes.iinfo(kind)
-    whole = np.rint(value) + zero.astype(np.int64)
-    return np.clip(np.nan_to_num(whole, nan=0.0), int(limits.min), int(limits.max)).astype(np.int64).astype(kind)
+    limits: Any = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]  # of integers shorter than a byte too
+    whole: Array = np.nan_to_num(np.rint(value) + zero.astype(np.int64), nan=0.0)
+    kept: Array = np.clip(whole, int(limits.min), int(limits.max)).astype(np.int64).astype(kind)
+    return kept
 
 
 def _quantize(node: onnx.NodeProto, operands: Sequence[Array | None]) -> list[Array]:

@@ -213,13 +213,13 @@ def _to_weights(
     shift = w.local(kind, pick(eq(largest, -inf), number(0, kind), largest))
     with w.loop(keys) as at:
         scores[at] = kept(Unary("exp", kept(scores[at] - shift)))
+    total = w.local(kind, number(0, kind))
     if stepwise:
-        total = w.local(kind, number(0, kind))
         with w.loop(keys) as at:
             w.set(total, kept(total + scores[at]))
     else:
-        total = kept(summed(w, kind, keys, lambda at: scores[at]))
-    total = w.local(kind, pick(eq(total, 0), number(1, kind), total))
+        w.set(total, kept(summed(w, kind, keys, lambda at: scores[at])))
+    w.set(total, pick(eq(total, 0), number(1, kind), total))
     with w.loop(keys) as at:
         scores[at] = pick(is_open, kept(scores[at] / total), 0)
 
