@@ -56,9 +56,12 @@ def _reference(node: onnx.NodeProto, operands: Sequence[Array | None], opsets: d
             one.i = TensorProto.DOUBLE
         if one.type == onnx.AttributeProto.GRAPH:
             raise NotImplementedError(f"{node.op_type} has a subgraph")
+    feed = {name: one for name, one in zip(node.input, operands, strict=True) if name}
+    ends = [[onnx.ValueInfoProto(name=name) for name in names if name] for names in (feed, node.output)]
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     try:
-        evaluator = ReferenceEvaluator(copy, opsets=opsets)
-        found = evaluator.run(None, {name: one for name, one in zip(node.input, operands, strict=True) if name})
+        alone = helper.make_model(helper.make_graph([copy], "alone", *ends), opset_imports=imports)
+        found = ReferenceEvaluator(alone).run(None, feed)
     except Exception as error:  # its errors share no base class
         raise NotImplementedError(f"{node.op_type}: {str(error)[:100]}") from error
     return [_wide(np.asarray(one)) for one in found]
@@ -82,9 +85,10 @@ def _along(node: onnx.NodeProto, number: Array, x: Array) -> Array:
 
 
 def _rounded(value: Array, zero: Array, kind: np.dtype[Any]) -> Array:
-    limits = ml_dtypes.iinfo(kind)
-    whole = np.rint(value) + zero.astype(np.int64)
-    return np.clip(np.nan_to_num(whole, nan=0.0), int(limits.min), int(limits.max)).astype(np.int64).astype(kind)
+    limits: Any = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]  # of integers shorter than a byte too
+    whole: Array = np.nan_to_num(np.rint(value) + zero.astype(np.int64), nan=0.0)
+    kept: Array = np.clip(whole, int(limits.min), int(limits.max)).astype(np.int64).astype(kind)
+    return kept
 
 
 def _quantize(node: onnx.NodeProto, operands: Sequence[Array | None]) -> list[Array]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.model.facts import Facts
-from graphopt.model.nodes import float_attribute, input_at, int_attribute
+from graphopt.model.nodes import float_attribute, input_at, int_attribute, required_input
 from graphopt.model.operators.quantized import BIAS, DIMS, IN_BYTES
 
 Array = npt.NDArray[Any]
@@ -118,7 +118,7 @@ def _is_per_tensor(facts: Facts, node: ir.Node) -> bool:
     known = all(one is None or number is not None for one, number in zip(node.inputs[1:], numbers, strict=True))
     return (
         known and all(number is None or number.size == 1 for number in numbers)
-        and facts.dtype(node.inputs[1]) is ir.DataType.FLOAT and not int_attribute(node, "precision", 0)
+        and facts.dtype(required_input(node, 1)) is ir.DataType.FLOAT and not int_attribute(node, "precision", 0)
     )  # fmt: skip
 
 

@@ -43,8 +43,19 @@ def _quantized_gemm(node: ir.Node, facts: Knowledge) -> Result:
     return (Known(kind, shape, None),)
 
 
+def _states(node: ir.Node, facts: Knowledge) -> Result:
+    """All states of an LSTM whose weights are [directions, inputs, 4 hidden], then the last ones of both kinds."""
+    x, weights = source_shape(node, facts), facts.shape(node.inputs[2])  # type: ignore[arg-type]
+    if x is None or weights is None or len(x) != 3 or len(weights) != 3:
+        return None
+    kind, (directions, hidden, _) = facts.known(node.inputs[0]).type, weights  # type: ignore[arg-type]
+    last = Known(kind, (directions, x[1], hidden), None)
+    return (Known(kind, (x[0], directions, x[1], hidden), None), last, last)[: len(node.outputs)]
+
+
 OPERATORS = (
     Operator(name="MatMulNBits", domain=DOMAIN, shape=_times_bits),
+    Operator(name="DynamicQuantizeLSTM", domain=DOMAIN, shape=_states),
     Operator(name="QGemm", domain=DOMAIN, shape=_quantized_gemm, epilogue=True),
     *(Operator(name=name, domain=DOMAIN, shape=_of_two_quantized) for name in ("QLinearAdd", "QLinearMul")),
     *(Operator(name=name, domain=DOMAIN, shape=_like_first) for name in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu")),

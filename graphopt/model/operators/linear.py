@@ -7,7 +7,7 @@ import onnx_ir as ir
 from graphopt.model.operators.formulas import Operands, dtype_of, saturated
 from kernels.dtype import DType
 from kernels.minifloat import FORMATS
-from kernels.tensor.expression import Binary, Cast, Expression, Unary, clip
+from kernels.tensor.expression import Binary, Cast, Compare, Expression, Number, Select, Unary, clip
 
 
 def quantize(one: Operands) -> Expression:
@@ -45,17 +45,24 @@ def requantized(
 ) -> Expression:  # fmt: skip
     """saturate(round(total * multiplier + beyond) + zero point) of an int32 below 2**24, as if it were exact.
 
-    The multiplier is the sum of two of float32, the second one and `beyond` being small. A product that is rounded
-    beside the middle of two steps is moved by what remains of it: total * high - round(total * high) has no rounding
-    error in a fused multiply-add.
+    The multiplier is the sum of two of float32, the second one and `beyond` being small. What remains of the product
+    when it is rounded, total * high - whole, has no rounding error in a fused multiply-add; nor has its difference
+    from a half where that matters (Sterbenz), so that the small rest decides what is beside the middle of two steps.
     """
     wide, (high, low) = Cast(DType.F32, total), multiplier
     whole = Unary("round", Binary("mul", wide, high))
-    # The negative remainder: an operand of its own, so that product and sum become one instruction.
+    # With its sign turned: a product of its own, so that it and the sum become one instruction.
     rest = Binary("add", whole, Binary("mul", wide, Unary("neg", high)))
-    rest = Binary("add", rest, Binary("mul", wide, Unary("neg", low)))
-    rest = rest if beyond is None else Binary("sub", rest, beyond)
-    return saturated_whole(Binary("sub", whole, Unary("round", rest)), zero, kind)
+    half = Select(Compare("lt", rest, _number(0.0)), _number(0.5), _number(-0.5))
+    past = Binary("add", Binary("add", rest, half), Binary("mul", wide, Unary("neg", low)))
+    past = past if beyond is None else Binary("sub", past, beyond)
+    goes_on = Compare("lt", Binary("mul", past, half), _number(0.0))
+    step = Select(goes_on, Binary("add", half, half), _number(0.0))
+    return saturated_whole(Binary("add", whole, step), zero, kind)
+
+
+def _number(value: float) -> Number:
+    return Number(value, DType.F32)
 
 
 def requantized_by_scales(
