@@ -15,6 +15,7 @@ from bench.kernels import (
     narrow,
     routines,
     rowwise,
+    short,
     subnormals,
     threads,
 )
@@ -32,6 +33,7 @@ MEASURES: dict[str, Measure] = {
     "k8": narrow.measure,
     "k9": low_precision.measure,
     "k10": subnormals.measure,
+    "o5": short.measure,
     "o6": routines.measure,
 }
 

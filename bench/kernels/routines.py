@@ -40,6 +40,8 @@ class Case:
     known: tuple[int, ...] = ()
     outputs: int = 1
     opset: int = 20
+    domain: str = ""
+    skipped: tuple[int, ...] = ()  # outputs that are left out
 
 
 def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
@@ -71,10 +73,10 @@ def compare(case: Case, rounds: int) -> tuple[tuple[float, float, float], float]
 def model_of(case: Case) -> tuple[bytes, dict[str, Array]]:
     """A model of the node, its results with the dims that ONNX Runtime gives them, and a feed."""
     names = ["" if one is None else f"x{at}" for at, one in enumerate(case.inputs)]
-    outputs = [f"y{at}" for at in range(case.outputs)]
+    outputs = [f"y{at}" if at not in case.skipped else "" for at in range(case.outputs)]
     given = [(name, one) for name, one in zip(names, case.inputs, strict=True) if one is not None]
     constants = {names[at] for at in case.known}
-    node = helper.make_node(case.op, names, outputs, **case.attributes)
+    node = helper.make_node(case.op, names, outputs, domain=case.domain, **case.attributes)
     feed = {name: one for name, one in given if name not in constants}
 
     def built(results: list[onnx.ValueInfoProto]) -> bytes:
@@ -82,13 +84,14 @@ def model_of(case: Case) -> tuple[bytes, dict[str, Array]]:
             [node], "g", [_described(name, one) for name, one in feed.items()], results,
             [onnx.numpy_helper.from_array(one, name) for name, one in given if name in constants],
         )  # fmt: skip
-        imports = [helper.make_opsetid("", case.opset)]
+        imports = [helper.make_opsetid("", case.opset), helper.make_opsetid("com.microsoft", 1)]
         proto: bytes = helper.make_model(graph, ir_version=10, opset_imports=imports).SerializeToString()
         return proto
 
-    session = ort.InferenceSession(built([onnx.ValueInfoProto(name=name) for name in outputs]))
+    shown = [name for name in outputs if name]
+    session = ort.InferenceSession(built([onnx.ValueInfoProto(name=name) for name in shown]))
     results = session.run(None, feed)
-    return built([_described(name, one) for name, one in zip(outputs, results, strict=True)]), feed
+    return built([_described(name, one) for name, one in zip(shown, results, strict=True)]), feed
 
 
 def _described(name: str, array: Array) -> onnx.ValueInfoProto:
@@ -121,6 +124,41 @@ def _conv(text: str, x: Array, weights: Array, **attributes: Any) -> Case:
     return Case(f"Conv {text}, weights of a run", "Conv", (x, weights), attributes)
 
 
+def levels(kind: type, *shape: int) -> Array:
+    """Bytes over the whole of their type."""
+    limits = np.iinfo(kind)
+    return np.random.default_rng([20, *shape]).integers(limits.min, limits.max, shape, endpoint=True).astype(kind)
+
+
+def single(value: float) -> Array:
+    """A scale."""
+    return np.array(value, np.float32)
+
+
+def _bits(rows: int, depth: int, columns: int, bits: int, *, with_zeros: bool = False) -> Case:
+    block, each = 32, 8 // bits
+    packed, count = levels(np.uint8, columns, depth // block, block // each), depth // block
+    zeros = levels(np.uint8, columns * -(-count // each)) if with_zeros else None
+    given = (drawn(rows, depth), packed, abs(drawn(columns * count)) + 0.1, zeros)
+    return Case(
+        f"MatMulNBits {rows}x{depth}x{columns}, {bits} bits{', zero points' if with_zeros else ''}", "MatMulNBits",
+        given if with_zeros else given[:3], {"K": depth, "N": columns, "bits": bits, "block_size": block},
+        (1, 2, 3) if with_zeros else (1, 2), domain="com.microsoft",
+    )  # fmt: skip
+
+
+def _qlinear_conv(text: str, x: Array, weights: Array, *, known: bool = True, **attributes: Any) -> Case:
+    scales = abs(drawn(len(weights))) * 0.01 + 0.001
+    inputs = (x, single(0.02), np.array(7, np.uint8), weights, scales, np.zeros(len(weights), np.int8),
+              single(0.5), np.array(9, np.uint8))  # fmt: skip
+    return Case(f"QLinearConv {text}", "QLinearConv", inputs, attributes, tuple(range(1, 8)) if known else (1, 2, 6, 7))
+
+
+def _conv_integer(text: str, x: Array, weights: Array, **attributes: Any) -> Case:
+    return Case(f"ConvInteger {text}", "ConvInteger", (x, weights, np.array(7, np.uint8)), attributes, (1, 2))
+
+
+_SAME: dict[str, Any] = {"pads": [1, 1, 1, 1]}
 _BEFORE, _THREE = np.array([0]), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
 CASES = (
     _resize("nearest", 512), _resize("linear", 512), _resize("cubic", 512), _resize("linear", 100, antialias=1),
@@ -172,6 +210,37 @@ CASES = (
     Case("MaxUnpool 64x56x56", "MaxUnpool",
          (drawn(1, 64, 56, 56), np.arange(64 * 56 * 56).reshape(1, 64, 56, 56) * 4),
          {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    Case("MatMul of float64 256x256x256", "MatMul",
+         (drawn(256, 256).astype(np.float64), drawn(256, 256, 1)[..., 0].astype(np.float64))),
+    Case("MatMul of float64 64x512x512, constant", "MatMul",
+         (drawn(64, 512).astype(np.float64), drawn(512, 512).astype(np.float64)), known=(1,)),
+    Case("MatMulInteger 128x768x768", "MatMulInteger",
+         (levels(np.uint8, 128, 768), levels(np.int8, 768, 768), np.array(7, np.uint8)), known=(1,)),
+    Case("MatMulInteger 128x768x768, weights of a run", "MatMulInteger",
+         (levels(np.uint8, 128, 768), levels(np.int8, 768, 768))),
+    Case("MatMulInteger 12x64x64x64, weights of a run", "MatMulInteger",
+         (levels(np.uint8, 12, 64, 64), levels(np.int8, 12, 64, 64))),
+    _bits(1, 1024, 1024, 4), _bits(1, 1024, 1024, 4, with_zeros=True), _bits(64, 1024, 1024, 4),
+    _bits(1, 1024, 1024, 8),
+    Case("Attention 8x128x64 with its scores", "Attention",
+         (drawn(1, 8, 128, 64), drawn(1, 8, 128, 64) * 2, drawn(1, 8, 128, 64) * 3), {"qk_matmul_output_mode": 0},
+         outputs=4, opset=23, skipped=(1, 2)),
+    Case("GRU 32x1x128 with other activations", "GRU",
+         (drawn(32, 1, 128), drawn(1, 384, 128) / 10, drawn(1, 384, 128, 1)[..., 0] / 10, drawn(1, 768) / 10),
+         {"hidden_size": 128, "activations": ["HardSigmoid", "Softsign"]}, known=(1, 2, 3)),
+    Case("ReduceMax 512x1,000 along an axis of a run, 0", "ReduceMax", (drawn(512, 1000), _BEFORE)),
+    Case("ReduceSum 512x1,000 along an axis of a run, 0", "ReduceSum", (drawn(512, 1000), _BEFORE)),
+    _qlinear_conv("64x56x56 1x1", levels(np.uint8, 1, 64, 56, 56), levels(np.int8, 256, 64, 1, 1)),
+    _qlinear_conv("64x56x56 3x3", levels(np.uint8, 1, 64, 56, 56), levels(np.int8, 64, 64, 3, 3), **_SAME),
+    _qlinear_conv("256x14x14 3x3", levels(np.uint8, 1, 256, 14, 14), levels(np.int8, 256, 256, 3, 3), **_SAME),
+    _qlinear_conv("512x7x7 1x1", levels(np.uint8, 1, 512, 7, 7), levels(np.int8, 2048, 512, 1, 1)),
+    _qlinear_conv("144x56x56 depthwise", levels(np.uint8, 1, 144, 56, 56), levels(np.int8, 144, 1, 3, 3), group=144,
+                  **_SAME),
+    _qlinear_conv("96x14x14 1x1", levels(np.uint8, 1, 96, 14, 14), levels(np.int8, 576, 96, 1, 1)),
+    _qlinear_conv("64x56x56 3x3, weights of a run", levels(np.uint8, 1, 64, 56, 56), levels(np.int8, 64, 64, 3, 3),
+                  known=False, **_SAME),
+    _conv_integer("64x56x56 3x3", levels(np.uint8, 1, 64, 56, 56), levels(np.int8, 64, 64, 3, 3), **_SAME),
+    _conv_integer("256x14x14 1x1", levels(np.uint8, 1, 256, 14, 14), levels(np.int8, 1024, 256, 1, 1)),
 )  # fmt: skip
 
 

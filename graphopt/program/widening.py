@@ -3,7 +3,7 @@
     Conv(x, w)  -->  Cast(Conv(Cast(x), Cast(w)))
 
 Every sum is in float32 and rounded once, as ONNX Runtime has it on a CPU; the casts become part of the kernels around,
-and those of weights are computed once.
+and weights stay short: the kernels of products, convolutions and recurrent layers widen them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.model.facts import Facts
+from graphopt.model.short import SHORT
 
-SHORT = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 WIDE = frozenset({
     "Conv", "ConvTranspose", "MatMul", "Gemm", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool",
-    "BatchNormalization", "InstanceNormalization", "LSTM", "GRU", "RNN",
+    "BatchNormalization", "InstanceNormalization", "ReduceMean", "LSTM", "GRU", "RNN",
 })  # fmt: skip
 
 

@@ -16,6 +16,11 @@ def held_type(dtype: DType, lanes: int) -> str:
     return types.vector("i1" if dtype is DType.BOOL else types.scalar(dtype.held), lanes)
 
 
+def memory_type(dtype: DType) -> str:
+    """The type of an element in memory: bf16 as i16, as LLVM calls a function to move a bfloat that a CPU lacks."""
+    return "i16" if dtype is DType.BF16 else types.scalar(dtype)
+
+
 def widened(f: Function, value: Value, dtype: DType) -> Value:
     """Elements as they lie in memory, as values to compute with."""
     if dtype is DType.F16:

@@ -60,10 +60,12 @@ def product_cycles(
     cut: bool,
     target: Target,
     part: int | None = None,
+    share: float = 1.0,
 ) -> float:
     """Cycles of a whole product: groups of rows by groups of panels (in vectors), `depth` groups of the depth deep.
 
-    All rows of a block take `part` groups of the depth (None: all) before they take the next ones.
+    All rows of a block take `part` groups of the depth (None: all) before they take the next ones. A group of B takes
+    `share` of 32 bits in memory.
     """
     total = 0.0
     for position, wide in enumerate(panels):
@@ -75,7 +77,7 @@ def product_cycles(
     vectors = sum(wide.size * wide.count for wide in panels)
     reads = sum(wide.count for wide in panels)
     for wide in panels:
-        each = CONSTANT_STREAM * wide.size / target.constant_rate
+        each = share * CONSTANT_STREAM * wide.size / target.constant_rate
         total += each * wide.count * wide.size * target.vector_bytes * depth
     widest = max((wide.size for wide in panels), default=0) * target.vector_bytes * min(part or depth, depth)
     if widest > target.l1:
@@ -84,7 +86,7 @@ def product_cycles(
     bytes_of_a = height * depth * bytes_of_group
     near = bytes_of_a <= target.l1 // 2
     total += (REREAD_NEAR / target.core.l1 if near else REREAD / target.core.l2) * bytes_of_a * reads
-    reading = vectors * target.vector_bytes * depth / target.constant_rate
+    reading = share * vectors * target.vector_bytes * depth / target.constant_rate
     return max(total, reading) + CONSTANT * min(total, reading)
 
 

@@ -5,9 +5,9 @@
     residual = Buffer("residual", DType.F32, (m, n))
     Epilogue(relu(ACCUMULATED[()] + bias[c.column] + residual[c.row, c.column]))
 
-The accumulated result is a load of the stand-in `ACCUMULATED` (or `ACCUMULATED_INTEGER` where a template sums int32);
-every other load reads an operand, at indices of the variables that the template names. The expression's type is the
-output's.
+The accumulated result is a load of the stand-in `ACCUMULATED` (`ACCUMULATED_INTEGER` where a template sums int32,
+`ACCUMULATED_DOUBLE` of float64); every other load reads an operand, at indices of the variables that the template
+names. The expression's type is the output's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from kernels.tensor.expression import Buffer, Expression, Index, Load, Variable
 
 ACCUMULATED = Buffer("accumulated", DType.F32, ())
 ACCUMULATED_INTEGER = Buffer("accumulated_integer", DType.I32, ())
-_STAND_INS = (ACCUMULATED, ACCUMULATED_INTEGER)
+ACCUMULATED_DOUBLE = Buffer("accumulated_double", DType.F64, ())
+_STAND_INS = (ACCUMULATED, ACCUMULATED_INTEGER, ACCUMULATED_DOUBLE)
 
 
 class InvalidEpilogue(KernelsError):

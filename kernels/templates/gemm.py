@@ -12,19 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Literal
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand, operands_of
+from kernels.kernel import Kernel, Operand, Packing, operands_of
 from kernels.llvm import types
+from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Value
 from kernels.target import Target
-from kernels.templates import cost
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import origins
+from kernels.templates.gemm_choice import GemmCandidate, candidates, estimate, lanes_of, widens
 from kernels.templates.gemm_problem import Gemm, InvalidGemm
 from kernels.templates.grid import Group, balanced, each_piece, pieces, split_last, start_of, stretch_of, unravel
 from kernels.templates.matrix import Matrix, dense_batch
+from kernels.templates.narrow import NARROW, write_widening
 from kernels.templates.packing import PanelPacking
 from kernels.templates.panels import write_panel
 from kernels.templates.template import Template
@@ -34,128 +35,21 @@ from kernels.templates.tile import (
     ProductArithmetic,
     ProductTile,
     asked,
-    most_accumulators,
-    most_registers,
     write_tile,
 )
 from kernels.tensor.expression import Variable
 
-WayToB = Literal["constant", "place", "packed"]  # packed ahead; read where it lies; packed by each block
-
-
-@dataclass(frozen=True, slots=True)
-class GemmCandidate:
-    """Sizes that decide the speed of a product."""
-
-    rows: int  # of a tile
-    vectors: int  # of a tile
-    row_stretch: int  # row tiles of a block
-    panel_stretch: int  # panels of a block
-    b: WayToB
-    depth_block: int | None = None  # steps of the depth that all rows of a block take before the next ones; None: all
-
-    def __str__(self) -> str:
-        depth = f" depth {self.depth_block}" if self.depth_block else ""
-        return f"{self.rows}x{self.vectors} b {self.b} block {self.row_stretch}x{self.panel_stretch}{depth}"
-
-
 _DTYPES: dict[ProductArithmetic, tuple[DType, DType]] = {
     "f32": (DType.F32, DType.F32),
+    "f64": (DType.F64, DType.F64),
     "bf16": (DType.BF16, DType.BF16),
     "u8s8": (DType.U8, DType.I8),
 }
 
 
-def candidates(gemm: Gemm, target: Target) -> tuple[GemmCandidate, ...]:
-    """The tiles worth trying, the likely best first."""
-    found = []
-    for rows, vectors in tile_shapes(gemm.rows, gemm.columns, target):
-        for b in _ways_to_b(gemm):
-            for depth_block in _depth_blocks(gemm, target, rows, vectors):
-                found.append(_with_blocks(gemm, target, rows, vectors, b, depth_block))
-    return tuple(sorted(dict.fromkeys(found), key=lambda one: estimate(gemm, one, target)))
-
-
-def tile_shapes(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
-    """Shapes (rows, vectors) whose sums fit the registers."""
-    most, lanes, rows = most_accumulators(target, asking=True), target.lanes(), max(rows, 1)
-    wide, tallest = max(1, -(-columns // lanes)), 12 if target.vector_registers >= 32 else 6
-    shapes = []
-    for vectors in range(1, min(wide, 12) + 1):
-        height = min(rows, most // vectors, tallest)
-        if height < (rows if rows <= tallest else tallest // 3):
-            break  # a few rows are not cut: each further pass reads all of B again
-        if vectors + 1 + height * vectors <= most_registers(target):
-            shapes.append((height, vectors))
-    return list(dict.fromkeys(shapes)) or [(1, 1)]
-
-
-def estimate(gemm: Gemm, candidate: GemmCandidate, target: Target) -> float:
-    """Nanoseconds of all blocks on one core, good enough to choose between candidates."""
-    lanes = target.lanes()
-    rows = balanced(gemm.rows, candidate.rows)
-    panels = balanced(-(-gemm.columns // lanes), candidate.vectors)
-    words = -(-gemm.depth // GROUP[gemm.arithmetic])
-    part = candidate.depth_block or words
-    cycles = cost.product_cycles(rows, panels, words, 4, gemm.columns % lanes > 0, target, part)
-    if part < words:  # sums wait in scratch between two parts
-        cycles += (-(-words // part) - 1) * cost.waiting_cycles(rows, panels, target)
-    elif cost.outgrows(4 * part, candidate.rows * candidate.row_stretch, candidate.vectors * lanes, target):
-        cycles += cost.FAR_PANEL / target.core.l3 * (pieces(rows) - 1) * gemm.columns * words * 4
-    if candidate.b == "packed":  # read and written once for each stretch of rows
-        stretches = -(-pieces(rows) // candidate.row_stretch)
-        cycles += stretches * words * -(-gemm.columns // lanes) * (2.0 if gemm.place_b.column == 1 else 6.0)
-    elif candidate.b == "place" and gemm.place_b.row * 4 % 4096 == 0:
-        cycles *= 1.2  # rows a multiple of 4 KiB apart fall on the same lines of the first cache
-    return cost.nanoseconds(gemm.matrices * cycles, target)
-
-
-def _ways_to_b(gemm: Gemm) -> list[WayToB]:
-    if gemm.constant_b:
-        return ["constant"]
-    if gemm.place_b.column == 1 and gemm.arithmetic == "f32":
-        return ["place", "packed"]
-    return ["packed"]
-
-
-def _depth_blocks(gemm: Gemm, target: Target, rows: int, vectors: int) -> list[int | None]:
-    """Parts of the depth worth trying: all of it, what keeps a panel in the first cache, what the second one likes.
-
-    A panel that one tile passes alone needs no parts. Short parts read A in short pieces, which is slow where A does
-    not stay in the second cache.
-    """
-    if gemm.rows <= rows:
-        return [None]
-    groups = -(-gemm.depth // GROUP[gemm.arithmetic])
-    near = max(_LEAST_PART, target.l1 // 2 // (target.vector_bytes * vectors) // _LEAST_PART * _LEAST_PART)
-    stays = 4 * groups * gemm.rows <= target.l2 // 2
-    return [None, *(size for size in ((near,) if stays else ()) + (_FAR_PART,) if groups >= 2 * size)]
-
-
-def _with_blocks(
-    gemm: Gemm, target: Target, rows: int, vectors: int, b: WayToB, depth_block: int | None
-) -> GemmCandidate:
-    """The stretches of a block: A's part in half of the second cache, about a million flops and some blocks."""
-    row_tiles = pieces(balanced(gemm.rows, rows))
-    panels = pieces(balanced(-(-gemm.columns // target.lanes()), vectors))
-    depth = -(-gemm.depth // GROUP[gemm.arithmetic])
-    bytes_of_row = max(1, DType.F32.bytes * (depth_block or depth))
-    row_stretch = max(1, min(row_tiles, target.l2 // (4 if depth_block else 2) // bytes_of_row // rows))
-    if b == "packed":
-        row_stretch = max(1, min(row_tiles, 4 * row_stretch))
-    flops_of_tile = 2 * rows * vectors * target.lanes() * max(gemm.depth, 1)
-    panel_stretch = max(1, min(panels, round(_BLOCK_FLOPS / flops_of_tile / row_stretch)))
-    return GemmCandidate(rows, vectors, row_stretch, panel_stretch, b, depth_block)
-
-
-_FAR_PART = 384  # steps of the depth: rows by so many, and two panels, stay in the second cache
-_LEAST_PART = 32  # steps of the depth: shorter parts differ by a step or two at the most
-_BLOCK_FLOPS = 1_000_000  # about 4 to 15 microseconds: several blocks for the workers, and little per block to claim it
-
-
 def build(gemm: Gemm, candidate: GemmCandidate, target: Target, name: str = "gemm") -> Kernel:
     """The kernel: operands "a", "b", "c" and those of the epilogue."""
-    return _GemmBuilder(gemm, candidate, target, name).kernel()
+    return GemmBuilder(gemm, candidate, target, name).kernel()
 
 
 def family(candidate: GemmCandidate) -> tuple[str, Hashable]:
@@ -167,9 +61,12 @@ GEMM = Template("product", Gemm, candidates, build, estimate, family=family)
 __all__ = ["GEMM", "Gemm", "GemmCandidate", "InvalidGemm", "build", "candidates", "estimate"]
 
 
-class _GemmBuilder(Builder[Gemm, GemmCandidate]):
+class GemmBuilder(Builder[Gemm, GemmCandidate]):
+    """Writes a product; what a constant B is in memory, and how a panel of it is made, others may say otherwise."""
+
     def __init__(self, gemm: Gemm, candidate: GemmCandidate, target: Target, name: str) -> None:
         super().__init__(gemm, candidate, target, name)
+        self.lanes = lanes_of(gemm, target)
         self.row_groups = balanced(gemm.rows, candidate.rows)
         self.column_groups = split_last(
             balanced(-(-gemm.columns // self.lanes), candidate.vectors), gemm.columns % self.lanes
@@ -181,15 +78,23 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         self.epilogue = gemm.epilogue
         self.part = min(candidate.depth_block or self.words, self.words)  # groups of a part of the depth
         self.parts = max(1, -(-self.words // self.part)) if self.part else 1
+        narrow = gemm.b_dtype in NARROW
+        self.b_type = gemm.b_dtype if narrow else _DTYPES[gemm.arithmetic][1]
+        self.packed_kind = memory_type(gemm.b_dtype) if narrow else "i32"  # of a group of the depth
+        self.sum_kind = "double" if gemm.arithmetic == "f64" else "float"  # or an int32, as wide
+        if gemm.arithmetic == "f64":
+            self.packed_kind = "double"
+        self.widens = widens(gemm, candidate)
 
     def kernel(self) -> Kernel:
         gemm = self.problem
-        a_type, b_type = _DTYPES[gemm.arithmetic]
+        a_type = _DTYPES[gemm.arithmetic][0]
         packing = self._packing()
         b_elements = packing.elements if packing else gemm.place_b.elements(gemm.depth, gemm.columns, gemm.batch)
         operands = (
             Operand("a", "input", a_type, gemm.place_a.elements(gemm.rows, gemm.depth, gemm.batch)),
-            Operand("b", "constant" if packing else "input", b_type, b_elements, packing),
+            Operand("b", "constant" if packing else "input", self.b_type, b_elements, packing),
+            *self._beside(),
             *operands_of(self.epilogue.buffers),
             Operand("c", "output", self.epilogue.dtype, gemm.place_c.elements(gemm.rows, gemm.columns, gemm.batch)),
         )
@@ -197,8 +102,8 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         return self.written(operands, blocks, scratch_bytes=self._panel_bytes() + self._sums_bytes(), flops=gemm.flops)
 
     def _panel_bytes(self) -> int:
-        """Scratch for a panel of a computed B, or the part of one."""
-        return self.part * self._widest() if self.candidate.b == "packed" else 0
+        """Scratch for a panel of a computed or widened B, or the part of one."""
+        return self.part * self._widest() if self.candidate.b == "packed" or self.widens else 0
 
     def _sums_bytes(self) -> int:
         """Scratch for the sums of all rows of a block by one panel, between two parts of the depth."""
@@ -209,9 +114,13 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
 
     def _widest(self) -> int:
         """Bytes of a row of a panel."""
-        return max((group.size for group in self.column_groups), default=0) * self.lanes * 4
+        return max((group.size for group in self.column_groups), default=0) * self.target.vector_bytes
 
-    def _packing(self) -> PanelPacking | None:
+    def _beside(self) -> tuple[Operand, ...]:
+        """Operands that a constant B needs to be read."""
+        return ()
+
+    def _packing(self) -> Packing | None:
         if self.candidate.b != "constant":
             return None
         gemm, b = self.problem, self.problem.place_b
@@ -235,7 +144,7 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         rows = stretch_of(f, row_block, self.candidate.row_stretch, pieces(self.row_groups))
         panels = stretch_of(f, column_block, self.candidate.panel_stretch, pieces(self.column_groups))
 
-        place = _BlockPlace(pointers, at, a, b, c, scratch, f.at(scratch, self._panel_bytes(), "i8"), rows)
+        place = BlockPlace(pointers, at, a, b, c, scratch, f.at(scratch, self._panel_bytes(), "i8"), rows)
 
         def panel(group: Group, vector: Value) -> None:
             column, last = f.mul(vector, self.lanes), self.parts - 1
@@ -247,14 +156,14 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
         each_piece(f, self.column_groups, *panels, panel)
 
     def _clear(self, f: Function, sums: Value) -> None:
-        kind = types.vector("float", self.lanes)
+        kind, size = types.vector(self.sum_kind, self.lanes), self.target.vector_bytes
 
         def one(place: Value, _: tuple[Value, ...]) -> None:
-            f.store(f.number(kind, 0), f.at(sums, place), align=4 * self.lanes)
+            f.store(f.number(kind, 0), f.at(sums, place, self.sum_kind), align=size)
 
-        f.loop(0, self._sums_bytes() // 4, self.lanes, one)
+        f.loop(0, self._sums_bytes() * self.lanes // size, self.lanes, one)
 
-    def _part(self, f: Function, place: _BlockPlace, group: Group, column: Value, number: Value, ends: bool) -> None:
+    def _part(self, f: Function, place: BlockPlace, group: Group, column: Value, number: Value, ends: bool) -> None:
         """All rows of a block by one part of the depth of a panel."""
         where = self._panel(f, place, group, column, number, ends)
         each_piece(
@@ -270,35 +179,45 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
 
     def _place_of_b(self, f: Function, base: Value, at: dict[Variable, Value], number: Value) -> Value:
         if self.candidate.b != "constant":
-            return self._matrix(f, base, self.problem.place_b, at, types.scalar(_DTYPES[self.problem.arithmetic][1]))
+            return self._matrix(f, base, self.problem.place_b, at, types.scalar(self.b_type))
         if not any(self.problem.place_b.batch):
             return base
         width = sum(group.size * group.count for group in self.column_groups) * self.lanes
-        return f.at(base, f.mul(number, self.words * width), "i32")
+        return f.at(base, f.mul(number, self.words * width), self.packed_kind)
 
     def _steps(self, ends: bool) -> int:
         """Elements of the depth of a part: of the last one, or of any before it."""
         whole = (self.parts - 1) * self.part * self.group
         return self.problem.depth - whole if ends else self.part * self.group
 
-    def _panel(self, f: Function, at: _BlockPlace, group: Group, column: Value, number: Value, ends: bool) -> Value:
-        """Where a tile finds its part of B; a computed B is packed here, once for all rows of the block."""
+    def _panel(
+        self, f: Function, at: BlockPlace, group: Group, column: Value, number: Value, ends: bool
+    ) -> tuple[Value, Value]:
+        """Where a tile finds its part of B, and where that lies in memory.
+
+        A computed B is packed here, and a narrow one widened, once for all rows of the block.
+        """
         gemm = self.problem
         if self.candidate.b == "constant":
-            panel = f.at(at.b, f.mul(column, self.words), "i32")
-            return f.at(panel, f.mul(number, self.part * group.size * self.lanes), "i32")
-        kind = types.scalar(_DTYPES[gemm.arithmetic][1])
+            panel = f.at(at.b, f.mul(column, self.words), self.packed_kind)
+            packed = f.at(panel, f.mul(number, self.part * group.size * self.lanes), self.packed_kind)
+            if not self.widens:
+                return packed, packed
+            function = write_widening(self.module, gemm.b_dtype, prefix=self.name)
+            f.call(function, packed, at.panel, f.integer(self._steps(ends) * group.size))
+            return at.panel, packed
+        kind = types.scalar(self.b_type)
         place = gemm.place_b
         first = f.mul(number, self.part * self.group * place.row)
         start = f.at(at.b, f.add(first, f.mul(column, place.column)), kind)
         if self.candidate.b == "place":
-            return start
+            return start, start
         function = write_panel(
             self.module, self._steps(ends), group.size, self._valid(group), place.row, place.column, self.group, kind,
             prefix=self.name,
         )  # fmt: skip
         f.call(function, start, at.panel)
-        return at.panel
+        return at.panel, start
 
     def _valid(self, group: Group) -> int:
         """Lanes of a panel's last vector that exist."""
@@ -308,12 +227,12 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
     def _tile(
         self,
         f: Function,
-        at: _BlockPlace,
+        at: BlockPlace,
         tall: Group,
         wide: Group,
         row: Value,
         column: Value,
-        b: Value,
+        where: tuple[Value, Value],
         number: Value,
         ends: bool,
     ) -> None:
@@ -324,19 +243,19 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
             tall.size, wide.size, self._steps(ends), gemm.place_a.row, gemm.place_a.column,
             gemm.place_b.row if in_place else panel, gemm.place_c.row, valid, arithmetic=gemm.arithmetic,
             b_valid=valid if in_place and valid < self.lanes else 0, begins=self.parts == 1, ends=ends,
-            ahead=ahead.lines,
+            ahead=ahead.lines, b_dtype=DType.F32 if self.widens else gemm.b_dtype,
         )  # fmt: skip
         name = write_tile(self.module, tile, self.epilogue, gemm.row, gemm.column, prefix=self.name)
         a_kind, c_kind = types.scalar(_DTYPES[gemm.arithmetic][0]), types.scalar(self.epilogue.dtype)
         first = f.mul(number, self.part * self.group * gemm.place_a.column)
         a_at = f.at(at.a, f.add(f.mul(row, gemm.place_a.row), first), a_kind)
         c_at = f.at(at.c, f.add(f.mul(row, gemm.place_c.row), column), c_kind)
-        given = [a_at, b, c_at]
+        given = [a_at, where[0], c_at]
         within = f.sub(row, start_of(f, self.row_groups, at.rows[0]))
         if self.parts > 1:
-            given.append(f.at(at.sums, f.mul(within, panel)))
+            given.append(f.at(at.sums, f.mul(within, panel), self.sum_kind))
         if ahead.lines:
-            given.append(ahead.place(f, b, within))
+            given.append(ahead.place(f, where[1], within))
         if ends:
             found = origins(f, self.epilogue, at.pointers, {gemm.row: row, gemm.column: column, **at.batch})
             given += [found[buffer.name] for buffer in self.epilogue.buffers]
@@ -344,15 +263,16 @@ class _GemmBuilder(Builder[Gemm, GemmCandidate]):
 
     def _asked(self, width: int, ends: bool) -> Asked:
         """How a tile asks for packed weights, where the first cache does not hold all of them."""
-        if self.candidate.b != "constant" or self.words * self.problem.columns * 4 <= self.target.l1:
+        word = self.b_type.bytes * self.group
+        if self.candidate.b != "constant" or self.words * self.problem.columns * word <= self.target.l1:
             return Asked()
         tiles = min(pieces(self.row_groups), self.candidate.row_stretch)
         steps = self._steps(ends) // self.group
-        return asked(steps, 4 * width, self.row_groups[0].size, tiles, self.part * 4 * width)
+        return asked(steps, word * width, self.row_groups[0].size, tiles, self.part * word * width)
 
 
 @dataclass(frozen=True, slots=True)
-class _BlockPlace:
+class BlockPlace:
     """What all tiles of a block share."""
 
     pointers: dict[str, Value]

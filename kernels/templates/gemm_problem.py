@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.templates.epilogue import Epilogue
+from kernels.templates.epilogue import ACCUMULATED_DOUBLE, Epilogue
 from kernels.templates.matrix import Matrix, dense
+from kernels.templates.narrow import NARROW
 from kernels.templates.tile import ProductArithmetic
 from kernels.tensor.expression import Variable
 
@@ -20,7 +22,8 @@ class InvalidGemm(KernelsError):
 class Gemm:
     """C[rows, columns] = epilogue(A[rows, depth] B[depth, columns]) for each index of `batch`.
 
-    The epilogue's variables are `row`, `column` and `batch_variables`. The accumulated type is f32, and i32 for "u8s8".
+    The epilogue's variables are `row`, `column` and `batch_variables`. The accumulated type is f32, i32 for "u8s8" and
+    f64 for "f64".
     """
 
     rows: int
@@ -33,8 +36,11 @@ class Gemm:
     constant_b: bool = True  # known when the program is compiled, and packed then
     epilogue: Epilogue = field(default_factory=Epilogue)
     arithmetic: ProductArithmetic = "f32"
+    b_dtype: DType = DType.F32  # as a constant B of "f32" lies in memory: F16 and BF16 are widened to it
 
     def __post_init__(self) -> None:
+        if self.arithmetic == "f64" and self.epilogue == Epilogue():
+            object.__setattr__(self, "epilogue", Epilogue(ACCUMULATED_DOUBLE[()]))
         for name, rows, columns in (
             ("a", self.rows, self.depth), ("b", self.depth, self.columns), ("c", self.rows, self.columns)
         ):  # fmt: skip
@@ -43,6 +49,10 @@ class Gemm:
             given: Matrix = getattr(self, name)
             if len(given.batch) != len(self.batch):
                 raise InvalidGemm(f"matrix {name} has {len(given.batch)} batch strides for {len(self.batch)} dims.")
+        if self.b_dtype is not DType.F32 and (
+            self.b_dtype not in NARROW or not self.constant_b or self.arithmetic != "f32"
+        ):
+            raise InvalidGemm(f"B of {self.b_dtype.value} is no constant that a product of float32 widens.")
         if self.place_c.column != 1:
             raise InvalidGemm("the output's columns must lie side by side; swap A and B for a transposed output.")
 

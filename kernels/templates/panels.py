@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernels.dtype import DType
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
@@ -25,7 +26,8 @@ def write_panel(
     `row` and `column` are B's strides in elements, `valid` the lanes of the last vector that exist (the others become
     zero), `group` how many elements of the depth lie together in a lane.
     """
-    exist = (vectors - 1) * module.target.lanes() + valid
+    lanes = module.target.lanes(DType.F64 if kind == "double" else DType.F32)
+    exist = (vectors - 1) * lanes + valid
     name = f"{prefix}_panel_{depth}x{vectors}_{exist}_{row}_{column}_{group}"
     if module.has(name):
         return name
@@ -37,9 +39,8 @@ def write_panel(
             Parameter("panel", "ptr", "noalias nocapture"),
         ),
     )
-    lanes = module.target.lanes()
-    if column == 1 and group == 1 and kind == "float":
-        _by_rows(f, depth, vectors, exist, row, lanes)
+    if column == 1 and group == 1 and kind in ("float", "double"):
+        _by_rows(f, depth, vectors, exist, row, types.vector(kind, lanes))
     elif row == 1 and group == 1 and kind == "float":
         _by_columns(f, depth, vectors, exist, column, lanes, prefix)
     else:
@@ -48,15 +49,15 @@ def write_panel(
     return name
 
 
-def _by_rows(f: Function, depth: int, vectors: int, exist: int, row: int, lanes: int) -> None:
+def _by_rows(f: Function, depth: int, vectors: int, exist: int, row: int, kind: str) -> None:
     """B stored by rows: vectors are copied."""
-    kind = types.vector("float", lanes)
+    lanes, element = types.lanes(kind), types.element(kind)
 
     def body(k: Value, _: tuple[Value, ...]) -> None:
-        source = f.at(f.parameter("b"), f.mul(k, row))
-        aim = f.at(f.parameter("panel"), f.mul(k, vectors * lanes))
+        source = f.at(f.parameter("b"), f.mul(k, row), element)
+        aim = f.at(f.parameter("panel"), f.mul(k, vectors * lanes), element)
         for vector in range(vectors):
-            address = f.at(source, vector * lanes)
+            address = f.at(source, vector * lanes, element)
             there = min(lanes, exist - vector * lanes)
             if there <= 0:
                 value = f.number(kind, 0.0)
@@ -64,7 +65,7 @@ def _by_rows(f: Function, depth: int, vectors: int, exist: int, row: int, lanes:
                 value = f.masked_load(kind, address, f.first_lanes(there, lanes))
             else:
                 value = f.load(kind, address)
-            f.store(value, f.at(aim, vector * lanes))
+            f.store(value, f.at(aim, vector * lanes, element))
 
     f.loop(0, depth, 1, body)
 
@@ -115,10 +116,11 @@ def _one_by_one(
     width = vectors * lanes
     steps = -(-depth // group)
     if exist < width or depth % group:
-        zero = f.number("i32", 0)
+        word_kind = kind if types.bits(kind) > 32 else "i32"
+        zero = f.number(word_kind, 0)
 
         def clear(word: Value, _: tuple[Value, ...]) -> None:
-            f.store(zero, f.at(f.parameter("panel"), word, "i32"))
+            f.store(zero, f.at(f.parameter("panel"), word, word_kind))
 
         f.loop(0, steps * width, 1, clear)
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
-from kernels.dtype import DType
+from kernels.llvm import conversion, types
 from kernels.llvm import function as llvm
-from kernels.llvm import types
 from kernels.llvm.conversion import held_type
 from kernels.llvm.function import Function, Value, joined
 from kernels.target import Target
@@ -287,8 +286,8 @@ class Stream:
 
 
 def memory_type(load: Load) -> str:
-    """The type of an element in memory: bf16 as i16, as LLVM calls a function to move a bfloat that a CPU lacks."""
-    return "i16" if load.buffer.dtype is DType.BF16 else types.scalar(load.buffer.dtype)
+    """The type of its elements in memory."""
+    return conversion.memory_type(load.buffer.dtype)
 
 
 def always_inside(load: Load) -> bool:

@@ -1,9 +1,9 @@
 """The register tile of matrix multiplication: a few rows by a few vectors, accumulated over the whole depth.
 
 One internal function per shape. A is read in place, each element broadcast from a constant distance (packing A costs
-more than it saves); B comes as rows of `columns` vectors, either packed or in place. Three arithmetics share the shape,
-because each works on 32-bit groups of the depth: one float32; two bfloat16 (vdpbf16ps); four bytes, unsigned times
-signed (vpdpbusd), summed in int32.
+more than it saves); B comes as rows of `columns` vectors, either packed or in place. Four arithmetics share the shape,
+because each works on groups of the depth as wide as a lane: one float32 or float64; two bfloat16 (vdpbf16ps); four
+bytes, unsigned times signed (vpdpbusd), summed in int32.
 
 The accumulators are phis of the loop over the depth, so that nothing but them lives in registers; LLVM's optimizer does
 not run. A tile may also be a part of the depth: its sums then go on from scratch, or back to it.
@@ -15,21 +15,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.llvm import types
+from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Function, Parameter, Value, joined
 from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates.epilogue import Epilogue, TileLeaves, apply, leaves_of, parameters_of
+from kernels.templates.narrow import NARROW, load_wide
 from kernels.tensor.expression import Variable
 
 UNROLL = 4  # steps of the depth per turn of the loop
 LINE = 64  # bytes that one prefetch asks for
 SOON = 8 << 10  # bytes from what a tile reads of packed weights to what it asks for: memory answers by then
 
-ProductArithmetic = Literal["f32", "bf16", "u8s8"]
-GROUP: Mapping[ProductArithmetic, int] = {"f32": 1, "bf16": 2, "u8s8": 4}  # elements of the depth in one 32-bit group
-_SOURCE: Mapping[ProductArithmetic, str] = {"f32": "float", "bf16": "bfloat", "u8s8": "i8"}
+ProductArithmetic = Literal["f32", "f64", "bf16", "u8s8"]
+# Elements of the depth in one group, which is a lane wide.
+GROUP: Mapping[ProductArithmetic, int] = {"f32": 1, "f64": 1, "bf16": 2, "u8s8": 4}
+_SOURCE: Mapping[ProductArithmetic, str] = {"f32": "float", "f64": "double", "bf16": "bfloat", "u8s8": "i8"}
+_SUM: Mapping[ProductArithmetic, DType] = {"f32": DType.F32, "f64": DType.F64, "bf16": DType.F32, "u8s8": DType.I32}
 
 
 class UnsupportedArithmetic(KernelsError):
@@ -53,6 +58,7 @@ class ProductTile:
     begins: bool = True  # sums start at zero; otherwise they go on from scratch
     ends: bool = True  # the epilogue is applied and C written; otherwise sums go to scratch
     ahead: int = 0  # lines from the pointer "next" that each turn of the loop asks for
+    b_dtype: DType = DType.F32  # as B lies in memory: "f32" widens shorter floats as it loads them
 
     @property
     def name(self) -> str:
@@ -61,7 +67,7 @@ class ProductTile:
         part = f"{'b' if self.begins else ''}{'e' if self.ends else ''}{f'_p{self.ahead}' if self.ahead else ''}"
         return (
             f"tile_{self.arithmetic}_{self.rows}x{self.columns}x{self.depth}_{self.a_row}_{self.a_depth}_{self.b_depth}"
-            f"_{self.c_row}_{self.valid}{part}{masked}"
+            f"_{self.c_row}_{self.valid}{part}{masked}{'' if self.b_dtype is DType.F32 else '_' + self.b_dtype.value}"
         )
 
 
@@ -131,15 +137,15 @@ def write_tile(
         *(parameters_of(epilogue) if tile.ends else []),
     ]
     f = Function(module, name, given)
-    lanes = module.target.lanes()
-    accumulator = types.vector("i32" if tile.arithmetic == "u8s8" else "float", lanes)
+    lanes = module.target.lanes(_SUM[tile.arithmetic])
+    accumulator = types.vector(types.scalar(_SUM[tile.arithmetic]), lanes)
     sums = _accumulate(f, tile, _initial(f, tile, accumulator), accumulator)
     if tile.ends:
         _store(f, tile, epilogue, sums, leaves_of(f, epilogue, column, lanes), row, lanes)
     else:
         for number, total in enumerate(sums):
             for position, part in enumerate(total.split()):
-                f.store(part, _sum_place(f, tile, number, position, lanes), align=4 * lanes)
+                f.store(part, _sum_place(f, tile, number, position, lanes), align=module.target.vector_bytes)
     f.finish()
     return name
 
@@ -150,11 +156,12 @@ def _initial(f: Function, tile: ProductTile, kind: str) -> list[Value]:
         return [joined([f.number(kind, 0)] * tile.columns)] * tile.rows
     lanes = types.lanes(kind)
     places = [[_sum_place(f, tile, row, v, lanes) for v in range(tile.columns)] for row in range(tile.rows)]
-    return [joined([f.load(kind, place, align=4 * lanes) for place in row]) for row in places]
+    return [joined([f.load(kind, place, align=f.module.target.vector_bytes) for place in row]) for row in places]
 
 
 def _sum_place(f: Function, tile: ProductTile, row: int, vector: int, lanes: int) -> Value:
-    return f.at(f.parameter("sums"), (row * tile.columns + vector) * lanes)
+    place = (row * tile.columns + vector) * lanes
+    return f.at(f.parameter("sums"), place, types.scalar(_SUM[tile.arithmetic]))
 
 
 def _accumulate(f: Function, tile: ProductTile, sums: list[Value], kind: str) -> list[Value]:
@@ -170,7 +177,7 @@ def _accumulate(f: Function, tile: ProductTile, sums: list[Value], kind: str) ->
 
     def body(k: Value, carried: tuple[Value, ...], steps: int = UNROLL) -> Sequence[Value]:
         a_at = f.at(a, f.mul(k, tile.a_depth * group), source)
-        b_at = f.at(b, f.mul(k, tile.b_depth), "i32")
+        b_at = f.at(b, f.mul(k, tile.b_depth), _word_type(tile))
         lines = f.at(f.parameter("next"), f.mul(k, tile.ahead * LINE // UNROLL), "i8") if tile.ahead else b_at
         for line in range(tile.ahead):
             f.prefetch(f.at(lines, line * LINE, "i8"), locality=2)
@@ -184,7 +191,7 @@ def _accumulate(f: Function, tile: ProductTile, sums: list[Value], kind: str) ->
     groups, rest = divmod(tile.depth, group)
     whole = groups // UNROLL * UNROLL
     sums = list(f.loop(0, whole, UNROLL, body, sums))
-    a_at, b_at = f.at(a, whole * tile.a_depth * group, source), f.at(b, whole * tile.b_depth, "i32")
+    a_at, b_at = f.at(a, whole * tile.a_depth * group, source), f.at(b, whole * tile.b_depth, _word_type(tile))
     sums = turn(a_at, b_at, sums, groups - whole)
     if rest:
         sums = _step(f, tile, a_at, b_at, groups - whole, sums, kind, present=rest)
@@ -203,11 +210,13 @@ def _step(
 ) -> list[Value]:
     """One group of the depth: all vectors of B, each row's element of A broadcast, rows x columns products."""
     lanes = types.lanes(kind)
-    words = types.with_element(kind, "float" if tile.arithmetic == "f32" else "i32")
+    words = types.with_element(kind, _SOURCE[tile.arithmetic] if tile.arithmetic in ("f32", "f64") else "i32")
     vectors = []
     for column in range(tile.columns):
-        address = f.at(b, step * tile.b_depth + column * lanes, "i32")
-        if tile.b_valid and column == tile.columns - 1:
+        address = f.at(b, step * tile.b_depth + column * lanes, _word_type(tile))
+        if tile.b_dtype in NARROW:
+            vectors.append(load_wide(f, address, tile.b_dtype, lanes))
+        elif tile.b_valid and column == tile.columns - 1:
             vectors.append(f.masked_load(words, address, f.first_lanes(tile.b_valid, lanes)))
         else:
             vectors.append(f.load(words, address))
@@ -221,10 +230,17 @@ def _step(
     return found
 
 
+def _word_type(tile: ProductTile) -> str:
+    """The type of a group of B's depth in memory."""
+    if tile.arithmetic == "f64":
+        return "double"
+    return memory_type(tile.b_dtype) if tile.b_dtype in NARROW else "i32"
+
+
 def _word(f: Function, tile: ProductTile, address: Value, present: int) -> Value:
-    """A 32-bit group of A's depth; elements that are not there are zero."""
-    if tile.arithmetic == "f32":
-        return f.load("float", address)
+    """A group of A's depth; elements that are not there are zero."""
+    if tile.arithmetic in ("f32", "f64"):
+        return f.load(_SOURCE[tile.arithmetic], address)
     kind, group = _SOURCE[tile.arithmetic], GROUP[tile.arithmetic]
     if tile.a_depth == 1 and present == group:
         return f.load("i32", address, align=1)
@@ -238,7 +254,7 @@ def _word(f: Function, tile: ProductTile, address: Value, present: int) -> Value
 
 
 def _product(f: Function, arithmetic: ProductArithmetic, left: Value, right: Value, total: Value) -> Value:
-    if arithmetic == "f32":
+    if arithmetic in ("f32", "f64"):
         return f.fma(left, right, total)
     lanes = types.lanes(total.type)
     if arithmetic == "bf16":

@@ -20,6 +20,7 @@ from graphopt.model import nodes
 from graphopt.model.evaluate import evaluate
 from graphopt.model.facts import Facts
 from graphopt.model.purity import is_pure
+from graphopt.model.short import SHORT, WidenedTensor
 
 GROWTH = 8  # times the bytes that are read: weights of 4 bits become f32
 SMALL = 1 << 20  # bytes that a result may always have
@@ -87,6 +88,11 @@ def _bytes(facts: Facts, values: Iterable[ir.Value | None]) -> float:
 
 def _fold(graph: ir.Graph, facts: Facts, node: ir.Node) -> bool:
     """Put initializers in the place of a node's results; it stays, and that is false, where nothing can compute it."""
+    widened = _widened(facts, node)
+    if widened is not None:
+        _replace(graph, node.outputs[0], widened)
+        graph.remove(node, safe=True)
+        return True
     operands = [None if value is None else facts.array(value) for value in node.inputs]
     results = evaluate(node, operands, facts.opset(node))
     if results is None:
@@ -96,10 +102,25 @@ def _fold(graph: ir.Graph, facts: Facts, node: ir.Node) -> bool:
             continue
         kind = facts.dtype(old)
         assert kind is not None, "its bytes have been counted"
-        tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), dtype=kind, name=old.name)
-        new = ir.Value(name=old.name, type=ir.TensorType(kind), shape=ir.Shape(array.shape), const_value=tensor)
-        old.name = f"{old.name}:computed"
-        ir.convenience.replace_all_uses_with([old], [new], replace_graph_outputs=True)
-        graph.register_initializer(new)
+        _replace(graph, old, ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), dtype=kind, name=old.name))
     graph.remove(node, safe=True)
     return True
+
+
+def _widened(facts: Facts, node: ir.Node) -> ir.TensorProtocol | None:
+    """The result of a cast of short floats to float32, which remembers them."""
+    if node.op_type != "Cast" or not nodes.is_standard(node) or node.inputs[0] is None:
+        return None
+    tensor = facts.tensor(node.inputs[0])
+    if tensor is None or tensor.dtype not in SHORT or facts.dtype(node.outputs[0]) is not ir.DataType.FLOAT:
+        return None
+    return WidenedTensor(tensor, node.outputs[0].name)
+
+
+def _replace(graph: ir.Graph, old: ir.Value, tensor: ir.TensorProtocol) -> None:
+    """An initializer in the place of a value."""
+    shape = ir.Shape(tensor.shape.numpy())
+    new = ir.Value(name=old.name, type=ir.TensorType(tensor.dtype), shape=shape, const_value=tensor)
+    old.name = f"{old.name}:computed"
+    ir.convenience.replace_all_uses_with([old], [new], replace_graph_outputs=True)
+    graph.register_initializer(new)

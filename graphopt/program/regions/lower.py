@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import describe
 from graphopt.model.operators.table import MOVEMENTS
+from graphopt.model.short import stored_bytes
 from graphopt.model.tensors import tensors_of
 from graphopt.program.regions.attention import lower_attention
-from graphopt.program.regions.bytes import lower_byte_images, lower_bytes
+from graphopt.program.regions.bits import lower_bits
+from graphopt.program.regions.bytes import lower_bytes
+from graphopt.program.regions.control import lower_if, lower_loop, lower_scan
 from graphopt.program.regions.copies import axes_of, copy, store
 from graphopt.program.regions.counted import definition_by_counts, give
 from graphopt.program.regions.dense import KERNELS, lower_dense
 from graphopt.program.regions.einsum import lower_einsum
 from graphopt.program.regions.fusion import Tree, is_anchor, is_elementwise, trees
+from graphopt.program.regions.given_bytes import GIVEN_BYTES, lower_given_bytes
 from graphopt.program.regions.images.batch_norm import without_batch_norm
 from graphopt.program.regions.images.borders import lower_pad, lower_slice, slices_pixels
 from graphopt.program.regions.images.joining import homes_of, joins_images, lower_joining
@@ -33,8 +38,9 @@ from graphopt.program.regions.rotary import lower_rotary
 from graphopt.program.regions.routines.stage import Definition
 from graphopt.program.regions.routines.table import definition_of, lower_defined
 from graphopt.program.regions.rows import lower_rows
-from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.scope import LowerBody, Scope
 from graphopt.program.regions.view import View
+from graphopt.program.regions.wide import kept_wide
 from kernels.errors import KernelsError
 from kernels.listing import Argument
 from kernels.target import Target
@@ -48,9 +54,17 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
 
     Raises NotLowered naming the node that has no kernel.
     """
-    model = without_batch_norm(model)
-    target = replace(target, constants=sum(tensor.nbytes for tensor in tensors_of(model)))
-    scope, graph = Scope(model, target, exact=exact), model.graph
+    target = replace(target, constants=sum(map(stored_bytes, tensors_of(model))))
+
+    def inner(body: ir.Model, prefix: str) -> Lowered:
+        return _lowered(body, target, inner, exact, prefix)
+
+    return _lowered(model, target, inner, exact, "")
+
+
+def _lowered(model: ir.Model, target: Target, inner: LowerBody, exact: bool, prefix: str) -> Lowered:
+    model = kept_wide(without_batch_norm(model))
+    scope, graph = Scope(model, target, inner, exact=exact, prefix=prefix), model.graph
     inputs = []
     for value in graph.inputs:
         if scope.constant(value) is not None:
@@ -113,17 +127,34 @@ def _is_constant(scope: Scope, node: ir.Node) -> bool:
 
 
 def _lower_tree(scope: Scope, tree: Tree, by_counts: ByCounts) -> None:
-    definition = None if tree.anchor is None else by_counts.get(tree.anchor, definition_of(tree.anchor))
-    if tree.anchor is None or definition is None:
+    """A tree by its template; where that refuses it the anchor alone, by its template or as plain loops."""
+    anchor = tree.anchor
+    if anchor is None:
         _lower_by_template(scope, tree)
         return
-    with contextlib.suppress(NotLowered, KernelsError):
-        if tree.anchor not in by_counts:
-            _lower_by_template(scope, tree)
-            return
-    lower_defined(scope, tree.anchor, definition)
-    if tree.root is not tree.anchor:
+    alone = Tree(anchor, frozenset(), anchor)
+    definition = by_counts.get(anchor, definition_of(anchor))
+    ways: list[tuple[Tree, Callable[[], None]]] = []
+    if anchor not in by_counts:
+        ways += [(one, partial(_lower_by_template, scope, one)) for one in dict.fromkeys((tree, alone))]
+        if anchor.op_type in GIVEN_BYTES:
+            ways.append((alone, partial(lower_given_bytes, scope, anchor)))
+    if definition is not None:
+        ways.append((alone, partial(lower_defined, scope, anchor, definition)))
+    done = _first_that_does(ways)
+    if done.root is not tree.root:
         _lower_elementwise(scope, Tree(tree.root, tree.nodes, None))
+
+
+def _first_that_does(ways: Sequence[tuple[Tree, Callable[[], None]]]) -> Tree:
+    """What is lowered by the first of some ways that does not refuse; raises what the last one raises."""
+    for one, way in ways[:-1]:
+        with contextlib.suppress(NotLowered, KernelsError):
+            way()
+            return one
+    one, way = ways[-1]
+    way()
+    return one
 
 
 def _lower_by_template(scope: Scope, tree: Tree) -> None:
@@ -131,7 +162,7 @@ def _lower_by_template(scope: Scope, tree: Tree) -> None:
         _lower_elementwise(scope, tree)
     elif tree.anchor.op_type in ("MatMul", "Gemm"):
         lower_product(scope, tree)
-    elif not lower_images(scope, tree):
+    elif not (lower_bytes(scope, tree) or lower_images(scope, tree)):
         lower_rows(scope, tree)
 
 
@@ -166,7 +197,7 @@ def _lower_alone_by_template(scope: Scope, node: ir.Node) -> None:
     if slices_pixels(scope, node):
         lower_slice(scope, node)
         return
-    lowering = ALONE.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    lowering = _BY_DOMAIN.get(node.domain, {}).get(node.op_type)
     if lowering is None:
         raise NotLowered(f"{node.op_type} '{node.name or node.outputs[0].name}' has no kernel yet.")
     lowering(scope, node)
@@ -176,12 +207,14 @@ ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
     "Attention": lower_attention,
     "Einsum": lower_einsum,
     "Pad": lower_pad,
-    "MatMulInteger": lower_bytes,
-    "QLinearMatMul": lower_bytes,
-    "ConvInteger": lower_byte_images,
-    "QLinearConv": lower_byte_images,
+    "If": lower_if,
+    "Loop": lower_loop,
+    "Scan": lower_scan,
     "RotaryEmbedding": lower_rotary,
     **dict.fromkeys(MOVEMENTS, lower_movement),
     **dict.fromkeys(KERNELS, lower_dense),
     **dict.fromkeys(CELLS, lower_recurrent),
 }
+_BY_DOMAIN: dict[str, dict[str, Callable[[Scope, ir.Node], None]]] = {
+    "": ALONE, "ai.onnx": ALONE, "com.microsoft": {"MatMulNBits": lower_bits},
+}  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import float_attribute, input_at, int_attribute
+from graphopt.model.nodes import float_attribute, input_at, int_attribute, required_input
 from graphopt.program.regions.copies import axes_of, store
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.reader import Reader
@@ -19,7 +19,7 @@ from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.templates.elementwise import Output as ReducedOutput
-from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_DOUBLE, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.matrix import Matrix
 from kernels.templates.reduction import REDUCTION, Reduction, reduced
@@ -54,7 +54,7 @@ class _Product:
         return sums if sums.dtype is self.kind else Cast(self.kind, sums)
 
 
-class _Apart(Exception):
+class Apart(Exception):
     """A view whose leading dims are not one run, so that rows of all matrices cannot be counted through."""
 
 
@@ -63,25 +63,29 @@ def lower_product(scope: Scope, tree: Tree) -> None:
     node = tree.anchor
     assert node is not None, "the tree of a product has one"
     kind = scope.dtype(node.outputs[0])
-    found = _read(scope, node, scope.place)
+    found = _read(scope, node, partial(_outline, scope))
     shape = found.shape
     is_scaled = found.scale != 1.0 or (found.added is not None and found.added_scale != 1.0)
-    constant = node.inputs[1] if scope.constant(node.inputs[1]) is not None else None  # type: ignore[arg-type]
+    constant = node.inputs[1] if scope.facts.is_constant(required_input(node, 1)) else None
     if found.b.shape[:-2] not in ((), shape[:-2]):
         constant = None  # one that is broadcast among some dims of the batch lies as it is
+    if constant is None or shape[-1] == 1:
+        found = _read(scope, node, scope.place)
+    elif scope.facts.is_constant(required_input(node, 0)):
+        found = replace(found, a=_read(scope, node, scope.place).a)
     if shape[-1] == 1 and (kind.is_float or not is_scaled):
         _sum(scope, tree, found, scope.result(root_of(tree).outputs[0]))
         return
     if kind in (DType.F16, DType.BF16):
-        found = _read(scope, node, partial(_widened, scope))
-    elif kind is not DType.F32:
+        found = _read(scope, node, partial(widened, scope))
+    elif kind not in (DType.F32, DType.F64):
         raise NotLowered(f"{node.op_type} '{node.name}' is of {kind.value}, which its template does not compute.")
     output = scope.result(root_of(tree).outputs[0])
     if len(found.b.shape) == 2 and len(shape) > 2:
         try:
             _build(scope, tree, found, output, (prod(shape[:-1]), shape[-1]), constant)
             return
-        except _Apart:
+        except Apart:
             pass
     _build(scope, tree, found, output, shape, constant)
 
@@ -101,7 +105,15 @@ def _read(scope: Scope, node: ir.Node, place: Callable[[ir.Value], View]) -> _Pr
     return _Product(a, b, (a.shape[0], b.shape[1]), kind, scales[0], input_at(node, 2), scales[1])
 
 
-def _widened(scope: Scope, value: ir.Value) -> View:
+def _outline(scope: Scope, value: ir.Value) -> View:
+    """Where a value lies, and of a constant no more than its dims: one that is packed lies nowhere else."""
+    if value in scope.places or not scope.facts.is_constant(value):
+        return scope.place(value)
+    shape, dtype = scope.shape(value), scope.dtype(value)
+    return View.dense(scope.buffer("constant", "constant", value.name, dtype.bytes * prod(shape)), dtype, shape)
+
+
+def widened(scope: Scope, value: ir.Value) -> View:
     """A value of 16-bit floats in f32, in which products are computed."""
     array = scope.constant(value)
     if array is not None:
@@ -135,29 +147,31 @@ def _sum(scope: Scope, tree: Tree, found: _Product, output: View) -> None:
 def _build(
     scope: Scope, tree: Tree, found: _Product, output: View, shape: tuple[int, ...], constant: ir.Value | None
 ) -> None:
-    """`shape` is the result's, or that of all its rows counted through; raises _Apart when they cannot be."""
+    """`shape` is the result's, or that of all its rows counted through; raises Apart when they cannot be."""
     node = tree.anchor
     assert node is not None
     flat = len(shape) < len(found.shape)
-    arrange = _flattener(shape) if flat else _same
+    arrange = flattener(shape) if flat else _same
     a, b = arrange(found.a) if flat else found.a, found.b
     *batch, rows, columns = shape
     depth = a.shape[-1]
+    is_double = found.kind is DType.F64
+    weights = None if constant is None else scope.weights(constant)
     plain = Gemm(rows, columns, depth, tuple(batch))
     at = found.shown(tuple(index(one) for one in (*plain.batch_variables, plain.row, plain.column)))
     reader = Reader(tree, scope.place, scope.constant, {}, arrange)
-    value = _root_value(reader, tree, found.sums(reader, ACCUMULATED[()], at), at)
+    sums = (ACCUMULATED_DOUBLE if is_double else ACCUMULATED)[()]
+    value = _root_value(reader, tree, found.sums(reader, sums, at), at)
     lying = replace(output, shape=shape, strides=(*output.strides[:-1], 0, 1)) if found.hidden[0] else output
     problem = Gemm(
         rows, columns, depth, tuple(batch), matrix_of(a, batch), matrix_of(b, batch), matrix_of(arrange(lying), batch),
-        constant is not None, Epilogue(value),
+        constant is not None, Epilogue(value), "f64" if is_double else "f32",
+        DType.F32 if weights is None or is_double else weights[1],
     )  # fmt: skip
     kernel = scope.kernel(GEMM, problem)
     buffers = {**reader.buffers, "a": a.buffer, "b": b.buffer, "c": output.buffer}
-    if kernel.operand("b").packing is not None and constant is not None:
-        array = scope.constant(constant)
-        assert array is not None, "the caller has looked"
-        buffers["b"] = scope.weight("packed", node.outputs[0].name, np.asarray(array, np.float32), kernel.operand("b"))
+    if weights is not None:
+        buffers["b"] = scope.weight("packed", node.outputs[0].name, weights[0], kernel.operand("b"))
     scope.add(kernel, buffers, (node, *tree.in_order))
 
 
@@ -181,7 +195,7 @@ def _same(view: View) -> View:
     return view
 
 
-def _flattener(shape: tuple[int, ...]) -> Callable[[View], View]:
+def flattener(shape: tuple[int, ...]) -> Callable[[View], View]:
     """Leading dims counted through as one dim of rows."""
 
     def flat(view: View) -> View:
@@ -194,5 +208,5 @@ def _flattener(shape: tuple[int, ...]) -> Callable[[View], View]:
 
 def _required(view: View | None) -> View:
     if view is None:
-        raise _Apart
+        raise Apart
     return view

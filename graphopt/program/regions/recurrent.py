@@ -9,8 +9,9 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import input_at, int_attribute, is_used, required_input, string_attribute
+from graphopt.model.nodes import attribute_of, input_at, int_attribute, is_used, required_input, string_attribute
 from graphopt.program.regions import buffer as program
+from graphopt.program.regions.activations import UnknownActivation, activations
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
@@ -19,11 +20,11 @@ from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.recurrent.build import RECURRENT
 from kernels.templates.recurrent.problem import GATES, Cell, Recurrent
-from kernels.tensor.expression import Buffer
+from kernels.tensor.expression import Buffer, Expression
 
 CELLS: dict[str, Cell] = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
-_DEFAULT = {"lstm": ["Sigmoid", "Tanh", "Tanh"], "gru": ["Sigmoid", "Tanh"], "rnn": ["Tanh"]}
 Array = npt.NDArray[np.float32]
+Weights = tuple[npt.NDArray[np.generic], DType]  # and how they are stored
 Direction = Literal["forward", "reverse"]
 
 
@@ -34,7 +35,7 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
     directions = _directions(node)
     x = dense(scope, required_input(node, 0))
     steps, batch, inputs = x.shape
-    gates, hidden = GATES[cell], r.shape[-1]
+    gates, hidden = GATES[cell], r[0].shape[-1]
     before_reset = bool(int_attribute(node, "linear_before_reset", 0))
     both = bias[:, 0] + bias[:, 1]
     if cell == "gru" and before_reset:
@@ -44,13 +45,14 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
     )
     width = len(directions) * gates * hidden
     projected = scope.temporary("gates", label, 4 * steps * batch * width)
-    _project(scope, node, x, w.reshape(width, inputs).T, both.reshape(width), label, projected)
+    _project(scope, node, x, (w[0].reshape(width, inputs).T, w[1]), both.reshape(width), label, projected)
     lengths = input_at(node, 4)
     layer = Recurrent(
-        cell, steps, batch, hidden, directions, before_reset, lengths is not None, input_at(node, 7) is not None
-    )
+        cell, steps, batch, hidden, directions, before_reset, lengths is not None, input_at(node, 7) is not None,
+        r[1], _activations(node, len(directions)),
+    )  # fmt: skip
     kernel = scope.kernel(RECURRENT, layer)
-    buffers = {"gates": projected, "r": scope.weight("packed r", label, r, kernel.operand("r"))}
+    buffers = {"gates": projected, "r": scope.weight("packed r", label, r[0], kernel.operand("r"))}
     states = (len(directions), batch, hidden)
     for name, position in (("initial_h", 5), ("initial_c", 6), ("lengths", 4), ("peepholes", 7)):
         value = input_at(node, position)
@@ -71,40 +73,53 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
 
 
 def _project(
-    scope: Scope, node: ir.Node, x: View, w: Array, bias: Array, label: str, projected: program.Buffer
+    scope: Scope, node: ir.Node, x: View, weights: Weights, bias: Array, label: str, projected: program.Buffer
 ) -> None:
     """W x + b of all steps and directions."""
-    steps, batch, inputs = x.shape
+    (w, stored), (steps, batch, inputs) = weights, x.shape
     plain = Gemm(steps * batch, w.shape[1], inputs)
     added = Buffer("bias", DType.F32, (w.shape[1],))[plain.column]
-    problem = Gemm(steps * batch, w.shape[1], inputs, epilogue=Epilogue(ACCUMULATED[()] + added))
+    problem = Gemm(steps * batch, w.shape[1], inputs, epilogue=Epilogue(ACCUMULATED[()] + added), b_dtype=stored)
     kernel = scope.kernel(GEMM, problem)
-    weights = scope.weight("packed w", label, np.ascontiguousarray(w), kernel.operand("b"))
+    packed = scope.weight("packed w", label, np.ascontiguousarray(w), kernel.operand("b"))
     kept = scope.keep("bias", label, bias, DType.F32).buffer
-    buffers = {"a": x.buffer, "b": weights, "bias": kept, "c": projected}
+    buffers = {"a": x.buffer, "b": packed, "bias": kept, "c": projected}
     scope.add(kernel, buffers, (node,))
 
 
-def _weights(scope: Scope, node: ir.Node, cell: Cell) -> tuple[Array, Array, Array]:
+def _weights(scope: Scope, node: ir.Node, cell: Cell) -> tuple[Weights, Weights, Array]:
     """W [directions, gates * hidden, inputs], R [..., hidden], biases [directions, 2, gates, hidden]."""
     label = f"{node.op_type} '{node.name or node.outputs[0].name}'"
-    w, r = (scope.constant(required_input(node, position)) for position in (1, 2))
-    if w is None or r is None or w.dtype != np.float32:
+    w, r = (scope.weights(required_input(node, position)) for position in (1, 2))
+    if w is None or r is None or scope.dtype(required_input(node, 0)) is not DType.F32:
         raise NotLowered(f"{label} has weights that are computed, or not of float32.")
-    directions, hidden = r.shape[0], r.shape[2]
+    directions, hidden = r[0].shape[0], r[0].shape[2]
     given = input_at(node, 3)
     bias = np.zeros((directions, 2 * GATES[cell] * hidden), np.float32) if given is None else scope.constant(given)
     if bias is None:
         raise NotLowered(f"{label} has a bias that is computed.")
-    names = node.attributes.get("activations")
-    wanted = _DEFAULT[cell] * directions
-    if names is not None and [str(one) for one in names.as_strings()] != wanted:
-        raise NotLowered(f"{label} has other activations than {', '.join(wanted)}.")
     for name in ("clip", "input_forget", "layout"):
         if int_attribute(node, name, 0):
             raise NotLowered(f"{label} has the attribute {name}, which has no kernel yet.")
     shaped = np.array(bias, np.float32).reshape(directions, 2, GATES[cell], hidden)
-    return np.asarray(w), np.asarray(r), shaped
+    return w, r, shaped
+
+
+def _activations(node: ir.Node, directions: int) -> tuple[Expression, ...]:
+    """The activations, which are those of all directions; raises NotLowered."""
+    given = node.attributes.get("activations")
+    names = None if given is None else [str(one) for one in given.as_strings()]
+    numbers = [attribute_of(node, f"activation_{one}") for one in ("alpha", "beta")]
+    alphas, betas = ([] if one is None else [float(number) for number in one.value] for one in numbers)
+    label = f"{node.op_type} '{node.name or node.outputs[0].name}'"
+    try:
+        found = activations(node.op_type, names, alphas, betas, directions)
+    except UnknownActivation as unknown:
+        raise NotLowered(f"{label} has the activation {unknown}, which is none of ONNX.") from unknown
+    first, *others = [tuple(one(ACCUMULATED[()]) for one in each) for each in found]
+    if any(other != first for other in others):
+        raise NotLowered(f"{label} has other activations in each direction.")
+    return first
 
 
 def _directions(node: ir.Node) -> tuple[Direction, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from math import prod
 from typing import Literal
 
 import onnx_ir as ir
@@ -29,6 +30,7 @@ _NORMALIZATIONS = (
     "MeanVarianceNormalization",
 )  # fmt: skip
 Center = Literal["mean", "none"]
+LONG = 4096  # elements of a sum
 
 
 def lower_rows(scope: Scope, tree: Tree) -> None:
@@ -109,7 +111,7 @@ def _parted(variables: Sequence[Variable], columns: Collection[int]) -> tuple[tu
 
 def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:
     source = scope.place(required_input(node, 0))
-    axes = scope.bound_axes(node)
+    axes = _axes(scope, node)
     variables = tuple(Variable(f"d{place}", size) for place, size in enumerate(source.shape))
     kept = tuple(variable for place, variable in enumerate(variables) if place not in axes)
     columns = tuple(variables[place] for place in sorted(axes))
@@ -126,6 +128,22 @@ def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:
     problem = Reduction(kept, columns, op, x, (output,), bool(int_attribute(node, "select_last_index", 0)))
     kernel = scope.kernel(REDUCTION, problem)
     scope.add(kernel, {**reader.buffers, "y": scope.place(root_of(tree).outputs[0]).buffer}, (node, *tree.in_order))
+
+
+def _axes(scope: Scope, node: ir.Node) -> frozenset[int]:
+    """The axes that are reduced: where a run gives them, those that the result's dims leave; raises NotLowered."""
+    try:
+        return scope.bound_axes(node)
+    except NotLowered:
+        shape, result = scope.shape(required_input(node, 0)), scope.shape(node.outputs[0])
+        sizes, keeps = frozenset(shape), int_attribute(node, "keepdims", 1)
+        if 0 in sizes or not (keeps or (len(sizes) == len(shape) and 1 not in sizes)):
+            raise  # equal dims do not tell which of them are left
+        left = result if keeps else tuple(size if size in result else 1 for size in shape)
+        axes = frozenset(at for at, (size, one) in enumerate(zip(shape, left, strict=True)) if size != one)
+        if node.op_type not in ("ReduceMax", "ReduceMin") and prod(shape[at] for at in axes) > LONG:
+            raise  # loops sum so many in f64
+        return axes
 
 
 def _output(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from math import prod
 from typing import Any, TypeVar
 
@@ -18,11 +18,12 @@ from graphopt.model.limits import MOST_BYTES, MOST_WRITTEN
 from graphopt.model.operators.formulas import dtype_of
 from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.table import operator_of
+from graphopt.model.short import SHORT, WidenedTensor
 from graphopt.program.regions.buffer import Buffer, Place, Role
 from graphopt.program.regions.counts import Counts
 from graphopt.program.regions.images.convert import copies
 from graphopt.program.regions.images.image import Home, Image
-from graphopt.program.regions.region import Constant, Origin, Region
+from graphopt.program.regions.region import Constant, Lowered, Origin, Region
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
@@ -34,13 +35,19 @@ from kernels.templates.template import Template
 Places = Mapping[str, Buffer | Place]  # by the names of a kernel's operands; a buffer stands for its start
 Problem = TypeVar("Problem")
 Candidate = TypeVar("Candidate")
+LowerBody = Callable[[ir.Model, str], Lowered]  # a model, and what the names of its kernels begin with
 
 
 class Scope:
     """One graph on its way to regions."""
 
-    def __init__(self, model: ir.Model, target: Target, *, exact: bool = False) -> None:
+    def __init__(
+        self, model: ir.Model, target: Target, inner: LowerBody | None = None, *, exact: bool = False, prefix: str = ""
+    ) -> None:
+        self.model = model
         self.facts = Facts(model)
+        self._inner = inner
+        self._prefix = prefix  # of the names of kernels
         self._graph = model.graph
         self.target = target
         self.exact = exact
@@ -53,7 +60,7 @@ class Scope:
         self.constants: dict[Buffer, Constant] = {}
         self._filled: dict[tuple[ir.Value, str], View] = {}
         self._outputs: dict[ir.Value, Buffer] = {}
-        self._buffers = 0
+        self._buffers = self._named = 0
         self._kernels: dict[Hashable, Kernel] = {}
         self._symbols: dict[sympy.Symbol, int] | None = None
         self.counts = Counts(self.facts, model.graph)
@@ -137,6 +144,18 @@ class Scope:
     def constant(self, value: ir.Value) -> npt.NDArray[np.generic] | None:
         """A constant's data; None for a value that is computed."""
         return self.facts.array(value)
+
+    def weights(self, value: ir.Value) -> tuple[npt.NDArray[np.generic], DType] | None:
+        """A constant's numbers for a kernel of f32 or f64, and their type: that of the file where it is f16 or bf16."""
+        tensor = self.facts.tensor(value)
+        source = tensor.source if isinstance(tensor, WidenedTensor) else tensor
+        if source is not None and source.dtype in SHORT:
+            dtype = dtype_of(source.dtype)
+            return np.ascontiguousarray(source.numpy()).view(dtype.numpy), dtype
+        array = self.constant(value)
+        if array is None:
+            return None
+        return (array, DType.F64) if array.dtype == np.float64 else (np.asarray(array, np.float32), DType.F32)
 
     def bound_axes(self, node: ir.Node) -> frozenset[int]:
         """The axes that an operator works along, by its record; raises NotLowered where only a run can tell them."""
@@ -261,10 +280,21 @@ class Scope:
         """The kernel of a problem by its likely best candidate; equal problems share one kernel."""
         key = (template.name, problem)
         if key not in self._kernels:
-            name = f"{template.name}_{len(self._kernels)}"
+            name = f"{self._prefix}{template.name}_{len(self._kernels)}"
             self._kernels[key] = template.kernel(problem, self.target, name)
             self.problems[name] = template, problem
         return self._kernels[key]
+
+    def inner(self, body: ir.Model, prefix: str) -> Lowered:
+        """The regions of a body, whose kernels' names begin with `prefix`."""
+        if self._inner is None:
+            raise NotLowered("bodies are lowered with the graph around them.")
+        return self._inner(body, prefix)
+
+    def named(self, word: str) -> str:
+        """A name for a kernel that is no template's, which no other one has."""
+        self._named += 1
+        return f"{self._prefix}{word}_{self._named - 1}"
 
     def add(self, kernel: Kernel, places: Places, nodes: tuple[ir.Node, ...]) -> None:
         """A region."""

@@ -11,9 +11,12 @@ from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
 from kernels.templates.cost import nanoseconds, step_cycles, with_weights
 from kernels.templates.grid import balanced, even, pieces
+from kernels.templates.narrow import CYCLES, NARROW
 from kernels.templates.template import Template
 
 HELD = 1.5  # times the first cache, which a tile's weights may take so that they are found there by the next tile
+WIDENED_HELD = 0.75  # times the first cache, which weights may take that a block widens there
+WIDENED = 4  # times the flops of a block that widens weights: a smaller one widens them as often
 FAR = 0.2  # share of reading weights from the second cache that shows
 LINE = 0.25  # share of reading a line of the input that a tile sees from the second cache
 SHAPE = 0.004  # share that a further shape of tile must gain: each is a function to compile
@@ -90,6 +93,7 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
     # Planes a multiple of 4 KB apart share one set of the first cache: wide tiles lose their input to the next planes.
     crowded = taps == 1 and problem.input.block_stride * 4 % 4096 == 0 and problem.input.block * 8 < problem.depth
     groups = vector_groups(problem, target.lanes(), shape.vectors)
+    held = WIDENED_HELD if problem.weights_dtype in NARROW else HELD
     total, line = 0.0, LINE * target.vector_bytes / target.core.l2
     for tall in rows:
         for wide in columns:
@@ -99,7 +103,7 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
             for group in groups:
                 pixels = tall.size * wide.size
                 step = step_cycles(pixels * group.size, pixels, group.size, target)
-                if steps // parts * group.size * target.vector_bytes > target.l1 * HELD:
+                if steps // parts * group.size * target.vector_bytes > target.l1 * held:
                     step += FAR * group.size * target.vector_bytes / target.core.l2
                 step += 0.4 * max(0, pixels - 9) if crowded else 0.0
                 total += (
@@ -141,13 +145,14 @@ def _with_blocks(
     channel_pieces = pieces(groups)
     taps = problem.kernel[0] * problem.kernel[1] * problem.kernel[2]
     depth = problem.depth * merged_groups(problem)
-    weights = 4 * depth * taps * sum(group.size * group.count for group in groups) * target.lanes()  # bytes
+    size = problem.weights_dtype.bytes
+    weights = size * depth * taps * sum(group.size * group.count for group in groups) * target.lanes()  # bytes
     pixels = shape.columns * (1 if flat else shape.rows * -(-width // shape.columns))
     piece_flops = 2 * depth * taps * pixels * shape.vectors * target.lanes()
     if weights > target.l2:
         return _cold(problem, shape, flat, row_pieces, channel_pieces, piece_flops, 2 * (most or BLOCK_FLOPS))
     staged = not problem.has_halo
-    goal = most or (STAGED_FLOPS if staged else BLOCK_FLOPS)
+    goal = most or (STAGED_FLOPS if staged else BLOCK_FLOPS) * (WIDENED if problem.weights_dtype in NARROW else 1)
     pieces_of_block = max(1, goal // piece_flops)
     if staged:
         channels = channel_pieces
@@ -199,7 +204,17 @@ def estimate(problem: Convolution, candidate: Direct, target: Target) -> float:
         taken += 2.0 * (candidate.splits - 1) * vectors * problem.output.size[1] * problem.output.size[2]
     taken *= problem.output.batch * problem.output.size[0] * groups
     taps = problem.kernel[0] * problem.kernel[1] * problem.kernel[2]
-    weights = groups * problem.depth * merged_groups(problem) * taps * vectors * target.vector_bytes
+    steps = groups * problem.depth * merged_groups(problem) * taps * vectors
+    if problem.weights_dtype in NARROW:  # once for each stretch of rows; by every tile where channels pass inside
+        height, width = problem.output.size[1:]
+        rows = balanced(height * width, candidate.columns) if candidate.flat else balanced(height, candidate.rows)
+        tiles = pieces(rows)
+        if candidate.channels_outside or candidate.splits > 1:
+            tiles = -(-tiles // candidate.row_stretch)
+        elif not candidate.flat:
+            tiles *= pieces(balanced(width, candidate.columns))
+        taken += CYCLES * steps * tiles * problem.output.batch * problem.output.size[0]
+    weights = steps * target.vector_bytes * problem.weights_dtype.bytes // 4
     ahead = candidate.splits > 1 or (candidate.channels_outside and weights > target.l1)
     return nanoseconds(with_weights(taken, weights, target, ahead=ahead), target)
 

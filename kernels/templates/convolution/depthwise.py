@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Amount, Function, Parameter, Value
@@ -68,7 +69,8 @@ def applies(problem: Convolution, target: Target) -> bool:
     alike = problem.input.order == problem.output.order and problem.input.block == problem.output.block
     plane = problem.kernel[0] == problem.input.size[0] == problem.output.size[0] == 1
     alone = problem.is_depthwise or problem.input.channels == problem.output.channels == 1
-    return plane and alike and alone and side_by_side(problem.input, lanes) and problem.input_dilations == ones
+    wide = problem.weights_dtype is DType.F32  # a few weights for each channel: they are not worth widening
+    return wide and plane and alike and alone and side_by_side(problem.input, lanes) and problem.input_dilations == ones
 
 
 def candidates(problem: Convolution, target: Target) -> tuple[Depthwise, ...]:

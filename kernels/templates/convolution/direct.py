@@ -4,16 +4,19 @@ A block is a stretch of row tiles by a stretch of channel tiles of one plane of 
 where it is stored with the zeros that are needed, and copied into scratch with them otherwise. Weights that outgrow the
 second cache are taken in parts along the input channels ("splits"): while all pixels of a block go over one part, the
 next one is asked for, and sums wait in scratch. Where all pixels go over one channel tile's weights, those of the next
-tile are asked for. An output in NCHW leaves through scratch, too, where it is turned.
+tile are asked for. Narrow weights are widened into scratch, a part of a channel tile's at a time. An output in NCHW
+leaves through scratch, too, where it is turned.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
+from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.llvm import types
+from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Value
 from kernels.target import Target
 from kernels.templates.builder import Builder
@@ -22,9 +25,20 @@ from kernels.templates.convolution.places import operands_at, output_at, variabl
 from kernels.templates.convolution.planar import write_planar
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.stage import window, write_stage
-from kernels.templates.convolution.steps import RUN, Chunks, DirectPacking, Merged, chunks, merged, vector_groups
+from kernels.templates.convolution.steps import (
+    RUN,
+    Chunks,
+    DirectPacking,
+    Merged,
+    chunks,
+    merged,
+    split_groups,
+    valid_lanes,
+    vector_groups,
+)
 from kernels.templates.convolution.tile import PixelTile, write_tile
 from kernels.templates.grid import Group, balanced, each_piece, pieces, start_of, stretch_of, unravel
+from kernels.templates.narrow import NARROW, write_widening
 
 _LINE = 64  # bytes
 
@@ -80,11 +94,15 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         self.planar = problem.output.order == "NCHW" and problem.output.channels > 1
         self.through_scratch = candidate.splits > 1 or self.planar
         self.dense = tuple(self._dense(one) for one in merged(problem))
+        several = candidate.row_stretch > 1 or pieces(self.columns) > 1  # tiles that each channel tile's weights pass
+        passed = several and (candidate.channels_outside or candidate.splits > 1)
+        self.widens = passed and problem.weights_dtype in NARROW
+        self.stored = memory_type(problem.weights_dtype)  # a weight
 
     def _dense(self, some: Merged) -> _Dense:
         problem, candidate = self.problem, self.candidate
         depth, width = problem.depth * some.together, problem.width * some.together
-        channels = _split(
+        channels = split_groups(
             vector_groups(problem, self.lanes, candidate.vectors, some.together), width, self.lanes
         )  # fmt: skip
         source = problem.input
@@ -97,9 +115,10 @@ class _DirectBuilder(Builder[Convolution, Direct]):
 
     def kernel(self) -> Kernel:
         problem = self.problem
+        scratch = self._staged_bytes() + self._sums_bytes() + self._widened_bytes()
         return self.written(
             problem.operands(self.packing), sum(prod(one.block_dims) for one in self.dense),
-            scratch_bytes=self._staged_bytes() + self._sums_bytes(), flops=problem.flops, traffic=problem.traffic,
+            scratch_bytes=scratch, flops=problem.flops, traffic=problem.traffic,
         )  # fmt: skip
 
     def _staged_bytes(self) -> int:
@@ -112,6 +131,12 @@ class _DirectBuilder(Builder[Convolution, Direct]):
             return 0
         widest = self.dense[0].widest * self.lanes * 4
         return self._pixels_of_piece() * widest * (self.candidate.row_stretch if self.candidate.splits > 1 else 1)
+
+    def _widened_bytes(self) -> int:
+        """Scratch for a part of a channel tile's weights."""
+        if not self.widens:
+            return 0
+        return max(one.all_steps // self.candidate.splits * one.widest for one in self.dense) * self.lanes * 4
 
     def _pixels_of_piece(self) -> int:
         rows = max(group.size for group in self.rows)
@@ -148,16 +173,20 @@ class _DirectBuilder(Builder[Convolution, Direct]):
             place = [b - p for b, p in zip(problem.input.before, problem.pads, strict=True)]
             start = f.mul(plane, problem.strides[0] * problem.input.plane_stride)
             x = f.at(x, f.add(start, problem.input.position(0, 0, (place[0], place[1], place[2]))))
-        weights = f.at(pointers[WEIGHTS], f.mul(group, self.packing.group_elements(self.dense[0].groups.together)))
+        distance = f.mul(group, self.packing.group_elements(self.dense[0].groups.together))
+        weights = f.at(pointers[WEIGHTS], distance, self.stored)
         sums = f.at(scratch, self._staged_bytes(), "i8") if self._staged_bytes() else scratch
-        tile = _BlockAt(dense, (image, plane, group), pointers, x, weights, sums, first_row, rows[0])
+        wide = f.at(sums, self._sums_bytes(), "i8") if self.widens else sums
+        tile = _BlockAt(dense, (image, plane, group), pointers, x, weights, wide, sums, first_row, rows[0])
         if candidate.splits > 1:
             self._channels_then_splits(f, tile, rows, channels)
         elif candidate.channels_outside:
-            each_piece(
-                f, dense.channels, *channels,
-                lambda c, v: each_piece(f, self.rows, *rows, lambda r, s: self._row(f, tile, r, s, c, v)),
-            )  # fmt: skip
+
+            def all_rows(group: Group, vector: Value) -> None:
+                self._widen(f, tile, group, vector, f.integer(0))
+                each_piece(f, self.rows, *rows, lambda r, s: self._row(f, tile, r, s, group, vector))
+
+            each_piece(f, dense.channels, *channels, all_rows)
         else:
             each_piece(
                 f, self.rows, *rows,
@@ -181,6 +210,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         last = self.candidate.splits - 1
 
         def part(number: Amount, group: Group, vector: Value, ends: bool) -> None:
+            self._widen(f, tile, group, vector, f.integer(number))
             each_piece(
                 f, self.rows, *rows,
                 lambda r, s: self._row(f, tile, r, s, group, vector, f.integer(number), begins=False, ends=ends),
@@ -202,6 +232,19 @@ class _DirectBuilder(Builder[Convolution, Direct]):
             f.store(f.number(kind, 0), f.at(sums, place), align=4 * self.lanes)
 
         f.loop(0, self._sums_bytes() // 4, self.lanes, one)
+
+    def _weights(self, f: Function, place: _BlockAt, channels: Group, vector: Value, part: Value) -> Value:
+        """A part of a channel tile's weights, as they lie in memory."""
+        steps, before = place.dense.all_steps, f.mul(vector, place.dense.all_steps * self.lanes)
+        within = f.mul(part, steps // self.candidate.splits * channels.size * self.lanes)
+        return f.at(place.weights, f.add(before, within), self.stored)
+
+    def _widen(self, f: Function, place: _BlockAt, channels: Group, vector: Value, part: Value) -> None:
+        """Write a part of a channel tile's weights to scratch, where they are widened there."""
+        if self.widens:
+            function = write_widening(self.module, self.problem.weights_dtype, prefix=self.name)
+            vectors = place.dense.all_steps // self.candidate.splits * channels.size
+            f.call(function, self._weights(f, place, channels, vector, part), place.wide, f.integer(vectors))
 
     # -- one row tile -------------------------------------------------------------------------------------------------
 
@@ -258,14 +301,12 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         x = f.at(x, f.mul(part, self._part_distance(dense)))
         size = channels.size * self.lanes
         part_steps = dense.all_steps // candidate.splits
-        weights = f.at(
-            place.weights,
-            f.add(f.mul(vector, dense.all_steps * self.lanes), f.mul(part, part_steps * size)),
-        )
-        valid = _valid(channels.start, channels.size, dense.width, self.lanes)
+        weights = self._weights(f, place, channels, vector, part)
+        valid = valid_lanes(channels.start, channels.size, dense.width, self.lanes)
         to_output = ends and not self.planar
-        ahead, distance = self._ahead(dense, rows * columns, part_steps * size * 4)
-        tile = PixelTile(rows, columns, valid, dense.steps, begins, to_output, ahead)
+        ahead, distance = self._ahead(dense, rows * columns, part_steps * size * problem.weights_dtype.bytes)
+        dtype = DType.F32 if self.widens else problem.weights_dtype
+        tile = PixelTile(rows, columns, valid, dense.steps, begins, to_output, ahead, dtype)
         name = (
             f"{self.name}{dense.suffix}_{rows}x{columns}x{tile.vectors}_{sum(valid)}"
             f"{'b' if begins else ''}{'e' if to_output else ''}"
@@ -278,11 +319,11 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         sums, following = place.sums, place.sums
         if ahead or candidate.splits > 1:
             pixel = self._pixel(f, place, rows, row, column)
-            following = f.at(f.at(weights, part_steps * size), f.mul(pixel, distance), "i8")
+            following = f.at(f.at(weights, part_steps * size, self.stored), f.mul(pixel, distance), "i8")
             if candidate.splits > 1:
                 sums = f.at(sums, f.mul(pixel, dense.widest * self.lanes))
         operands = operands_at(f, problem, place.pointers, at) if ends else ()
-        f.call(name, x, weights, y, sums, following, *(operands if to_output else ()))
+        f.call(name, x, place.wide if self.widens else weights, y, sums, following, *(operands if to_output else ()))
         if ends and self.planar:
             turn = f"{name}_planar"
             if not self.module.has(turn):
@@ -311,7 +352,8 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         the first cache holds all of them.
         """
         candidate = self.candidate
-        if candidate.splits == 1 and not (candidate.channels_outside and 4 * self.packing.elements > self.target.l1):
+        weights = self.packing.elements * self.problem.weights_dtype.bytes
+        if candidate.splits == 1 and not (candidate.channels_outside and weights > self.target.l1):
             return 0, 0
         asking = candidate.asking or candidate.row_stretch
         lines = -(-part // (_LINE * self._pixels_of_piece() * asking))
@@ -352,27 +394,7 @@ class _BlockAt:
     pointers: dict[str, Value]
     x: Value  # what the first output sees first; with a copy: of the block, otherwise of the plane
     weights: Value  # of the group
+    wide: Value  # scratch for a part of a channel tile's
     sums: Value
     first_row: Value
     first_piece: Amount
-
-
-def _split(groups: tuple[Group, ...], channels: int, lanes: int) -> tuple[Group, ...]:
-    """The groups cut where fewer of a tile's lanes are channels than before."""
-    found: list[Group] = []
-    seen: tuple[int, ...] = ()
-    for group in groups:
-        for piece in range(group.count):
-            start = group.start + piece * group.size
-            valid = _valid(start, group.size, channels, lanes)
-            if found and valid == seen:
-                found[-1] = replace(found[-1], count=found[-1].count + 1)
-            else:
-                found.append(Group(group.size, 1, group.first + piece, start))
-            seen = valid
-    return tuple(found)
-
-
-def _valid(start: int, vectors: int, channels: int, lanes: int) -> tuple[int, ...]:
-    """Lanes that are channels, of each vector of a tile that starts at a vector."""
-    return tuple(max(0, min(lanes, channels - (start + number) * lanes)) for number in range(vectors))

@@ -17,6 +17,7 @@ from kernels.errors import KernelsError
 from kernels.kernel import Operand, Packing, operands_of
 from kernels.templates.convolution.layout import Layout, Order, Triple
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.templates.narrow import NARROW
 from kernels.tensor.expression import Buffer, Expression, Index, Load, Variable
 
 INPUT, WEIGHTS, OUTPUT = "x", "weights", "y"
@@ -29,6 +30,8 @@ class InvalidConvolution(KernelsError):
 @dataclass(frozen=True, slots=True)
 class Convolution:
     """A convolution of float32. Weights are given as (output channels, channels / groups, *kernel).
+
+    Those of F16 and BF16 lie so in memory, and are widened by the kernel.
 
     Transposed weights are given as ONNX's ConvTranspose has them: (channels, output channels / groups, *kernel).
     """
@@ -43,6 +46,7 @@ class Convolution:
     epilogue: Epilogue = field(default_factory=Epilogue)
     input_dilations: Triple = (1, 1, 1)
     transposed: bool = False
+    weights_dtype: DType = DType.F32
 
     def __post_init__(self) -> None:
         if self.input.channels % self.groups or self.output.channels % self.groups:
@@ -51,6 +55,8 @@ class Convolution:
             )
         if min(*self.kernel, *self.strides, *self.dilations, *self.input_dilations) < 1 or min(self.pads) < 0:
             raise InvalidConvolution("kernel, strides and dilations must be positive, and pads not negative")
+        if self.weights_dtype not in (DType.F32, *NARROW):
+            raise InvalidConvolution(f"weights of {self.weights_dtype.value} are none that a convolution widens")
         if self.input.batch != self.output.batch:
             raise InvalidConvolution(f"{self.input.batch} images come in and {self.output.batch} go out")
 
@@ -148,11 +154,15 @@ class Convolution:
         """The same convolution with `make(accumulated)` stored."""
         return replace(self, epilogue=Epilogue(make(ACCUMULATED[()])))
 
-    def operands(self, packing: Packing | None = None) -> tuple[Operand, ...]:
-        """The table of arguments: input, packed weights where there are weights, the epilogue's operands, output."""
+    def operands(self, packing: Packing | None = None, weights: DType | None = None) -> tuple[Operand, ...]:
+        """The table of arguments: input, packed weights where there are weights, the epilogue's operands, output.
+
+        `weights` is the type of the packed ones; None: that in which they are given.
+        """
+        dtype = weights or self.weights_dtype
         return (
             Operand(INPUT, "input", DType.F32, self.input.elements),
-            *((Operand(WEIGHTS, "constant", DType.F32, packing.elements, packing),) if packing else ()),
+            *((Operand(WEIGHTS, "constant", dtype, packing.elements, packing),) if packing else ()),
             *operands_of(self.epilogue.buffers),
             Operand(OUTPUT, "output", self.epilogue.dtype, self.output.elements),
         )
@@ -162,7 +172,8 @@ class Convolution:
         """Bytes that must move at least once."""
         weights = self.output.channels * self.depth * self.kernel[0] * self.kernel[1] * self.kernel[2]
         others = sum(operand.bytes for operand in operands_of(self.epilogue.buffers))
-        return 4 * (self.input.elements + weights) + others + self.epilogue.dtype.bytes * self.output.elements
+        weights *= self.weights_dtype.bytes
+        return 4 * self.input.elements + weights + others + self.epilogue.dtype.bytes * self.output.elements
 
 
 def output_size(

@@ -8,7 +8,7 @@ LLVM then keeps them in registers that the sums need.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -208,3 +208,24 @@ def dense_groups(
         rows, columns = (slice(place * size, (place + 1) * size) for size in (width, depth))
         found[dense, rows, columns] = given[first + group]
     return found
+
+
+def split_groups(groups: tuple[Group, ...], channels: int, lanes: int) -> tuple[Group, ...]:
+    """The groups cut where fewer of a tile's lanes are channels than before."""
+    found: list[Group] = []
+    seen: tuple[int, ...] = ()
+    for group in groups:
+        for piece in range(group.count):
+            start = group.start + piece * group.size
+            valid = valid_lanes(start, group.size, channels, lanes)
+            if found and valid == seen:
+                found[-1] = replace(found[-1], count=found[-1].count + 1)
+            else:
+                found.append(Group(group.size, 1, group.first + piece, start))
+            seen = valid
+    return tuple(found)
+
+
+def valid_lanes(start: int, vectors: int, channels: int, lanes: int) -> tuple[int, ...]:
+    """Lanes that are channels, of each vector of a tile that starts at a vector."""
+    return tuple(max(0, min(lanes, channels - (start + number) * lanes)) for number in range(vectors))

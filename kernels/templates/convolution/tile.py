@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernels.dtype import DType
 from kernels.llvm import types
+from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Function, Parameter, Value, joined
 from kernels.llvm.module import Module
 from kernels.templates.convolution.layout import Layout
@@ -18,6 +20,7 @@ from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import Chunks, distance
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.epilogue import leaves_of, parameters_of
+from kernels.templates.narrow import load_wide
 
 LINE = 64  # bytes
 AHEAD = 12  # chunks ahead whose input a 1x1 kernel asks for: its channels' planes often fall into one set of the cache
@@ -34,6 +37,7 @@ class PixelTile:
     begins: bool = True  # sums start at zero; otherwise they go on from scratch
     ends: bool = True  # the epilogue is applied and the output written; otherwise sums go to scratch
     ahead: int = 0  # lines from the pointer "next" that each chunk asks for
+    weights_dtype: DType = DType.F32  # as they lie in memory
 
     @property
     def pixels(self) -> int:
@@ -66,7 +70,7 @@ def write_tile(module: Module, problem: Convolution, source: Layout, tile: Pixel
     weights = f.parameter("weights")
     for number, group in enumerate(tile.steps):
         sums = _accumulate(f, problem, source, tile, group, weights, sums, f"{name}_table{number}")
-        weights = f.at(weights, group.steps * tile.vectors * lanes)
+        weights = f.at(weights, group.steps * tile.vectors * lanes, memory_type(tile.weights_dtype))
     if tile.ends:
         leaves = leaves_of(f, problem.epilogue, problem.variables[5], lanes)
         pixels = [(row, column) for row in range(tile.rows) for column in range(tile.columns)]
@@ -106,7 +110,6 @@ def _accumulate(
 ) -> list[Value]:
     """The loop over the chunks of one pattern."""
     lanes = f.module.target.lanes()
-    kind = types.vector("float", lanes)
     x = f.parameter("x")
     starts = [distance(problem, source, start) for start in group.starts]
     inner = [distance(problem, source, step) for step in group.inner]
@@ -122,8 +125,8 @@ def _accumulate(
         for number, step in enumerate(inner):
             vectors = []
             for vector in range(tile.vectors):
-                address = f.at(weights_at, number * width + vector * lanes)
-                vectors.append(f.load(kind, address))
+                address = f.at(weights_at, number * width + vector * lanes, memory_type(tile.weights_dtype))
+                vectors.append(load_wide(f, address, tile.weights_dtype, lanes))
             right = joined(vectors)
             for place, pixel in enumerate(pixels):
                 left = f.splat(f.load("float", f.at(at, pixel + step)), lanes)
@@ -145,6 +148,6 @@ def _accumulate(
             later = f.at(x, f.convert("sext", "i64", f.load("i32", f.at(entry, ahead, "i32"))))
             for pixel in pixels:
                 f.prefetch(f.at(later, pixel))
-        return chunk(at, f.at(weights, f.mul(number, len(inner) * width)), carried)
+        return chunk(at, f.at(weights, f.mul(number, len(inner) * width), memory_type(tile.weights_dtype)), carried)
 
     return list(f.loop(0, len(starts), 1, body, sums))

@@ -3,7 +3,8 @@
 A block takes a few rows of tiles, and all output channels or some: windows of 6 x 6 (4 x 4) inputs are transformed into
 scratch, 36 (16) products of matrices (tiles x channels by channels x output channels) follow, and tiles of 4 x 4
 (2 x 2) outputs are transformed back, with the epilogue. The smaller tiles need less than half of the weights, and waste
-less of an image that is no whole number of tiles. Weights are transformed when they are packed, in float64. Windows
+less of an image that is no whole number of tiles. Weights are transformed when they are packed, in float64; those of 16
+bits by each block, panel by panel. Windows
 that reach over the image's border have functions of their own which read nothing outside, so that no zeros need to be
 stored around an image.
 """
@@ -13,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.llvm import types
+from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.target import Target
 from kernels.templates.builder import Builder
@@ -25,11 +28,12 @@ from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.toom_cook import Filtering, Fractions
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_choice import Winograd, blocks_of, candidates, estimate
+from kernels.templates.convolution.winograd_narrow import TAPS, TapPacking, write_filters
 from kernels.templates.convolution.winograd_weights import FILTERINGS, WinogradPacking
 from kernels.templates.epilogue import Epilogue, leaves_of, parameters_of
 from kernels.templates.grid import Group, balanced, each_piece, one_of, pieces, start_of, stretch_of, unravel
 from kernels.templates.template import Template
-from kernels.templates.tile import ProductTile, asked, write_tile
+from kernels.templates.tile import Asked, ProductTile, asked, write_tile
 from kernels.tensor.expression import Variable
 
 _TILE, _COLUMN = Variable("tile", 1), Variable("column", 1)
@@ -78,7 +82,11 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
     def __init__(self, problem: Convolution, candidate: Winograd, target: Target, name: str) -> None:
         super().__init__(problem, candidate, target, name)
         self.kind = types.vector("float", self.lanes)
-        self.packing = WinogradPacking(problem, self.lanes, candidate.vectors, candidate.outputs)
+        self.packing: TapPacking | WinogradPacking = WinogradPacking(
+            problem, self.lanes, candidate.vectors, candidate.outputs
+        )
+        if candidate.from_taps:
+            self.packing = TapPacking(problem, self.lanes, candidate.vectors)
         self.made = FILTERINGS[candidate.outputs]
         self.row_kinds, self.column_kinds = (_kinds(problem, axis, self.made) for axis in (1, 2))
         self.wide = -(-problem.output.size[2] // self.candidate.outputs)
@@ -95,12 +103,16 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         self.depth_row, self.width_row = (n * self.lanes for n in (self.in_vectors, self.out_vectors))
         self.depth_point = _apart(most * self.depth_row, self.lanes)
         self.width_point = _apart(most * self.width_row, self.lanes)
+        widest = max(group.size for group in self.channels)
+        # Of weights that a block transforms.
+        self.filter_point = _apart(self.depth * widest * self.lanes, self.lanes) if self.candidate.from_taps else 0
 
     def kernel(self) -> Kernel:
-        problem = self.problem
+        problem, candidate = self.problem, self.candidate
+        operands = problem.operands(self.packing, None if candidate.from_taps else DType.F32)
         return self.written(
-            problem.operands(self.packing), blocks_of(problem, self.candidate, self.target),
-            scratch_bytes=4 * self.made.size**2 * (self.depth_point + self.width_point),
+            operands, blocks_of(problem, candidate, self.target),
+            scratch_bytes=4 * self.made.size**2 * (self.depth_point + self.width_point + self.filter_point),
             flops=problem.flops, traffic=problem.traffic,
         )  # fmt: skip
 
@@ -113,7 +125,8 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         layout = self.problem.input
         apart = self.depth if layout.order == "NHWC" else self.depth // layout.block * layout.block_stride
         x = f.at(f.at(pointers[INPUT], f.mul(image, layout.image_stride)), f.mul(dense, apart))
-        weights = f.at(pointers[WEIGHTS], f.mul(dense, self.packing.group_elements))
+        stored = memory_type(self.problem.weights_dtype if self.candidate.from_taps else DType.F32)
+        weights = f.at(pointers[WEIGHTS], f.mul(dense, self.packing.group_elements), stored)
         sums = f.at(scratch, self.made.size**2 * self.depth_point)
 
         def chunk(group: Group, first: Value) -> None:
@@ -200,36 +213,62 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
     def _products(
         self, f: Function, weights: Value, moved: Value, sums: Value, tiles: int, channels: tuple[Amount, Amount]
     ) -> None:
-        depth = self.depth
-        groups = balanced(tiles, self.candidate.rows)
+        """The products of all points; narrow weights are transformed once for all points of a panel."""
+        points = self.made.size**2
 
-        def point(number: Value, _: tuple[Value, ...]) -> None:
+        def operands(number: Value) -> tuple[Value, Value]:
             a, c = (f.at(base, f.mul(number, size)) for base, size in (
                 (moved, self.depth_point), (sums, self.width_point)
             ))  # fmt: skip
-            b = f.at(weights, f.mul(number, self.packing.point_elements))
+            return a, c
+
+        def all_panels(number: Value, _: tuple[Value, ...]) -> None:
+            a, c = operands(number)
+            b = f.at(weights, f.mul(number, self.packing.group_elements // points))
 
             def panel(group: Group, vector: Value) -> None:
-                b_at = f.at(b, f.mul(vector, depth * self.lanes))
-                c_at = f.at(c, f.mul(vector, self.lanes))
-                width = group.size * self.lanes
-                ahead = asked(depth, 4 * width, groups[0].size, pieces(groups))
-
-                def rows(some: Group, row: Value) -> None:
-                    tile = ProductTile(
-                        some.size, group.size, depth, self.depth_row, 1, width, self.width_row, self.lanes,
-                        ahead=ahead.lines,
-                    )  # fmt: skip
-                    function = write_tile(self.module, tile, Epilogue(), _TILE, _COLUMN, prefix=self.name)
-                    at = [f.at(base, f.mul(row, step)) for base, step in ((a, self.depth_row), (c_at, self.width_row))]
-                    following = [ahead.place(f, b_at, row)] if ahead.lines else []
-                    f.call(function, at[0], b_at, at[1], *following)
-
-                each_piece(f, groups, 0, pieces(groups), rows)
+                b_at = f.at(b, f.mul(vector, self.depth * self.lanes))
+                self._product(f, group, a, b_at, f.at(c, f.mul(vector, self.lanes)), tiles)
 
             each_piece(f, self.channels, *channels, panel)
 
-        f.loop(0, self.made.size**2, 1, point)
+        def all_points(group: Group, vector: Value) -> None:
+            dtype = self.problem.weights_dtype
+            taps = f.at(weights, f.mul(vector, TAPS * self.depth * self.lanes), memory_type(dtype))
+            filters = f.at(sums, points * self.width_point)
+            function = write_filters(
+                self.module, self.made, dtype, self.depth, group.size, self.filter_point, prefix=self.name
+            )
+            f.call(function, taps, filters)
+
+            def point(number: Value, _: tuple[Value, ...]) -> None:
+                a, c = operands(number)
+                b = f.at(filters, f.mul(number, self.filter_point))
+                self._product(f, group, a, b, f.at(c, f.mul(vector, self.lanes)), tiles)
+
+            f.loop(0, points, 1, point)
+
+        if self.candidate.from_taps:
+            each_piece(f, self.channels, *channels, all_points)
+        else:
+            f.loop(0, points, 1, all_panels)
+
+    def _product(self, f: Function, group: Group, a: Value, b: Value, c: Value, tiles: int) -> None:
+        """The product of one point and one panel."""
+        depth, groups, width = self.depth, balanced(tiles, self.candidate.rows), group.size * self.lanes
+        ahead = Asked() if self.candidate.from_taps else asked(depth, 4 * width, groups[0].size, pieces(groups))
+
+        def rows(some: Group, row: Value) -> None:
+            tile = ProductTile(
+                some.size, group.size, depth, self.depth_row, 1, width, self.width_row, self.lanes,
+                ahead=ahead.lines,
+            )  # fmt: skip
+            function = write_tile(self.module, tile, Epilogue(), _TILE, _COLUMN, prefix=self.name)
+            at = [f.at(base, f.mul(row, step)) for base, step in ((a, self.depth_row), (c, self.width_row))]
+            following = [ahead.place(f, b, row)] if ahead.lines else []
+            f.call(function, at[0], b, at[1], *following)
+
+        each_piece(f, groups, 0, pieces(groups), rows)
 
     # -- outputs ------------------------------------------------------------------------------------------------------
 

@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 from kernels.target import Target
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, merged, merged_groups, vector_groups
+from kernels.templates.convolution.winograd_narrow import TAPS
 from kernels.templates.convolution.winograd_weights import FILTERINGS
 from kernels.templates.cost import REREAD_PANEL, nanoseconds, step_cycles
 from kernels.templates.grid import balanced, even, pieces
+from kernels.templates.narrow import NARROW
 from kernels.templates.tile import most_accumulators
 
 MOST_PARTS = 8  # of the output channels
 PART = 2.0  # passes over the windows in scratch that a further part of the output channels costs
 # Cycles to a window and back from it, by outputs: about 200 and 130 operations, and 88 loads and stores, for four.
 TRANSFORMS = {2: (64.0, 52.0), 4: (260.0, 190.0)}
+FILTERS = {2: 100.0, 4: 200.0}  # cycles to transform a vector of narrow weights: the second cache takes no more
+FEW = 1 / 32  # of the bytes of a program's weights
 NEAR = 0.3  # share of the shorter of computing and streaming that the longer one does not hide
 SPILLED = 3.0  # passes over what scratch the second cache does not hold
 WORKERS = (2, 4, 8)  # of which any may share a kernel, where nobody says how many
@@ -31,6 +35,7 @@ class Winograd:
     vectors: int  # of output channels of a register tile
     stretch: int | None = None  # register tiles of output channels of a block; None: all
     room: int | None = None  # rows of tiles that scratch is laid out for; None: those of a block
+    from_taps: bool = False  # whether narrow weights lie as they are, and blocks transform them
 
     def __str__(self) -> str:
         channels = "" if self.stretch is None else f" by {self.stretch} tiles of channels"
@@ -82,8 +87,14 @@ def _of(outputs: int, problem: Convolution, target: Target) -> list[Winograd]:
             rows = max(1, min(chunk * wide, most // vectors, 12))
             if vectors + 2 + rows * vectors <= target.vector_registers:
                 rows = max(group.size for group in balanced(chunk * wide, rows))
-                found.append(Winograd(outputs, chunk, rows, vectors))
+                found.append(Winograd(outputs, chunk, rows, vectors, from_taps=_from_taps(problem, outputs, target)))
     return found
+
+
+def _from_taps(problem: Convolution, outputs: int, target: Target) -> bool:
+    """Whether weights stay narrow: all but those that take a small share of the program's when they are transformed."""
+    size = 4 * FILTERINGS[outputs].size ** 2 * problem.output.channels * problem.depth
+    return problem.weights_dtype in NARROW and size > FEW * (target.constants or 0)
 
 
 def blocks_of(problem: Convolution, candidate: Winograd, target: Target) -> int:
@@ -111,15 +122,20 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
         Weights that no cache keeps come from memory for every chunk of rows, and workers wait for them together.
         """
         blocks, alone = blocks_of(problem, way, target), estimate(problem, way, target)
-        weights = (
-            4 * FILTERINGS[way.outputs].size ** 2 * problem.input.channels * problem.width * merged_groups(problem)
-        )
+        weights = _bytes_of_pair(problem, way) * problem.input.channels * problem.width * merged_groups(problem)
         read = weights * pieces(balanced(tall, way.chunk)) * problem.output.batch
         least = nanoseconds(read / target.rate(weights), target) if weights > target.l2 else 0.0
         return sum(max(alone * -(-blocks // one) * one / blocks, least) for one in workers)
 
     best = min(ways, key=time)
     return best if blocks_of(problem, best, target) > blocks_of(problem, candidate, target) else candidate
+
+
+def _bytes_of_pair(problem: Convolution, candidate: Winograd) -> int:
+    """Bytes of weights for each pair of channels: those of the points, or nine narrow ones that blocks transform."""
+    if candidate.from_taps:
+        return TAPS * problem.weights_dtype.bytes
+    return 4 * FILTERINGS[candidate.outputs].size ** 2
 
 
 def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float:
@@ -133,7 +149,8 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     tall, wide = (-(-size // candidate.outputs) for size in problem.output.size[1:])
     depth, width = (size * merged_groups(problem) for size in (problem.depth, problem.width))
     points = FILTERINGS[candidate.outputs].size ** 2
-    weights = 4 * points * depth * width
+    weights = _bytes_of_pair(problem, candidate) * depth * width
+    made = 4 * points * depth * width if candidate.from_taps else 0  # bytes that a block transforms
     groups = vector_groups(problem, lanes, candidate.vectors)
     parts = 1 if candidate.stretch is None else -(-pieces(groups) // candidate.stretch)
     held = depth * groups[0].size * target.vector_bytes <= target.l1 // 2  # a panel, while all tiles of a block pass
@@ -148,13 +165,17 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
                 step = step_cycles(rows.size * group.size, rows.size, group.size, target)
                 products += points * rows.count * group.count * (30.0 + depth * step)
         if not held:
-            products += REREAD_PANEL * (pieces(balanced(tiles, candidate.rows)) - 1) * weights / target.core.l2
+            passes = pieces(balanced(tiles, candidate.rows)) - 1
+            products += REREAD_PANEL * passes * 4 * points * depth * width / target.core.l2
+        if made:
+            products += FILTERS[candidate.outputs] * depth * sum(group.size * group.count for group in groups)
         into = tiles * to * -(-depth // lanes) * parts
         transforms = (into + tiles * back * -(-width // lanes)) / target.core.products
-        streamed = weights / target.rate(weights + scratch)
+        streamed = weights / target.rate(weights + scratch) + made / target.core.l2
         hidden = 1 - NEAR if weights + scratch <= target.l2 else 0.0
         again = products + streamed - hidden * min(products, streamed)
-        spilled = SPILLED * max(0, scratch - target.l2 // 2) / target.core.l3
+        panel = 4 * points * depth * groups[0].size * lanes if made else 0
+        spilled = SPILLED * max(0, scratch + panel - target.l2 // 2) / target.core.l3
         windows = 4 * points * tiles * depth  # each further part of the channels passes them through scratch again
         spilled += (parts - 1) * PART * windows / (target.core.l2 if windows <= target.l2 // 2 else target.core.memory)
         total += chunk.count * (again + transforms + spilled)

@@ -1,4 +1,4 @@
-"""Weights of Winograd convolution: transformed in float64, packed for the products."""
+"""Weights of Winograd convolution: transformed in float64, packed for the products in float32."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, dense_groups, merged, merged_groups, vector_groups
 from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, Filtering, filtering
+from kernels.templates.narrow import numbers
 
 FILTERINGS = {2: filtering(2, 3, F2_POINTS), 4: filtering(4, 3, F4_POINTS)}  # by their outputs
 
@@ -49,10 +50,10 @@ class WinogradPacking:
         parts = []
         groups = vector_groups(self.problem, self.lanes, self.vectors)
         for some in merged(self.problem):
-            for dense in dense_groups(self.problem, array, some):
+            for dense in dense_groups(self.problem, numbers(array, self.problem.weights_dtype), some):
                 moved = transformed(dense[:, :, 0], FILTERINGS[self.outputs])
                 points, depth, width = moved.shape
-                whole = np.zeros((points, self.depth, self.point_elements // self.depth), array.dtype)
+                whole = np.zeros((points, self.depth, self.point_elements // self.depth), np.float32)
                 whole[:, :depth, :width] = moved
                 for point in whole:
                     for group in groups:

@@ -41,6 +41,7 @@ class QuantizedConvolution:
     weights_zero: tuple[int, ...] | None = (0,)  # one, or one per output channel; None: see `constant_weights`
     constant_weights: bool = True  # else the operand "weights" is what a kernel of `repack` makes of them
     weights_per_image: bool = False  # whether each image of the batch has weights of its own; not for constant ones
+    zero_per_channel: bool = False  # whether the operand of zero points has one for each output channel
 
     def __post_init__(self) -> None:
         geometry = self.geometry

@@ -50,6 +50,7 @@ class QuantizedProduct:
     transposed_a: bool = False  # stored as (batch, depth, rows)
     transposed_b: bool = False  # stored as (batch, columns, depth)
     epilogue: Epilogue = field(default_factory=lambda: Epilogue(ACCUMULATED_INTEGER[()]))
+    zero_per_column: bool = False  # whether the zero points of a B that is no constant are one for each column
 
     @property
     def convolution(self) -> QuantizedConvolution:
@@ -63,7 +64,7 @@ class QuantizedProduct:
         )
         return QuantizedConvolution(
             geometry, self.a_dtype, self.b_dtype, self.a_zero, self.b_zero, self.constant_b,
-            weights_per_image=self.batch > 1,
+            weights_per_image=self.batch > 1, zero_per_channel=self.zero_per_column,
         )  # fmt: skip
 
     @property

@@ -37,7 +37,7 @@ def in_order(packing: TilePacking) -> Weights:
 
 
 def build_repack(packing: TilePacking, place: Weights, target: Target, name: str = "repack") -> Kernel:
-    """The kernel: "weights" as `place` says, "weights_zero" of one element where that is no constant -> "packed"."""
+    """The kernel: "weights" as `place` says, "weights_zero" where that is no constant -> "packed"."""
     return _RepackBuilder(packing, place, target, name).kernel()
 
 
@@ -56,9 +56,10 @@ class _RepackBuilder(Builder[QuantizedConvolution, str]):
             (geometry.output.channels - 1) * place.output_channel + (geometry.depth - 1) * place.channel
             + (taps - 1) * place.tap + (problem.weight_sets - 1) * place.set
         )  # fmt: skip
+        zeros = geometry.output.channels if problem.zero_per_channel else 1
         operands = (
             Operand(WEIGHTS, "input", problem.weights_dtype, far + 1),
-            *((Operand(WEIGHTS_ZERO, "input", problem.weights_dtype, 1),) if problem.weights_zero is None else ()),
+            *((Operand(WEIGHTS_ZERO, "input", problem.weights_dtype, zeros),) if problem.weights_zero is None else ()),
             Operand(PACKED, "output", DType.I8, problem.weight_sets * self.packing.elements),
         )
         return self.written(operands, problem.weight_sets * geometry.groups * self.vectors)
@@ -96,7 +97,7 @@ class _RepackBuilder(Builder[QuantizedConvolution, str]):
     ) -> None:
         """All words of one vector of output channels; vectors of a tile lie `width` words apart."""
         packing = self.packing
-        zeros = self._zeros(f, zero_at, first)
+        zeros = self._zeros(f, zero_at, first, valid)
         if valid < self.lanes:
             zeros = f.select(f.first_lanes(valid, self.lanes), zeros, f.number(self.words, 0))
         planes, rows, columns = runs(self.problem)
@@ -162,12 +163,17 @@ class _RepackBuilder(Builder[QuantizedConvolution, str]):
         wide = f.convert("sext" if self.signed else "zext", self.words, found)
         return f.add(wide, f.number(self.words, shift_of_b(self.packing.arithmetic, self.problem.weights_dtype)))
 
-    def _zeros(self, f: Function, zero_at: Value | None, first: Value) -> Value:
+    def _zeros(self, f: Function, zero_at: Value | None, first: Value, valid: int) -> Value:
         """The shifted zero points as int32; lanes that are no channels hold any number."""
         shift = shift_of_b(self.packing.arithmetic, self.problem.weights_dtype)
         zeros = self.problem.weights_zero
         if zeros is None:
             assert zero_at is not None, "the operand is there"
+            if self.problem.zero_per_channel:
+                kind, address = types.vector("i8", self.lanes), f.at(zero_at, first, "i8")
+                some = f.masked_load(kind, address, f.first_lanes(valid, self.lanes))
+                wide = f.convert("sext" if self.signed else "zext", self.words, some)
+                return f.add(wide, f.number(self.words, shift))
             one = f.convert("sext" if self.signed else "zext", "i32", f.load("i8", zero_at))
             return f.splat(f.add(one, f.number("i32", shift)), self.lanes)
         if len(zeros) == 1:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
 from kernels.llvm import types
+from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.target import Target
 from kernels.templates.builder import Builder
@@ -63,7 +64,7 @@ class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
         directions, states = len(layer.directions), len(layer.directions) * layer.batch * layer.hidden
         operands = [
             Operand("gates", "input", DType.F32, layer.steps * states * layer.gates),
-            Operand("r", "constant", DType.F32, self.packing.elements, self.packing),
+            Operand("r", "constant", layer.r_dtype, self.packing.elements, self.packing),
             Operand("initial_h", "input", DType.F32, states),
         ]
         if layer.cell == "lstm":
@@ -180,7 +181,7 @@ class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
                     r = f.at(f.parameter("r"), f.add(
                         f.mul(unit, self.problem.gates * self.problem.hidden),
                         number * self.problem.gates * self.problem.hidden * self.padded,
-                    ))  # fmt: skip
+                    ), memory_type(self.problem.r_dtype))  # fmt: skip
                     self._products(f, rows, group, gates, source, r)
                     self._cells(f, rows, number, direction, group, unit, time, old, new, phase)
 
@@ -191,14 +192,15 @@ class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
         width = group.size * self.lanes
         tile = ProductTile(
             rows, len(gates) * group.size, self.problem.hidden, self.padded, 1, self.problem.gates * width,
-            self.tile_row, self.lanes,
+            self.tile_row, self.lanes, b_dtype=self.problem.r_dtype,
         )  # fmt: skip
         name = write_tile(
             self.module, tile, Epilogue(), Variable("row", rows), Variable("column", width),
             prefix=f"{self.name}_r",
         )  # fmt: skip
         first = gates[0] * width
-        f.call(name, state, f.at(r, first), f.at(f.parameter("scratch"), self.tile_at + first))
+        r_at = f.at(r, first, memory_type(self.problem.r_dtype))
+        f.call(name, state, r_at, f.at(f.parameter("scratch"), self.tile_at + first))
 
     # -- the cell ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from kernels.llvm import types
 from kernels.llvm.emission import emit
 from kernels.llvm.function import Function, Value
 from kernels.templates.epilogue import TileLeaves
-from kernels.templates.recurrent.problem import ACTIVATIONS, Recurrent
+from kernels.templates.recurrent.problem import Recurrent
 from kernels.tensor.expression import Variable
 
 
@@ -79,7 +79,7 @@ class CellWriter:
 
     def _activate(self, f: Function, index: int, value: Value) -> Value:
         leaves = TileLeaves(f, {}, Variable("column", 1), self._lanes).place(value, {}, (0,))
-        return emit(f, ACTIVATIONS[self._layer.cell][index], self._lanes, leaves)
+        return emit(f, self._layer.activations[index], self._lanes, leaves)
 
     def read(self, f: Function, name: str, at: Value, valid: Value | None) -> Value:
         """A vector of an operand, or its valid lanes."""

@@ -8,10 +8,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.target import Target
 from kernels.templates.epilogue import ACCUMULATED
 from kernels.templates.grid import Group
+from kernels.templates.narrow import NARROW
 from kernels.templates.tile import most_accumulators
 from kernels.tensor.expression import Expression, Unary
 
@@ -48,8 +50,16 @@ class Recurrent:
     linear_before_reset: bool = False
     with_lengths: bool = False
     with_peepholes: bool = False
+    r_dtype: DType = DType.F32  # as R lies in memory: F16 and BF16 are widened as they are read
+    activations: tuple[Expression, ...] = ()  # of ACCUMULATED, as many as the cell has; none: the usual ones
 
     def __post_init__(self) -> None:
+        if not self.activations:
+            object.__setattr__(self, "activations", ACTIVATIONS[self.cell])
+        if len(self.activations) != len(ACTIVATIONS[self.cell]):
+            raise InvalidRecurrent(f"{self.cell} has {len(ACTIVATIONS[self.cell])} activations.")
+        if self.r_dtype not in (DType.F32, *NARROW):
+            raise InvalidRecurrent(f"R of {self.r_dtype.value} is none that a layer widens.")
         if self.with_peepholes and self.cell != "lstm":
             raise InvalidRecurrent(f"only an LSTM has peepholes, not {self.cell}.")
 

@@ -33,6 +33,7 @@ from kernels.tensor.lower import lower
 from kernels.tensor.show import show_nest
 from tests.kernels.listings import difference, passing, perceptron
 from tests.kernels.recorded.cases import FAMILIES, low_precision
+from tests.kernels.recorded.narrow import narrow
 from tests.kernels.recorded.nests import NESTS, PROGRAMS
 from tests.kernels.recorded.quantized import quantized
 from tests.kernels.recorded.record import code_lines, kernel_lines, template_lines
@@ -68,6 +69,14 @@ def test_bytes(target: Target, short: str) -> None:
     for case in quantized():
         lines += [case.name, *template_lines(case.template, case.problem, target, case.weights)]
     assert_recorded(f"bytes.{short}", lines)
+
+
+@EACH
+def test_narrow_weights(target: Target, short: str) -> None:
+    lines = []
+    for case in narrow():
+        lines += [case.name, *template_lines(case.template, case.problem, target, case.weights)]
+    assert_recorded(f"narrow.{short}", lines)
 
 
 def test_products_of_low_precision() -> None:

@@ -59,6 +59,36 @@ def test_any_size(rows: int, columns: int, depth: int, choice: int, constant: bo
 @settings(deadline=None, max_examples=40)
 @given(
     dims=st.tuples(st.integers(1, 40), st.integers(1, 70), st.integers(0, 150)), part=st.integers(1, 60),
+    tile=st.tuples(*[st.integers(1, 4)] * 2), stretches=st.tuples(*[st.integers(1, 4)] * 2),
+    transposed=st.tuples(st.booleans(), st.booleans()), b=st.sampled_from(("constant", "place", "packed")), seed=seeds,
+    target=st.sampled_from(HERE),
+)  # fmt: skip
+def test_float64(
+    dims: tuple[int, int, int], tile: tuple[int, int], stretches: tuple[int, int], part: int,
+    transposed: tuple[bool, bool], b: str, seed: int, target: Target,
+) -> None:  # fmt: skip
+    m, n, k = dims
+    left, right = (_random(seed + at, *shape).astype(np.float64) for at, shape in enumerate(((m, k), (k, n))))
+    turned = transposed[1] and b != "place"
+    gemm = Gemm(
+        m, n, k, constant_b=b == "constant", a=Matrix(1, m) if transposed[0] else None,
+        b=Matrix(1, k) if turned else None, arithmetic="f64",
+    )  # fmt: skip
+    kernel = build(gemm, GemmCandidate(*tile, *stretches, b, part), target)
+    packing, stored = kernel.operand("b").packing, np.ascontiguousarray(right.T) if turned else right
+    arrays = {
+        "a": np.ascontiguousarray(left.T) if transposed[0] else left,
+        "b": packing.pack(stored) if packing else stored,
+    }
+    got = run_guarded(kernel, arrays)["c"].reshape(m, n)
+    assert got.dtype == np.float64
+    exact = left.astype(np.longdouble) @ right.astype(np.longdouble)
+    assert (np.abs(got - exact) <= (k + 2) * 2.0**-53 * (np.abs(left) @ np.abs(right)) + 1e-300).all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    dims=st.tuples(st.integers(1, 40), st.integers(1, 70), st.integers(0, 150)), part=st.integers(1, 60),
     tile=st.tuples(*[st.integers(1, 4)] * 2), stretches=st.tuples(*[st.integers(1, 4)] * 2), transposed=st.booleans(),
     b=st.sampled_from(("constant", "place", "packed")), seed=seeds, target=st.sampled_from(HERE),
 )  # fmt: skip

@@ -32,12 +32,13 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     node, root = tree.anchor, root_of(tree).outputs[0]
     assert node is not None, "the tree of a convolution has one"
     name = f"{node.op_type} '{node.name or node.outputs[0].name}'"
-    weights = scope.constant(required_input(node, 1))
-    if weights is None:
+    given = scope.weights(required_input(node, 1))
+    if given is None:
         raise NotLowered(f"{name} has weights that are known only when it runs.")
+    weights, stored = given
     if scope.dtype(node.outputs[0]) is not DType.F32:
         raise NotLowered(f"{name} is not of float32.")
-    if node.op_type == "ConvTranspose" and _by_phases(scope, tree, node, weights):
+    if node.op_type == "ConvTranspose" and _by_phases(scope, tree, node, weights, stored):
         return
     problem, source = _problem(scope, node, root, weights.shape)
     reader = ImageReader(scope, tree, problem)
@@ -51,7 +52,9 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
         sums = sums + reader.per_channel(bias, array, at)
     reader.accumulated[node.outputs[0]] = sums
     value = sums if root is node.outputs[0] else reader.value(root, at)
-    problem = replace(problem, epilogue=Epilogue(value))
+    if problem.is_depthwise:  # a few weights for each channel, which its kernel wants wide
+        weights, stored = np.asarray(scope.constant(required_input(node, 1)), np.float32), DType.F32
+    problem = replace(problem, epilogue=Epilogue(value), weights_dtype=stored)
     kernel = scope.kernel(EXACT_CONVOLUTION if scope.exact else CONVOLUTION, problem)
     packed = scope.weight("weights", node.outputs[0].name, weights, kernel.operand("weights"))
     result = scope.image(root, problem.output)
@@ -92,14 +95,14 @@ def _like(layout: Layout, shape: tuple[int, ...]) -> Layout:
     return layout_of(shape, layout.order, layout.block)
 
 
-def _by_phases(scope: Scope, tree: Tree, node: ir.Node, weights: npt.NDArray[np.generic]) -> bool:
+def _by_phases(scope: Scope, tree: Tree, node: ir.Node, weights: npt.NDArray[np.generic], stored: DType) -> bool:
     """Lower a ConvTranspose without zeros in its input; False where it must be done with them."""
     size, out, window = scope.shape(required_input(node, 0))[2:], scope.shape(node.outputs[0])[2:], weights.shape[2:]
     ones = (1,) * len(size)
     strides, dilations = ints_attribute(node, "strides", ones), ints_attribute(node, "dilations", ones)
     if int_attribute(node, "group", 1) != 1 or dilations != ones:
         return False
-    return lower_phases(scope, tree, weights, strides, _cut(node, size, out, window, strides))
+    return lower_phases(scope, tree, weights, stored, strides, _cut(node, size, out, window, strides))
 
 
 def _cut(

@@ -22,6 +22,7 @@ from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import layout_of
 from graphopt.program.regions.images.sources import ImageReader, block_of, image_of
 from graphopt.program.regions.scope import Places, Scope
+from kernels.dtype import DType
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution, whole
 from kernels.templates.convolution.ways import CONVOLUTION, EXACT_CONVOLUTION
@@ -58,8 +59,9 @@ def _joined(phases: Sequence[Phase]) -> tuple[Phase, ...]:
 
 
 def lower_phases(
-    scope: Scope, tree: Tree, weights: npt.NDArray[np.generic], strides: Sequence[int], pads: Sequence[int]
-) -> bool:
+    scope: Scope, tree: Tree, weights: npt.NDArray[np.generic], stored: DType, strides: Sequence[int],
+    pads: Sequence[int],
+) -> bool:  # fmt: skip
     """The regions of a ConvTranspose of one group without dilation; False where its sizes do not fit this form."""
     node, root = tree.anchor, root_of(tree).outputs[0]
     assert node is not None, "the tree of a convolution has one"
@@ -86,7 +88,11 @@ def lower_phases(
             width * stride[2], (0, 0, number * steps), (0, 0, (stride[1] - 1 - number) * steps),
         )  # fmt: skip
         problem = Convolution(
-            source.layout, output, (1, len(rows.taps), len(columns[0].taps)), pads=(0, -rows.low, -columns[0].low)
+            source.layout,
+            output,
+            (1, len(rows.taps), len(columns[0].taps)),
+            pads=(0, -rows.low, -columns[0].low),
+            weights_dtype=stored,
         )
         reader = reader_of(problem)
         at = reader.at(len(shape))
@@ -110,13 +116,14 @@ def _arranged(
 ) -> npt.NDArray[np.generic]:
     """Weights (channels, output channels, rows, columns) as those of a phase of rows, a block's columns together."""
     depth, channels = weights.shape[:2]
-    made = np.zeros((channels // width, len(columns), width, depth, len(rows.taps), len(columns[0].taps)), np.float32)
+    taps = len(rows.taps), len(columns[0].taps)
+    made = np.zeros((channels // width, len(columns), width, depth, *taps), weights.dtype)
     for number, across in enumerate(columns):
         for r, row in enumerate(rows.taps):
             for c, column in enumerate(across.taps):
                 if row is not None and column is not None:
                     made[:, number, :, :, r, c] = weights[:, :, row, column].T.reshape(-1, width, depth)
-    return made.reshape(channels * len(columns), depth, 1, len(rows.taps), len(columns[0].taps))
+    return made.reshape(channels * len(columns), depth, 1, *taps)
 
 
 def _operands(tree: Tree) -> list[ir.Value]:

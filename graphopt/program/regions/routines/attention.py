@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf, prod, sqrt
 
 from graphopt.errors import NotLowered
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, counted, held
-from graphopt.program.regions.routines.sums import summed
+from graphopt.program.regions.routines.sums import largest_of, summed
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.routine.writer import (
@@ -24,13 +24,13 @@ from kernels.routine.writer import (
     integer,
     le,
     lt,
-    maximum,
     number,
     pick,
     quotient,
 )
 from kernels.tensor.expression import Expression, Number, Unary
 
+MOST_SCORES = 1 << 26  # bytes; more are not written out
 Kept = Callable[[Expression], Expression]  # a value rounded to the type of the operands
 
 
@@ -50,6 +50,15 @@ class Heads:
             return (batch * self.heads + head) * (self.rows * self.size)
         return batch * (self.rows * self.heads * self.size) + head * self.size
 
+    def matrices(self, groups: int, *, turned: bool = False) -> View:
+        """[batch, group, head of the group, row, element], or elements before rows; a group's one head for all."""
+        each, head = self.heads // groups, self.rows * self.size if len(self.view.shape) == 4 else self.size
+        whole, shared = self.rows * self.heads * self.size, head if each > 1 else 0
+        dims, steps = (self.rows, self.size), (self.step, 1)
+        dims, steps = (dims[::-1], steps[::-1]) if turned else (dims, steps)
+        shape, strides = (self.batch, groups, each, *dims), (whole, each * head, shared, *steps)
+        return View(self.view.buffer, self.view.dtype, shape, strides, self.view.offset)
+
     @property
     def step(self) -> int:
         """From one row of a head to the next."""
@@ -66,7 +75,10 @@ def _heads(node: Defined, view: View, count: int) -> Heads:
 
 
 def attention(node: Defined) -> None:
-    """Row by row: scores of all keys, their softmax, and the sum of the values by it."""
+    """Row by row: scores of all keys, their softmax, and the sum of the values by it.
+
+    In f32 the sums of a head are matrix products, where all rows see as many keys.
+    """
     q = _heads(node, node.input(0), node.integer("q_num_heads", 0))
     k, v = (_heads(node, node.input(at), node.integer("kv_num_heads", 0)) for at in (1, 2))
     past = node.shape(4)[2] if node.has(4) else 0
@@ -84,10 +96,14 @@ def attention(node: Defined) -> None:
         """A value as it is between two operators of ONNX's definition: rounded to the type of the operands."""
         return as_type(as_type(x, q.view.dtype), kind)
 
+    scored = _scored(node, q, k) if q.view.dtype is DType.F32 and not node.has(6) else None
+    weights_at = None if scored is None else node.temporary(kind, scored.shape)
     softcap, mode = node.number("softcap", 0.0), node.integer("qk_matmul_output_mode", 0)
     with node.stage() as w:
-        query, key, value = (w.reads(one.view) for one in (q, k, v))
-        y, mask = w.writes(node.output(0)), w.reads(node.input(3)) if node.has(3) else None
+        products = None if scored is None else w.reads(scored)
+        query, key, value = (w.reads(one.view) for one in (q, k, v)) if products is None else (None, None, None)
+        y = w.writes(node.output(0) if weights_at is None else weights_at)
+        mask = w.reads(node.input(3)) if node.has(3) else None
         shown = w.writes(node.output(3)) if node.wants(3) else None
         lengths = w.reads(node.input(6)) if node.has(6) else None
         scaled, scores = w.scratch(kind, (max(q.size, 1),)), w.scratch(kind, (max(keys, 1),))
@@ -99,10 +115,11 @@ def attention(node: Defined) -> None:
             length = integer(keys) if lengths is None else w.local(DType.I64, as_type(lengths.at(batch), DType.I64))
             offset = integer(past) if lengths is None or node.has(4) else length - q.rows
             here = w.local(DType.I64, row + offset)  # the query's place among the keys
-            largest, is_open = w.local(kind, number(-inf, kind)), w.local(DType.BOOL, False)
+            is_open = w.local(DType.BOOL, False)
             factor = w.local(kind, kept(root))
-            with w.loop(q.size) as one:
-                scaled[one] = kept(as_type(query.at(q_start + one), kind) * factor)
+            if query is not None:
+                with w.loop(q.size) as one:
+                    scaled[one] = kept(as_type(query.at(q_start + one), kind) * factor)
             line = w.local(DType.I64, ((batch * q.heads + head) * q.rows + row) * keys)
 
             def show(wanted: int, at: Expression, score: Expression) -> None:
@@ -113,9 +130,11 @@ def attention(node: Defined) -> None:
                 place = w.local(DType.I64, k_start + at * k.step)
 
                 def term(one: Expression, place: Expression = place) -> Expression:
+                    assert key is not None, "there are no products"
                     return scaled[one] * kept(as_type(key.at(place + one), kind) * factor)
 
-                score = w.local(kind, kept(summed(w, kind, q.size, term)))
+                total = summed(w, kind, q.size, term) if products is None else products.at(line + at) * root * root
+                score = w.local(kind, kept(total))
                 show(0, at, score)
                 if softcap:
                     w.set(score, kept(kept(Unary("tanh", kept(score / softcap))) * softcap))
@@ -127,19 +146,38 @@ def attention(node: Defined) -> None:
                 w.set(score, kept(score + bias))
                 show(2, at, score)
                 scores[at] = score
-                w.set(largest, maximum(largest, score))
-            _to_weights(w, scores, keys, largest, is_open, kept)
-            with w.loop(v.size) as one:
-                sums[one] = number(0, kind)
-            with w.loop(keys) as at:
-                weight, place = w.local(kind, scores[at]), w.local(DType.I64, v_start + at * v.step)
-                show(3, at, weight)
-                with w.when(gt(weight, 0)), w.loop(v.size) as one:
-                    sums[one] = sums[one] + weight * as_type(value.at(place + one), kind)
+            largest = largest_of(w, kind, keys, lambda at: scores[at])
+            _to_weights(w, scores, keys, largest, is_open, kept, stepwise=q.view.dtype is DType.BF16)
             result = Heads(node.output(0), q.batch, q.heads, q.rows, v.size)
-            start = w.local(DType.I64, result.start(batch, head) + row * result.step)
-            with w.loop(v.size) as one:
-                y.put(start + one, as_type(sums[one], y.dtype))
+            if value is None:
+                with w.loop(keys) as at:
+                    show(3, at, scores[at])
+                    y.put(line + at, scores[at])
+            else:
+                with w.loop(v.size) as one:
+                    sums[one] = number(0, kind)
+                with w.loop(keys) as at:
+                    weight, place = w.local(kind, scores[at]), w.local(DType.I64, v_start + at * v.step)
+                    show(3, at, weight)
+                    with w.when(gt(weight, 0)), w.loop(v.size) as one:
+                        sums[one] = sums[one] + weight * as_type(value.at(place + one), kind)
+                start = w.local(DType.I64, result.start(batch, head) + row * result.step)
+                with w.loop(v.size) as one:
+                    y.put(start + one, as_type(sums[one], y.dtype))
+    if weights_at is not None:
+        shared = View.dense(weights_at.buffer, kind, (q.batch, k.heads, q.heads // k.heads, q.rows, keys))
+        node.product(shared, v.matrices(k.heads), result.matrices(k.heads))
+
+
+def _scored(node: Defined, q: Heads, k: Heads) -> View | None:
+    """The products of all queries and keys, [batch, head, row, key]; None where they take too much memory."""
+    dims = (q.batch, q.heads, q.rows, k.rows)
+    if 4 * prod(dims) > MOST_SCORES or 0 in (*dims, q.size):
+        return None
+    made = node.temporary(DType.F32, dims)
+    shared = View.dense(made.buffer, DType.F32, (q.batch, k.heads, q.heads // k.heads, q.rows, k.rows))
+    node.product(q.matrices(k.heads), k.matrices(k.heads, turned=True), shared)
+    return made
 
 
 def _require_mask(node: Defined, whole: tuple[int, ...]) -> None:
@@ -205,14 +243,21 @@ def _seen(node: Defined, at: Expression, here: Expression, length: Expression | 
     return seen if length is None else both(seen, lt(at, length))
 
 
-def _to_weights(w: Stage, scores: Grid, keys: int, largest: Expression, is_open: Expression, kept: Kept) -> None:
-    """The softmax of the scores in place; zeros where every key is shut out."""
+def _to_weights(
+    w: Stage, scores: Grid, keys: int, largest: Expression, is_open: Expression, kept: Kept, *, stepwise: bool
+) -> None:
+    """The softmax of the scores in place; zeros where every key is shut out. `stepwise`: each addition is rounded."""
     kind = scores.dtype
     shift = w.local(kind, pick(eq(largest, -inf), number(0, kind), largest))
     with w.loop(keys) as at:
         scores[at] = kept(Unary("exp", kept(scores[at] - shift)))
-    total = kept(summed(w, kind, keys, lambda at: scores[at]))
-    total = w.local(kind, pick(eq(total, 0), number(1, kind), total))
+    total = w.local(kind, number(0, kind))
+    if stepwise:
+        with w.loop(keys) as at:
+            w.set(total, kept(total + scores[at]))
+    else:
+        w.set(total, kept(summed(w, kind, keys, lambda at: scores[at])))
+    w.set(total, pick(eq(total, 0), number(1, kind), total))
     with w.loop(keys) as at:
         scores[at] = pick(is_open, kept(scores[at] / total), 0)
 

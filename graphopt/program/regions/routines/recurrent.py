@@ -6,72 +6,29 @@ others run beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphopt.model.nodes import attribute_of
+from graphopt.program.regions.activations import Activation, UnknownActivation, activations
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
 from graphopt.program.regions.routines.sums import summed
 from kernels.dtype import DType
-from kernels.routine.writer import Grid, as_type, ge, integer, maximum, minimum, number, pick
-from kernels.tensor.expression import Expression, Unary
+from kernels.routine.writer import Grid, as_type, integer, maximum, minimum, number
+from kernels.tensor.expression import Expression
 
-Activation = Callable[[Expression], Expression]
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-_USUAL = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
-# Which of alpha and beta an activation has, with their usual values.
-_ALPHA = {
-    "affine": 1.0, "leakyrelu": 0.01, "thresholdedrelu": 1.0, "scaledtanh": 1.0, "hardsigmoid": 0.2, "elu": 1.0,
-}  # fmt: skip
-_BETA = {"affine": 0.0, "scaledtanh": 1.0, "hardsigmoid": 0.5}
-
-
-def _activation(name: str, alpha: float, beta: float) -> Activation:
-    """A function by its name in small letters."""
-
-    def of(x: Expression) -> Expression:
-        zero, one = number(0, x.dtype), number(1, x.dtype)
-        match name:
-            case "relu":
-                return maximum(x, 0)
-            case "tanh" | "sigmoid":
-                return Unary(name, x)
-            case "affine":
-                return x * alpha + beta
-            case "leakyrelu":
-                return pick(ge(x, 0), x, x * alpha)
-            case "thresholdedrelu":
-                return pick(ge(x, alpha), x, zero)
-            case "scaledtanh":
-                return Unary("tanh", x * beta) * alpha
-            case "hardsigmoid":
-                return minimum(maximum(x * alpha + beta, 0), 1)
-            case "elu":
-                return pick(ge(x, 0), x, (Unary("exp", x) - 1.0) * alpha)
-            case "softsign":
-                return x / (Unary("abs", x) + one)
-            case "softplus":
-                return maximum(x, 0) + Unary("log", Unary("exp", -Unary("abs", x)) + one)
-        raise AssertionError(f"no rule for {name}")
-
-    return of
 
 
 def _activations(node: Defined, directions: int) -> list[list[Activation]]:
-    """The activations of each direction; alphas and betas are taken in order by those that have one."""
-    usual = _USUAL[node.node.op_type]
+    """The activations of each direction."""
     given = attribute_of(node.node, "activations")
-    names = [str(one).lower() for one in (usual * directions if given is None else given.value)]
-    alphas, betas = iter(node.numbers("activation_alpha")), iter(node.numbers("activation_beta"))
-    known = {*_ALPHA, "relu", "tanh", "sigmoid", "softsign", "softplus"}
-    if not set(names) <= known:
-        raise node.refuse(f"has the activation {sorted(set(names) - known)[0]}, which is none of ONNX")
-    found = [_activation(name, _next(alphas, _ALPHA.get(name)), _next(betas, _BETA.get(name))) for name in names]
-    return [found[at * len(usual) : (at + 1) * len(usual)] for at in range(directions)]
-
-
-def _next(given: Iterator[float], usual: float | None) -> float:
-    return 0.0 if usual is None else next(given, usual)
+    names = None if given is None else [str(one) for one in given.value]
+    alphas, betas = node.numbers("activation_alpha"), node.numbers("activation_beta")
+    try:
+        return activations(node.node.op_type, names, alphas, betas, directions)
+    except UnknownActivation as unknown:
+        raise node.refuse(f"has the activation {unknown}, which is none of ONNX") from unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,6 +180,11 @@ class Defined:
         found = attribute_of(self.node, name)
         return otherwise if found is None else str(found.value)
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        """An attribute that is a list of texts; empty where it is left out."""
+        found = attribute_of(self.node, name)
+        return () if found is None else tuple(str(one) for one in found.value)
+
     def integers(self, name: str, otherwise: Sequence[int] = ()) -> tuple[int, ...]:
         """An attribute that is a list of integers."""
         found = attribute_of(self.node, name)

@@ -1,12 +1,13 @@
-"""Sums of many terms: in lanes side by side, which LLVM makes vectors of, and whose error grows slowly."""
+"""Sums and maxima of many terms: in lanes side by side, which LLVM makes vectors of, and whose error grows slowly."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from graphopt.program.regions.routines.stage import Stage
 from kernels.dtype import DType
-from kernels.routine.writer import integer, number, quotient
+from kernels.routine.writer import integer, maximum, number, quotient
 from kernels.tensor.expression import Expression, ExpressionLike, Number
 from kernels.tensor.expression import expression as as_expression
 
@@ -14,34 +15,42 @@ LANES = 32
 FEW = 8  # terms that are summed one after the other
 
 Term = Callable[[Expression], Expression]
+Join = Callable[[Expression, Expression], Expression]
 
 
 class Lanes:
-    """Partial sums in scratch: begun at 0, added to in any number of loops, and summed."""
+    """Partial sums in scratch, or what else `join` makes of terms: begun once, added to in any number of loops."""
 
-    def __init__(self, w: Stage, kind: DType) -> None:
-        self._w, self._kind = w, kind
+    def __init__(self, w: Stage, kind: DType, first: float = 0, join: Join = Expression.__add__) -> None:
+        self._w, self._kind, self._join = w, kind, join
         self._held = w.scratch(kind, (LANES,))
         with w.loop(LANES) as lane:
-            self._held[lane] = number(0, kind)
+            self._held[lane] = number(first, kind)
 
     def add(self, count: ExpressionLike, term: Term) -> None:
         """The terms of 0 to `count`, exclusive."""
         w, held = self._w, self._held
         rounds = w.local(DType.I64, quotient(integer(count), LANES))
         with w.loop(rounds) as turn, w.loop(LANES) as lane:
-            held[lane] = held[lane] + term(turn * LANES + lane)
+            held[lane] = self._join(held[lane], term(turn * LANES + lane))
         with w.loop(count, rounds * LANES) as place:
-            held[0] = held[0] + term(place)
+            held[0] = self._join(held[0], term(place))
 
     def total(self) -> Expression:
-        """All of them, added in pairs."""
+        """All of them, joined in pairs."""
         half = LANES // 2
         while half:
             with self._w.loop(half) as lane:
-                self._held[lane] = self._held[lane] + self._held[lane + half]
+                self._held[lane] = self._join(self._held[lane], self._held[lane + half])
             half //= 2
         return self._w.local(self._kind, self._held[0])
+
+
+def largest_of(w: Stage, kind: DType, count: ExpressionLike, term: Term) -> Expression:
+    """The largest `term` of 0 to `count`, exclusive; -inf of none, NaN where one is."""
+    lanes = Lanes(w, kind, -inf, maximum)
+    lanes.add(count, term)
+    return lanes.total()
 
 
 def summed(w: Stage, kind: DType, count: ExpressionLike, term: Term) -> Expression:

@@ -13,24 +13,33 @@ from kernels.target import host
 from tests.program.regions.running import run_lowered
 
 
-def compare(op: str, inputs: list[np.ndarray | None], tolerance: float = 0.0, **attributes: object) -> None:
-    """One node whose first input alone is known only when it runs; the result's dims are inferred."""
+def compare(
+    op: str, inputs: list[np.ndarray | None], tolerance: float = 0.0, known: bool = True, **attributes: object
+) -> None:
+    """One node whose first input alone is known only when it runs, or every one; the result's dims are inferred."""
     names = ["" if one is None else f"x{at}" for at, one in enumerate(inputs)]
     kind = helper.np_dtype_to_tensor_dtype(inputs[0].dtype)
     given = helper.make_tensor_value_info("x0", kind, inputs[0].shape)
     result = helper.make_tensor_value_info("y", kind, None)
+    later = list(zip(names, inputs, strict=True))[1:]
+    feeds = {"x0": inputs[0]} | ({} if known else {name: one for name, one in later if one is not None})
     kept = [
         helper.make_tensor(name, helper.np_dtype_to_tensor_dtype(one.dtype), one.shape, one.tobytes(), raw=True)
-        for name, one in list(zip(names, inputs, strict=True))[1:]
-        if one is not None
+        for name, one in later
+        if one is not None and known
+    ]
+    others = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(one.dtype), one.shape)
+        for name, one in later
+        if one is not None and not known
     ]
     node = helper.make_node(op, names, ["y"], domain="com.microsoft", **attributes)
-    graph = helper.make_graph([node], "g", [given], [result], kept)
+    graph = helper.make_graph([node], "g", [given, *others], [result], kept)
     imports = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
     proto = helper.make_model(graph, ir_version=10, opset_imports=imports)
     session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    (wanted,) = session.run(None, {"x0": inputs[0]})
-    (found,) = run_lowered(lower(ir.from_proto(proto), host()), {"x0": inputs[0]})
+    (wanted,) = session.run(None, feeds)
+    (found,) = run_lowered(lower(ir.from_proto(proto), host()), feeds)
     if tolerance:
         np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
     else:
@@ -51,7 +60,8 @@ def test_weights_of_few_bits(bits: int, zeros: str, rows: tuple[int, ...], depth
         "codes": generator.integers(0, 256, (columns, -(-blocks * bits // 8))).astype(np.uint8),
     }[zeros]  # fmt: skip
     inputs = [a, packed, scales] if zero is None else [a, packed, scales, zero]
-    compare("MatMulNBits", inputs, 1e-4, K=depth, N=columns, bits=bits, block_size=block)
+    for known in (True, False):  # by the template, and by loops
+        compare("MatMulNBits", inputs, 1e-4, known, K=depth, N=columns, bits=bits, block_size=block)
 
 
 @pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
@@ -65,3 +75,23 @@ def test_functions_of_two_quantized_operands(op: str, kind: type) -> None:
     scales = [np.array(one, np.float32) for one in (0.03, 0.05, 0.11)]
     zeros = [np.array(one, kind) for one in (3, 7, 11)]
     compare(op, [a, scales[0], zeros[0], b, scales[1], zeros[1], scales[2], zeros[2]])
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_a_recurrent_layer_of_bytes(direction: str, kind: type) -> None:
+    """One sequence: the states of several ONNX Runtime quantizes in groups that follow its threads."""
+    generator = np.random.default_rng(0)
+    count, hidden, inputs = 2 if direction == "bidirectional" else 1, 9, 6
+    limits = np.iinfo(kind)
+
+    def bytes_of(depth: int) -> list[np.ndarray]:
+        weights = generator.integers(limits.min, limits.max, (count, depth, 4 * hidden), endpoint=True).astype(kind)
+        return [weights, np.full(count, 0.01, np.float32), np.full(count, 0 if kind is np.int8 else 128, kind)]
+
+    w, r = bytes_of(inputs), bytes_of(hidden)
+    bias = generator.standard_normal((count, 8 * hidden)).astype(np.float32)
+    start = [generator.standard_normal((count, 1, hidden)).astype(np.float32) for _ in range(2)]
+    x = generator.standard_normal((7, 1, inputs)).astype(np.float32)
+    given = [x, w[0], r[0], bias, None, *start, None, w[1], w[2], r[1], r[2]]
+    compare("DynamicQuantizeLSTM", given, 1e-4, hidden_size=hidden, direction=direction)

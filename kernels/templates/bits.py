@@ -1,0 +1,229 @@
+"""Matrix products whose constant B has a few bits for each element: C = epilogue(A B), in float32.
+
+    B[k, n] = (code[k, n] - zero[k // block, n]) * scale[k // block, n]
+
+A block of work is that of a product of float32, but for a panel of B: a part of its depth, which the first cache holds,
+is widened into scratch, once for all rows of the block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.dtype import DType
+from kernels.errors import KernelsError
+from kernels.kernel import Kernel, Operand
+from kernels.llvm import types
+from kernels.llvm.function import Function, Parameter, Value
+from kernels.target import Target
+from kernels.templates import gemm_choice
+from kernels.templates.epilogue import Epilogue
+from kernels.templates.gemm import BlockPlace, GemmBuilder
+from kernels.templates.gemm_choice import GemmCandidate
+from kernels.templates.gemm_problem import Gemm
+from kernels.templates.grid import Group
+from kernels.templates.template import Template
+from kernels.templates.tile import Asked
+
+Array = npt.NDArray[np.generic]
+BITS = (2, 4, 8)
+TOGETHER = 16  # bytes of codes of a lane that are widened without a loop
+
+
+class InvalidBits(KernelsError):
+    """Widths or blocks of codes that no kernel widens."""
+
+
+@dataclass(frozen=True, slots=True)
+class BitsProduct:
+    """C[rows, columns] = epilogue(A[rows, depth] B[depth, columns]), A and C dense.
+
+    Codes are given as (columns, blocks, block * bits / 8), a byte's low bits first; scales as (columns, blocks); zero
+    points likewise where they are "floats", and as the codes of a column's blocks in whole bytes where they are
+    "codes". In the "middle" lies 2 ** (bits - 1). The epilogue's variables are those of `gemm`.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    bits: int
+    block: int  # elements of the depth that share a scale
+    zeros: Literal["middle", "codes", "floats"] = "middle"
+    epilogue: Epilogue = field(default_factory=Epilogue)
+
+    def __post_init__(self) -> None:
+        if self.bits not in BITS or self.block < 1 or self.block * self.bits % 8:
+            raise InvalidBits(f"codes of {self.bits} bits in blocks of {self.block} do not fill bytes.")
+
+    @property
+    def gemm(self) -> Gemm:
+        """The same product of float32."""
+        return Gemm(self.rows, self.columns, self.depth, epilogue=self.epilogue)
+
+    @property
+    def blocks(self) -> int:
+        """Scales of a column."""
+        return -(-self.depth // self.block)
+
+    @property
+    def each(self) -> int:
+        """Codes of a byte."""
+        return 8 // self.bits
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPacking:
+    """Numbers of columns as panels: [panel][number][column of the panel], zeros where there are no columns."""
+
+    product: BitsProduct
+    lanes: int
+    groups: tuple[Group, ...]
+    kind: Literal["codes", "scales", "zeros"]
+
+    @property
+    def numbers(self) -> int:
+        """Of a column: bytes of codes, or blocks."""
+        product = self.product
+        return product.blocks * product.block // product.each if self.kind == "codes" else product.blocks
+
+    @property
+    def elements(self) -> int:
+        """Elements of all panels."""
+        return self.numbers * sum(group.size * group.count for group in self.groups) * self.lanes
+
+    def pack(self, array: Array) -> Array:
+        """The packed form."""
+        product = self.product
+        given = np.ascontiguousarray(array).reshape(product.columns, -1)
+        if self.kind == "zeros" and product.zeros == "codes":
+            shifts = np.arange(product.each, dtype=np.uint8) * product.bits
+            codes = given.astype(np.uint8)[..., None] >> shifts & np.uint8((1 << product.bits) - 1)
+            given = codes.reshape(product.columns, -1)[:, : product.blocks]
+        parts = []
+        for group in self.groups:
+            size = group.size * self.lanes
+            for panel in range(group.count):
+                first = group.start * self.lanes + panel * size
+                whole = np.zeros((self.numbers, size), given.dtype)
+                some = given[first : first + size].T
+                whole[:, : some.shape[1]] = some
+                parts.append(whole.reshape(-1))
+        return np.concatenate(parts)
+
+
+def candidates(product: BitsProduct, target: Target) -> tuple[GemmCandidate, ...]:
+    """Those of the product of float32, in parts of the depth that the first cache holds."""
+    found = []
+    for one in gemm_choice.candidates(product.gemm, target):
+        steps = target.l1 // 2 // (one.vectors * target.vector_bytes)
+        part = max(1, steps // product.block) * product.block
+        found.append(replace(one, depth_block=part if part < product.depth else None))
+    return tuple(dict.fromkeys(found))
+
+
+def estimate(product: BitsProduct, candidate: GemmCandidate, target: Target) -> float:
+    """Nanoseconds of all blocks on one core: those of the sums."""
+    return gemm_choice.estimate(product.gemm, candidate, target)
+
+
+def build(product: BitsProduct, candidate: GemmCandidate, target: Target, name: str = "bits") -> Kernel:
+    """The kernel: operands "a", "b", "scales", "zeros" where they are not in the middle, the epilogue's, "c"."""
+    return _BitsBuilder(product, candidate, target, name).kernel()
+
+
+BITS_PRODUCT = Template("bits", BitsProduct, candidates, build, estimate)
+
+
+class _BitsBuilder(GemmBuilder):
+    def __init__(self, product: BitsProduct, candidate: GemmCandidate, target: Target, name: str) -> None:
+        super().__init__(product.gemm, candidate, target, name)
+        self.product, self.b_type, self.widens = product, DType.U8, True
+
+    def _packing(self) -> ColumnPacking:
+        return ColumnPacking(self.product, self.lanes, self.column_groups, "codes")
+
+    def _beside(self) -> tuple[Operand, ...]:
+        scales, zeros = (replace(self._packing(), kind=kind) for kind in ("scales", "zeros"))
+        found = [Operand("scales", "constant", DType.F32, scales.elements, scales)]
+        if self.product.zeros != "middle":
+            dtype = DType.U8 if self.product.zeros == "codes" else DType.F32
+            found.append(Operand("zeros", "constant", dtype, zeros.elements, zeros))
+        return tuple(found)
+
+    def _panel_bytes(self) -> int:
+        return -(-self.part // self.product.block) * self.product.block * self._widest()
+
+    def _asked(self, width: int, ends: bool) -> Asked:
+        return Asked()
+
+    def _panel(
+        self, f: Function, at: BlockPlace, group: Group, column: Value, number: Value, ends: bool
+    ) -> tuple[Value, Value]:
+        product, width = self.product, group.size * self.lanes
+        blocks = -(-self._steps(ends) // product.block)
+        first = f.mul(number, self.part // product.block)  # block of the depth
+        each = product.block // product.each  # bytes of a block of a column
+        codes = f.at(at.b, f.add(f.mul(column, product.blocks * each), f.mul(first, each * width)), "i8")
+        place = f.add(f.mul(column, product.blocks), f.mul(first, width))
+        given = [codes, f.at(at.pointers["scales"], place)]
+        if product.zeros != "middle":
+            given.append(f.at(at.pointers["zeros"], place, "i8" if product.zeros == "codes" else "float"))
+        f.call(self._widening(group.size, blocks), *given, at.panel)
+        return at.panel, codes
+
+    def _widening(self, vectors: int, blocks: int) -> str:
+        """Write, once, f(codes, scales, [zeros,] panel): so many blocks of the depth of a panel."""
+        name = f"{self.name}_widen_{vectors}_{blocks}"
+        if self.module.has(name):
+            return name
+        product, lanes = self.product, self.lanes
+        names = ("codes", "scales", *(() if product.zeros == "middle" else ("zeros",)))
+        given = [Parameter(one, "ptr", "noalias nocapture readonly") for one in names]
+        f = Function(self.module, name, (*given, Parameter("panel", "ptr", "noalias nocapture")))
+        real, words, width = types.vector("float", lanes), types.vector("i32", lanes), vectors * lanes
+        each = product.block // product.each
+
+        def vector(number: Value, _: tuple[Value, ...]) -> None:
+            block = f.binary("udiv", number, f.integer(vectors))
+            part = f.mul(f.sub(number, f.mul(block, vectors)), lanes)
+            scale = f.load(real, f.at(f.parameter("scales"), f.add(f.mul(block, width), part)))
+            zero = self._zero(f, f.add(f.mul(block, width), part))
+            source = f.at(f.parameter("codes"), f.add(f.mul(block, each * width), part), "i8")
+            aim = f.at(f.parameter("panel"), f.add(f.mul(block, product.block * width), part))
+
+            def some(first: Value, _: tuple[Value, ...], count: int) -> None:
+                for byte in range(count):
+                    here = f.at(f.at(source, f.mul(first, width), "i8"), byte * width, "i8")
+                    to = f.at(aim, f.mul(first, product.each * width))
+                    whole = f.convert("zext", words, f.load(types.vector("i8", lanes), here, align=1))
+                    for code in range(product.each):
+                        bits = f.binary("lshr", whole, f.number(words, code * product.bits)) if code else whole
+                        if code < product.each - 1:
+                            bits = f.binary("and", bits, f.number(words, (1 << product.bits) - 1))
+                        value = f.mul(f.sub(f.convert("sitofp", real, bits), zero), scale)
+                        place = (byte * product.each + code) * width
+                        f.store(value, f.at(to, place), align=4 * lanes)
+
+            whole = each // TOGETHER * TOGETHER
+            f.loop(0, whole, TOGETHER, partial(some, count=TOGETHER))
+            if each > whole:
+                some(f.integer(whole), (), each - whole)
+
+        f.loop(0, blocks * vectors, 1, vector)
+        f.finish()
+        return name
+
+    def _zero(self, f: Function, place: Value) -> Value:
+        """The zero points of a vector of columns, in float32."""
+        real = types.vector("float", self.lanes)
+        if self.product.zeros == "middle":
+            return f.number(real, float(1 << self.product.bits - 1))
+        if self.product.zeros == "floats":
+            return f.load(real, f.at(f.parameter("zeros"), place))
+        codes = f.load(types.vector("i8", self.lanes), f.at(f.parameter("zeros"), place, "i8"), align=1)
+        return f.convert("sitofp", real, f.convert("zext", types.vector("i32", self.lanes), codes))

@@ -1,0 +1,70 @@
+"""Products with weights of a few bits: the sums of the dequantized numbers, between guard pages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.dtype import DType
+from kernels.target import Target
+from kernels.templates.bits import BITS_PRODUCT, BitsProduct, InvalidBits, build, candidates
+from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.tensor.expression import Buffer
+from tests.kernels.guard import run_guarded
+from tests.kernels.targets import HERE
+
+
+def packed(codes: np.ndarray, bits: int) -> np.ndarray:
+    """Codes along the last dim in whole bytes, the low bits first."""
+    each = 8 // bits
+    rest = -codes.shape[-1] % each
+    padded = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, rest)]).reshape(*codes.shape[:-1], -1, each)
+    return np.bitwise_or.reduce(padded << (np.arange(each) * bits), axis=-1).astype(np.uint8)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    dims=st.tuples(st.integers(1, 30), st.integers(1, 60), st.integers(1, 200)), bits=st.sampled_from((2, 4, 8)),
+    block=st.sampled_from((16, 32, 64)), zeros=st.sampled_from(("middle", "codes", "floats")),
+    choice=st.integers(0, 20), target=st.sampled_from(HERE),
+)  # fmt: skip
+def test_any_width_block_and_zero_point(dims, bits, block, zeros, choice, target: Target) -> None:
+    rows, columns, depth = dims
+    generator, count = np.random.default_rng(dims), -(-depth // block)
+    codes = generator.integers(0, 1 << bits, (columns, count * block))
+    scales = generator.random((columns, count)).astype(np.float32) + 0.1
+    offsets = (
+        generator.integers(0, 1 << bits, (columns, count))
+        if zeros != "middle"
+        else np.full((columns, count), 1 << bits - 1)
+    )
+    plain = BitsProduct(rows, columns, depth, bits, block, zeros)
+    bias = Buffer("bias", DType.F32, (columns,))[plain.gemm.column]
+    product = BitsProduct(rows, columns, depth, bits, block, zeros, Epilogue(ACCUMULATED[()] + bias))
+    found = candidates(product, target)
+    kernel = build(product, found[choice % len(found)], target)
+    given = {"b": packed(codes, bits), "scales": scales}
+    if zeros != "middle":
+        given["zeros"] = packed(offsets, bits) if zeros == "codes" else offsets.astype(np.float32)
+    arrays = {name: kernel.operand(name).packing.pack(one) for name, one in given.items()}
+    a, added = (generator.standard_normal(shape).astype(np.float32) for shape in ((rows, depth), (columns,)))
+    got = run_guarded(kernel, {"a": a, "bias": added, **arrays})["c"].reshape(rows, columns)
+    wide = (codes.reshape(columns, count, block) - offsets[..., None]) * scales[..., None].astype(np.float64)
+    b = wide.reshape(columns, -1)[:, :depth].T
+    bound = (depth + 6) * 2.0**-24 * (np.abs(a) @ np.abs(b) + np.abs(added))
+    assert (np.abs(got - (a.astype(np.float64) @ b + added)) <= bound).all()
+
+
+def test_weights_take_their_bits() -> None:
+    product = BitsProduct(1, 64, 128, 4, 32)
+    kernel = BITS_PRODUCT.kernel(product, HERE[0])
+    assert kernel.operand("b").bytes == 64 * 128 // 2
+    assert kernel.operand("scales").bytes == 4 * 64 * 4
+
+
+@pytest.mark.parametrize("bits, block", [(3, 32), (4, 1), (2, 2), (4, 0)])
+def test_codes_fill_bytes(bits: int, block: int) -> None:
+    with pytest.raises(InvalidBits, match=f"codes of {bits} bits in blocks of {block} do not fill bytes"):
+        BitsProduct(1, 2, 64, bits, block)
