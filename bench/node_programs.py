@@ -40,6 +40,7 @@ _NOT_NUMERIC = {
     onnx.TensorProto.STRING, onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128, onnx.TensorProto.UNDEFINED
 }  # fmt: skip
 _PREVIEW = "preview"
+LISTED = Path(__file__).parents[1] / "docs" / "whole.md"  # with the reasons
 KEPT = Path(os.environ.get("GRAPHOPT_NODE_PROGRAMS", ""))  # a file for all outcomes, if named
 
 
@@ -52,8 +53,9 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         KEPT.write_text(json.dumps(outcomes, indent=1))
     kinds = Counter(outcome.partition(":")[0] for outcome in outcomes.values())
     sheet.table("node tests as programs", ("outcome", "tests"), sorted(kinds.items()))
-    rest = [(name, outcome) for name, outcome in outcomes.items() if outcome != "whole"]
-    sheet.table("node tests: not whole", ("test", "outcome"), rest)
+    listed = LISTED.read_text()
+    rest = [(name, f"`{name}`" in listed, one) for name, one in outcomes.items() if one != "whole"]
+    sheet.table("node tests: not whole", ("test", "listed", "outcome"), rest)
     share = kinds["whole"] / len(outcomes)
     bad = sum(count for kind, count in kinds.items() if kind in ("wrong", "crash", "timeout", "fault"))
     figure = f"{kinds['whole']} of {len(outcomes)} ({100 * share:.1f} %); wrong, crashed or a fault: {bad}"

@@ -37,6 +37,8 @@ class Argument:
     name: str
     dtype: DType
     shape: tuple[int, ...]
+    held: tuple[tuple[int, int], ...] = ()  # places and integers: what an input has to hold, as dims follow from it
+    counted: tuple[int, ...] = ()  # axes of an output along which `shape` is the most, and each run finds its own dim
 
     @property
     def bytes(self) -> int:
@@ -211,8 +213,16 @@ class Listing:
             return arena
         if place.space == "weights":
             return self.weights_bytes
-        arguments = self.inputs if place.space == "input" else self.outputs
+        arguments = self.inputs if place.space == "input" else (*self.outputs, *self.dims)
         return arguments[place.argument].bytes if 0 <= place.argument < len(arguments) else -1
+
+    @property
+    def dims(self) -> tuple[Argument, ...]:
+        """The dims, as a run finds them, of each output with counted axes.
+
+        They lie in the model's record. Their places have the space "output", and the numbers behind those of outputs.
+        """
+        return tuple(Argument(f"{one.name}:dims", DType.I64, (len(one.shape),)) for one in self.outputs if one.counted)
 
     @property
     def scratch_bytes(self) -> int:

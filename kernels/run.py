@@ -42,15 +42,21 @@ def aligned(elements: int, dtype: npt.DTypeLike = np.float32, *, offset: int = 0
     return storage[start : start + size].view(dtype)
 
 
-def placed(weights: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """A copy that starts where a huge page may start, as a bundle's weights do."""
-    area = mmap.mmap(-1, weights.size + 2 * HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+def area(size: int) -> npt.NDArray[np.uint8]:
+    """Zeros that start where a huge page may start, as a bundle's weights do; memory is taken when it is written."""
+    memory = mmap.mmap(-1, size + 2 * HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # a system without huge pages
-        area.madvise(mmap.MADV_HUGEPAGE)
-    whole = np.frombuffer(area, np.uint8)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(memory, np.uint8)
     start = -whole.ctypes.data % HUGE_PAGE
-    whole[start : start + weights.size] = weights
-    return whole[start : start + weights.size]
+    return whole[start : start + size]
+
+
+def placed(weights: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """A copy in such an area."""
+    copy = area(weights.size)
+    copy[:] = weights
+    return copy
 
 
 class Executable:

@@ -106,7 +106,7 @@ class Trial:
         self.runs, self.clock = listing.runs, clock
         self._driver = driver(target)
         arena = placed(np.zeros(max(listing.arena_bytes, 1), np.uint8))
-        outputs = [aligned(max(one.bytes, 1), np.uint8) for one in listing.outputs]
+        outputs = [aligned(max(one.bytes, 1), np.uint8) for one in (*listing.outputs, *listing.dims)]
         self._memory: dict[str, Sequence[Array]] = {
             "arena": [arena], "weights": [weights], "input": inputs, "output": outputs,
         }  # fmt: skip

@@ -18,6 +18,8 @@ from graphopt.check.inputs import Input
 from graphopt.model.limits import MOST_FED
 
 Feed = dict[str, object]
+Contents = Mapping[str, Mapping[int, int]]  # by input: numbers that are known, by their places in the flat tensor
+NOTHING: Contents = {}
 Draw = Literal["normal", "wild", "grid", "large", "flat", "special", "unit", "positive", "ones", "zeros", "tiny"]
 DRAWS: tuple[Draw, ...] = get_args(Draw)
 # Draws with values that stand on ties and edges on purpose: moving them by a unit is no rounding.
@@ -61,6 +63,16 @@ def make_feed(inputs: tuple[Input, ...], sizes: Mapping[str, int], draw: Draw, c
         elif draw in ("wild", "grid", "unit"):
             feed[item.name] = _near(item.default, draw, generator)
     return feed
+
+
+def holding(feed: Feed, contents: Contents) -> Feed:
+    """A feed with these numbers in their places."""
+    changed = dict(feed)
+    for name, numbers in contents.items():
+        array = np.array(feed[name])
+        array.reshape(-1)[list(numbers)] = list(numbers.values())
+        changed[name] = array
+    return changed
 
 
 def _near(default: np.ndarray, draw: Draw, generator: np.random.Generator) -> np.ndarray:

@@ -19,6 +19,9 @@ SUMS = frozenset(
     }
 )  # fmt: skip
 
+# Rounding to steps, of which a sum that is a unit off in the last place may take another.
+STEPS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QLinearAdd", "QGemm"})
+
 # Functions of a fixed range, which engines compute to a unit of the range, and what only moves their results.
 BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Erf"})
 MOVES = frozenset(
@@ -46,13 +49,23 @@ def bounded_outputs(model: ir.Model) -> frozenset[str]:
 
 def summed_outputs(model: ir.Model) -> frozenset[str]:
     """The names of the outputs that depend on a sum of products, or on a mean."""
+    return _outputs_behind(model, SUMS)
+
+
+def stepped_outputs(model: ir.Model) -> frozenset[str]:
+    """The names of the outputs that depend on quantized numbers which are computed."""
+    return _outputs_behind(model, STEPS)
+
+
+def _outputs_behind(model: ir.Model, kinds: frozenset[str]) -> frozenset[str]:
+    """The names of the outputs that depend on a result of one of these operators."""
     behind: set[ir.Value] = set()
     for node in model.graph:
         inner = [item for graph in nodes.subgraphs(node) for item in nodes.nodes_of(graph)]
         function = model.functions.get(node.op_identifier())
         inner += [] if function is None else list(nodes.nodes_of(function))
         everything = (node, *inner)
-        if any(item.op_type in SUMS or any(value in behind for value in item.inputs) for item in everything):
+        if any(item.op_type in kinds or any(value in behind for value in item.inputs) for item in everything):
             behind.update(node.outputs)
     return frozenset(value.name or "" for value in model.graph.outputs if value in behind)
 

@@ -1,9 +1,9 @@
 """A model's own rounding, sampled: its results when it is moved by as little as numbers can be.
 
 Inputs are moved by one unit in the last place, weights likewise, the engine sums in another order where its
-optimizations are on, and the model is run in float64, or in float16 as ONNX defines it where engines keep more. A
-rewrite that is right differs from the original in just that way. Samples are made when a difference asks for them, the
-cheapest first, and kept.
+optimizations are on, the model is run in float64, or in float16 as ONNX defines it where engines keep more, and the
+results of sums are moved by a unit, as another order would. A rewrite that is right differs from the original in just
+that way. Samples are made when a difference asks for them, the cheapest first, and kept.
 
 Values that stand on ties on purpose are not moved, nor are constants with few digits: they are meant as they are.
 """
@@ -19,8 +19,10 @@ import onnx_ir as ir
 
 from graphopt.check.double import Definition, Double, has_short_types
 from graphopt.check.feeds import EXACT, Feed
+from graphopt.check.lineage import SUMS
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.check.tolerance import SPACING
+from graphopt.model.facts import Facts
 from graphopt.model.nodes import graphs_of
 from graphopt.model.oversized import oversized
 from graphopt.model.save import weight_bytes
@@ -28,7 +30,7 @@ from graphopt.model.save import weight_bytes
 MOVED_BYTES = 64 << 20  # of weights, the small ones first
 ENGINE_BYTES = 256 << 20  # of weights, with which the engine's optimizations are tried: it holds them itself then
 FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
-WAYS = ("inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more")
+WAYS = ("inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more", "sums")
 EXACT_WAYS = ("weights", "double", "definition", "engine")
 DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
 
@@ -79,7 +81,7 @@ class Noise:
             if way == "inputs" and all(moved[name] is feed[name] for name in feed):
                 return None
             feed = moved
-        runner = self._runner if way == "inputs" else self._other("engine" if way == "engine" else "weights")
+        runner = self._runner if way == "inputs" else self._other(way if way in ("engine", "sums") else "weights")
         if runner is None:
             return None
         try:
@@ -102,14 +104,14 @@ class Noise:
             return None
 
     def _other(self, way: str) -> Runner | None:
-        """The original with moved weights, or in the engine with its optimizations."""
+        """The original with moved weights or sums, or in the engine with its optimizations."""
         if way not in self._runners:
             self._runners[way] = None
             try:
                 if way == "engine" and self._sound and weight_bytes(self._model) <= ENGINE_BYTES:
                     self._runners[way] = self._workplace.runner(self._model, True, optimized=True)
-                elif way == "weights":
-                    moved = moved_weights(self._model)
+                elif way in ("weights", "sums"):
+                    moved = (moved_weights if way == "weights" else moved_sums)(self._model)
                     if moved is not None and oversized(moved) is None:
                         self._runners[way] = self._workplace.runner(moved, self._sound)
             except CannotRun:
@@ -134,6 +136,33 @@ def moved_weights(model: ir.Model) -> ir.Model | None:
             put(ir.Tensor(moved, dtype=tensor.dtype, name=tensor.name))
             any_moved = True
     return copy if any_moved else None
+
+
+def moved_sums(model: ir.Model) -> ir.Model | None:
+    """A copy in which the results of sums in the main graph are moved by a unit in the last place; None without any.
+
+    What cancels, as a variance that is a mean of squares less the square of a mean, shows how much it loses.
+    """
+    copy = model.clone()
+    facts, generator = Facts(copy), np.random.default_rng(20262)
+    kinds = {node: facts.dtype(node.outputs[0]) for node in copy.graph if node.op_type in SUMS and not node.domain}
+    count = 0
+    for node, kind in kinds.items():
+        if kind is None or kind.numpy().name not in SPACING:
+            continue
+        factor = np.asarray(1 + SPACING[kind.numpy().name] * generator.choice([-1, 1])).astype(kind.numpy())
+        value, name = node.outputs[0], node.outputs[0].name
+        constant = ir.Value(name=f"{name}:factor", const_value=ir.Tensor(factor, dtype=kind), type=ir.TensorType(kind))
+        copy.graph.register_initializer(constant)
+        moved = ir.node("Mul", [value, constant])
+        copy.graph.insert_after(node, moved)
+        new = moved.outputs[0]
+        new.type, new.shape = value.type, value.shape
+        ir.convenience.replace_all_uses_with([value], [new], replace_graph_outputs=True)
+        moved.replace_input_with(0, value)
+        value.name, new.name = f"{name}:plain", name
+        count += 1
+    return copy if count else None
 
 
 def _weights(model: ir.Model) -> Iterator[tuple[ir.TensorProtocol, Callable[[ir.TensorProtocol], None]]]:

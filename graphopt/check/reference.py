@@ -14,11 +14,11 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.check.branches import Branches, watched
-from graphopt.check.feeds import Feed
+from graphopt.check.feeds import NOTHING, Contents, Feed, holding
 from graphopt.check.foreign import cut
 from graphopt.check.given import Given
 from graphopt.check.inputs import inputs_of
-from graphopt.check.lineage import bounded_outputs, limits_of, summed_outputs
+from graphopt.check.lineage import bounded_outputs, limits_of, stepped_outputs, summed_outputs
 from graphopt.check.noise import Case, Noise
 from graphopt.check.randomness import random_outputs
 from graphopt.check.runner import CannotRun, OutOfTime, Workplace
@@ -29,6 +29,7 @@ from graphopt.check.tolerance import LIMITS, PLAIN, ROUGH, Difference, Nature, c
 from graphopt.check.verification import Status, Verification
 from graphopt.check.work import work_of_run
 from graphopt.errors import OptionError
+from graphopt.model.dims import declared
 from graphopt.model.facts import Facts
 from graphopt.model.oversized import oversized
 
@@ -46,9 +47,11 @@ class Reference:
         *,
         given: Sequence[Given] = (),
         tolerance: float | None = None,
+        contents: Contents = NOTHING,
     ) -> None:
         """Feeds that the user has `given` come first; the model must give the outputs that they expect.
 
+        All others hold the numbers of `contents`.
         `tolerance` takes the place of the types' allowances and of the model's own rounding. Raises OptionError for a
         given feed that the model refuses.
         """
@@ -61,6 +64,7 @@ class Reference:
         self.cases: list[Case] = []
         self.excluded = random_outputs(model)
         self.tolerance = tolerance
+        self._contents = contents
         self.limits: dict[str, float] = {}
         # A model is held to the strictest check that the original passes.
         self.checks = next((full for full in (True, False) if workplace.checker_error(model, full) is None), None)
@@ -90,8 +94,9 @@ class Reference:
                 self.problem = str(rest)
                 return
         self.limits = limits_of(copy, facts, tolerance)
-        summed, bounded = summed_outputs(copy), bounded_outputs(copy)
-        self.natures = {name: Nature(name in summed, name in bounded) for name in (*summed, *bounded)}
+        summed, bounded, stepped = summed_outputs(copy), bounded_outputs(copy), stepped_outputs(copy)
+        names = summed | bounded | stepped
+        self.natures = {name: Nature(name in summed, name in bounded, name in stepped) for name in names}
 
         def work(sizes: Assignment) -> int:
             return work_of_run(copy, facts, sizes)
@@ -169,6 +174,7 @@ class Reference:
         left = self.seconds - (time.monotonic() - self._started)
         if left <= 0:
             raise OutOfTime
+        feed = holding(feed, self._contents)
         try:
             outputs = list(self.runner.run(feed, left))
         except CannotRun as error:
@@ -280,12 +286,14 @@ class Comparison:
     A `program` promises nothing for infinities and NaN, and its kernels round otherwise than ONNX Runtime's, and give 0
     for subnormal numbers. Its dims are fixed: a drawn feed of which the original makes others is none for it. Where it
     differs from ONNX Runtime and gives what the ONNX reference evaluator gives, that is right, and the verdict says so.
+    Where an output has other dims in the engine than the model declares, a program has those that are declared.
     """
 
     def __init__(self, reference: Reference, names: Sequence[str], *, program: bool = False) -> None:
         self._reference, self._names = reference, names
         self._least = PROGRAM if program else 0.0
         self._program = program
+        self._declared = {value.name: declared(value) for value in reference.model.graph.outputs} if program else {}
         self._overruled: list[str] = []
         self._worst = Difference(0.0, 0.0, None)
         self._different: Verification | None = None
@@ -312,6 +320,8 @@ class Comparison:
         return True
 
     def _difference(self, name: str, case: Case, one: object, other: object) -> Difference:
+        if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.size == other.size:
+            one = one.reshape(other.shape) if self._declared.get(name) == other.shape else one
         found = self._reference.difference(name, case, one, other, self._least)
         if found.reason is None or not self._program:
             return found

@@ -43,6 +43,7 @@ class Nature:
 
     summed: bool = False  # behind sums of products: the order of summing decides between an infinity and NaN
     bounded: bool = False  # of a function whose range is 1, which is computed to a unit of that
+    stepped: bool = False  # behind numbers that are rounded to steps, of which a tie takes one or the other
 
 
 PLAIN = Nature()
@@ -161,6 +162,9 @@ def _floats(
     noise = np.zeros(one.shape)
     for sample in others:
         noise = np.maximum(noise, np.where(usable, np.abs(np.where(usable, sample, 0) - np.where(usable, one, 0)), 0.0))
+    if nature.stepped and np.count_nonzero(beyond) <= MULTIPLE * np.count_nonzero(noise > limit * scale):
+        # Which elements stand beside a tie is luck: as many others may be as far off as the samples are anywhere.
+        beyond = np.where(distance <= np.max(noise) + limit * scale, 0.0, beyond)
     # How far a sample moves one element is a matter of luck: the mean square of all stands in for less.
     shares = np.divide(noise, scale, out=np.zeros(one.shape), where=scale > 0)
     noise = np.maximum(noise, float(np.sqrt(np.mean(shares**2))) * scale)

@@ -23,6 +23,7 @@ from graphopt.program.certify.proof import Proved, prove
 from graphopt.program.certify.statement import Refused
 from graphopt.program.certify.tables import read_statement
 from graphopt.program.deploy.manifest import Manifest, file_of, read_manifest
+from graphopt.program.deploy.runtime import Tensor
 from graphopt.program.deploy.session import Bundle
 from kernels.emit.description import Description
 
@@ -101,7 +102,7 @@ def _try(folder: Path, manifest: Manifest, threads: Sequence[int], feeds: int, s
     drawn: list[Feed] = []
     expected: list[list[bytes]] = []
     for _ in range(feeds):
-        drawn.append({one.name: _values(generator, one.shape, one.dtype) for one in first.inputs})
+        drawn.append({one.name: _values(generator, one) for one in first.inputs})
         expected.append([output.tobytes() for output in first.run(None, drawn[-1])])
     for count, program in programs.items():
         for number in (*range(feeds), *reversed(range(feeds))):  # what one call leaves, another one finds
@@ -117,11 +118,13 @@ def _try(folder: Path, manifest: Manifest, threads: Sequence[int], feeds: int, s
     return drawn
 
 
-def _values(generator: np.random.Generator, shape: Sequence[int], dtype: np.dtype[np.generic]) -> np.ndarray:
+def _values(generator: np.random.Generator, given: Tensor) -> np.ndarray:
     """Floats of a normal distribution; integers are 0 or 1, as a bundle does not say what its indices may be."""
-    if dtype.kind == "f":
-        return generator.standard_normal(shape).astype(dtype)
-    return generator.integers(0, 2, shape).astype(dtype)
+    if given.dtype.kind == "f":
+        return generator.standard_normal(given.shape).astype(given.dtype)
+    array = generator.integers(0, 2, given.shape).astype(given.dtype)
+    array.reshape(-1)[list(given.held)] = list(given.held.values())
+    return array
 
 
 def _against(source: Source, folder: Path, drawn: Sequence[Feed]) -> Verification:
@@ -131,7 +134,8 @@ def _against(source: Source, folder: Path, drawn: Sequence[Feed]) -> Verificatio
     resize(original, {one.name: one.shape for one in program.inputs}, {})
     with Workplace() as workplace:
         given = read_feeds(original, [dict(feed) for feed in drawn])
-        verdict = compared(reference_of(workplace, original, given, None), original, program)
+        contents = {one.name: one.held for one in program.inputs if one.held}
+        verdict = compared(reference_of(workplace, original, given, None, contents), original, program)
     program.close()
     if not verdict.passed:
         raise VerificationError(f"the bundle does not give what ONNX Runtime gives for the model: {verdict.reason}.")

@@ -5,33 +5,40 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from graphopt.check.feeds import NOTHING, Contents
 from graphopt.check.given import Feeds, Given, read_feeds
 from graphopt.check.reference import Comparison, Reference
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.verification import OFF, Verification
-from graphopt.errors import OptionError, VerificationError
+from graphopt.errors import NotLowered, OptionError, VerificationError
 from graphopt.flows.records.compilation import CompileRecord
 from graphopt.flows.source import read, resize
 from graphopt.flows.tune import tuning_of
 from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import DimValue
 from graphopt.model.load import Source
+from graphopt.model.signature import Port, signature_of
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
 from graphopt.passes import pipeline
+from graphopt.program.contents import decided_contents, with_contents
 from graphopt.program.control import without_control_flow
 from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
-from graphopt.program.deploy.compiled import Compiled
+from graphopt.program.deploy.compiled import Compiled, Whole, type_of
+from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.expansion import expanded
-from graphopt.program.make import COMPARE_SECONDS, Program, make, runnable
+from graphopt.program.make import COMPARE_SECONDS, Family, Program, make, runnable
+from graphopt.program.regions.scope import Scope
+from graphopt.program.subprograms import undeclared, with_bodies
+from graphopt.program.tuning import Tuning
 from graphopt.program.widening import widened
 from graphopt.rewrite.optimizer import optimize_verified
 from kernels.target import Target, TargetName, named, why_not_here
@@ -60,7 +67,11 @@ def compile(  # the builtin of this name is not used here
     tolerance: float | None = None,
     progress: Progress | None = None,
 ) -> Compiled:
-    """A native program for one size of every dim, compared with ONNX Runtime without optimizations.
+    """A native program, compared with ONNX Runtime without optimizations.
+
+    It is for one size of every dim of its inputs. Where those are free, the result holds a program for every size: it
+    is made and compared when the size is first run, and shares constants and threads with the others; such a result has
+    no bundle.
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
     and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64", or
@@ -77,6 +88,9 @@ def compile(  # the builtin of this name is not used here
     cache folder, and used whenever there is a time to tune. With 0 estimates alone choose. `values` fixes inputs at
     constants. Inputs with defaults are constants of every program, so that `fix_defaults` says nothing new. `feeds` and
     `tolerance` as for `optimize`.
+
+    An output whose dims data decides has those that each call finds. An integer input that holds dims which the model
+    declares has to hold just these.
 
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.
@@ -97,7 +111,77 @@ def compile(  # the builtin of this name is not used here
     original, _ = read(source, values, fix_defaults=True)
     if shapes or dims:
         resize(original, shapes or {}, dims or {})
-    given = read_feeds(original, feeds)
+    examples = read_feeds(original, feeds)
+    asked = _Asked(
+        processor, name, exact, memory_budget, not_here, threads, machine, tuning, examples, tolerance, progress
+    )
+    if not_here is None and not all(map(_is_fixed, _open_inputs(original))):
+        return _of_any_size(original, asked)
+    return _made(original, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a caller of `compile` asks for, but the model and its dims."""
+
+    target: Target
+    name: str
+    exact: bool
+    memory_budget: int | None
+    not_here: str | None
+    threads: int
+    machine: MachineRecord | str | None
+    tuning: Tuning | None
+    given: Sequence[Given]
+    tolerance: float | None
+    progress: Progress
+
+
+def _of_any_size(original: ir.Model, asked: _Asked) -> Compiled:
+    """Programs that are made when their sizes are first seen."""
+    family = Family()
+    inputs = _arguments(_open_inputs(original))
+
+    def make_one(shapes: Mapping[str, Sequence[int]]) -> Compiled:
+        model = original.clone()
+        resize(model, shapes, {})
+        given = [
+            one for one in asked.given if all(np.asarray(one.feed[name]).shape == dims for name, dims in shapes.items())
+        ]
+        return _made(model, replace(asked, given=given), family)
+
+    sizes = Sizes(inputs, _arguments(signature_of(original).outputs), _why_no_bundle(original, asked.target), make_one)
+    held = sum(tensor.nbytes for tensor in tensors_of(original))
+    return Compiled(sizes, asked.target, 0.0, OFF, model_bytes=held)
+
+
+def _open_inputs(model: ir.Model) -> list[Port]:
+    signature = signature_of(model)
+    return [port for port in signature.inputs if port.name not in signature.defaults]
+
+
+def _is_fixed(port: Port) -> bool:
+    return port.dims is not None and all(isinstance(dim, int) for dim in port.dims)
+
+
+def _arguments(ports: Sequence[Port]) -> list[Argument]:
+    return [Argument(port.name, type_of(port.type), list(port.dims or ())) for port in ports]
+
+
+def _why_no_bundle(model: ir.Model, target: Target) -> str:
+    """What is said of a model with free dims where one size is wanted."""
+    scope = Scope(model, target)
+    for value in model.graph.inputs:
+        try:
+            scope.shape(value)
+        except NotLowered as error:
+            return str(error)
+    raise AssertionError("an input has a free dim")
+
+
+def _made(original: ir.Model, asked: _Asked, family: Family | None = None) -> Compiled:
+    """The program of a model whose dims are all numbers, as `compile` says."""
+    exact, progress = asked.exact, asked.progress
     ways = [(exact, False), (True, False), (True, True)] if not exact else [(True, False), (True, True)]
     held = sum(tensor.nbytes for tensor in tensors_of(original))
     reference: Reference | None = None
@@ -110,18 +194,26 @@ def compile(  # the builtin of this name is not used here
             work = optimized(original, checked=checked)
             progress("making kernels")
             with telling(progress):
-                made = make(work, processor, name, exactly, memory_budget, not_here, threads, costs_of(machine), tuning)
-            program, not_compared = runnable(made, processor, not_here)
+                known = decided_contents(work, [one.feed for one in asked.given])
+                for contents in (known, NOTHING) if known else (NOTHING,):  # parts check nothing of what inputs hold
+                    model = optimized(with_contents(work, contents)) if contents else work
+                    made = make(
+                        model, asked.target, asked.name, exactly, asked.memory_budget, asked.not_here, asked.threads,
+                        costs_of(asked.machine), asked.tuning, contents, family,
+                    )  # fmt: skip
+                    if isinstance(made, Whole):
+                        break
+            program, not_compared = runnable(made, asked.target, asked.not_here)
             seconds += time.perf_counter() - started
             if program is None:
-                return Compiled(made, processor, seconds, OFF, not_here, not_compared, None, held)
+                return Compiled(made, asked.target, seconds, OFF, asked.not_here, not_compared, None, held)
             progress("comparing with ONNX Runtime")
             if reference is None:
-                reference = reference_of(workplace, original, given, tolerance)
+                reference = reference_of(workplace, original, asked.given, asked.tolerance, contents)
             verdicts.append(compared(reference, original, program))
             if verdicts[-1].passed:
                 remade = None if len(verdicts) == 1 else verdicts[0].reason
-                return Compiled(made, processor, seconds, verdicts[-1], not_here, None, remade, held)
+                return Compiled(made, asked.target, seconds, verdicts[-1], asked.not_here, None, remade, held)
     raise VerificationError(
         f"the program does not give what ONNX Runtime gives: {verdicts[-1].reason}; nothing was written"
         f"{_way_on(verdicts[-1].max_rel)}."
@@ -156,14 +248,19 @@ def optimized(original: ir.Model, *, checked: bool = False) -> ir.Model:
     `checked` holds every rewrite to the original, and takes back those that fail.
     """
     work = _optimized(original, checked=checked)
-    spelled_out = widened(expanded(without_control_flow(expanded(work))))
-    return work if spelled_out is work else _optimized(spelled_out, checked=checked)
+    open_ones = undeclared(work) + 1
+    while undeclared(work) < open_ones:  # what one loop gives may tell how often the next one runs
+        open_ones = undeclared(work)
+        spelled_out = widened(expanded(without_control_flow(expanded(work))))
+        if spelled_out is not work:
+            work = _optimized(spelled_out, checked=checked)
+    return with_bodies(work, lambda body: optimized(body, checked=checked))
 
 
 def _optimized(original: ir.Model, *, checked: bool) -> ir.Model:
     opset = original.graph.opset_imports.get("", 1)
     for wanted in (OPSET, None) if opset < OPSET <= onnx.defs.onnx_opset_version() else (None,):
-        request = pipeline.Request(2, frozenset(), "standard", wanted, False, None, True)
+        request = pipeline.Request(2, frozenset(), "standard", wanted, True, None, True)
         try:
             seconds = COMPARE_SECONDS if checked else None
             return optimize_verified(original, pipeline.stages(request), seconds=seconds).model
@@ -182,10 +279,11 @@ def _way_on(difference: float) -> str:
 
 
 def reference_of(
-    workplace: Workplace, original: ir.Model, given: Sequence[Given], tolerance: float | None
-) -> Reference:
-    """The original's runs; raises VerificationError where it has none."""
-    reference = Reference(workplace, original, COMPARE_SECONDS, given=given, tolerance=tolerance)
+    workplace: Workplace, original: ir.Model, given: Sequence[Given], tolerance: float | None,
+    contents: Contents = NOTHING,
+) -> Reference:  # fmt: skip
+    """The original's runs, on inputs with these contents; raises VerificationError where it has none."""
+    reference = Reference(workplace, original, COMPARE_SECONDS, given=given, tolerance=tolerance, contents=contents)
     if reference.problem is not None or reference.foreign:
         why = reference.problem or f"nothing here runs {', '.join(reference.foreign)}"
         raise VerificationError(f"the program cannot be compared, as its model does not run as it should: {why}")

@@ -18,7 +18,7 @@ from graphopt.memory.contract import contract_options
 from graphopt.model.load import load
 from graphopt.model.self_contained import self_contained
 from graphopt.model.text import nearest
-from graphopt.program.deploy.runtime import Program
+from graphopt.program.deploy.runtime import Program, Tensor
 from graphopt.program.deploy.session import Bundle
 
 SEED = 0
@@ -78,15 +78,17 @@ def _bundle(path: Path, threads: int) -> Runnable:
 
 
 def _draws(program: Program) -> dict[str, Callable[[], np.ndarray]]:
-    return {one.name: _drawn(one.shape, one.dtype) for one in program.inputs}
+    return {one.name: _drawn(one) for one in program.inputs}
 
 
-def _drawn(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Callable[[], np.ndarray]:
+def _drawn(given: Tensor) -> Callable[[], np.ndarray]:
     def draw() -> np.ndarray:
         generator = np.random.default_rng(SEED)
-        if dtype.kind == "f":
-            return generator.standard_normal(shape).astype(dtype)
-        return generator.integers(0, 2, shape).astype(dtype)
+        if given.dtype.kind == "f":
+            return generator.standard_normal(given.shape).astype(given.dtype)
+        array = generator.integers(0, 2, given.shape).astype(given.dtype)
+        array.reshape(-1)[list(given.held)] = list(given.held.values())
+        return array
 
     return draw
 

@@ -31,7 +31,24 @@ def infer_node(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
             first = results[0]
             shape = first.shape if first.shape is not None else held.shape
             results = (Known(first.type, shape, held), *results[1:])
+        if operator.storage == "pieces":
+            results = _pieces(node, results, facts)
     return results
+
+
+def _pieces(node: ir.Node, results: tuple[Known, ...], facts: Knowledge) -> tuple[Known, ...]:
+    """The results of a Split with the parts of its operand's content, where that and all sizes are known."""
+    first = nodes.input_at(node, 0)
+    held = None if first is None else facts.content(first)
+    axis = nodes.int_attribute(node, "axis", 0)
+    if held is None or not -held.ndim <= axis < held.ndim:
+        return results
+    sizes = [None if known.shape is None else known.shape[axis] for known in results]
+    ends = [sum(size for size in sizes[: end + 1] if isinstance(size, int)) for end in range(len(sizes))]
+    if not all(isinstance(size, int) for size in sizes) or ends[-1] != held.shape[axis]:
+        return results
+    parts = np.split(held, ends[:-1], axis)
+    return tuple(Known(known.type, known.shape, part) for known, part in zip(results, parts, strict=True))
 
 
 def _may_hold_dims(first: Known) -> bool:

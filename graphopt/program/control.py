@@ -1,12 +1,12 @@
-"""Control flow of a few iterations, and of branches, as plain nodes: what a program has no regions for.
+"""Control flow as plain nodes, where a region of its own would not do, or do worse.
 
-    If(c) { a } else { b }      -->  Where(c, a, b), or one of the two where c is known
+    If(c) { a } else { b }      -->  Where(c, a, b) for a few nodes, or one of the two where c is known
     Scan(state, rows) { body }  -->  one copy of the body for each row
     Loop(3, c, state) { body }  -->  three copies; a state stays as it was from where c is false
 
-Both branches run then, so that they have to be pure and not large. A Loop whose count only a run tells has as many
-iterations as the declared dims of its scan outputs say. Left alone is what has too many copies, makes other dims in
-each iteration, or carries sequences.
+What has the same dims in every iteration, or in both branches, becomes a region (regions/control.py), and declares its
+dims here. The others are written out. A Loop whose count only a run tells has as many iterations as the declared dims
+of its scan outputs say. Left alone is what has too many copies, or carries sequences.
 """
 
 from __future__ import annotations
@@ -16,13 +16,18 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from graphopt.errors import NotLowered
 from graphopt.model import nodes
 from graphopt.model.dims import declared
 from graphopt.model.facts import Facts
-from graphopt.passes.unrolling import keeps_going
+from graphopt.model.trips import count_of, ended, keeps_going
+from graphopt.program.fixed_states import without_fixed_states
+from graphopt.program.subprograms import declare_results, has_control_flow
 
 MOST_TRIPS = 64
+MOST_FOLLOWED = 4096  # iterations whose condition is computed from constants
 MOST_NODES = 4096  # of all copies together
+FEW_NODES = 8  # of both branches of an If: as Where they become part of the kernels around
 MOST_BRANCHED = 256  # nodes of both branches of an If
 
 _SAME_DIMS = ("Identity", "Cast", "CastLike")
@@ -34,24 +39,22 @@ class _Stays(Exception):
 
 def without_control_flow(model: ir.Model) -> ir.Model:
     """A model without such nodes, the same one where there are none."""
-    if not any(_has_way(node) for node in model.graph):
+    if not any(map(has_control_flow, model.graph)):
         return model
-    work, changed = model.clone(), False
+    work = model.clone()
     kept: set[ir.Node] = set()
-    while True:
-        facts = Facts(work)
-        node = next((one for one in work.graph if _has_way(one) and one not in kept), None)
-        if node is None:
-            return work if changed else model
+    while (node := next((one for one in work.graph if has_control_flow(one) and one not in kept), None)) is not None:
+        if node.op_type != "If":
+            node = without_fixed_states(node)
+        one = _Inlining(work, Facts(work), node)
         try:
-            _Inlining(work, facts, node).write()
-            changed = True
+            if not one.becomes_region():
+                one.write()
+                continue
         except _Stays:
-            kept.add(node)
-
-
-def _has_way(node: ir.Node) -> bool:
-    return node.op_type in ("If", "Scan", "Loop") and nodes.is_standard(node)
+            pass
+        kept.add(node)
+    return work
 
 
 class _Inlining:
@@ -59,9 +62,28 @@ class _Inlining:
 
     def __init__(self, model: ir.Model, facts: Facts, node: ir.Node) -> None:
         self._facts, self._node = facts, node
-        self._graph, self._opset = model.graph, facts.opset(node)
+        self._model, self._graph, self._opset = model, model.graph, facts.opset(node)
         self._names = {value.name for value in _values(model.graph)}
         self._made: list[ir.Node] = []
+
+    def becomes_region(self) -> bool:
+        """Whether it has the same dims whatever it does; they are then declared."""
+        node, rows, fewer = self._node, None, False
+        if node.op_type == "If":
+            inside = [one for name in ("then_branch", "else_branch") for one in node.attributes[name].as_graph()]
+            few = len(inside) <= FEW_NODES and all(map(self._facts.is_pure, inside))
+            if self._known() is not None or few:
+                return False
+        elif node.op_type == "Loop":
+            rows, said, always = self._trips()
+            fewer = said is None and not always
+        elif self._opset < 9:
+            return False
+        try:
+            declare_results(self._model, self._facts, node, rows, fewer=fewer)
+        except NotLowered:
+            return False
+        return True
 
     def write(self) -> None:
         """Put the nodes in the place of this one; raises _Stays, before anything is changed, where it stays."""
@@ -83,9 +105,9 @@ class _Inlining:
     def _branches(self) -> list[ir.Value]:
         node, condition = self._node, nodes.required_input(self._node, 0)
         graphs = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
-        known = self._facts.array(condition)
-        if known is not None and known.size == 1:
-            return self._copy(graphs[0 if known.reshape(-1)[0] else 1], [])
+        known = self._known()
+        if known is not None:
+            return self._copy(graphs[0 if known else 1], [])
         self._require(graphs, 1, MOST_BRANCHED)
         shapes = [[self._facts.static_shape(value) for value in graph.outputs] for graph in graphs]
         if shapes[0] != shapes[1] or None in shapes[0]:
@@ -93,6 +115,11 @@ class _Inlining:
         yes, no = (self._copy(graph, []) for graph in graphs)
         flag = self._flat(condition)
         return [self._add("Where", [flag, a, b]) for a, b in zip(yes, no, strict=True)]
+
+    def _known(self) -> bool | None:
+        """The condition of an If, where it is known."""
+        known = self._facts.array(nodes.required_input(self._node, 0))
+        return None if known is None or known.size != 1 else bool(known.reshape(-1)[0])
 
     def _scan(self) -> list[ir.Value]:
         node, body = self._node, self._node.attributes["body"].as_graph()
@@ -147,14 +174,9 @@ class _Inlining:
         return list(carried), collected
 
     def _loop(self) -> list[ir.Value]:
-        node, body, facts = self._node, self._node.attributes["body"].as_graph(), self._facts
-        states = len(body.inputs) - 2
-        limit, going = nodes.input_at(node, 0), nodes.input_at(node, 1)
-        numbers = None if limit is None else facts.ints(limit)
-        count = None if numbers is None or len(numbers) != 1 else max(int(numbers[0]), 0)
-        always = self._is_true(going) and keeps_going(facts, body)
-        rows = self._declared_trips(states) if count is None or not always else None
-        count = count if rows is None else rows
+        node, body = self._node, self._node.attributes["body"].as_graph()
+        states, going = len(body.inputs) - 2, nodes.input_at(node, 1)
+        count, rows, always = self._trips()
         if count is None or None in node.inputs[2:]:
             raise _Stays("the number of its iterations is not known")
         self._require([body], count, MOST_NODES)
@@ -177,6 +199,17 @@ class _Inlining:
             for held, value in zip(collected, results[1 + states :], strict=True):
                 held.append(value)
         return [*carried, *(self._stack(held, 0) for held in collected)]
+
+    def _trips(self) -> tuple[int | None, int | None, bool]:
+        """How often a Loop runs or how much it collects, the latter where the model says it; whether that is exact."""
+        node, body, facts = self._node, self._node.attributes["body"].as_graph(), self._facts
+        count = count_of(facts, nodes.input_at(node, 0))
+        always = self._is_true(nodes.input_at(node, 1))
+        if always and not keeps_going(facts, body):
+            found = ended(facts, node, body, MOST_FOLLOWED)
+            always, count = found is not None, count if found is None else min(found, found if count is None else count)
+        rows = self._declared_trips(len(body.inputs) - 2) if count is None or not always else None
+        return count if rows is None else rows, rows, always
 
     # -- conditions -------------------------------------------------------------------------------------------------
 

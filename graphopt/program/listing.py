@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -10,17 +9,15 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.memory.plan import PACK_WORK
 from graphopt.program.costs import ESTIMATED, Costs
+from graphopt.program.lifetimes import planned
 from graphopt.program.regions import buffer
-from graphopt.program.regions.buffer import distinct_names
 from graphopt.program.regions.region import Lowered
 from graphopt.program.sharing import WORKERS, kernels_of, plan_shared
-from kernels.listing import ALIGNMENT, Listing, Place, Run
-from memplan.packing.solve import solve
+from graphopt.program.weights import Weights, bytes_of
+from kernels.listing import Listing, Place, Run
 from memplan.plan import Packing
-from memplan.problem import Buffer, MemoryProblem
-from memplan.verify.packing import verify
+from memplan.problem import MemoryProblem
 
 _SPACES: Mapping[buffer.Role, Literal["arena", "weights", "input", "output"]] = {
     "input": "input", "output": "output", "constant": "weights", "temporary": "arena",
@@ -32,26 +29,27 @@ class Linked:
     """A program that can be emitted: its listing, its weights, and where its temporaries live."""
 
     listing: Listing
-    weights: npt.NDArray[np.uint8]
+    weights: npt.NDArray[np.uint8]  # where programs in this process read them
     problem: MemoryProblem
     plan: Packing
 
 
 def link(
-    lowered: Lowered, name: str, *, threads: int = 0, budget: int | None = None, costs: Costs = ESTIMATED
-) -> Linked:
+    lowered: Lowered, name: str, *, threads: int = 0, budget: int | None = None, costs: Costs = ESTIMATED,
+    weights: Weights | None = None,
+) -> Linked:  # fmt: skip
     """The listing of regions in their order, and but for 1 thread the same for several workers.
 
-    It is for any number of them, and planned for so many; 0: for `sharing.WORKERS`.
+    It is for any number of them, and planned for so many; 0: for `sharing.WORKERS`. `weights` are those of other
+    programs of the model, which this one's join.
 
     The memory plan is checked by memplan's own verifier. Where the arena of one worker is within `budget` bytes, so is
     that of several, whose plan is the fastest by `costs`.
     """
-    problem = memory_problem(lowered)
-    plan = solve(problem, work=PACK_WORK)
-    verify(problem, plan)
-    weights, offsets = _weights(lowered)
-    offsets |= {one: plan.offsets[name] for one, name in distinct_names(lowered.temporaries).items()}
+    arena = planned(lowered)
+    plan = arena.plan
+    held = Weights(bytes_of(lowered)) if weights is None else weights
+    offsets = {**held.add(lowered), **arena.offsets}
 
     def place(given: buffer.Place) -> Place:
         start = given.buffer
@@ -65,45 +63,6 @@ def link(
     if together is not None:
         kernels |= {one.name: one for one in kernels_of(lowered, together.runs)}
     listing = Listing(
-        name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, len(weights), together
+        name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, held.bytes.size, together
     )
-    return Linked(listing, weights, problem, plan)
-
-
-def memory_problem(lowered: Lowered) -> MemoryProblem:
-    """A temporary lives from the region that first touches it to after the one that touches it last."""
-    first: dict[buffer.Buffer, int] = {}
-    last: dict[buffer.Buffer, int] = {}
-    for step, region in enumerate(lowered.regions):
-        for place in region.places:
-            first.setdefault(place.buffer, step)
-            last[place.buffer] = step
-    names = distinct_names(lowered.temporaries)
-    return MemoryProblem(
-        tuple(Buffer(name, one.size, first[one], last[one] + 1) for one, name in names.items()), ALIGNMENT
-    )
-
-
-def _weights(lowered: Lowered) -> tuple[npt.NDArray[np.uint8], dict[buffer.Buffer, int]]:
-    """The constants that are read, one after the other; equal ones once."""
-    offsets: dict[buffer.Buffer, int] = {}
-    held: dict[tuple[int, bytes], int] = {}
-    parts: list[npt.NDArray[np.uint8]] = []
-    top = 0
-    for constant in lowered.buffers:
-        if constant not in lowered.constants:
-            continue
-        raw = np.ascontiguousarray(lowered.constants[constant].packed()).reshape(-1).view(np.uint8)
-        key = (raw.size, _digest(raw))
-        if key in held:
-            offsets[constant] = held[key]
-            continue
-        offsets[constant] = held[key] = top
-        filled = -(-raw.size // ALIGNMENT) * ALIGNMENT
-        parts += [raw, np.zeros(filled - raw.size, np.uint8)]
-        top += filled
-    return (np.concatenate(parts) if parts else np.zeros(0, np.uint8)), offsets
-
-
-def _digest(raw: npt.NDArray[np.uint8]) -> bytes:
-    return hashlib.sha256(raw.data).digest()
+    return Linked(listing, held.bytes, arena.problem, plan)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import onnx_ir as ir
 
+from graphopt.check.feeds import NOTHING, Contents
 from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.errors import BudgetNotKept, BundleError, NotLowered, OptionError, VerificationError
@@ -16,9 +19,11 @@ from graphopt.program.deploy.folding import fold_constants
 from graphopt.program.deploy.hybrid import Hybrid, make_hybrid
 from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order, within_budget
+from graphopt.program.quantizing import in_integers
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
 from graphopt.program.tuning import Tuning, tuned, with_choices
+from graphopt.program.weights import GROWTH, Weights, bytes_of
 from kernels.target import Target
 
 TILED_SHARES = (1.0, 0.85, 0.7, 0.55)  # of a budget: what tiles of the model are planned for
@@ -26,6 +31,23 @@ TILE_WORK = 30_000_000_000  # steps of searching, about as many nanoseconds
 COMPARE_SECONDS = 300.0  # for the model's own runs in ONNX Runtime; a longer one is not waited for
 
 Program = session.Program | Hybrid | Emulated
+
+
+class Family:
+    """What programs of one model share, each of other sizes: constants, and threads.
+
+    Their regions lose the constants once these are packed, so that no program holds copies of its own.
+    """
+
+    def __init__(self) -> None:
+        self._weights: Weights | None = None
+        self.first: session.Program | None = None  # whose threads run all
+
+    def weights(self, lowered: Lowered) -> Weights:
+        """Where the constants of a program go: to those of others for as long as there is room."""
+        if self._weights is None or not self._weights.has_room(lowered):
+            self._weights = Weights(GROWTH * bytes_of(lowered))
+        return self._weights
 
 
 def make(
@@ -38,17 +60,21 @@ def make(
     threads: int = 0,
     costs: Costs = ESTIMATED,
     tuning: Tuning | None = None,
+    contents: Contents = NOTHING,
+    family: Family | None = None,
 ) -> Whole | Hybrid:
     """The program of a model whose dims are all numbers; `memory_budget` in bytes of its arena.
 
     `threads` run it here, 0: all cores; a program for 1 holds nothing that several need. `costs` decide among plans
     for several. With `tuning` kernels are those that were measured best, now or before; parts of a program beside ONNX
-    Runtime are as they are estimated.
+    Runtime are as they are estimated. `contents` are what inputs hold, as a whole program is made for them.
     `not_here` says why this machine cannot run code for `target`; such a program is not loaded. Raises OptionError for
     a budget that is not kept, and NotLowered where no operator has a kernel.
     """
     try:
-        lowered, linked = make_listing(model, target, name, exact, memory_budget, threads, costs, tuning)
+        lowered, linked = make_listing(
+            model, target, name, exact, memory_budget, threads, costs, tuning, contents, family
+        )
     except NotLowered as error:
         if memory_budget is not None:
             raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
@@ -60,13 +86,22 @@ def make(
         return make_hybrid(model, target, name, exact=exact)
     if not_here is not None:
         return Whole(None, lowered, linked)
-    program = session.Program(linked.listing, linked.weights, target, threads=threads)
+    program = _loaded(linked, target, threads, family)
     better = {} if tuning is None else tuned(lowered, linked.listing, program, tuning)
     if better:
         lowered = lowered.with_kernels(better)
-        linked = link(lowered, name, threads=threads or target.workers, budget=memory_budget, costs=costs)
-        program = session.Program(linked.listing, linked.weights, target, threads=threads)
-    return Whole(program, lowered, linked)
+        linked = _linked(lowered, name, target, memory_budget, threads, costs, family)
+        program = _loaded(linked, target, threads, family)
+    return Whole(program, lowered if family is None else replace(lowered, constants={}), linked)
+
+
+def _loaded(linked: Linked, target: Target, threads: int, family: Family | None) -> session.Program:
+    """The program in this process, on the threads of its family where it has one."""
+    pool = None if family is None else family.first
+    found = session.Program(linked.listing, linked.weights, target, threads=threads, in_place=True, pool=pool)
+    if family is not None and pool is None and found.is_shared:
+        family.first = found
+    return found
 
 
 def make_listing(
@@ -78,18 +113,30 @@ def make_listing(
     threads: int = 0,
     costs: Costs = ESTIMATED,
     tuning: Tuning | None = None,
+    contents: Contents = NOTHING,
+    family: Family | None = None,
 ) -> tuple[Lowered, Linked]:
     """The regions of a program and its listing, without any machine code; choices that `tuning` keeps are used.
 
     Raises OptionError for a budget that is not kept, and NotLowered where an operator has no kernel.
     """
+    model = in_integers(model)
     while (folded := fold_constants(model, whole=True)) is not model:
         model = folded
     lowered = lower(model, target, exact=exact)
     if tuning is not None:
         lowered = with_choices(lowered, tuning.database.choices())
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
-    return lowered, link(lowered, name, threads=threads or target.workers, budget=memory_budget, costs=costs)
+    held = {one: tuple(sorted(numbers.items())) for one, numbers in contents.items()}
+    lowered = replace(lowered, inputs=tuple(replace(one, held=held.get(one.name, ())) for one in lowered.inputs))
+    return lowered, _linked(lowered, name, target, memory_budget, threads, costs, family)
+
+
+def _linked(
+    lowered: Lowered, name: str, target: Target, budget: int | None, threads: int, costs: Costs, family: Family | None
+) -> Linked:
+    weights = None if family is None else family.weights(lowered)
+    return link(lowered, name, threads=threads or target.workers, budget=budget, costs=costs, weights=weights)
 
 
 def runnable(made: Whole | Hybrid, machine: Target, not_here: str | None) -> tuple[Program | None, str | None]:

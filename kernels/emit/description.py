@@ -13,13 +13,15 @@ from kernels.target import Target
 SCHEMA = "kernels.program/3"  # 2: run_raw gives a code, and there is after_fork; 3: several workers
 
 
-class Tensor(msgspec.Struct, frozen=True):
-    """An input or output: dense, row-major."""
+class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An input or output: dense, row-major. What has a default is not in programs of earlier versions."""
 
     name: str
     dtype: str
     code: int  # of the element type in the C interface
     shape: tuple[int, ...]
+    held: tuple[tuple[int, int], ...] = ()  # places in the flat tensor, and the integers that a call has to give there
+    counted: tuple[int, ...] = ()  # axes of an output along which a run finds at most the dim of `shape`
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -61,4 +63,6 @@ def describe(
 
 
 def _tensors(arguments: tuple[Argument, ...]) -> tuple[Tensor, ...]:
-    return tuple(Tensor(one.name, one.dtype.value, code_of(one.dtype), one.shape) for one in arguments)
+    return tuple(
+        Tensor(one.name, one.dtype.value, code_of(one.dtype), one.shape, one.held, one.counted) for one in arguments
+    )

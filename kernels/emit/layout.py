@@ -48,6 +48,7 @@ class MemoryLayout:
     weights_bytes: int  # of the file: whole stripes
     reserved: int
     tables: int  # where the tables of operands start in the record
+    dims: int  # where the dims that a run finds start in the record
     record: int
     shared_alignment: int  # of the start of the shared memory
     shared_arena: int
@@ -77,12 +78,13 @@ def layout_of(listing: Listing, target: Target) -> MemoryLayout:
         ends.append(starts[-1] + -(-size // page) * page)
     arena, scratch, brought = starts
     tables = ARGUMENTS + 8 * (len(listing.inputs) + len(listing.outputs))
-    record = tables + 8 * sum(len(run.operands) for run in listing.runs)
+    dims = tables + 8 * sum(len(run.operands) for run in listing.runs)
+    record = dims + sum(one.bytes for one in listing.dims)
     shared = listing.ticketed.arena_bytes if listing.ticketed is not None else 0
     step = HUGE_PAGE if shared >= HUGE_PAGE else page
     shared_scratch = step + -(-shared // page) * page + page
     stride = -(-listing.scratch_bytes // page) * page + page
     return MemoryLayout(
-        page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, record, step, step, shared_scratch,
-        stride,
+        page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, dims, record, step, step,
+        shared_scratch, stride,
     )  # fmt: skip

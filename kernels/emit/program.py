@@ -3,7 +3,7 @@
 With P for the listing's name, a library of the objects exports
 
     P_describe  P_create  P_create_mapped  P_create_from  P_create_with  P_pool
-    P_run  P_run_raw  P_profile  P_after_fork  P_error  P_destroy
+    P_run  P_run_raw  P_dims  P_profile  P_after_fork  P_error  P_destroy
 
 which need the C library (and its mathematics, where a kernel calls it) and nothing else. The interface is a module of
 its own, compiled for the oldest processor of the architecture: it is what finds out that a processor is too old.
@@ -33,8 +33,8 @@ from kernels.llvm.module import Module
 from kernels.target import Target
 
 INTERFACE = (
-    "describe", "create", "create_mapped", "create_from", "create_with", "pool", "run", "run_raw", "profile",
-    "after_fork", "error", "destroy",
+    "describe", "create", "create_mapped", "create_from", "create_with", "pool", "run", "run_raw", "dims",
+    "profile", "after_fork", "error", "destroy",
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
     int P_run(P_model *model, const P_tensor *inputs, size_t input_count, const P_tensor *outputs, size_t output_count)
     int P_run_raw(P_model *model, const void *const *inputs, void *const *outputs)    unchecked, in declared order
+    int P_dims(const P_model *model, size_t output, int64_t *dims)    of an output, as the last run found them
     void P_after_fork(P_model *model)    in a child process: no call runs any more
 
 Nothing is allocated, and nobody waits but the workers of one model for one another (kernels/emit/sharing.py): a call of
@@ -12,6 +13,7 @@ caller's is back when a call returns.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from kernels.emit import layout as at
@@ -46,6 +48,7 @@ def write_running(module: Module, listing: Listing, layout: MemoryLayout) -> Non
         write_sharing(module, listing, layout, listing.ticketed)
     _write_compute(module, listing, layout)
     _write_raw(module, listing)
+    _write_dims(module, listing, layout)
     _write_find(module)
     _write_blame(module)
     _write_check(module)
@@ -62,6 +65,8 @@ def _write_compute(module: Module, listing: Listing, layout: MemoryLayout) -> No
         for number in range(len(arguments)):
             start = f.load("ptr", f.at(f.parameter(f"{space}s"), number, "ptr"))
             write_places(f, listing.runs, layout, space, number, start)
+    for number, offset in enumerate(_dims_offsets(listing, layout), len(listing.outputs)):
+        write_places(f, listing.runs, layout, "output", number, f.at(record, offset, "i8"))
 
     def alone() -> None:
         f.call("alone", record, f.load("ptr", f.at(record, at.SCRATCH, "i8")))
@@ -72,6 +77,32 @@ def _write_compute(module: Module, listing: Listing, layout: MemoryLayout) -> No
         several = f.compare("sgt", f.load("i64", f.at(record, at.SHARED + at.WORKERS, "i8")), f.integer(1))
         f.when(several, lambda: _call(f, "share", f.at(record, at.SHARED, "i8")), alone)
     control_word.leave(f, word)
+    f.finish()
+
+
+def _dims_offsets(listing: Listing, layout: MemoryLayout) -> list[int]:
+    """Where in the record the dims of each output with counted axes are."""
+    return list(itertools.accumulate((one.bytes for one in listing.dims), initial=layout.dims))[:-1]
+
+
+def _write_dims(module: Module, listing: Listing, layout: MemoryLayout) -> None:
+    given = (Parameter("model"), Parameter("output", "i64"), Parameter("dims"))
+    f = Function(module, f"{listing.name}_dims", given, exported=True, result="i32")
+    record, output, dims = (f.parameter(one.name) for one in given)
+    unknown = f.compare("uge", output, f.integer(len(listing.outputs)))
+    missing = f.binary("or", is_null(f, record), is_null(f, dims))
+    return_when(f, f.binary("or", unknown, missing), f.number("i32", BAD_ARGUMENT))
+    offsets = iter(_dims_offsets(listing, layout))
+    for number, one in enumerate(listing.outputs):
+        start = next(offsets) if one.counted else None
+
+        def give(shape: Sequence[int] = one.shape, start: int | None = start) -> None:
+            for axis, size in enumerate(shape):
+                found = f.integer(size) if start is None else f.load("i64", f.at(record, start + 8 * axis, "i8"))
+                f.store(found, f.at(dims, axis, "i64"))
+
+        f.when(f.compare("eq", output, f.integer(number)), give)
+    f.give(f.number("i32", OK))
     f.finish()
 
 
@@ -263,9 +294,23 @@ def _write_checked(module: Module, listing: Listing) -> None:
         )  # fmt: skip
         assert code is not None, "it gives a result"
         failed(f, code)
+    for number, one in enumerate(listing.inputs):
+        _check_held(f, one, f.load("ptr", f.at(slots[0], number, "ptr")), record)
     f.call("compute", record, *slots)
     f.give(f.number("i32", OK))
     f.finish()
+
+
+def _check_held(f: Function, given: Argument, data: Value, record: Value) -> None:
+    """The integers that an input has to hold."""
+    kind = f"i{8 * given.dtype.bytes}"
+    for place, number in given.held:
+        found = f.load(kind, f.at(data, place, kind))
+        wide = found if kind == "i64" else f.convert("sext", "i64", found)
+        sentence = "input '%s' holds %lld at place %lld; the program is compiled for %lld there."
+        wrong = f.compare("ne", wide, f.integer(number))
+        name = text(f.module, given.name)
+        refuse_when(f, wrong, BAD_ARGUMENT, record, sentence, name, wide, f.integer(place), f.integer(number))
 
 
 def _specs(module: Module, word: str, arguments: Sequence[Argument]) -> Value:

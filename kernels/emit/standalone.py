@@ -7,14 +7,15 @@ machine code is given as it is, because our LLVM has no assembler for other mach
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kernels.emit.program import compiled, kernels_of
 from kernels.errors import KernelsError
 from kernels.listing import Listing, Place
 from kernels.llvm import control_word
-from kernels.llvm.function import Function, Value
+from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
 
@@ -52,7 +53,7 @@ def standalone(listing: Listing, target: Target) -> Standalone:
     sizes = [listing.weights_bytes, *(one.bytes for one in listing.inputs), listing.arena_bytes, listing.scratch_bytes]
     first = len(sizes)
     starts, total = [], 0
-    for size in (*sizes, *(one.bytes for one in listing.outputs)):
+    for size in (*sizes, *(one.bytes for one in (*listing.outputs, *listing.dims))):
         starts.append(total)
         total += -(-size // _LINE) * _LINE
     if total > MOST_BYTES:
@@ -64,9 +65,48 @@ def standalone(listing: Listing, target: Target) -> Standalone:
     spaces = {"weights": [0], "input": starts[1 : first - 2], "arena": [arena], "output": starts[first:]}
     _write_start(module, listing, spaces, arena, scratch, made, total)
     return Standalone(
-        (module, kernels_of(listing, target)), 0, tuple(spaces["input"]), arena,
+        (module, kernels_of(listing, target), _moving(target)), 0, tuple(spaces["input"]), arena,
         tuple(start - made for start in spaces["output"]), total - made,
     )  # fmt: skip
+
+
+def _moving(target: Target) -> Module:
+    """The C library's functions that LLVM's optimizer calls in the place of loops over bytes."""
+    module = Module(target)
+    size = Parameter("size", "i64")
+    for name, given in (
+        ("memcpy", Parameter("source")),
+        ("memmove", Parameter("source")),
+        ("memset", Parameter("word", "i32")),
+    ):
+        f = Function(module, name, (Parameter("aim"), given, size), exported=True, result="ptr")
+        aim, count = f.parameter("aim"), f.parameter("size")
+        if name == "memset":
+            filler = f.convert("trunc", "i8", f.parameter("word"))
+            f.loop(0, count, 1, partial(_put, f, aim, filler))
+        elif name == "memcpy":
+            f.loop(0, count, 1, partial(_carry, f, f.parameter("source"), aim, None))
+        else:
+            below = f.compare("ult", *(f.convert("ptrtoint", "i64", one) for one in (aim, f.parameter("source"))))
+            sides = [partial(_carry, f, f.parameter("source"), aim, last) for last in (None, f.sub(count, 1))]
+            f.when(below, *(partial(_loop, f, count, side) for side in sides))
+        f.give(aim)
+        f.finish()
+    return module
+
+
+def _loop(f: Function, count: Value, body: Callable[[Value, tuple[Value, ...]], None]) -> None:
+    f.loop(0, count, 1, body)
+
+
+def _put(f: Function, aim: Value, filler: Value, place: Value, _: tuple[Value, ...]) -> None:
+    f.store(filler, f.at(aim, place, "i8"))
+
+
+def _carry(f: Function, source: Value, aim: Value, last: Value | None, place: Value, _: tuple[Value, ...]) -> None:
+    """One byte; counted from the last one where there is one."""
+    here = place if last is None else f.sub(last, place)
+    f.store(f.load("i8", f.at(source, here, "i8")), f.at(aim, here, "i8"))
 
 
 def _at(offset: int) -> str:

@@ -103,6 +103,7 @@ class Module:
         declarations, held = self._declarations, self._globals
         if self._plain:
             used = {name for text in functions for name in _NAME.findall(text)}
+            used |= {name for text in map(held.get, list(used)) if text for name in _NAME.findall(text)}
             declarations = {name: text for name, text in declarations.items() if name in used}
             held = {name: text for name, text in held.items() if name in used}
         declared = [text for name, text in declarations.items() if name not in names]

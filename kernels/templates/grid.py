@@ -18,6 +18,12 @@ class Group:
     start: int
 
 
+class Following(Value):
+    """The piece after another one, where the two are the ends of a stretch: it has one piece."""
+
+    __slots__ = ()
+
+
 def balanced(total: int, most: int) -> tuple[Group, ...]:
     """As few pieces of at most `most` as possible, sizes differing by one at most: 128 by 14 is 8 x 13 + 2 x 12."""
     if total <= 0:
@@ -60,7 +66,8 @@ def stretch_of(f: Function, block: Value, stretch: int, total: int) -> tuple[Amo
     if total <= stretch:
         return 0, total
     blocks = -(-total // stretch)
-    return _share(f, block, blocks, total), _share(f, f.add(block, 1), blocks, total)
+    first, last = _share(f, block, blocks, total), _share(f, f.add(block, 1), blocks, total)
+    return first, Following(last.parts, last.type) if blocks == total else last
 
 
 def _share(f: Function, number: Value, count: int, total: int) -> Value:
@@ -86,15 +93,37 @@ def each_piece(
     f: Function, groups: Sequence[Group], first: Amount, last: Amount, body: Callable[[Group, Value], None]
 ) -> None:
     """body(group, start) for the pieces from `first` to before `last`, in order."""
+
+    def one(piece: Value, group: Group) -> None:
+        body(group, f.add(f.mul(piece, group.size), group.start - group.first * group.size))
+
+    if isinstance(last, Following):
+        _in_group(f, groups, f.integer(first), one)
+        return
     for group in groups:
         begin, end = group.first, group.first + group.count
-        low: Amount = max(first, begin) if isinstance(first, int) else _clamped(f, first, begin, end)
-        high: Amount = min(last, end) if isinstance(last, int) else _clamped(f, last, begin, end)
+        low = max(first, begin) if isinstance(first, int) else _at_least(f, first, begin)
+        high = min(last, end) if isinstance(last, int) else last
+        if isinstance(high, Value) and group is not groups[-1]:
+            high = f.minimum(high, f.integer(end))
 
-        def one(piece: Value, _: tuple[Value, ...], group: Group = group) -> None:
-            body(group, f.add(f.mul(piece, group.size), group.start - group.first * group.size))
+        def each(piece: Value, _: tuple[Value, ...], group: Group = group) -> None:
+            one(piece, group)
 
-        f.loop(low, high, 1, one)
+        f.loop(low, high, 1, each)
+
+
+def _in_group(f: Function, groups: Sequence[Group], piece: Value, body: Callable[[Value, Group], None]) -> None:
+    """body(piece, group) for the group that has a piece."""
+    if len(groups) == 1:
+        body(piece, groups[0])
+        return
+    is_here = f.compare("slt", piece, f.integer(groups[1].first))
+    f.when(is_here, lambda: body(piece, groups[0]), lambda: _in_group(f, groups[1:], piece, body))
+
+
+def _at_least(f: Function, value: Value, low: int) -> Value:
+    return f.maximum(value, f.integer(low)) if low else value
 
 
 def one_of(f: Function, groups: Sequence[Group], number: Value, body: Callable[[Group, Value], None]) -> None:
@@ -111,11 +140,6 @@ def one_of(f: Function, groups: Sequence[Group], number: Value, body: Callable[[
     large, small = groups
     is_large = f.compare("eq", size, f.integer(large.size))
     f.when(is_large, lambda: body(large, start), lambda: body(small, start))
-
-
-def _clamped(f: Function, value: Value, low: int, high: int) -> Value:
-    kept = f.maximum(value, f.integer(low)) if low else value
-    return f.minimum(kept, f.integer(high))
 
 
 def unravel(f: Function, number: Value, dims: Sequence[int]) -> tuple[Value, ...]:

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 import graphopt
 from graphopt.check.double import Double, in_double
 from graphopt.check.narrowed import narrowed
-from graphopt.check.noise import moved_weights
+from graphopt.check.noise import moved_sums, moved_weights
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.model.load import load
 from tests import support
@@ -168,3 +168,17 @@ def test_the_engine_optimizes_in_a_process_of_its_own() -> None:
         process._process.wait()
         with pytest.raises(CannotRun):
             runner.run({"x": np.ones(4, np.float32)})
+
+
+def test_sums_move_by_one_unit_and_what_cancels_shows_what_it_loses() -> None:
+    """A variance as the mean of squares less the square of the mean, of numbers that are all nearly one."""
+    text = """g (float[2,64] x) => (float[2,1] y) <int64[1] last = {-1}> {
+        m = ReduceMean(x, last) s = Mul(x, x) a = ReduceMean(s, last) b = Mul(m, m) y = Sub(a, b)
+    }"""
+    model = load(support.model(text, 18))
+    moved = moved_sums(model)
+    assert moved is not None
+    x = (1 + np.random.default_rng(0).standard_normal((2, 64)) * 1e-3).astype(np.float32)
+    (plain,), (other,) = (ReferenceEvaluator(ir.to_proto(one)).run(None, {"x": x}) for one in (model, moved))
+    assert 1e-8 < np.abs(plain - other).max() < 1e-6  # of a variance of 1e-6
+    assert moved_sums(load(support.model(PLAIN))) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphopt.check.tolerance import compare
+from graphopt.check.tolerance import Nature, compare
 
 ONES = np.ones(4, np.float32)
 NAN = np.array([1, np.nan, 1, 1], np.float32)
@@ -47,3 +47,19 @@ def test_says_no(expected: object, found: object, reason: str) -> None:
 )
 def test_says_yes(expected: object, found: object) -> None:
     assert compare(expected, found).reason is None
+
+
+def test_a_step_may_be_taken_by_as_many_elements_as_the_model_itself_moves() -> None:
+    """Behind quantized numbers a sample moves few elements by a whole step, and which ones is luck."""
+    plain = np.tile(np.arange(1, 5, dtype=np.float32), 250)
+    sample, found, far, many = plain.copy(), plain.copy(), plain.copy(), plain.copy()
+    sample[7] += 0.5
+    found[[30, 40]] += 0.5
+    far[30] += 1.5
+    many[:11] += 0.5
+    stepped = Nature(stepped=True)
+    assert compare(plain, found, samples=[sample], nature=stepped).reason is None
+    assert compare(plain, found, samples=[sample]).reason is not None
+    assert compare(plain, far, samples=[sample], nature=stepped).reason is not None
+    assert compare(plain, many, samples=[sample], nature=stepped).reason is not None
+    assert compare(plain, found, samples=[plain], nature=stepped).reason is not None

@@ -13,6 +13,7 @@ from graphopt.flows.compile import optimized
 from graphopt.model.dimensions import change_dims
 from graphopt.program.listing import link
 from graphopt.program.order import in_best_order
+from graphopt.program.quantizing import in_integers
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Region
 from kernels.kernel import Kernel
@@ -37,7 +38,7 @@ def ready_to_lower(name: str) -> ir.Model:
     model = graphopt.load(models.load(name))
     if models.sizes(name):
         change_dims(model, {}, models.sizes(name))
-    return optimized(model)
+    return in_integers(optimized(model))
 
 
 def listing_text(model: ir.Model, target: str) -> str:

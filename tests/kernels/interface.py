@@ -61,6 +61,7 @@ class Library:
         self.pool = self._function("pool", pointer, pointer)
         self.run = self._function("run", code, pointer, pointer, size, pointer, size)
         self.run_raw = self._function("run_raw", code, pointer, pointer, pointer)
+        self.dims = self._function("dims", code, pointer, size, ctypes.POINTER(ctypes.c_int64))
         self.profile = self._function("profile", None, pointer, pointer, ctypes.c_int64)
         self.after_fork = self._function("after_fork", None, pointer)
         self.error = self._function("error", ctypes.c_char_p, pointer)

@@ -1,4 +1,4 @@
-"""Branches and loops that become plain nodes, beside ONNX Runtime; and those that stay."""
+"""Branches and loops that become regions or plain nodes, beside ONNX Runtime; and those that stay."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 import graphopt
 from graphopt.program.control import without_control_flow
+from graphopt.program.subprograms import undeclared
 from tests import support
 
 BRANCHES = """g (float[3] x, bool c) => (float[3] y) {
@@ -31,7 +32,30 @@ SCANNED = """g (float[2] s, float[2,3] x, float[3,2] w) => (float[2] y, float[2,
         q = Add(p, r) out = Mul(q, t)
     }> (s, x, w)
 }"""
-CONSTANTS = {"trips": np.array(4), "true": np.array(True), "limit": np.float32(5)}
+GROWING = """g (float[2] x) => (float[10] y) {
+    y = Loop (trips, true, x) <body = b (int64 i, bool on, float[k] s) => (bool on_, float[m] s_) {
+        s_ = Concat <axis = 0> (s, x) on_ = Identity(on)
+    }>
+}"""
+COUNTING = """g (float[2] x) => (int64 k, float[2] y, float[n,2] z) {
+    k, y, z = Loop (, true, zero, x) <body = b (int64 i, bool on, int64 t, float[2] s)
+            => (bool on_, int64 t_, float[2] s_, float[2] out) {
+        t_ = Add(t, one) on_ = Less(t_, many) s_ = Mul(s, half) out = Add(s_, x)
+    }>
+}"""
+FIXED = """g (float[2,2] x, float[2,2] w) => (float[2,2] y, float[2,2] v) {
+    y, v = Loop (trips, true, x, w) <body = b (int64 i, bool on, float[2,2] s, float[2,2] u)
+            => (bool on_, float[2,2] s_, float[2,2] u_) {
+        e = Exp(u) s_ = MatMul(s, e) u_ = Identity(u) on_ = Identity(on)
+    }>
+}"""
+LARGE = """g (float[3] x, bool c) => (float[3] y) {
+    y = If (c) <then_branch = yes () => (float[3] a) {
+        p = Exp(x) q = Mul(p, x) r = Softmax(q) s = Add(r, x) t = Mul(s, s) u = Softmax(t) v = Add(u, x) a = Mul(v, p)
+    }, else_branch = no () => (float[3] b) { b = Neg(x) }>
+}"""
+CONSTANTS = {"trips": np.array(4), "true": np.array(True), "limit": np.float32(5),
+             "zero": np.array(0), "one": np.array(1), "many": np.array(70), "half": np.float32(0.5)}  # fmt: skip
 
 
 def left(text: str, **more: np.ndarray) -> list[str]:
@@ -59,11 +83,20 @@ def test_a_known_condition_leaves_one_branch() -> None:
     assert left(BRANCHES.replace(", bool c", ""), c=np.array(False)) == ["Neg", "Identity"]
 
 
-def test_a_counted_loop_is_written_out() -> None:
-    text = COUNTED.replace(", bool go", "")
-    assert "Loop" not in left(text, trips=CONSTANTS["trips"], true=CONSTANTS["true"])
-    feeds = {"x": np.array([1, -2], np.float32)}
-    held_to_the_engine(text, feeds, trips=CONSTANTS["trips"], true=CONSTANTS["true"])
+def test_a_counted_loop_is_a_region() -> None:
+    text = COUNTED.replace(", bool go", "").replace("float[4,2] z", "float[n,2] z")
+    more = {"trips": CONSTANTS["trips"], "true": CONSTANTS["true"]}
+    model = without_control_flow(ir.from_proto(support.model(text, 18, **more)))
+    (loop,) = model.graph
+    assert [list(output.shape or ()) for output in loop.outputs] == [[2], [4, 2]]
+    assert undeclared(model) == 0
+    held_to_the_engine(text, {"x": np.array([1, -2], np.float32)}, **more)
+
+
+def test_a_loop_whose_dims_grow_is_written_out() -> None:
+    left_over = left(GROWING, **CONSTANTS)
+    assert "Loop" not in left_over and left_over.count("Concat") == 4
+    held_to_the_engine(GROWING, {"x": np.array([1, -2], np.float32)}, **CONSTANTS)
 
 
 @pytest.mark.parametrize("first", [0.1, 1.0, 4.0, 9.0])
@@ -77,21 +110,50 @@ def test_a_scan_along_other_axes_and_backwards() -> None:
     held_to_the_engine(SCANNED, {name: generator.random(dims, np.float32) for name, dims in shapes.items()})
 
 
-def test_the_declared_rows_tell_how_often_a_loop_runs() -> None:
+def test_the_declared_rows_bound_how_often_a_loop_runs() -> None:
     text = COUNTED.replace("bool go", "int64 trips")
-    assert left(text, true=CONSTANTS["true"]).count("Concat") == 1
-    assert left(text.replace("float[4,2] z", "float[n,2] z"), true=CONSTANTS["true"]) == ["Loop"]
+    feeds = {"x": np.array([1, -2], np.float32), "trips": np.array(4)}
+    program = graphopt.compile(support.model(text, 18, true=CONSTANTS["true"]), threads=1, feeds=[feeds])
+    assert not program.fallback
+    state, rows = program.run(None, feeds | {"trips": np.array(2)})
+    np.testing.assert_array_equal(state, np.array([2, -1], np.float32))
+    np.testing.assert_array_equal(rows, np.array([[1, 4], [2, 2], [0, 0], [0, 0]], np.float32))
+    longer = program.run(None, feeds | {"trips": np.array(9)})
+    np.testing.assert_array_equal(longer[1], program.run(None, feeds)[1])
+
+
+def test_a_condition_that_constants_decide_counts_the_iterations() -> None:
+    model = without_control_flow(ir.from_proto(support.model(COUNTING, 18, **CONSTANTS)))
+    (loop,) = model.graph
+    assert [list(output.shape or ()) for output in loop.outputs] == [[], [2], [70, 2]]
+    held_to_the_engine(COUNTING, {"x": np.array([1, -2], np.float32)}, **CONSTANTS)
+
+
+def test_a_state_that_never_changes_is_outside() -> None:
+    more = {"trips": CONSTANTS["trips"], "true": CONSTANTS["true"]}
+    model = without_control_flow(ir.from_proto(support.model(FIXED, 18, **more)))
+    *before, loop = model.graph
+    assert [node.op_type for node in before] == ["Identity"]
+    assert len(loop.inputs) == 3 and len(loop.outputs) == 1
+    generator = np.random.default_rng(1)
+    held_to_the_engine(FIXED, {name: generator.random((2, 2), np.float32) for name in "xw"}, **more)
+
+
+def test_a_large_branch_runs_only_where_it_is_chosen() -> None:
+    assert left(LARGE) == ["If"]
+    for condition in (True, False):
+        held_to_the_engine(LARGE, {"x": np.array([1, -2, 3], np.float32), "c": np.array(condition)})
 
 
 @pytest.mark.parametrize(
     ("text", "more"),
     [
-        (COUNTED.replace(", bool go", ""), {"trips": np.array(65), "true": np.array(True)}),  # too many copies
-        (BRANCHES.replace("Exp(x)", "RandomUniformLike(x)"), {}),  # not drawn where the engine does not
+        (COUNTED, {"trips": np.array(65), "true": np.array(True)}),  # too many copies, and no known number of rows
+        (BRANCHES.replace("float[3] b", "float[1] b").replace("Neg(x)", "ReduceSum(x)"), {}),  # other dims
         (ENDED.replace("float[2] x", "float[n] x"), CONSTANTS),  # a state of unknown dims
     ],
 )
 def test_what_stays(text: str, more: dict[str, np.ndarray]) -> None:
-    text = text.replace("float[4,2] z", "float[n,2] z")
-    model = ir.from_proto(support.model(text, 18, **more))
-    assert without_control_flow(model) is model
+    text = text.replace("float[4,2] z", "float[n,2] z").replace("Identity(on)", "Not(go)")
+    model = without_control_flow(ir.from_proto(support.model(text, 18, **more)))
+    assert [node.op_type for node in model.graph] == [text.split(" = ")[1].split()[0]]

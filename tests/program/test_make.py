@@ -7,6 +7,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+import graphopt
+from bench.node_tests import node_test, value_of
 from graphopt.errors import BudgetNotKept, OptionError
 from graphopt.program import make as making
 from graphopt.program.deploy.compiled import Whole
@@ -150,3 +152,12 @@ def test_a_model_that_the_checker_refuses_and_that_runs_is_compiled() -> None:
     with pytest.raises(onnx.shape_inference.InferenceError):
         onnx.checker.check_model(proto, full_check=True)
     assert isinstance(make(ir.from_proto(proto), host(), "g", False, None, None), Hybrid)
+
+
+def test_a_program_has_the_dims_that_a_model_declares_where_an_engine_makes_others() -> None:
+    """Of the loop that Range is in its schema ONNX Runtime stacks [2, 1], and the model says [2]."""
+    test = node_test("test_range_int32_type_negative_delta_expanded")
+    names = [value.name for value in test.model.graph.input]
+    feed = dict(zip(names, map(value_of, test.data_sets[0][0]), strict=True))
+    (found,) = graphopt.compile(test.model, feeds=[feed], threads=1).run(None, feed)
+    assert found.shape == (2,) and (found == value_of(test.data_sets[0][1][0])).all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.model import dims
-from graphopt.model.known import Knowledge
+from graphopt.model.known import Knowledge, Known
 from graphopt.model.nodes import int_attribute
 from graphopt.model.operators.record import Operator
 from graphopt.model.operators.shapes import Result, like_first, source_shape
@@ -32,8 +32,31 @@ def _times_bits(node: ir.Node, facts: Knowledge) -> Result:
     return None if not shape else like_first(node, facts, (*shape[:-1], int_attribute(node, "N", 0)))
 
 
+def _quantized_gemm(node: ir.Node, facts: Knowledge) -> Result:
+    """Rows of the first operand by columns of the second, of the type of the result's zero point, else float32."""
+    a, b = (facts.shape(node.inputs[at]) for at in (0, 3))  # type: ignore[arg-type]
+    zero = node.inputs[8] if len(node.inputs) > 8 else None
+    kind = facts.known(zero).type if zero is not None else ir.TensorType(ir.DataType.FLOAT)
+    if a is None or b is None:
+        return None
+    shape = a[int_attribute(node, "transA", 0)], b[1 - int_attribute(node, "transB", 0)]
+    return (Known(kind, shape, None),)
+
+
+def _states(node: ir.Node, facts: Knowledge) -> Result:
+    """All states of an LSTM whose weights are [directions, inputs, 4 hidden], then the last ones of both kinds."""
+    x, weights = source_shape(node, facts), facts.shape(node.inputs[2])  # type: ignore[arg-type]
+    if x is None or weights is None or len(x) != 3 or len(weights) != 3:
+        return None
+    kind, (directions, hidden, _) = facts.known(node.inputs[0]).type, weights  # type: ignore[arg-type]
+    last = Known(kind, (directions, x[1], hidden), None)
+    return (Known(kind, (x[0], directions, x[1], hidden), None), last, last)[: len(node.outputs)]
+
+
 OPERATORS = (
     Operator(name="MatMulNBits", domain=DOMAIN, shape=_times_bits),
+    Operator(name="DynamicQuantizeLSTM", domain=DOMAIN, shape=_states),
+    Operator(name="QGemm", domain=DOMAIN, shape=_quantized_gemm, epilogue=True),
     *(Operator(name=name, domain=DOMAIN, shape=_of_two_quantized) for name in ("QLinearAdd", "QLinearMul")),
     *(Operator(name=name, domain=DOMAIN, shape=_like_first) for name in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu")),
     *(

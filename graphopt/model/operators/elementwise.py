@@ -150,8 +150,8 @@ def _extreme(pick_larger: bool) -> Evaluator:
         for item in items[1:]:
             sign = _sign(sympy.sympify(item) - sympy.sympify(best))
             if sign is None:
-                return None
-            if (sign == "+") == pick_larger and sign != "0":
+                best = dims.normal((sympy.Max if pick_larger else sympy.Min)(best, item))
+            elif (sign == "+") == pick_larger and sign != "0":
                 best = item
         return best
 

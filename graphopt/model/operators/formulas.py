@@ -216,9 +216,7 @@ def power(one: Operands) -> Expression:
     made = Binary("pow", Cast(wide, base), Cast(wide, exponent))
     if not base.dtype.is_signed:
         return Cast(base.dtype, made)
-    limit = 2.0 ** (base.dtype.bits - 1)  # what is beyond the type is its least number, as in NumPy and ONNX Runtime
-    inside = Compare("lt", Unary("abs", made), Number(limit, wide))
-    return Select(inside, Cast(base.dtype, made), Number(-(1 << base.dtype.bits - 1), base.dtype))
+    return _within(made, base.dtype)
 
 
 def mod(one: Operands) -> Expression:
@@ -234,7 +232,28 @@ def cast(one: Operands) -> Expression:
         return _power_of_two(a, one.text("round_mode", "up"), saturates=saturates)
     if kind in FORMATS and saturates and a.dtype.is_float and a.dtype is not kind:
         return saturated(a, kind)
+    if a.dtype.is_float and kind.is_integer and kind.bits >= 8:
+        return _integer(a, kind)
     return Cast(kind, a)
+
+
+def _integer(a: Expression, kind: DType) -> Expression:
+    """A float as an integer, beyond the type as x86 and so NumPy and ONNX Runtime have it: ONNX leaves it open.
+
+    The low bits of an int32, or of an int64 for uint32 and longer types, whose least number stands for what is beyond.
+    """
+    a = a if a.dtype.held is a.dtype else Cast(a.dtype.held, a)
+    word = DType.I32 if kind.bits < 32 or kind is DType.I32 else DType.I64
+    found = _within(a, word)
+    if kind is DType.U64:
+        found = Select(Compare("ge", a, Number(2.0**63, a.dtype)), Cast(kind, a), Cast(kind, found))
+    return found if found.dtype is kind else Cast(kind, found)
+
+
+def _within(a: Expression, kind: DType) -> Expression:
+    """A float as a signed integer, whose least number stands for NaN and for what is beyond the type."""
+    inside = Compare("lt", Unary("abs", a), Number(2.0 ** (kind.bits - 1), a.dtype))
+    return Select(inside, Cast(kind, a), Number(-(1 << kind.bits - 1), kind))
 
 
 def saturated(a: Expression, kind: DType) -> Expression:

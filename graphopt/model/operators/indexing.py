@@ -59,5 +59,5 @@ OPERATORS = (
     Operator(name="ScatterElements", shape=same_as_first, flops=no_flops, axes=named_axis(0, operands=3)),
     Operator(name="ScatterND", shape=same_as_first, flops=no_flops),
     Operator(name="Scatter", shape=same_as_first, flops=no_flops),
-    *map(_mover, ("Compress", "NonZero", "OneHot", "TensorScatter", "Unique")),
+    *map(_mover, ("OneHot", "TensorScatter")),
 )  # fmt: skip

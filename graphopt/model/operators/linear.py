@@ -7,7 +7,7 @@ import onnx_ir as ir
 from graphopt.model.operators.formulas import Operands, dtype_of, saturated
 from kernels.dtype import DType
 from kernels.minifloat import FORMATS
-from kernels.tensor.expression import Binary, Cast, Expression, Unary, clip
+from kernels.tensor.expression import Binary, Cast, Compare, Expression, Number, Select, Unary, clip
 
 
 def quantize(one: Operands) -> Expression:
@@ -40,18 +40,52 @@ def quantized(
 
 
 def requantized(
+    total: Expression, multiplier: tuple[Expression, Expression], zero: Expression, kind: DType,
+    beyond: Expression | None = None,
+) -> Expression:  # fmt: skip
+    """saturate(round(total * multiplier + beyond) + zero point) of an int32 below 2**24, as if it were exact.
+
+    The multiplier is the sum of two of float32, the second one and `beyond` being small. What remains of the product
+    when it is rounded, total * high - whole, has no rounding error in a fused multiply-add; nor has its difference
+    from a half where that matters (Sterbenz), so that the small rest decides what is beside the middle of two steps.
+    """
+    wide, (high, low) = Cast(DType.F32, total), multiplier
+    whole = Unary("round", Binary("mul", wide, high))
+    # With its sign turned: a product of its own, so that it and the sum become one instruction.
+    rest = Binary("add", whole, Binary("mul", wide, Unary("neg", high)))
+    half = Select(Compare("lt", rest, _number(0.0)), _number(0.5), _number(-0.5))
+    past = Binary("add", Binary("add", rest, half), Binary("mul", wide, Unary("neg", low)))
+    past = past if beyond is None else Binary("sub", past, beyond)
+    goes_on = Compare("lt", Binary("mul", past, half), _number(0.0))
+    step = Select(goes_on, Binary("add", half, half), _number(0.0))
+    return saturated_whole(Binary("add", whole, step), zero, kind)
+
+
+def _number(value: float) -> Number:
+    return Number(value, DType.F32)
+
+
+def requantized_by_scales(
     total: Expression, scales: tuple[Expression, Expression], scale: Expression, zero: Expression | None, kind: DType
 ) -> Expression:
-    """saturate(round(total * (product of the scales / scale)) + zero point) of an int32; the product is in float32."""
-    exact = scale.dtype
-    product = _as(Binary("mul", _wide(scales[0]), _wide(scales[1])), exact)
-    multiplier = _as(Binary("div", _wide(product), _wide(scale)), exact)
-    return rounded(Binary("mul", Cast(DType.F32, total), _as(multiplier, DType.F32)), zero, kind)
+    """saturate(round(total * (product of the scales / scale)) + zero point), by scales that are known when it runs.
+
+    In float64, and with a multiplier of the scales' type where that is a short one, as ONNX's tests have it.
+    """
+    exact = DType.F64 if scale.dtype is DType.F32 else scale.dtype
+    product = _as(Binary("mul", *(_wide(_as(one, exact)) for one in scales)), exact)
+    multiplier = _as(Binary("div", _wide(product), _wide(_as(scale, exact))), exact)
+    wide = DType.F64 if exact is DType.F64 else DType.F32
+    return rounded(Binary("mul", Cast(wide, total), _as(multiplier, wide)), zero, kind)
 
 
 def rounded(value: Expression, zero: Expression | None, kind: DType) -> Expression:
     """A float as an integer: rounded to nearest even, the zero point added, kept in range."""
-    whole: Expression = Unary("round", value)
+    return saturated_whole(Unary("round", value), zero, kind)
+
+
+def saturated_whole(whole: Expression, zero: Expression | None, kind: DType) -> Expression:
+    """A float without a fraction as an integer: the zero point added, kept in range."""
     if zero is not None:
         whole = Binary("add", whole, Cast(whole.dtype, zero))
     low, high = (-(1 << kind.bits - 1), (1 << kind.bits - 1) - 1) if kind.is_signed else (0, (1 << kind.bits) - 1)

@@ -174,9 +174,9 @@ def _position(size: dims.Dim, bound: dims.Dim) -> dims.Dim | None:
     over = sympy.sympify(bound) - sympy.sympify(size)
     if over.is_nonnegative:
         return size
-    if over.is_nonpositive and sympy.sympify(bound).is_nonnegative:
-        return bound
-    return None
+    if not sympy.sympify(bound).is_nonnegative:
+        return None
+    return bound if over.is_nonpositive else dims.normal(sympy.Min(size, bound))
 
 
 def _slice(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:

@@ -102,8 +102,8 @@ def _gemm_part(wanted: Wanted) -> Part | None:
 OPERATORS = (
     Operator(name="MatMul", shape=_matmul_dims, flops=_matmul_flops, epilogue=True, part=_matmul_part),
     Operator(name="Gemm", shape=_gemm_dims, flops=_gemm_flops, epilogue=True, part=_gemm_part),
-    Operator(name="MatMulInteger", flops=_matmul_flops),
-    Operator(name="QLinearMatMul", flops=_matmul_flops),
+    Operator(name="MatMulInteger", flops=_matmul_flops, epilogue=True),
+    Operator(name="QLinearMatMul", flops=_matmul_flops, epilogue=True),
     Operator(name="Einsum", flops=_einsum_flops),
     Operator(name="Attention", flops=_attention_flops),
 )

@@ -1,4 +1,4 @@
-"""Conversions to and from quantized integers."""
+"""Conversions to and from quantized integers, and layers between them as programs compute them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from math import prod
 import onnx_ir as ir
 
 from graphopt.model import nodes
-from graphopt.model.known import Knowledge
+from graphopt.model.known import Knowledge, Known
 from graphopt.model.operators import linear
 from graphopt.model.operators.axes import Axes, counted, rank_of
 from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.record import Operator, per_element
+
+IN_BYTES = "graphopt.bytes"  # ONNX's QLinear operators, with these attributes beside theirs
+BIAS = "bias"  # what is added to each channel or column, in no scale: float64
+DIMS = "dims"  # of the result
 
 
 def _scaled_axes(node: ir.Node, facts: Knowledge) -> Axes:
@@ -25,6 +29,12 @@ def _scaled_axes(node: ir.Node, facts: Knowledge) -> Axes:
         return Axes(rank, frozenset())
     names = counted([nodes.int_attribute(node, "axis", 1)], rank)
     return Axes(rank, frozenset(names), names, "axis")
+
+
+def _told(node: ir.Node, facts: Knowledge) -> tuple[Known, ...] | None:
+    """The dims that the node tells, of the type of the result's zero point."""
+    zero = node.inputs[7]
+    return None if zero is None else (Known(facts.known(zero).type, nodes.ints_attribute(node, DIMS, ()), None),)
 
 
 OPERATORS = (
@@ -43,4 +53,5 @@ OPERATORS = (
         along=True,
     ),
     Operator(name="DynamicQuantizeLinear", axes="symmetric"),
+    *(Operator(name=name, domain=IN_BYTES, shape=_told, epilogue=True) for name in ("QLinearConv", "QLinearMatMul")),
 )

@@ -15,6 +15,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from graphopt.model.dims import Dim
 from graphopt.model.known import Knowledge, Known
 from graphopt.model.operators.arrays import Evaluator
 from graphopt.model.operators.axes import AxesRule
@@ -39,6 +40,17 @@ Storage = Literal["own", "in place", "same", "strides", "joined", "pieces", "dim
 # random:   they do not.
 # training: pure unless the node trains (Dropout, BatchNormalization).
 Purity = Literal["pure", "random", "training"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """What of an operator's results data decides: one dim, which is the same in all results that have it."""
+
+    axes: tuple[int | None, ...]  # by result: the axis along which it lies; None: the result has it nowhere
+    most: Dim  # how large it can be
+
+
+CountingRule = Callable[[ir.Node, Knowledge], Counting | None]  # None: the operands' dims do not tell
 
 
 def per_element(count: int) -> Flops:
@@ -67,6 +79,7 @@ class Operator:
     domain: str = ""
     shape: ShapeRule | None = None
     content: Evaluator | None = None  # of small integer tensors whose elements may be symbols
+    counted: CountingRule | None = None  # of results that have a dim which data decides
     evaluate: Evaluator | None = None  # only where NumPy's result is the operator's, bit by bit
     flops: Flops = one_per_element
     reads: Literal["all", "selected"] = "all"  # of the first operand; selected: as many bytes as are written

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
+import sympy
 
 from graphopt.model import dims, nodes
-from graphopt.model.known import Knowledge
+from graphopt.model.known import Knowledge, Known
 from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
 from graphopt.model.operators.axes import Axes, counted, named_axis, rank_of
 from graphopt.model.operators.parameters import AXES, REDUCED, Parameter, numbers_at, parameter
 from graphopt.model.operators.record import Operator, per_operand_element
-from graphopt.model.operators.shapes import same_as_first
+from graphopt.model.operators.shapes import Result, first_type, same_as_first, source_shape
 
 
 def _axes_of(kind: str) -> Parameter:
@@ -46,13 +49,31 @@ def _running_axes(node: ir.Node, facts: Knowledge) -> Axes:
     return Axes(rank, frozenset(names), names, "axis")
 
 
-def _product_content(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
-    """The product of a vector of dims."""
-    if inputs[0] is None or inputs[0].ndim != 1 or arrays.axes(node, inputs, opset, 18) not in (None, (0,), (-1,)):
+def _of_dims(fold: Callable[[list[dims.Dim]], dims.Dim]) -> arrays.Evaluator:
+    """A reduction of a vector of dims to one."""
+
+    def reduced(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
+        if inputs[0] is None or inputs[0].ndim != 1 or arrays.axes(node, inputs, opset, 18) not in (None, (0,), (-1,)):
+            return None
+        result = np.empty((1,) if nodes.int_attribute(node, "keepdims", 1) else (), dtype=object)
+        result[...] = fold(inputs[0].tolist())
+        return result
+
+    return reduced
+
+
+def _top_dims(node: ir.Node, facts: Knowledge) -> Result:
+    """k elements along the axis, and their places."""
+    source = source_shape(node, facts)
+    if source is None or len(node.outputs) != 2 or facts.opset(node) < 10:
         return None
-    result = np.empty((1,) if nodes.int_attribute(node, "keepdims", 1) else (), dtype=object)
-    result[...] = dims.product(inputs[0].tolist())
-    return result
+    held = None if node.inputs[1] is None else facts.content(node.inputs[1])
+    axis, shape = nodes.int_attribute(node, "axis", -1), list(source)
+    if held is None or held.size != 1 or not -len(shape) <= axis < len(shape):
+        return None
+    shape[axis] = held.reshape(-1)[0]
+    places = Known(ir.TensorType(ir.DataType.INT64), tuple(shape), None)
+    return (Known(first_type(node, facts), tuple(shape), None), places)
 
 
 def _reduction(name: str, content: arrays.Evaluator | None = None, *, not_negative: bool = False) -> Operator:
@@ -65,9 +86,9 @@ def _reduction(name: str, content: arrays.Evaluator | None = None, *, not_negati
 REDUCTIONS = (
     _reduction("ReduceSum"),
     _reduction("ReduceMean"),
-    _reduction("ReduceMax"),
-    _reduction("ReduceMin"),
-    _reduction("ReduceProd", _product_content),
+    _reduction("ReduceMax", _of_dims(lambda items: dims.normal(sympy.Max(*items)))),
+    _reduction("ReduceMin", _of_dims(lambda items: dims.normal(sympy.Min(*items)))),
+    _reduction("ReduceProd", _of_dims(dims.product)),
     _reduction("ReduceL1", not_negative=True),
     _reduction("ReduceL2", not_negative=True),
     _reduction("ReduceLogSum"),
@@ -78,7 +99,7 @@ OPERATORS = (
     *REDUCTIONS,
     Operator(name="ArgMax", flops=per_operand_element, axes=_extreme_axes, epilogue=True),
     Operator(name="ArgMin", flops=per_operand_element, axes=_extreme_axes, epilogue=True),
-    Operator(name="TopK", flops=per_operand_element, axes=named_axis(-1)),
+    Operator(name="TopK", shape=_top_dims, flops=per_operand_element, axes=named_axis(-1)),
     Operator(
         name="CumSum", shape=same_as_first, flops=per_operand_element, axes=_running_axes,
         parameters={"axis": Parameter(11, 1, scalar=True)},

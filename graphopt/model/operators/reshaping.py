@@ -29,6 +29,8 @@ def _reshaped_dims(node: ir.Node, facts: Knowledge) -> Result:
         length = facts.shape(node.inputs[1])
         if length is None or len(length) != 1 or not isinstance(length[0], int) or length[0] > MOST_DIMS:
             return (Known(kind, None, None),)
+        if length[0] == 1 and source is not None:  # one dim takes all elements, whatever the run says
+            return (Known(kind, (dims.product(source),), None),)
         return (Known(kind, tuple(facts.fresh() for _ in range(length[0])), None),)
     keep_zero = nodes.int_attribute(node, "allowzero", 0) == 1
     result: list[dims.Dim | None] = []

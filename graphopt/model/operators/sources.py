@@ -10,7 +10,7 @@ from graphopt.model import constants, content, dims, nodes
 from graphopt.model.known import Knowledge, Known
 from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
-from graphopt.model.operators.record import Operator, no_flops
+from graphopt.model.operators.record import Counting, Operator, no_flops
 from graphopt.model.operators.shapes import Result, first_type, like_first
 
 
@@ -86,6 +86,14 @@ def _random(name: str) -> Operator:
     return Operator(name=name, purity="random")
 
 
+def _iterations(node: ir.Node, facts: Knowledge) -> Counting | None:
+    """What a Loop collects has a row for each iteration, of which there may be fewer than its operand says."""
+    limit = facts.ints(nodes.input_at(node, 0))
+    states = max(len(node.inputs) - 2, 0)
+    axes = tuple(None if place < states else 0 for place in range(len(node.outputs)))
+    return None if limit is None or len(limit) != 1 else Counting(axes, max(limit[0], 0))
+
+
 OPERATORS = (
     _mover("Constant"),
     Operator(name="ConstantOfShape", shape=_filled_dims, evaluate=_constant_of_shape, flops=no_flops),
@@ -95,7 +103,8 @@ OPERATORS = (
     _mover("EyeLike"),
     *map(_random, ("Bernoulli", "Multinomial")),
     *map(_random, ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")),
-    *map(_mover, ("If", "Loop", "Scan")),
+    *map(_mover, ("If", "Scan")),
+    Operator(name="Loop", counted=_iterations, flops=no_flops),
     *map(
         _mover,
         (

@@ -9,8 +9,10 @@ import onnx_ir as ir
 from graphopt.model.nodes import int_attribute
 from graphopt.model.operators import (
     contrib,
+    counting,
     elementwise,
     indexing,
+    learned,
     movement,
     normalizations,
     products,
@@ -28,7 +30,7 @@ from graphopt.model.operators.record import Operator
 FAMILIES = (
     elementwise.OPERATORS, reshaping.OPERATORS, movement.OPERATORS, indexing.OPERATORS, products.OPERATORS,
     windows.OPERATORS, resampling.OPERATORS, reductions.OPERATORS, normalizations.OPERATORS, recurrent.OPERATORS,
-    quantized.OPERATORS, sources.OPERATORS, contrib.OPERATORS,
+    quantized.OPERATORS, sources.OPERATORS, contrib.OPERATORS, counting.OPERATORS, learned.OPERATORS,
 )  # fmt: skip
 OPERATORS: Mapping[tuple[str, str], Operator] = {
     (operator.domain, operator.name): operator for family in FAMILIES for operator in family

@@ -14,8 +14,10 @@ from graphopt.program.deploy.bundle import write_bundle
 from graphopt.program.deploy.hybrid import Hybrid, without_kernels
 from graphopt.program.deploy.manifest import PlannedBuffer, uses_of
 from graphopt.program.deploy.session import Program
+from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
+from kernels import listing
 from kernels.target import Target
 
 Array = np.ndarray
@@ -38,23 +40,16 @@ class Whole:
     linked: Linked
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """An input or output, as ONNX Runtime's sessions describe theirs."""
-
-    name: str
-    type: str  # tensor(float)
-    shape: list[int]
-
-
 @dataclass(frozen=True, repr=False)
 class Compiled:
     """A program that has been compared with the model it was made of, where this machine or an emulator can run it.
 
-    What belongs to a whole program, as `linked` and `save`, raises BundleError where there is a `fallback`.
+    Of a model with free dims it holds a program for every size, made and compared when the size is first run.
+    What belongs to one whole program, as `linked` and `save`, raises BundleError where there is a `fallback`, and
+    NotLowered where dims are free.
     """
 
-    made: Whole | Hybrid
+    made: Whole | Hybrid | Sizes[Compiled]
     target: Target
     seconds: float  # of everything but the comparison
     verification: Verification  # of the program beside ONNX Runtime; its status is "off" where it was not compared
@@ -76,7 +71,14 @@ class Compiled:
     @property
     def fallback(self) -> tuple[str, ...]:
         """The operators (type and name) that run in ONNX Runtime, in order; empty for a whole program."""
+        if isinstance(self.made, Sizes):
+            return tuple(dict.fromkeys(name for one in self.made.programs.values() for name in one.fallback))
         return self.made.fallback if isinstance(self.made, Hybrid) else ()
+
+    @property
+    def sizes(self) -> tuple[Compiled, ...]:
+        """The programs so far, of a model with free dims; this one alone where none is free."""
+        return tuple(self.made.programs.values()) if isinstance(self.made, Sizes) else (self,)
 
     @property
     def program(self) -> Program:
@@ -98,6 +100,8 @@ class Compiled:
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{one.name}: {one.type}{one.shape}" for one in self.get_inputs())
+        if isinstance(self.made, Sizes):
+            return f"<Compiled program({inputs}) for {self.target.level}, of {len(self.made.programs)} sizes so far>"
         verdict = "not compared" if self.not_compared is not None else f"within {self.max_rel:.0e} of ONNX Runtime"
         parts = f", {len(self.fallback)} operators in ONNX Runtime" if self.fallback else ""
         return f"<Compiled program({inputs}) for {self.target.level}, {verdict}{parts}>"
@@ -112,16 +116,18 @@ class Compiled:
 
     @property
     def _arguments(self) -> tuple[list[Argument], list[Argument]]:
+        if isinstance(self.made, Sizes):
+            return self.made.inputs, self.made.outputs
         if isinstance(self.made, Hybrid):
             ports = (self.made.inputs, self.made.results)
             return (
-                [Argument(one.name, _type(one.dtype and one.dtype.name), list(one.shape)) for one in ports[0]],
-                [Argument(one.name, _type(one.dtype and one.dtype.name), list(one.shape)) for one in ports[1]],
+                [Argument(one.name, type_of(one.dtype and one.dtype.name), list(one.shape)) for one in ports[0]],
+                [Argument(one.name, type_of(one.dtype and one.dtype.name), list(one.shape)) for one in ports[1]],
             )
-        listing = self.made.linked.listing
+        linked = self.made.linked.listing
         return (
-            [Argument(one.name, _type(one.dtype.value), list(one.shape)) for one in listing.inputs],
-            [Argument(one.name, _type(one.dtype.value), list(one.shape)) for one in listing.outputs],
+            [Argument(one.name, type_of(one.dtype.value), list(one.shape)) for one in linked.inputs],
+            [Argument(one.name, type_of(one.dtype.value), _most(one)) for one in linked.outputs],
         )
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
@@ -152,19 +158,25 @@ class Compiled:
         write_bundle(folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses)
 
     @property
-    def _runner(self) -> Program | Hybrid:
-        return self.made if isinstance(self.made, Hybrid) else self.program
+    def _runner(self) -> Program | Hybrid | Sizes[Compiled]:
+        return self.program if isinstance(self.made, Whole) else self.made
 
     @property
     def _whole(self) -> Whole:
         if isinstance(self.made, Whole):
             return self.made
+        if isinstance(self.made, Sizes):
+            raise self.made.refuse()
         raise BundleError(
             f"{without_kernels(self.made.missing)}, so this model is no program of its own; in Python, "
             "graphopt.compile(model) runs just these in ONNX Runtime."
         )
 
 
-def _type(name: str | None) -> str:
+def _most(output: listing.Argument) -> list[int | str | None]:
+    return [None if axis in output.counted else dim for axis, dim in enumerate(output.shape)]
+
+
+def type_of(name: str | None) -> str:
     """tensor(float) for f32; texts have no type of NumPy's."""
     return f"tensor({'string' if name is None else _SESSION_TYPES.get(name, name)})"

@@ -59,8 +59,12 @@ class Emulated:
         if done.returncode or len(done.stdout) != parts.written_bytes:
             raise BundleError(f"the program for another processor failed in '{self._path}': code {done.returncode}.")
         found = {}
-        for argument, start in zip(listing.outputs, parts.outputs, strict=True):
-            count = prod(argument.shape)
-            made: Array = np.frombuffer(done.stdout, argument.dtype.numpy, count, start).reshape(argument.shape)
+        dims = iter(zip(listing.dims, parts.outputs[len(listing.outputs) :], strict=True))
+        for argument, start in zip(listing.outputs, parts.outputs, strict=False):
+            shape = argument.shape
+            if argument.counted:
+                _, place = next(dims)
+                shape = tuple(np.frombuffer(done.stdout, np.int64, len(shape), place).tolist())
+            made: Array = np.frombuffer(done.stdout, argument.dtype.numpy, prod(shape), start).reshape(shape)
             found[argument.name] = shown(made.copy(), argument.dtype.value)
         return [found[name] for name in (found if names is None else names)]

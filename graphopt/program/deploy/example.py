@@ -39,7 +39,7 @@ static @P@_tensor outputs[OUTPUTS + 1] = {
     {0}};
 static const size_t input_bytes[INPUTS + 1] = {@INPUT_BYTES@0};
 static const size_t output_bytes[OUTPUTS + 1] = {@OUTPUT_BYTES@0};
-static const size_t output_elements[OUTPUTS + 1] = {@OUTPUT_ELEMENTS@0};
+static const size_t element_bytes[OUTPUTS + 1] = {@ELEMENT_BYTES@0};
 
 static void show(int32_t dtype, const void *data, size_t i) {
     switch (dtype) {
@@ -86,12 +86,16 @@ int main(int count, char **words) {
         return 1;
     }
     for (int i = 0; i < OUTPUTS; i++) {
+        size_t elements = 1;
+        int64_t dims[@MOST_DIMS@]; /* as this run found them */
+        @P@_dims(model, i, dims);
+        for (int axis = 0; axis < outputs[i].rank; axis++) elements *= dims[axis];
         printf("%s:", outputs[i].name);
-        for (size_t k = 0; k < output_elements[i] && k < SHOWN; k++) show(outputs[i].dtype, outputs[i].data, k);
+        for (size_t k = 0; k < elements && k < SHOWN; k++) show(outputs[i].dtype, outputs[i].data, k);
         printf("\\n");
         if (2 + INPUTS + i < count) {
             FILE *file = fopen(words[2 + INPUTS + i], "wb");
-            if (!file || fwrite(outputs[i].data, 1, output_bytes[i], file) != output_bytes[i]) {
+            if (!file || fwrite(outputs[i].data, element_bytes[i], elements, file) != elements) {
                 fprintf(stderr, "'%s' cannot be written\\n", words[2 + INPUTS + i]);
                 return 1;
             }
@@ -118,7 +122,8 @@ def example(program: Description) -> str:
         "OUTPUT_ROWS": _rows("output", program, program.outputs),
         "INPUT_BYTES": _numbers([prod(one.shape) * _BYTES[one.code] for one in program.inputs]),
         "OUTPUT_BYTES": _numbers([prod(one.shape) * _BYTES[one.code] for one in program.outputs]),
-        "OUTPUT_ELEMENTS": _numbers([prod(one.shape) for one in program.outputs]),
+        "ELEMENT_BYTES": _numbers([_BYTES[one.code] for one in program.outputs]),
+        "MOST_DIMS": str(max((len(one.shape) for one in program.outputs), default=0) or 1),
     }
     return filled(_TEXT, known)
 

@@ -95,6 +95,11 @@ int @P@_run(@P@_model *model, const @P@_tensor *inputs, size_t input_count,
  * @G@_OK or @G@_MODEL_BUSY. */
 int @P@_run_raw(@P@_model *model, const void *const *inputs, void *const *outputs);
 
+/* The dims of output number 'output', in the order above, as the last run of the model found them. Data decides those
+ * that are "at most" a number: an output is given to a run with memory for the most, and under the most as its dims; a
+ * run leaves its elements there without gaps, under the dims that it has found. */
+int @P@_dims(const @P@_model *model, size_t output, int64_t *dims);
+
 /* A block of a run: who ran it, and when, in nanoseconds of a clock that nobody sets. */
 typedef struct {
     int64_t row;    /* the run: its position in the order of claims; among the runs where one thread runs the model */
@@ -161,9 +166,20 @@ def filled(template: str, known: dict[str, str]) -> str:
 
 def _lines(word: str, tensors: tuple[Tensor, ...]) -> list[str]:
     return [
-        f" * {word} {number}: {quoted(one.name)} {one.dtype} {list(one.shape)}".replace("*/", "* /")
+        f" * {word} {number}: {quoted(one.name)} {one.dtype} {_shape(one)}{_held(one)}".replace("*/", "* /")
         for number, one in enumerate(tensors)
     ]
+
+
+def _shape(tensor: Tensor) -> str:
+    dims = (f"at most {dim}" if axis in tensor.counted else str(dim) for axis, dim in enumerate(tensor.shape))
+    return f"[{', '.join(dims)}]"
+
+
+def _held(tensor: Tensor) -> str:
+    """The integers that an input has to hold, as dims follow from them."""
+    numbers = ", ".join(f"[{place}] = {number}" for place, number in tensor.held)
+    return f", with {numbers}" if numbers else ""
 
 
 def quoted(name: str) -> str:

@@ -61,6 +61,8 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     stored: np.dtype[Any]  # NumPy's own type of as many bytes
+    held: Mapping[int, int] = {}  # what an input has to hold, by place in the flat array: dims follow from it
+    counted: tuple[int, ...] = ()  # axes of an output for which `shape` has the most, and each run finds its own dim
 
 
 class _Options(ctypes.Structure):
@@ -79,7 +81,7 @@ class Interface:
         def function(name: str, result: Any, *given: Any) -> Any:
             return ctypes.CFUNCTYPE(result, *given)(address(name))
 
-        self._function = function
+        self.later = function  # for what programs of earlier versions lack, where it is wanted
         self.describe = function("describe", text)
         self.create_with = function("create_with", code, pointer, ctypes.POINTER(_Options))
         self.pool = function("pool", pointer, pointer)
@@ -87,11 +89,6 @@ class Interface:
         self.after_fork = function("after_fork", None, pointer)
         self.error = function("error", text, pointer)
         self.destroy = function("destroy", None, pointer)
-
-    @property
-    def profile(self) -> Any:
-        """Notes blocks; looked for when it is wanted, as programs of earlier versions lack it."""
-        return self._function("profile", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
 class Program:
@@ -116,11 +113,9 @@ class Program:
         program whose threads are used instead of ones of its own. `keep` is whatever the functions need to stay alive.
         """
         self.description: dict[str, Any] = json.loads(interface.describe())
-        if self.description["schema"] != PROGRAM:
-            raise self.refusal(
-                f"the library has the schema '{self.description['schema']}'; this code reads '{PROGRAM}': "
-                "compile the model again."
-            )
+        if (schema := self.description["schema"]) != PROGRAM:
+            why = f"the library has the schema '{schema}'; this code reads '{PROGRAM}'"
+            raise self.refusal(f"{why}: compile the model again.")
         self.inputs = tuple(_tensor(one) for one in self.description["inputs"])
         self.outputs = tuple(_tensor(one) for one in self.description["outputs"])
         self.arena_bytes: int = self.description["arena_bytes"]
@@ -141,6 +136,9 @@ class Program:
         self._pool: int | None = interface.pool(self._model)
         self._run = interface.run_raw
         self._interface = interface
+        self._counts = any(one.counted for one in self.outputs)
+        if self._counts:
+            self._dims = interface.later("dims", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
         self._room = _ROOM
         self._after_fork = interface.after_fork
         self._lock = threading.Lock()
@@ -151,14 +149,11 @@ class Program:
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of these names, in their order; all of them for None."""
-        found = self._outputs(feeds)
-        if names is None:
-            return found
-        known = {one.name: array for one, array in zip(self.outputs, found, strict=True)}
-        for name in names:
-            if name not in known:
+        found = {one.name: array for one, array in zip(self.outputs, self._outputs(feeds), strict=True)}
+        for name in names or ():
+            if name not in found:
                 raise self.refusal(f"there is no output '{name}'; the program has {_names(self.outputs)}.")
-        return [known[name] for name in names]
+        return [found[name] for name in (found if names is None else names)]
 
     def __call__(self, **feeds: Array) -> dict[str, Array]:
         """All outputs by name."""
@@ -211,22 +206,35 @@ class Program:
                 self._given[self._places[name]] = _address(array)
             for number, array in enumerate(outputs):
                 self._made[number] = _address(array)
-            note = None if stamps is None else self._interface.profile
-            if stamps is not None and note is not None:
-                note(self._model, stamps.ctypes.data, len(stamps) - 1)
+            if stamps is not None:
+                self._note(stamps.ctypes.data, len(stamps) - 1)
             try:
                 self._checked(self._run(self._model, self._given, self._made))
             finally:
-                if note is not None:
-                    note(self._model, None, 0)
-        return [shown(array, one.type) for array, one in zip(outputs, self.outputs, strict=True)]
+                if stamps is not None:
+                    self._note(None, 0)
+            return self._found(outputs)
+
+    def _note(self, stamps: int | None, room: int) -> None:
+        note = self._interface.later("profile", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+        note(self._model, stamps, room)
+
+    def _found(self, arrays: Sequence[Array]) -> list[Array]:
+        """The outputs as arrays of their types, under the dims that the last run found."""
+        found = []
+        for number, (array, one) in enumerate(zip(arrays, self.outputs, strict=True)):
+            if one.counted:
+                dims = (ctypes.c_int64 * len(one.shape))()
+                self._dims(self._model, number, dims)
+                array = array.reshape(-1)[: int(np.prod(tuple(dims)))].reshape(tuple(dims))
+            found.append(shown(array, one.type))
+        return found
 
     def _checked(self, code: int) -> None:
         """Raises what a run's code says: without checks of its arguments it can only have met another call."""
         if code:
-            raise self.refusal(
-                "the program runs another call at this moment; load it again for each thread that runs it."
-            )
+            why = "the program runs another call at this moment"
+            raise self.refusal(f"{why}; load it again for each thread that runs it.")
 
     def _renew(self) -> None:
         """After a fork, in the child: threads that held the lock, or were in a call, are not here."""
@@ -246,6 +254,10 @@ class Program:
             raise self.refusal(f"input '{name}' has elements of type {array.dtype}; expected is {wanted.dtype}.")
         if array.shape != wanted.shape:
             raise self.refusal(f"input '{name}' has the shape {list(array.shape)}; expected is {list(wanted.shape)}.")
+        for place, number in wanted.held.items():
+            if (found := int(array.reshape(-1)[place])) != number:
+                why = f"holds {found} at place {place}; the program is compiled for {number} there"
+                raise self.refusal(f"input '{name}' {why}.")
         return array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
 
 
@@ -254,10 +266,10 @@ class Bound:
 
     def __init__(self, program: Program, arrays: Sequence[Array]) -> None:
         self.inputs = tuple(arrays)
-        made: list[Array] = [np.empty(one.shape, one.stored) for one in program.outputs]
-        self.outputs = tuple(shown(array, one.type) for array, one in zip(made, program.outputs, strict=True))
+        self._arrays: list[Array] = [np.empty(one.shape, one.stored) for one in program.outputs]
+        self.outputs = tuple(shown(array, one.type) for array, one in zip(self._arrays, program.outputs, strict=True))
         self._given = (ctypes.c_void_p * max(1, len(arrays)))(*(_address(array) for array in self.inputs))
-        self._made = (ctypes.c_void_p * max(1, len(made)))(*(_address(array) for array in made))
+        self._made = (ctypes.c_void_p * max(1, len(self._arrays)))(*(_address(array) for array in self._arrays))
         self._program = program
         self._run = program._run
 
@@ -266,6 +278,8 @@ class Bound:
         program = self._program
         if code := self._run(program._model, self._given, self._made):
             program._checked(code)
+        if program._counts:  # arrays of the dims that this call found, in the same memory
+            self.outputs = tuple(program._found(self._arrays))
 
 
 _programs: weakref.WeakSet[Program] = weakref.WeakSet()
@@ -301,7 +315,8 @@ def _tensor(known: Mapping[str, Any]) -> Tensor:
     short = "u1" if name in _SHORT else None
     stored = np.dtype(_STORED.get(name) or short or f"{name[0]}{int(name[1:]) // 8}")
     dtype = np.dtype(getattr(ml_dtypes, _SHORT[name])) if name in _SHORT and ml_dtypes is not None else stored
-    return Tensor(known["name"], name, tuple(known["shape"]), dtype, stored)
+    held, counted = dict(known.get("held", ())), tuple(known.get("counted", ()))
+    return Tensor(known["name"], name, tuple(known["shape"]), dtype, stored, held, counted)
 
 
 def _names(tensors: Sequence[Tensor]) -> str:

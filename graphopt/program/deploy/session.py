@@ -29,18 +29,26 @@ class Program(runtime.Program):
         cache: ObjectCache | None = None,
         *,
         threads: int = 0,
+        in_place: bool = False,
+        pool: runtime.Program | None = None,
     ) -> None:
+        """`in_place`: the weights stay where they are, and as they are, for as long as the program; else it has a copy.
+
+        `threads` and `pool` as for `load`.
+        """
         try:
             target = target or host()
             if (reason := why_not_here(target)) is not None:
                 raise BundleError(f"{reason}; write the program as a bundle, and run it where it is meant to run.")
-            stored = placed(stored_weights(listing, weights))
+            stored = stored_weights(listing, weights)
+            if not in_place:
+                stored = placed(stored)
             loaded = Loaded(emit(listing, target, stored).objects(cache), target)
         except KernelsError as error:
             raise BundleError(str(error)) from error
         interface = Interface(lambda name: loaded.address(f"{listing.name}_{name}"))
         self._parts = (interface, stored, loaded)
-        super().__init__(interface, stored, threads=threads, keep=loaded)
+        super().__init__(interface, stored, threads=threads, pool=pool, keep=loaded)
 
     @property
     def weights(self) -> Array:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import onnx_ir as ir
 
@@ -15,11 +16,14 @@ from graphopt.model.short import stored_bytes
 from graphopt.model.tensors import tensors_of
 from graphopt.program.regions.attention import lower_attention
 from graphopt.program.regions.bits import lower_bits
-from graphopt.program.regions.bytes import lower_byte_images, lower_bytes
+from graphopt.program.regions.bytes import lower_bytes
+from graphopt.program.regions.control import lower_if, lower_loop, lower_scan
 from graphopt.program.regions.copies import axes_of, copy, store
+from graphopt.program.regions.counted import definition_by_counts, give
 from graphopt.program.regions.dense import KERNELS, lower_dense
 from graphopt.program.regions.einsum import lower_einsum
 from graphopt.program.regions.fusion import Tree, is_anchor, is_elementwise, trees
+from graphopt.program.regions.given_bytes import GIVEN_BYTES, lower_given_bytes
 from graphopt.program.regions.images.batch_norm import without_batch_norm
 from graphopt.program.regions.images.borders import lower_pad, lower_slice, slices_pixels
 from graphopt.program.regions.images.joining import homes_of, joins_images, lower_joining
@@ -31,9 +35,10 @@ from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.recurrent import CELLS, lower_recurrent
 from graphopt.program.regions.region import Lowered
 from graphopt.program.regions.rotary import lower_rotary
+from graphopt.program.regions.routines.stage import Definition
 from graphopt.program.regions.routines.table import definition_of, lower_defined
 from graphopt.program.regions.rows import lower_rows
-from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.scope import LowerBody, Scope
 from graphopt.program.regions.view import View
 from graphopt.program.regions.wide import kept_wide
 from kernels.errors import KernelsError
@@ -41,15 +46,25 @@ from kernels.listing import Argument
 from kernels.target import Target
 from kernels.tensor.expression import index
 
+ByCounts = Mapping[ir.Node, Definition]  # for nodes whose kernel does not do for what data decides
+
 
 def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
     """The main graph as regions, all dims being numbers; `exact` leaves out convolutions that round more than sums do.
 
     Raises NotLowered naming the node that has no kernel.
     """
-    model = kept_wide(without_batch_norm(model))
     target = replace(target, constants=sum(map(stored_bytes, tensors_of(model))))
-    scope, graph = Scope(model, target, exact=exact), model.graph
+
+    def inner(body: ir.Model, prefix: str) -> Lowered:
+        return _lowered(body, target, inner, exact, prefix)
+
+    return _lowered(model, target, inner, exact, "")
+
+
+def _lowered(model: ir.Model, target: Target, inner: LowerBody, exact: bool, prefix: str) -> Lowered:
+    model = kept_wide(without_batch_norm(model))
+    scope, graph = Scope(model, target, inner, exact=exact, prefix=prefix), model.graph
     inputs = []
     for value in graph.inputs:
         if scope.constant(value) is not None:
@@ -59,6 +74,11 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
         buffer = scope.buffer("input", "input", value.name, argument.bytes, len(inputs) - 1)
         scope.places[value] = View.dense(buffer, argument.dtype, argument.shape)
     computed = [node for node in graph if not _is_constant(scope, node)]
+    by_counts: dict[ir.Node, Definition] = {}
+    for node in computed if scope.counts else ():
+        with _naming((node,)):
+            definition = definition_by_counts(scope, node)
+            by_counts |= {} if definition is None else {node: definition}
     scope.homes = homes_of(scope, computed)
     by_root: dict[ir.Node, list[Tree]] = {}
     for tree in trees(computed, scope.shape):
@@ -68,16 +88,18 @@ def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
         if node in by_root:
             for tree in by_root[node]:
                 with _naming(tree.in_order if tree.anchor is None else (tree.anchor,)):
-                    _lower_tree(scope, tree)
+                    _lower_tree(scope, tree, by_counts)
         elif not (is_elementwise(node) or is_anchor(node)):
             with _naming((node,)):
-                _lower_alone(scope, node)
-    outputs = []
+                _lower_alone(scope, node, by_counts)
+    outputs: list[Argument] = []
     for value in graph.outputs:
-        shape, dtype = scope.shape(value), scope.dtype(value)
-        outputs.append(Argument(value.name or "", dtype, shape))
+        shape, dtype, counted = scope.shape(value), scope.dtype(value), scope.counted(value)
+        if counted:
+            give(scope, value, len(graph.outputs) + sum(bool(one.counted) for one in outputs))
+        outputs.append(Argument(value.name or "", dtype, shape, counted=counted))
         here, aim = scope.place(value), View.dense(scope.output(value), dtype, shape)
-        if here != aim:
+        if here != aim and not counted:
             copy(scope, here, aim, ())
     return Lowered(tuple(inputs), tuple(outputs), tuple(scope.regions), scope.constants, scope.problems, target)
 
@@ -104,17 +126,35 @@ def _is_constant(scope: Scope, node: ir.Node) -> bool:
     return all(scope.constant(output) is not None for output in node.outputs)
 
 
-def _lower_tree(scope: Scope, tree: Tree) -> None:
-    definition = None if tree.anchor is None else definition_of(tree.anchor)
-    if tree.anchor is None or definition is None:
+def _lower_tree(scope: Scope, tree: Tree, by_counts: ByCounts) -> None:
+    """A tree by its template; where that refuses it the anchor alone, by its template or as plain loops."""
+    anchor = tree.anchor
+    if anchor is None:
         _lower_by_template(scope, tree)
         return
-    try:
-        _lower_by_template(scope, tree)
-    except (NotLowered, KernelsError):
-        lower_defined(scope, tree.anchor, definition)
-        if tree.root is not tree.anchor:
-            _lower_elementwise(scope, Tree(tree.root, tree.nodes, None))
+    alone = Tree(anchor, frozenset(), anchor)
+    definition = by_counts.get(anchor, definition_of(anchor))
+    ways: list[tuple[Tree, Callable[[], None]]] = []
+    if anchor not in by_counts:
+        ways += [(one, partial(_lower_by_template, scope, one)) for one in dict.fromkeys((tree, alone))]
+        if anchor.op_type in GIVEN_BYTES:
+            ways.append((alone, partial(lower_given_bytes, scope, anchor)))
+    if definition is not None:
+        ways.append((alone, partial(lower_defined, scope, anchor, definition)))
+    done = _first_that_does(ways)
+    if done.root is not tree.root:
+        _lower_elementwise(scope, Tree(tree.root, tree.nodes, None))
+
+
+def _first_that_does(ways: Sequence[tuple[Tree, Callable[[], None]]]) -> Tree:
+    """What is lowered by the first of some ways that does not refuse; raises what the last one raises."""
+    for one, way in ways[:-1]:
+        with contextlib.suppress(NotLowered, KernelsError):
+            way()
+            return one
+    one, way = ways[-1]
+    way()
+    return one
 
 
 def _lower_by_template(scope: Scope, tree: Tree) -> None:
@@ -122,7 +162,7 @@ def _lower_by_template(scope: Scope, tree: Tree) -> None:
         _lower_elementwise(scope, tree)
     elif tree.anchor.op_type in ("MatMul", "Gemm"):
         lower_product(scope, tree)
-    elif not lower_images(scope, tree):
+    elif not (lower_bytes(scope, tree) or lower_images(scope, tree)):
         lower_rows(scope, tree)
 
 
@@ -137,16 +177,17 @@ def _lower_elementwise(scope: Scope, tree: Tree) -> None:
     store(scope, axes, value, reader, scope.result(root), tree.in_order)
 
 
-def _lower_alone(scope: Scope, node: ir.Node) -> None:
+def _lower_alone(scope: Scope, node: ir.Node, by_counts: ByCounts) -> None:
     """A node that no other one joins: by its template, or as plain loops where there is none for it."""
-    definition = definition_of(node)
+    definition = by_counts.get(node, definition_of(node))
     if definition is None:
         _lower_alone_by_template(scope, node)
         return
-    try:
-        _lower_alone_by_template(scope, node)
-    except (NotLowered, KernelsError):
-        lower_defined(scope, node, definition)
+    with contextlib.suppress(NotLowered, KernelsError):
+        if node not in by_counts:
+            _lower_alone_by_template(scope, node)
+            return
+    lower_defined(scope, node, definition)
 
 
 def _lower_alone_by_template(scope: Scope, node: ir.Node) -> None:
@@ -166,10 +207,9 @@ ALONE: dict[str, Callable[[Scope, ir.Node], None]] = {
     "Attention": lower_attention,
     "Einsum": lower_einsum,
     "Pad": lower_pad,
-    "MatMulInteger": lower_bytes,
-    "QLinearMatMul": lower_bytes,
-    "ConvInteger": lower_byte_images,
-    "QLinearConv": lower_byte_images,
+    "If": lower_if,
+    "Loop": lower_loop,
+    "Scan": lower_scan,
     "RotaryEmbedding": lower_rotary,
     **dict.fromkeys(MOVEMENTS, lower_movement),
     **dict.fromkeys(KERNELS, lower_dense),

@@ -54,7 +54,7 @@ class _Product:
         return sums if sums.dtype is self.kind else Cast(self.kind, sums)
 
 
-class _Apart(Exception):
+class Apart(Exception):
     """A view whose leading dims are not one run, so that rows of all matrices cannot be counted through."""
 
 
@@ -85,7 +85,7 @@ def lower_product(scope: Scope, tree: Tree) -> None:
         try:
             _build(scope, tree, found, output, (prod(shape[:-1]), shape[-1]), constant)
             return
-        except _Apart:
+        except Apart:
             pass
     _build(scope, tree, found, output, shape, constant)
 
@@ -147,11 +147,11 @@ def _sum(scope: Scope, tree: Tree, found: _Product, output: View) -> None:
 def _build(
     scope: Scope, tree: Tree, found: _Product, output: View, shape: tuple[int, ...], constant: ir.Value | None
 ) -> None:
-    """`shape` is the result's, or that of all its rows counted through; raises _Apart when they cannot be."""
+    """`shape` is the result's, or that of all its rows counted through; raises Apart when they cannot be."""
     node = tree.anchor
     assert node is not None
     flat = len(shape) < len(found.shape)
-    arrange = _flattener(shape) if flat else _same
+    arrange = flattener(shape) if flat else _same
     a, b = arrange(found.a) if flat else found.a, found.b
     *batch, rows, columns = shape
     depth = a.shape[-1]
@@ -195,7 +195,7 @@ def _same(view: View) -> View:
     return view
 
 
-def _flattener(shape: tuple[int, ...]) -> Callable[[View], View]:
+def flattener(shape: tuple[int, ...]) -> Callable[[View], View]:
     """Leading dims counted through as one dim of rows."""
 
     def flat(view: View) -> View:
@@ -208,5 +208,5 @@ def _flattener(shape: tuple[int, ...]) -> Callable[[View], View]:
 
 def _required(view: View | None) -> View:
     if view is None:
-        raise _Apart
+        raise Apart
     return view

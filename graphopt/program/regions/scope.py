@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from math import prod
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ import onnx_ir as ir
 import sympy
 
 from graphopt.errors import ModelError, NotLowered
-from graphopt.model.dims import declared, normal, static
+from graphopt.model.dims import Dims, declared, normal, static
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES, MOST_WRITTEN
 from graphopt.model.operators.formulas import dtype_of
@@ -20,9 +20,10 @@ from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.table import operator_of
 from graphopt.model.short import SHORT, WidenedTensor
 from graphopt.program.regions.buffer import Buffer, Place, Role
+from graphopt.program.regions.counts import Counts
 from graphopt.program.regions.images.convert import copies
 from graphopt.program.regions.images.image import Home, Image
-from graphopt.program.regions.region import Constant, Origin, Region
+from graphopt.program.regions.region import Constant, Lowered, Origin, Region
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
@@ -34,13 +35,19 @@ from kernels.templates.template import Template
 Places = Mapping[str, Buffer | Place]  # by the names of a kernel's operands; a buffer stands for its start
 Problem = TypeVar("Problem")
 Candidate = TypeVar("Candidate")
+LowerBody = Callable[[ir.Model, str], Lowered]  # a model, and what the names of its kernels begin with
 
 
 class Scope:
     """One graph on its way to regions."""
 
-    def __init__(self, model: ir.Model, target: Target, *, exact: bool = False) -> None:
+    def __init__(
+        self, model: ir.Model, target: Target, inner: LowerBody | None = None, *, exact: bool = False, prefix: str = ""
+    ) -> None:
+        self.model = model
         self.facts = Facts(model)
+        self._inner = inner
+        self._prefix = prefix  # of the names of kernels
         self._graph = model.graph
         self.target = target
         self.exact = exact
@@ -53,9 +60,10 @@ class Scope:
         self.constants: dict[Buffer, Constant] = {}
         self._filled: dict[tuple[ir.Value, str], View] = {}
         self._outputs: dict[ir.Value, Buffer] = {}
-        self._buffers = 0
+        self._buffers = self._named = 0
         self._kernels: dict[Hashable, Kernel] = {}
         self._symbols: dict[sympy.Symbol, int] | None = None
+        self.counts = Counts(self.facts, model.graph)
         self.problems: dict[str, tuple[Template[Any, Any], Any]] = {}  # by the names of kernels
 
     def _way(self, value: ir.Value) -> str:
@@ -77,7 +85,25 @@ class Scope:
             )
         return found
 
+    def dims(self, value: ir.Value) -> Dims:
+        """The dims as a run finds them: those of `shape`, with expressions of counts where data decides."""
+        fixed = self._fixed_shape(value)
+        return self.shape(value) if fixed is not None else self._inferred(value) or ()
+
+    def counted(self, value: ir.Value) -> tuple[int, ...]:
+        """The axes along which data decides the dims of a value."""
+        return tuple(axis for axis, dim in enumerate(self.dims(value)) if not isinstance(dim, int))
+
     def _known_shape(self, value: ir.Value) -> tuple[int, ...] | None:
+        """Dims that every run has, or the most that a run can find."""
+        fixed = self._fixed_shape(value)
+        if fixed is not None or not self.counts:
+            return fixed
+        shape = self._inferred(value)
+        most = [None] if shape is None else [self.counts.most(dim) for dim in shape]
+        return None if None in most else tuple(dim for dim in most if dim is not None)
+
+    def _fixed_shape(self, value: ir.Value) -> tuple[int, ...] | None:
         """By inference, by what the model declares, or by a reader that keeps the dims of what it reads.
 
         The dims of inputs are the caller's choice, whatever outputs declare.
@@ -85,15 +111,15 @@ class Scope:
         found = self.facts.static_shape(value)
         if value.is_graph_input():
             return found
-        found = self._settled(value) or declared(value) if found is None else found
+        found = static(self._inferred(value)) or declared(value) if found is None else found
         for use in value.uses() if found is None else ():
             operator = operator_of(use.node)
             if use.idx == 0 and operator is not None and operator.axes in ("each", "symmetric"):
-                return self._known_shape(use.node.outputs[0])
+                return self._fixed_shape(use.node.outputs[0])
         return found
 
-    def _settled(self, value: ir.Value) -> tuple[int, ...] | None:
-        """Dims that are those of declared outputs: what makes dims of data shares their symbols with its readers."""
+    def _inferred(self, value: ir.Value) -> Dims | None:
+        """By inference, with what declared outputs say: what makes dims of data shares their symbols with readers."""
         if self._symbols is None:
             self._symbols = {}
             chosen = {dim for one in self._graph.inputs for dim in self.facts.shape(one) or ()}
@@ -103,10 +129,10 @@ class Scope:
                     pairs = zip(inferred, said, strict=True)
                     self._symbols.update({one: size for one, size in pairs
                                           if isinstance(one, sympy.Symbol) and one not in chosen})  # fmt: skip
-        shape = self.facts.shape(value)
-        if shape is None or not self._symbols:
-            return None
-        return static(tuple(one if isinstance(one, int) else normal(one.subs(self._symbols)) for one in shape))
+        shape, said_so = self.facts.shape(value), self._symbols
+        if shape is None or not said_so:
+            return shape
+        return tuple(one if isinstance(one, int) else normal(one.subs(said_so)) for one in shape)
 
     def dtype(self, value: ir.Value) -> DType:
         """The element type; raises NotLowered when there is no kernel for it."""
@@ -200,7 +226,13 @@ class Scope:
 
     def _result_buffer(self, purpose: str, value: ir.Value, size: int) -> Buffer:
         """The caller's buffer for an output of the graph, a temporary of `size` bytes for any other value."""
-        return self.output(value) if value.is_graph_output() else self.temporary(purpose, value.name, size)
+        given = value.is_graph_output() and self.is_prefix(value)
+        return self.output(value) if given else self.temporary(purpose, value.name, size)
+
+    def is_prefix(self, value: ir.Value) -> bool:
+        """Whether a value lies dense in memory for the most: all that a run finds, and then the rest."""
+        counted = self.counted(value)
+        return not counted or (len(counted) == 1 and prod(self.shape(value)[: counted[0]]) == 1)
 
     def image(self, value: ir.Value, layout: Layout) -> Image:
         """A place in a layout for a value that is about to be computed."""
@@ -210,7 +242,7 @@ class Scope:
             offset = home.channel // layout.block * layout.block_stride
             self.images[value] = Image(home.buffer, dtype, shape, layout, offset)
             return self.images[value]
-        if value.is_graph_output() and layout.elements == prod(shape):
+        if value.is_graph_output() and layout.elements == prod(shape) and not self.counted(value):
             image = Image(self.output(value), dtype, shape, layout)
             view = image.view()
             if view is not None and view.is_dense:
@@ -248,10 +280,21 @@ class Scope:
         """The kernel of a problem by its likely best candidate; equal problems share one kernel."""
         key = (template.name, problem)
         if key not in self._kernels:
-            name = f"{template.name}_{len(self._kernels)}"
+            name = f"{self._prefix}{template.name}_{len(self._kernels)}"
             self._kernels[key] = template.kernel(problem, self.target, name)
             self.problems[name] = template, problem
         return self._kernels[key]
+
+    def inner(self, body: ir.Model, prefix: str) -> Lowered:
+        """The regions of a body, whose kernels' names begin with `prefix`."""
+        if self._inner is None:
+            raise NotLowered("bodies are lowered with the graph around them.")
+        return self._inner(body, prefix)
+
+    def named(self, word: str) -> str:
+        """A name for a kernel that is no template's, which no other one has."""
+        self._named += 1
+        return f"{self._prefix}{word}_{self._named - 1}"
 
     def add(self, kernel: Kernel, places: Places, nodes: tuple[ir.Node, ...]) -> None:
         """A region."""

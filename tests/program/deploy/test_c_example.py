@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import graphopt
 from graphopt.program.deploy.bundle import write_bundle
 from graphopt.program.deploy.session import Program
 from kernels.target import host
+from tests import support
 from tests.kernels.listings import Written, difference, perceptron
 
 COMPILER = shutil.which("cc")
@@ -177,3 +179,16 @@ def test_a_run_and_a_refusal_make_no_system_call(folder: Path, quiet: Path) -> N
         pytest.skip("seccomp is not available")
     assert done.returncode == 0
     assert run(quiet, folder / "mlp.weights", 2).returncode == -9, "a program that asks for memory is ended"
+
+
+def test_the_example_asks_for_dims_that_data_decides(tmp_path: Path) -> None:
+    text = "g (float[4,5] x) => (int64[2,n] y, float[m] u) { y = NonZero(x) u = Unique(x) }"
+    graphopt.compile(support.model(text)).save(tmp_path / "bundle")
+    x = np.zeros((4, 5), np.float32)
+    x[1, 2], x[2, 4] = 3, -1
+    x.tofile(tmp_path / "x.raw")
+    program = compiled(tmp_path / "bundle" / "example.c", tmp_path / "bundle", tmp_path / "example", "model")
+    names = ("x.raw", "y.raw", "u.raw")
+    done = run(program, tmp_path / "bundle" / "model.weights", *(tmp_path / name for name in names))
+    assert done.stdout == "y: 1 2 2 4\nu: -1 0 3\n"
+    assert np.fromfile(tmp_path / "y.raw", np.int64).tolist() == [1, 2, 2, 4]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 from tests.program.regions.routines.one_node import held, same
@@ -53,3 +54,14 @@ def test_a_bit_cast_reads_the_same_bytes() -> None:
     x = np.array([[1.5, -2], [np.inf, 0]], np.float32)
     held("BitCast", [x], [x.view(np.int32)], opset=26, to=6)
     held("BitCast", [x.view(np.uint32)], [x], opset=26, to=1)
+
+
+@pytest.mark.parametrize("source", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64])
+def test_casts_beyond_the_type_are_those_of_onnx_runtime(source: type, kind: type) -> None:
+    x = np.array([-3.5, 300, -1.5, 0.9, 255.6, -129], source)
+    with np.errstate(over="ignore"):
+        beyond = np.array([np.nan, np.inf, -np.inf, 1e20, -1e20, 3e9, 1e10]).astype(source)
+    same("Cast", [x], opset=21, to=int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))))
+    if np.dtype(kind) not in (np.uint32, np.uint64):
+        same("Cast", [beyond], opset=21, to=int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))))

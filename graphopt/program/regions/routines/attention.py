@@ -147,7 +147,7 @@ def attention(node: Defined) -> None:
                 show(2, at, score)
                 scores[at] = score
             largest = largest_of(w, kind, keys, lambda at: scores[at])
-            _to_weights(w, scores, keys, largest, is_open, kept)
+            _to_weights(w, scores, keys, largest, is_open, kept, stepwise=q.view.dtype is DType.BF16)
             result = Heads(node.output(0), q.batch, q.heads, q.rows, v.size)
             if value is None:
                 with w.loop(keys) as at:
@@ -243,14 +243,21 @@ def _seen(node: Defined, at: Expression, here: Expression, length: Expression | 
     return seen if length is None else both(seen, lt(at, length))
 
 
-def _to_weights(w: Stage, scores: Grid, keys: int, largest: Expression, is_open: Expression, kept: Kept) -> None:
-    """The softmax of the scores in place; zeros where every key is shut out."""
+def _to_weights(
+    w: Stage, scores: Grid, keys: int, largest: Expression, is_open: Expression, kept: Kept, *, stepwise: bool
+) -> None:
+    """The softmax of the scores in place; zeros where every key is shut out. `stepwise`: each addition is rounded."""
     kind = scores.dtype
     shift = w.local(kind, pick(eq(largest, -inf), number(0, kind), largest))
     with w.loop(keys) as at:
         scores[at] = kept(Unary("exp", kept(scores[at] - shift)))
-    total = kept(summed(w, kind, keys, lambda at: scores[at]))
-    total = w.local(kind, pick(eq(total, 0), number(1, kind), total))
+    total = w.local(kind, number(0, kind))
+    if stepwise:
+        with w.loop(keys) as at:
+            w.set(total, kept(total + scores[at]))
+    else:
+        w.set(total, kept(summed(w, kind, keys, lambda at: scores[at])))
+    w.set(total, pick(eq(total, 0), number(1, kind), total))
     with w.loop(keys) as at:
         scores[at] = pick(is_open, kept(scores[at] / total), 0)
 

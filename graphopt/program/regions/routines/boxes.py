@@ -32,10 +32,11 @@ _CORNERS = 5  # low and high of the first and of the second coordinate, area
 def non_max_suppression(node: Defined) -> None:
     """Of each class the boxes of the best scores, leaving out those that cover a chosen one too much.
 
-    Equal scores: the earlier box first. As many are written as the model declares; zeros follow where there are fewer.
+    Equal scores: the earlier box first. As many are written as the model declares, or as there
+    can be; zeros follow where there are fewer.
     """
     batches, number_of, _ = node.shape(0)
-    classes, (rows, _) = node.shape(1)[1], node.output_shape(0)
+    classes, (rows, _), counter = node.shape(1)[1], node.output_shape(0), node.counter(0, 0)
     center = bool(node.integer("center_point_box", 0))
     node.require(node.shape(1) == (batches, classes, number_of), "has other scores than boxes")
     with node.stage() as w:
@@ -46,10 +47,11 @@ def non_max_suppression(node: Defined) -> None:
             most = _given(node, w, 2, DType.I64)
             threshold = _given(node, w, 3, DType.F32)
             written = w.local(DType.I64, 0)
+            (there,) = node.extents(w, node.dims(0)[1:2])
             with w.loops(batches, classes) as (batch, kind):
-                with w.loop(number_of) as at:
+                with w.loop(there) as at:
                     _set_corners(w, boxes, corners, batch, at, center=center)
-                count = _candidates(node, w, scores, scores.place((batch, kind, 0)), order, spare)
+                count = _candidates(node, w, there, scores, scores.place((batch, kind, 0)), order, spare)
                 taken, at = w.local(DType.I64, 0), w.local(DType.I64, 0)
                 with w.loop_while(both(lt(at, count), lt(taken, most))):
                     one = w.local(DType.I64, order.at(at))
@@ -63,6 +65,8 @@ def non_max_suppression(node: Defined) -> None:
                             for place, value in enumerate((batch, kind, one)):
                                 y[written, place] = value
                             w.set(written, written + 1)
+            if counter is not None:
+                w.writes(counter).put(0, written)
             with w.loop(rows, written) as row, w.loop(3) as column:
                 y[row, column] = 0
 
@@ -72,10 +76,12 @@ def _given(node: Defined, w: Stage, at: int, kind: DType) -> Expression:
     return w.local(kind, as_type(w.reads(node.input(at)).at(0), kind) if node.has(at) else number(0, kind))
 
 
-def _candidates(node: Defined, w: Stage, scores: Grid, first: Expression, order: Grid, spare: Grid) -> Expression:
+def _candidates(
+    node: Defined, w: Stage, boxes: Expression, scores: Grid, first: Expression, order: Grid, spare: Grid
+) -> Expression:  # fmt: skip
     """How many boxes of a class have a score above the threshold; `order` has them, the best first."""
     base, count = w.local(DType.I64, first), w.local(DType.I64, 0)
-    with w.loop(order.shape[0]) as at:
+    with w.loop(boxes) as at:
         order.put(count, at)
         enters = gt(scores.at(base + at), w.reads(node.input(4)).at(0)) if node.has(4) else number(True, DType.BOOL)
         w.set(count, count + pick(enters, integer(1), 0))
@@ -138,7 +144,7 @@ def roi_align(node: Defined) -> None:
     with node.stage() as w:
         x, rois, which = (w.reads(node.input(at)) for at in range(3))
         y = w.writes(node.output(0))
-        with w.shared(regions) as (region,):
+        with w.shared(regions) as (region,), w.when(lt(region, *node.extents(w, node.dims(1)[:1]))):
             corners = [w.local(kind, as_type(rois[region, at], kind) * scale - half) for at in range(4)]
             lines = []
             for start, end, count, size in ((1, 3, rows, height), (0, 2, columns, width)):

@@ -28,7 +28,7 @@ from kernels.tensor.expression import Binary, Expression
 def scatter_elements(node: Defined) -> None:
     """The data, with updates at the same places but for the index along the axis."""
     require_inside(node.node, node.shape)
-    shape, given = node.shape(0), node.shape(1)
+    shape = node.shape(0)
     axis = node.axis(0, len(shape))
     with node.stage() as w:
         x, indices, updates = w.reads(node.input(0)), w.reads(node.input(1)), w.reads(node.input(2))
@@ -36,7 +36,7 @@ def scatter_elements(node: Defined) -> None:
         with w.shared(1):
             with w.loop(prod(shape)) as at:
                 y.put(at, x.at(at))
-            with w.loops(*given) as places:
+            with w.loops(*node.extents(w, node.dims(1))) as places:
                 chosen = counted(indices[places], shape[axis])
                 at_place = w.local(DType.I64, y.place([*places[:axis], chosen, *places[axis + 1 :]]))
                 y.put(at_place, _reduced(node, y.at(at_place), updates[places]))
@@ -46,7 +46,7 @@ def scatter_nd(node: Defined) -> None:
     """The data, with slices of the updates at places that rows of the indices name."""
     require_inside(node.node, node.shape)
     shape, given = node.shape(0), node.shape(1)
-    width, rows = given[-1], prod(given[:-1])
+    width = given[-1]
     inner = prod(shape[width:])
     with node.stage() as w:
         x, indices, updates = w.reads(node.input(0)), w.reads(node.input(1)), w.reads(node.input(2))
@@ -54,7 +54,8 @@ def scatter_nd(node: Defined) -> None:
         with w.shared(1):
             with w.loop(prod(shape)) as at:
                 y.put(at, x.at(at))
-            with w.loop(rows) as row:
+            (there,) = node.extents(w, node.dims(1)[:1]) if len(given) > 1 else (integer(1),)
+            with w.loop(there * prod(given[1:-1])) as row:
                 place = w.local(DType.I64, 0)
                 for at_dim in range(width):
                     size = shape[at_dim]

@@ -3,15 +3,15 @@
     sum = sum over k of (a - a zero point) * (b - b zero point)
     y   = saturate(round(float32(sum) * (a scale * b scale / y scale)) + y zero point)
 
-The multiplier is computed in the scales' type and the product in float32, as ONNX Runtime does; it may lie one step
-beside that of exact arithmetic where the product falls near the middle of two steps.
+Multiplier and product are computed in float64; ONNX Runtime, in float32, may lie one step beside where the product
+falls near the middle of two steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphopt.model.operators.linear import requantized
+from graphopt.model.operators.linear import requantized_by_scales
 from graphopt.model.operators.windows import padding
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage
 from kernels.dtype import DType
@@ -50,7 +50,7 @@ def qlinear_matmul(node: Defined) -> None:
         def finished(total: Expression, at: Sequence[Expression]) -> Expression:
             a, b, y = (_broadcast(one, at, rows=not number) for number, one in enumerate(scales))
             assert a is not None and b is not None and y is not None, "scales are given"
-            return requantized(total, (a, b), y, _broadcast(zero, at, rows=True), kind)
+            return requantized_by_scales(total, (a, b), y, _broadcast(zero, at, rows=True), kind)
 
         _product(node, w, (0, 2), (3, 5), finished)
 
@@ -132,7 +132,7 @@ def qlinear_conv(node: Defined) -> None:
         def finished(total: Expression, channel: Expression) -> Expression:
             total = total if bias is None else total + as_type(bias.at(channel), _SUM)
             scale = weights.at(channel if weights.area.elements > 1 else 0)
-            return requantized(total, (x.at(0), scale), y.at(0), None if zero is None else zero.at(0), kind)
+            return requantized_by_scales(total, (x.at(0), scale), y.at(0), None if zero is None else zero.at(0), kind)
 
         _convolution(node, w, (0, 2), (3, 5), finished)
 

@@ -36,10 +36,13 @@ def top_k(node: Defined) -> None:
         key = DType.U16 if bits is DType.U8 else bits
         keys = w.scratch(key, (size,))
         with w.shared(prod(shape[:axis]), inner) as (before, after):
+            (there,) = node.extents(w, node.dims(0)[axis : axis + 1])
             first = w.local(DType.I64, before * (size * inner) + after)
-            with w.loop(size) as at:
+            with w.loop(there) as at:
                 one = _key(x.at(first + at * inner), source.dtype, is_largest=bool(node.integer("largest", 1)))
                 keys.put(at, as_type(one, key))
+            with w.loop(size, there) as at:
+                keys.put(at, 0)  # behind all others
             found = _few(w, keys, count) if count <= _FEW else _many(w, keys, count)
             start = w.local(DType.I64, before * (count * inner) + after)
             with w.loop(count) as at:

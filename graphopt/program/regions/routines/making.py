@@ -10,7 +10,7 @@ from graphopt.model.operators.sources import described, filler
 from graphopt.program.regions.routines.moving import bits
 from graphopt.program.regions.routines.stage import Defined, Definition, held
 from kernels.dtype import DType
-from kernels.routine.writer import as_type, eq, integer, lt, pick
+from kernels.routine.writer import as_type, eq, lt, pick
 from kernels.tensor.expression import Number
 
 
@@ -71,13 +71,13 @@ def one_hot(node: Defined) -> None:
 
 
 def dims_of(node: Defined) -> None:
-    """Shape and Size of an operand whose dims are known."""
-    numbers = described(node.node, node.shape(0)).reshape(-1)
+    """Shape and Size of an operand."""
+    numbers = described(node.node, node.dims(0)).reshape(-1)
     with node.stage() as w:
         y = w.writes(node.output(0))
         with w.shared(1):
-            for at, one in enumerate(numbers):
-                y.put(at, integer(int(one)))
+            for at, one in enumerate(node.extents(w, numbers.tolist())):
+                y.put(at, one)
 
 
 DEFINITIONS: dict[str, Definition] = {

@@ -30,7 +30,7 @@ def reduce(node: Defined) -> None:
         with w.shared(prod(result.shape)) as (place,):
             kept, taken = _extents(node, w, source.shape)
             if prod(source.shape) == 0:
-                taken = [integer(0) for _ in taken]  # nothing is read, whatever axes the data name
+                taken = [integer(0)] * len(taken)  # nothing is read, whatever axes the data name
             base, steps = w.local(DType.I64, 0), dense_strides(source.shape)
             rest = w.local(DType.I64, place)
             for size, step in reversed(list(zip(kept, steps, strict=True))):
@@ -67,7 +67,7 @@ def _extents(node: Defined, w: Stage, shape: Sequence[int]) -> tuple[Extents, Ex
         axes = frozenset() if node.integer("noop_with_empty_axes", 0) else frozenset(range(rank))
     if axes is not None:
         kept = [integer(1 if at in axes else size) for at, size in enumerate(shape)]
-        return kept, [integer(size if at in axes else 1) for at, size in enumerate(shape)]
+        return kept, node.extents(w, (size if at in axes else 1 for at, size in enumerate(node.dims(0))))
     listed, found = w.reads(node.input(1)), w.scratch(DType.I64, (max(rank, 1),))
     for at in range(rank):
         found.put(at, 0)

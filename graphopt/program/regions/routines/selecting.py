@@ -1,6 +1,7 @@
 """Operators that choose elements: NonZero, Compress, Unique, ArgMax and ArgMin.
 
-Where the count depends on the data, as many are written as the model declares; zeros follow where there are fewer.
+Where the count depends on the data and the model declares no number, it is stored beside the result. As many are
+written as the model declares, or as there can be; zeros follow where there are fewer.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from math import prod
 from graphopt.program.regions.routines.moving import bits
 from graphopt.program.regions.routines.sorting import above, below, sort
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
+from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.routine.writer import (
     as_type,
@@ -19,6 +21,7 @@ from kernels.routine.writer import (
     eq,
     integer,
     lt,
+    minimum,
     ne,
     number,
     remainder,
@@ -39,7 +42,8 @@ def extreme(node: Defined) -> None:
             start = w.local(DType.I64, before * (size * inner) + after)
             best = w.local(kind, as_type(x.at(start), kind))
             place = w.local(DType.I64, 0)
-            with w.loop(size, 1) as at:
+            (there,) = node.extents(w, node.dims(0)[axis : axis + 1])
+            with w.loop(there, 1) as at:
                 one = w.local(kind, as_type(x.at(start + at * inner), kind))
                 better = is_better(one, best)
                 with w.when(either(better, eq(one, best)) if takes_last else better):
@@ -57,21 +61,28 @@ def _below_or_nan(a: Expression, b: Expression) -> Expression:
 
 def non_zero(node: Defined) -> None:
     """The indices of all elements that are not 0, in their order."""
-    shape = node.shape(0)
     rank, count = node.output_shape(0)
+    counter = node.counter(0, 1)
     with node.stage() as w:
         x, y = w.reads(node.input(0)), w.writes(node.output(0))
         with w.shared(1):
             found = w.local(DType.I64, 0)
-            with w.loops(*(shape or (1,))) as indices:
-                one = x[indices if shape else ()]
+            with w.loops(*(node.extents(w, node.dims(0)) or (1,))) as indices:
+                one = x[indices if x.shape else ()]
                 hit = one if x.dtype is DType.BOOL else ne(one, 0)
                 with w.when(both(hit, lt(found, count))):
                     for axis in range(rank):
                         y.put(found + axis * count, indices[axis])
                     w.set(found, found + 1)
+            _keep(w, counter, found)
             with w.loop(rank) as axis_here, w.loop(count, found) as at:
                 y[axis_here, at] = 0
+
+
+def _keep(w: Stage, counter: View | None, found: Expression) -> None:
+    """Store how many were found, where data decides that."""
+    if counter is not None:
+        w.writes(counter).put(0, found)
 
 
 def compress(node: Defined) -> None:
@@ -80,17 +91,31 @@ def compress(node: Defined) -> None:
     is_flat = "axis" not in node.node.attributes
     axis = node.axis(0, len(shape))
     size, inner = (prod(shape), 1) if is_flat else (shape[axis], prod(shape[axis + 1 :]))
-    count = node.output_shape(0)[0 if is_flat else axis]
+    place = 0 if is_flat else axis
+    count, counter = node.output_shape(0)[place], node.counter(0, place)
+
+    def given(w: Stage) -> Expression:
+        """How many conditions there are that have a slice."""
+        return minimum(*node.extents(w, (node.dims(1)[0], size if is_flat else node.dims(0)[axis])))
+
     with node.stage() as w:
         x, condition, y = w.reads(bits(node.input(0))), w.reads(node.input(1)), w.writes(bits(node.output(0)))
         with w.shared(1 if is_flat else prod(shape[:axis])) as (before,):
             found = w.local(DType.I64, 0)
-            with w.loop(min(size, condition.shape[0])) as at, w.when(both(condition.at(at), lt(found, count))):
+            with w.loop(given(w)) as at, w.when(both(condition.at(at), lt(found, count))):
                 with w.loop(inner) as after:
                     y.put((before * count + found) * inner + after, x.at((before * size + at) * inner + after))
                 w.set(found, found + 1)
             with w.loop(count, found) as at, w.loop(inner) as after:
                 y.put((before * count + at) * inner + after, number(0, y.dtype))
+    if counter is not None:
+        with node.stage() as w:
+            condition, total = w.reads(node.input(1)), w.writes(counter)
+            with w.shared(1):
+                found = w.local(DType.I64, 0)
+                with w.loop(given(w)) as at, w.when(condition.at(at)):
+                    w.set(found, found + 1)
+                total.put(0, found)
 
 
 def unique(node: Defined) -> None:
@@ -101,6 +126,7 @@ def unique(node: Defined) -> None:
     size, inner = (prod(shape), 1) if is_flat else (shape[axis], prod(shape[axis + 1 :]))
     outer = 1 if is_flat else prod(shape[:axis])
     count = next(node.output_shape(at)[axis if at == 0 and not is_flat else 0] for at in (0, 1, 3) if node.wants(at))
+    counter = next(node.counter(at, axis if at == 0 and not is_flat else 0) for at in (0, 1, 3) if node.wants(at))
     with node.stage() as w:
         x, y = w.reads(node.input(0)), w.writes(node.output(0))
         results = [w.writes(node.output(at)) if node.wants(at) else None for at in (1, 2, 3)]
@@ -117,11 +143,14 @@ def unique(node: Defined) -> None:
             return _slice_below(w, slice_at, outer * inner, held(x.dtype), a, b)
 
         with w.shared(1):
-            with w.loop(size) as at:
+            (there,) = (
+                node.extents(w, node.dims(0)[axis : axis + 1]) if len(shape) == 1 or not is_flat else (integer(size),)
+            )
+            with w.loop(there) as at:
                 order.put(at, at)
-            sort(w, order, spare, size, before)
+            sort(w, order, spare, there, before)
             found = w.local(DType.I64, -1)
-            with w.loop(size) as at:
+            with w.loop(there) as at:
                 here = w.local(DType.I64, order.at(at))
                 is_new = w.local(DType.BOOL, eq(at, 0))
                 with w.when(lt(integer(0), at)):
@@ -133,9 +162,10 @@ def unique(node: Defined) -> None:
                     counts.put(found, 0)
                 group.put(here, found)
                 counts.put(found, counts.at(found) + 1)
+            _keep(w, counter, found + 1)
             if not node.integer("sorted", 1):
                 given = w.local(DType.I64, 0)
-                with w.loop(size) as at, w.when(eq(first.at(group.at(at)), at)):
+                with w.loop(there) as at, w.when(eq(first.at(group.at(at)), at)):
                     names.put(group.at(at), given)
                     w.set(given, given + 1)
             for result in (y, results[0], results[2]):
@@ -154,7 +184,7 @@ def unique(node: Defined) -> None:
                         if result is not None:
                             result.put(name, value)
             if results[1] is not None:
-                with w.loop(size) as at:
+                with w.loop(there) as at:
                     results[1].put(at, names.at(group.at(at)))
 
 

@@ -14,7 +14,7 @@ Most operators take one stage. What one stage computes and a later one needs lie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 
@@ -23,6 +23,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
+from graphopt.model.dims import Dim, Dims
 from graphopt.model.nodes import attribute_of
 from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.copies import dense
@@ -128,6 +129,29 @@ class Defined:
         name = self.node.outputs[0].name
         return View.dense(self._scope.temporary("stage", name, prod(shape) * dtype.bytes), dtype, tuple(shape))
 
+    def counter(self, at: int, axis: int) -> View | None:
+        """Where the run stores how many there are along an axis of a result; None where its dims are known."""
+        dim = self._scope.dims(self.node.outputs[at])[axis]
+        if isinstance(dim, int):
+            return None
+        if dim not in self._scope.counts.places:
+            self._scope.counts.places[dim] = self.temporary(DType.I64, (1,))
+        return self._scope.counts.places[dim]
+
+    def dims(self, at: int) -> Dims:
+        """An input's dims as a run finds them: those of `shape`, with expressions of counts where data decides."""
+        return self._scope.dims(self.value(at))
+
+    def output_dims(self, at: int) -> Dims:
+        """A result's dims as a run finds them."""
+        return self._scope.dims(self.node.outputs[at])
+
+    def extents(self, w: Stage, dims: Iterable[Dim]) -> tuple[Expression, ...]:
+        """Dims as numbers and variables."""
+        counts = self._scope.counts
+        found = [(dim, counts.expression(dim, lambda place: w.reads(place).at(0))) for dim in dims]
+        return tuple(one if isinstance(dim, int) else w.local(DType.I64, one) for dim, one in found)
+
     def table(self, array: npt.NDArray[np.generic]) -> View:
         """Numbers that are known now, as an operand."""
         return self._scope.keep("table", self.node.outputs[0].name, array, DType.of(array.dtype))
@@ -155,6 +179,11 @@ class Defined:
         """An attribute that is a text."""
         found = attribute_of(self.node, name)
         return otherwise if found is None else str(found.value)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """An attribute that is a list of texts; empty where it is left out."""
+        found = attribute_of(self.node, name)
+        return () if found is None else tuple(str(one) for one in found.value)
 
     def integers(self, name: str, otherwise: Sequence[int] = ()) -> tuple[int, ...]:
         """An attribute that is a list of integers."""

@@ -22,6 +22,7 @@ from graphopt.program.regions.routines import (
     padding,
     products,
     quantized,
+    quantized_recurrent,
     random,
     recurrent,
     reductions,
@@ -68,6 +69,7 @@ ROUTINES: Mapping[tuple[str, str], Definition] = {
     **{("ai.onnx.ml", name): definition for name, definition in learning.ML_DEFINITIONS.items()},
     **{("ai.onnx.ml", name): definition for name, definition in trees.ML_DEFINITIONS.items()},
     **{("com.microsoft", name): definition for name, definition in contributed.MICROSOFT.items()},
+    **{("com.microsoft", name): definition for name, definition in quantized_recurrent.MICROSOFT.items()},
 }
 
 

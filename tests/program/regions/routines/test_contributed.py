@@ -75,3 +75,23 @@ def test_functions_of_two_quantized_operands(op: str, kind: type) -> None:
     scales = [np.array(one, np.float32) for one in (0.03, 0.05, 0.11)]
     zeros = [np.array(one, kind) for one in (3, 7, 11)]
     compare(op, [a, scales[0], zeros[0], b, scales[1], zeros[1], scales[2], zeros[2]])
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_a_recurrent_layer_of_bytes(direction: str, kind: type) -> None:
+    """One sequence: the states of several ONNX Runtime quantizes in groups that follow its threads."""
+    generator = np.random.default_rng(0)
+    count, hidden, inputs = 2 if direction == "bidirectional" else 1, 9, 6
+    limits = np.iinfo(kind)
+
+    def bytes_of(depth: int) -> list[np.ndarray]:
+        weights = generator.integers(limits.min, limits.max, (count, depth, 4 * hidden), endpoint=True).astype(kind)
+        return [weights, np.full(count, 0.01, np.float32), np.full(count, 0 if kind is np.int8 else 128, kind)]
+
+    w, r = bytes_of(inputs), bytes_of(hidden)
+    bias = generator.standard_normal((count, 8 * hidden)).astype(np.float32)
+    start = [generator.standard_normal((count, 1, hidden)).astype(np.float32) for _ in range(2)]
+    x = generator.standard_normal((7, 1, inputs)).astype(np.float32)
+    given = [x, w[0], r[0], bias, None, *start, None, w[1], w[2], r[1], r[2]]
+    compare("DynamicQuantizeLSTM", given, 1e-4, hidden_size=hidden, direction=direction)

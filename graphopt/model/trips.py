@@ -1,0 +1,86 @@
+"""How often a Loop runs, where constants tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model import nodes
+from graphopt.model.evaluate import evaluate
+from graphopt.model.facts import Facts
+from graphopt.model.known import SMALL
+
+
+def count_of(facts: Facts, value: ir.Value | None) -> int | None:
+    """The number of iterations that an operand says; None where that is not known."""
+    found = facts.ints(value)
+    return max(found[0], 0) if found is not None and len(found) == 1 else None
+
+
+def keeps_going(facts: Facts, body: ir.Graph) -> bool:
+    """Whether the body hands its condition on as it was, or always says true."""
+    value: ir.Value | None = body.outputs[0]
+    while value is not None and value is not body.inputs[1]:
+        if facts.scalar(value) is True:
+            return True
+        producer = value.producer()
+        if producer is None or producer.op_type != "Identity" or not nodes.is_standard(producer):
+            return False
+        value = producer.inputs[0]
+    return value is not None
+
+
+def ended(facts: Facts, loop: ir.Node, body: ir.Graph, most: int) -> int | None:
+    """After how many iterations the body's condition is false; None for more than `most`, and where it cannot be told.
+
+    Only what begins with small constants is followed from one iteration to the next.
+    """
+    starts = dict(zip(body.inputs[2:], loop.inputs[2:], strict=True))
+    state = {entry: array for entry, start in starts.items() if (array := _small(facts, start)) is not None}
+    nexts = dict(zip(body.inputs[2:], body.outputs[1:], strict=False))
+    for trip in range(most):
+        counts: list[np.generic] = [np.int64(trip), np.bool_(True)]
+        known: dict[ir.Value, np.ndarray | None] = {
+            entry: np.full((1,) * len(entry.shape or ()), number)
+            for entry, number in zip(body.inputs[:2], counts, strict=True)
+        }
+        known.update(state)
+        goes_on = _computed(facts, body, body.outputs[0], known)
+        if goes_on is None or goes_on.size != 1:
+            return None
+        if not goes_on.item():
+            return trip + 1
+        results = {entry: _computed(facts, body, nexts[entry], known) for entry in state}
+        state = {entry: array for entry, array in results.items() if array is not None}
+    return None
+
+
+def _computed(
+    facts: Facts, body: ir.Graph, value: ir.Value, known: dict[ir.Value, np.ndarray | None]
+) -> np.ndarray | None:
+    """A small value of one iteration by those that are `known`, which grow; None where it cannot be told."""
+    pending = [value]
+    while pending:
+        current = pending[-1]
+        node = current.producer()
+        if current in known:
+            pending.pop()
+        elif node is None or node.graph is not body or node.op_type == "Constant":
+            known[current] = _small(facts, current)
+        elif nodes.has_subgraphs(node) or not nodes.is_standard(node) or not facts.is_pure(node):
+            known[current] = None
+        elif missing := [given for given in node.inputs if given is not None and given not in known]:
+            pending.extend(missing)
+        else:
+            given = [None if one is None else known[one] for one in node.inputs]
+            whole = all(one is None or array is not None for one, array in zip(node.inputs, given, strict=True))
+            results = evaluate(node, given, facts.opset(node)) if whole else None
+            known.update(zip(node.outputs, results or [None] * len(node.outputs), strict=True))
+    found = known[value]
+    return None if found is None or found.size > SMALL else found
+
+
+def _small(facts: Facts, value: ir.Value | None) -> np.ndarray | None:
+    """The data of a small constant."""
+    tensor = None if value is None else facts.tensor(value)
+    return None if value is None or tensor is None or tensor.size > SMALL else facts.array(value)

@@ -1,0 +1,78 @@
+"""Concat, Gather and Reshape of values of which data decides how many elements they have.
+
+Elements lie by the most that each dim can be. Where a dim begins behind another that data decides, they move; and
+what counts from the end counts from where a run has found it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from graphopt.program.regions.routines.moving import bits
+from graphopt.program.regions.routines.stage import Defined, Definition
+from kernels.dtype import DType
+from kernels.routine.writer import as_type, integer, lt, maximum, minimum, number, pick, quotient, remainder
+from kernels.tensor.expression import Expression
+
+
+def concat(node: Defined) -> None:
+    """One operand behind the other, each from where the one before ends."""
+    shape = node.output_shape(0)
+    axis = node.axis(0, len(shape))
+    size, inner = shape[axis], prod(shape[axis + 1 :])
+    with node.stage() as w:
+        operands = [w.reads(bits(node.input(at))) for at in range(len(node.node.inputs))]
+        y = w.writes(bits(node.output(0)))
+        with w.shared(prod(shape[:axis])) as (before,):
+            start = w.local(DType.I64, before * size)
+            for at, x in enumerate(operands):
+                (count,) = node.extents(w, node.dims(at)[axis : axis + 1])
+                with w.loop(count) as place, w.loop(inner) as after:
+                    element = x.at((before * x.shape[axis] + place) * inner + after)
+                    y.put((start + place) * inner + after, element)
+                w.set(start, start + count)
+            with w.loop((before + 1) * size, start) as place, w.loop(inner) as after:
+                y.put(place * inner + after, number(0, y.dtype))
+
+
+def gather(node: Defined) -> None:
+    """What indices name along an axis."""
+    shape = node.shape(0)
+    axis = node.axis(0, len(shape))
+    size, inner, count = shape[axis], prod(shape[axis + 1 :]), prod(node.shape(1))
+    with node.stage() as w:
+        x, indices, y = w.reads(bits(node.input(0))), w.reads(node.input(1)), w.writes(bits(node.output(0)))
+        with w.shared(prod(shape[:axis])) as (before,):
+            (there,) = node.extents(w, node.dims(0)[axis : axis + 1])
+            with w.loop(count if size else 0) as at:
+                index = w.local(DType.I64, as_type(indices.at(at), DType.I64))
+                w.set(index, pick(lt(index, 0), index + there, index))
+                w.set(index, minimum(maximum(index, 0), size - 1))
+                with w.loop(inner) as after:
+                    y.put((before * count + at) * inner + after, x.at((before * size + index) * inner + after))
+
+
+def reshape(node: Defined) -> None:
+    """Elements in the order in which they were found, under other dims."""
+    node.require(bool(node.shape(0)), "makes more of one element")
+    with node.stage() as w:
+        x, y = w.reads(bits(node.input(0))), w.writes(bits(node.output(0)))
+        with w.shared(1):
+            with w.loop(prod(y.shape)) as at:
+                y.put(at, number(0, y.dtype))
+            sizes, others = node.extents(w, node.dims(0)), node.extents(w, node.output_dims(0))
+            taken = w.local(DType.I64, 0)
+            with w.loops(*sizes) as indices:
+                rest: Expression = w.local(DType.I64, taken)
+                place: Expression = integer(0)
+                step = 1
+                for size, most in reversed(list(zip(others, y.shape, strict=True))):
+                    place = place + remainder(rest, size) * step
+                    rest = w.local(DType.I64, quotient(rest, size))
+                    step *= most
+                with w.when(lt(place, prod(y.shape))):
+                    y.put(place, x[indices])
+                w.set(taken, taken + 1)
+
+
+DEFINITIONS: dict[str, Definition] = {"Concat": concat, "Flatten": reshape, "Gather": gather, "Reshape": reshape}

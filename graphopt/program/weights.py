@@ -1,0 +1,56 @@
+"""The constants of a program, or of several of one model, in one block of bytes: equal ones once."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+
+from graphopt.program.regions.buffer import Buffer
+from graphopt.program.regions.region import Lowered
+from kernels.listing import ALIGNMENT
+from kernels.run import area
+
+GROWTH = 4  # times the constants of the first program: room for those of others
+Bytes = npt.NDArray[np.uint8]
+
+
+class Weights:
+    """Constants packed for kernels. They lie where a program reads them, and never move: later ones follow."""
+
+    def __init__(self, room: int) -> None:
+        self._block = area(room)
+        self._top = 0
+        self._held: dict[tuple[int, bytes], int] = {}
+
+    @property
+    def bytes(self) -> Bytes:
+        """All of them so far."""
+        return self._block[: self._top]
+
+    def has_room(self, lowered: Lowered) -> bool:
+        """Whether the constants of a program fit, were they all new."""
+        return self._top + bytes_of(lowered) <= self._block.size
+
+    def add(self, lowered: Lowered) -> dict[Buffer, int]:
+        """Where the constants of a program lie, in bytes from the start."""
+        return {one: self._place(lowered, one) for one in lowered.buffers if one in lowered.constants}
+
+    def _place(self, lowered: Lowered, constant: Buffer) -> int:
+        raw = np.ascontiguousarray(lowered.constants[constant].packed()).reshape(-1).view(np.uint8)
+        key = raw.size, hashlib.sha256(raw.data).digest()
+        if key not in self._held:
+            start, self._held[key] = self._top, self._top
+            self._block[start : start + raw.size] = raw
+            self._top += _filled(raw.size)
+        return self._held[key]
+
+
+def bytes_of(lowered: Lowered) -> int:
+    """Of all constants of a program, each with what fills it up."""
+    return sum(_filled(one.size) for one in lowered.buffers if one in lowered.constants)
+
+
+def _filled(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
