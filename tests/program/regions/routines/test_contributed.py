@@ -8,6 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 
+from graphopt.program.expansion import expanded
 from graphopt.program.regions.lower import lower
 from kernels.target import host
 from tests.program.regions.running import run_lowered
@@ -30,7 +31,7 @@ def compare(op: str, inputs: list[np.ndarray | None], tolerance: float = 0.0, **
     proto = helper.make_model(graph, ir_version=10, opset_imports=imports)
     session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     (wanted,) = session.run(None, {"x0": inputs[0]})
-    (found,) = run_lowered(lower(ir.from_proto(proto), host()), {"x0": inputs[0]})
+    (found,) = run_lowered(lower(expanded(ir.from_proto(proto)), host()), {"x0": inputs[0]})
     if tolerance:
         np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
     else:
