@@ -51,8 +51,8 @@ def slice_(node: Defined) -> None:
             taken: list[tuple[Expression, Expression]] = [(integer(0), integer(1))] * rank
             for place, axis in enumerate(names):
                 step = w.local(DType.I64, 1 if steps is None else as_type(steps.at(place), DType.I64))
-                ends_here = (as_type(one.at(place), DType.I64) for one in (starts, ends))
-                start, counts[axis] = _range(w, *ends_here, step, counts[axis], shape[axis])
+                first, last = (as_type(one.at(place), DType.I64) for one in (starts, ends))
+                start, counts[axis] = _range(w, first, last, step, counts[axis], shape[axis])
                 taken[axis] = start, step
                 if axis in counters:
                     w.writes(counters[axis]).put(0, counts[axis])
