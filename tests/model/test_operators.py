@@ -293,11 +293,10 @@ def _half(array: np.ndarray, axis: int) -> np.ndarray:
 def _with_counts(operator: Operator, node: ir.Node, facts: Facts, case: Case) -> tuple[object, ...]:
     """The first result's dims; those that data decides as the case has them, when they are no more than they can be."""
     shape = list(facts.shape(node.outputs[0]) or ())
-    counting = None if operator.counted is None else operator.counted(node, facts)
-    for axis in () if counting is None else counting.axes[:1]:
-        assert axis is not None and counting is not None and not isinstance(shape[axis], int)
+    for counting in () if operator.counted is None else operator.counted(node, facts):
+        axis = counting.axes[0]
+        assert axis is not None and isinstance(counting.most, int) and case.outputs[0].shape[axis] <= counting.most
         shape[axis] = case.outputs[0].shape[axis]
-        assert isinstance(counting.most, int) and shape[axis] <= counting.most
     return tuple(shape)
 
 

@@ -194,7 +194,7 @@ def test_requests_that_do_not_fit_are_refused(bundle: Path) -> None:
         graphopt.profile(bundle, feeds={"z": np.zeros(1)})
     with pytest.raises(OptionError, match="is a bundle, whose dims are fixed"):
         graphopt.profile(bundle, dims={"n": 2})
-    mixed = support.model("g (float[4] x, int64[1] e) => (float[n] y) { a = Relu(x) b = Exp(a) y = Slice(b, z, e) }",
+    mixed = support.model("g (float[4] x, int64[2] e) => (float[m,n] y) { a = Relu(x) b = Exp(a) y = Expand(b, e) }",
                           z=np.array([0]))  # fmt: skip
     with pytest.raises(BundleError, match="this model is no program of its own"):
         graphopt.profile(mixed)

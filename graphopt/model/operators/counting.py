@@ -17,9 +17,9 @@ def _non_zero_dims(node: ir.Node, facts: Knowledge) -> Result:
     return None if source is None else (Known(_INTEGERS, (max(len(source), 1), facts.fresh()), None),)
 
 
-def _non_zero(node: ir.Node, facts: Knowledge) -> Counting | None:
+def _non_zero(node: ir.Node, facts: Knowledge) -> tuple[Counting, ...]:
     source = source_shape(node, facts)
-    return None if source is None else Counting((1,), dims.product(source))
+    return () if source is None else (Counting((1,), dims.product(source)),)
 
 
 def _axis(node: ir.Node, source: dims.Dims) -> int | None:
@@ -45,9 +45,9 @@ def _along(node: ir.Node, source: dims.Dims) -> dims.Dim:
     return dims.product(source) if axis is None else source[axis]
 
 
-def _compressed(node: ir.Node, facts: Knowledge) -> Counting | None:
+def _compressed(node: ir.Node, facts: Knowledge) -> tuple[Counting, ...]:
     source = source_shape(node, facts)
-    return None if source is None else Counting((_axis(node, source) or 0,), _along(node, source))
+    return () if source is None else (Counting((_axis(node, source) or 0,), _along(node, source)),)
 
 
 def _unique_dims(node: ir.Node, facts: Knowledge) -> Result:
@@ -60,27 +60,27 @@ def _unique_dims(node: ir.Node, facts: Knowledge) -> Result:
     return (known, *(Known(_INTEGERS, shape, None) for shape in others[: len(node.outputs) - 1]))
 
 
-def _unique(node: ir.Node, facts: Knowledge) -> Counting | None:
+def _unique(node: ir.Node, facts: Knowledge) -> tuple[Counting, ...]:
     source = source_shape(node, facts)
     if source is None:
-        return None
-    return Counting((_axis(node, source) or 0, 0, None, 0)[: len(node.outputs)], _along(node, source))
+        return ()
+    return (Counting((_axis(node, source) or 0, 0, None, 0)[: len(node.outputs)], _along(node, source)),)
 
 
 def _suppressed_dims(node: ir.Node, facts: Knowledge) -> Result:
     return (Known(_INTEGERS, (facts.fresh(), 3), None),)
 
 
-def _suppressed(node: ir.Node, facts: Knowledge) -> Counting | None:
+def _suppressed(node: ir.Node, facts: Knowledge) -> tuple[Counting, ...]:
     """Of each class at most all boxes, or as many as are wanted."""
     scores = None if node.inputs[1] is None else facts.shape(node.inputs[1])
     if scores is None or len(scores) != 3:
-        return None
+        return ()
     wanted = facts.ints(nodes.input_at(node, 2))
     each = scores[2]
     if wanted and isinstance(each, int):
         each = min(each, max(wanted[0], 0))
-    return Counting((0,), dims.product((scores[0], scores[1], each)))
+    return (Counting((0,), dims.product((scores[0], scores[1], each))),)
 
 
 OPERATORS = (

@@ -15,7 +15,7 @@ from graphopt.model.operators.arrays import Arrays
 from graphopt.model.operators.axes import Axes, named_axis
 from graphopt.model.operators.parameters import SLICE, Parameter, Unclear, parameter
 from graphopt.model.operators.parts import Part, Range, Wanted
-from graphopt.model.operators.record import Operator, mover, no_flops
+from graphopt.model.operators.record import Counting, Operator, mover, no_flops
 from graphopt.model.operators.shapes import Result, like_first, same_as_first, source_shape
 
 # -- Transpose --------------------------------------------------------------------------------------------------------
@@ -179,6 +179,16 @@ def _position(size: dims.Dim, bound: dims.Dim) -> dims.Dim | None:
     return bound if over.is_nonpositive else dims.normal(sympy.Min(size, bound))
 
 
+def _cut(node: ir.Node, facts: Knowledge) -> tuple[Counting, ...]:
+    """The axes that are cut, and for which no dim is known."""
+    source, result = source_shape(node, facts), facts.shape(node.outputs[0])
+    listed = facts.ints(nodes.input_at(node, 3))
+    if facts.opset(node) < 10 or source is None or result is None or (listed is None and nodes.input_at(node, 3)):
+        return ()
+    axes = range(len(source)) if listed is None else (axis % len(source) for axis in listed)
+    return tuple(Counting((axis,), source[axis]) for axis in axes if isinstance(result[axis], sympy.Symbol))
+
+
 def _slice(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
     (data,) = arrays.present(inputs[0])
     if opset < 10:
@@ -294,8 +304,8 @@ OPERATORS = (
     ),
     mover(name="Split", parameters={"split": Parameter(13, 1)}, storage="pieces", axes=_split_axes),
     mover(
-        name="Slice", parameters=SLICE, shape=_sliced_dims, evaluate=_slice, content=_slice, reads="selected",
-        storage="strides", part=_sliced_part,
+        name="Slice", parameters=SLICE, shape=_sliced_dims, counted=_cut, evaluate=_slice, content=_slice,
+        reads="selected", storage="strides", part=_sliced_part,
     ),
     mover(
         name="Expand", shape=_expanded_dims, evaluate=_expand, content=_expand, storage="strides",

@@ -44,13 +44,13 @@ Purity = Literal["pure", "random", "training"]
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """What of an operator's results data decides: one dim, which is the same in all results that have it."""
+    """A dim of an operator's results that data decides: it is the same in all results that have it."""
 
     axes: tuple[int | None, ...]  # by result: the axis along which it lies; None: the result has it nowhere
     most: Dim  # how large it can be
 
 
-CountingRule = Callable[[ir.Node, Knowledge], Counting | None]  # None: the operands' dims do not tell
+CountingRule = Callable[[ir.Node, Knowledge], tuple[Counting, ...]]  # none where the operands' dims do not tell
 
 
 def per_element(count: int) -> Flops:

@@ -86,12 +86,12 @@ def _random(name: str) -> Operator:
     return Operator(name=name, purity="random")
 
 
-def _iterations(node: ir.Node, facts: Knowledge) -> Counting | None:
+def _iterations(node: ir.Node, facts: Knowledge) -> tuple[Counting, ...]:
     """What a Loop collects has a row for each iteration, of which there may be fewer than its operand says."""
     limit = facts.ints(nodes.input_at(node, 0))
     states = max(len(node.inputs) - 2, 0)
     axes = tuple(None if place < states else 0 for place in range(len(node.outputs)))
-    return None if limit is None or len(limit) != 1 else Counting(axes, max(limit[0], 0))
+    return () if limit is None or len(limit) != 1 else (Counting(axes, max(limit[0], 0)),)
 
 
 OPERATORS = (

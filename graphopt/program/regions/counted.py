@@ -37,10 +37,11 @@ def definition_by_counts(scope: Scope, node: ir.Node) -> Definition | None:
     given = [value for value in node.inputs if value is not None]
     results = [value for value in node.outputs if value.name]
     counted = [value for value in (*given, *results) if scope.counted(value)]
-    operator = operator_of(node)
-    makes = operator is not None and operator.counted is not None and not any(map(scope.counted, given))
-    if not counted or makes:
+    if not counted:
         return None
+    makes = any(maker is node for maker in scope.counts.makers.values())
+    if makes and not any(map(scope.counted, given)):
+        return FOUND.get(node.op_type)
     if not any(map(scope.counted, given)):
         for value in counted:
             scope.shape(value)  # raises NotLowered for dims that no count decides
@@ -229,6 +230,16 @@ def _sorted(scope: Scope, node: ir.Node) -> bool:
     return _axes(scope, node) <= ({0} if is_flat and rank == 1 else {nodes.int_attribute(node, "axis", 0) % rank})
 
 
+def _cut(scope: Scope, node: ir.Node) -> bool:
+    """Whether the axes are known, and the bounds are operands of their own."""
+    axes = nodes.input_at(node, 3)
+    return (
+        scope.facts.opset(node) >= 10
+        and _first_alone(scope, node)
+        and (axes is None or scope.constant(axes) is not None)
+    )
+
+
 def _suppressed(scope: Scope, node: ir.Node) -> bool:
     """Whether the boxes are counted, and as many scores."""
     numbers = [_axes(scope, node, at) for at in range(len(node.inputs))]
@@ -243,6 +254,7 @@ _BY_COUNTS: dict[str, Callable[[Scope, ir.Node], bool]] = {
     "RoiAlign": _first_whole,
     "ScatterElements": _first_whole,
     "ScatterND": _scattered_rows,
+    "Slice": _cut,
     "Unique": _sorted,
 }
 

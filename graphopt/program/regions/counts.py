@@ -27,14 +27,16 @@ class Counts:
     def __init__(self, facts: Facts, graph: ir.Graph) -> None:
         self._most: dict[sympy.Expr, int] = {}
         self.places: dict[sympy.Expr, View] = {}  # where runs store them
+        self.makers: dict[sympy.Expr, ir.Node] = {}  # who stores them
         for node in graph:
             operator = operator_of(node)
-            counting = None if operator is None or operator.counted is None else operator.counted(node, facts)
-            for output, axis in zip(node.outputs, () if counting is None else counting.axes, strict=False):
-                shape = facts.shape(output)
-                most = None if counting is None else self.most(counting.most)
-                if axis is not None and shape is not None and most is not None and isinstance(shape[axis], sympy.Expr):
-                    self._most[shape[axis]] = most
+            for counting in () if operator is None or operator.counted is None else operator.counted(node, facts):
+                most = self.most(counting.most)
+                for output, axis in zip(node.outputs, counting.axes, strict=False):
+                    shape = facts.shape(output)
+                    dim = None if axis is None or shape is None else shape[axis]
+                    if most is not None and isinstance(dim, sympy.Symbol) and dim not in self.makers:
+                        self._most[dim], self.makers[dim] = most, node
 
     def __bool__(self) -> bool:
         return bool(self._most)

@@ -66,8 +66,8 @@ def test_open_dims_and_missing_kernels_are_refused() -> None:
         graphopt.GraphoptError, match=r"the dims of 'x' are not all numbers: give 'n' a value, dims=\{'n': 1\}"
     ):
         graphopt.compile(_layers()).save("nowhere")
-    proto = support.model("g (float[5] x, int64[1] e) => (float[n] y) { y = Slice(x, z, e) }", 18, z=np.array([0]))
-    with pytest.raises(graphopt.GraphoptError, match="Slice 'y' has no kernel yet"):
+    proto = support.model("g (float[5] x, int64[2] e) => (float[m,n] y) { y = Expand(x, e) }", 18)
+    with pytest.raises(graphopt.GraphoptError, match="Expand 'y' has no kernel yet"):
         graphopt.compile(proto)
 
 

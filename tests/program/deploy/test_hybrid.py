@@ -99,10 +99,10 @@ def test_integers_cross() -> None:
 
 
 def test_dims_known_only_when_it_runs() -> None:
-    """What follows a Slice of an end that the caller gives has no fixed size and stays with it."""
+    """What follows a Slice along an axis that the caller gives has no fixed size and stays with it."""
     compiled = _agrees(support.model(
-        """g (float[3,8] x, int64[1] e) => (float[n,8] y, float[3,8] r) {
-            p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) s = Relu(r) z = Slice(s, o, e) y = Mul(z, z)
+        """g (float[3,8] x, int64[1] e, int64[1] a) => (float[m,n] y, float[3,8] r) {
+            p = MatMul(x, w) q = Relu(p) r = MatMul(q, v) s = Relu(r) z = Slice(s, o, e, a) y = Mul(z, z)
         }""",
         20, w=W, v=V, o=np.array([0]),
     ))  # fmt: skip
@@ -211,11 +211,11 @@ def test_what_a_template_refuses_names_the_node() -> None:
 
 def test_nothing_lowered_is_refused_with_the_operators_names() -> None:
     proto = support.model(
-        "g (float[3,8] x, int64[1] e) => (float[n,8] y, float[3,8] z) { y = Slice(x, o, e) z = LpNormalization(x) }",
-        20, o=np.array([0]),
+        "g (float[3,8] x, int64[3] e) => (float[l,m,n] y, float[3,8] z) { y = Expand(x, e) z = LpNormalization(x) }",
+        20,
     )  # fmt: skip
     with pytest.raises(
-        graphopt.GraphoptError, match="Slice 'y', LpNormalization 'z' have no kernel yet, and nothing is left"
+        graphopt.GraphoptError, match="Expand 'y', LpNormalization 'z' have no kernel yet, and nothing is left"
     ):
         graphopt.compile(proto)
     proto = support.model("g (float[n,8] x) => (int64[2,m] y) { r = Relu(x) y = NonZero(r) }", 20)

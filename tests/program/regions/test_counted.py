@@ -52,6 +52,10 @@ GRAPHS = {
         z = MatMul(weight, q) }}""",
     "first": f"""(float[4,5] x) => (int64[2,l] a, float[l] b, int64[l] c) {{
         {FOUND} a = Slice(i, zero, three, one) h = Shape(v) l = Min(h, three) b, c = TopK(v, l) }}""",
+    "cut": f"""(float[4,5] x) => (int64[2,l] a, int64[2,k] b, int64[2,j] c, float[m,5] d, float[h,g] e, float[w] f) {{
+        {FOUND} a = Slice(i, one, three, one) b = Slice(i, zero, all, one) c = Slice(i, all, least, one, all)
+        q = Shape(v) n = Min(q, two) d = Slice(x, one, n) o = Size(k) p = Div(o, second) w = Unsqueeze(p, zero)
+        u = Concat<axis=0>(n, w) e = Slice(x, ends, u) f = Slice(v, w, q) }}""",
     "chosen": f"""(float[4,5] x) => (float[q,5] a, float[4,p] b, float[o] c, int64[1,s] d, float[z] e) {{
         {FOUND} f = ReduceSum<keepdims=0>(x, one) g = Greater(f, half) a = Compress<axis=0>(x, g)
         h = ReduceMax<keepdims=0>(x, zero) j = Greater(h, half) b = Compress<axis=1>(x, j)
@@ -84,6 +88,9 @@ MORE = {
     "both": np.array([0, 1]),
     "nothing": np.array(0),
     "single": np.array(1),
+    "second": np.array(2),
+    "least": np.array([-(2**63)]),
+    "ends": np.array([-3, 1]),
     "weight": np.array([[1.0], [-1], [2]], np.float32),
     "front": np.array([1, 2]),
     "large": np.array([4, 4, 5, 5]),
@@ -158,8 +165,6 @@ def test_readers_of_readers(steps: list[str], seed: int) -> None:
     [
         ("y = Softmax<axis=1>(f)", "Softmax"),
         ("c = CumSum<reverse=1>(f, one) y = Relu(c)", "CumSum"),
-        ("s = Slice(f, one, three, one) y = Relu(s)", "Slice"),
-        ("s = Slice(f, zero, all, one) y = Relu(s)", "Slice"),
         ("t = Transpose(f) y = MatMul(f, t)", "Gemm"),
         ("o = Unsqueeze(k, zero) y = ScatterElements<axis=1>(o, i, f)", "ScatterElements"),
         ("u = Add(v, w) y = Relu(u)", "Add"),
@@ -176,10 +181,10 @@ def test_who_needs_to_know_the_count_is_refused(body: str, reader: str) -> None:
 
 
 def test_dims_that_no_count_decides_are_not_numbers() -> None:
-    text = """(float[4,5] x, int64[1] end) => (float[a] y) {
-        i = NonZero(x) f = Cast<to=1>(i) c = ReduceSum<keepdims=0>(f) d = Add(x, c) e = Reshape(d, all)
-        s = Slice(e, zero, end) y = Relu(s) }"""
-    with pytest.raises(NotLowered, match="the dims of 's' are not all numbers"):
+    text = """(float[4,5] x, int64[3] end) => (float[a,b,c] y) {
+        i = NonZero(x) f = Cast<to=1>(i) c = ReduceSum<keepdims=0>(f) d = Add(x, c)
+        s = Expand(d, end) y = Relu(s) }"""
+    with pytest.raises(NotLowered, match=r"the dims of '.' are not all numbers"):
         lower(optimized(ir.from_proto(_model(text))), host())
 
 

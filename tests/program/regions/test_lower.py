@@ -160,7 +160,7 @@ def test_outputs_tell_how_many_numbers_a_range_has() -> None:
 
 
 def test_what_has_no_kernel_is_named() -> None:
-    proto = support.model("g (float[5] x, int64[1] e) => (float[n] y) { y = Slice(x, z, e) }", 18, z=np.array([0]))
+    proto = support.model("g (float[5] x, int64[2] e) => (float[m,n] y) { y = Expand(x, e) }", 18)
     with pytest.raises(NotLowered, match="the dims of 'y' are not all numbers"):
         lower(ir.from_proto(proto), host())
     free = support.model("g (float[n,6] x) => (float[n,6] y) { y = Relu(x) }", 18)

@@ -1,4 +1,4 @@
-"""Concat, Gather and Reshape of values of which data decides how many elements they have.
+"""Concat, Gather, Reshape and Slice of values of which data decides how many elements they have.
 
 Elements lie by the most that each dim can be. Where a dim begins behind another that data decides, they move; and
 what counts from the end counts from where a run has found it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from graphopt.program.regions.routines.moving import bits
-from graphopt.program.regions.routines.stage import Defined, Definition
+from graphopt.program.regions.routines.stage import Defined, Definition, Stage
 from kernels.dtype import DType
 from kernels.routine.writer import as_type, integer, lt, maximum, minimum, number, pick, quotient, remainder
 from kernels.tensor.expression import Expression
@@ -33,6 +33,46 @@ def concat(node: Defined) -> None:
                 w.set(start, start + count)
             with w.loop((before + 1) * size, start) as place, w.loop(inner) as after:
                 y.put(place * inner + after, number(0, y.dtype))
+
+
+def slice_(node: Defined) -> None:
+    """Every axis from its start to its end, as a run gives or finds them, and as far as there are elements."""
+    rank, axes, shape = len(node.shape(0)), node.constant(3), node.output_shape(0)
+    with node.stage() as w:
+        x, y = w.reads(bits(node.input(0))), w.writes(bits(node.output(0)))
+        starts, ends = w.reads(node.input(1)), w.reads(node.input(2))
+        steps = w.reads(node.input(4)) if node.has(4) else None
+        names = range(starts.shape[0]) if axes is None else [int(axis) % rank for axis in axes.reshape(-1)]
+        counters = {axis: counter for axis in names if (counter := node.counter(0, axis)) is not None}
+        with w.shared(1):
+            with w.loop(prod(shape)) as at:
+                y.put(at, number(0, y.dtype))
+            counts = list(node.extents(w, node.dims(0)))
+            taken: list[tuple[Expression, Expression]] = [(integer(0), integer(1))] * rank
+            for place, axis in enumerate(names):
+                step = w.local(DType.I64, 1 if steps is None else as_type(steps.at(place), DType.I64))
+                first, last = (as_type(one.at(place), DType.I64) for one in (starts, ends))
+                start, counts[axis] = _range(w, first, last, step, counts[axis], shape[axis])
+                taken[axis] = start, step
+                if axis in counters:
+                    w.writes(counters[axis]).put(0, counts[axis])
+            with w.loops(*counts) as indices:
+                y[indices] = x[[start + at * step for at, (start, step) in zip(indices, taken, strict=True)]]
+
+
+def _range(
+    w: Stage, start: Expression, end: Expression, step: Expression, size: Expression, most: int
+) -> tuple[Expression, Expression]:
+    """The first position of a slice of an axis, and how many there are."""
+    is_back = w.local(DType.BOOL, lt(step, 0))
+    low, high = pick(is_back, integer(-1), 0), pick(is_back, size - 1, size)
+    first, last = (
+        w.local(DType.I64, minimum(maximum(pick(lt(one, 0), one + size, one), low), high)) for one in (start, end)
+    )
+    length = pick(is_back, first - last, last - first)
+    stride = maximum(pick(is_back, integer(0) - step, step), 1)
+    count = w.local(DType.I64, quotient(maximum(length + stride - 1, 0), stride))
+    return first, w.local(DType.I64, minimum(count, most))
 
 
 def gather(node: Defined) -> None:
@@ -75,4 +115,10 @@ def reshape(node: Defined) -> None:
                 w.set(taken, taken + 1)
 
 
-DEFINITIONS: dict[str, Definition] = {"Concat": concat, "Flatten": reshape, "Gather": gather, "Reshape": reshape}
+DEFINITIONS: dict[str, Definition] = {
+    "Concat": concat,
+    "Flatten": reshape,
+    "Gather": gather,
+    "Reshape": reshape,
+    "Slice": slice_,
+}

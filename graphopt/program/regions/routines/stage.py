@@ -130,9 +130,9 @@ class Defined:
         return View.dense(self._scope.temporary("stage", name, prod(shape) * dtype.bytes), dtype, tuple(shape))
 
     def counter(self, at: int, axis: int) -> View | None:
-        """Where the run stores how many there are along an axis of a result; None where its dims are known."""
+        """Where the run stores how many there are along an axis of a result; None where that is known before."""
         dim = self._scope.dims(self.node.outputs[at])[axis]
-        if isinstance(dim, int):
+        if isinstance(dim, int) or self._scope.counts.makers.get(dim) is not self.node:
             return None
         if dim not in self._scope.counts.places:
             self._scope.counts.places[dim] = self.temporary(DType.I64, (1,))
