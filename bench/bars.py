@@ -30,6 +30,7 @@ from bench import (
     pool,
     programs,
     quantized,
+    quantized_regions,
     random_models,
     recurrent,
     scale,
@@ -87,6 +88,7 @@ MEASURES: dict[str, Measure] = {
     "n5": tuning.measure,
     "o1": node_programs.measure,
     "o2": whole.measure,
+    "o4": quantized_regions.measure,
 }
 
 

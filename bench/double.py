@@ -57,10 +57,10 @@ def _reference(node: onnx.NodeProto, operands: Sequence[Array | None], opsets: d
         if one.type == onnx.AttributeProto.GRAPH:
             raise NotImplementedError(f"{node.op_type} has a subgraph")
     feed = {name: one for name, one in zip(node.input, operands, strict=True) if name}
-    ends = [[onnx.ValueInfoProto(name=name) for name in names if name] for names in (feed, node.output)]
+    given, results = ([onnx.ValueInfoProto(name=name) for name in names if name] for names in (feed, node.output))
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     try:
-        alone = helper.make_model(helper.make_graph([copy], "alone", *ends), opset_imports=imports)
+        alone = helper.make_model(helper.make_graph([copy], "alone", given, results), opset_imports=imports)
         found = ReferenceEvaluator(alone).run(None, feed)
     except Exception as error:  # its errors share no base class
         raise NotImplementedError(f"{node.op_type}: {str(error)[:100]}") from error

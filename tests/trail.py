@@ -22,14 +22,18 @@ import onnx_ir as ir
 
 import graphopt
 from graphopt import MemoryReport, OptimizeResult, ScheduleReport
+from graphopt.flows.compile import optimized, planned_target
 from graphopt.flows.inspect import inspect_model
 from graphopt.flows.records.models import InspectRecord
+from graphopt.flows.source import read as read_source
+from graphopt.flows.source import resize
 from graphopt.model.census import census
 from graphopt.model.dimensions import change_dims
 from graphopt.model.load import load
 from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.deploy.manifest import MANIFEST, Manifest, read_manifest
 from graphopt.program.deploy.session import Bundle
+from graphopt.program.make import make_listing
 from graphopt.program.tasks import region_names
 from kernels.emit.types import CODES
 from kernels.listing import ALIGNMENT, Argument
@@ -146,7 +150,10 @@ def weights_agree(trail: Trail) -> None:
     tensors = [value.const_value for value in values if value.const_value is not None]
     assert trail.optimized.after.parameters == trail.inspected.parameters == sum(one.size for one in tensors)
     assert record.weights == sum(one.nbytes for one in tensors)
-    lowered = trail.compiled.lowered
+    model, _ = read_source(trail.file, fix_defaults=True)
+    resize(model, {}, trail.dims)
+    lowered, _ = make_listing(optimized(model), planned_target("host", None, 0), "model", False, None)
+    assert lowered.buffers == trail.compiled.lowered.buffers
     read = set(lowered.buffers)
     packed = [constant.packed() for one, constant in lowered.constants.items() if one in read]
     distinct = {array.tobytes(): array.nbytes for array in packed}

@@ -34,10 +34,7 @@ Program = session.Program | Hybrid | Emulated
 
 
 class Family:
-    """What programs of one model share, each of other sizes: constants, and threads.
-
-    Their regions lose the constants once these are packed, so that no program holds copies of its own.
-    """
+    """What programs of one model share, each of other sizes: constants, and threads."""
 
     def __init__(self) -> None:
         self._weights: Weights | None = None
@@ -68,7 +65,8 @@ def make(
     `threads` run it here, 0: all cores; a program for 1 holds nothing that several need. `costs` decide among plans
     for several. With `tuning` kernels are those that were measured best, now or before; parts of a program beside ONNX
     Runtime are as they are estimated. `contents` are what inputs hold, as a whole program is made for them.
-    `not_here` says why this machine cannot run code for `target`; such a program is not loaded. Raises OptionError for
+    `not_here` says why this machine cannot run code for `target`; such a program is not loaded. Its regions lose their
+    constants, which are packed then. Raises OptionError for
     a budget that is not kept, and NotLowered where no operator has a kernel.
     """
     try:
@@ -85,14 +83,14 @@ def make(
         _require_a_run(model)
         return make_hybrid(model, target, name, exact=exact)
     if not_here is not None:
-        return Whole(None, lowered, linked)
+        return Whole(None, replace(lowered, constants={}), linked)
     program = _loaded(linked, target, threads, family)
     better = {} if tuning is None else tuned(lowered, linked.listing, program, tuning)
     if better:
         lowered = lowered.with_kernels(better)
         linked = _linked(lowered, name, target, memory_budget, threads, costs, family)
         program = _loaded(linked, target, threads, family)
-    return Whole(program, lowered if family is None else replace(lowered, constants={}), linked)
+    return Whole(program, replace(lowered, constants={}), linked)
 
 
 def _loaded(linked: Linked, target: Target, threads: int, family: Family | None) -> session.Program:

@@ -5,12 +5,14 @@
 So for MatMul and Gemm; a Relu or Clip on the way becomes a bound of the quantized result, since rounding keeps order.
 The sums are exact and rounded once, where float32 would round every product and sum. The operators are of a domain of
 their own (`model/operators/quantized.py`): their bias is an attribute of float64, as it need not be in the scale of the
-sums. Left alone are layers whose weights, bias, scales or zero points are no constants, of other types than bytes, and
+sums. Operands and results of 16 bits are two bytes, each with sums of its own, which are joined in float64 by operators
+of the standard. Left alone are layers whose weights, bias, scales or zero points are no constants, of other types, and
 those whose result something else reads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +26,12 @@ from graphopt.model.operators.quantized import BIAS, DIMS, IN_BYTES
 
 Array = npt.NDArray[Any]
 BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
+WORDS = (ir.DataType.UINT16, ir.DataType.INT16)
 SHORTER = {  # integers of weights that become bytes
     ir.DataType.INT4: np.int8, ir.DataType.UINT4: np.uint8, ir.DataType.INT2: np.int8, ir.DataType.UINT2: np.uint8,
 }  # fmt: skip
 BOUNDS = ("Relu", "Clip")
+SUMS = {"Conv": "ConvInteger", "MatMul": "MatMulInteger", "Gemm": "MatMulInteger"}
 OPERATORS = {"Conv": "QLinearConv", "MatMul": "QLinearMatMul", "Gemm": "QLinearMatMul"}
 
 
@@ -51,7 +55,8 @@ def in_integers(model: ir.Model) -> ir.Model:
     for node in [node for node in copy.graph if node.op_type == "QuantizeLinear"]:
         found = _layer(facts, node)
         if found is not None:
-            _replace(copy, facts, node, found)
+            kinds = facts.dtype(node.outputs[0]), facts.dtype(found.x.value)
+            (_replace if all(kind in BYTES for kind in kinds) else _spell_out)(copy, facts, node, found)
     for node in [node for node in copy.graph if node.op_type == "DequantizeLinear"]:
         if not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
             copy.graph.remove(node, safe=True)
@@ -72,7 +77,7 @@ class _Layer:
 def _layer(facts: Facts, quantize: ir.Node) -> _Layer | None:
     """The layer whose result a node quantizes; None where there is none that bytes compute."""
     kind = facts.dtype(quantize.outputs[0])
-    if quantize.domain or kind not in BYTES or not _is_per_tensor(facts, quantize):
+    if quantize.domain or kind not in (*BYTES, *WORDS) or not _is_per_tensor(facts, quantize):
         return None
     bounds: list[ir.Node] = []
     value = quantize.inputs[0]
@@ -147,7 +152,7 @@ def _fits(facts: Facts, node: ir.Node, x: _Quantized, weights: _Quantized) -> bo
     known, rank = facts.array(weights.value), len(facts.shape(x.value) or ())
     if facts.static_shape(node.outputs[0]) is None or known is None:
         return False
-    if facts.dtype(x.value) not in BYTES or facts.dtype(weights.value) not in (*BYTES, *SHORTER):
+    if facts.dtype(x.value) not in (*BYTES, *WORDS) or facts.dtype(weights.value) not in (*BYTES, *SHORTER):
         return False
     along = weights.axis % known.ndim == _axis(node) % known.ndim
     if _numbers(facts, x)[0].size != 1 or (_numbers(facts, weights)[0].size != 1 and not along):
@@ -164,20 +169,18 @@ def _numbers(facts: Facts, one: _Quantized) -> tuple[Array, Array]:
 
 
 def _replace(model: ir.Model, facts: Facts, quantize: ir.Node, layer: _Layer) -> None:
+    """One operator in the place of a layer whose operand and result are bytes."""
     graph, node, kind = model.graph, layer.node, facts.dtype(quantize.outputs[0])
     graph.opset_imports.setdefault(IN_BYTES, 1)
     assert kind is not None, "it is of bytes"
-    name = quantize.outputs[0].name or ""
-    scale, zero = (
-        quantize.inputs[1],
-        input_at(quantize, 2) or _constant(graph, f"{name}:zero", np.zeros((), kind.numpy())),
-    )
+    name, scale, zero = quantize.outputs[0].name or "", quantize.inputs[1], input_at(quantize, 2)
+    zero = zero or _constant(graph, f"{name}:zero", np.zeros((), kind.numpy()))
     given = [one for each in (layer.x, layer.weights) for one in (each.value, each.scale, _zero(graph, facts, each))]
-    given = [_in_bytes(graph, facts, one) for one in given]
     shape = facts.static_shape(node.outputs[0])
     assert shape is not None, "the caller has looked"
-    made = ir.node(OPERATORS[node.op_type], [*given, scale, zero], domain=IN_BYTES)
-    made.attributes.update({key: one for key, one in node.attributes.items() if key not in ("alpha", "beta")})
+    made = ir.node(OPERATORS[node.op_type], [*(_in_bytes(graph, facts, one) for one in given), scale, zero],
+                   domain=IN_BYTES)  # fmt: skip
+    made.attributes.update(_attributes(node))
     made.attributes[DIMS] = ir.AttrInt64s(DIMS, shape)
     if layer.bias is not None:
         made.attributes[BIAS] = ir.AttrTensor(BIAS, ir.tensor(layer.bias))
@@ -185,14 +188,92 @@ def _replace(model: ir.Model, facts: Facts, quantize: ir.Node, layer: _Layer) ->
     last = [made]
     for bound in reversed(layer.bounds):
         last += _bounded(graph, facts, bound, quantize, last[-1].outputs[0], f"{name}:{len(last)}")
-    graph.insert_before(quantize, last)
-    new, old = last[-1].outputs[0], quantize.outputs[0]
     for one in last:
         one.outputs[0].type = ir.TensorType(kind)
-        one.outputs[0].shape = old.shape
+    _put(graph, quantize, layer, last)
+
+
+def _put(graph: ir.Graph, quantize: ir.Node, layer: _Layer, made: list[ir.Node]) -> None:
+    """New nodes in the place of a layer and what quantizes it."""
+    graph.insert_before(quantize, made)
+    new, old = made[-1].outputs[0], quantize.outputs[0]
+    new.shape, name = old.shape, old.name
     ir.convenience.replace_all_uses_with([old], [new], replace_graph_outputs=True)
-    new.name, old.name = old.name, f"{name}:old"
-    graph.remove([quantize, *layer.bounds, node], safe=True)
+    new.name, old.name = name, f"{name}:old"
+    graph.remove([quantize, *layer.bounds, layer.node], safe=True)
+
+
+def _attributes(node: ir.Node) -> dict[str, ir.Attr]:
+    return {key: one for key, one in node.attributes.items() if key not in ("alpha", "beta")}
+
+
+def _spell_out(model: ir.Model, facts: Facts, quantize: ir.Node, layer: _Layer) -> None:
+    """The sums of each byte of the operand, joined and rounded in float64: exact for sums below 2**53."""
+    graph, node, name = model.graph, layer.node, quantize.outputs[0].name or ""
+    kind, (scale, zero) = facts.dtype(quantize.outputs[0]), _numbers(facts, layer.x)
+    assert kind is not None and quantize.inputs[1] is not None, "the caller has looked"
+    made: list[ir.Node] = []
+
+    def add(
+        op_type: str, inputs: list[ir.Value], to: ir.DataType, attributes: dict[str, Any] | None = None
+    ) -> ir.Value:
+        made.append(ir.node(op_type, inputs, attributes))
+        made[-1].name = made[-1].outputs[0].name = f"{name}:{op_type}{len(made)}"
+        made[-1].outputs[0].type = ir.TensorType(to)
+        return made[-1].outputs[0]
+
+    def number(value: object) -> ir.Value:
+        array = np.asarray(value)
+        return _constant(graph, f"{name}:number{len(graph.initializers)}", array)
+
+    weights, columns = layer.weights, facts.array(layer.weights.value)
+    assert columns is not None, "they are constants"
+    operand = _in_bytes(graph, facts, weights.value)
+    if int_attribute(node, "transB", 0):
+        operand = number(columns.astype(facts.array(operand).dtype).T)  # type: ignore[union-attr]
+    weights_zero = _in_bytes(graph, facts, _zero(graph, facts, weights))
+    total: ir.Value | None = None
+    for part, offset, worth in _parts(facts, layer.x, zero, add, number):
+        attributes = _attributes(node) if node.op_type == "Conv" else {}
+        sums = add(SUMS[node.op_type], [part, operand, number(offset), weights_zero], ir.DataType.INT32)
+        made[-1].attributes.update(attributes)
+        wide = add("Cast", [sums], ir.DataType.DOUBLE, {"to": int(ir.DataType.DOUBLE)})
+        wide = wide if worth == 1 else add("Mul", [wide, number(np.float64(worth))], ir.DataType.DOUBLE)
+        total = wide if total is None else add("Add", [total, wide], ir.DataType.DOUBLE)
+    behind = (-1, *(1,) * (columns.ndim - 2)) if node.op_type == "Conv" else (-1,)
+    step = facts.array(quantize.inputs[1])
+    result_zero = None if input_at(quantize, 2) is None else facts.array(quantize.inputs[2])
+    assert total is not None and step is not None
+    of_step = step.reshape(()).astype(np.float64)
+    factor = scale.astype(np.float64) * _numbers(facts, weights)[0] / of_step
+    value = add("Mul", [total, number(factor.reshape(behind))], ir.DataType.DOUBLE)
+    if layer.bias is not None:
+        value = add("Add", [value, number((layer.bias / of_step).reshape(behind))], ir.DataType.DOUBLE)
+    for bound in reversed(layer.bounds):
+        for op_type, limit in _limits(facts, bound):
+            value = add(op_type, [value, number(np.float64(limit) / of_step)], ir.DataType.DOUBLE)
+    value, limits = add("Round", [value], ir.DataType.DOUBLE), np.iinfo(kind.numpy())
+    if result_zero is not None:
+        value = add("Add", [value, number(result_zero.reshape(()).astype(np.float64))], ir.DataType.DOUBLE)
+    for op_type, edge in (("Max", limits.min), ("Min", limits.max)):
+        value = add(op_type, [value, number(np.float64(edge))], ir.DataType.DOUBLE)
+    add("Cast", [value], kind, {"to": int(kind)})
+    _put(graph, quantize, layer, made)
+
+
+def _parts(
+    facts: Facts, x: _Quantized, zero: Array, add: Callable[..., ir.Value], number: Callable[[object], ir.Value]
+) -> list[tuple[ir.Value, Array, int]]:
+    """The bytes of an operand with their zero points, and what they are worth: all of it, or a high and a low one."""
+    kind, offset, value = facts.dtype(x.value), int(zero[0]), x.value
+    if kind in BYTES:
+        return [(value, np.asarray(offset, kind.numpy()), 1)]
+    if kind is ir.DataType.INT16:  # as unsigned words, half the range above
+        words = add("Cast", [value], ir.DataType.UINT16, {"to": int(ir.DataType.UINT16)})
+        value, offset = add("Add", [words, number(np.uint16(1 << 15))], ir.DataType.UINT16), offset + (1 << 15)
+    shifted = add("BitShift", [value, number(np.uint16(8))], ir.DataType.UINT16, {"direction": "RIGHT"})
+    high, low = (add("Cast", [one], ir.DataType.UINT8, {"to": int(ir.DataType.UINT8)}) for one in (shifted, value))
+    return [(high, np.asarray(offset >> 8, np.uint8), 256), (low, np.asarray(offset & 255, np.uint8), 1)]
 
 
 def _zero(graph: ir.Graph, facts: Facts, one: _Quantized) -> ir.Value:
@@ -201,7 +282,8 @@ def _zero(graph: ir.Graph, facts: Facts, one: _Quantized) -> ir.Value:
         return one.zero
     kind, scale = facts.dtype(one.value), facts.array(one.scale)
     assert kind is not None and scale is not None
-    return _constant(graph, f"{one.scale.name}:zero", np.zeros(scale.shape, kind.numpy()))
+    name = f"{one.scale.name}:{kind.name} zero"
+    return graph.initializers.get(name) or _constant(graph, name, np.zeros(scale.shape, kind.numpy()))
 
 
 def _in_bytes(graph: ir.Graph, facts: Facts, value: ir.Value) -> ir.Value:
@@ -217,19 +299,13 @@ def _bounded(
     graph: ir.Graph, facts: Facts, bound: ir.Node, quantize: ir.Node, value: ir.Value, name: str
 ) -> list[ir.Node]:
     """Max and Min with the quantized bounds of a Relu or a Clip."""
-    low, high = (
-        (np.float32(0), None) if bound.op_type == "Relu"
-        else tuple(None if input_at(bound, at) is None else facts.array(bound.inputs[at]) for at in (1, 2))
-    )  # fmt: skip
     kind = facts.dtype(quantize.outputs[0])
     assert kind is not None
     scale, zero = (facts.array(one) if one is not None else None for one in (*quantize.inputs[1:], None, None)[:2])
     assert scale is not None
     limits = np.iinfo(kind.numpy())
     made = []
-    for op_type, limit in (("Max", low), ("Min", high)):
-        if limit is None:
-            continue
+    for op_type, limit in _limits(facts, bound):
         offset = 0 if zero is None else int(zero.reshape(-1)[0])
         whole = np.rint(np.float32(limit) / scale.astype(np.float32).reshape(-1)[0]) + offset
         number = np.asarray(np.clip(whole, limits.min, limits.max), kind.numpy()).reshape(())
@@ -237,6 +313,14 @@ def _bounded(
         value = made[-1].outputs[0]
         made[-1].name = value.name = f"{name}:{op_type} of it"
     return made
+
+
+def _limits(facts: Facts, bound: ir.Node) -> list[tuple[str, Array]]:
+    """What a Relu or Clip does: Max and Min with constants."""
+    if bound.op_type == "Relu":
+        return [("Max", np.zeros((), np.float32))]
+    given = [None if input_at(bound, at) is None else facts.array(bound.inputs[at]) for at in (1, 2)]
+    return [(op_type, one) for op_type, one in zip(("Max", "Min"), given, strict=True) if one is not None]
 
 
 def _constant(graph: ir.Graph, name: str, array: Array) -> ir.Value:

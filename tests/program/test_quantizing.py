@@ -84,6 +84,23 @@ def test_a_layer_is_one_operator_and_every_element_that_of_exact_arithmetic(
         np.testing.assert_array_equal(y, evaluate(proto, {"x": x}, {})["y"])
 
 
+@pytest.mark.parametrize("text", [CONV, RELU, CLIP, MATMUL, GEMM], ids=["conv", "relu", "clip", "matmul", "gemm"])
+@pytest.mark.parametrize(("x_kind", "y_kind"), [(np.uint16, np.uint16), (np.int16, np.int16), (np.uint8, np.uint16)])
+def test_words_are_two_bytes(text: str, x_kind: Any, y_kind: Any) -> None:
+    limits, dims = np.iinfo(x_kind), {MATMUL: (12, 5), GEMM: (5, 12)}.get(text, (5, 3, 3, 3))
+    given = numbers(*dims, xs=np.float32(1.7e-4), xz=x_kind(limits.max // 3), ys=np.float32(3e-4), yz=y_kind(1234))
+    if text == MATMUL:
+        given |= {"ws": given["ws"][:5], "wz": given["wz"][:5]}
+    names = {np.uint8: "uint8", np.uint16: "uint16", np.int16: "int16"}
+    text = text.replace("(uint8", f"({names[x_kind]}", 1).replace("=> (uint8", f"=> ({names[y_kind]}", 1)
+    proto, found = made(text, given)
+    assert not {"Conv", "MatMul", "Gemm", "QuantizeLinear", "DequantizeLinear"} & set(operators(found))
+    shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
+    x = GENERATOR.integers(limits.min, limits.max, shape, endpoint=True).astype(x_kind)
+    (y,) = run_lowered(lower(found, host()), {"x": x})
+    np.testing.assert_array_equal(y, evaluate(proto, {"x": x}, {})["y"])
+
+
 def test_an_element_beside_a_tie_takes_the_step_of_exact_arithmetic() -> None:
     """Scales that are tenths in float32 put many products a millionth beside the middle of two steps."""
     given = numbers(64, 1, ws=np.full(64, 0.1, np.float32), xs=np.float32(0.1), ys=np.float32(0.02), xz=np.uint8(0))

@@ -91,7 +91,7 @@ def _fold(graph: ir.Graph, facts: Facts, node: ir.Node) -> bool:
     widened = _widened(facts, node)
     if widened is not None:
         _replace(graph, node.outputs[0], widened)
-        graph.remove(node, safe=True)
+        _remove(graph, node)
         return True
     operands = [None if value is None else facts.array(value) for value in node.inputs]
     results = evaluate(node, operands, facts.opset(node))
@@ -103,8 +103,18 @@ def _fold(graph: ir.Graph, facts: Facts, node: ir.Node) -> bool:
         kind = facts.dtype(old)
         assert kind is not None, "its bytes have been counted"
         _replace(graph, old, ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), dtype=kind, name=old.name))
-    graph.remove(node, safe=True)
+    _remove(graph, node)
     return True
+
+
+def _remove(graph: ir.Graph, node: ir.Node) -> None:
+    """Take a node out, and initializers that it alone has read."""
+    given = [value for value in node.inputs if value is not None]
+    graph.remove(node, safe=True)
+    for value in given:
+        is_free = not value.uses() and not value.is_graph_input() and not value.is_graph_output()
+        if is_free and graph.initializers.get(value.name or "") is value:
+            del graph.initializers[value.name or ""]
 
 
 def _widened(facts: Facts, node: ir.Node) -> ir.TensorProtocol | None:

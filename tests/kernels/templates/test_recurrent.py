@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from kernels.target import Target
+from kernels.templates.epilogue import ACCUMULATED
 from kernels.templates.recurrent.build import build
 from kernels.templates.recurrent.problem import InvalidRecurrent, Recurrent, candidates
+from kernels.tensor.expression import relu
 from tests.kernels.guard import run_guarded
 from tests.kernels.targets import HERE
 
@@ -126,3 +128,5 @@ def test_plain_recurrent_layer(
 def test_refusals_say_why() -> None:
     with pytest.raises(InvalidRecurrent, match="only an LSTM has peepholes, not gru"):
         Recurrent("gru", 1, 1, 4, with_peepholes=True)
+    with pytest.raises(InvalidRecurrent, match="gru has 2 activations"):
+        Recurrent("gru", 1, 1, 4, activations=(relu(ACCUMULATED[()]),))

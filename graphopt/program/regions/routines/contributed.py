@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
-from graphopt.model.operators import linear
-from graphopt.program.regions.routines.stage import Defined, Definition, Stage
+from graphopt.program.regions.routines.stage import Defined, Definition
 from kernels.dtype import DType
-from kernels.routine.writer import Grid, as_type, dot, integer, number, quotient
-from kernels.tensor.expression import Binary, Expression, dense_strides
+from kernels.routine.writer import Grid, as_type, integer, number, quotient
+from kernels.tensor.expression import Binary, Expression
 
 _LANES = 16  # sums of a dot product that run side by side
 
@@ -72,39 +68,4 @@ def _zero_of(zeros: Grid | None, column: Expression, b: Expression, blocks: int,
     return as_type(code, DType.F32)
 
 
-def _of_two(node: Defined, *, combine: Callable[[Expression, Expression], Expression]) -> None:
-    """A function of two dequantized operands that broadcast, quantized."""
-    shape = node.output_shape(0)
-    with node.stage() as w:
-        parts = [(_read(node, w, at), _read(node, w, at + 1), _read(node, w, at + 2)) for at in (0, 3)]
-        scale, zero, y = _read(node, w, 6), _read(node, w, 7), w.writes(node.output(0))
-        assert scale is not None, "the scale of the result is given"
-        with w.shared(*shape[:-1]) as outer, w.loop(shape[-1] if shape else 1) as last:
-            at = (*outer, last) if shape else ()
-            values = []
-            for x, factor, offset in parts:
-                assert x is not None and factor is not None, "operands and their scales are given"
-                shown = zip(x.shape, dense_strides(x.shape), at[len(at) - len(x.shape) :], strict=True)
-                kept = [(index, stride) for size, stride, index in shown if size > 1]
-                element = x.at(dot([one[0] for one in kept], [one[1] for one in kept]))
-                values.append(linear.dequantized(element, factor.at(0), None if offset is None else offset.at(0)))
-            made = combine(*values)
-            y[at] = linear.quantized(made, scale.at(0), None if zero is None else zero.at(0), y.dtype)
-
-
-def _read(node: Defined, w: Stage, at: int) -> Grid | None:
-    return w.reads(node.input(at)) if node.has(at) else None
-
-
-def _add(a: Expression, b: Expression) -> Expression:
-    return a + b
-
-
-def _multiply(a: Expression, b: Expression) -> Expression:
-    return a * b
-
-
-MICROSOFT: dict[str, Definition] = {
-    "MatMulNBits": matmul_n_bits, "QLinearAdd": partial(_of_two, combine=_add),
-    "QLinearMul": partial(_of_two, combine=_multiply),
-}  # fmt: skip
+MICROSOFT: dict[str, Definition] = {"MatMulNBits": matmul_n_bits}

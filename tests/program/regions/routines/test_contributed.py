@@ -8,6 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 
+from graphopt.program.expansion import expanded
 from graphopt.program.regions.lower import lower
 from kernels.target import host
 from tests.program.regions.running import run_lowered
@@ -39,7 +40,7 @@ def compare(
     proto = helper.make_model(graph, ir_version=10, opset_imports=imports)
     session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     (wanted,) = session.run(None, feeds)
-    (found,) = run_lowered(lower(ir.from_proto(proto), host()), feeds)
+    (found,) = run_lowered(lower(expanded(ir.from_proto(proto)), host()), feeds)
     if tolerance:
         np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
     else:

@@ -56,7 +56,22 @@ def test_activations_with_numbers(name: str) -> None:
     more: dict[str, Any] = {"activation_alpha": [0.4]}
     if name in WITH_BOTH:
         more["activation_beta"] = [0.3]
-    same("RNN", inputs, outputs=2, opset=14, hidden_size=HIDDEN, activations=[name], tolerance=1e-5, **more)
+    for known in ((), (1, 2)):  # by loops, and by the template
+        same("RNN", inputs, outputs=2, opset=14, hidden_size=HIDDEN, activations=[name], tolerance=1e-5, known=known,
+             **more)  # fmt: skip
+
+
+@pytest.mark.parametrize("op", sorted(GATES))
+def test_activations_of_each_direction(op: str) -> None:
+    """The template has those of both alike; loops take any."""
+    inputs = [
+        drawn(STEPS, BATCH, INPUTS), drawn(2, GATES[op] * HIDDEN, INPUTS, seed=1),
+        drawn(2, GATES[op] * HIDDEN, HIDDEN, seed=2),
+    ]  # fmt: skip
+    for second in ("Softsign", "Relu"):
+        names = ["Softsign"] * FUNCTIONS[op] + [second] * FUNCTIONS[op]
+        same(op, inputs, outputs=2, opset=14, hidden_size=HIDDEN, direction="bidirectional", activations=names,
+             known=(1, 2), tolerance=2e-5)  # fmt: skip
 
 
 @pytest.mark.parametrize("op", sorted(GATES))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.program.regions.routines.one_node import held, same
+from graphopt.program.regions.lower import lower
+from kernels.target import host
+from tests.program.regions.routines.one_node import held, model, same
 
 DIMS = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
 NAMES = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
@@ -71,3 +74,19 @@ def test_a_nan_is_an_extreme(name: str) -> None:
 def test_a_long_sum_keeps_its_small_terms() -> None:
     x = np.full((1, 100_003), 0.1, np.float32)
     held("ReduceSum", [x, np.array([1])], [x.sum(axis=1, dtype="f8", keepdims=True).astype("f4")], tolerance=1e-7)
+
+
+def kernel_of(shape: tuple[int, ...], axes: list[int], keep: int, name: str = "ReduceSum") -> str:
+    """What reduces along axes that a run gives."""
+    x, result = np.ones(shape, np.float32), np.ones(shape, np.float32).sum(axis=tuple(axes), keepdims=bool(keep))
+    proto = model(name, [x, np.array(axes)], [result], (), 20, {"keepdims": keep})
+    (region,) = lower(ir.from_proto(proto), host()).regions
+    return region.kernel.name.rpartition("_")[0]
+
+
+def test_axes_of_a_run_that_the_dims_tell() -> None:
+    assert kernel_of((3, 4, 5), [1], 1) == kernel_of((3, 4, 5), [1, 2], 0) == kernel_of((4, 4), [1], 1) == "reduction"
+    assert kernel_of((4, 4), [1], 0) == "routine", "either dim may be left"
+    assert kernel_of((3, 1), [1], 0) == "routine", "a dim of one element may be left"
+    assert kernel_of((2, 5000), [1], 1) == "routine", "so many are summed in f64"
+    assert kernel_of((2, 5000), [1], 1, "ReduceMax") == "reduction"
