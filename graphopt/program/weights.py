@@ -39,7 +39,7 @@ class Weights:
 
     def _place(self, lowered: Lowered, constant: Buffer) -> int:
         raw = np.ascontiguousarray(lowered.constants[constant].packed()).reshape(-1).view(np.uint8)
-        key = raw.size, hashlib.sha256(raw.data).digest()
+        key = raw.size, _digest(raw)
         if key not in self._held:
             start, self._held[key] = self._top, self._top
             self._block[start : start + raw.size] = raw
@@ -54,3 +54,7 @@ def bytes_of(lowered: Lowered) -> int:
 
 def _filled(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _digest(raw: Bytes) -> bytes:
+    return hashlib.sha256(raw.data).digest()

@@ -21,7 +21,8 @@ from graphopt.flows.records.memory import MemoryRecord
 from graphopt.memory.tensors import ModelMemory, model_memory
 from graphopt.model.census import Census, census
 from graphopt.passes import pipeline
-from graphopt.program import listing as link
+from graphopt.program import lifetimes
+from graphopt.program import weights as constants
 from graphopt.program.deploy import bundle, compiled
 from graphopt.program.deploy.manifest import Manifest, PlannedBuffer
 from graphopt.program.regions import fusion
@@ -94,7 +95,7 @@ def offsets_shifted(patch: Patch) -> None:
         offsets = {name: offset + ALIGNMENT for name, offset in found.offsets.items()}
         return replace(found, offsets=offsets, arena_size=found.arena_size + ALIGNMENT)
 
-    patch.setattr(link, "solve", shifted)
+    patch.setattr(lifetimes, "solve", shifted)
 
 
 def nothing_reused(patch: Patch) -> None:
@@ -105,16 +106,17 @@ def nothing_reused(patch: Patch) -> None:
             top += problem.aligned(one.size)
         return replace(solve(problem, work=work), offsets=offsets, arena_size=top)
 
-    patch.setattr(link, "solve", apart)
+    patch.setattr(lifetimes, "solve", apart)
 
 
 def weights_not_shared(patch: Patch) -> None:
     numbers = iter(range(1 << 20))
-    patch.setattr(link, "_digest", lambda raw: next(numbers).to_bytes(4))
+    patch.setattr(constants, "_digest", lambda raw: next(numbers).to_bytes(4))
 
 
 def wider_alignment(patch: Patch) -> None:
-    patch.setattr(link, "ALIGNMENT", 128)
+    for module in (lifetimes, constants):
+        patch.setattr(module, "ALIGNMENT", 128)
 
 
 def images_copied(patch: Patch) -> None:
