@@ -31,7 +31,7 @@ from graphopt.memory.plan import problem_of
 from graphopt.memory.tensors import model_memory
 from graphopt.model.load import load
 from graphopt.model.save import to_proto
-from graphopt.program.listing import memory_problem as link_problem
+from graphopt.program.lifetimes import memory_problem as link_problem
 from graphopt.program.order import in_best_order, region_graph, run_in_order, within_budget
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
