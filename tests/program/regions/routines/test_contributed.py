@@ -96,3 +96,16 @@ def test_a_recurrent_layer_of_bytes(direction: str, kind: type) -> None:
     x = generator.standard_normal((7, 1, inputs)).astype(np.float32)
     given = [x, w[0], r[0], bias, None, *start, None, w[1], w[2], r[1], r[2]]
     compare("DynamicQuantizeLSTM", given, 1e-4, hidden_size=hidden, direction=direction)
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_gemm_of_bytes(transposed: int, per_channel: bool) -> None:
+    generator = np.random.default_rng(transposed)
+    a, b = generator.integers(0, 256, (5, 24)).astype(np.uint8), generator.integers(-128, 128, (24, 7)).astype(np.int8)
+    scale = (generator.random(7 if per_channel else ()) * 0.01 + 0.001).astype(np.float32)
+    bias = generator.integers(-900, 900, 7).astype(np.int32)
+    zeros = np.array(117, np.uint8), np.zeros(scale.shape, np.int8), np.array(121, np.uint8)
+    given = [a, np.array(0.017, np.float32), zeros[0], b.T.copy() if transposed else b, scale, zeros[1], bias,
+             np.array(0.11, np.float32), zeros[2]]  # fmt: skip
+    compare("QGemm", given, transB=transposed)
