@@ -204,6 +204,8 @@ def test_a_number_travels_down_to_weights() -> None:
 def test_two_numbers_of_a_product_become_one() -> None:
     text = "agraph (float[2,4] p, float[4,8] q) => (float[2,8] y) { c = Mul(p, n)  d = Mul(n, q)  y = MatMul(c, d) }"
     becomes(model(text, n=np.float32(0.3).reshape(())), "Mul", "MatMul")
+    short = text.replace("float[", "float16[")
+    becomes(model(short, n=np.float16(0.3).reshape(())), "Mul", "Mul", "MatMul")
 
 
 @pytest.mark.fires("transpose-of-gemm")
