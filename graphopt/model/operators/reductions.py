@@ -65,9 +65,10 @@ def _of_dims(fold: Callable[[list[dims.Dim]], dims.Dim]) -> arrays.Evaluator:
 def _top_dims(node: ir.Node, facts: Knowledge) -> Result:
     """k elements along the axis, and their places."""
     source = source_shape(node, facts)
-    if source is None or len(node.outputs) != 2 or facts.opset(node) < 10:
+    count = nodes.input_at(node, 1)  # absent in an old form, whose count is an attribute
+    if source is None or len(node.outputs) != 2 or count is None:
         return None
-    held = None if node.inputs[1] is None else facts.content(node.inputs[1])
+    held = facts.content(count)
     axis, shape = nodes.int_attribute(node, "axis", -1), list(source)
     if held is None or held.size != 1 or not -len(shape) <= axis < len(shape):
         return None
