@@ -63,3 +63,20 @@ def test_a_step_may_be_taken_by_as_many_elements_as_the_model_itself_moves() -> 
     assert compare(plain, far, samples=[sample], nature=stepped).reason is not None
     assert compare(plain, many, samples=[sample], nature=stepped).reason is not None
     assert compare(plain, found, samples=[plain], nature=stepped).reason is not None
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_few_quantized_bytes_may_be_a_step_off(kind: type[np.generic]) -> None:
+    plain, stepped = np.full(1 << 16, 7, kind), Nature(stepped=True)
+    found = plain.copy()
+    found[[3, 9]] = [8, 6]
+    assert compare(plain, found, nature=stepped).reason is None
+    assert compare(plain, found).reason == f"2 of 65536 elements differ ({np.dtype(kind)} must be equal)"
+    found[5] = 8
+    assert compare(plain, found, nature=stepped).reason is not None
+    assert compare(plain[:9], found[:9][::-1], nature=stepped).reason is not None
+    one = plain[:9].copy()
+    one[0] = 8
+    assert compare(plain[:9], one, nature=stepped).reason is None
+    one[0] = 9
+    assert compare(plain[:9], one, nature=stepped).reason is not None
