@@ -118,8 +118,8 @@ class _Inlining:
 
     def _known(self) -> bool | None:
         """The condition of an If, where it is known."""
-        known = self._facts.array(nodes.required_input(self._node, 0))
-        return None if known is None or known.size != 1 else bool(known.reshape(-1)[0])
+        known = self._facts.scalar(nodes.required_input(self._node, 0))
+        return None if known is None else bool(known)
 
     def _scan(self) -> list[ir.Value]:
         node, body = self._node, self._node.attributes["body"].as_graph()

@@ -68,16 +68,13 @@ def _product(scope: Scope, node: ir.Node) -> None:
     if quantizes:
         value = _requantized(scope, node, columns, product.column, given)
         product = replace(product, epilogue=Epilogue(value))
-    source = dense(scope, a)
     if weights is None:
-        kernel = scope.kernel(COMPUTED_PRODUCT, product)
-        repack = scope.kernel(REPACKED_PRODUCT, product)
+        kernel, repack = scope.kernel(COMPUTED_PRODUCT, product), scope.kernel(REPACKED_PRODUCT, product)
         packed = _repacked(scope, node, repack, b, None if b_zero else required_input(node, operands[3]))
     else:
         kernel = scope.kernel(QUANTIZED_PRODUCT, product)
         packed = scope.weight("weights", node.outputs[0].name, weights, kernel.operand("b"))
-    result = scope.result(node.outputs[0])
-    scope.add(kernel, {"a": source.buffer, "b": packed, "c": result.buffer, **given}, (node,))
+    _add(scope, node, kernel, ("a", "b", "c"), a, packed, given)
 
 
 def _images(scope: Scope, node: ir.Node) -> None:
@@ -111,16 +108,22 @@ def _images(scope: Scope, node: ir.Node) -> None:
             given["bias"] = dense(scope, required_input(node, 8)).buffer
             total = total + problem.per_channel("bias", DType.I32)
         problem = problem.with_epilogue(_requantized(scope, node, outputs, geometry.channel, given, total))
-    source = dense(scope, x)
     if weights is None:
-        kernel = scope.kernel(COMPUTED_WEIGHTS, problem)
-        repack = scope.kernel(REPACKED_WEIGHTS, problem)
+        kernel, repack = scope.kernel(COMPUTED_WEIGHTS, problem), scope.kernel(REPACKED_WEIGHTS, problem)
         packed = _repacked(scope, node, repack, w, None if w_zero else required_input(node, operands[3]))
     else:
         kernel = scope.kernel(QUANTIZED, problem)
         packed = scope.weight("weights", node.outputs[0].name, weights, kernel.operand("weights"))
-    result = scope.result(node.outputs[0])
-    scope.add(kernel, {"x": source.buffer, "weights": packed, "y": result.buffer, **given}, (node,))
+    _add(scope, node, kernel, ("x", "weights", "y"), x, packed, given)
+
+
+def _add(
+    scope: Scope, node: ir.Node, kernel: Kernel, names: tuple[str, str, str], source: ir.Value, packed: program.Buffer,
+    given: Buffers,
+) -> None:  # fmt: skip
+    """A region; `names` are those of the kernel's operands for the source, the weights and the result."""
+    places = (dense(scope, source).buffer, packed, scope.result(node.outputs[0]).buffer)
+    scope.add(kernel, {**dict(zip(names, places, strict=True)), **given}, (node,))
 
 
 def _repacked(scope: Scope, node: ir.Node, repack: Kernel, weights: ir.Value, zero: ir.Value | None) -> program.Buffer:
