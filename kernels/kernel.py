@@ -90,6 +90,12 @@ def operands_of(inputs: Iterable[Buffer], outputs: Iterable[Buffer] = ()) -> tup
     )
 
 
+def pointers_of(f: Function, operands: Sequence[Operand]) -> dict[str, Value]:
+    """The addresses of operands by name, read from the parameter `arguments`."""
+    table = f.parameter("arguments")
+    return {operand.name: f.load("ptr", f.at(table, position, "ptr")) for position, operand in enumerate(operands)}
+
+
 def write_kernel(
     module: Module,
     name: str,
@@ -104,12 +110,7 @@ def write_kernel(
 ) -> Kernel:
     """Write the exported entry into a module, and describe the kernel; `traffic`: None: each operand passes once."""
     function = Function(module, name, ENTRY, exported=True)
-    table = function.parameter("arguments")
-    pointers = {
-        operand.name: function.load("ptr", function.at(table, position, "ptr"))
-        for position, operand in enumerate(operands)
-    }
-    body(function, pointers, function.parameter("block"), function.parameter("scratch"))
+    body(function, pointers_of(function, operands), function.parameter("block"), function.parameter("scratch"))
     function.finish()
     if traffic is None:
         traffic = sum(operand.bytes for operand in operands)

@@ -62,6 +62,7 @@ class Function:
         parameters: Sequence[Parameter],
         *,
         exported: bool = False,
+        small: bool = False,
         result: str = "void",
     ) -> None:
         self.module = module
@@ -69,6 +70,7 @@ class Function:
         self.result = result
         self.parameters = tuple(parameters)
         self.exported = exported
+        self.small = small  # rather than fast: it calls what takes the time
         self._lines: list[str] = []
         self._count = 0
         self._block = "entry"
@@ -84,7 +86,7 @@ class Function:
             self._lines.append("  ret void")
         given = ", ".join(f"{p.type} {p.attributes} %{p.name}".replace("  ", " ") for p in self.parameters)
         linkage = "define" if self.exported else "define internal fastcc"
-        attributes = "#0" if self.exported else "#1"
+        attributes = "#0" if self.exported else "#2" if self.small else "#1"
         head = f"{linkage} {self.result} @{self.name}({given}) {attributes} {{\nentry:"
         self.module.add(self.name, "\n".join((head, *self._lines, "}")))
 

@@ -12,6 +12,7 @@ _NO_UNROLL = "!0 = distinct !{!0, !1}"
 _FOOT = (
     "attributes #0 = { nounwind }",
     "attributes #1 = { nounwind noinline }",
+    "attributes #2 = { nounwind noinline minsize optsize }",
     _NO_UNROLL,
     '!1 = !{!"llvm.loop.unroll.disable"}',
 )
