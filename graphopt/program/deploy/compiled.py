@@ -155,7 +155,10 @@ class Compiled:
             PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
         )
         nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
-        write_bundle(folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses)
+        cache = None if self._whole.program is None else self._whole.program.cache
+        write_bundle(
+            folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses, cache=cache
+        )
 
     @property
     def _runner(self) -> Program | Hybrid | Sizes[Compiled]:

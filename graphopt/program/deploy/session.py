@@ -43,7 +43,8 @@ class Program(runtime.Program):
             stored = stored_weights(listing, weights)
             if not in_place:
                 stored = placed(stored)
-            loaded = Loaded(emit(listing, target, stored).objects(cache), target)
+            self.cache = cache or ObjectCache(None)  # what the program's library is linked from, if it is saved
+            loaded = Loaded(emit(listing, target, stored).objects(self.cache), target)
         except KernelsError as error:
             raise BundleError(str(error)) from error
         interface = Interface(lambda name: loaded.address(f"{listing.name}_{name}"))
