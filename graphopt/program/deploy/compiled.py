@@ -57,6 +57,7 @@ class Compiled:
     not_compared: str | None = None  # why the program was not compared, as a clause; None where it was
     remade: str | None = None  # what was wrong with the first program, in whose place an exact one was made
     model_bytes: int = 0  # of the tensors in the model
+    digest: str = ""  # SHA-256 of the model's file and of its data files; empty for a model that is none
 
     @property
     def max_abs(self) -> float:
@@ -155,7 +156,10 @@ class Compiled:
             PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
         )
         nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
-        write_bundle(folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses)
+        write_bundle(
+            folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses,
+            digest=self.digest,
+        )  # fmt: skip
 
     @property
     def _runner(self) -> Program | Hybrid | Sizes[Compiled]:
