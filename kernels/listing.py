@@ -224,6 +224,13 @@ class Listing:
         """
         return tuple(Argument(f"{one.name}:dims", DType.I64, (len(one.shape),)) for one in self.outputs if one.counted)
 
+    def symbol(self, name: str) -> str:
+        """What a function of the program is called in its objects, where it is none of the interface's.
+
+        No other program has it, nor has the C library, so that several can be linked into one.
+        """
+        return f"{self.name}.{name}"
+
     @property
     def scratch_bytes(self) -> int:
         """Scratch memory that a worker needs."""

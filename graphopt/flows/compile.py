@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -18,7 +20,7 @@ from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.verification import OFF, Verification
 from graphopt.errors import NotLowered, OptionError, VerificationError
 from graphopt.flows.records.compilation import CompileRecord
-from graphopt.flows.source import read, resize
+from graphopt.flows.source import digest_of, read, resize
 from graphopt.flows.tune import tuning_of
 from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import DimValue
@@ -44,7 +46,7 @@ from graphopt.rewrite.optimizer import optimize_verified
 from kernels.target import Target, TargetName, named, why_not_here
 from memplan.compiling import telling
 
-NAME = "model"  # of the program, in C, unless the caller has another
+TAKEN = frozenset(("pthread", "thrd", "timer"))  # names with which the C library has functions like a program's
 ACCEPTED = 0.1  # relative: a program that is further off than this is wrong, and no tolerance is advised
 OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
 
@@ -53,7 +55,7 @@ def compile(  # the builtin of this name is not used here
     source: Source,
     *,
     target: TargetName = "host",
-    name: str = NAME,
+    name: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, DimValue] | None = None,
     values: Mapping[str, object] | None = None,
@@ -77,7 +79,8 @@ def compile(  # the builtin of this name is not used here
     and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64", or
     "x86-64-v4-256" for cores that slow down for vectors of 64 bytes. A program for a processor that this machine is not
     runs in QEMU for the comparison; where there is none, `not_compared` of the result says why, and `save` asks for
-    `unchecked=True`. `name` is that of the library and of its functions in C. `exact` leaves out kernels that round
+    `unchecked=True`. `name` is that of the library and of its functions in C; with None
+    it follows from the file's. `exact` leaves out kernels that round
     otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
     may take; some kernels then run again, or in tiles. `threads` run the program here, 0: as many as it may use cores,
     with the same bits for any number; a bundle is run by any number too, but for 1, whose bundle holds nothing that
@@ -100,8 +103,11 @@ def compile(  # the builtin of this name is not used here
     """
     if threads < 0:
         raise OptionError(f"{threads} threads cannot run a program; 0 stands for all cores.")
+    name = named_by(source) if name is None else name
     if not (name.isascii() and name.isidentifier()):
         raise OptionError(f"'{name}' is no name in C; use letters, digits and underscores.")
+    if name in TAKEN:
+        raise OptionError(f"functions of '{name}' would stand in for the C library's; choose another name.")
     progress = progress or silent
     processor = planned_target(target, machine, threads)
     not_here = why_not_here(processor)
@@ -109,11 +115,12 @@ def compile(  # the builtin of this name is not used here
         raise OptionError(f"kernels cannot be measured: {not_here}; leave out the tuning.")
     tuning = tuning_of(tune, progress)
     original, _ = read(source, values, fix_defaults=True)
+    digest = digest_of(source, original)
     if shapes or dims:
         resize(original, shapes or {}, dims or {})
     examples = read_feeds(original, feeds)
     asked = _Asked(
-        processor, name, exact, memory_budget, not_here, threads, machine, tuning, examples, tolerance, progress
+        processor, name, exact, memory_budget, not_here, threads, machine, tuning, examples, tolerance, progress, digest
     )
     if not_here is None and not all(map(_is_fixed, _open_inputs(original))):
         return _of_any_size(original, asked)
@@ -135,6 +142,14 @@ class _Asked:
     given: Sequence[Given]
     tolerance: float | None
     progress: Progress
+    digest: str  # of the model
+
+
+def named_by(source: Source) -> str:
+    """A name in C that follows from a file's: "resnet_18" for resnet-18.onnx; "model" for what is no file."""
+    stem = Path(source).stem if isinstance(source, (str, os.PathLike)) else "model"
+    name = "".join(one if one.isascii() and one.isalnum() else "_" for one in stem).strip("_") or "model"
+    return f"model_{name}" if name[0].isdigit() or name in TAKEN else name
 
 
 def _of_any_size(original: ir.Model, asked: _Asked) -> Compiled:
@@ -206,14 +221,18 @@ def _made(original: ir.Model, asked: _Asked, family: Family | None = None) -> Co
             program, not_compared = runnable(made, asked.target, asked.not_here)
             seconds += time.perf_counter() - started
             if program is None:
-                return Compiled(made, asked.target, seconds, OFF, asked.not_here, not_compared, None, held)
+                return Compiled(
+                    made, asked.target, seconds, OFF, asked.not_here, not_compared, None, held, asked.digest
+                )
             progress("comparing with ONNX Runtime")
             if reference is None:
                 reference = reference_of(workplace, original, asked.given, asked.tolerance, contents)
             verdicts.append(compared(reference, original, program))
             if verdicts[-1].passed:
                 remade = None if len(verdicts) == 1 else verdicts[0].reason
-                return Compiled(made, asked.target, seconds, verdicts[-1], asked.not_here, None, remade, held)
+                return Compiled(
+                    made, asked.target, seconds, verdicts[-1], asked.not_here, None, remade, held, asked.digest
+                )
     raise VerificationError(
         f"the program does not give what ONNX Runtime gives: {verdicts[-1].reason}; nothing was written"
         f"{_way_on(verdicts[-1].max_rel)}."

@@ -7,10 +7,9 @@ import msgspec
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.processor import Requirement
 from kernels.emit.types import code_of
+from kernels.emit.version import ABI
 from kernels.listing import Argument, Listing
 from kernels.target import Target
-
-SCHEMA = "kernels.program/3"  # 2: run_raw gives a code, and there is after_fork; 3: several workers
 
 
 class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,7 +38,7 @@ class Description(msgspec.Struct, frozen=True):
     weights_checksum: str  # 16 hexadecimal digits: kernels/emit/checksum.py
     runs: int
     shared_arena_bytes: int | None  # of a model that several workers run; None: only one can
-    schema: str = SCHEMA
+    abi: int = ABI
 
 
 def describe(

@@ -22,8 +22,10 @@ from kernels.target import Target
 HUGE_PAGE = 2 << 20  # bytes; from this size on memory asks for huge pages
 ERROR_BYTES = 512  # of the last error's text, its end included
 
+LIVE = 0x6C65646F6D  # of a model that can run: what was destroyed, or is none, hardly holds this number
+
 # Offsets in the record, in bytes.
-READY, RESERVED, MAPPED = 0, 8, 16  # MAPPED: the weights, where they are a mapped file; or null
+READY, RESERVED, TAKEN = 0, 8, 16  # READY: LIVE or 0; TAKEN: bytes of memory that the model has from the system
 WEIGHTS, ARENA, SCRATCH, BUSY, ERROR = 24, 32, 40, 48, 64  # BUSY: an i32, 1 while a call runs
 SHARED = ERROR + ERROR_BYTES  # the job of a pool: its function, its workers, and what the function reads
 ARGUMENTS = SHARED + 128  # a pointer for each input, then for each output
@@ -54,15 +56,6 @@ class MemoryLayout:
     shared_arena: int
     shared_scratch: int  # the first worker's
     stride: int  # from one worker's scratch to the next one's
-
-    @property
-    def copies_weights(self) -> bool:
-        """Whether weights are read into huge pages, rather than mapped.
-
-        Many file systems are mapped in small pages, and weights that pass once per run then wait for their translation:
-        36 MiB of dense layers take 1.85 ms instead of 1.27 ms with 1 row, 8.8 instead of 8.7 with 49 (tmpfs, Zen 4).
-        """
-        return self.weights_bytes >= HUGE_PAGE
 
 
 def layout_of(listing: Listing, target: Target) -> MemoryLayout:

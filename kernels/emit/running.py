@@ -20,7 +20,18 @@ from kernels.emit import layout as at
 from kernels.emit.alone import write_alone
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.places import write_places
-from kernels.emit.refusal import BAD_ARGUMENT, MODEL_BUSY, OK, failed, is_null, refuse_when, return_when, say, text
+from kernels.emit.refusal import (
+    BAD_ARGUMENT,
+    MODEL_BUSY,
+    OK,
+    failed,
+    is_model,
+    is_null,
+    refuse_when,
+    return_when,
+    say,
+    text,
+)
 from kernels.emit.sharing import write_sharing
 from kernels.emit.stamping import write_profile
 from kernels.emit.types import code_of
@@ -39,7 +50,7 @@ def write_running(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     """Add the functions."""
     module.declare("strcmp", "i32", ["ptr", "ptr"])
     for kernel in listing.kernels:
-        module.declare(kernel.name, "void", ["ptr", "i64", "ptr"])
+        module.declare(listing.symbol(kernel.name), "void", ["ptr", "i64", "ptr"])
     if listing.ticketed is None:
         write_clock(module)
     write_alone(module, listing, layout)
@@ -90,7 +101,7 @@ def _write_dims(module: Module, listing: Listing, layout: MemoryLayout) -> None:
     f = Function(module, f"{listing.name}_dims", given, exported=True, result="i32")
     record, output, dims = (f.parameter(one.name) for one in given)
     unknown = f.compare("uge", output, f.integer(len(listing.outputs)))
-    missing = f.binary("or", is_null(f, record), is_null(f, dims))
+    missing = f.binary("or", is_model(f, record, at.LIVE + 1, negated=True), is_null(f, dims))
     return_when(f, f.binary("or", unknown, missing), f.number("i32", BAD_ARGUMENT))
     offsets = iter(_dims_offsets(listing, layout))
     for number, one in enumerate(listing.outputs):
@@ -126,6 +137,7 @@ def _write_raw(module: Module, listing: Listing) -> None:
     given = (Parameter("model"), Parameter("inputs"), Parameter("outputs"))
     f = Function(module, f"{listing.name}_run_raw", given, exported=True, result="i32")
     record = f.parameter("model")
+    return_when(f, is_model(f, record, at.LIVE + 1, negated=True), f.number("i32", BAD_ARGUMENT))
     _enter(f, record)
     f.call("compute", record, f.parameter("inputs"), f.parameter("outputs"))
     _leave(f, record)
@@ -135,7 +147,8 @@ def _write_raw(module: Module, listing: Listing) -> None:
 
 def _write_after_fork(module: Module, listing: Listing) -> None:
     f = Function(module, f"{listing.name}_after_fork", (Parameter("model"),), exported=True)
-    _leave(f, f.parameter("model"))
+    record = f.parameter("model")
+    f.when(is_model(f, record), lambda: _leave(f, record))
     f.finish()
 
 
@@ -270,9 +283,8 @@ _GIVEN = (
 def _write_run(module: Module, listing: Listing) -> None:
     f = Function(module, f"{listing.name}_run", _GIVEN, exported=True, result="i32")
     record = f.parameter("model")
-    return_when(f, is_null(f, record), f.number("i32", BAD_ARGUMENT))
-    unready = f.compare("eq", f.load("i64", f.at(record, at.READY, "i8")), f.integer(0))
-    return_when(f, unready, f.number("i32", BAD_ARGUMENT))  # the text says why it could not be created
+    stranger = is_model(f, record, at.LIVE + 1, negated=True)
+    return_when(f, stranger, f.number("i32", BAD_ARGUMENT))  # the text says why it could not be created
     _enter(f, record)
     code = f.call("checked", *(f.parameter(one.name) for one in _GIVEN), result="i32")
     assert code is not None, "it gives a result"

@@ -57,6 +57,7 @@ class Compiled:
     not_compared: str | None = None  # why the program was not compared, as a clause; None where it was
     remade: str | None = None  # what was wrong with the first program, in whose place an exact one was made
     model_bytes: int = 0  # of the tensors in the model
+    digest: str = ""  # SHA-256 of the model's file and of its data files; empty for a model that is none
 
     @property
     def max_abs(self) -> float:
@@ -157,8 +158,9 @@ class Compiled:
         nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
         cache = None if self._whole.program is None else self._whole.program.cache
         write_bundle(
-            folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses, cache=cache
-        )
+            folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses,
+            cache=cache, digest=self.digest,
+        )  # fmt: skip
 
     @property
     def _runner(self) -> Program | Hybrid | Sizes[Compiled]:

@@ -96,6 +96,7 @@ class Manifest(msgspec.Struct, frozen=True):
     shared: dict[str, SharedKernel] = {}  # by kernel; one that is not here is run by several workers as it is
     kernels: tuple[Code, ...] = ()  # in the library's order; none in manifests of earlier versions
     uses: tuple[Uses, ...] = ()  # by run; none in manifests of earlier versions, and of listings written by hand
+    model: str = ""  # SHA-256 of the model's file and of its data files, one after the other; empty: of none
     schema: str = SCHEMA
 
 

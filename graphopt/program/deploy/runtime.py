@@ -34,8 +34,8 @@ except ImportError:  # elements that NumPy lacks are bits then
     ml_dtypes = None  # type: ignore[assignment]
 
 Array = npt.NDArray[Any]
-SCHEMA = "graphopt.bundle/1"
-PROGRAM = "kernels.program/3"  # of the functions in the library
+SCHEMA = "graphopt.bundle/2"  # 2: an ABI, which is additive
+ABI = 1  # of the functions in the library: the newest that this code knows
 # A block that was run, as `profile` notes it. Times are in nanoseconds of a clock that nobody sets.
 STAMP = np.dtype([(name, np.int64) for name in ("row", "worker", "block", "begin", "end")])
 _ROOM = 1 << 14  # blocks of a call, at first
@@ -67,8 +67,10 @@ class Tensor(NamedTuple):
 
 class _Options(ctypes.Structure):
     _fields_ = (
-        ("weights_path", ctypes.c_char_p), ("weights", ctypes.c_void_p), ("weights_bytes", ctypes.c_size_t),
-        ("pool", ctypes.c_void_p), ("threads", ctypes.c_int32), ("pinned", ctypes.c_int32), ("mapped", ctypes.c_int32),
+        ("bytes", ctypes.c_size_t), ("weights_path", ctypes.c_char_p), ("weights", ctypes.c_void_p),
+        ("weights_bytes", ctypes.c_size_t), ("pool", ctypes.c_void_p), ("memory_limit", ctypes.c_uint64),
+        ("sizes", ctypes.c_void_p), ("size_count", ctypes.c_size_t), ("threads", ctypes.c_int32),
+        ("pinned", ctypes.c_int32), ("read", ctypes.c_int32), ("contexts", ctypes.c_int32),
     )  # fmt: skip
 
 
@@ -101,25 +103,28 @@ class Program:
         interface: Interface,
         weights: Path | Array,
         *,
-        mapped: bool = False,
+        read: bool = False,
         threads: int = 0,
         pinned: bool = False,
         pool: Program | None = None,
+        memory_limit: int = 0,
         keep: object = None,
     ) -> None:
-        """`weights`: their file (`mapped`: left there, shared by processes, perhaps slower), or the array itself.
+        """`weights`: their file, which is mapped, so that processes share one copy, or the array itself.
 
+        `read`: the file is read into memory of the program's own, in huge pages, where they may be read faster.
         `threads` run it together, 0: as many as there are cores; `pinned`: each of them stays on one core; `pool`: a
-        program whose threads are used instead of ones of its own. `keep` is whatever the functions need to stay alive.
+        program whose threads are used instead of ones of its own. `memory_limit` in bytes: a program that would take
+        more is refused; 0: any. `keep` is whatever the functions need to stay alive.
         """
         self.description: dict[str, Any] = json.loads(interface.describe())
-        if (schema := self.description["schema"]) != PROGRAM:
-            why = f"the library has the schema '{schema}'; this code reads '{PROGRAM}'"
-            raise self.refusal(f"{why}: compile the model again.")
+        if (why := _why_not(self.description.get("abi"))) is not None:
+            raise self.refusal(why)
         self.inputs = tuple(_tensor(one) for one in self.description["inputs"])
         self.outputs = tuple(_tensor(one) for one in self.description["outputs"])
         self.arena_bytes: int = self.description["arena_bytes"]
-        model, options = ctypes.c_void_p(), _Options(threads=threads, pinned=pinned, mapped=mapped)
+        model, options = ctypes.c_void_p(), _Options(threads=threads, pinned=pinned, read=read)
+        options.bytes, options.memory_limit = ctypes.sizeof(_Options), memory_limit
         if isinstance(weights, Path):
             options.weights_path = str(weights).encode()
         else:
@@ -185,6 +190,15 @@ class Program:
             if count <= self._room:
                 return np.sort(stamps[1 : count + 1], order=("begin", "row", "block"))
             self._room = count
+
+    def check(self) -> None:
+        """Read all weights and compare their checksum with the library's; raises where they are not its own."""
+        with self._lock:
+            if self._model is None:
+                raise self.refusal("the program is closed.")
+            check = self._interface.later("check", ctypes.c_int, ctypes.c_void_p)
+            if check(self._model):
+                raise self.refusal(self._interface.error(self._model).decode(errors="replace"))
 
     def close(self) -> None:
         """Give the memory back now; the program cannot run again."""
@@ -282,6 +296,15 @@ class Bound:
             self.outputs = tuple(program._found(self._arrays))
 
 
+def _why_not(abi: object) -> str | None:
+    """Why this code does not run a library with this ABI, as a sentence; None where it does."""
+    if not isinstance(abi, int):
+        return "the library is older than the first ABI; compile the model again."
+    if abi > ABI:
+        return f"the library has ABI {abi}; this code knows {ABI}: load it with the Python file of its own bundle."
+    return None
+
+
 _programs: weakref.WeakSet[Program] = weakref.WeakSet()
 
 
@@ -326,17 +349,20 @@ def _names(tensors: Sequence[Tensor]) -> str:
 def load(
     folder: str | Path | None = None,
     *,
-    mapped: bool = False,
+    read: bool = False,
     threads: int = 0,
     pinned: bool = False,
     pool: Program | None = None,
+    memory_limit: int = 0,
 ) -> Program:
-    """The program in a folder (None: the one this file lies in); `mapped` leaves the weights in their file.
+    """The program in a folder (None: the one this file lies in); the options are those of a `Program`.
 
-    `threads`, `pinned` and `pool` as for a `Program`.
+    The weights are not read through: `program.check()` does that, and `graphopt check FOLDER`.
     """
     interface, weights = opened(Path(folder) if folder is not None else Path(__file__).parent)
-    return Program(interface, weights, mapped=mapped, threads=threads, pinned=pinned, pool=pool)
+    return Program(
+        interface, weights, read=read, threads=threads, pinned=pinned, pool=pool, memory_limit=memory_limit
+    )  # fmt: skip
 
 
 def opened(folder: Path, refusal: type[Exception] = ProgramError) -> tuple[Interface, Path]:
