@@ -82,7 +82,7 @@ def emit(
     layout, total = layout_of(listing, target), checksum(weights)
     assert weights.size == layout.weights_bytes, "weights as they are stored"
     description = describe(listing, target, layout, asked, total)
-    interface = Module(_oldest(target))
+    interface = Module(oldest(target))
     write_missing(interface, "lacking", asked)
     write_creation(interface, listing, layout, total)
     write_running(interface, listing, layout)
@@ -91,6 +91,14 @@ def emit(
     write_checksum(kernels, f"{listing.name}_checksum")
     exported = tuple(f"{listing.name}_{one}" for one in INTERFACE)
     return Emitted((interface, kernels), exported, description)
+
+
+def together(programs: Sequence[Emitted], target: Target) -> tuple[Module, ...]:
+    """The modules of several programs for one library: their kernels are one module, which holds equal ones once."""
+    kernels = Module(target)
+    for one in programs:
+        kernels.include(one.modules[-1])
+    return (*(module for one in programs for module in one.modules[:-1]), kernels)
 
 
 def kernels_of(listing: Listing, target: Target) -> Module:
@@ -107,7 +115,7 @@ def compiled(modules: Sequence[Module], cache: ObjectCache | None = None) -> lis
     return [cache.get(module.text(), module.target) for module in modules]
 
 
-def _oldest(target: Target) -> Target:
+def oldest(target: Target) -> Target:
     """A processor that every other of the architecture can stand in for."""
     oldest = target.architecture
     return replace(target, cpu=oldest.cpu, features=oldest.features, vector_bytes=16)
