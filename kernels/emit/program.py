@@ -93,14 +93,6 @@ def emit(
     return Emitted((interface, kernels), exported, description)
 
 
-def together(programs: Sequence[Emitted], target: Target) -> tuple[Module, ...]:
-    """The modules of several programs for one library: their kernels are one module, which holds equal ones once."""
-    kernels = Module(target)
-    for one in programs:
-        kernels.include(one.modules[-1])
-    return (*(module for one in programs for module in one.modules[:-1]), kernels)
-
-
 def kernels_of(listing: Listing, target: Target) -> Module:
     """All kernels of a listing as one module."""
     module = Module(target)

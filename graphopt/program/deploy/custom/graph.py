@@ -10,7 +10,7 @@ import onnx_ir as ir
 from graphopt.errors import BundleError
 from graphopt.model.self_contained import self_contained
 from graphopt.program.deploy.custom.calls import PROGRAM, WORKERS
-from graphopt.program.deploy.custom.library import DOMAIN
+from graphopt.program.deploy.custom.library import domain_of
 from graphopt.version import VERSION
 
 OPERATOR_VERSION = 1
@@ -29,11 +29,11 @@ class Placed:
 
 
 def whole_file(model: ir.Model, placed: Placed, library: str, threads: int) -> bytes:
-    """A file with the inputs and outputs of a model, and one node; raises BundleError."""
+    """A file with the inputs and outputs of a model, and one node; `library` is its name. Raises BundleError."""
     inputs = {value.name: _copy(value) for value in model.graph.inputs}
     outputs = {value.name: _copy(value) for value in model.graph.outputs}
     given = [inputs[name] for name in placed.inputs]
-    node = _node(placed, given, [outputs[name] for name in placed.outputs], threads)
+    node = _node(placed, library, given, [outputs[name] for name in placed.outputs], threads)
     graph = ir.Graph(
         given, list(outputs.values()), nodes=[node], name=model.graph.name, opset_imports=dict(model.opset_imports)
     )
@@ -53,7 +53,7 @@ def parted_file(
         old = list(dict.fromkeys(made[value.name] for node in nodes for value in node.outputs if value.name))
         before = [known[name] for name in placed.outputs]
         after = [ir.Value() for _ in before]
-        node = _node(placed, [known[name] for name in placed.inputs], after, threads)
+        node = _node(placed, library, [known[name] for name in placed.inputs], after, threads)
         ir.convenience.replace_nodes_and_values(graph, old[-1], old, [node], before, after)
         known |= dict(zip(placed.outputs, after, strict=True))
     graph.sort()
@@ -69,15 +69,17 @@ def _copy(value: ir.Value) -> ir.Value:
     return ir.Value(name=value.name, shape=value.shape, type=value.type)
 
 
-def _node(placed: Placed, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], threads: int) -> ir.Node:
+def _node(
+    placed: Placed, library: str, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], threads: int
+) -> ir.Node:
     attributes = (ir.AttrString(PROGRAM, placed.digest), ir.AttrInt64(WORKERS, threads))
-    return ir.Node(DOMAIN, placed.name, inputs, attributes, outputs=outputs, name=placed.name)
+    return ir.Node(domain_of(library), placed.name, inputs, attributes, outputs=outputs, name=placed.name)
 
 
 def _written(model: ir.Model, library: str) -> bytes:
-    model.graph.opset_imports[DOMAIN] = OPERATOR_VERSION
+    model.graph.opset_imports[domain_of(library)] = OPERATOR_VERSION
     model.producer_name, model.producer_version = "graphopt", VERSION
-    model.metadata_props[LIBRARY_KEY] = library
+    model.metadata_props[LIBRARY_KEY] = f"lib{library}.so"
     size = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
     if size > _MOST_BYTES:
         raise BundleError(f"what is left to ONNX Runtime has {size:,} bytes of weights; a file holds 2 GB.")

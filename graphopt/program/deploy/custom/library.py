@@ -37,8 +37,12 @@ from kernels.listing import Argument, Listing
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 
-DOMAIN = "graphopt"
 REGISTER = "RegisterCustomOps"
+
+
+def domain_of(name: str) -> str:
+    """The domain of a library's operators: a session has none of them twice."""
+    return f"graphopt.{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +55,15 @@ class Operator:
     weights_bytes: int  # as they are stored
 
 
-def write_operators(module: Module, operators: Sequence[Operator]) -> None:
-    """Add RegisterCustomOps and all that it needs; the programs' interfaces are in other modules."""
-    for name, result, given in (
+def write_operators(module: Module, name: str, operators: Sequence[Operator]) -> None:
+    """Add RegisterCustomOps of a library and all that it needs; the programs' interfaces are in other modules."""
+    for needed, result, given in (
         ("calloc", "ptr", ["i64", "i64"]), ("malloc", "ptr", ["i64"]), ("free", "void", ["ptr"]),
         ("snprintf", "i32", ["ptr", "i64", "ptr", "..."]), ("strcmp", "i32", ["ptr", "ptr"]),
         ("strrchr", "ptr", ["ptr", "i32"]), ("dladdr", "i32", ["ptr", "ptr"]), ("realpath", "ptr", ["ptr", "ptr"]),
         ("sched_yield", "i32", []), ("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"]),
     ):  # fmt: skip
-        module.declare(name, result, given)
+        module.declare(needed, result, given)
     module.variable("threads_of_all", f"internal global [{pool.STATE_BYTES} x i8] zeroinitializer, align 64")
     module.variable("folder", f"internal global [{PATH_BYTES} x i8] zeroinitializer, align 1")
     module.variable("domain", "internal global ptr null, align 8")
@@ -71,7 +75,7 @@ def write_operators(module: Module, operators: Sequence[Operator]) -> None:
     for number, one in enumerate(operators):
         _write_operator(module, number, one)
     _write_find_folder(module)
-    _write_register(module, len(operators))
+    _write_register(module, domain_of(name), len(operators))
     _write_leave(module)
 
 
@@ -158,14 +162,14 @@ def _write_find_folder(module: Module) -> None:
     f.finish()
 
 
-def _write_register(module: Module, count: int) -> None:
+def _write_register(module: Module, domain_name: str, count: int) -> None:
     """RegisterCustomOps(options, base) -> status: one domain for the life of the library, added to every session."""
     f = Function(module, "make_domain", (Parameter("api"),), result="ptr")
     api, domain = f.parameter("api"), Value(("@domain",), "ptr")
     return_when(f, f.compare("ne", f.load("ptr", domain), NULL), NULL)
     f.call("find_folder")
     place = f.value("ptr", "alloca ptr, align 8")
-    must(f, api, "CreateCustomOpDomain", text(module, DOMAIN), place)
+    must(f, api, "CreateCustomOpDomain", text(module, domain_name), place)
     for number in range(count):
         must(f, api, "CustomOpDomain_Add", f.load("ptr", place), Value((f"@operator{number}",), "ptr"))
     f.store(f.load("ptr", f.at(api, ENTRIES["ReleaseCustomOpDomain"], "ptr")), Value(("@release",), "ptr"))

@@ -31,7 +31,7 @@ from graphopt.program.deploy.runtime import Array
 from graphopt.program.listing import Linked, link
 from graphopt.version import VERSION
 from kernels.emit.description import Description
-from kernels.emit.program import Emitted, compiled, emit, oldest, stored_weights, together
+from kernels.emit.program import Emitted, compiled, emit, oldest, stored_weights
 from kernels.errors import KernelsError
 from kernels.llvm.link import link_shared
 from kernels.llvm.module import Module
@@ -108,8 +108,8 @@ def operators_of_whole(model: ir.Model, linked: Linked, target: Target, threads:
     """One operator that computes a whole model; `threads` run it, 0: as many as there are cores. Raises BundleError."""
     listing = linked.listing
 
-    def file(placed: Sequence[Placed], library: str) -> bytes:
-        return whole_file(model, placed[0], library, threads)
+    def file(placed: Sequence[Placed]) -> bytes:
+        return whole_file(model, placed[0], listing.name, threads)
 
     names = [(tuple(one.name for one in listing.inputs), tuple(one.name for one in listing.outputs))]
     return _made(listing.name, [linked], names, target, (), file)
@@ -126,15 +126,15 @@ def operators_of_parts(model: ir.Model, parted: Parted, target: Target, name: st
             (tuple(value.name or "" for value in segment.inputs), tuple(value.name or "" for value in segment.outputs))
         )
 
-    def file(placed: Sequence[Placed], library: str) -> bytes:
-        return parted_file(model, list(zip(placed, nodes, strict=True)), library, threads)
+    def file(placed: Sequence[Placed]) -> bytes:
+        return parted_file(model, list(zip(placed, nodes, strict=True)), name, threads)
 
     return _made(name, linked, names, target, parted.fallback, file)
 
 
 def _made(
     name: str, linked: Sequence[Linked], names: Sequence[tuple[tuple[str, ...], tuple[str, ...]]], target: Target,
-    fallback: tuple[str, ...], file: Callable[[Sequence[Placed], str], bytes],
+    fallback: tuple[str, ...], file: Callable[[Sequence[Placed]], bytes],
 ) -> Operators:  # fmt: skip
     library = f"lib{name}.so"
     try:
@@ -145,15 +145,22 @@ def _made(
             for one, program, weights in zip(linked, emitted, stored, strict=True)
         ]
         module = Module(oldest(target))
-        write_operators(module, operators)
-        objects = compiled((*together(emitted, target), module))
+        write_operators(module, name, operators)
+        objects = compiled((*(part for program in emitted for part in _apart(program)), module))
         code = link_shared(objects, target, exported=(REGISTER,), name=library)
     except KernelsError as error:
         raise BundleError(str(error)) from error
     placed = [Placed(one.listing.name, one.digest, *ports) for one, ports in zip(operators, names, strict=True)]
-    files: dict[str, bytes | memoryview] = {library: code, f"{name}.onnx": file(placed, library)}
+    files: dict[str, bytes | memoryview] = {library: code, f"{name}.onnx": file(placed)}
     files |= {one.file: weights.data for one, weights in zip(operators, stored, strict=True)}
     return Operators(name, tuple(linked), tuple(one.description for one in emitted), fallback, files)
+
+
+def _apart(program: Emitted) -> Sequence[Module]:
+    """The modules of a program with names that no other program of the library has."""
+    own = frozenset(program.exported)
+    names = frozenset(name for module in program.modules for name in module.defined if name not in own)
+    return [module.prefixed(f"{program.description.name}.", names) for module in program.modules]
 
 
 def _digest(program: Emitted) -> str:
