@@ -99,13 +99,17 @@ def model(
 
 
 class Peer:
-    """A model in ONNX Runtime with everything bound: calling it runs it once."""
+    """A model in ONNX Runtime with everything bound: calling it runs it once. `library` is one of custom operators."""
 
-    def __init__(self, source: bytes, feeds: Mapping[str, Array], *, threads: int = 1) -> None:
+    def __init__(
+        self, source: bytes | str, feeds: Mapping[str, Array], *, threads: int = 1, library: str | None = None
+    ) -> None:
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.log_severity_level = 3
+        if library is not None:
+            options.register_custom_ops_library(library)
         self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         self.outputs: list[npt.NDArray[Any]] = self._session.run(None, dict(feeds))
         self._binding = self._session.io_binding()

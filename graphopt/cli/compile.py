@@ -32,6 +32,7 @@ from graphopt.cli.streams import read_source
 from graphopt.cli.tune import seconds_of, tune_option
 from graphopt.flows.compile import compile_record
 from graphopt.program.deploy.bundle import replaced_files
+from graphopt.program.make import Form
 from graphopt.report.compilation import print_compile
 from kernels.target import TargetName
 
@@ -46,6 +47,10 @@ from kernels.target import TargetName
 @click.option(
     "--name", metavar="NAME",
     help="Of the library and of its functions in C, so that several bundles fit into one program; else the file's.",
+)  # fmt: skip
+@click.option(
+    "--as", "form", type=click.Choice(get_args(Form)), default="bundle", show_default=True,
+    help="A program of its own, or an ONNX file with custom operators and their library, for ONNX Runtime.",
 )  # fmt: skip
 @shape_option
 @size_option
@@ -69,17 +74,17 @@ from kernels.target import TargetName
 @json_option
 @many_options
 def command(
-    ctx: click.Context, source: Path, output: Path, target: TargetName, name: str | None, shape: tuple[str, ...],
-    dim: tuple[str, ...], value: tuple[str, ...], fix_defaults: bool, exact: bool, memory_budget: str | None,
-    threads: int, machine: str | None, tune: float | None, unchecked: bool, feeds: tuple[str, ...],
-    tolerance: float | None, json: bool, jobs: int, dask: str | None,
+    ctx: click.Context, source: Path, output: Path, target: TargetName, name: str | None, form: Form,
+    shape: tuple[str, ...], dim: tuple[str, ...], value: tuple[str, ...], fix_defaults: bool, exact: bool,
+    memory_budget: str | None, threads: int, machine: str | None, tune: float | None, unchecked: bool,
+    feeds: tuple[str, ...], tolerance: float | None, json: bool, jobs: int, dask: str | None,
 ) -> None:  # fmt: skip
     """Compile a model into a shared library with its weights, a C header, an example, and a Python module.
 
     The program is compared with ONNX Runtime (optimizations off) before anything is written. One for another processor
     runs in QEMU for that; where there is none, it is written with --unchecked only. If an operator has no kernel yet,
-    compile stops and lists it; in Python, graphopt.compile runs just those in ONNX Runtime. Of a folder every model
-    becomes a bundle in OUT_DIR.
+    compile stops and lists it; in Python, graphopt.compile runs just those in ONNX Runtime, and so does what
+    --as onnxruntime writes. Of a folder every model becomes a bundle in OUT_DIR.
     """
     by_record = target == "host" or machine is not None
     if source.is_dir():
@@ -100,7 +105,8 @@ def command(
         compiled = graphopt.compile(
             read_source(source), target=target, name=name, shapes=shapes, dims=dims, values=parse_values(value),
             fix_defaults=fix_defaults, feeds=feeds or None, tolerance=tolerance, exact=exact, memory_budget=budget,
-            threads=threads, machine=record, tune=seconds_of(tune, here=target == "host"), progress=tell,
+            threads=threads, machine=record, tune=seconds_of(tune, here=target == "host"), form=form,
+            progress=tell,
         )  # fmt: skip
         if compiled.not_compared is not None and not unchecked:
             reason = f"the program was not compared: {compiled.not_compared}; add --unchecked to write it all the same."

@@ -34,10 +34,12 @@ from graphopt.program.control import without_control_flow
 from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
-from graphopt.program.deploy.compiled import Compiled, Whole, type_of
+from graphopt.program.deploy.compiled import Compiled, type_of
+from graphopt.program.deploy.custom.operators import Operators
+from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.expansion import expanded
-from graphopt.program.make import COMPARE_SECONDS, Family, Program, make, runnable
+from graphopt.program.make import COMPARE_SECONDS, Family, Form, Program, make, runnable
 from graphopt.program.regions.scope import Scope
 from graphopt.program.subprograms import undeclared, with_bodies
 from graphopt.program.tuning import Tuning
@@ -67,6 +69,7 @@ def compile(  # the builtin of this name is not used here
     tune: float = 0.0,
     feeds: Feeds | None = None,
     tolerance: float | None = None,
+    form: Form = "bundle",
     progress: Progress | None = None,
 ) -> Compiled:
     """A native program, compared with ONNX Runtime without optimizations.
@@ -98,6 +101,9 @@ def compile(  # the builtin of this name is not used here
     Operators that have no kernel run in ONNX Runtime, from Python only: `fallback` of the result lists them, and `save`
     then refuses with their names.
 
+    In the `form` "onnxruntime" the result is an ONNX file with custom operators and the library that computes them,
+    which `save` writes and any ONNX Runtime from 1.24 on runs. Operators without a kernel stay ONNX Runtime's own.
+
     Raises ModelError for a model that cannot be worked on, OptionError for a request that does not fit it, NotLowered
     naming the operators when none has a kernel, VerificationError when the program does not give what the model gives.
     """
@@ -120,9 +126,10 @@ def compile(  # the builtin of this name is not used here
         resize(original, shapes or {}, dims or {})
     examples = read_feeds(original, feeds)
     asked = _Asked(
-        processor, name, exact, memory_budget, not_here, threads, machine, tuning, examples, tolerance, progress, digest
-    )
-    if not_here is None and not all(map(_is_fixed, _open_inputs(original))):
+        processor, name, exact, memory_budget, not_here, threads, machine, tuning, examples, tolerance, progress,
+        digest, form,
+    )  # fmt: skip
+    if not_here is None and form == "bundle" and not all(map(_is_fixed, _open_inputs(original))):
         return _of_any_size(original, asked)
     return _made(original, asked)
 
@@ -143,6 +150,7 @@ class _Asked:
     tolerance: float | None
     progress: Progress
     digest: str  # of the model
+    form: Form
 
 
 def named_by(source: Source) -> str:
@@ -214,9 +222,9 @@ def _made(original: ir.Model, asked: _Asked, family: Family | None = None) -> Co
                     model = optimized(with_contents(work, contents)) if contents else work
                     made = make(
                         model, asked.target, asked.name, exactly, asked.memory_budget, asked.not_here, asked.threads,
-                        costs_of(asked.machine), asked.tuning, contents, family,
+                        costs_of(asked.machine), asked.tuning, contents, family, asked.form,
                     )  # fmt: skip
-                    if isinstance(made, Whole):
+                    if not isinstance(made, Hybrid) and not (isinstance(made, Operators) and made.fallback):
                         break
             program, not_compared = runnable(made, asked.target, asked.not_here)
             seconds += time.perf_counter() - started
@@ -249,15 +257,17 @@ def compile_record(
     compiled: Compiled, source: str, output: str, machine: MachineRecord | str | None = None
 ) -> CompileRecord:
     """What was made with a machine's record, as `--json` prints it; `output` is the folder that is written."""
-    listing, plan, verification = compiled.linked.listing, compiled.linked.plan, compiled.verification
+    programs, verification = compiled.programs, compiled.verification
+    listings, plans = [one.listing for one in programs], [one.plan for one in programs]
+    shared = [one.ticketed.arena_bytes for one in listings if one.ticketed is not None]
     return CompileRecord(
-        source, output, compiled.target.cpu, compiled.target.level, len(listing.runs), len(listing.kernels),
-        listing.weights_bytes,
-        plan.arena_size, plan.lower_bound, listing.scratch_bytes, compiled.seconds, compiled.max_abs, compiled.max_rel,
+        source, output, compiled.target.cpu, compiled.target.level, sum(len(one.runs) for one in listings),
+        sum(len(one.kernels) for one in listings), sum(one.weights_bytes for one in listings),
+        sum(one.arena_size for one in plans), sum(one.lower_bound for one in plans),
+        max(one.scratch_bytes for one in listings), compiled.seconds, compiled.max_abs, compiled.max_rel,
         compiled.not_compared, verification.feeds, verification.rounding, compiled.remade,
-        verification.tolerance, compiled.model_bytes,
-        None if listing.ticketed is None else listing.ticketed.arena_bytes,
-        machine.key.cpu if isinstance(machine, MachineRecord) else machine,
+        verification.tolerance, compiled.model_bytes, sum(shared) if shared else None,
+        machine.key.cpu if isinstance(machine, MachineRecord) else machine, compiled.fallback,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import onnx_ir as ir
 
@@ -14,9 +15,10 @@ from graphopt.memory.tiling.search import tile_within
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Whole
+from graphopt.program.deploy.custom.operators import Operators, operators_of_parts, operators_of_whole
 from graphopt.program.deploy.emulation import Emulated
 from graphopt.program.deploy.folding import fold_constants
-from graphopt.program.deploy.hybrid import Hybrid, make_hybrid
+from graphopt.program.deploy.hybrid import Hybrid, make_hybrid, parted_of
 from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order, within_budget
 from graphopt.program.quantizing import in_integers
@@ -30,7 +32,8 @@ TILED_SHARES = (1.0, 0.85, 0.7, 0.55)  # of a budget: what tiles of the model ar
 TILE_WORK = 30_000_000_000  # steps of searching, about as many nanoseconds
 COMPARE_SECONDS = 300.0  # for the model's own runs in ONNX Runtime; a longer one is not waited for
 
-Program = session.Program | Hybrid | Emulated
+Program = session.Program | Hybrid | Operators | Emulated
+Form = Literal["bundle", "onnxruntime"]  # what is made: a program of its own, or custom operators of ONNX Runtime
 
 
 class Family:
@@ -59,14 +62,15 @@ def make(
     tuning: Tuning | None = None,
     contents: Contents = NOTHING,
     family: Family | None = None,
-) -> Whole | Hybrid:
+    form: Form = "bundle",
+) -> Whole | Hybrid | Operators:
     """The program of a model whose dims are all numbers; `memory_budget` in bytes of its arena.
 
     `threads` run it here, 0: all cores; a program for 1 holds nothing that several need. `costs` decide among plans
     for several. With `tuning` kernels are those that were measured best, now or before; parts of a program beside ONNX
     Runtime are as they are estimated. `contents` are what inputs hold, as a whole program is made for them.
     `not_here` says why this machine cannot run code for `target`; such a program is not loaded. Its regions lose their
-    constants, which are packed then. Raises OptionError for
+    constants, which are packed then. In the form "onnxruntime" it becomes custom operators. Raises OptionError for
     a budget that is not kept, and NotLowered where no operator has a kernel.
     """
     try:
@@ -76,12 +80,16 @@ def make(
     except NotLowered as error:
         if memory_budget is not None:
             raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
-        if not_here is not None:
+        if not_here is not None and form == "bundle":
             raise OptionError(f"ONNX Runtime cannot run parts of the program, as {not_here}: {error}") from error
         while (folded := fold_constants(model, whole=False)) is not model:
             model = folded
         _require_a_run(model)
+        if form == "onnxruntime":
+            return operators_of_parts(model, parted_of(model, target, exact=exact), target, name, threads)
         return make_hybrid(model, target, name, exact=exact)
+    if form == "onnxruntime" and (tuning is None or not_here is not None):
+        return operators_of_whole(model, linked, target, threads)
     if not_here is not None:
         return Whole(None, replace(lowered, constants={}), linked)
     program = _loaded(linked, target, threads, family)
@@ -89,7 +97,9 @@ def make(
     if better:
         lowered = lowered.with_kernels(better)
         linked = _linked(lowered, name, target, memory_budget, threads, costs, family)
-        program = _loaded(linked, target, threads, family)
+        program = program if form == "onnxruntime" else _loaded(linked, target, threads, family)
+    if form == "onnxruntime":
+        return operators_of_whole(model, linked, target, threads)
     return Whole(program, replace(lowered, constants={}), linked)
 
 
@@ -137,8 +147,12 @@ def _linked(
     return link(lowered, name, threads=threads or target.workers, budget=budget, costs=costs, weights=weights)
 
 
-def runnable(made: Whole | Hybrid, machine: Target, not_here: str | None) -> tuple[Program | None, str | None]:
+def runnable(
+    made: Whole | Hybrid | Operators, machine: Target, not_here: str | None
+) -> tuple[Program | None, str | None]:
     """What can be run here for the comparison; None with the reason where nothing can."""
+    if isinstance(made, Operators):
+        return (made, None) if not_here is None else (None, not_here)
     if isinstance(made, Hybrid):
         return made, None
     if not_here is None:

@@ -34,8 +34,10 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
     threads = "one: several would gain nothing, or --threads 1 was given"
     if record.shared_arena_bytes is not None:
         threads = f"any number, with an arena of {binary_size(record.shared_arena_bytes)} for several"
+    left = [("left", f"to ONNX Runtime: {', '.join(record.fallback)}")] if record.fallback else []
     for label, text in (
         ("regions", f"{record.regions:,}, {several(record.kernels, 'different kernel')}, for {record.level}"),
+        *left,
         ("weights", weights),
         ("arena", f"{binary_size(record.arena_bytes)}, {least}"),
         ("threads", threads),

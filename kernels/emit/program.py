@@ -85,7 +85,7 @@ def emit(
     layout, total = layout_of(listing, target), checksum(weights)
     assert weights.size == layout.weights_bytes, "weights as they are stored"
     description = describe(listing, target, layout, asked, total)
-    interface = Module(_oldest(target))
+    interface = Module(oldest(target))
     write_missing(interface, "lacking", asked)
     write_creation(interface, listing, layout, total)
     write_running(interface, listing, layout)
@@ -112,7 +112,7 @@ def compiled(modules: Sequence[Module], cache: ObjectCache | None = None) -> lis
     return [cache.get(module.text(), module.target) for module in modules]
 
 
-def _oldest(target: Target) -> Target:
+def oldest(target: Target) -> Target:
     """A processor that every other of the architecture can stand in for."""
     oldest = target.architecture
     return replace(target, cpu=oldest.cpu, features=oldest.features, vector_bytes=16)

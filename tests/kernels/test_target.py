@@ -33,7 +33,7 @@ def function() -> Function:
 
 DOORS: dict[str, Callable[[], object]] = {
     "the memory of a program": lambda: layout.layout_of(difference(host()), RISCV),
-    "the program's own module": lambda: program._oldest(RISCV),
+    "the program's own module": lambda: program.oldest(RISCV),
     "what a processor must have": lambda: processor.requirements(RISCV),
     "how a processor is asked": lambda: processor.write_missing(Module(RISCV), "lacking", ()),
     "the control word": lambda: control_word.enter(function()),

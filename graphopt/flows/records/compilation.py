@@ -6,7 +6,7 @@ import msgspec
 
 
 class CompileRecord(msgspec.Struct, frozen=True):
-    """A bundle that was written."""
+    """A bundle that was written, or custom operators: sums over their programs."""
 
     input: str
     output: str
@@ -31,4 +31,5 @@ class CompileRecord(msgspec.Struct, frozen=True):
     machine: str | None = (
         None  # the processor whose record kernels and the plan for several were chosen with, or a core; None: usual
     )
+    fallback: tuple[str, ...] = ()  # what ONNX Runtime computes itself beside custom operators
     schema: str = "graphopt.compile/1"

@@ -28,7 +28,7 @@ from graphopt.program.deploy.manifest import (
     claims_of,
     file_of,
     kernels_of,
-    read_manifest,
+    read_files,
     shared_of,
     steps_of,
     written,
@@ -124,7 +124,7 @@ def replaced_files(folder: str | os.PathLike[str]) -> tuple[str, ...]:
     if not (path / MANIFEST).exists():
         raise BundleError(f"'{path}' holds other files and no bundle; choose an empty folder or a new one.")
     found = [MANIFEST]
-    for name, known in read_manifest(path).files.items():
+    for name, known in read_files(path).items():
         if Path(name).name != name:
             raise BundleError(
                 f"'{path / MANIFEST}' names '{name}', which is no file of the bundle; choose another folder."

@@ -11,6 +11,7 @@ import numpy as np
 from graphopt.check.verification import Verification
 from graphopt.errors import BundleError, VerificationError
 from graphopt.program.deploy.bundle import write_bundle
+from graphopt.program.deploy.custom.operators import Operators
 from graphopt.program.deploy.hybrid import Hybrid, without_kernels
 from graphopt.program.deploy.manifest import PlannedBuffer, uses_of
 from graphopt.program.deploy.session import Program
@@ -49,7 +50,7 @@ class Compiled:
     NotLowered where dims are free.
     """
 
-    made: Whole | Hybrid | Sizes[Compiled]
+    made: Whole | Hybrid | Operators | Sizes[Compiled]
     target: Target
     seconds: float  # of everything but the comparison
     verification: Verification  # of the program beside ONNX Runtime; its status is "off" where it was not compared
@@ -74,7 +75,7 @@ class Compiled:
         """The operators (type and name) that run in ONNX Runtime, in order; empty for a whole program."""
         if isinstance(self.made, Sizes):
             return tuple(dict.fromkeys(name for one in self.made.programs.values() for name in one.fallback))
-        return self.made.fallback if isinstance(self.made, Hybrid) else ()
+        return self.made.fallback if isinstance(self.made, Hybrid | Operators) else ()
 
     @property
     def sizes(self) -> tuple[Compiled, ...]:
@@ -88,6 +89,11 @@ class Compiled:
         if program is None:
             raise BundleError(f"{self.not_here}; save the program, and run it where it is meant to run.")
         return program
+
+    @property
+    def programs(self) -> tuple[Linked, ...]:
+        """The listings: of custom operators one for each, else as `linked`."""
+        return self.made.linked if isinstance(self.made, Operators) else (self.linked,)
 
     @property
     def lowered(self) -> Lowered:
@@ -125,6 +131,12 @@ class Compiled:
                 [Argument(one.name, type_of(one.dtype and one.dtype.name), list(one.shape)) for one in ports[0]],
                 [Argument(one.name, type_of(one.dtype and one.dtype.name), list(one.shape)) for one in ports[1]],
             )
+        if isinstance(self.made, Operators):
+            session = self.made.session
+            return (
+                [Argument(one.name, one.type, list(one.shape)) for one in session.get_inputs()],
+                [Argument(one.name, one.type, list(one.shape)) for one in session.get_outputs()],
+            )
         linked = self.made.linked.listing
         return (
             [Argument(one.name, type_of(one.dtype.value), list(one.shape)) for one in linked.inputs],
@@ -140,17 +152,21 @@ class Compiled:
         return self._runner(**feeds)
 
     def save(self, folder: str | os.PathLike[str], *, unchecked: bool = False) -> None:
-        """Write the bundle.
+        """Write the bundle, or the ONNX file with custom operators and their library.
 
         Raises BundleError, and VerificationError for a program that was not compared with its model, unless it is
         `unchecked` that is wanted.
         """
-        linked = self.linked
+        programs = self.programs
         if self.not_compared is not None and not unchecked:
             raise VerificationError(
                 f"the program was not compared with its model, so it is not saved: {self.not_compared}; pass "
                 "unchecked=True to save it all the same."
             )
+        if isinstance(self.made, Operators):
+            self.made.save(folder)
+            return
+        (linked,) = programs
         problem, plan = linked.problem, linked.plan
         buffers = tuple(
             PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
@@ -163,7 +179,7 @@ class Compiled:
         )  # fmt: skip
 
     @property
-    def _runner(self) -> Program | Hybrid | Sizes[Compiled]:
+    def _runner(self) -> Program | Hybrid | Operators | Sizes[Compiled]:
         return self.program if isinstance(self.made, Whole) else self.made
 
     @property
@@ -172,6 +188,8 @@ class Compiled:
             return self.made
         if isinstance(self.made, Sizes):
             raise self.made.refuse()
+        if isinstance(self.made, Operators):
+            raise BundleError("custom operators of ONNX Runtime are no program of their own; `programs` has theirs.")
         raise BundleError(
             f"{without_kernels(self.made.missing)}, so this model is no program of its own; in Python, "
             "graphopt.compile(model) runs just these in ONNX Runtime."

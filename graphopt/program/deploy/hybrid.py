@@ -38,6 +38,21 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Parted:
+    """A model in segments, with the regions of those that have kernels."""
+
+    scope: Scope
+    segments: tuple[Segment, ...]
+    lowered: Mapping[int, Lowered]  # by the segment's number
+    missing: tuple[str, ...]  # the operators that have no kernel
+
+    @property
+    def fallback(self) -> tuple[str, ...]:
+        """Types and names of the nodes that run in ONNX Runtime, in order."""
+        return tuple(described(node) for one in self.segments if not one.native for node in one.nodes)
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """An input as a call has to give it, or an output as it is given; a dim that is not known is -1."""
 
@@ -109,12 +124,10 @@ def make_hybrid(model: ir.Model, target: Target, name: str, *, exact: bool = Fal
 
     Raises NotLowered when the dims of an input are not numbers, and when nothing of the model has a kernel.
     """
-    scope = Scope(model, target, exact=exact)
+    parted = parted_of(model, target, exact=exact)
+    scope, segments, lowered, missing = parted.scope, parted.segments, parted.lowered, parted.missing
     given = [value for value in model.graph.inputs if not is_fixed(scope, value)]
     shapes = {value: scope.shape(value) for value in given}
-    segments, lowered, missing = _lowered(scope, model, target, exact)
-    if not lowered:
-        raise NotLowered(f"{without_kernels(missing)}, and nothing is left to be compiled.")
     for value in {value for segment in segments for value in (*segment.inputs, *segment.outputs)}:
         if scope.facts.dtype(value) is ir.DataType.BFLOAT16:
             raise NotLowered(
@@ -145,6 +158,18 @@ def make_hybrid(model: ir.Model, target: Target, name: str, *, exact: bool = Fal
     )  # fmt: skip
 
 
+def parted_of(model: ir.Model, target: Target, *, exact: bool = False) -> Parted:
+    """A model of which lowering has refused a node, cut; raises NotLowered as `make_hybrid`."""
+    scope = Scope(model, target, exact=exact)
+    for value in model.graph.inputs:
+        if not is_fixed(scope, value):
+            scope.shape(value)  # or a sentence that asks for its dims
+    parted = _lowered(scope, model, target, exact)
+    if not parted.lowered:
+        raise NotLowered(f"{without_kernels(parted.missing)}, and nothing is left to be compiled.")
+    return parted
+
+
 def without_kernels(operators: Sequence[str]) -> str:
     """The start of a message about them, which names no more of them than a person reads."""
     rest = len(operators) - NAMED
@@ -158,9 +183,7 @@ def described(node: ir.Node) -> str:
     return domain + describe(node)
 
 
-def _lowered(
-    scope: Scope, model: ir.Model, target: Target, exact: bool
-) -> tuple[list[Segment], dict[int, Lowered], tuple[str, ...]]:
+def _lowered(scope: Scope, model: ir.Model, target: Target, exact: bool) -> Parted:
     """The segments, the regions of those with kernels by number, and the operators that have none."""
     outside = {node for node in model.graph if not has_lowering(node) or not _is_plain(scope, node)}
     known: dict[Segment, Lowered] = {}
@@ -187,7 +210,7 @@ def _lowered(
         and any(not is_fixed(scope, value) for value in node.outputs)
     )  # fmt: skip
     numbered = {number: known[segment] for number, segment in enumerate(segments) if segment.native}
-    return segments, numbered, missing
+    return Parted(scope, tuple(segments), numbered, missing)
 
 
 def _is_plain(scope: Scope, node: ir.Node) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -101,9 +101,10 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 MANIFEST = "manifest.json"
+OPERATORS_SCHEMA = "graphopt.operators/1"  # of a folder with custom operators
 
 
-def written(manifest: Manifest) -> bytes:
+def written(manifest: msgspec.Struct) -> bytes:
     """The manifest as its file has it: a line for each field, and for each run, buffer and file."""
     fields = (f'  "{name}": {_lines(getattr(manifest, name))}' for name in manifest.__struct_fields__)
     return ("{\n" + ",\n".join(fields) + "\n}\n").encode()
@@ -129,15 +130,35 @@ def _json(value: object) -> str:
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     """The manifest of a bundle; raises BundleError."""
     path = Path(folder) / MANIFEST
+    found = _decoded(path, Manifest)
+    if found.schema != SCHEMA:
+        raise BundleError(f"'{path}' has the schema '{found.schema}'; this code reads '{SCHEMA}'.")
+    return found
+
+
+class _Files(msgspec.Struct, frozen=True):
+    files: dict[str, File]
+    schema: str
+
+
+def read_files(folder: str | os.PathLike[str]) -> dict[str, File]:
+    """The files that the manifest of a bundle, or of custom operators, names; raises BundleError."""
+    found = _decoded(Path(folder) / MANIFEST, _Files)
+    if found.schema not in (SCHEMA, OPERATORS_SCHEMA):
+        raise BundleError(f"'{Path(folder) / MANIFEST}' has the schema '{found.schema}'; this code reads '{SCHEMA}'.")
+    return found.files
+
+
+One = TypeVar("One", bound=msgspec.Struct)
+
+
+def _decoded(path: Path, kind: type[One]) -> One:
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
         raise BundleError(f"'{path}' cannot be read: {error.strerror}.") from error
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BundleError(f"'{path}' is no manifest of a bundle: {error}") from error
-    if found.schema != SCHEMA:
-        raise BundleError(f"'{path}' has the schema '{found.schema}'; this code reads '{SCHEMA}'.")
-    return found
 
 
 def file_of(content: bytes | memoryview) -> File:

@@ -1,0 +1,1 @@
+"""Custom operators of ONNX Runtime."""
