@@ -31,6 +31,7 @@ from kernels.emit.refusal import (
     text,
 )
 from kernels.emit.shared_memory import MAPPED, WEIGHTS, WEIGHTS_BYTES, WEIGHTS_PATH, write_shared_memory
+from kernels.emit.sizes import write_sizes
 from kernels.listing import ALIGNMENT, Listing
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
@@ -50,6 +51,7 @@ def write_creation(module: Module, listing: Listing, layout: MemoryLayout, check
     for name, result, given in LIBRARY:
         module.declare(name, result, given)
     module.declare(f"{listing.name}_checksum", "i64", ["ptr", "i64"])
+    write_sizes(module, listing, layout)
     write_shared_memory(module, listing, layout, listing.ticketed)
     _write_begin(module, listing, layout)
     _write_open(module, layout)
@@ -224,6 +226,12 @@ def _write_finish(module: Module, listing: Listing, layout: MemoryLayout, checks
             path, found,
         )  # fmt: skip
     write_places(f, listing.runs, layout, "weights", None, weights)
+    if listing.sizes:
+        sizes = _field(f, record, layout.sizes)
+        write_places(f, listing.runs, layout, "sizes", None, sizes)
+        for dim in listing.sizes:
+            f.store(f.integer(dim.most), f.at(sizes, dim.number, "i64"))
+        f.call("follow", record)
     arena, ticketed = f.load("ptr", _field(f, record, at.ARENA)), listing.ticketed
 
     def alone() -> None:

@@ -3,7 +3,7 @@
 With P for the listing's name, a library of the objects exports
 
     P_describe  P_create  P_create_mapped  P_create_from  P_create_with  P_pool
-    P_run  P_run_raw  P_dims  P_profile  P_after_fork  P_error  P_destroy
+    P_run  P_run_raw  P_dims  P_profile  P_after_fork  P_error  P_destroy  and P_set_dim where dims are free
 
 which need the C library (and its mathematics, where a kernel calls it) and nothing else. The interface is a module of
 its own, compiled for the oldest processor of the architecture: it is what finds out that a processor is too old.
@@ -36,6 +36,14 @@ INTERFACE = (
     "describe", "create", "create_mapped", "create_from", "create_with", "pool", "run", "run_raw", "dims",
     "profile", "after_fork", "error", "destroy",
 )  # fmt: skip
+
+
+SIZED = ("set_dim",)  # of a program with free dims alone
+
+
+def interface_of(listing: Listing) -> tuple[str, ...]:
+    """The functions of a program's library, without its name."""
+    return (*INTERFACE, *SIZED) if listing.sizes else INTERFACE
 
 
 class WrongWeights(InvalidListing):
@@ -89,7 +97,7 @@ def emit(
     _write_describe(interface, listing, description)
     kernels = kernels_of(listing, target)
     write_checksum(kernels, f"{listing.name}_checksum")
-    exported = tuple(f"{listing.name}_{one}" for one in INTERFACE)
+    exported = tuple(f"{listing.name}_{one}" for one in interface_of(listing))
     return Emitted((interface, kernels), exported, description)
 
 
@@ -121,7 +129,7 @@ def _write_describe(module: Module, listing: Listing, description: Description) 
 
 def _check_names(listing: Listing) -> None:
     """Objects see one another's names: a kernel called 'read' would stand in for the C library's."""
-    ours = {f"{listing.name}_{one}" for one in (*INTERFACE, "checksum")}
+    ours = {f"{listing.name}_{one}" for one in (*INTERFACE, *SIZED, "checksum")}
     taken = ours | {name for name, *_ in LIBRARY} | {"snprintf", "strcmp", "getauxval", "walk", *pool.LIBRARY}
     for kernel in listing.kernels:
         if kernel.name in taken:
