@@ -42,6 +42,7 @@ from kernels.emit.refusal import (
     text,
 )
 from kernels.emit.shared_memory import write_shared_memory
+from kernels.emit.sizes import write_sizes
 from kernels.listing import ALIGNMENT, Listing
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
@@ -62,6 +63,7 @@ def write_creation(module: Module, listing: Listing, layout: MemoryLayout, check
         module.declare(name, result, given)
     module.declare(f"{listing.name}_checksum", "i64", ["ptr", "i64"])
     write_options(module)
+    write_sizes(module, listing, layout)
     write_shared_memory(module, listing, layout, listing.ticketed)
     _write_begin(module, layout)
     _write_take(module, listing, layout)
@@ -245,6 +247,12 @@ def _write_finish(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     record = f.parameter("record")
     weights = f.load("ptr", _field(f, record, at.WEIGHTS))
     write_places(f, listing.runs, layout, "weights", None, weights)
+    if listing.sizes:
+        sizes = _field(f, record, layout.sizes)
+        write_places(f, listing.runs, layout, "sizes", None, sizes)
+        for dim in listing.sizes:
+            f.store(f.integer(dim.most), f.at(sizes, dim.number, "i64"))
+        f.call("follow", record)
     arena, ticketed = f.load("ptr", _field(f, record, at.ARENA)), listing.ticketed
 
     def alone() -> None:

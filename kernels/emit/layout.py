@@ -51,6 +51,7 @@ class MemoryLayout:
     reserved: int
     tables: int  # where the tables of operands start in the record
     dims: int  # where the dims that a run finds start in the record
+    sizes: int  # where the sizes of a run start in the record, and behind them the dims that follow from them
     record: int
     shared_alignment: int  # of the start of the shared memory
     shared_arena: int
@@ -62,22 +63,23 @@ def layout_of(listing: Listing, target: Target) -> MemoryLayout:
     """The memory of a listing's model."""
     page = target.architecture.page
     weights = -(-listing.weights_bytes // STRIPE) * STRIPE
-    sizes = (listing.arena_bytes, listing.scratch_bytes, weights)
-    alignment = HUGE_PAGE if max(sizes) >= HUGE_PAGE else page
+    parts = (listing.arena_bytes, listing.scratch_bytes, weights)
+    alignment = HUGE_PAGE if max(parts) >= HUGE_PAGE else page
     ends, starts = [0], []
-    for size in sizes:
+    for size in parts:
         step = HUGE_PAGE if size >= HUGE_PAGE else page
         starts.append(-(-(ends[-1] + page) // step) * step)
         ends.append(starts[-1] + -(-size // page) * page)
     arena, scratch, brought = starts
     tables = ARGUMENTS + 8 * (len(listing.inputs) + len(listing.outputs))
     dims = tables + 8 * sum(len(run.operands) for run in listing.runs)
-    record = dims + sum(one.bytes for one in listing.dims)
+    sizes = dims + sum(one.bytes for one in listing.dims)
+    record = sizes + 8 * len(listing.sizes) + 8 * sum(len(one.free) for one in (*listing.inputs, *listing.outputs))
     shared = listing.ticketed.arena_bytes if listing.ticketed is not None else 0
     step = HUGE_PAGE if shared >= HUGE_PAGE else page
     shared_scratch = step + -(-shared // page) * page + page
     stride = -(-listing.scratch_bytes // page) * page + page
     return MemoryLayout(
-        page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, dims, record, step, step,
+        page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, dims, sizes, record, step, step,
         shared_scratch, stride,
     )  # fmt: skip

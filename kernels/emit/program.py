@@ -3,7 +3,7 @@
 With P for the listing's name, a library of the objects exports
 
     P_version  P_describe  P_create  P_create_with  P_check  P_pool
-    P_run  P_run_raw  P_dims  P_profile  P_after_fork  P_error  P_destroy
+    P_run  P_run_raw  P_dims  P_profile  P_after_fork  P_error  P_destroy  and P_set_dim where dims are free
 
 which need the C library (and its mathematics, where a kernel calls it) and nothing else. The interface is a module of
 its own, compiled for the oldest processor of the architecture: it is what finds out that a processor is too old.
@@ -39,6 +39,12 @@ INTERFACE = (
 
 
 UNKNOWN = Origin()
+SIZED = ("set_dim",)  # of a program with free dims alone
+
+
+def interface_of(listing: Listing) -> tuple[str, ...]:
+    """The functions of a program's library, without its name."""
+    return (*INTERFACE, *SIZED) if listing.sizes else INTERFACE
 
 
 class WrongWeights(InvalidListing):
@@ -93,7 +99,7 @@ def emit(
     write_version(interface, f"{listing.name}_version", origin)
     kernels = kernels_of(listing, target)
     write_checksum(kernels, f"{listing.name}_checksum")
-    exported = tuple(f"{listing.name}_{one}" for one in INTERFACE)
+    exported = tuple(f"{listing.name}_{one}" for one in interface_of(listing))
     return Emitted((interface, kernels), exported, description)
 
 

@@ -33,6 +33,7 @@ from kernels.emit.refusal import (
     text,
 )
 from kernels.emit.sharing import write_sharing
+from kernels.emit.sizes import free_places, shape_of
 from kernels.emit.stamping import write_profile
 from kernels.emit.types import code_of
 from kernels.listing import Argument, Listing
@@ -62,7 +63,7 @@ def write_running(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     _write_dims(module, listing, layout)
     _write_find(module)
     _write_blame(module)
-    _write_check(module)
+    _write_check(module, layout.sizes + 8 * len(listing.sizes) if listing.sizes else None)
     _write_checked(module, listing)
     _write_run(module, listing)
     _write_after_fork(module, listing)
@@ -103,13 +104,16 @@ def _write_dims(module: Module, listing: Listing, layout: MemoryLayout) -> None:
     unknown = f.compare("uge", output, f.integer(len(listing.outputs)))
     missing = f.binary("or", is_model(f, record, at.LIVE + 1, negated=True), is_null(f, dims))
     return_when(f, f.binary("or", unknown, missing), f.number("i32", BAD_ARGUMENT))
-    offsets = iter(_dims_offsets(listing, layout))
+    offsets, places = iter(_dims_offsets(listing, layout)), free_places(listing)
+    following = layout.sizes + 8 * len(listing.sizes)
     for number, one in enumerate(listing.outputs):
         start = next(offsets) if one.counted else None
 
-        def give(shape: Sequence[int] = one.shape, start: int | None = start) -> None:
-            for axis, size in enumerate(shape):
-                found = f.integer(size) if start is None else f.load("i64", f.at(record, start + 8 * axis, "i8"))
+        def give(one: Argument = one, start: int | None = start) -> None:
+            for axis, size in enumerate(one.shape):
+                place = places.get((one, axis))
+                where = start + 8 * axis if start is not None else None if place is None else following + 8 * place
+                found = f.integer(size) if where is None else f.load("i64", f.at(record, where, "i8"))
                 f.store(found, f.at(dims, axis, "i64"))
 
         f.when(f.compare("eq", output, f.integer(number)), give)
@@ -211,8 +215,11 @@ def _found(f: Function, name: Value, tensors: Value, count: Value, stride: int) 
     return found
 
 
-def _write_check(module: Module) -> None:
-    """check(..., slots) -> code: every tensor by its name; where its data starts goes into the slots."""
+def _write_check(module: Module, following: int | None) -> None:
+    """check(..., slots) -> code: every tensor by its name; where its data starts goes into the slots.
+
+    `following`: where the dims that follow from sizes start in the record; None: all are numbers.
+    """
     f = Function(module, "check", (*_CHECKED, Parameter("slots")), result="i32")
     record, tensors, given, word = (f.parameter(name) for name in ("record", "tensors", "given", "word"))
     missing = f.binary("and", is_null(f, tensors), f.compare("ne", given, f.integer(0)))
@@ -236,7 +243,7 @@ def _write_check(module: Module) -> None:
             lambda: [_found(f, name, tensors, given, TENSOR)],
         )
         f.when(is_null(f, tensor), blame)
-        _check_one(f, spec, tensor, name, word, record)
+        _check_one(f, spec, tensor, name, word, record, following)
         data = f.load("ptr", f.at(tensor, 24, "i8"))
         f.store(data, f.at(f.parameter("slots"), number, "ptr"))
 
@@ -245,7 +252,9 @@ def _write_check(module: Module) -> None:
     f.finish()
 
 
-def _check_one(f: Function, spec: Value, tensor: Value, name: Value, word: Value, record: Value) -> None:
+def _check_one(
+    f: Function, spec: Value, tensor: Value, name: Value, word: Value, record: Value, following: int | None
+) -> None:
     """Type, rank, dims and data of a tensor that was found."""
 
     def wrong(condition: Value, sentence: str, *values: Value) -> None:
@@ -263,6 +272,8 @@ def _check_one(f: Function, spec: Value, tensor: Value, name: Value, word: Value
 
     def dim(number: Value, _: tuple[Value, ...]) -> None:
         found, right = (f.load("i64", f.at(one, number, "i64")) for one in (dims, known))
+        if following is not None:
+            right = _following(f, right, f.at(record, following, "i8"))
         wrong(f.compare("ne", found, right), "has dim %lld of %lld; its shape is %s.", number, found, shape)
 
     f.loop(0, f.convert("zext", "i64", rank), 1, dim)
@@ -272,6 +283,13 @@ def _check_one(f: Function, spec: Value, tensor: Value, name: Value, word: Value
     rest = f.binary("and", f.convert("ptrtoint", "i64", data), f.sub(element, 1))
     sentence = "starts at %p; its elements must start at multiples of %lld bytes."
     wrong(f.compare("ne", rest, f.integer(0)), sentence, data, element)
+
+
+def _following(f: Function, dim: Value, known: Value) -> Value:
+    """A dim of the table of what is expected, which may be one of those that follow from sizes."""
+    free = f.compare("slt", dim, f.integer(0))
+    (found,) = f.when(free, lambda: [f.load("i64", f.at(known, f.sub(f.integer(-1), dim), "i64"))], lambda: [dim])
+    return found
 
 
 _GIVEN = (
@@ -301,8 +319,9 @@ def _write_checked(module: Module, listing: Listing) -> None:
     for word, arguments, slot in (("input", listing.inputs, slots[0]), ("output", listing.outputs, slots[1])):
         names = ", ".join(f"'{one.name}'" for one in arguments) or "none"
         code = f.call(
-            "check", record, _specs(module, word, arguments), f.integer(len(arguments)), f.parameter(f"{word}s"),
-            f.parameter(f"{word}_count"), text(module, word), text(module, names), slot, result="i32",
+            "check", record, _specs(module, listing, word, arguments), f.integer(len(arguments)),
+            f.parameter(f"{word}s"), f.parameter(f"{word}_count"), text(module, word), text(module, names), slot,
+            result="i32",
         )  # fmt: skip
         assert code is not None, "it gives a result"
         failed(f, code)
@@ -325,14 +344,15 @@ def _check_held(f: Function, given: Argument, data: Value, record: Value) -> Non
         refuse_when(f, wrong, BAD_ARGUMENT, record, sentence, name, wide, f.integer(place), f.integer(number))
 
 
-def _specs(module: Module, word: str, arguments: Sequence[Argument]) -> Value:
-    """A constant table of what is expected."""
-    rows = []
+def _specs(module: Module, listing: Listing, word: str, arguments: Sequence[Argument]) -> Value:
+    """A constant table of what is expected; -1 - n for the dim number n of those that follow from sizes."""
+    rows, places = [], free_places(listing)
     for number, one in enumerate(arguments):
         dims = "null"
         if one.shape:
-            dims = module.constant(f"dims.{word}{number}", "i64", [str(dim) for dim in one.shape], align=8)
-        shape, kind = text(module, str(list(one.shape))), text(module, one.dtype.value)
+            fixed = [-1 - places[one, axis] if (one, axis) in places else dim for axis, dim in enumerate(one.shape)]
+            dims = module.constant(f"dims.{word}{number}", "i64", [str(dim) for dim in fixed], align=8)
+        shape, kind = text(module, shape_of(listing, one)), text(module, one.dtype.value)
         rows.append(
             f"{_ROW} {{ ptr {text(module, one.name).text}, i32 {code_of(one.dtype)}, i32 {len(one.shape)}, ptr {dims}, "
             f"i64 {one.dtype.bytes}, i64 {one.bytes}, ptr {shape.text}, ptr {kind.text} }}"

@@ -22,10 +22,14 @@ _NAME = re.compile(r"@([\w.]+)")
 
 
 class Module:
-    """Collects text; a function of one name is written once."""
+    """Collects text; a function of one name is written once.
+
+    `sized` are the internal functions that read the sizes of a run, and how many.
+    """
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.sized: dict[str, int] = {}
         self._declarations: dict[str, str] = {}
         self._globals: dict[str, str] = {}
         self._functions: dict[str, str] = {}
@@ -100,6 +104,7 @@ class Module:
                 assert mine.get(name, text) == text, f"two different definitions of '{name}'"
                 mine[name] = text
         self._plain |= other._plain
+        self.sized |= other.sized
 
     def text(self) -> str:
         """The whole module; behind the line OPTIMIZED a module of its own with the functions left to the optimizer."""

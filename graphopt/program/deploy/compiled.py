@@ -139,7 +139,7 @@ class Compiled:
             )
         linked = self.made.linked.listing
         return (
-            [Argument(one.name, type_of(one.dtype.value), list(one.shape)) for one in linked.inputs],
+            [Argument(one.name, type_of(one.dtype.value), _most(one)) for one in linked.inputs],
             [Argument(one.name, type_of(one.dtype.value), _most(one)) for one in linked.outputs],
         )
 
@@ -197,7 +197,8 @@ class Compiled:
 
 
 def _most(output: listing.Argument) -> list[int | str | None]:
-    return [None if axis in output.counted else dim for axis, dim in enumerate(output.shape)]
+    free = {axis: size.formula for axis, size in output.free}
+    return [None if axis in output.counted else free.get(axis, dim) for axis, dim in enumerate(output.shape)]
 
 
 def type_of(name: str | None) -> str:

@@ -56,7 +56,7 @@ class PlannedBuffer(msgspec.Struct, frozen=True):
 class Operand(msgspec.Struct, frozen=True, array_like=True):
     """An operand of a kernel: bytes from its first to its last element."""
 
-    role: Literal["input", "constant", "output"]
+    role: Literal["input", "constant", "output", "sizes"]
     bytes: int
 
 
@@ -69,9 +69,10 @@ class Code(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Use(msgspec.Struct, frozen=True, array_like=True):
-    """Where an operand starts, whatever the plan: in a buffer of the arena, in the weights, in an argument."""
+    """Where an operand starts, whatever the plan: in a buffer of the arena, in the weights, in an argument, or the
+    sizes of a run."""
 
-    space: Literal["arena", "weights", "input", "output"]
+    space: Literal["arena", "weights", "input", "output", "sizes"]
     number: int  # of the buffer, of the input or of the output; 0 in the weights
     offset: int  # bytes
 
