@@ -26,11 +26,13 @@ from graphopt.flows.source import digest_of, read, resize
 from graphopt.flows.tune import tuning_of
 from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import DimValue
+from graphopt.model.facts import Facts
 from graphopt.model.load import Source
 from graphopt.model.signature import Port, signature_of
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
 from graphopt.passes import pipeline
+from graphopt.program.caches import caches_of
 from graphopt.program.contents import decided_contents, with_contents
 from graphopt.program.control import without_control_flow
 from graphopt.program.core import with_core
@@ -42,13 +44,14 @@ from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.expansion import expanded
 from graphopt.program.make import COMPARE_SECONDS, Family, Form, Program, make, make_ranged, runnable
+from graphopt.program.regions.region import NO_CACHES, Cache
 from graphopt.program.regions.scope import Scope
 from graphopt.program.sized_inputs import with_sized_inputs
 from graphopt.program.subprograms import undeclared, with_bodies
 from graphopt.program.tuning import Tuning
 from graphopt.program.widening import widened
 from graphopt.rewrite.optimizer import optimize_verified
-from kernels.size import Dim
+from kernels.size import Dim, at
 from kernels.target import Target, TargetName, named, why_not_here
 from memplan.compiling import telling
 
@@ -74,6 +77,7 @@ def compile(  # the builtin of this name is not used here
     feeds: Feeds | None = None,
     tolerance: float | None = None,
     form: Form = "bundle",
+    caches: bool = False,
     progress: Progress | None = None,
 ) -> Compiled:
     """A native program, compared with ONNX Runtime without optimizations.
@@ -81,7 +85,9 @@ def compile(  # the builtin of this name is not used here
     It is for one size of every dim of its inputs. Where those are free, the result holds a program for every size: it
     is made and compared when the size is first run, and shares constants and threads with the others; such a result has
     no bundle. A range of sizes in `dims`, {"sequence": (1, 512)}, makes one program for all of them: its memory is
-    planned for the greatest, and its work follows the sizes of each run.
+    planned for the greatest, and its work follows the sizes of each run. Dims may be formulas of those with ranges,
+    {"past": (0, 511), "all": "past + 1"}. With `caches`, outputs that begin with the rows of an input (keys and values
+    of a decoder) lie in its memory: what a call returns is the next call's input, and nothing of it is copied.
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
     and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64", or
@@ -134,8 +140,10 @@ def compile(  # the builtin of this name is not used here
     examples = read_feeds(original, feeds)
     asked = _Asked(
         processor, name, exact, memory_budget, not_here, threads, machine, tuning, examples, tolerance, progress,
-        digest, form,
+        digest, form, caches,
     )  # fmt: skip
+    if caches and not ranges:
+        raise OptionError("caches grow from call to call: give their length a range, past=0..511 for example.")
     if ranges:
         return _of_ranges(original, asked, dims_of_ranges(original, ranges, formulas))
     if not_here is None and form == "bundle" and not all(map(_is_fixed, _open_inputs(original))):
@@ -160,6 +168,7 @@ class _Asked:
     progress: Progress
     digest: str  # of the model
     form: Form
+    caches: bool
 
 
 def named_by(source: Source) -> str:
@@ -196,6 +205,7 @@ def _of_ranges(original: ir.Model, asked: _Asked, free: FreeDims) -> Compiled:
     started = time.perf_counter()
     asked.progress("optimizing")
     work = optimized(original).clone()
+    caches = _caches(work, free) if asked.caches else NO_CACHES
     held = with_sized_inputs(work, free.formula)
 
     def model_of(point: Sequence[int]) -> ir.Model:
@@ -207,7 +217,7 @@ def _of_ranges(original: ir.Model, asked: _Asked, free: FreeDims) -> Compiled:
     with telling(asked.progress):
         made = make_ranged(
             dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
-            costs_of(asked.machine), held,
+            costs_of(asked.machine), held, caches,
         )  # fmt: skip
     seconds = time.perf_counter() - started
     if made.program is None:
@@ -227,6 +237,20 @@ def _of_ranges(original: ir.Model, asked: _Asked, free: FreeDims) -> Compiled:
                     f"written{_way_on(verdicts[-1].max_rel)}."
                 )
     return Compiled(made, asked.target, seconds, _together(verdicts, dims), asked.not_here, None, None, model_bytes)
+
+
+def _caches(model: ir.Model, free: FreeDims) -> dict[str, Cache]:
+    """Outputs in the memory of inputs, with room for the greatest sizes. Raises OptionError where there are none."""
+    facts, most = Facts(model), {dim.name: dim.most for dim in free.dims}
+    found = {}
+    for value in model.graph.outputs:
+        past = caches_of(model).get(value.name or "")
+        sizes = [dim if isinstance(dim, int) else free.formula(dim) for dim in facts.shape(value) or ()]
+        if past is not None and sizes and all(size is not None for size in sizes):
+            found[value.name or ""] = Cache(past, tuple(at(size, most) for size in sizes if size is not None))
+    if not found:
+        raise OptionError("the model has no caches: no output begins with the rows of an input; leave caches out.")
+    return found
 
 
 def _together(verdicts: Sequence[Verification], dims: Sequence[Dim]) -> Verification:

@@ -33,6 +33,8 @@ class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
     held: tuple[tuple[int, int], ...] = ()  # places in the flat tensor, and the integers that a call has to give there
     counted: tuple[int, ...] = ()  # axes of an output along which a run finds at most the dim of `shape`
     free: tuple[tuple[int, Terms], ...] = ()  # axes whose dim follows from the sizes of a run, at most that of `shape`
+    room: tuple[int, ...] = ()  # of a cache: dims that its memory has room for, by whose strides its elements lie
+    cache: int = -1  # of an output: the input in whose memory it lies
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -79,7 +81,7 @@ def _tensors(arguments: tuple[Argument, ...]) -> tuple[Tensor, ...]:
     return tuple(
         Tensor(
             one.name, one.dtype.value, code_of(one.dtype), one.shape, one.held, one.counted,
-            tuple((axis, _terms(size)) for axis, size in one.free),
+            tuple((axis, _terms(size)) for axis, size in one.free), one.room, one.cache,
         )
         for one in arguments
     )  # fmt: skip
