@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from kernels.emit.layout import MemoryLayout
@@ -23,7 +25,15 @@ class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
     counted: tuple[int, ...] = ()  # axes of an output along which a run finds at most the dim of `shape`
 
 
-class Description(msgspec.Struct, frozen=True):
+class Point(msgspec.Struct, frozen=True):
+    """Sizes of dims that a program is made for, and the tensors that it then has."""
+
+    sizes: dict[str, int]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+class Description(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is fixed when a program is compiled; sizes in bytes."""
 
     name: str
@@ -38,7 +48,8 @@ class Description(msgspec.Struct, frozen=True):
     weights_checksum: str  # 16 hexadecimal digits: kernels/emit/checksum.py
     runs: int
     shared_arena_bytes: int | None  # of a model that several workers run; None: only one can
-    abi: int = ABI
+    abi: int  # the version of the interface in C
+    points: tuple[Point, ...] = ()  # of a program for several sizes; its inputs and outputs are those of the first
 
 
 def describe(
@@ -57,6 +68,7 @@ def describe(
         weights_bytes=layout.weights_bytes,
         weights_checksum=f"{checksum:016x}",
         runs=len(listing.runs),
+        abi=ABI,
         shared_arena_bytes=None if listing.ticketed is None else listing.ticketed.arena_bytes,
     )
 
@@ -64,4 +76,21 @@ def describe(
 def _tensors(arguments: tuple[Argument, ...]) -> tuple[Tensor, ...]:
     return tuple(
         Tensor(one.name, one.dtype.value, code_of(one.dtype), one.shape, one.held, one.counted) for one in arguments
+    )
+
+
+def with_points(descriptions: Sequence[Description], points: Sequence[tuple[tuple[str, int], ...]]) -> Description:
+    """One description of a program's points, each described: memory and runs are the most that any of them has."""
+    first = descriptions[0]
+    several = [one.shared_arena_bytes for one in descriptions if one.shared_arena_bytes is not None]
+    return msgspec.structs.replace(
+        first,
+        arena_bytes=max(one.arena_bytes for one in descriptions),
+        scratch_bytes=max(one.scratch_bytes for one in descriptions),
+        shared_arena_bytes=max(several, default=None),
+        points=tuple(
+            Point(dict(point), one.inputs, one.outputs)
+            for point, one in zip(points, descriptions, strict=True)
+            if point
+        ),
     )
