@@ -42,6 +42,9 @@ INTERFACE = (
 UNKNOWN = Origin()
 
 
+Points = Sequence[Sizes]
+
+
 class WrongWeights(InvalidListing):
     """Weights of another size than the listing's."""
 
@@ -53,6 +56,7 @@ class Emitted:
     modules: tuple[Module, ...]
     exported: tuple[str, ...]
     description: Description
+    descriptions: tuple[Description, ...] = ()  # of each level, where there are several programs
 
     def objects(self, cache: ObjectCache | None = None) -> list[bytes]:
         """Machine code; raises CompileError."""
@@ -66,6 +70,11 @@ def stored_weights(listing: Listing, weights: bytes | npt.NDArray[np.generic]) -
         raise WrongWeights(
             f"listing '{listing.name}' has {listing.weights_bytes:,} bytes of weights, not {data.size:,}."
         )
+    return stored_bytes(data)
+
+
+def stored_bytes(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Bytes filled with zeros to a multiple of 64."""
     rest = -data.size % STRIPE
     return np.concatenate([data, np.zeros(rest, np.uint8)]) if rest else np.ascontiguousarray(data)
 
@@ -104,7 +113,7 @@ class Choice:
 def emit_several(
     name: str,
     choices: Sequence[Choice],
-    points: Sequence[Sizes],
+    points: Points,
     weights: npt.NDArray[np.uint8],
     origin: Origin = UNKNOWN,
 ) -> Emitted:
@@ -134,7 +143,7 @@ def emit_several(
     write_several(front, name, levels, points)
     _write_texts(front, name, descriptions, origin)
     exported = (*INTERFACE, "set_dim") if points[0] else INTERFACE
-    return Emitted((front, *modules), tuple(f"{name}_{one}" for one in exported), descriptions[0])
+    return Emitted((front, *modules), tuple(f"{name}_{one}" for one in exported), descriptions[0], tuple(descriptions))
 
 
 def _asked(target: Target, needed: Sequence[Requirement] | None) -> tuple[Requirement, ...]:

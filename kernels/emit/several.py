@@ -33,7 +33,6 @@ from kernels.emit.processor import Requirement, write_missing
 from kernels.emit.refusal import (
     BAD_ARGUMENT,
     BAD_PROCESSOR,
-    MODEL_BUSY,
     NO_MEMORY,
     OK,
     failed,
@@ -44,6 +43,7 @@ from kernels.emit.refusal import (
     say,
     text,
 )
+from kernels.emit.several_calls import LEVEL, ORDER, POINT, enter, left, write_calls
 from kernels.listing import Listing
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
@@ -51,7 +51,7 @@ from kernels.llvm.module import Module
 Sizes = tuple[tuple[str, int], ...]  # the names of dims, and a size of each
 
 # Offsets in the record, in bytes: what is at LIVE, at BUSY and at ERROR is where single programs have it.
-_LEVEL, _POINT, _MODELS = 8, 16, ARGUMENTS  # POINT: that of the next P_run_raw, or the number of points for none
+_MODELS = ARGUMENTS
 _CALLED = (
     "open", "run", "run_raw", "dims", "profile", "after_fork", "destroy", "error", "check", "pool",
 )  # fmt: skip
@@ -71,7 +71,7 @@ def write_several(module: Module, name: str, levels: Sequence[Level], points: Se
 
     Points have the same dims in the same order; one point without any stands for a program of one size.
     """
-    front = _Front(module, name, tuple(levels), tuple(points))
+    front = Front(module, name, tuple(levels), tuple(points))
     module.declare("calloc", "ptr", ["i64", "i64"])
     module.declare("free", "void", ["ptr"])
     module.declare("strcmp", "i32", ["ptr", "ptr"])
@@ -82,7 +82,9 @@ def write_several(module: Module, name: str, levels: Sequence[Level], points: Se
 
 
 @dataclass(frozen=True, slots=True)
-class _Front:
+class Front:
+    """A library: what its functions read, and how."""
+
     module: Module
     name: str
     levels: tuple[Level, ...]
@@ -97,13 +99,12 @@ class _Front:
         self._write_create()
         self._write_create_with()
         self._write_set_dim()
-        self._write_run()
-        self._write_raw()
-        self._write_delegates()
+        write_calls(self)
         self._write_destroy()
         self._write_error()
 
-    def _function(self, name: str, result: str, *given: Parameter) -> Function:
+    def function(self, name: str, result: str, *given: Parameter) -> Function:
+        """A function of the interface."""
         return Function(self.module, f"{self.name}_{name}", given, exported=True, result=result)
 
     def _write_table(self) -> None:
@@ -124,14 +125,15 @@ class _Front:
         sizes = [str(size) for point in self.points for _, size in point]
         self.module.constant("several.sizes", "i64", sizes or ["0"], align=8)
 
-    def _entry(self, f: Function, record: Value, point: Value, function: str) -> Value:
+    def entry(self, f: Function, record: Value, point: Value, function: str) -> Value:
         """A function of the listing for a point, at the model's level."""
-        level = f.load("i64", f.at(record, _LEVEL, "i8"))
+        level = f.load("i64", f.at(record, LEVEL, "i8"))
         row = f.add(f.mul(level, len(self.points)), point)
         place = f.add(f.mul(row, len(_CALLED)), _CALLED.index(function))
         return f.load("ptr", f.at(Value(("@several.functions",), "ptr"), place, "ptr"))
 
-    def _model(self, f: Function, record: Value, point: Value) -> Value:
+    def model(self, f: Function, record: Value, point: Value) -> Value:
+        """The model of a point."""
         return f.load("ptr", f.at(f.at(record, _MODELS, "i8"), point, "ptr"))
 
     def _write_level(self) -> None:
@@ -149,7 +151,7 @@ class _Front:
         out = f.parameter("out")
         return_when(f, is_null(f, out), f.number("i32", BAD_ARGUMENT))
         f.store(_NULL, out)
-        record = f.value("ptr", f"call ptr @calloc(i64 1, i64 {self._sizes_at + 8 * len(self.points[0])})")
+        record = f.value("ptr", f"call ptr @calloc(i64 1, i64 {self.sizes_at + 8 * len(self.points[0])})")
         return_when(f, is_null(f, record), f.number("i32", NO_MEMORY))
         f.store(record, out)
         f.store(f.integer(LIVE), f.at(record, at.READY, "i8"))
@@ -161,7 +163,7 @@ class _Front:
             "this processor lacks '%s', which all code here is compiled for; compile the model for one like it.",
             lacking,
         )  # fmt: skip
-        f.store(level, f.at(record, _LEVEL, "i8"))
+        f.store(level, f.at(record, LEVEL, "i8"))
         f.give(f.number("i32", OK))
         f.finish()
 
@@ -171,18 +173,18 @@ class _Front:
         record, options = f.parameter("record"), f.parameter("options")
         failed(f, self._first_point(f, record, options))
         f.store(_NULL, f.at(options, SIZES, "i8"))
-        self._take_sizes(f, record, f.load("i64", f.at(record, _POINT, "i8")))
-        level = f.load("i64", f.at(record, _LEVEL, "i8"))
+        self.take_sizes(f, record, f.load("i64", f.at(record, POINT, "i8")))
+        level = f.load("i64", f.at(record, LEVEL, "i8"))
 
         def one(turn: Value, _: tuple[Value, ...]) -> None:
             row = f.add(f.mul(level, len(self.points)), turn)
-            point = f.load("i64", f.at(Value(("@several.order",), "ptr"), row, "i64"))
+            point = f.load("i64", f.at(ORDER, row, "i64"))
             slot = f.at(f.at(record, _MODELS, "i8"), point, "ptr")
-            open_one = self._entry(f, record, point, "open")
+            open_one = self.entry(f, record, point, "open")
             code = f.value("i32", f"call i32 {open_one.text}(ptr {slot.text}, ptr {options.text})")
 
             def tell() -> None:
-                error = self._entry(f, record, point, "error")
+                error = self.entry(f, record, point, "error")
                 made = f.load("ptr", slot)
                 say(f, record, "%s", f.value("ptr", f"call ptr {error.text}(ptr {made.text})"))
                 f.line(f"ret i32 {code.text}")
@@ -196,7 +198,7 @@ class _Front:
                 f.store(_NULL, f.at(options, WEIGHTS_PATH, "i8"))
                 f.store(f.load("ptr", f.at(lender, at.WEIGHTS, "i8")), f.at(options, WEIGHTS, "i8"))
                 f.store(f.integer(self._weights_bytes), f.at(options, WEIGHTS_BYTES, "i8"))
-                pool = self._entry(f, record, point, "pool")
+                pool = self.entry(f, record, point, "pool")
                 used = f.value("ptr", f"call ptr {pool.text}(ptr {lender.text})")
                 f.store(used, f.at(options, SHARED_POOL, "i8"))
 
@@ -208,7 +210,7 @@ class _Front:
         f.finish()
 
     @property
-    def _sizes_at(self) -> int:
+    def sizes_at(self) -> int:
         """Where the sizes that were set last lie in the record, behind a pointer for each point."""
         return _MODELS + 8 * len(self.points)
 
@@ -226,15 +228,15 @@ class _Front:
             sentence = f"%lld sizes are given; the program has {dims} free dims."
             refuse_when(f, wrong, BAD_ARGUMENT, record, sentence, count)
             point = self._point_of(f, sizes)
-            f.store(point, f.at(record, _POINT, "i8"))
-            sentence = f"the program is not made for these sizes, but for {self._listed()}."
+            f.store(point, f.at(record, POINT, "i8"))
+            sentence = f"the program is not made for these sizes, but for {self.listed()}."
             refuse_when(f, f.compare("eq", point, f.integer(len(self.points))), BAD_ARGUMENT, record, sentence)
             return [f.number("i32", OK)]
 
         (code,) = f.when(is_null(f, sizes), lambda: [f.number("i32", OK)], named)
         return code
 
-    def _listed(self) -> str:
+    def listed(self) -> str:
         """The points, for people; inside a format of printf."""
         texts = (", ".join(f"{name}={size}" for name, size in point) for point in self.points)
         return "; ".join(texts).replace("%", "%%")
@@ -257,7 +259,7 @@ class _Front:
         return found
 
     def _write_create(self) -> None:
-        f = self._function("create", "i32", Parameter("model"), Parameter("path"))
+        f = self.function("create", "i32", Parameter("model"), Parameter("path"))
         options = fresh_options(f)
         failed(f, _called(f, "begin", f.parameter("model")))
         record, path = f.load("ptr", f.parameter("model")), f.parameter("path")
@@ -267,7 +269,7 @@ class _Front:
         f.finish()
 
     def _write_create_with(self) -> None:
-        f = self._function("create_with", "i32", Parameter("model"), Parameter("options"))
+        f = self.function("create_with", "i32", Parameter("model"), Parameter("options"))
         known = fresh_options(f)
         failed(f, _called(f, "begin", f.parameter("model")))
         record = f.load("ptr", f.parameter("model"))
@@ -279,18 +281,18 @@ class _Front:
         names = [name for name, _ in self.points[0]]
         if not names:
             return
-        f = self._function("set_dim", "i32", Parameter("model"), Parameter("name"), Parameter("size", "i64"))
+        f = self.function("set_dim", "i32", Parameter("model"), Parameter("name"), Parameter("size", "i64"))
         record, name, size = f.parameter("model"), f.parameter("name"), f.parameter("size")
         return_when(f, is_model(f, record, LIVE + 1, negated=True), f.number("i32", BAD_ARGUMENT))
-        _enter(f, record)
-        f.give(_left(f, record, _called(f, "choose", record, name, size)))
+        enter(f, record)
+        f.give(left(f, record, _called(f, "choose", record, name, size)))
         f.finish()
         given = (Parameter("record"), Parameter("name"), Parameter("size", "i64"))
         f = Function(self.module, "choose", given, result="i32")
         record, name, size = f.parameter("record"), f.parameter("name"), f.parameter("size")
         known = ", ".join(f"'{one}'" for one in names).replace("%", "%%")
         refuse_when(f, is_null(f, name), BAD_ARGUMENT, record, f"no name of a dim is given; the program has {known}.")
-        sizes = f.at(record, self._sizes_at, "i8")
+        sizes = f.at(record, self.sizes_at, "i8")
         for axis, one in enumerate(names):
             order = f.value("i32", f"call i32 @strcmp(ptr {name.text}, ptr {text(self.module, one).text})")
 
@@ -303,7 +305,7 @@ class _Front:
                 sentence = f"'%s' cannot be %lld; the program is made for {', '.join(map(str, listed))}."
                 refuse_when(f, wrong, BAD_ARGUMENT, record, sentence, text(self.module, one), size)
                 f.store(size, f.at(sizes, axis, "i64"))
-                f.store(self._point_of(f, sizes), f.at(record, _POINT, "i8"))
+                f.store(self._point_of(f, sizes), f.at(record, POINT, "i8"))
                 f.line(f"ret i32 {OK}")
                 f.label(f.fresh("never"))
 
@@ -312,140 +314,26 @@ class _Front:
         f.give(f.number("i32", BAD_ARGUMENT))
         f.finish()
 
-    def _take_sizes(self, f: Function, record: Value, point: Value) -> None:
+    def take_sizes(self, f: Function, record: Value, point: Value) -> None:
         """Make a point the one that P_run_raw runs."""
-        f.store(point, f.at(record, _POINT, "i8"))
+        f.store(point, f.at(record, POINT, "i8"))
         table = f.mul(point, len(self.points[0]))
         for axis in range(len(self.points[0])):
             size = f.load("i64", f.at(Value(("@several.sizes",), "ptr"), f.add(table, axis), "i64"))
-            f.store(size, f.at(record, self._sizes_at + 8 * axis, "i8"))
-
-    def _write_run(self) -> None:
-        given = (
-            Parameter("inputs"),
-            Parameter("input_count", "i64"),
-            Parameter("outputs"),
-            Parameter("output_count", "i64"),
-        )
-        f = self._function("run", "i32", Parameter("model"), *given)
-        record = f.parameter("model")
-        return_when(f, is_model(f, record, LIVE + 1, negated=True), f.number("i32", BAD_ARGUMENT))
-        _enter(f, record)
-        f.give(_left(f, record, _called(f, "find", record, *(f.parameter(one.name) for one in given))))
-        f.finish()
-        f = Function(self.module, "find", (Parameter("record"), *given), result="i32")
-        record = f.parameter("record")
-        tensors = ", ".join(f"{one.type} {f.parameter(one.name).text}" for one in given)
-        last, bad = f.load("i64", f.at(record, _POINT, "i8")), f.number("i32", BAD_ARGUMENT)
-        first = f.select(f.compare("ult", last, f.integer(len(self.points))), last, f.integer(0))
-
-        def attempt(turn: Value, _: tuple[Value, ...]) -> None:
-            other = f.select(f.compare("sle", turn, first), f.sub(turn, 1), turn)
-            point = f.select(f.compare("eq", turn, f.integer(0)), first, other)
-            run, model = self._entry(f, record, point, "run"), self._model(f, record, point)
-            code = f.value("i32", f"call i32 {run.text}(ptr {model.text}, {tensors})")
-
-            def done() -> None:
-                self._take_sizes(f, record, point)
-                f.line(f"ret i32 {code.text}")
-                f.label(f.fresh("never"))
-
-            f.when(f.compare("ne", code, bad), done)
-
-        f.loop(f.integer(0), f.integer(len(self.points)), 1, attempt)
-        error, model = self._entry(f, record, first, "error"), self._model(f, record, first)
-        said = f.value("ptr", f"call ptr {error.text}(ptr {model.text})")
-        sizes = f" The program is made for {self._listed()}." if len(self.points) > 1 else ""
-        say(f, record, f"%s{sizes}", said)
-        f.give(bad)
-        f.finish()
-
-    def _write_raw(self) -> None:
-        f = self._function("run_raw", "i32", Parameter("model"), Parameter("inputs"), Parameter("outputs"))
-        record = f.parameter("model")
-        return_when(f, is_model(f, record, LIVE + 1, negated=True), f.number("i32", BAD_ARGUMENT))
-        _enter(f, record)
-        given = [f.parameter(name) for name in ("inputs", "outputs")]
-        f.give(_left(f, record, _called(f, "raw", record, *given)))
-        f.finish()
-        f = Function(self.module, "raw", (Parameter("record"), Parameter("inputs"), Parameter("outputs")), result="i32")
-        record, inputs, outputs = (f.parameter(name) for name in ("record", "inputs", "outputs"))
-        point = f.load("i64", f.at(record, _POINT, "i8"))
-        sentence = f"the program is not made for the sizes that were set, but for {self._listed()}."
-        refuse_when(f, f.compare("uge", point, f.integer(len(self.points))), BAD_ARGUMENT, record, sentence)
-        run, model = self._entry(f, record, point, "run_raw"), self._model(f, record, point)
-        f.give(f.value("i32", f"call i32 {run.text}(ptr {model.text}, ptr {inputs.text}, ptr {outputs.text})"))
-        f.finish()
-
-    def _write_delegates(self) -> None:
-        """Functions that ask the model of the last point, of the first, or of all."""
-        f = self._function("dims", "i32", Parameter("model"), Parameter("output", "i64"), Parameter("dims"))
-        record, output, dims = (f.parameter(one.name) for one in f.parameters)
-        return_when(f, is_model(f, record, LIVE + 1, negated=True), f.number("i32", BAD_ARGUMENT))
-        point = f.load("i64", f.at(record, _POINT, "i8"))
-        return_when(f, f.compare("uge", point, f.integer(len(self.points))), f.number("i32", BAD_ARGUMENT))
-        entry, model = self._entry(f, record, point, "dims"), self._model(f, record, point)
-        f.give(f.value("i32", f"call i32 {entry.text}(ptr {model.text}, i64 {output.text}, ptr {dims.text})"))
-        f.finish()
-
-        f = self._function("check", "i32", Parameter("model"))
-        record = f.parameter("model")
-        return_when(f, is_model(f, record, LIVE + 1, negated=True), f.number("i32", BAD_ARGUMENT))
-        entry, model = self._entry(f, record, f.integer(0), "check"), self._model(f, record, f.integer(0))
-        code = f.value("i32", f"call i32 {entry.text}(ptr {model.text})")
-
-        def tell() -> None:
-            error = self._entry(f, record, f.integer(0), "error")
-            say(f, record, "%s", f.value("ptr", f"call ptr {error.text}(ptr {model.text})"))
-
-        f.when(f.compare("ne", code, f.number("i32", OK)), tell)
-        f.give(code)
-        f.finish()
-
-        f = self._function("pool", "ptr", Parameter("model"))
-        record = f.parameter("model")
-        return_when(f, is_model(f, record, LIVE + 1, negated=True), _NULL)
-        row = f.mul(f.load("i64", f.at(record, _LEVEL, "i8")), len(self.points))
-        point = f.load("i64", f.at(Value(("@several.order",), "ptr"), row, "i64"))
-        entry, model = self._entry(f, record, point, "pool"), self._model(f, record, point)
-        f.give(f.value("ptr", f"call ptr {entry.text}(ptr {model.text})"))
-        f.finish()
-
-        f = self._function("profile", "void", Parameter("model"), Parameter("stamps"), Parameter("room", "i64"))
-        record, stamps, room = (f.parameter(one.name) for one in f.parameters)
-        self._to_all(f, record, "profile", f", ptr {stamps.text}, i64 {room.text}")
-        f.finish()
-
-        f = self._function("after_fork", "void", Parameter("model"))
-        record = f.parameter("model")
-        f.when(is_model(f, record), lambda: _leave(f, record))
-        self._to_all(f, record, "after_fork", "")
-        f.finish()
-
-    def _to_all(self, f: Function, record: Value, function: str, given: str) -> None:
-        """Call a function of every model that there is; each of them takes null for none."""
-
-        def every() -> None:
-            def one(point: Value, _: tuple[Value, ...]) -> None:
-                entry, model = self._entry(f, record, point, function), self._model(f, record, point)
-                f.line(f"call void {entry.text}(ptr {model.text}{given})")
-
-            f.loop(f.integer(0), f.integer(len(self.points)), 1, one)
-
-        f.when(is_model(f, record), every)
+            f.store(size, f.at(record, self.sizes_at + 8 * axis, "i8"))
 
     def _write_destroy(self) -> None:
-        f = self._function("destroy", "void", Parameter("model"))
+        f = self.function("destroy", "void", Parameter("model"))
         record = f.parameter("model")
-        level = f.when(is_model(f, record), lambda: [f.load("i64", f.at(record, _LEVEL, "i8"))], lambda: [f.integer(0)])
+        level = f.when(is_model(f, record), lambda: [f.load("i64", f.at(record, LEVEL, "i8"))], lambda: [f.integer(0)])
         known = f.compare("ult", level[0], f.integer(len(self.levels)))
 
         def free() -> None:
             # Who lends is destroyed last: models of the other points point into its memory.
             def one(turn: Value, _: tuple[Value, ...]) -> None:
                 row = f.add(f.mul(level[0], len(self.points)), f.sub(f.integer(len(self.points) - 1), turn))
-                point = f.load("i64", f.at(Value(("@several.order",), "ptr"), row, "i64"))
-                entry, model = self._entry(f, record, point, "destroy"), self._model(f, record, point)
+                point = f.load("i64", f.at(ORDER, row, "i64"))
+                entry, model = self.entry(f, record, point, "destroy"), self.model(f, record, point)
                 f.line(f"call void {entry.text}(ptr {model.text})")
 
             def models() -> None:
@@ -459,7 +347,7 @@ class _Front:
         f.finish()
 
     def _write_error(self) -> None:
-        f = self._function("error", "ptr", Parameter("model"))
+        f = self.function("error", "ptr", Parameter("model"))
         record = f.parameter("model")
         lost = text(
             self.module, "there is no model: it was destroyed, no place for it was given, or there is no memory."
@@ -481,19 +369,3 @@ def _called(f: Function, name: str, *operands: Value) -> Value:
     found = f.call(name, *operands, result="i32")
     assert found is not None, "it gives a result"
     return found
-
-
-def _enter(f: Function, record: Value) -> None:
-    """Take the model for this call, or return MODEL_BUSY: its points share an arena."""
-    busy = f.at(record, at.BUSY, "i8")
-    before = f.value("i32", f"atomicrmw xchg ptr {busy.text}, i32 1 acquire, align 4")
-    return_when(f, f.compare("ne", before, f.number("i32", 0)), f.number("i32", MODEL_BUSY))
-
-
-def _leave(f: Function, record: Value) -> None:
-    f.line(f"store atomic i32 0, ptr {f.at(record, at.BUSY, 'i8').text} release, align 4")
-
-
-def _left(f: Function, record: Value, code: Value) -> Value:
-    _leave(f, record)
-    return code
