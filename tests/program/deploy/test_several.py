@@ -21,7 +21,7 @@ from tests import support
 from tests.kernels.arm import emulator
 
 needs_x86 = pytest.mark.skipif(why_not_here(x86_64_v3()) is not None, reason="the processor is no x86 with AVX2")
-SIDES = [24, 32, 17]
+SIDES = [24, 17]
 
 
 def _convolutions() -> onnx.ModelProto:
@@ -56,16 +56,16 @@ def test_listed_sizes_in_one_bundle(tmp_path: Path) -> None:
     bundle = Bundle(tmp_path / "b")
     held = (tmp_path / "b" / "net.weights").stat().st_size
     assert held <= 1.1 * alone.linked.listing.weights_bytes + 64
-    for height, width in ((24, 24), (17, 40), (32, 24), (24, 24)):
+    for height, width in ((24, 24), (17, 40), (17, 24), (24, 24)):
         x = _image(height, width)
         y = bundle(x=x)["y"]
         assert np.array_equal(y, program(x=x)["y"])
         assert np.abs(y - _expected(x)).max() < 1e-4
-    call, other = bundle.bind({"x": _image(17, 24)}), bundle.bind({"x": _image(32, 40)})
-    for one, size in ((call, (17, 24)), (other, (32, 40)), (call, (17, 24))):
+    call, other = bundle.bind({"x": _image(17, 24)}), bundle.bind({"x": _image(24, 40)})
+    for one, size in ((call, (17, 24)), (other, (24, 40)), (call, (17, 24))):
         one()
         assert np.abs(one.outputs[0] - _expected(_image(*size))).max() < 1e-4
-    with pytest.raises(BundleError, match=r"shapes 'x' \[1, 3, 17, 25\]; the program is made for h=24, w_=24; h=24, w"):
+    with pytest.raises(BundleError, match=r"shapes 'x' \[1, 3, 17, 25\]; the program is made for h=24, w_=24; h=24, w_=40"):
         bundle(x=_image(17, 25))
     with pytest.raises(OptionError, match=r"the inputs have the shapes 'x' \[1, 3, 17, 25\]; the program is made for"):
         program(x=_image(17, 25))
@@ -73,7 +73,7 @@ def test_listed_sizes_in_one_bundle(tmp_path: Path) -> None:
         bundle(z=_image(17, 24))
     assert bundle.points[0].sizes == {"h": 24, "w_": 24}
     text = (tmp_path / "b" / "net.h").read_text()
-    assert 'h=32, w_=40: "x" [1, 3, 32, 40], "y" [1, 30]' in text and "int net_set_dim(" in text
+    assert 'h=17, w_=40: "x" [1, 3, 17, 40], "y" [1, 30]' in text and "int net_set_dim(" in text
 
 
 @needs_x86
