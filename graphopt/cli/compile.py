@@ -17,8 +17,9 @@ from graphopt.cli.options import (
     feeds_option,
     json_option,
     parse_budget,
+    parse_listed,
     parse_shapes,
-    parse_sizes,
+    parse_targets,
     parse_values,
     progress,
     shape_option,
@@ -41,8 +42,9 @@ from kernels.target import TargetName
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("output", metavar="OUT_DIR", type=PATH)
 @click.option(
-    "--target", type=click.Choice(get_args(TargetName)), default="host", show_default=True,
-    help="The processor that the code is for.",
+    "--target", "targets", default="host", metavar="NAME[,NAME]", show_default=True,
+    help=f"The processor that the code is for: {', '.join(get_args(TargetName))}. Several are joined by commas; a "
+    "model runs the first that its processor has.",
 )  # fmt: skip
 @click.option(
     "--name", metavar="NAME",
@@ -74,7 +76,7 @@ from kernels.target import TargetName
 @json_option
 @many_options
 def command(
-    ctx: click.Context, source: Path, output: Path, target: TargetName, name: str | None, form: Form,
+    ctx: click.Context, source: Path, output: Path, targets: str, name: str | None, form: Form,
     shape: tuple[str, ...], dim: tuple[str, ...], value: tuple[str, ...], fix_defaults: bool, exact: bool,
     memory_budget: str | None, threads: int, machine: str | None, tune: float | None, unchecked: bool,
     feeds: tuple[str, ...], tolerance: float | None, json: bool, jobs: int, dask: str | None,
@@ -86,7 +88,9 @@ def command(
     compile stops and lists it; in Python, graphopt.compile runs just those in ONNX Runtime, and so does what
     --as onnxruntime writes. Of a folder every model becomes a bundle in OUT_DIR.
     """
-    by_record = target == "host" or machine is not None
+    target = parse_targets(targets)
+    here = target == ["host"]
+    by_record = here or machine is not None
     if source.is_dir():
         with progress(f"compiling {source.name}") as tell:
             if by_record:
@@ -97,7 +101,7 @@ def command(
             return (str(model), str(makes)), makes
 
         return run_folder(ctx, source, output, words)
-    shapes, dims = parse_shapes(shape), parse_sizes(dim)
+    shapes, dims = parse_shapes(shape), parse_listed(dim)
     budget = parse_budget(memory_budget, "--memory-budget")
     replaced_files(output)  # refuses before the work is done what could not be written after it
     with progress(f"compiling {source.name}") as tell:
@@ -105,8 +109,7 @@ def command(
         compiled = graphopt.compile(
             read_source(source), target=target, name=name, shapes=shapes, dims=dims, values=parse_values(value),
             fix_defaults=fix_defaults, feeds=feeds or None, tolerance=tolerance, exact=exact, memory_budget=budget,
-            threads=threads, machine=record, tune=seconds_of(tune, here=target == "host"), form=form,
-            progress=tell,
+            threads=threads, machine=record, tune=seconds_of(tune, here=here), form=form, progress=tell,
         )  # fmt: skip
         if compiled.not_compared is not None and not unchecked:
             reason = f"the program was not compared: {compiled.not_compared}; add --unchecked to write it all the same."

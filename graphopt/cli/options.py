@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast, get_args
 
 import click
 import msgspec
@@ -16,6 +16,7 @@ from graphopt.files.single import write_file
 from graphopt.flows.records.encode import encode
 from graphopt.model.text import ONCE, Progress, nearest
 from graphopt.report.screen import Screen, screen
+from kernels.target import TargetName
 from memplan.tiers.machine import InvalidMachine, parse_bytes
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -130,6 +131,27 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
         if not isinstance(value, int):
             raise UsageError("--dim", f"'{name}={value}' gives no size; give a number, {name}=8 for example.")
         found[name] = value
+    return found
+
+
+def parse_targets(text: str) -> list[TargetName]:
+    """Names of processors, joined by commas."""
+    known = get_args(TargetName)
+    for name in text.split(","):
+        if name not in known:
+            raise UsageError("--target", f"there is no target '{name}'; {nearest(name, known)}.")
+    return [cast(TargetName, name) for name in text.split(",")]
+
+
+def parse_listed(texts: Sequence[str]) -> dict[str, int | str | list[int]]:
+    """`NAME=3` or `NAME=3,5,8`, several times."""
+    found: dict[str, int | str | list[int]] = {}
+    for name, value in _pairs(texts, "--dim", "NAME=3 or NAME=3,5"):
+        sizes = value.split(",")
+        if not all(map(_is_size, sizes)):
+            raise UsageError("--dim", f"'{name}={value}' gives no size; give a number, {name}=8 for example.")
+        numbers = [int(size) for size in sizes]
+        found[name] = numbers[0] if len(numbers) == 1 else numbers
     return found
 
 

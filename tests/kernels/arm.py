@@ -26,9 +26,9 @@ from kernels.run import Array
 _OWN = Path(__file__).parent.parent.parent / "build" / "qemu" / "usr" / "bin"
 
 
-def emulator() -> str | None:
+def emulator(architecture: str = "aarch64") -> str | None:
     """The emulator's path; None when it is not installed."""
-    for name in ("qemu-aarch64-static", "qemu-aarch64"):
+    for name in (f"qemu-{architecture}-static", f"qemu-{architecture}"):
         found = shutil.which(name) or shutil.which(name, path=str(_OWN))
         if found:
             return found

@@ -82,6 +82,14 @@ class Tensor(NamedTuple):
         )  # fmt: skip
 
 
+class Point(NamedTuple):
+    """Sizes of dims that a program is made for, and its tensors then."""
+
+    sizes: Mapping[str, int]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
 class _Options(ctypes.Structure):
     _fields_ = (
         ("bytes", ctypes.c_size_t), ("weights_path", ctypes.c_char_p), ("weights", ctypes.c_void_p),
@@ -139,6 +147,15 @@ class Program:
             raise self.refusal(why)
         self.inputs = tuple(_tensor(one) for one in self.description["inputs"])
         self.outputs = tuple(_tensor(one) for one in self.description["outputs"])
+        self.points = tuple(
+            Point(
+                one["sizes"], tuple(_tensor(tensor) for tensor in one["inputs"]),
+                tuple(_tensor(tensor) for tensor in one["outputs"]),
+            )
+            for one in self.description.get("points", ())
+        )  # fmt: skip
+        if self.points:
+            self.inputs, self.outputs = self.points[0].inputs, self.points[0].outputs
         self.arena_bytes: int = self.description["arena_bytes"]
         model, options = ctypes.c_void_p(), _Options(threads=threads, pinned=pinned, read=read)
         options.bytes, options.memory_limit = ctypes.sizeof(_Options), memory_limit
@@ -188,6 +205,7 @@ class Program:
 
     def bind(self, feeds: Mapping[str, Array]) -> Bound:
         """A call with fixed inputs and outputs: nothing is checked or made again. Write new values into the arrays."""
+        self._choose(feeds)
         arrays = [self._array(one.name, feeds[one.name]) for one in self.inputs if one.name in feeds]
         if len(arrays) != len(self.inputs) or len(feeds) != len(self.inputs):
             self._outputs(feeds)  # says what is wrong
@@ -230,28 +248,52 @@ class Program:
 
     def _outputs(self, feeds: Mapping[str, Array], stamps: npt.NDArray[Any] | None = None) -> list[Array]:
         """The outputs; the call's blocks are noted in `stamps`."""
+        with self._lock:
+            if self._model is None:
+                raise self.refusal("the program is closed.")
+            self._choose(feeds)
+            return self._called(feeds, stamps)
+
+    def _called(self, feeds: Mapping[str, Array], stamps: npt.NDArray[Any] | None) -> list[Array]:
         arrays = [self._array(name, array) for name, array in feeds.items()]  # kept until the run has ended
         if len(feeds) != len(self.inputs):
             missing = next(one.name for one in self.inputs if one.name not in feeds)
             raise self.refusal(f"input '{missing}' is missing; the program has {_names(self.inputs)}.")
         sizes = self._sizes_of(feeds)
         outputs = self._made_for(sizes, dict(zip(feeds, arrays, strict=True)))
-        with self._lock:
-            if self._model is None:
-                raise self.refusal("the program is closed.")
-            self._resize(sizes)
-            for name, array in zip(feeds, arrays, strict=True):
-                self._given[self._places[name]] = _address(array)
-            for number, array in enumerate(outputs):
-                self._made[number] = _address(array)
+        self._resize(sizes)
+        for name, array in zip(feeds, arrays, strict=True):
+            self._given[self._places[name]] = _address(array)
+        for number, array in enumerate(outputs):
+            self._made[number] = _address(array)
+        if stamps is not None:
+            self._note(stamps.ctypes.data, len(stamps) - 1)
+        try:
+            self._checked(self._run(self._model, self._given, self._made))
+        finally:
             if stamps is not None:
-                self._note(stamps.ctypes.data, len(stamps) - 1)
-            try:
-                self._checked(self._run(self._model, self._given, self._made))
-            finally:
-                if stamps is not None:
-                    self._note(None, 0)
-            return self._found(outputs)
+                self._note(None, 0)
+        return self._found(outputs)
+
+    def _choose(self, feeds: Mapping[str, Array]) -> None:
+        """Of a program for several sizes take those that the inputs have, where it has them."""
+        if not self.points or _fits(self.inputs, feeds):
+            return
+        for point in self.points:
+            if _fits(point.inputs, feeds):
+                self._take(point)
+                return
+        if all(one.name in feeds for one in self.inputs) and len(feeds) == len(self.inputs):
+            shapes = ", ".join(f"'{name}' {list(np.shape(array))}" for name, array in feeds.items())
+            listed = "; ".join(", ".join(f"{name}={size}" for name, size in one.sizes.items()) for one in self.points)
+            raise self.refusal(f"the inputs have the shapes {shapes}; the program is made for {listed}.")
+
+    def _take(self, point: Point) -> None:
+        """The calls that follow have these sizes."""
+        set_dim = self._interface.later("set_dim", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64)
+        for name, size in point.sizes.items():
+            self._checked(set_dim(self._model, name.encode(), size))
+        self.inputs, self.outputs = point.inputs, point.outputs
 
     def _made_for(self, sizes: Mapping[str, int], given: Mapping[str, Array]) -> list[Array]:
         """Arrays for outputs: of their own, or in the memory of an input, which `given` has with all its room."""
@@ -369,16 +411,26 @@ class Bound:
         self._made = (ctypes.c_void_p * max(1, len(self._arrays)))(*(_address(array) for array in self._arrays))
         self._program = program
         self._run = program._run
+        self._point = Point({}, program.inputs, program.outputs)
+        if program.points:
+            self._point = next(one for one in program.points if one.inputs == program.inputs)
 
     def __call__(self) -> None:
         """Run once; the program must not have been closed."""
         program = self._program
-        if self._sizes != program._sizes:  # another call had others
+        if self._point.inputs is not program.inputs:  # another call had other sizes
+            program._take(self._point)
+        if self._sizes != program._sizes:
             program._resize(self._sizes)
         if code := self._run(program._model, self._given, self._made):
             program._checked(code)
         if program._counts:  # arrays of the dims that this call found, in the same memory
             self.outputs = tuple(program._found(self._arrays))
+
+
+def _fits(tensors: Sequence[Tensor], feeds: Mapping[str, Array]) -> bool:
+    """Whether arrays have the dims of these inputs."""
+    return all(one.name in feeds and np.shape(feeds[one.name]) == one.shape for one in tensors)
 
 
 def _why_not(abi: object) -> str | None:
