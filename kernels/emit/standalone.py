@@ -1,13 +1,14 @@
 """A listing as a static program without any library, for an emulator of another processor.
 
 It reads the weights and all inputs from its standard input, runs every step, and writes all outputs to its standard
-output; it knows no names and checks nothing. Linux on 64-bit ARM only: it speaks to the kernel by system calls, whose
-machine code is given as it is, because our LLVM has no assembler for other machines.
+output; it knows no names and checks nothing. Linux on 64-bit ARM and RISC-V, where calls have the same numbers: it
+speaks to the kernel by system calls, whose machine code is given as it is, because our LLVM has no assembler for other
+machines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,8 +23,12 @@ from kernels.target import Target
 READ, WRITE, EXIT = 63, 64, 93
 MOST_BYTES = 1 << 30  # of memory: code reaches no further
 _LINE = 64  # bytes: where each piece of the memory starts
-# mov x8, x0; mov x0, x1; mov x1, x2; mov x2, x3; svc #0; ret.
-_CALL = (0xAA0003E8, 0xAA0103E0, 0xAA0203E1, 0xAA0303E2, 0xD4000001, 0xD65F03C0)
+_CALLS: Mapping[str, tuple[int, ...]] = {  # the number of the call and three arguments, each one register further
+    # mov x8, x0; mov x0, x1; mov x1, x2; mov x2, x3; svc #0; ret.
+    "aarch64": (0xAA0003E8, 0xAA0103E0, 0xAA0203E1, 0xAA0303E2, 0xD4000001, 0xD65F03C0),
+    # mv a7, a0; mv a0, a1; mv a1, a2; mv a2, a3; ecall; ret.
+    "riscv64": (0x00050893, 0x00058513, 0x00060593, 0x00068613, 0x00000073, 0x00008067),
+}
 
 
 class NotStandalone(KernelsError):
@@ -47,9 +52,9 @@ class Standalone:
 
 
 def standalone(listing: Listing, target: Target) -> Standalone:
-    """The program; raises NotStandalone for another processor than ARM64 and for one that takes too much memory."""
-    if target.architecture.name != "aarch64":
-        raise NotStandalone(f"a program without libraries is written for ARM64, not for '{target.triple}'.")
+    """The program; raises NotStandalone for another processor than those, and for one that takes too much memory."""
+    if target.architecture.name not in _CALLS:
+        raise NotStandalone(f"a program without libraries is written for ARM64 and RISC-V, not for '{target.triple}'.")
     sizes = [listing.weights_bytes, *(one.bytes for one in listing.inputs), listing.arena_bytes, listing.scratch_bytes]
     first = len(sizes)
     starts, total = [], 0
@@ -181,7 +186,8 @@ def _of(value: Value) -> str:
 
 def system_call(f: Function, number: int, *arguments: str) -> Value:
     """A system call with three arguments, an i64, a pointer and an i64; its result."""
-    words = ", ".join(f"i32 {word}" for word in _CALL)
-    f.module.variable("system_call", f'internal constant [{len(_CALL)} x i32] [{words}], section ".text.call", align 4')
+    call = _CALLS[f.module.target.architecture.name]
+    words = ", ".join(f"i32 {word}" for word in call)
+    f.module.variable("system_call", f'internal constant [{len(call)} x i32] [{words}], section ".text.call", align 4')
     given: Sequence[str] = (f"i64 {number}", *arguments)
     return f.value("i64", f"call i64 @system_call({', '.join(given)})")
