@@ -110,6 +110,10 @@ def compile(  # the builtin of this name is not used here
         raise OptionError(f"'{name}' is no name in C; use letters, digits and underscores.")
     progress = progress or silent
     processor = planned_target(target, machine, threads)
+    if processor.architecture.name == "wasm32":
+        threads = 1
+        if form == "onnxruntime":
+            raise OptionError("ONNX Runtime loads no custom operators of WebAssembly; leave out the form.")
     not_here = why_not_here(processor)
     if tune and not_here is not None:
         raise OptionError(f"kernels cannot be measured: {not_here}; leave out the tuning.")

@@ -65,7 +65,12 @@ _ARM = tuple(
 
 _RISCV = tuple(Requirement(name, 16, 0, 0, ord(name) - ord("a")) for name in "acdfmv")  # a bit for each letter
 
-FEATURES: Mapping[ArchitectureName, tuple[Requirement, ...]] = {"x86_64": _X86, "aarch64": _ARM, "riscv64": _RISCV}
+FEATURES: Mapping[ArchitectureName, tuple[Requirement, ...]] = {
+    "x86_64": _X86,
+    "aarch64": _ARM,
+    "riscv64": _RISCV,
+    "wasm32": (),
+}
 
 # What a function begins with may be given as bytes: no assembler for the target needs to be built into our LLVM.
 # cpuid(leaf, subleaf, four words): push rbx; eax, ecx = edi, esi; r8 = rdx; cpuid; store the four; pop rbx; ret.
@@ -131,10 +136,17 @@ def _by_auxiliary_vector(f: Function, bits: Value) -> _Question:
     return is_missing
 
 
+def _by_nothing(f: Function, bits: Value) -> _Question:
+    """An engine refuses a module with instructions that it lacks."""
+    del bits
+    return lambda one: f.number("i1", False)
+
+
 _QUESTIONS: Mapping[ArchitectureName, Callable[[Function, Value], _Question]] = {
     "x86_64": _by_cpuid,
     "aarch64": _by_auxiliary_vector,
     "riscv64": _by_auxiliary_vector,
+    "wasm32": _by_nothing,
 }
 
 

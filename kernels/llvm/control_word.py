@@ -47,11 +47,18 @@ def _enter_riscv(f: Function) -> Value:
     return caller
 
 
+def _enter_wasm(f: Function) -> Value:
+    """There is one way to round, no traps, and subnormal numbers are as they are."""
+    return f.number("i32", NEAREST)
+
+
 _ENTER: Mapping[ArchitectureName, Callable[[Function], Value]] = {
     "x86_64": _enter_x86, "aarch64": _enter_arm, "riscv64": _enter_riscv,
+    "wasm32": _enter_wasm,
 }  # fmt: skip
-_SET: Mapping[ArchitectureName, str] = {
+_SET: Mapping[ArchitectureName, str | None] = {
     "x86_64": "llvm.x86.sse.ldmxcsr", "aarch64": "llvm.aarch64.set.fpcr", "riscv64": "llvm.set.rounding",
+    "wasm32": None,
 }  # fmt: skip
 
 
@@ -62,4 +69,6 @@ def enter(f: Function) -> Value:
 
 def leave(f: Function, caller: Value) -> None:
     """Set the caller's word again."""
-    f.line(f"call void @{_SET[f.module.target.architecture.name]}({caller.type} {caller.text})")
+    setting = _SET[f.module.target.architecture.name]
+    if setting is not None:
+        f.line(f"call void @{setting}({caller.type} {caller.text})")

@@ -16,6 +16,7 @@ from graphopt.program.deploy.hybrid import Hybrid, without_kernels
 from graphopt.program.deploy.manifest import PlannedBuffer, uses_of
 from graphopt.program.deploy.session import Program
 from graphopt.program.deploy.sizes import Argument, Sizes
+from graphopt.program.deploy.web.files import write_web
 from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
 from kernels import listing
@@ -171,7 +172,8 @@ class Compiled:
             PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
         )
         nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
-        write_bundle(folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses)
+        write = write_web if self.target.architecture.name == "wasm32" else write_bundle
+        write(folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses)
 
     @property
     def _runner(self) -> Program | Hybrid | Operators | Sizes[Compiled]:
