@@ -7,6 +7,10 @@ Every kernel has one form of entry, so that a scheduler, a worker pool and a bun
 `arguments` is a table of pointers, one per operand in order; an operand starts at a multiple of its element's size.
 `block` selects one of `blocks` independent pieces, which may run in any order and on any worker. `scratch` is memory of
 `scratch_bytes` that belongs to the worker (64-byte aligned, contents undefined), or null when that is zero.
+
+A kernel whose dims only the run knows reads them from its last operand, "sizes": an int64 for each free dim of the
+program. Its other operands, its blocks and its scratch are those of the greatest sizes; blocks that a run does not
+have do nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import numpy.typing as npt
 from kernels.dtype import DType
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
+from kernels.size import Size, bound
 from kernels.tensor.expression import Buffer
 from kernels.tensor.storage import extent
 
@@ -30,6 +35,7 @@ ENTRY = (
     Parameter("scratch", "ptr", "noalias nocapture"),
 )
 
+SIZES: Literal["sizes"] = "sizes"  # the operand with the sizes of a run
 EntryBody = Callable[[Function, dict[str, Value], Value, Value], None]  # function, pointers by operand, block, scratch
 
 
@@ -51,7 +57,7 @@ class Operand:
     """One entry of the table of arguments: a contiguous piece of memory, described by how it is stored."""
 
     name: str
-    role: Literal["input", "constant", "output"]
+    role: Literal["input", "constant", "output", "sizes"]
     dtype: DType
     elements: int  # of the storage: strides, halo and padding included
     packing: Packing | None = None  # of a constant: None when it is used as it is
@@ -90,30 +96,45 @@ def operands_of(inputs: Iterable[Buffer], outputs: Iterable[Buffer] = ()) -> tup
     )
 
 
+def pointers_of(f: Function, operands: Sequence[Operand]) -> dict[str, Value]:
+    """The addresses of operands by name, read from the parameter `arguments`."""
+    table = f.parameter("arguments")
+    return {operand.name: f.load("ptr", f.at(table, position, "ptr")) for position, operand in enumerate(operands)}
+
+
 def write_kernel(
     module: Module,
     name: str,
     operands: Sequence[Operand],
-    blocks: int,
+    blocks: Size | int,
     body: EntryBody,
     *,
-    scratch_bytes: int = 0,
-    flops: int = 0,
-    traffic: int | None = None,
+    scratch_bytes: Size | int = 0,
+    flops: Size | int = 0,
+    traffic: Size | int | None = None,
     candidate: str = "",
 ) -> Kernel:
     """Write the exported entry into a module, and describe the kernel; `traffic`: None: each operand passes once."""
     function = Function(module, name, ENTRY, exported=True)
-    table = function.parameter("arguments")
-    pointers = {
-        operand.name: function.load("ptr", function.at(table, position, "ptr"))
-        for position, operand in enumerate(operands)
-    }
-    body(function, pointers, function.parameter("block"), function.parameter("scratch"))
+    table, block = function.parameter("arguments"), function.parameter("block")
+    pointers = pointers_of(function, operands)
+    if isinstance(blocks, Size):
+        there = function.compare("slt", block, function.integer(blocks))
+        function.line(f"br i1 {there.text}, label %there, label %none")
+        function.label("none")
+        function.line("ret void")
+        function.label("there")
+    body(function, pointers, block, function.parameter("scratch"))
+    operands = [replace(operand, elements=bound(operand.elements)) for operand in operands]
+    if function.sizes is not None:
+        function.read_sizes(table, len(operands))
+        operands.append(Operand(SIZES, "sizes", DType.I64, function.dims_read))
     function.finish()
     if traffic is None:
         traffic = sum(operand.bytes for operand in operands)
-    return Kernel(name, module, tuple(operands), blocks, scratch_bytes, flops, traffic, candidate)
+    return Kernel(
+        name, module, tuple(operands), bound(blocks), bound(scratch_bytes), bound(flops), bound(traffic), candidate
+    )
 
 
 def renamed(kernel: Kernel, name: str) -> Kernel:

@@ -13,6 +13,7 @@ from typing import Literal
 from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel
+from kernels.size import Dim, Size
 
 ALIGNMENT = 64  # bytes: where buffers in the arena and in the weights start
 
@@ -21,11 +22,14 @@ class InvalidListing(KernelsError):
     """A listing whose steps do not fit its kernels or its memory."""
 
 
+Space = Literal["arena", "weights", "input", "output", "sizes"]
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an operand starts: bytes from the start of the arena, of the weights, or of an argument's data."""
+    """Where an operand starts: bytes from the start of the arena, of the weights, of an argument, or of the sizes."""
 
-    space: Literal["arena", "weights", "input", "output"]
+    space: Space
     offset: int = 0
     argument: int = 0  # which input or output
 
@@ -39,6 +43,7 @@ class Argument:
     shape: tuple[int, ...]
     held: tuple[tuple[int, int], ...] = ()  # places and integers: what an input has to hold, as dims follow from it
     counted: tuple[int, ...] = ()  # axes of an output along which `shape` is the most, and each run finds its own dim
+    free: tuple[tuple[int, Size], ...] = ()  # axes along which `shape` is the most, and the dim follows from the sizes
 
     @property
     def bytes(self) -> int:
@@ -136,6 +141,7 @@ class Listing:
     arena_bytes: int
     weights_bytes: int
     ticketed: Ticketed | None = None
+    sizes: tuple[Dim, ...] = ()  # free dims: a run sets the size of each; they lie in the model's record, as int64
 
     def __post_init__(self) -> None:
         if not (self.name.isidentifier() and self.name.isascii()):
@@ -177,7 +183,7 @@ class Listing:
                         f"step {number}: operand '{operand.name}' of kernel '{kernel.name}' starts at byte "
                         f"{place.offset:,}, which is no multiple of its element's {operand.dtype.bytes} bytes."
                     )
-                if operand.role == "output" and place.space in ("weights", "input"):
+                if operand.role == "output" and place.space in ("weights", "input", "sizes"):
                     raise InvalidListing(
                         f"step {number}: kernel '{kernel.name}' writes operand '{operand.name}', which lies in the "
                         f"{place.space}: that is only read."
@@ -213,6 +219,8 @@ class Listing:
             return arena
         if place.space == "weights":
             return self.weights_bytes
+        if place.space == "sizes":
+            return 8 * len(self.sizes)
         arguments = self.inputs if place.space == "input" else (*self.outputs, *self.dims)
         return arguments[place.argument].bytes if 0 <= place.argument < len(arguments) else -1
 
@@ -223,6 +231,13 @@ class Listing:
         They lie in the model's record. Their places have the space "output", and the numbers behind those of outputs.
         """
         return tuple(Argument(f"{one.name}:dims", DType.I64, (len(one.shape),)) for one in self.outputs if one.counted)
+
+    def symbol(self, name: str) -> str:
+        """What a function of the program is called in its objects, where it is none of the interface's.
+
+        No other program has it, nor has the C library, so that several can be linked into one.
+        """
+        return f"{self.name}.{name}"
 
     @property
     def scratch_bytes(self) -> int:

@@ -51,7 +51,7 @@ _OUTSIDE: tuple[tuple[str, str, list[str]], ...] = (
 LIBRARY = tuple(name for name, *_ in (*_OUTSIDE, *OUTSIDE) if not name.startswith("llvm."))
 
 
-def write_pool(module: Module) -> None:
+def write_pool(module: Module, worker: str = "pool_worker") -> None:
     """Add the pool's functions to a module."""
     for name, result, given in _OUTSIDE:
         module.declare(name, result, given)
@@ -59,9 +59,9 @@ def write_pool(module: Module) -> None:
     _write_wake(module)
     _write_rest(module)
     _write_avoid(module)
-    _write_worker(module)
+    _write_worker(module, worker)
     _write_lock(module)
-    _write_grow(module)
+    _write_grow(module, worker)
     _write_take(module)
     _write_run(module)
     _write_leave(module)
@@ -164,9 +164,9 @@ def _write_avoid(module: Module) -> None:
     f.finish()
 
 
-def _write_worker(module: Module) -> None:
-    """pool_worker(record): what a thread does: wait for the next job, help with it, until the pool stops."""
-    f = Function(module, "pool_worker", (Parameter("record"),), exported=True, result="ptr")
+def _write_worker(module: Module, name: str) -> None:
+    """name(record): what a thread does: wait for the next job, help with it, until the pool stops."""
+    f = Function(module, name, (Parameter("record"),), exported=True, result="ptr")
     record = f.parameter("record")
     state, number, hazard = f.load("ptr", record), f.load("i64", _at(f, record, _NUMBER)), _at(f, record, _IN)
     job_at, null = _at(f, state, _JOB), Value(("null",), "ptr")
@@ -231,7 +231,7 @@ def _write_lock(module: Module) -> None:
     f.finish()
 
 
-def _write_grow(module: Module) -> None:
+def _write_grow(module: Module, worker: str) -> None:
     """pool_grow(state, workers, pinned): start the threads that are lacking; fewer where the system refuses one."""
     given = (Parameter("state"), Parameter("workers", "i64"), Parameter("pinned", "i32"))
     f = Function(module, "pool_grow", given)
@@ -249,7 +249,7 @@ def _write_grow(module: Module) -> None:
         def create() -> list[Value]:
             thread = _at(f, record, _THREAD)
             found = f.value(
-                "i32", f"call i32 @pthread_create(ptr {thread.text}, ptr null, ptr @pool_worker, ptr {record.text})"
+                "i32", f"call i32 @pthread_create(ptr {thread.text}, ptr null, ptr @{worker}, ptr {record.text})"
             )
 
             def count() -> None:

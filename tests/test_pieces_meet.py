@@ -134,7 +134,7 @@ def test_the_command_line_says_what_python_says(
     assert same(shell.run("memory", "optimized.onnx", *dims, "--json").json, trail.memory.record)
     words = ("--device", DEVICE, "--work", str(SCHEDULE_WORK), "--no-measure", "--json")
     assert same(shell.run("schedule", "optimized.onnx", *dims, *words).json, trail.scheduled.record)
-    said = shell.run("compile", "optimized.onnx", "bundle", *dims, "--json").json
+    said = shell.run("compile", "optimized.onnx", "bundle", "--name", "model", *dims, "--json").json
     assert (said["regions"], said["kernels"]) == (len(listing.runs), len(listing.kernels))
     assert (said["arena_bytes"], said["weights_bytes"]) == (listing.arena_bytes, listing.weights_bytes)
     assert (said["scratch_bytes"], said["max_abs"]) == (listing.scratch_bytes, trail.compiled.max_abs)

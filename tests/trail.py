@@ -75,7 +75,7 @@ def follow(source: Path, dims: Mapping[str, int], folder: Path) -> Trail:
     inspected = inspect_model(saved, str(file), census(saved).bytes, dims)
     memory = graphopt.memory(file, dims=dims)
     scheduled = graphopt.schedule(file, device=DEVICE, dims=dims, work=SCHEDULE_WORK, measure=False)
-    compiled = graphopt.compile(file, dims=dims)
+    compiled = graphopt.compile(file, dims=dims, name="model")
     bundle = folder / "bundle"
     compiled.save(bundle)
     proto = onnx.load(source)

@@ -37,16 +37,16 @@ def _bundle(place: Place, name: str, *words: str) -> Path:
 def to_c(place: Place) -> Seen:
     """A header, a library, weights, and an example in C that compiles without a warning and runs."""
     folder = _bundle(place, "bundle")
-    header = (folder / "model.h").read_text()
-    require("model_run" in header and 'input 0: "x" f32 [1, 16, 16, 16]' in header, header[:300])
+    header = (folder / "image.h").read_text()
+    require("image_run" in header and 'input 0: "x" f32 [1, 16, 16, 16]' in header, header[:300])
     compiler = shutil.which("cc")
     if compiler is None:
         return level("header, example and library are there; no C compiler here to build the example")
     np.zeros((1, 16, 16, 16), np.float32).tofile(folder.parent / "x.raw")
     example = [compiler, "-Wall", "-Wextra", "-Werror", "-O2", str(folder / "example.c"), "-o", "example"]
-    done = place.run(*example, f"-L{folder}", "-lmodel", "-lm", f"-Wl,-rpath,{folder}")
+    done = place.run(*example, f"-L{folder}", "-limage", "-lm", f"-Wl,-rpath,{folder}")
     require(done.status == 0, done.err)
-    done = place.run("./example", str(folder / "model.weights"), "x.raw")
+    done = place.run("./example", str(folder / "image.weights"), "x.raw")
     require(done.status == 0, done.err)
     return level("one folder: library, header, weights, example in C; it compiles with -Wall -Wextra and runs")
 
@@ -56,14 +56,14 @@ def named(place: Place) -> Seen:
     folder = _bundle(place, "named", "--name", "second")
     header = (folder / "second.h").read_text()
     require((folder / "libsecond.so").exists() and "second_run" in header and "SECOND_OK" in header, header[:300])
-    require("model_run" not in header, "a name of the default is left")
+    require("image_run" not in header, "a name of the default is left")
     return level("compile --name")
 
 
 def cross(place: Place) -> Seen:
     """A program for 64-bit ARM is written, and asking for it from Python ends nothing."""
     folder = _bundle(place, "arm", "--target", "aarch64", "--unchecked")
-    machine = struct.unpack_from("<H", (folder / "libmodel.so").read_bytes(), 18)[0]
+    machine = struct.unpack_from("<H", (folder / "libimage.so").read_bytes(), 18)[0]
     require(machine == ARM, f"machine {machine}")
     done = place.python("import graphopt; print(graphopt.compile('image.onnx', target='aarch64').target.level)")
     require(done.status == 0, done.err)
@@ -112,7 +112,7 @@ def threads(place: Place) -> Seen:
     for thread in running:
         thread.join()
     require(not wrong, f"{len(wrong)} of {2 * CALLS} results are wrong")
-    require("MODEL_MODEL_BUSY" in (place / "bundle" / "model.h").read_text(), "C has no word for it")
+    require("IMAGE_MODEL_BUSY" in (place / "bundle" / "image.h").read_text(), "C has no word for it")
     return level("from Python threads wait for one another; in C a call that meets another returns MODEL_BUSY")
 
 
@@ -153,9 +153,9 @@ def licence(place: Place) -> Seen:
     """Every generated text begins with its licence; the version stands in header, example and manifest."""
     folder = _bundle(place, "bundle")
     maker = f"graphopt {graphopt.__version__}"
-    for name in ("model.h", "example.c", "model.py"):
+    for name in ("image.h", "example.c", "model.py"):
         require("SPDX-License-Identifier" in (folder / name).read_text().splitlines()[0], name)
-    require(maker in (folder / "model.h").read_text(), "the header has no version")
+    require(maker in (folder / "image.h").read_text(), "the header has no version")
     require(json.loads((folder / "manifest.json").read_text())["producer"] == maker, "the manifest has no version")
     return level("SPDX in each text; version in header and manifest, and a hash of every file")
 

@@ -30,7 +30,7 @@ from graphopt.cli.options import (
 )
 from graphopt.cli.streams import read_source
 from graphopt.cli.tune import seconds_of, tune_option
-from graphopt.flows.compile import NAME, compile_record
+from graphopt.flows.compile import compile_record
 from graphopt.program.deploy.bundle import replaced_files
 from graphopt.program.make import Form
 from graphopt.report.compilation import print_compile
@@ -45,8 +45,8 @@ from kernels.target import TargetName
     help="The processor that the code is for.",
 )  # fmt: skip
 @click.option(
-    "--name", default=NAME, metavar="NAME", show_default=True,
-    help="Of the library and of its functions in C, so that several bundles fit into one program.",
+    "--name", metavar="NAME",
+    help="Of the library and of its functions in C, so that several bundles fit into one program; else the file's.",
 )  # fmt: skip
 @click.option(
     "--as", "form", type=click.Choice(get_args(Form)), default="bundle", show_default=True,
@@ -74,7 +74,7 @@ from kernels.target import TargetName
 @json_option
 @many_options
 def command(
-    ctx: click.Context, source: Path, output: Path, target: TargetName, name: str, form: Form,
+    ctx: click.Context, source: Path, output: Path, target: TargetName, name: str | None, form: Form,
     shape: tuple[str, ...], dim: tuple[str, ...], value: tuple[str, ...], fix_defaults: bool, exact: bool,
     memory_budget: str | None, threads: int, machine: str | None, tune: float | None, unchecked: bool,
     feeds: tuple[str, ...], tolerance: float | None, json: bool, jobs: int, dask: str | None,

@@ -64,9 +64,13 @@ def prove_library(manifest: Manifest, content: bytes) -> tuple[Proved, tuple[str
     """What is proved of a library, and the outside functions that its runs may call; nothing of it is run."""
     library = SharedLibrary(content)
     proved = prove(read_statement(manifest, library))
-    entries = [f"{manifest.name}_run", f"{manifest.name}_run_raw", *(code.name for code in manifest.kernels)]
+    entries = [
+        f"{manifest.name}_run",
+        f"{manifest.name}_run_raw",
+        *(f"{manifest.name}.{code.name}" for code in manifest.kernels),
+    ]
     if manifest.program.shared_arena_bytes is not None:
-        entries += ["walk", "pool_worker"]
+        entries += [f"{manifest.name}.walk", f"{manifest.name}.pool_worker"]
     return proved, tuple(sorted(check_no_allocation(library, entries)))
 
 

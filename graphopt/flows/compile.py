@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -17,8 +20,9 @@ from graphopt.check.reference import Comparison, Reference
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.verification import OFF, Verification
 from graphopt.errors import NotLowered, OptionError, VerificationError
+from graphopt.flows.ranges import compared_points, dims_of_ranges, free_batch, split_ranges
 from graphopt.flows.records.compilation import CompileRecord
-from graphopt.flows.source import read, resize
+from graphopt.flows.source import digest_of, read, resize
 from graphopt.flows.tune import tuning_of
 from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import DimValue
@@ -37,16 +41,17 @@ from graphopt.program.deploy.custom.operators import Operators
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.expansion import expanded
-from graphopt.program.make import COMPARE_SECONDS, Family, Form, Program, make, runnable
+from graphopt.program.make import COMPARE_SECONDS, Family, Form, Program, make, make_ranged, runnable
 from graphopt.program.regions.scope import Scope
 from graphopt.program.subprograms import undeclared, with_bodies
 from graphopt.program.tuning import Tuning
 from graphopt.program.widening import widened
 from graphopt.rewrite.optimizer import optimize_verified
+from kernels.size import Dim
 from kernels.target import Target, TargetName, named, why_not_here
 from memplan.compiling import telling
 
-NAME = "model"  # of the program, in C, unless the caller has another
+TAKEN = frozenset(("pthread", "thrd", "timer"))  # names with which the C library has functions like a program's
 ACCEPTED = 0.1  # relative: a program that is further off than this is wrong, and no tolerance is advised
 OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
 
@@ -55,9 +60,9 @@ def compile(  # the builtin of this name is not used here
     source: Source,
     *,
     target: TargetName = "host",
-    name: str = NAME,
+    name: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    dims: Mapping[str, DimValue] | None = None,
+    dims: Mapping[str, DimValue | tuple[int, int]] | None = None,
     values: Mapping[str, object] | None = None,
     fix_defaults: bool = False,
     exact: bool = False,
@@ -74,13 +79,15 @@ def compile(  # the builtin of this name is not used here
 
     It is for one size of every dim of its inputs. Where those are free, the result holds a program for every size: it
     is made and compared when the size is first run, and shares constants and threads with the others; such a result has
-    no bundle.
+    no bundle. A range of sizes in `dims`, {"sequence": (1, 512)}, makes one program for all of them: its memory is
+    planned for the greatest, and its work follows the sizes of each run.
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
     and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64", or
     "x86-64-v4-256" for cores that slow down for vectors of 64 bytes. A program for a processor that this machine is not
     runs in QEMU for the comparison; where there is none, `not_compared` of the result says why, and `save` asks for
-    `unchecked=True`. `name` is that of the library and of its functions in C. `exact` leaves out kernels that round
+    `unchecked=True`. `name` is that of the library and of its functions in C; with None
+    it follows from the file's. `exact` leaves out kernels that round
     otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
     may take; some kernels then run again, or in tiles. `threads` run the program here, 0: as many as it may use cores,
     with the same bits for any number; a bundle is run by any number too, but for 1, whose bundle holds nothing that
@@ -106,8 +113,11 @@ def compile(  # the builtin of this name is not used here
     """
     if threads < 0:
         raise OptionError(f"{threads} threads cannot run a program; 0 stands for all cores.")
+    name = named_by(source) if name is None else name
     if not (name.isascii() and name.isidentifier()):
         raise OptionError(f"'{name}' is no name in C; use letters, digits and underscores.")
+    if name in TAKEN:
+        raise OptionError(f"functions of '{name}' would stand in for the C library's; choose another name.")
     progress = progress or silent
     processor = planned_target(target, machine, threads)
     if processor.architecture.name == "wasm32":
@@ -119,12 +129,18 @@ def compile(  # the builtin of this name is not used here
         raise OptionError(f"kernels cannot be measured: {not_here}; leave out the tuning.")
     tuning = tuning_of(tune, progress)
     original, _ = read(source, values, fix_defaults=True)
-    if shapes or dims:
-        resize(original, shapes or {}, dims or {})
+    digest = digest_of(source, original)
+    ranges, fixed = split_ranges(dims or {})
+    if shapes or fixed or ranges:
+        resize(original, shapes or {}, fixed)
+        free_batch(original, ranges)
     examples = read_feeds(original, feeds)
     asked = _Asked(
-        processor, name, exact, memory_budget, not_here, threads, machine, tuning, examples, tolerance, progress, form
-    )
+        processor, name, exact, memory_budget, not_here, threads, machine, tuning, examples, tolerance, progress,
+        digest, form,
+    )  # fmt: skip
+    if ranges:
+        return _of_ranges(original, asked, dims_of_ranges(original, ranges))
     if not_here is None and form == "bundle" and not all(map(_is_fixed, _open_inputs(original))):
         return _of_any_size(original, asked)
     return _made(original, asked)
@@ -145,7 +161,15 @@ class _Asked:
     given: Sequence[Given]
     tolerance: float | None
     progress: Progress
+    digest: str  # of the model
     form: Form
+
+
+def named_by(source: Source) -> str:
+    """A name in C that follows from a file's: "resnet_18" for resnet-18.onnx; "model" for what is no file."""
+    stem = Path(source).stem if isinstance(source, (str, os.PathLike)) else "model"
+    name = "".join(one if one.isascii() and one.isalnum() else "_" for one in stem).strip("_") or "model"
+    return f"model_{name}" if name[0].isdigit() or name in TAKEN else name
 
 
 def _of_any_size(original: ir.Model, asked: _Asked) -> Compiled:
@@ -164,6 +188,56 @@ def _of_any_size(original: ir.Model, asked: _Asked) -> Compiled:
     sizes = Sizes(inputs, _arguments(signature_of(original).outputs), _why_no_bundle(original, asked.target), make_one)
     held = sum(tensor.nbytes for tensor in tensors_of(original))
     return Compiled(sizes, asked.target, 0.0, OFF, model_bytes=held)
+
+
+def _of_ranges(original: ir.Model, asked: _Asked, dims: Sequence[Dim]) -> Compiled:
+    """One program for all sizes of the dims, compared with the model at several of them."""
+    if asked.memory_budget is not None:
+        raise OptionError("a memory budget is kept for one size; give dims numbers, or leave the budget out.")
+    held = sum(tensor.nbytes for tensor in tensors_of(original))
+    names = [dim.name for dim in dims]
+    started = time.perf_counter()
+    asked.progress("optimizing")
+    work = optimized(original)
+
+    def model_of(point: Sequence[int]) -> ir.Model:
+        model = work.clone()
+        resize(model, {}, dict(zip(names, point, strict=True)))
+        return optimized(model)
+
+    asked.progress("making kernels")
+    with telling(asked.progress):
+        made = make_ranged(
+            dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
+            costs_of(asked.machine),
+        )  # fmt: skip
+    seconds = time.perf_counter() - started
+    if made.program is None:
+        return Compiled(made, asked.target, seconds, OFF, asked.not_here, f"{asked.not_here}", None, held)
+    verdicts = []
+    with Workplace() as workplace:
+        for point in compared_points(dims):
+            said = ", ".join(f"{name}={size}" for name, size in zip(names, point, strict=True))
+            asked.progress(f"comparing with ONNX Runtime at {said}")
+            model = original.clone()
+            resize(model, {}, dict(zip(names, point, strict=True)))
+            reference = reference_of(workplace, model, (), asked.tolerance)
+            verdicts.append(compared(reference, model, made.program))
+            if not verdicts[-1].passed:
+                raise VerificationError(
+                    f"the program does not give what ONNX Runtime gives at {said}: {verdicts[-1].reason}; nothing was "
+                    f"written{_way_on(verdicts[-1].max_rel)}."
+                )
+    return Compiled(made, asked.target, seconds, _together(verdicts, dims), asked.not_here, None, None, held)
+
+
+def _together(verdicts: Sequence[Verification], dims: Sequence[Dim]) -> Verification:
+    """One verdict of those at several sizes, all of which are that the results are equal."""
+    sizes = tuple(dict(zip((dim.name for dim in dims), point, strict=True)) for point in compared_points(dims))
+    return msgspec.structs.replace(
+        max(verdicts, key=lambda one: one.max_rel), feeds=sum(one.feeds for one in verdicts), sizes=sizes,
+        max_abs=max(one.max_abs for one in verdicts), rounding=max(one.rounding for one in verdicts),
+    )  # fmt: skip
 
 
 def _open_inputs(model: ir.Model) -> list[Port]:
@@ -217,14 +291,18 @@ def _made(original: ir.Model, asked: _Asked, family: Family | None = None) -> Co
             program, not_compared = runnable(made, asked.target, asked.not_here)
             seconds += time.perf_counter() - started
             if program is None:
-                return Compiled(made, asked.target, seconds, OFF, asked.not_here, not_compared, None, held)
+                return Compiled(
+                    made, asked.target, seconds, OFF, asked.not_here, not_compared, None, held, asked.digest
+                )
             progress("comparing with ONNX Runtime")
             if reference is None:
                 reference = reference_of(workplace, original, asked.given, asked.tolerance, contents)
             verdicts.append(compared(reference, original, program))
             if verdicts[-1].passed:
                 remade = None if len(verdicts) == 1 else verdicts[0].reason
-                return Compiled(made, asked.target, seconds, verdicts[-1], asked.not_here, None, remade, held)
+                return Compiled(
+                    made, asked.target, seconds, verdicts[-1], asked.not_here, None, remade, held, asked.digest
+                )
     raise VerificationError(
         f"the program does not give what ONNX Runtime gives: {verdicts[-1].reason}; nothing was written"
         f"{_way_on(verdicts[-1].max_rel)}."

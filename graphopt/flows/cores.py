@@ -14,7 +14,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered, OptionError
-from graphopt.flows.compile import NAME, optimized
+from graphopt.flows.compile import optimized
 from graphopt.flows.run import drawn_inputs
 from graphopt.model.text import Progress, several
 from graphopt.program import coplaced
@@ -67,7 +67,9 @@ def on_cores(
     work = optimized(model)
     progress("making kernels")
     try:
-        lowered, linked = make_listing(work, target, NAME, False, memory_budget, device.multiprocessors, costs, tuning)
+        lowered, linked = make_listing(
+            work, target, "model", False, memory_budget, device.multiprocessors, costs, tuning
+        )
     except NotLowered:
         return None
     device = replace(device, signal_ns=costs.wait_ns, wait_ns=0.0)  # what it costs a worker to look is in it

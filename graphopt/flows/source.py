@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import onnx
 import onnx_ir as ir
 
 from graphopt.errors import OptionError
@@ -14,11 +16,14 @@ from graphopt.lazy import Lazy
 from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.fixing import fix_inputs
 from graphopt.model.load import Source, load
+from graphopt.model.tensors import tensors_of
 
 if TYPE_CHECKING:
     from graphopt.check import samples
 else:
     samples = Lazy("graphopt.check.samples")  # with ONNX Runtime
+
+_PART = 1 << 20  # bytes that are read at a time
 
 
 def read(
@@ -55,6 +60,28 @@ def _first_dims_are_fixed(model: ir.Model) -> bool:
     shapes = [value.shape for value in model.graph.inputs if value.name not in model.graph.initializers]
     firsts = [shape[0] for shape in shapes if shape is not None and len(shape) > 0]
     return bool(firsts) and all(isinstance(first, int) for first in firsts)
+
+
+def digest_of(source: Source, model: ir.Model) -> str:
+    """The SHA-256 of a model's file and of its data files, one after the other in the order of their names.
+
+    That is what `cat model.onnx model.data | sha256sum` prints. `model` is what `load` gives for the source. Empty for
+    one that is no file and no bytes.
+    """
+    total = hashlib.sha256()
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        total.update(source)
+    elif isinstance(source, onnx.ModelProto):
+        total.update(source.SerializeToString(deterministic=True))
+    elif isinstance(source, (str, os.PathLike)):
+        held = {os.fspath(one.path) for one in tensors_of(model) if isinstance(one, ir.ExternalTensor)}
+        for path in (source, *sorted(held)):
+            with Path(path).open("rb") as file:
+                while part := file.read(_PART):
+                    total.update(part)
+    else:
+        return ""
+    return total.hexdigest()
 
 
 def name_of(source: Source) -> str:

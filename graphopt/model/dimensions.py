@@ -67,7 +67,8 @@ def _set_shape(
     value.shape = ir.Shape(list(shape))
 
 
-def _symbols(model: ir.Model) -> list[str]:
+def symbols_of(model: ir.Model) -> list[str]:
+    """The names of the free dims of inputs, in the order in which they come."""
     found: dict[str, None] = {}
     for value in model.graph.inputs:
         for dim in value.shape or ():
@@ -77,7 +78,7 @@ def _symbols(model: ir.Model) -> list[str]:
 
 
 def _fix(model: ir.Model, name: str, size: int, renamed: dict[str, DimValue]) -> None:
-    known = _symbols(model)
+    known = symbols_of(model)
     if name not in known:
         way = nearest(name, known) if known else "all dims are fixed; dims={'batch': 'N'} frees the first of each input"
         raise OptionError(f"there is no dynamic dim '{shown(name)}'; {way}.")

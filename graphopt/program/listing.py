@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +14,13 @@ from graphopt.program.regions import buffer
 from graphopt.program.regions.region import Lowered
 from graphopt.program.sharing import WORKERS, kernels_of, plan_shared
 from graphopt.program.weights import Weights, bytes_of
-from kernels.listing import Listing, Place, Run
+from kernels.listing import Listing, Place, Run, Space
 from memplan.plan import Packing
 from memplan.problem import MemoryProblem
 
-_SPACES: Mapping[buffer.Role, Literal["arena", "weights", "input", "output"]] = {
+_SPACES: Mapping[buffer.Role, Space] = {
     "input": "input", "output": "output", "constant": "weights", "temporary": "arena",
+    "sizes": "sizes",
 }  # fmt: skip
 
 
@@ -63,6 +63,7 @@ def link(
     if together is not None:
         kernels |= {one.name: one for one in kernels_of(lowered, together.runs)}
     listing = Listing(
-        name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, held.bytes.size, together
-    )
+        name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, held.bytes.size,
+        together, lowered.dims,
+    )  # fmt: skip
     return Linked(listing, held.bytes, arena.problem, plan)

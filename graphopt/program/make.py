@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -26,7 +27,9 @@ from graphopt.program.quantizing import in_integers
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
 from graphopt.program.tuning import Tuning, tuned, with_choices
+from graphopt.program.unifying import unified
 from graphopt.program.weights import GROWTH, Weights, bytes_of
+from kernels.size import Dim
 from kernels.target import Target
 
 TILED_SHARES = (1.0, 0.85, 0.7, 0.55)  # of a budget: what tiles of the model are planned for
@@ -129,9 +132,7 @@ def make_listing(
 
     Raises OptionError for a budget that is not kept, and NotLowered where an operator has no kernel.
     """
-    model = in_integers(model)
-    while (folded := fold_constants(model, whole=True)) is not model:
-        model = folded
+    model = _folded(model)
     lowered = lower(model, target, exact=exact)
     if tuning is not None:
         lowered = with_choices(lowered, tuning.database.choices())
@@ -139,6 +140,34 @@ def make_listing(
     held = {one: tuple(sorted(numbers.items())) for one, numbers in contents.items()}
     lowered = replace(lowered, inputs=tuple(replace(one, held=held.get(one.name, ())) for one in lowered.inputs))
     return lowered, _linked(lowered, name, target, memory_budget, threads, costs, family)
+
+
+def make_ranged(
+    dims: Sequence[Dim],
+    model_of: Callable[[tuple[int, ...]], ir.Model],
+    target: Target,
+    name: str,
+    exact: bool,
+    not_here: str | None,
+    threads: int = 0,
+    costs: Costs = ESTIMATED,
+) -> Whole:
+    """The one program of all sizes of free dims; `model_of` gives the model of one size, optimized.
+
+    Raises NotLowered where an operator has no kernel, or none for a range of sizes.
+    """
+    lowered = in_best_order(unified(dims, lambda point: lower(_folded(model_of(point)), target, exact=exact)))
+    linked = _linked(lowered, name, target, None, threads, costs, None)
+    program = None if not_here is not None else _loaded(linked, target, threads, None)
+    return Whole(program, replace(lowered, constants={}), linked)
+
+
+def _folded(model: ir.Model) -> ir.Model:
+    """As it is lowered: in integers where it is quantized, and without what constants decide."""
+    model = in_integers(model)
+    while (folded := fold_constants(model, whole=True)) is not model:
+        model = folded
+    return model
 
 
 def _linked(

@@ -29,7 +29,9 @@ def write_alone(module: Module, listing: Listing, layout: MemoryLayout) -> None:
         for run, table in zip(listing.runs, tables, strict=False)
         for word in (number[run.kernel], listing.kernels[number[run.kernel]].blocks, table)
     ]
-    module.constant("alone.kernels", "ptr", [f"@{kernel.name}" for kernel in listing.kernels] or ["null"], align=8)
+    module.constant(
+        "alone.kernels", "ptr", [f"@{listing.symbol(kernel.name)}" for kernel in listing.kernels] or ["null"], align=8
+    )
     rows = Value((module.constant("alone.runs", "i32", [str(word) for word in words or [0]], align=4),), "ptr")
     f = Function(module, "alone", (Parameter("record"), Parameter("scratch")))
     record, scratch = f.parameter("record"), f.parameter("scratch")

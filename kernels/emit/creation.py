@@ -1,9 +1,8 @@
 """Creating and destroying a model, as LLVM: the check of the processor, memory, weights, tables of operands.
 
-    int P_create(P_model **model, const char *weights_path)           large weights are read into huge pages
-    int P_create_mapped(P_model **model, const char *weights_path)    they stay a mapped file, which processes share
-    int P_create_from(P_model **model, const void *weights, size_t bytes)    the caller keeps them
-    int P_create_with(P_model **model, const P_options *options)    any of these, with a number of threads and a pool
+    int P_create(P_model **model, const char *weights_path)    the weights stay a mapped file, which processes share
+    int P_create_with(P_model **model, const P_options *options)    as the options say (kernels/emit/options.py)
+    int P_check(P_model *model)    the weights are read and their checksum compared
     void *P_pool(const P_model *model)    whose threads another model may use; null where one worker runs the model
     const char *P_error(const P_model *model)
     void P_destroy(P_model *model)
@@ -14,8 +13,19 @@ Linux only: mmap, mprotect and madvise with its numbers.
 from __future__ import annotations
 
 from kernels.emit import layout as at
-from kernels.emit.layout import HUGE_PAGE, MemoryLayout
-from kernels.emit.memory import PRIVATE, READ, allow, reserve
+from kernels.emit.layout import HUGE_PAGE, LIVE, MemoryLayout
+from kernels.emit.memory import FIXED, PRIVATE, READ, allow, count, reserve
+from kernels.emit.options import (
+    MEMORY_LIMIT,
+    SIZES,
+    WEIGHTS,
+    WEIGHTS_BYTES,
+    WEIGHTS_PATH,
+    fresh_options,
+    option,
+    write_options,
+)
+from kernels.emit.options import READ as READ_OPTION
 from kernels.emit.places import write_places
 from kernels.emit.refusal import (
     BAD_ARGUMENT,
@@ -24,13 +34,15 @@ from kernels.emit.refusal import (
     NO_MEMORY,
     OK,
     failed,
+    is_model,
     is_null,
     refuse_when,
     return_when,
     say,
     text,
 )
-from kernels.emit.shared_memory import MAPPED, WEIGHTS, WEIGHTS_BYTES, WEIGHTS_PATH, write_shared_memory
+from kernels.emit.shared_memory import write_shared_memory
+from kernels.emit.sizes import write_sizes
 from kernels.listing import ALIGNMENT, Listing
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
@@ -50,18 +62,20 @@ def write_creation(module: Module, listing: Listing, layout: MemoryLayout, check
     for name, result, given in LIBRARY:
         module.declare(name, result, given)
     module.declare(f"{listing.name}_checksum", "i64", ["ptr", "i64"])
+    write_options(module)
+    write_sizes(module, listing, layout)
     write_shared_memory(module, listing, layout, listing.ticketed)
-    _write_begin(module, listing, layout)
+    _write_begin(module, layout)
+    _write_take(module, listing, layout)
     _write_open(module, layout)
     _write_map(module, layout)
     _write_read(module, layout)
-    _write_finish(module, listing, layout, checksum)
+    _write_finish(module, listing, layout)
     _write_adopt(module, layout)
-    read = "read_weights" if layout.copies_weights else "map_weights"
-    _write_create(module, f"{listing.name}_create", read)
-    _write_create(module, f"{listing.name}_create_mapped", "map_weights")
-    _write_create_from(module, listing)
-    _write_create_with(module, listing, read)
+    _write_bring(module)
+    _write_create(module, listing)
+    _write_create_with(module, listing)
+    _write_check(module, listing, layout, checksum)
     _write_pool(module, listing)
     _write_destroy(module, listing, layout)
     _write_error(module, listing)
@@ -77,24 +91,39 @@ def _called(f: Function, name: str, *operands: Value, result: str = "i32") -> Va
     return found
 
 
-def _write_begin(module: Module, listing: Listing, layout: MemoryLayout) -> None:
-    """begin(out, options) -> code: the record, the check of the processor, the reservation with arena and scratch."""
-    f = Function(module, "begin", (Parameter("out"), Parameter("options")), result="i32")
-    out, options = f.parameter("out"), f.parameter("options")
+def _write_begin(module: Module, layout: MemoryLayout) -> None:
+    """begin(out) -> code: the record, and the check of the processor."""
+    f = Function(module, "begin", (Parameter("out"),), result="i32")
+    out = f.parameter("out")
     return_when(f, is_null(f, out), f.number("i32", BAD_ARGUMENT))
     f.store(_NULL, out)
     record = f.value("ptr", f"call ptr @calloc(i64 1, i64 {layout.record})")
     return_when(f, is_null(f, record), f.number("i32", NO_MEMORY))
     f.store(record, out)
+    f.store(f.integer(LIVE), _field(f, record, at.READY))
     lacking = _called(f, "lacking", result="ptr")
     refuse_when(
         f, f.compare("ne", lacking, _NULL), BAD_PROCESSOR, record,
         "this processor lacks '%s', which the code was compiled for; compile it for a processor like this one.",
         lacking,
     )  # fmt: skip
+    f.give(f.number("i32", OK))
+    f.finish()
+
+
+def _write_take(module: Module, listing: Listing, layout: MemoryLayout) -> None:
+    """take(record, options) -> code: the reservation with arena and scratch, or those of several workers."""
+    f = Function(module, "take", (Parameter("record"), Parameter("options")), result="i32")
+    record, options = f.parameter("record"), f.parameter("options")
+    refuse_when(
+        f, f.compare("ne", option(f, options, "ptr", SIZES), _NULL), BAD_ARGUMENT, record,
+        "sizes are given; the program has one size of every dim.",
+    )  # fmt: skip
     workers = _called(f, "workers_of", options, result="i64")
     negative = f.compare("slt", workers, f.integer(0))
     refuse_when(f, negative, BAD_ARGUMENT, record, "a negative number of threads is given; 0 stands for all cores.")
+    limit, taken = option(f, options, "i64", MEMORY_LIMIT), _field(f, record, at.TAKEN)
+    count(f, record, taken, layout.record, limit)
     base = reserve(f, record, layout.reserved + layout.alignment)
     f.store(base, _field(f, record, at.RESERVED))
     address = f.convert("ptrtoint", "i64", base)
@@ -103,6 +132,7 @@ def _write_begin(module: Module, listing: Listing, layout: MemoryLayout) -> None
     f.store(f.at(start, layout.weights, "i8"), _field(f, record, at.WEIGHTS))
 
     def alone() -> None:
+        count(f, record, taken, listing.arena_bytes + listing.scratch_bytes, limit)
         for field, offset, size in (
             (at.ARENA, layout.arena, listing.arena_bytes), (at.SCRATCH, layout.scratch, listing.scratch_bytes),
         ):  # fmt: skip
@@ -149,24 +179,23 @@ def _close(f: Function, file: Value) -> None:
 
 
 def _write_map(module: Module, layout: MemoryLayout) -> None:
-    """map_weights(record, path) -> code."""
-    f = Function(module, "map_weights", (Parameter("record"), Parameter("path")), result="i32")
-    record, path = f.parameter("record"), f.parameter("path")
+    """map_weights(record, options) -> code: the file takes its place in the reservation."""
+    f = Function(module, "map_weights", (Parameter("record"), Parameter("options")), result="i32")
+    record, path = f.parameter("record"), option(f, f.parameter("options"), "ptr", WEIGHTS_PATH)
     file = _opened(f, record, path)
     if layout.weights_bytes:
+        place = f.load("ptr", _field(f, record, at.WEIGHTS))
         found = f.value(
-            "ptr", f"call ptr @mmap(ptr null, i64 {layout.weights_bytes}, i32 {READ}, i32 {PRIVATE}, "
+            "ptr", f"call ptr @mmap(ptr {place.text}, i64 {layout.weights_bytes}, i32 {READ}, i32 {PRIVATE | FIXED}, "
             f"i32 {file.text}, i64 0)",
         )  # fmt: skip
         lost = f.compare("eq", f.convert("ptrtoint", "i64", found), f.integer(-1))
         f.when(lost, lambda: say(f, record, "weights file '%s' cannot be mapped: %m.", path))
         _close(f, file)
         return_when(f, lost, f.number("i32", BAD_WEIGHTS))
-        f.store(found, _field(f, record, at.MAPPED))
-        f.store(found, _field(f, record, at.WEIGHTS))
     else:
         _close(f, file)
-    f.give(_called(f, "finish", record, path))
+    f.give(f.number("i32", OK))
     f.finish()
 
 
@@ -177,10 +206,12 @@ def _opened(f: Function, record: Value, path: Value) -> Value:
 
 
 def _write_read(module: Module, layout: MemoryLayout) -> None:
-    """read_weights(record, path) -> code: into the reservation, which then is read-only."""
-    f = Function(module, "read_weights", (Parameter("record"), Parameter("path")), result="i32")
-    record, path = f.parameter("record"), f.parameter("path")
+    """read_weights(record, options) -> code: into the reservation, in huge pages, which then are read-only."""
+    f = Function(module, "read_weights", (Parameter("record"), Parameter("options")), result="i32")
+    record, options = f.parameter("record"), f.parameter("options")
+    path = option(f, options, "ptr", WEIGHTS_PATH)
     place, size = f.load("ptr", _field(f, record, at.WEIGHTS)), layout.weights_bytes
+    count(f, record, _field(f, record, at.TAKEN), size, option(f, options, "i64", MEMORY_LIMIT))
     allow(f, record, place, size, large=size >= HUGE_PAGE)
     file = _opened(f, record, path)
     f.line("br label %first")
@@ -206,24 +237,22 @@ def _write_read(module: Module, layout: MemoryLayout) -> None:
     _close(f, file)
     return_when(f, short, f.number("i32", BAD_WEIGHTS))
     f.value("i32", f"call i32 @mprotect(ptr {place.text}, i64 {size}, i32 {READ})")
-    f.give(_called(f, "finish", record, path))
+    f.give(f.number("i32", OK))
     f.finish()
 
 
-def _write_finish(module: Module, listing: Listing, layout: MemoryLayout, checksum: int) -> None:
-    """finish(record, path) -> code: the weights are checked, the tables of operands filled."""
-    f = Function(module, "finish", (Parameter("record"), Parameter("path")), result="i32")
-    record, path = f.parameter("record"), f.parameter("path")
+def _write_finish(module: Module, listing: Listing, layout: MemoryLayout) -> None:
+    """finish(record): what runs find in the tables, whatever the call; the model is ready."""
+    f = Function(module, "finish", (Parameter("record"),))
+    record = f.parameter("record")
     weights = f.load("ptr", _field(f, record, at.WEIGHTS))
-    if layout.weights_bytes:
-        signed = (checksum + 2**63) % 2**64 - 2**63
-        found = f.value("i64", f"call i64 @{listing.name}_checksum(ptr {weights.text}, i64 {layout.weights_bytes})")
-        refuse_when(
-            f, f.compare("ne", found, f.integer(signed)), BAD_WEIGHTS, record,
-            f"weights '%s' are damaged, or another program's: their checksum is %016llx instead of {checksum:016x}.",
-            path, found,
-        )  # fmt: skip
     write_places(f, listing.runs, layout, "weights", None, weights)
+    if listing.sizes:
+        sizes = _field(f, record, layout.sizes)
+        write_places(f, listing.runs, layout, "sizes", None, sizes)
+        for dim in listing.sizes:
+            f.store(f.integer(dim.most), f.at(sizes, dim.number, "i64"))
+        f.call("follow", record)
     arena, ticketed = f.load("ptr", _field(f, record, at.ARENA)), listing.ticketed
 
     def alone() -> None:
@@ -238,61 +267,62 @@ def _write_finish(module: Module, listing: Listing, layout: MemoryLayout, checks
             write_places(f, ticketed.runs, layout, "arena", None, arena, shared=True)
 
         f.when(f.compare("ne", shared, _NULL), several, alone)
-    f.store(f.integer(1), _field(f, record, at.READY))
+    f.store(f.integer(LIVE + 1), _field(f, record, at.READY))
+    f.finish()
+
+
+def _write_bring(module: Module) -> None:
+    """bring(record, options) -> code: memory and weights as known options say, and all that follows."""
+    f = Function(module, "bring", (Parameter("record"), Parameter("options")), result="i32")
+    record, options = f.parameter("record"), f.parameter("options")
+    failed(f, _called(f, "take", record, options))
+
+    def from_file() -> tuple[Value, ...]:
+        return f.when(
+            f.compare("ne", option(f, options, "i32", READ_OPTION), f.number("i32", 0)),
+            lambda: [_called(f, "read_weights", record, options)],
+            lambda: [_called(f, "map_weights", record, options)],
+        )
+
+    in_memory = is_null(f, option(f, options, "ptr", WEIGHTS_PATH))
+    (code,) = f.when(in_memory, lambda: [_called(f, "adopt", record, options)], from_file)
+    failed(f, code)
+    f.call("finish", record)
     f.give(f.number("i32", OK))
     f.finish()
 
 
-def _write_create(module: Module, name: str, bring: str) -> None:
-    f = Function(module, name, (Parameter("model"), Parameter("path")), exported=True, result="i32")
-    failed(f, _called(f, "begin", f.parameter("model"), _NULL))
-    record = f.load("ptr", f.parameter("model"))
-    f.give(_called(f, bring, record, f.parameter("path")))
+def _write_create(module: Module, listing: Listing) -> None:
+    given = (Parameter("model"), Parameter("path"))
+    f = Function(module, f"{listing.name}_create", given, exported=True, result="i32")
+    options = fresh_options(f)
+    failed(f, _called(f, "begin", f.parameter("model")))
+    record, path = f.load("ptr", f.parameter("model")), f.parameter("path")
+    refuse_when(f, is_null(f, path), BAD_ARGUMENT, record, "no path of a weights file is given.")
+    f.store(path, f.at(options, WEIGHTS_PATH, "i8"))
+    f.give(_called(f, "bring", record, options))
     f.finish()
 
 
-def _write_create_from(module: Module, listing: Listing) -> None:
-    given = (Parameter("model"), Parameter("weights"), Parameter("bytes", "i64"))
-    f = Function(module, f"{listing.name}_create_from", given, exported=True, result="i32")
-    failed(f, _called(f, "begin", f.parameter("model"), _NULL))
+def _write_create_with(module: Module, listing: Listing) -> None:
+    given = (Parameter("model"), Parameter("options"))
+    f = Function(module, f"{listing.name}_create_with", given, exported=True, result="i32")
+    known = fresh_options(f)
+    failed(f, _called(f, "begin", f.parameter("model")))
     record = f.load("ptr", f.parameter("model"))
-    f.give(_called(f, "adopt", record, f.parameter("weights"), f.parameter("bytes")))
-    f.finish()
-
-
-def _write_create_with(module: Module, listing: Listing, read: str) -> None:
-    f = Function(
-        module, f"{listing.name}_create_with", (Parameter("model"), Parameter("options")), exported=True, result="i32"
-    )
-    options = f.parameter("options")
-    failed(f, _called(f, "begin", f.parameter("model"), options))
-    record = f.load("ptr", f.parameter("model"))
-    refuse_when(f, is_null(f, options), BAD_ARGUMENT, record, "no options are given.")
-    path, weights = (f.load("ptr", f.at(options, place, "i8")) for place in (WEIGHTS_PATH, WEIGHTS))
-
-    def in_memory() -> None:
-        f.give(_called(f, "adopt", record, weights, f.load("i64", f.at(options, WEIGHTS_BYTES, "i8"))))
-
-    f.line(f"br i1 {is_null(f, path).text}, label %memory, label %file")
-    f.label("memory")
-    in_memory()
-    f.label("file")
-    mapped = f.compare("ne", f.load("i32", f.at(options, MAPPED, "i8")), f.number("i32", 0))
-    (code,) = f.when(
-        mapped, lambda: [_called(f, "map_weights", record, path)], lambda: [_called(f, read, record, path)]
-    )
-    f.give(code)
+    failed(f, _called(f, "options_of", record, f.parameter("options"), known))
+    f.give(_called(f, "bring", record, known))
     f.finish()
 
 
 def _write_adopt(module: Module, layout: MemoryLayout) -> None:
-    """adopt(record, weights, bytes) -> code: weights in the caller's memory."""
-    given = (Parameter("record"), Parameter("weights"), Parameter("bytes", "i64"))
-    f = Function(module, "adopt", given, result="i32")
-    record, weights = f.parameter("record"), f.parameter("weights")
+    """adopt(record, options) -> code: weights in the caller's memory."""
+    f = Function(module, "adopt", (Parameter("record"), Parameter("options")), result="i32")
+    record, options = f.parameter("record"), f.parameter("options")
+    weights, size = (option(f, options, kind, place) for kind, place in (("ptr", WEIGHTS), ("i64", WEIGHTS_BYTES)))
     refuse_when(
-        f, f.compare("ne", f.parameter("bytes"), f.integer(layout.weights_bytes)), BAD_WEIGHTS, record,
-        f"%lld bytes of weights are given instead of {layout.weights_bytes}.", f.parameter("bytes"),
+        f, f.compare("ne", size, f.integer(layout.weights_bytes)), BAD_WEIGHTS, record,
+        f"%lld bytes of weights are given instead of {layout.weights_bytes}.", size,
     )  # fmt: skip
     if layout.weights_bytes:
         refuse_when(f, is_null(f, weights), BAD_ARGUMENT, record, "no weights are given.")
@@ -302,13 +332,32 @@ def _write_adopt(module: Module, layout: MemoryLayout) -> None:
             f"the weights start at %p, which is no multiple of {ALIGNMENT} bytes.", weights,
         )  # fmt: skip
         f.store(weights, _field(f, record, at.WEIGHTS))
-    f.give(_called(f, "finish", record, text(module, "in memory")))
+    f.give(f.number("i32", OK))
+    f.finish()
+
+
+def _write_check(module: Module, listing: Listing, layout: MemoryLayout, checksum: int) -> None:
+    f = Function(module, f"{listing.name}_check", (Parameter("model"),), exported=True, result="i32")
+    record = f.parameter("model")
+    return_when(f, is_model(f, record, LIVE + 1, negated=True), f.number("i32", BAD_ARGUMENT))
+    if layout.weights_bytes:
+        weights = f.load("ptr", _field(f, record, at.WEIGHTS))
+        signed = (checksum + 2**63) % 2**64 - 2**63
+        found = f.value("i64", f"call i64 @{listing.name}_checksum(ptr {weights.text}, i64 {layout.weights_bytes})")
+        refuse_when(
+            f, f.compare("ne", found, f.integer(signed)), BAD_WEIGHTS, record,
+            f"the weights are damaged, or another program's: their checksum is %016llx instead of {checksum:016x}.",
+            found,
+        )  # fmt: skip
+    f.give(f.number("i32", OK))
     f.finish()
 
 
 def _write_pool(module: Module, listing: Listing) -> None:
     f = Function(module, f"{listing.name}_pool", (Parameter("model"),), exported=True, result="ptr")
-    f.give(f.load("ptr", _field(f, f.parameter("model"), at.SHARED + at.POOL)))
+    record = f.parameter("model")
+    return_when(f, is_model(f, record, LIVE + 1, negated=True), _NULL)
+    f.give(f.load("ptr", _field(f, record, at.SHARED + at.POOL)))
     f.finish()
 
 
@@ -317,25 +366,26 @@ def _write_destroy(module: Module, listing: Listing, layout: MemoryLayout) -> No
     record = f.parameter("model")
 
     def free() -> None:
+        f.store(f.integer(0), _field(f, record, at.READY))
         if listing.ticketed is not None:
             f.call("give_shared", record)
-        for field, size in ((at.MAPPED, layout.weights_bytes), (at.RESERVED, layout.reserved + layout.alignment)):
-            start = f.load("ptr", _field(f, record, field))
+        start = f.load("ptr", _field(f, record, at.RESERVED))
+        size = layout.reserved + layout.alignment
 
-            def unmap(start: Value = start, size: int = size) -> None:
-                f.value("i32", f"call i32 @munmap(ptr {start.text}, i64 {size})")
+        def unmap() -> None:
+            f.value("i32", f"call i32 @munmap(ptr {start.text}, i64 {size})")
 
-            f.when(f.compare("ne", start, _NULL), unmap)
+        f.when(f.compare("ne", start, _NULL), unmap)
         f.line(f"call void @free(ptr {record.text})")
 
-    f.when(f.compare("ne", record, _NULL), free)
+    f.when(is_model(f, record), free)
     f.finish()
 
 
 def _write_error(module: Module, listing: Listing) -> None:
     f = Function(module, f"{listing.name}_error", (Parameter("model"),), exported=True, result="ptr")
     record = f.parameter("model")
-    lost = text(module, "there is no model: no place for it was given, or there is no memory.")
-    (found,) = f.when(is_null(f, record), lambda: [lost], lambda: [_field(f, record, at.ERROR)])
+    lost = text(module, "there is no model: it was destroyed, no place for it was given, or there is no memory.")
+    (found,) = f.when(is_model(f, record), lambda: [_field(f, record, at.ERROR)], lambda: [lost])
     f.give(found)
     f.finish()

@@ -7,10 +7,20 @@ import msgspec
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.processor import Requirement
 from kernels.emit.types import code_of
+from kernels.emit.version import ABI
 from kernels.listing import Argument, Listing
+from kernels.size import Size
 from kernels.target import Target
 
-SCHEMA = "kernels.program/3"  # 2: run_raw gives a code, and there is after_fork; 3: several workers
+Terms = tuple[tuple[int, tuple[str, ...]], ...]  # a sum of products: a factor, and names of free dims
+
+
+class FreeDim(msgspec.Struct, frozen=True):
+    """A dim that has a size from `least` to `most` in every run."""
+
+    name: str
+    least: int
+    most: int
 
 
 class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -22,6 +32,7 @@ class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: tuple[int, ...]
     held: tuple[tuple[int, int], ...] = ()  # places in the flat tensor, and the integers that a call has to give there
     counted: tuple[int, ...] = ()  # axes of an output along which a run finds at most the dim of `shape`
+    free: tuple[tuple[int, Terms], ...] = ()  # axes whose dim follows from the sizes of a run, at most that of `shape`
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -39,7 +50,8 @@ class Description(msgspec.Struct, frozen=True):
     weights_checksum: str  # 16 hexadecimal digits: kernels/emit/checksum.py
     runs: int
     shared_arena_bytes: int | None  # of a model that several workers run; None: only one can
-    schema: str = SCHEMA
+    abi: int = ABI
+    sizes: tuple[FreeDim, ...] | msgspec.UnsetType = msgspec.UNSET  # in the order of their numbers; unset: none is free
 
 
 def describe(
@@ -59,10 +71,20 @@ def describe(
         weights_checksum=f"{checksum:016x}",
         runs=len(listing.runs),
         shared_arena_bytes=None if listing.ticketed is None else listing.ticketed.arena_bytes,
+        sizes=tuple(FreeDim(one.name, one.least, one.most) for one in listing.sizes) or msgspec.UNSET,
     )
 
 
 def _tensors(arguments: tuple[Argument, ...]) -> tuple[Tensor, ...]:
     return tuple(
-        Tensor(one.name, one.dtype.value, code_of(one.dtype), one.shape, one.held, one.counted) for one in arguments
-    )
+        Tensor(
+            one.name, one.dtype.value, code_of(one.dtype), one.shape, one.held, one.counted,
+            tuple((axis, _terms(size)) for axis, size in one.free),
+        )
+        for one in arguments
+    )  # fmt: skip
+
+
+def _terms(size: Size) -> Terms:
+    """A polynomial as numbers and names; the dims of arguments are no others."""
+    return tuple((factor, tuple(atom.text for atom in product)) for product, factor in size.terms)

@@ -22,8 +22,10 @@ from kernels.target import Target
 HUGE_PAGE = 2 << 20  # bytes; from this size on memory asks for huge pages
 ERROR_BYTES = 512  # of the last error's text, its end included
 
+LIVE = 0x6C65646F6D  # of a model that can run: what was destroyed, or is none, hardly holds this number
+
 # Offsets in the record, in bytes.
-READY, RESERVED, MAPPED = 0, 8, 16  # MAPPED: the weights, where they are a mapped file; or null
+READY, RESERVED, TAKEN = 0, 8, 16  # READY: LIVE or 0; TAKEN: bytes of memory that the model has from the system
 WEIGHTS, ARENA, SCRATCH, BUSY, ERROR = 24, 32, 40, 48, 64  # BUSY: an i32, 1 while a call runs
 SHARED = ERROR + ERROR_BYTES  # the job of a pool: its function, its workers, and what the function reads
 ARGUMENTS = SHARED + 128  # a pointer for each input, then for each output
@@ -49,42 +51,35 @@ class MemoryLayout:
     reserved: int
     tables: int  # where the tables of operands start in the record
     dims: int  # where the dims that a run finds start in the record
+    sizes: int  # where the sizes of a run start in the record, and behind them the dims that follow from them
     record: int
     shared_alignment: int  # of the start of the shared memory
     shared_arena: int
     shared_scratch: int  # the first worker's
     stride: int  # from one worker's scratch to the next one's
 
-    @property
-    def copies_weights(self) -> bool:
-        """Whether weights are read into huge pages, rather than mapped.
-
-        Many file systems are mapped in small pages, and weights that pass once per run then wait for their translation:
-        36 MiB of dense layers take 1.85 ms instead of 1.27 ms with 1 row, 8.8 instead of 8.7 with 49 (tmpfs, Zen 4).
-        """
-        return self.weights_bytes >= HUGE_PAGE
-
 
 def layout_of(listing: Listing, target: Target) -> MemoryLayout:
     """The memory of a listing's model."""
     page = target.architecture.page
     weights = -(-listing.weights_bytes // STRIPE) * STRIPE
-    sizes = (listing.arena_bytes, listing.scratch_bytes, weights)
-    alignment = HUGE_PAGE if max(sizes) >= HUGE_PAGE else page
+    parts = (listing.arena_bytes, listing.scratch_bytes, weights)
+    alignment = HUGE_PAGE if max(parts) >= HUGE_PAGE else page
     ends, starts = [0], []
-    for size in sizes:
+    for size in parts:
         step = HUGE_PAGE if size >= HUGE_PAGE else page
         starts.append(-(-(ends[-1] + page) // step) * step)
         ends.append(starts[-1] + -(-size // page) * page)
     arena, scratch, brought = starts
     tables = ARGUMENTS + 8 * (len(listing.inputs) + len(listing.outputs))
     dims = tables + 8 * sum(len(run.operands) for run in listing.runs)
-    record = dims + sum(one.bytes for one in listing.dims)
+    sizes = dims + sum(one.bytes for one in listing.dims)
+    record = sizes + 8 * len(listing.sizes) + 8 * sum(len(one.free) for one in (*listing.inputs, *listing.outputs))
     shared = listing.ticketed.arena_bytes if listing.ticketed is not None else 0
     step = HUGE_PAGE if shared >= HUGE_PAGE else page
     shared_scratch = step + -(-shared // page) * page + page
     stride = -(-listing.scratch_bytes // page) * page + page
     return MemoryLayout(
-        page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, dims, record, step, step,
+        page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, dims, sizes, record, step, step,
         shared_scratch, stride,
     )  # fmt: skip

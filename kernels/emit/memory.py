@@ -6,7 +6,7 @@ from kernels.emit.refusal import NO_MEMORY, refuse_when
 from kernels.llvm.function import Amount, Function, Value
 
 NONE, READ, WRITE = 0, 1, 2  # PROT_
-PRIVATE, ANONYMOUS, NO_RESERVE = 0x02, 0x20, 0x4000  # MAP_
+PRIVATE, FIXED, ANONYMOUS, NO_RESERVE = 0x02, 0x10, 0x20, 0x4000  # MAP_
 _HUGE, _POPULATE_WRITE = 14, 23  # MADV_
 
 
@@ -26,6 +26,15 @@ def allow(f: Function, record: Value, place: Value, size: Amount, *, large: bool
     if large:
         f.value("i32", f"call i32 @madvise(ptr {place.text}, i64 {wanted.text}, i32 {_HUGE})")
     f.value("i32", f"call i32 @madvise(ptr {place.text}, i64 {wanted.text}, i32 {_POPULATE_WRITE})")  # Linux 5.14
+
+
+def count(f: Function, record: Value, taken: Value, size: Amount, limit: Value) -> None:
+    """Add to the bytes that a model has taken; refuses it before it takes more than its limit, where that is not 0."""
+    total = f.add(f.load("i64", taken), f.integer(size))
+    f.store(total, taken)
+    beyond = f.binary("and", f.compare("ne", limit, f.integer(0)), f.compare("ugt", total, limit))
+    sentence = "the model takes %lld bytes of memory or more; its options allow %lld."
+    refuse_when(f, beyond, NO_MEMORY, record, sentence, total, limit)
 
 
 def refuse_memory(f: Function, condition: Value, record: Value, size: Value) -> None:

@@ -2,8 +2,8 @@
 
 With P for the listing's name, a library of the objects exports
 
-    P_describe  P_create  P_create_mapped  P_create_from  P_create_with  P_pool
-    P_run  P_run_raw  P_dims  P_profile  P_after_fork  P_error  P_destroy
+    P_version  P_describe  P_create  P_create_with  P_check  P_pool
+    P_run  P_run_raw  P_dims  P_profile  P_after_fork  P_error  P_destroy  and P_set_dim where dims are free
 
 which need the C library (and its mathematics, where a kernel calls it) and nothing else. The interface is a module of
 its own, compiled for the oldest processor of the architecture: it is what finds out that a processor is too old.
@@ -18,14 +18,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kernels import pool
 from kernels.emit.checksum import STRIPE, checksum, write_checksum
-from kernels.emit.creation import LIBRARY, write_creation
+from kernels.emit.creation import write_creation
 from kernels.emit.description import Description, describe
 from kernels.emit.layout import layout_of
 from kernels.emit.processor import Requirement, requirements, write_missing
 from kernels.emit.refusal import text
 from kernels.emit.running import write_running
+from kernels.emit.version import Origin, write_version
 from kernels.listing import InvalidListing, Listing
 from kernels.llvm.function import Function
 from kernels.llvm.load import ObjectCache
@@ -33,9 +33,18 @@ from kernels.llvm.module import Module
 from kernels.target import Target
 
 INTERFACE = (
-    "describe", "create", "create_mapped", "create_from", "create_with", "pool", "run", "run_raw", "dims",
-    "profile", "after_fork", "error", "destroy",
+    "version", "describe", "create", "create_with", "check", "pool", "run", "run_raw", "dims", "profile",
+    "after_fork", "error", "destroy",
 )  # fmt: skip
+
+
+UNKNOWN = Origin()
+SIZED = ("set_dim",)  # of a program with free dims alone
+
+
+def interface_of(listing: Listing) -> tuple[str, ...]:
+    """The functions of a program's library, without its name."""
+    return (*INTERFACE, *SIZED) if listing.sizes else INTERFACE
 
 
 class WrongWeights(InvalidListing):
@@ -71,13 +80,13 @@ def emit(
     target: Target,
     weights: npt.NDArray[np.uint8],
     needed: Sequence[Requirement] | None = None,
+    origin: Origin = UNKNOWN,
 ) -> Emitted:
     """The program of a listing, for weights as `stored_weights` gives them, of which it keeps the checksum.
 
-    `needed`: what to ask of the processor; None: all that code for the target needs. Raises InvalidListing for a
-    kernel's name that the interface or the C library uses.
+    `needed`: what to ask of the processor; None: all that code for the target needs. `origin` is what the library says
+    of itself.
     """
-    _check_names(listing)
     asked = tuple(requirements(target) if needed is None else needed)
     layout, total = layout_of(listing, target), checksum(weights)
     assert weights.size == layout.weights_bytes, "weights as they are stored"
@@ -87,9 +96,10 @@ def emit(
     write_creation(interface, listing, layout, total)
     write_running(interface, listing, layout)
     _write_describe(interface, listing, description)
+    write_version(interface, f"{listing.name}_version", origin)
     kernels = kernels_of(listing, target)
     write_checksum(kernels, f"{listing.name}_checksum")
-    exported = tuple(f"{listing.name}_{one}" for one in INTERFACE)
+    exported = tuple(f"{listing.name}_{one}" for one in interface_of(listing))
     return Emitted((interface, kernels), exported, description)
 
 
@@ -98,6 +108,7 @@ def kernels_of(listing: Listing, target: Target) -> Module:
     module = Module(target)
     for kernel in listing.kernels:
         module.include(kernel.module)
+        module.rename(kernel.name, listing.symbol(kernel.name))
     return module
 
 
@@ -117,12 +128,3 @@ def _write_describe(module: Module, listing: Listing, description: Description) 
     f = Function(module, f"{listing.name}_describe", (), exported=True, result="ptr")
     f.give(text(module, msgspec.json.encode(description).decode()))
     f.finish()
-
-
-def _check_names(listing: Listing) -> None:
-    """Objects see one another's names: a kernel called 'read' would stand in for the C library's."""
-    ours = {f"{listing.name}_{one}" for one in (*INTERFACE, "checksum")}
-    taken = ours | {name for name, *_ in LIBRARY} | {"snprintf", "strcmp", "getauxval", "walk", *pool.LIBRARY}
-    for kernel in listing.kernels:
-        if kernel.name in taken:
-            raise InvalidListing(f"a kernel cannot be called '{kernel.name}': the program needs that name.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from kernels.emit.layout import ERROR, ERROR_BYTES
+from kernels.emit.layout import ERROR, ERROR_BYTES, LIVE, READY
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 
@@ -66,3 +66,16 @@ def failed(f: Function, code: Value) -> None:
 def is_null(f: Function, pointer: Value) -> Value:
     """Whether a pointer is null."""
     return f.compare("eq", pointer, Value(("null",), "ptr"))
+
+
+def is_model(f: Function, record: Value, least: int = LIVE, *, negated: bool = False) -> Value:
+    """Whether a pointer is that of a model, as far as can be told; from `LIVE + 1` on, of one that can run.
+
+    Not where it is null, and hardly where the model was destroyed.
+    """
+
+    def look() -> list[Value]:
+        return [f.sub(f.load("i64", f.at(record, READY, "i8")), least)]
+
+    (beyond,) = f.when(is_null(f, record), lambda: [f.integer(-1)], look)
+    return f.compare("ugt" if negated else "ule", beyond, f.integer(LIVE + 1 - least))

@@ -20,8 +20,20 @@ from kernels.emit import layout as at
 from kernels.emit.alone import write_alone
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.places import write_places
-from kernels.emit.refusal import BAD_ARGUMENT, MODEL_BUSY, OK, failed, is_null, refuse_when, return_when, say, text
+from kernels.emit.refusal import (
+    BAD_ARGUMENT,
+    MODEL_BUSY,
+    OK,
+    failed,
+    is_model,
+    is_null,
+    refuse_when,
+    return_when,
+    say,
+    text,
+)
 from kernels.emit.sharing import write_sharing
+from kernels.emit.sizes import free_places, shape_of
 from kernels.emit.stamping import write_profile
 from kernels.emit.types import code_of
 from kernels.listing import Argument, Listing
@@ -39,7 +51,7 @@ def write_running(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     """Add the functions."""
     module.declare("strcmp", "i32", ["ptr", "ptr"])
     for kernel in listing.kernels:
-        module.declare(kernel.name, "void", ["ptr", "i64", "ptr"])
+        module.declare(listing.symbol(kernel.name), "void", ["ptr", "i64", "ptr"])
     if listing.ticketed is None:
         write_clock(module)
     write_alone(module, listing, layout)
@@ -51,7 +63,7 @@ def write_running(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     _write_dims(module, listing, layout)
     _write_find(module)
     _write_blame(module)
-    _write_check(module)
+    _write_check(module, layout.sizes + 8 * len(listing.sizes) if listing.sizes else None)
     _write_checked(module, listing)
     _write_run(module, listing)
     _write_after_fork(module, listing)
@@ -90,15 +102,18 @@ def _write_dims(module: Module, listing: Listing, layout: MemoryLayout) -> None:
     f = Function(module, f"{listing.name}_dims", given, exported=True, result="i32")
     record, output, dims = (f.parameter(one.name) for one in given)
     unknown = f.compare("uge", output, f.integer(len(listing.outputs)))
-    missing = f.binary("or", is_null(f, record), is_null(f, dims))
+    missing = f.binary("or", is_model(f, record, at.LIVE + 1, negated=True), is_null(f, dims))
     return_when(f, f.binary("or", unknown, missing), f.number("i32", BAD_ARGUMENT))
-    offsets = iter(_dims_offsets(listing, layout))
+    offsets, places = iter(_dims_offsets(listing, layout)), free_places(listing)
+    following = layout.sizes + 8 * len(listing.sizes)
     for number, one in enumerate(listing.outputs):
         start = next(offsets) if one.counted else None
 
-        def give(shape: Sequence[int] = one.shape, start: int | None = start) -> None:
-            for axis, size in enumerate(shape):
-                found = f.integer(size) if start is None else f.load("i64", f.at(record, start + 8 * axis, "i8"))
+        def give(one: Argument = one, start: int | None = start) -> None:
+            for axis, size in enumerate(one.shape):
+                place = places.get((one, axis))
+                where = start + 8 * axis if start is not None else None if place is None else following + 8 * place
+                found = f.integer(size) if where is None else f.load("i64", f.at(record, where, "i8"))
                 f.store(found, f.at(dims, axis, "i64"))
 
         f.when(f.compare("eq", output, f.integer(number)), give)
@@ -126,6 +141,7 @@ def _write_raw(module: Module, listing: Listing) -> None:
     given = (Parameter("model"), Parameter("inputs"), Parameter("outputs"))
     f = Function(module, f"{listing.name}_run_raw", given, exported=True, result="i32")
     record = f.parameter("model")
+    return_when(f, is_model(f, record, at.LIVE + 1, negated=True), f.number("i32", BAD_ARGUMENT))
     _enter(f, record)
     f.call("compute", record, f.parameter("inputs"), f.parameter("outputs"))
     _leave(f, record)
@@ -135,7 +151,8 @@ def _write_raw(module: Module, listing: Listing) -> None:
 
 def _write_after_fork(module: Module, listing: Listing) -> None:
     f = Function(module, f"{listing.name}_after_fork", (Parameter("model"),), exported=True)
-    _leave(f, f.parameter("model"))
+    record = f.parameter("model")
+    f.when(is_model(f, record), lambda: _leave(f, record))
     f.finish()
 
 
@@ -198,8 +215,11 @@ def _found(f: Function, name: Value, tensors: Value, count: Value, stride: int) 
     return found
 
 
-def _write_check(module: Module) -> None:
-    """check(..., slots) -> code: every tensor by its name; where its data starts goes into the slots."""
+def _write_check(module: Module, following: int | None) -> None:
+    """check(..., slots) -> code: every tensor by its name; where its data starts goes into the slots.
+
+    `following`: where the dims that follow from sizes start in the record; None: all are numbers.
+    """
     f = Function(module, "check", (*_CHECKED, Parameter("slots")), result="i32")
     record, tensors, given, word = (f.parameter(name) for name in ("record", "tensors", "given", "word"))
     missing = f.binary("and", is_null(f, tensors), f.compare("ne", given, f.integer(0)))
@@ -223,7 +243,7 @@ def _write_check(module: Module) -> None:
             lambda: [_found(f, name, tensors, given, TENSOR)],
         )
         f.when(is_null(f, tensor), blame)
-        _check_one(f, spec, tensor, name, word, record)
+        _check_one(f, spec, tensor, name, word, record, following)
         data = f.load("ptr", f.at(tensor, 24, "i8"))
         f.store(data, f.at(f.parameter("slots"), number, "ptr"))
 
@@ -232,7 +252,9 @@ def _write_check(module: Module) -> None:
     f.finish()
 
 
-def _check_one(f: Function, spec: Value, tensor: Value, name: Value, word: Value, record: Value) -> None:
+def _check_one(
+    f: Function, spec: Value, tensor: Value, name: Value, word: Value, record: Value, following: int | None
+) -> None:
     """Type, rank, dims and data of a tensor that was found."""
 
     def wrong(condition: Value, sentence: str, *values: Value) -> None:
@@ -250,6 +272,8 @@ def _check_one(f: Function, spec: Value, tensor: Value, name: Value, word: Value
 
     def dim(number: Value, _: tuple[Value, ...]) -> None:
         found, right = (f.load("i64", f.at(one, number, "i64")) for one in (dims, known))
+        if following is not None:
+            right = _following(f, right, f.at(record, following, "i8"))
         wrong(f.compare("ne", found, right), "has dim %lld of %lld; its shape is %s.", number, found, shape)
 
     f.loop(0, f.convert("zext", "i64", rank), 1, dim)
@@ -261,6 +285,13 @@ def _check_one(f: Function, spec: Value, tensor: Value, name: Value, word: Value
     wrong(f.compare("ne", rest, f.integer(0)), sentence, data, element)
 
 
+def _following(f: Function, dim: Value, known: Value) -> Value:
+    """A dim of the table of what is expected, which may be one of those that follow from sizes."""
+    free = f.compare("slt", dim, f.integer(0))
+    (found,) = f.when(free, lambda: [f.load("i64", f.at(known, f.sub(f.integer(-1), dim), "i64"))], lambda: [dim])
+    return found
+
+
 _GIVEN = (
     Parameter("model"), Parameter("inputs"), Parameter("input_count", "i64"), Parameter("outputs"),
     Parameter("output_count", "i64"),
@@ -270,9 +301,8 @@ _GIVEN = (
 def _write_run(module: Module, listing: Listing) -> None:
     f = Function(module, f"{listing.name}_run", _GIVEN, exported=True, result="i32")
     record = f.parameter("model")
-    return_when(f, is_null(f, record), f.number("i32", BAD_ARGUMENT))
-    unready = f.compare("eq", f.load("i64", f.at(record, at.READY, "i8")), f.integer(0))
-    return_when(f, unready, f.number("i32", BAD_ARGUMENT))  # the text says why it could not be created
+    stranger = is_model(f, record, at.LIVE + 1, negated=True)
+    return_when(f, stranger, f.number("i32", BAD_ARGUMENT))  # the text says why it could not be created
     _enter(f, record)
     code = f.call("checked", *(f.parameter(one.name) for one in _GIVEN), result="i32")
     assert code is not None, "it gives a result"
@@ -289,8 +319,9 @@ def _write_checked(module: Module, listing: Listing) -> None:
     for word, arguments, slot in (("input", listing.inputs, slots[0]), ("output", listing.outputs, slots[1])):
         names = ", ".join(f"'{one.name}'" for one in arguments) or "none"
         code = f.call(
-            "check", record, _specs(module, word, arguments), f.integer(len(arguments)), f.parameter(f"{word}s"),
-            f.parameter(f"{word}_count"), text(module, word), text(module, names), slot, result="i32",
+            "check", record, _specs(module, listing, word, arguments), f.integer(len(arguments)),
+            f.parameter(f"{word}s"), f.parameter(f"{word}_count"), text(module, word), text(module, names), slot,
+            result="i32",
         )  # fmt: skip
         assert code is not None, "it gives a result"
         failed(f, code)
@@ -313,14 +344,15 @@ def _check_held(f: Function, given: Argument, data: Value, record: Value) -> Non
         refuse_when(f, wrong, BAD_ARGUMENT, record, sentence, name, wide, f.integer(place), f.integer(number))
 
 
-def _specs(module: Module, word: str, arguments: Sequence[Argument]) -> Value:
-    """A constant table of what is expected."""
-    rows = []
+def _specs(module: Module, listing: Listing, word: str, arguments: Sequence[Argument]) -> Value:
+    """A constant table of what is expected; -1 - n for the dim number n of those that follow from sizes."""
+    rows, places = [], free_places(listing)
     for number, one in enumerate(arguments):
         dims = "null"
         if one.shape:
-            dims = module.constant(f"dims.{word}{number}", "i64", [str(dim) for dim in one.shape], align=8)
-        shape, kind = text(module, str(list(one.shape))), text(module, one.dtype.value)
+            fixed = [-1 - places[one, axis] if (one, axis) in places else dim for axis, dim in enumerate(one.shape)]
+            dims = module.constant(f"dims.{word}{number}", "i64", [str(dim) for dim in fixed], align=8)
+        shape, kind = text(module, shape_of(listing, one)), text(module, one.dtype.value)
         rows.append(
             f"{_ROW} {{ ptr {text(module, one.name).text}, i32 {code_of(one.dtype)}, i32 {len(one.shape)}, ptr {dims}, "
             f"i64 {one.dtype.bytes}, i64 {one.bytes}, ptr {shape.text}, ptr {kind.text} }}"

@@ -10,15 +10,13 @@ from __future__ import annotations
 from kernels import pool
 from kernels.emit import layout as at
 from kernels.emit.layout import MemoryLayout
-from kernels.emit.memory import allow, reserve
+from kernels.emit.memory import allow, count, reserve
+from kernels.emit.options import MEMORY_LIMIT, PINNED, SHARED_POOL, THREADS, option
 from kernels.emit.refusal import OK, is_null
 from kernels.emit.sharing import counter_bytes
 from kernels.listing import Listing, Ticketed
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
-
-# Offsets in P_options, in bytes.
-WEIGHTS_PATH, WEIGHTS, WEIGHTS_BYTES, SHARED_POOL, THREADS, PINNED, MAPPED = 0, 8, 16, 24, 32, 36, 40
 
 
 def write_shared_memory(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed | None) -> None:
@@ -26,7 +24,7 @@ def write_shared_memory(module: Module, listing: Listing, layout: MemoryLayout, 
     _write_workers(module, several=ticketed is not None)
     if ticketed is None:
         return
-    pool.write_pool(module)
+    pool.write_pool(module, listing.symbol("pool_worker"))
     body = f"internal global [{pool.STATE_BYTES} x i8] zeroinitializer, align 64"
     module.variable("own_pool", body)
     _write_take(module, listing, layout, ticketed)
@@ -37,7 +35,7 @@ def _write_workers(module: Module, *, several: bool) -> None:
     f = Function(module, "workers_of", (Parameter("options"),), result="i64")
     options = f.parameter("options")
     none = f.number("i32", 0)
-    (asked,) = f.when(is_null(f, options), lambda: [none], lambda: [f.load("i32", f.at(options, THREADS, "i8"))])
+    asked = option(f, options, "i32", THREADS)
     bad = f.compare("slt", asked, none)
     if not several:
         f.give(f.select(bad, f.integer(-1), f.integer(1)))
@@ -63,6 +61,8 @@ def _write_take(module: Module, listing: Listing, layout: MemoryLayout, ticketed
     counters = f.add(f.mul(workers, layout.stride), layout.shared_scratch)
     counted = f.mul(f.add(workers, 1), pages)
     size = f.add(f.add(counters, counted), layout.page + layout.shared_alignment)
+    used = f.add(f.add(counted, f.mul(workers, listing.scratch_bytes)), ticketed.arena_bytes)
+    count(f, record, f.at(record, at.TAKEN, "i8"), used, option(f, options, "i64", MEMORY_LIMIT))
     base = reserve(f, record, size)
     f.store(base, f.at(job, at.SHARED_AT, "i8"))
     f.store(size, f.at(job, at.SHARED_BYTES, "i8"))
@@ -83,22 +83,16 @@ def _write_take(module: Module, listing: Listing, layout: MemoryLayout, ticketed
     allow(f, record, done, counted, large=False)
     f.store(arena, f.at(record, at.ARENA, "i8"))
     f.store(scratch, f.at(record, at.SCRATCH, "i8"))
-    f.store(Value(("@walk",), "ptr"), job)
+    f.store(Value((f"@{listing.symbol('walk')}",), "ptr"), job)
     for value, place in (
         (workers, at.WORKERS), (done, at.DONE), (f.at(done, pages, "i8"), at.CLAIMS),
         (f.integer(layout.stride), at.STRIDE),
     ):  # fmt: skip
         f.store(value, f.at(job, place, "i8"))
     own = Value(("@own_pool",), "ptr")
-
-    def theirs() -> list[Value]:
-        named = f.load("ptr", f.at(options, SHARED_POOL, "i8"))
-        return [f.select(is_null(f, named), own, named)]
-
-    (chosen,) = f.when(is_null(f, options), lambda: [own], theirs)
-    none = f.number("i32", 0)
-    (pinned,) = f.when(is_null(f, options), lambda: [none], lambda: [f.load("i32", f.at(options, PINNED, "i8"))])
-    f.call("pool_take", chosen, f.sub(workers, 1), pinned)
+    named = option(f, options, "ptr", SHARED_POOL)
+    chosen = f.select(is_null(f, named), own, named)
+    f.call("pool_take", chosen, f.sub(workers, 1), option(f, options, "i32", PINNED))
     f.store(chosen, f.at(job, at.POOL, "i8"))
     f.give(f.number("i32", OK))
     f.finish()

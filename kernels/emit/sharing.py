@@ -40,7 +40,7 @@ def write_sharing(module: Module, listing: Listing, layout: MemoryLayout, ticket
     _write_tables(module, listing, layout, ticketed)
     _write_await(module)
     _write_whole(module)
-    _write_walk(module, len(ticketed.runs))
+    _write_walk(module, listing)
     _write_share(module, len(ticketed.runs))
 
 
@@ -144,10 +144,10 @@ def _write_whole(module: Module) -> None:
     f.finish()
 
 
-def _write_walk(module: Module, runs: int) -> None:
-    f = Function(module, "walk", (Parameter("job"), Parameter("worker", "i64")), exported=True)
+def _write_walk(module: Module, listing: Listing) -> None:
+    f = Function(module, listing.symbol("walk"), (Parameter("job"), Parameter("worker", "i64")), exported=True)
     job, worker = f.parameter("job"), f.parameter("worker")
-    record = f.at(job, -at.SHARED, "i8")
+    record, runs = f.at(job, -at.SHARED, "i8"), len(listing.runs)
     workers, call = f.load("i64", f.at(job, at.WORKERS, "i8")), _call(f, job)
     claims, done = (f.load("ptr", f.at(job, place, "i8")) for place in (at.CLAIMS, at.DONE))
     stride = f.load("i64", f.at(job, at.STRIDE, "i8"))

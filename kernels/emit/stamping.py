@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernels.emit import layout as at
+from kernels.emit.refusal import is_model
 from kernels.listing import Listing
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
@@ -24,9 +25,14 @@ def write_profile(module: Module, listing: Listing) -> None:
     """Add P_profile."""
     given = (Parameter("model"), Parameter("stamps"), Parameter("room", "i64"))
     f = Function(module, f"{listing.name}_profile", given, exported=True)
-    job = f.at(f.parameter("model"), at.SHARED, "i8")
-    f.store(f.parameter("stamps"), f.at(job, at.STAMPS, "i8"))
-    f.store(f.parameter("room"), f.at(job, at.STAMPS_ROOM, "i8"))
+    record = f.parameter("model")
+
+    def note() -> None:
+        job = f.at(record, at.SHARED, "i8")
+        f.store(f.parameter("stamps"), f.at(job, at.STAMPS, "i8"))
+        f.store(f.parameter("room"), f.at(job, at.STAMPS_ROOM, "i8"))
+
+    f.when(is_model(f, record), note)
     f.finish()
 
 

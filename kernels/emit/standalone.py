@@ -152,10 +152,11 @@ def write_runs(f: Function, listing: Listing, laid: Laid) -> None:
     blocks = {kernel.name: kernel.blocks for kernel in listing.kernels}
     rows = []
     for number, run in enumerate(listing.runs):
-        module.declare(run.kernel, "void", ["ptr", "i64", "ptr"])
+        module.declare(listing.symbol(run.kernel), "void", ["ptr", "i64", "ptr"])
         operands = ", ".join(map(place, run.operands))
         module.variable(f"operands{number}", f"internal constant [{len(run.operands)} x ptr] [{operands}], align 8")
-        rows.append(f"{_ROW} {{ ptr @{run.kernel}, ptr @operands{number}, i64 {blocks[run.kernel]} }}")
+        entry = f"ptr @{listing.symbol(run.kernel)}, ptr @operands{number}, i64 {blocks[run.kernel]}"
+        rows.append(f"{_ROW} {{ {entry} }}")
     module.variable("runs", f"internal constant [{len(rows)} x {_ROW}] [{', '.join(rows)}], align 8")
     table = Value(("@runs",), "ptr")
 

@@ -33,7 +33,7 @@ from kernels.tensor.expression import (
     Select,
     Unary,
 )
-from kernels.tensor.ranges import holds
+from kernels.tensor.ranges import lies_inside
 
 Guard = frozenset[tuple[int, bool]]  # conditions by their number, and what they must be
 
@@ -299,11 +299,7 @@ class _ExpressionWriter:
         return f.fma(f.neg(a) if op == "sub" else a, b, self._values[left])
 
     def _load(self, load: Load, guards: frozenset[Guard]) -> Value:
-        inside = all(
-            holds(one, ()) and holds(one * -1 + (size - 1), ())
-            for one, size in zip(load.indices, load.buffer.shape, strict=True)
-        )
-        if inside or frozenset() in guards:
+        if frozenset() in guards or lies_inside(load):
             return self._leaves.load(load)
         if not isinstance(self._leaves, GuardedLeaves):
             raise EmissionError(

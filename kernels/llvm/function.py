@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kernels.llvm import types
 from kernels.llvm.module import Module
+from kernels.size import Atom, Dim, Size, as_size, is_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,16 @@ class Parameter:
     attributes: str = ""
 
 
-Amount = Value | int
+Amount = Value | int  # of a kernel for any size also a Size, where a problem has a number
 Body = Callable[[Value, tuple[Value, ...]], Sequence[Value] | None]
 
 
 class Function:
-    """Collects the instructions of one function; `finish` adds it to its module."""
+    """Collects the instructions of one function; `finish` adds it to its module.
+
+    Where a number is a `Size`, the function reads the sizes of the run: `sizes`, the address of an int64 for each free
+    dim. An internal function that does so has one more parameter for them, which `call` fills.
+    """
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class Function:
         parameters: Sequence[Parameter],
         *,
         exported: bool = False,
+        small: bool = False,
         result: str = "void",
     ) -> None:
         self.module = module
@@ -69,9 +75,15 @@ class Function:
         self.result = result
         self.parameters = tuple(parameters)
         self.exported = exported
+        self.small = small  # rather than fast: it calls what takes the time
         self._lines: list[str] = []
         self._count = 0
         self._block = "entry"
+        self._head: list[str] = []  # instructions before all others: numbers of the run
+        self._known: dict[Size | Atom, Value] = {}
+        self.sizes: Value | None = None
+        self._reads_sizes = False  # itself, from where it is told
+        self.dims_read = 0  # sizes that the function, and what it calls, reads
 
     def parameter(self, name: str) -> Value:
         """A parameter by its name."""
@@ -82,11 +94,14 @@ class Function:
         """Close the function and add it to its module."""
         if self.result == "void":
             self._lines.append("  ret void")
+        if self.sizes is not None and not self._reads_sizes and not self.exported:
+            self.parameters = (*self.parameters, Parameter("sizes", "ptr", "noalias nocapture readonly"))
+            self.module.sized[self.name] = self.dims_read
         given = ", ".join(f"{p.type} {p.attributes} %{p.name}".replace("  ", " ") for p in self.parameters)
         linkage = "define" if self.exported else "define internal fastcc"
-        attributes = "#0" if self.exported else "#1"
+        attributes = "#0" if self.exported else "#2" if self.small else "#1"
         head = f"{linkage} {self.result} @{self.name}({given}) {attributes} {{\nentry:"
-        self.module.add(self.name, "\n".join((head, *self._lines, "}")))
+        self.module.add(self.name, "\n".join((head, *self._head, *self._lines, "}")))
 
     # -- raw text ---------------------------------------------------------------------------------------------------
 
@@ -121,9 +136,58 @@ class Function:
         """A constant of a type, in every lane."""
         return Value((types.constant(kind, value),), kind, True)
 
-    def integer(self, value: Amount) -> Value:
-        """An i64: a constant, or the value as it is."""
+    def integer(self, value: Value | Size | int) -> Value:
+        """An i64: a constant, a number that the run knows, or the value as it is."""
+        size = as_size(value)
+        if size is not None:
+            return self._sized(size)
         return value if isinstance(value, Value) else Value((str(value),), "i64", True)
+
+    def _sized(self, size: Size) -> Value:
+        """A number of the run; its instructions stand where the function begins, so that they serve all of it."""
+        if size not in self._known:
+            body, self._lines = self._lines, self._head
+            total = self.integer(0)
+            for product, factor in size.terms:
+                value = self.integer(1)
+                for atom in product:
+                    value = self.mul(value, self._atom(atom))
+                total = self.add(total, self.mul(value, factor))
+            self._known[size] = total
+            self._lines = body
+        return self._known[size]
+
+    def _atom(self, atom: Atom) -> Value:
+        if atom not in self._known:
+            if isinstance(atom, Dim):
+                self.dims_read = max(self.dims_read, atom.number + 1)
+                self._known[atom] = self.load("i64", self.at(self._sizes(), atom.number, "i64"))
+            else:
+                left, right = self.integer(atom.left), self.integer(atom.right)
+                match atom.kind:
+                    case "quotient":
+                        self._known[atom] = self.binary("udiv", left, right)
+                    case "least":
+                        self._known[atom] = self.minimum(left, right)
+                    case "greatest":
+                        self._known[atom] = self.maximum(left, right)
+        return self._known[atom]
+
+    def _sizes(self) -> Value:
+        if self.sizes is None:
+            self.sizes = Value(("%sizes",), "ptr")
+        return self.sizes
+
+    def read_sizes(self, table: Value, place: int) -> None:
+        """Say that the sizes' address is a table's pointer of this number."""
+        at = f"getelementptr inbounds ptr, ptr {table.text}, i64 {place}"
+        self._head[:0] = [f"  %sizes.at = {at}", "  %sizes = load ptr, ptr %sizes.at, align 8"]
+        self._reads_sizes = True
+
+    def find_sizes(self, record: Value, offset: int) -> None:
+        """Say that the sizes lie so many bytes after a parameter's address; before anything reads them."""
+        self._head.append(f"  %sizes = getelementptr inbounds i8, ptr {record.text}, i64 {offset}")
+        self._reads_sizes = True
 
     # -- arithmetic -------------------------------------------------------------------------------------------------
 
@@ -161,6 +225,9 @@ class Function:
         if types.is_float(left.type):
             assert isinstance(right, Value), "a float is combined with a value"
             return self.binary(floating, left, right)
+        if is_free(right):
+            assert left.type == "i64", "sizes are of 64 bits"
+            right = self.integer(right)
         other = self.number(left.type, right) if isinstance(right, int) else right
         folded = _folded(integral, left, other)
         return folded if folded is not None else self.binary(integral, left, other)
@@ -306,6 +373,7 @@ class Function:
             if offset == 0:
                 return base
             return self.value("ptr", f"getelementptr inbounds {kind}, ptr {base.text}, i64 {offset}")
+        offset = self.integer(offset)
         return self.value("ptr", f"getelementptr inbounds {kind}, ptr {base.text}, i64 {offset.text}")
 
     def load(self, kind: str, address: Value, *, align: int | None = None) -> Value:
@@ -325,7 +393,7 @@ class Function:
             return Value((types.constant_lanes(kind, [lane < count for lane in range(lanes)]),), kind, True)
         each = types.vector("i64", lanes)
         numbers = Value((types.constant_lanes(each, list(range(lanes))),), each, True)
-        return self.compare("ult", numbers, self.splat(count, lanes))
+        return self.compare("ult", numbers, self.splat(self.integer(count), lanes))
 
     def masked_load(self, kind: str, address: Value, mask: Value, *, otherwise: Value | None = None) -> Value:
         """The lanes of the mask from memory, the others from `otherwise` (none: zero); they are not touched."""
@@ -377,6 +445,9 @@ class Function:
 
     def call(self, name: str, *operands: Value, result: str = "void") -> Value | None:
         """Call a function of this module."""
+        if name in self.module.sized:
+            operands = (*operands, self._sizes())
+            self.dims_read = max(self.dims_read, self.module.sized[name])
         given = ", ".join(f"{operand.type} {operand.text}" for operand in operands)
         if result == "void":
             self.line(f"call fastcc void @{name}({given})")
@@ -433,6 +504,18 @@ class Function:
                 names.append(self.value(phi.type, f"phi {phi.type} [ {one}, %{before} ], [ {other}, %{back} ]").text)
             merged.append(Value(tuple(names), phi.type))
         return tuple(merged)
+
+    def switch(self, value: Value, cases: Sequence[int], body: Callable[[int], None]) -> None:
+        """body(case) for the case that an i64 is equal to; nothing where it is none of them."""
+        after = self.fresh("switched")
+        labels = {case: self.fresh("case") for case in cases}
+        table = " ".join(f"i64 {case}, label %{label}" for case, label in labels.items())
+        self.line(f"switch i64 {value.text}, label %{after} [ {table} ]")
+        for case, label in labels.items():
+            self.label(label)
+            body(case)
+            self.line(f"br label %{after}")
+        self.label(after)
 
     def when(
         self,

@@ -46,16 +46,20 @@ class Loaded:
 
 
 class ObjectCache:
-    """Objects in a folder, named by the hash of all that decides them. Several processes may share it."""
+    """Objects by the hash of all that decides them, in a folder that several processes may share, or with None here."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
+        self._held: dict[str, bytes] = {}
 
     def get(self, text: str, target: Target) -> bytes:
         """The object for a text, compiled when it is not there."""
+        key = _cache_key(text, target)
         if self.folder is None:
-            return compile_object(text, target)
-        path = self.folder / f"{_cache_key(text, target)}.o"
+            if key not in self._held:
+                self._held[key] = compile_object(text, target)
+            return self._held[key]
+        path = self.folder / f"{key}.o"
         try:
             return path.read_bytes()
         except FileNotFoundError:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence
 
 from kernels.target import Target
 
@@ -13,6 +12,7 @@ _NO_UNROLL = "!0 = distinct !{!0, !1}"
 _FOOT = (
     "attributes #0 = { nounwind }",
     "attributes #1 = { nounwind noinline }",
+    "attributes #2 = { nounwind noinline minsize optsize }",
     _NO_UNROLL,
     '!1 = !{!"llvm.loop.unroll.disable"}',
 )
@@ -21,10 +21,14 @@ _NAME = re.compile(r"@([\w.]+)")
 
 
 class Module:
-    """Collects text; a function of one name is written once."""
+    """Collects text; a function of one name is written once.
+
+    `sized` are the internal functions that read the sizes of a run, and how many.
+    """
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.sized: dict[str, int] = {}
         self._declarations: dict[str, str] = {}
         self._globals: dict[str, str] = {}
         self._functions: dict[str, str] = {}
@@ -64,25 +68,6 @@ class Module:
         if name in self._plain:
             self._plain = self._plain - {name} | {other}
 
-    def prefixed(self, prefix: str, names: AbstractSet[str]) -> Module:
-        """A copy in which functions of these names, defined or called here, have a prefix to them."""
-
-        def other(text: str) -> str:
-            return _NAME.sub(lambda match: f"@{prefix}{match[1]}" if match[1] in names else match[0], text)
-
-        def renamed(texts: Mapping[str, str]) -> dict[str, str]:
-            return {prefix + name if name in names else name: other(text) for name, text in texts.items()}
-
-        copy = Module(self.target)
-        copy._declarations, copy._globals = renamed(self._declarations), renamed(self._globals)
-        copy._functions, copy._plain = renamed(self._functions), {prefix + name for name in self._plain}
-        return copy
-
-    @property
-    def defined(self) -> frozenset[str]:
-        """The functions that it holds."""
-        return frozenset(self._functions)
-
     def agrees(self, other: Module) -> bool:
         """Whether what both define is defined alike, so that one can include the other."""
         pairs = ((self._globals, other._globals), (self._functions, other._functions))
@@ -99,6 +84,7 @@ class Module:
                 assert mine.get(name, text) == text, f"two different definitions of '{name}'"
                 mine[name] = text
         self._plain |= other._plain
+        self.sized |= other.sized
 
     def text(self) -> str:
         """The whole module; behind the line OPTIMIZED a module of its own with the functions left to the optimizer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernels.llvm.function import Function, Value
 from kernels.math.polynomial import clamp, horner
+from kernels.math.quotient import quotient
 
 ONE_FROM = 3.925  # erf rounds to 1 from here on
 NUMERATOR = (
@@ -18,5 +19,5 @@ DENOMINATOR = (
 def erf(f: Function, x: Value) -> Value:
     """erf(x): at most 6 ULP, and never beyond -1 and 1."""
     square = f.minimum(f.mul(x, x), f.number(x.type, ONE_FROM * ONE_FROM))
-    found = f.div(f.mul(x, horner(f, square, NUMERATOR)), horner(f, square, DENOMINATOR))
+    found = quotient(f, f.mul(x, horner(f, square, NUMERATOR)), horner(f, square, DENOMINATOR))
     return clamp(f, found, -1.0, 1.0)

@@ -12,6 +12,7 @@ import math
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.math.polynomial import absolute, has_avx512, horner
+from kernels.math.quotient import quotient
 
 _LOWEST = -87.33654022216797  # exp is 0 below: the least f32 whose exponential is a normal number
 _HIGHEST = 89.0  # exp is infinite above
@@ -41,7 +42,7 @@ def sigmoid(f: Function, x: Value) -> Value:
     small = exp_nonpositive(f, f.neg(absolute(f, x)))
     one = f.number(x.type, 1.0)
     negative = f.compare("olt", x, f.number(x.type, 0.0))
-    return f.div(f.select(negative, small, one), f.add(small, one))
+    return quotient(f, f.select(negative, small, one), f.add(small, one))
 
 
 def _exp(f: Function, x: Value, *, above_one: bool) -> Value:

@@ -10,6 +10,7 @@ import math
 from kernels.llvm.function import Function, Value
 from kernels.math import erf
 from kernels.math.polynomial import clamp, horner
+from kernels.math.quotient import quotient
 
 _SQRT_HALF = math.sqrt(0.5)
 _LARGEST_SQUARE = 2 * erf.ONE_FROM * erf.ONE_FROM
@@ -24,5 +25,5 @@ def gelu(f: Function, x: Value) -> Value:
     """
     square = f.minimum(f.mul(x, x), f.number(x.type, _LARGEST_SQUARE))
     half = f.number(x.type, 0.5)
-    found = f.div(f.mul(x, horner(f, square, _NUMERATOR)), horner(f, square, _DENOMINATOR))
+    found = quotient(f, f.mul(x, horner(f, square, _NUMERATOR)), horner(f, square, _DENOMINATOR))
     return f.mul(x, f.add(clamp(f, found, -0.5, 0.5), half))

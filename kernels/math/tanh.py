@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernels.llvm.function import Function, Value
 from kernels.math.polynomial import clamp, horner
+from kernels.math.quotient import quotient
 
 _ONE_FROM = 9.02  # tanh rounds to 1 from here on
 _NUMERATOR = (
@@ -17,5 +18,5 @@ _DENOMINATOR = (
 def tanh(f: Function, x: Value) -> Value:
     """tanh(x): at most 6 ULP, and never beyond -1 and 1."""
     square = f.minimum(f.mul(x, x), f.number(x.type, _ONE_FROM * _ONE_FROM))
-    found = f.div(f.mul(x, horner(f, square, _NUMERATOR)), horner(f, square, _DENOMINATOR))
+    found = quotient(f, f.mul(x, horner(f, square, _NUMERATOR)), horner(f, square, _DENOMINATOR))
     return clamp(f, found, -1.0, 1.0)

@@ -9,6 +9,7 @@ from typing import Generic
 from kernels.kernel import Kernel, Operand, write_kernel
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
+from kernels.size import Size
 from kernels.target import Target
 from kernels.templates.template import Candidate, Problem
 
@@ -31,11 +32,11 @@ class Builder(ABC, Generic[Problem, Candidate]):
     def written(
         self,
         operands: Sequence[Operand],
-        blocks: int,
+        blocks: Size | int,
         *,
-        scratch_bytes: int = 0,
-        flops: int = 0,
-        traffic: int | None = None,
+        scratch_bytes: Size | int = 0,
+        flops: Size | int = 0,
+        traffic: Size | int | None = None,
     ) -> Kernel:
         """The kernel of these operands and blocks; `traffic`: None: each operand passes once."""
         return write_kernel(

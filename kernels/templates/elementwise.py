@@ -15,12 +15,15 @@ from kernels.errors import KernelsError
 from kernels.kernel import Kernel, operands_of
 from kernels.llvm.emission import emit_all
 from kernels.llvm.function import Function, Value
+from kernels.size import bound, is_free
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, distinct, fused, indices_of, place, spread
 from kernels.templates.builder import Builder
 from kernels.templates.streams import (
+    Lanes,
     Piece,
     Stream,
+    between,
     check_value,
     groups_end,
     inputs_of,
@@ -135,15 +138,20 @@ class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
         self.vectors = unrolled(self.along.extent, self.lanes, candidate.vectors)
         self.rows = count(self.outer)
         step = self.lanes * self.vectors
+        if is_free(self.along.extent):
+            self.chunk = max(step, candidate.block // step * step)
+            self.chunks = -(-self.along.extent // self.chunk) if bound(self.along.extent) > self.chunk else 1
+            self.rows_of_block = 1 if self.chunks != 1 else max(1, candidate.block // bound(self.along.extent))
+            return
         # Long rows are cut into chunks; short ones are put together.
         self.chunk = max(step, candidate.block // step * step)
         self.chunks = max(1, groups_end(self.along.extent, self.lanes, self.vectors) // self.chunk)
         if self.chunks > 1:
             self.chunk = -(-self.along.extent // self.chunks // step) * step
             self.chunks = -(-self.along.extent // self.chunk)
-        self.rows_of_block = (
-            1 if self.chunks > 1 else max(1, min(self.rows, candidate.block // max(1, self.along.extent)))
-        )
+        several = max(1, candidate.block // max(1, self.along.extent))
+        most = several if is_free(self.rows) else max(1, min(self.rows, several))
+        self.rows_of_block = 1 if self.chunks > 1 else most
 
     def kernel(self) -> Kernel:
         problem = self.problem
@@ -155,8 +163,8 @@ class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         if not self.problem.elements:
             return
-        if self.chunks > 1:
-            row = f.binary("udiv", block, f.integer(self.chunks)) if self.rows > 1 else f.integer(0)
+        if self.chunks != 1:
+            row = f.binary("udiv", block, f.integer(self.chunks)) if self.rows != 1 else f.integer(0)
             self._chunk(f, pointers, row, f.sub(block, f.mul(row, self.chunks)))
             return
         first = f.mul(block, self.rows_of_block)
@@ -168,15 +176,19 @@ class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
 
         if self.rows_of_block == 1:
             one(first, ())
-        elif self.rows_of_block >= self.rows:
+        elif not is_free(self.rows) and self.rows_of_block >= self.rows:
             f.loop(0, self.rows, 1, one)
         else:
             f.loop(first, last, 1, one)
 
     def _chunk(self, f: Function, pointers: dict[str, Value], row: Value, chunk: Value) -> None:
-        end = groups_end(self.along.extent, self.lanes, self.vectors)
         piece = self._piece(f, self._stream(f, pointers, row))
         first = f.mul(chunk, self.chunk)
+        if is_free(self.along.extent):
+            last = f.minimum(f.add(first, self.chunk), f.integer(self.along.extent))
+            between(f, first, last, self.lanes, self.vectors, piece)
+            return
+        end = groups_end(self.along.extent, self.lanes, self.vectors)
         last = f.minimum(f.add(first, self.chunk), f.integer(end))
         whole_groups(f, first, last, self.lanes, self.vectors, piece)
         if end < self.along.extent:
@@ -192,7 +204,7 @@ class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
         return stream.prepare(self.problem.values, self.stores)
 
     def _piece(self, f: Function, stream: Stream) -> Piece:
-        def piece(where: Value, vectors: int, valid: int, _: tuple[Value, ...]) -> tuple[Value, ...]:
+        def piece(where: Value, vectors: int, valid: Lanes, _: tuple[Value, ...]) -> tuple[Value, ...]:
             leaves = stream.at(where, vectors, valid)
             for value, store in zip(emit_all(f, self.problem.values, self.lanes, leaves), self.stores, strict=True):
                 leaves.store(value, store)

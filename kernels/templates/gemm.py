@@ -11,19 +11,33 @@ work on what is here, as a network finds its weights in memory.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand, Packing, operands_of
 from kernels.llvm import types
 from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Value
+from kernels.size import Undecided, bound, is_free
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import origins
 from kernels.templates.gemm_choice import GemmCandidate, candidates, estimate, lanes_of, widens
 from kernels.templates.gemm_problem import Gemm, InvalidGemm
-from kernels.templates.grid import Group, balanced, each_piece, pieces, split_last, start_of, stretch_of, unravel
+from kernels.templates.grid import (
+    FreeGroups,
+    Group,
+    Groups,
+    balanced,
+    cut,
+    each_piece,
+    pieces,
+    split_last,
+    start_of,
+    stretch_of,
+    tallest,
+    unravel,
+)
 from kernels.templates.matrix import Matrix, dense_batch
 from kernels.templates.narrow import NARROW, write_widening
 from kernels.templates.packing import PanelPacking
@@ -67,7 +81,10 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
     def __init__(self, gemm: Gemm, candidate: GemmCandidate, target: Target, name: str) -> None:
         super().__init__(gemm, candidate, target, name)
         self.lanes = lanes_of(gemm, target)
-        self.row_groups = balanced(gemm.rows, candidate.rows)
+        if is_free(gemm.columns) or is_free(gemm.depth):
+            raise Undecided("a product's columns and depth cannot be of any size yet.")
+        self.row_groups: Groups = cut(gemm.rows, candidate.rows)
+        self.is_alone = False  # one tile has all rows of a run
         self.column_groups = split_last(
             balanced(-(-gemm.columns // self.lanes), candidate.vectors), gemm.columns % self.lanes
         )
@@ -109,8 +126,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         """Scratch for the sums of all rows of a block by one panel, between two parts of the depth."""
         if self.parts == 1:
             return 0
-        tallest = max((group.size for group in self.row_groups), default=0)
-        return tallest * self.candidate.row_stretch * self._widest()
+        return tallest(self.row_groups) * self.candidate.row_stretch * self._widest()
 
     def _widest(self) -> int:
         """Bytes of a row of a panel."""
@@ -133,6 +149,29 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         )  # fmt: skip
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        """A block; where only the run knows the rows, in one way for a single tile of them and in one for several."""
+        if not isinstance(self.row_groups, FreeGroups):
+            self._block(f, pointers, block, scratch)
+            return
+        few, many = self._for_any_rows(self.row_groups)
+        fits = f.compare("sle", f.integer(self.row_groups.total), f.integer(self.row_groups.most))
+        f.when(fits, lambda: few._block(f, pointers, block, scratch), lambda: many._block(f, pointers, block, scratch))
+
+    def _for_any_rows(self, rows: FreeGroups) -> tuple[GemmBuilder, GemmBuilder]:
+        """The same product by one tile, which passes the whole depth and reads its weights alone; and by several."""
+        found = []
+        for alone in (True, False):
+            candidate = replace(self.candidate, depth_block=None) if alone else self.candidate
+            one = type(self)(self.problem, candidate, self.target, self.name)
+            one.module = self.module
+            if alone:
+                one.row_groups, one.row_blocks, one.is_alone = rows, 1, True
+            else:
+                one.row_groups = replace(rows, shortest=max(1, (rows.most + 1) // 2))
+            found.append(one)
+        return found[0], found[1]
+
+    def _block(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         gemm = self.problem
         if not gemm.flops and not (gemm.rows and gemm.columns and gemm.matrices):
             return
@@ -141,7 +180,9 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         a = self._matrix(f, pointers["a"], gemm.place_a, at, types.scalar(_DTYPES[gemm.arithmetic][0]))
         c = self._matrix(f, pointers["c"], gemm.place_c, at, types.scalar(self.epilogue.dtype))
         b = self._place_of_b(f, pointers["b"], at, matrix)
-        rows = stretch_of(f, row_block, self.candidate.row_stretch, pieces(self.row_groups))
+        rows: tuple[Amount, Amount] = (0, 1)
+        if not self.is_alone:
+            rows = stretch_of(f, row_block, self.candidate.row_stretch, pieces(self.row_groups))
         panels = stretch_of(f, column_block, self.candidate.panel_stretch, pieces(self.column_groups))
 
         place = BlockPlace(pointers, at, a, b, c, scratch, f.at(scratch, self._panel_bytes(), "i8"), rows)
@@ -266,9 +307,9 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         word = self.b_type.bytes * self.group
         if self.candidate.b != "constant" or self.words * self.problem.columns * word <= self.target.l1:
             return Asked()
-        tiles = min(pieces(self.row_groups), self.candidate.row_stretch)
+        tiles = 1 if self.is_alone else min(bound(pieces(self.row_groups)), self.candidate.row_stretch)
         steps = self._steps(ends) // self.group
-        return asked(steps, word * width, self.row_groups[0].size, tiles, self.part * word * width)
+        return asked(steps, word * width, tallest(self.row_groups), tiles, self.part * word * width)
 
 
 @dataclass(frozen=True, slots=True)

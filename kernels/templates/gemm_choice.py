@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernels.dtype import DType
+from kernels.size import bound
 from kernels.target import Target
 from kernels.templates import cost
 from kernels.templates.gemm_problem import Gemm
-from kernels.templates.grid import balanced, pieces
+from kernels.templates.grid import balanced, cut, pieces
 from kernels.templates.narrow import CYCLES, NARROW
 from kernels.templates.tile import GROUP, most_accumulators, most_registers
 
@@ -87,7 +88,7 @@ def estimate(gemm: Gemm, candidate: GemmCandidate, target: Target) -> float:
 
 def widens(gemm: Gemm, candidate: GemmCandidate) -> bool:
     """Whether a block widens panels into scratch: where several tiles read each."""
-    tiles = min(candidate.row_stretch, pieces(balanced(gemm.rows, candidate.rows)))
+    tiles = min(candidate.row_stretch, bound(pieces(cut(gemm.rows, candidate.rows))))
     return gemm.b_dtype in NARROW and tiles > 1
 
 

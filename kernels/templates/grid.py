@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kernels.llvm.function import Amount, Function, Value
+from kernels.size import bound, is_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,46 @@ class Following(Value):
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FreeGroups:
+    """What `balanced` makes of a total that only the run knows: pieces of any size up to `most`, code for each.
+
+    `shortest`: no piece is shorter.
+    """
+
+    total: int  # a Size, as are the numbers that follow from it
+    most: int
+    shortest: int = 1
+
+    @property
+    def pieces(self) -> int:
+        """How many there are."""
+        return -(-self.total // self.most)
+
+    @property
+    def size(self) -> int:
+        """Elements of a piece; the first `larger` ones have one more."""
+        return self.total // self.pieces
+
+    @property
+    def larger(self) -> int:
+        """How many pieces are larger by one."""
+        return self.total - self.size * self.pieces
+
+
+Groups = Sequence[Group] | FreeGroups
+
+
+def tallest(groups: Groups) -> int:
+    """No piece is larger."""
+    return groups.most if isinstance(groups, FreeGroups) else max((group.size for group in groups), default=0)
+
+
+def cut(total: int, most: int) -> Groups:
+    """`balanced`, of a total that may be known only by the run."""
+    return FreeGroups(total, min(most, bound(total))) if is_free(total) else balanced(total, most)
+
+
 def balanced(total: int, most: int) -> tuple[Group, ...]:
     """As few pieces of at most `most` as possible, sizes differing by one at most: 128 by 14 is 8 x 13 + 2 x 12."""
     if total <= 0:
@@ -38,8 +79,10 @@ def balanced(total: int, most: int) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def pieces(groups: Sequence[Group]) -> int:
-    """How many pieces there are."""
+def pieces(groups: Groups) -> int:
+    """How many pieces there are, a `Size` of free groups."""
+    if isinstance(groups, FreeGroups):
+        return groups.pieces
     return sum(group.count for group in groups)
 
 
@@ -63,7 +106,7 @@ def stretch_of(f: Function, block: Value, stretch: int, total: int) -> tuple[Amo
 
     A block has at most `stretch` pieces, and as many as any other one, or one fewer.
     """
-    if total <= stretch:
+    if not is_free(total) and total <= stretch:
         return 0, total
     blocks = -(-total // stretch)
     first, last = _share(f, block, blocks, total), _share(f, f.add(block, 1), blocks, total)
@@ -77,8 +120,11 @@ def _share(f: Function, number: Value, count: int, total: int) -> Value:
     return f.binary("udiv", f.mul(number, total), f.integer(count))
 
 
-def start_of(f: Function, groups: Sequence[Group], piece: Amount) -> Value:
+def start_of(f: Function, groups: Groups, piece: Amount) -> Value:
     """Where a piece starts; for one after the last piece, the end."""
+    if isinstance(groups, FreeGroups):
+        first = f.integer(piece)
+        return f.add(f.mul(first, groups.size), f.minimum(first, f.integer(groups.larger)))
     if isinstance(piece, int):
         assert piece == 0, "a lone block begins with the first piece"
         return f.integer(0)
@@ -89,10 +135,11 @@ def start_of(f: Function, groups: Sequence[Group], piece: Amount) -> Value:
     return start
 
 
-def each_piece(
-    f: Function, groups: Sequence[Group], first: Amount, last: Amount, body: Callable[[Group, Value], None]
-) -> None:
+def each_piece(f: Function, groups: Groups, first: Amount, last: Amount, body: Callable[[Group, Value], None]) -> None:
     """body(group, start) for the pieces from `first` to before `last`, in order."""
+    if isinstance(groups, FreeGroups):
+        f.loop(first, last, 1, lambda piece, _: _of_any_size(f, groups, piece, body))
+        return
 
     def one(piece: Value, group: Group) -> None:
         body(group, f.add(f.mul(piece, group.size), group.start - group.first * group.size))
@@ -111,6 +158,13 @@ def each_piece(
             one(piece, group)
 
         f.loop(low, high, 1, each)
+
+
+def _of_any_size(f: Function, groups: FreeGroups, piece: Value, body: Callable[[Group, Value], None]) -> None:
+    """body(group, start) for one piece, whose size is found when it is its turn."""
+    start = start_of(f, groups, piece)
+    size = f.sub(start_of(f, groups, f.add(piece, 1)), start)
+    f.switch(size, range(groups.shortest, groups.most + 1), lambda one: body(Group(one, 1, 0, 0), start))
 
 
 def _in_group(f: Function, groups: Sequence[Group], piece: Value, body: Callable[[Value, Group], None]) -> None:

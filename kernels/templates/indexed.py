@@ -24,6 +24,7 @@ from kernels.kernel import Kernel, Operand, write_kernel
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
+from kernels.size import bound, is_free
 from kernels.target import Target
 from kernels.templates.grid import unravel
 from kernels.templates.template import only
@@ -169,21 +170,22 @@ def build(problem: Indexed, target: Target, name: str = "indexed") -> Kernel:
     positions, length = math.prod(outer), math.prod(problem.dims[len(outer) :])
     stretch = positions
     if problem.direction == "gather":
-        stretch = max(1, BLOCK_BYTES // max(1, length * problem.dtype.bytes))
-    blocks = max(1, -(-positions // max(stretch, 1)))
+        stretch = max(1, BLOCK_BYTES // max(1, bound(length) * problem.dtype.bytes))
+    blocks = -(-positions // stretch) if is_free(positions) else max(1, -(-positions // max(stretch, 1)))
 
     def body(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         if problem.direction == "scatter":
             _copy(f, problem.dtype, pointers["data"], pointers["output"], problem.data_elements)
-        if not problem.plain_elements:
+        if not bound(problem.plain_elements):
             return
         first = f.mul(block, stretch)
-        last = f.minimum(f.add(first, stretch), f.integer(positions)) if blocks > 1 else f.integer(positions)
+        several = is_free(blocks) or blocks > 1
+        last = f.minimum(f.add(first, stretch), f.integer(positions)) if several else f.integer(positions)
 
         def position(number: Value, _: tuple[Value, ...]) -> None:
             _move(f, problem, pointers, unravel(f, number, outer), length)
 
-        f.loop(first if blocks > 1 else 0, last if blocks > 1 else positions, 1, position)
+        f.loop(first if several else 0, last if several else positions, 1, position)
 
     return write_kernel(module, name, operands, blocks, body, candidate=f"runs of {length}")
 

@@ -22,6 +22,7 @@ from kernels.llvm import types
 from kernels.llvm.emission import emit
 from kernels.llvm.function import Function, Value, joined
 from kernels.math.rounding import sqrt
+from kernels.size import is_free
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, distinct, fused, indices_of, place
 from kernels.templates.builder import Builder
@@ -42,7 +43,7 @@ from kernels.templates.rows import (
     together,
     writing,
 )
-from kernels.templates.streams import Stream, inputs_of, where_valid
+from kernels.templates.streams import Lanes, Stream, inputs_of, where_valid
 from kernels.templates.template import Template
 from kernels.tensor.expression import Binary, Buffer, Cast, Expression, Unary, Variable
 
@@ -115,7 +116,9 @@ class _NormalizationBuilder(Builder[Normalization, RowCandidate]):
             return
         rows, size = count(self.rows), self.candidate.rows
         first = f.mul(block, size)
-        last = f.minimum(f.add(first, size), f.integer(rows)) if rows > size else f.integer(rows)
+        several = is_free(rows) or rows > 1
+        cut = is_free(rows) or rows > size
+        last = f.minimum(f.add(first, size), f.integer(rows)) if cut else f.integer(rows)
         held = self._scaling(f, pointers, first)
 
         def step(row: Value, carried: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -127,9 +130,9 @@ class _NormalizationBuilder(Builder[Normalization, RowCandidate]):
             return found
 
         end = f.sub(last, 1)
-        if rows > 1 and size > 1:
+        if several and size > 1:
             held = f.loop(first, end, 1, step, held)
-        self._visit(f, self.outer, self._writing(f, pointers, end if rows > 1 and size > 1 else first, held))
+        self._visit(f, self.outer, self._writing(f, pointers, end if several and size > 1 else first, held))
 
     def _scaling(
         self, f: Function, pointers: dict[str, Value], row: Value, beside: Visit | None = None
@@ -169,7 +172,7 @@ class _NormalizationBuilder(Builder[Normalization, RowCandidate]):
         shift = f.splat(first, self.lanes)
         zero = self._zero(f)
 
-        def step(x: tuple[Value, ...], held: tuple[Value, ...], valid: int) -> list[Value]:
+        def step(x: tuple[Value, ...], held: tuple[Value, ...], valid: Lanes) -> list[Value]:
             difference = where_valid(f, f.sub(x[0], shift), zero, valid)
             return [f.add(held[0], difference), f.fma(difference, difference, held[1])]
 
@@ -195,7 +198,7 @@ class _NormalizationBuilder(Builder[Normalization, RowCandidate]):
         """The mean of the squares of differences to the mean (none: to 0)."""
         zero = self._zero(f)
 
-        def step(x: tuple[Value, ...], held: tuple[Value, ...], valid: int) -> list[Value]:
+        def step(x: tuple[Value, ...], held: tuple[Value, ...], valid: Lanes) -> list[Value]:
             difference = where_valid(f, x[0] if mean is None else f.sub(x[0], mean), zero, valid)
             return [f.fma(difference, difference, held[0])]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernels.dtype import DType
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
@@ -13,7 +15,7 @@ def write_panel(
     module: Module,
     depth: int,
     vectors: int,
-    valid: int,
+    valid: int | None,
     row: int,
     column: int,
     group: int,
@@ -24,9 +26,12 @@ def write_panel(
     """Write, once, the function f(B, panel) and return its name.
 
     `row` and `column` are B's strides in elements, `valid` the lanes of the last vector that exist (the others become
-    zero), `group` how many elements of the depth lie together in a lane.
+    zero), `group` how many elements of the depth lie together in a lane. With None for `valid` the function is
+    f(B, panel, valid) for a B stored by columns: lanes that do not exist repeat the last one that does.
     """
     lanes = module.target.lanes(DType.F64 if kind == "double" else DType.F32)
+    if valid is None:
+        return _write_any(module, depth, vectors, column, lanes, prefix)
     exist = (vectors - 1) * lanes + valid
     name = f"{prefix}_panel_{depth}x{vectors}_{exist}_{row}_{column}_{group}"
     if module.has(name):
@@ -86,6 +91,40 @@ def _by_columns(f: Function, depth: int, vectors: int, exist: int, column: int, 
         if depth > whole:
             name = _square(f.module, depth - whole, there, column, width, lanes, prefix)
             f.call(name, f.at(source, whole), f.at(aim, whole * width))
+
+
+def _write_any(module: Module, depth: int, vectors: int, column: int, lanes: int, prefix: str) -> str:
+    """The function of a panel whose last vector has as many lanes as a run says."""
+    name = f"{prefix}_panel_{depth}x{vectors}_any_{column}"
+    if module.has(name):
+        return name
+    given = (
+        Parameter("b", "ptr", "noalias nocapture readonly"), Parameter("panel", "ptr", "noalias nocapture"),
+        Parameter("valid", "i64"),
+    )  # fmt: skip
+    f = Function(module, name, given)
+    width = vectors * lanes
+    for vector in range(vectors):
+        source = f.at(f.parameter("b"), vector * lanes * column)
+        aim = f.at(f.parameter("panel"), vector * lanes)
+        last = f.sub(f.parameter("valid"), 1) if vector == vectors - 1 else f.integer(lanes - 1)
+        places = [f.mul(f.minimum(f.integer(lane), last), column) for lane in range(lanes)]
+        for begin in range(0, depth, lanes):
+            present = min(lanes, depth - begin)
+            _turned(
+                f, present, [f.at(source, f.add(place, begin)) for place in places], f.at(aim, begin * width), width
+            )
+    f.finish()
+    return name
+
+
+def _turned(f: Function, present: int, columns: Sequence[Value], aim: Value, width: int) -> None:
+    """A square: `present` steps of the depth of a vector's columns, whose addresses are given."""
+    kind = types.vector("float", len(columns))
+    mask = f.first_lanes(present, len(columns))
+    rows = [f.load(kind, at) if present == len(columns) else f.masked_load(kind, at, mask) for at in columns]
+    for step, turned in enumerate(transpose(f, rows)[:present]):
+        f.store(turned, f.at(aim, step * width))
 
 
 def _square(module: Module, present: int, there: int, column: int, width: int, lanes: int, prefix: str) -> str:

@@ -22,6 +22,7 @@ from kernels.llvm.conversion import held_type
 from kernels.llvm.emission import emit_all
 from kernels.llvm.function import Function, Value, joined
 from kernels.llvm.operations import unary
+from kernels.size import bound, is_free
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, fused, indices_of, place
 from kernels.templates.builder import Builder
@@ -39,7 +40,7 @@ from kernels.templates.rows import (
     side_by_side,
     sweep,
 )
-from kernels.templates.streams import Stream, inputs_of, lanes_for, stretch, unrolled, where_valid
+from kernels.templates.streams import Lanes, Stream, inputs_of, lanes_for, stretch, unrolled, where_valid
 from kernels.templates.template import Template
 from kernels.tensor.expression import Buffer, Cast, Expression, Index, Position, Variable, dense_strides, index
 
@@ -144,7 +145,7 @@ class _ReductionBuilder(Builder[Reduction, RowCandidate]):
             if self.problem.elements == 0:
                 return tuple(Value(one.parts[:1], one.type) for one in start)
 
-            def step(found: tuple[Value, ...], held: tuple[Value, ...], valid: int) -> Sequence[Value]:
+            def step(found: tuple[Value, ...], held: tuple[Value, ...], valid: Lanes) -> Sequence[Value]:
                 return self._step(f, op, found, held, valid, shift)
 
             return sweep(f, pointers, fixed, self.columns, self.lanes, self.vectors, self.read, step, start)
@@ -162,7 +163,7 @@ class _ReductionBuilder(Builder[Reduction, RowCandidate]):
         """Each lane has a row."""
         along, fixed = self.rows[-1], places_of(f, block, self.rows[:-1])
 
-        def piece(where: Value, several: int, valid: int, _: tuple[Value, ...]) -> tuple[Value, ...]:
+        def piece(where: Value, several: int, valid: Lanes, _: tuple[Value, ...]) -> tuple[Value, ...]:
             def gather(op: str, shift: Value | None = None) -> tuple[Value, ...]:
                 def one(at: Mapping[Axis, Value], held: tuple[Value, ...]) -> Sequence[Value]:
                     stream = Stream(f, pointers, at, along, self.lanes).prepare(self.read)
@@ -194,7 +195,7 @@ class _ReductionBuilder(Builder[Reduction, RowCandidate]):
         if not axes:
             return tuple(visit(at, held))
         axis, *inner = axes
-        length = 1 << axis.extent.bit_length() // 2
+        length = 1 << bound(axis.extent).bit_length() // 2
         whole = axis.extent // length * length
         nothing = tuple(joined([f.number(self.kind, 0)] * len(value.parts)) for value in held)
 
@@ -226,7 +227,7 @@ class _ReductionBuilder(Builder[Reduction, RowCandidate]):
         op: str,
         found: tuple[Value, ...],
         held: tuple[Value, ...],
-        valid: int,
+        valid: Lanes,
         shift: Value | None,
     ) -> Sequence[Value]:
         """One more element in every lane; lanes that are not valid count as nothing."""
@@ -296,6 +297,9 @@ class _ReductionBuilder(Builder[Reduction, RowCandidate]):
         op = self.problem.op
         if op == "mean":
             elements = count(tuple(Axis((variable,)) for variable in self.problem.columns))
+            if is_free(elements):
+                many = f.convert("uitofp", types.element(held[0].type), f.integer(elements))
+                return f.div(held[0], f.splat(many, types.lanes(held[0].type)))
             return f.div(held[0], f.number(held[0].type, float(elements)))
         if op == "l2":
             return unary(f, "sqrt", held[0], self.dtype)

@@ -12,15 +12,16 @@ from math import prod
 
 from kernels.llvm.emission import emit_all
 from kernels.llvm.function import Function, Value
+from kernels.size import is_free
 from kernels.templates.axes import Axis, count, distinct_loads, fused, indices_of, place, spread
-from kernels.templates.streams import Piece, Stream, first, stretch, unrolled, with_first
+from kernels.templates.streams import Lanes, Piece, Stream, first, stretch, unrolled, with_first
 from kernels.tensor.expression import Expression, Index, Load, Variable
 
 BLOCK_BYTES = 64 << 10  # of traffic
 AHEAD_BYTES = 3 << 10  # of 1 to 5 KiB the fastest, for rows of 1 to 8 KiB
 
 # step(values of the expressions, carried, valid lanes of the last vector) -> carried
-RowStep = Callable[[tuple[Value, ...], tuple[Value, ...], int], Sequence[Value]]
+RowStep = Callable[[tuple[Value, ...], tuple[Value, ...], Lanes], Sequence[Value]]
 
 # visit(a row's places on all axes but the last) -> what is done with a group of vectors along the last one
 Visit = Callable[[Mapping[Axis, Value]], Piece]
@@ -59,7 +60,8 @@ def each_row(f: Function, block: Value, rows_of_block: int, rows: int, body: Cal
         body(block)
         return
     start = f.mul(block, rows_of_block)
-    last = f.minimum(f.add(start, rows_of_block), f.integer(rows)) if rows % rows_of_block else None
+    cut = is_free(rows) or rows % rows_of_block
+    last = f.minimum(f.add(start, rows_of_block), f.integer(rows)) if cut else None
     f.loop(start, last or f.add(start, rows_of_block), 1, lambda row, _: body(row))
 
 
@@ -135,7 +137,7 @@ def reading(
     def visit(at: Mapping[Axis, Value]) -> Piece:
         stream = Stream(f, pointers, {**fixed, **at}, axes[-1], lanes).prepare(values)
 
-        def piece(where: Value, several: int, valid: int, held: tuple[Value, ...]) -> list[Value]:
+        def piece(where: Value, several: int, valid: Lanes, held: tuple[Value, ...]) -> list[Value]:
             for load, distance in ahead:
                 stream.ask(load, where, distance, several)
             found = emit_all(f, values, lanes, stream.at(where, several, valid))
@@ -168,7 +170,7 @@ def writing(
     def visit(at: Mapping[Axis, Value]) -> Piece:
         stream = Stream(f, pointers, {**fixed, **at}, axes[-1], lanes).prepare((*also_read, *values), outputs)
 
-        def piece(where: Value, several: int, valid: int, held: tuple[Value, ...]) -> tuple[Value, ...]:
+        def piece(where: Value, several: int, valid: Lanes, held: tuple[Value, ...]) -> tuple[Value, ...]:
             leaves = stream.at(where, several, valid)
             bound = stream.at(where, several, valid, stand_ins(leaves))
             for value, output in zip(emit_all(f, values, lanes, bound), outputs, strict=True):
@@ -186,7 +188,7 @@ def together(one: Visit, other: Visit) -> Visit:
     def visit(at: Mapping[Axis, Value]) -> Piece:
         first_piece, second_piece = one(at), other(at)
 
-        def piece(where: Value, several: int, valid: int, held: tuple[Value, ...]) -> Sequence[Value]:
+        def piece(where: Value, several: int, valid: Lanes, held: tuple[Value, ...]) -> Sequence[Value]:
             return second_piece(where, several, valid, tuple(first_piece(where, several, valid, held)))
 
         return piece
@@ -208,7 +210,8 @@ def next_row(rows: Sequence[Axis], axes: Sequence[Axis], x: Expression) -> list[
         distance = rows[-1].factor(place(load))
         if distance > 0 and axes[-1].factor(place(load)) == 1:
             dense = len(axes) == 1 and distance == axes[-1].extent
-            found.append((load, min(distance, AHEAD_BYTES // load.buffer.dtype.bytes) if dense else distance))
+            ahead = AHEAD_BYTES // load.buffer.dtype.bytes
+            found.append((load, ahead if is_free(distance) else min(distance, ahead) if dense else distance))
     return found
 
 
@@ -224,4 +227,5 @@ def rows_of(variables: Sequence[Variable]) -> int:
 
 def places_of(f: Function, row: Value, axes: Sequence[Axis]) -> dict[Axis, Value]:
     """The places of a row on the axes of the kept variables."""
-    return spread(f, row, axes) if count(axes) > 1 else {axis: f.integer(0) for axis in axes}
+    several = is_free(count(axes)) or count(axes) > 1
+    return spread(f, row, axes) if several else {axis: f.integer(0) for axis in axes}

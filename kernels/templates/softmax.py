@@ -18,6 +18,7 @@ from kernels.llvm.emission import emit, emit_all
 from kernels.llvm.function import Function, Value, joined
 from kernels.math.exponential import exp_nonpositive
 from kernels.math.logarithm import log
+from kernels.size import bound, is_free
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, fused, indices_of, place
 from kernels.templates.builder import Builder
@@ -34,7 +35,7 @@ from kernels.templates.rows import (
     side_by_side,
     sweep,
 )
-from kernels.templates.streams import Stream, first, inputs_of, stretch, unrolled, where_valid, with_first
+from kernels.templates.streams import Lanes, Stream, first, inputs_of, stretch, unrolled, where_valid, with_first
 from kernels.templates.template import Template
 from kernels.tensor.expression import Buffer, Cast, Expression, Variable
 
@@ -98,8 +99,9 @@ class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
         self.blocks = -(-count(self.rows) // candidate.rows)
         # 32 registers hold 12 vectors and what exp needs; 16 hold 4.
         most = 12 if target.vector_registers >= 32 else 4
-        pieces = -(-self.columns[-1].extent // self.lanes)
-        self.in_registers = len(self.columns) == 1 and pieces <= most
+        pieces = -(-bound(self.columns[-1].extent) // self.lanes)
+        fixed = not is_free(self.columns[-1].extent)
+        self.in_registers = fixed and len(self.columns) == 1 and pieces <= most
         self.scratch_bytes = 0 if self.in_registers or problem.logarithm else self.length * 4
 
     def kernel(self) -> Kernel:
@@ -141,7 +143,7 @@ class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
         lowest, zero = self._lowest(f), f.number(self.kind, 0.0)
         wide = side_by_side(self.columns, self.lanes, self.vectors)
 
-        def larger(x: tuple[Value, ...], held: tuple[Value, ...], valid: int) -> list[Value]:
+        def larger(x: tuple[Value, ...], held: tuple[Value, ...], valid: Lanes) -> list[Value]:
             return [_larger(f, held[0], where_valid(f, x[0], lowest, valid))]
 
         (found,) = sweep(
@@ -155,7 +157,7 @@ class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
             stream = Stream(f, pointers, at, along, self.lanes).prepare((self.x,))
             start = self._scratch_row(f, scratch, at, outer, strides)
 
-            def piece(where: Value, several: int, valid: int, held: tuple[Value, ...]) -> list[Value]:
+            def piece(where: Value, several: int, valid: Lanes, held: tuple[Value, ...]) -> list[Value]:
                 x = _spread(emit(f, self.x, self.lanes, stream.at(where, several, valid)), several)
                 found = exp_nonpositive(f, f.sub(x, largest))
                 if self.scratch_bytes:
@@ -176,7 +178,7 @@ class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
             stream.prepare((self.x, *self.problem.values), self.problem.stores)
             start = self._scratch_row(f, scratch, at, outer, strides)
 
-            def piece(where: Value, several: int, valid: int, _: tuple[Value, ...]) -> tuple[Value, ...]:
+            def piece(where: Value, several: int, valid: Lanes, _: tuple[Value, ...]) -> tuple[Value, ...]:
                 leaves = stream.at(where, several, valid)
                 if factor is None:
                     result = f.sub(_spread(emit(f, self.x, self.lanes, leaves), several), total)
@@ -194,7 +196,7 @@ class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
         fixed = places_of(f, block, self.rows[:-1])
         strides = _strides(self.columns)
 
-        def piece(where: Value, several: int, valid: int, _: tuple[Value, ...]) -> tuple[Value, ...]:
+        def piece(where: Value, several: int, valid: Lanes, _: tuple[Value, ...]) -> tuple[Value, ...]:
             def x(at: Mapping[Axis, Value]) -> Value:
                 stream = Stream(f, pointers, at, self.along, self.lanes).prepare((self.x,))
                 return _spread(emit(f, self.x, self.lanes, stream.at(where, several, valid)), several)
@@ -247,21 +249,21 @@ class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
         for value, output in zip(emit_all(f, self.problem.values, self.lanes, bound), self.problem.stores, strict=True):
             bound.store(value, output)
 
-    def _keep(self, f: Function, value: Value, start: Value, valid: int) -> None:
+    def _keep(self, f: Function, value: Value, start: Value, valid: Lanes) -> None:
         """Exponentials into scratch."""
         parts = value.split()
         for part, one in enumerate(parts):
             address = f.at(start, part * self.lanes)
-            if part == len(parts) - 1 and valid < self.lanes:
+            if part == len(parts) - 1 and valid != self.lanes:
                 f.masked_store(one, address, f.first_lanes(valid, self.lanes))
             else:
                 f.store(one, address)
 
-    def _kept(self, f: Function, start: Value, several: int, valid: int) -> Value:
+    def _kept(self, f: Function, start: Value, several: int, valid: Lanes) -> Value:
         found = []
         for part in range(several):
             address = f.at(start, part * self.lanes)
-            if part == several - 1 and valid < self.lanes:
+            if part == several - 1 and valid != self.lanes:
                 found.append(f.masked_load(self.kind, address, f.first_lanes(valid, self.lanes)))
             else:
                 found.append(f.load(self.kind, address))

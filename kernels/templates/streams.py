@@ -1,7 +1,8 @@
 """Vectors of elements along one axis: the loops over them, and the leaves of expressions in them.
 
 A stretch of n elements is a loop over several vectors side by side, and a rest in one piece whose last vector may be
-partly valid; lanes that are not valid are neither read nor written. n is known when the code is written.
+partly valid; lanes that are not valid are neither read nor written. Where only the run knows n, single vectors follow
+the whole groups, and the last one has as many lanes as the run says.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from kernels.llvm import conversion, types
 from kernels.llvm import function as llvm
 from kernels.llvm.conversion import held_type
 from kernels.llvm.function import Function, Value, joined
+from kernels.size import bound, is_free
 from kernels.target import Target
 from kernels.templates.axes import Axis, distinct, distinct_loads, place, value_of
 from kernels.tensor.check import check_loads, check_types, check_variables
@@ -32,12 +34,14 @@ from kernels.tensor.expression import (
     Unary,
     Variable,
 )
-from kernels.tensor.ranges import holds
+from kernels.tensor.ranges import lies_inside
 
 _LARGE_TREE = 100_000  # nodes, shared ones counted wherever they stand
 
+Lanes = int | Value  # how many lanes of a vector are valid; a value where only the run knows
+
 # body(first element, how many vectors, valid lanes of the last one, carried) -> carried
-Piece = Callable[[Value, int, int, tuple[Value, ...]], Sequence[Value]]
+Piece = Callable[[Value, int, Lanes, tuple[Value, ...]], Sequence[Value]]
 
 
 def lanes_for(values: Iterable[Expression], target: Target) -> int:
@@ -51,16 +55,37 @@ def lanes_for(values: Iterable[Expression], target: Target) -> int:
 
 def unrolled(extent: int, lanes: int, most: int) -> int:
     """How many vectors side by side a stretch of this length is worth."""
-    return max(1, min(most, extent // lanes))
+    return max(1, min(most, bound(extent) // lanes))
 
 
 def stretch(
     f: Function, extent: int, lanes: int, vectors: int, body: Piece, carried: Sequence[Value] = ()
 ) -> tuple[Value, ...]:
     """body over all elements: whole groups of `vectors` vectors in a loop, then the rest."""
+    if is_free(extent):
+        return between(f, f.integer(0), f.integer(extent), lanes, vectors, body, carried)
     end = groups_end(extent, lanes, vectors)
     kept = whole_groups(f, 0, end, lanes, vectors, body, carried)
     return rest(f, extent, lanes, vectors, body, kept)
+
+
+def between(
+    f: Function, first: Value, last: Value, lanes: int, vectors: int, body: Piece, carried: Sequence[Value] = ()
+) -> tuple[Value, ...]:
+    """body over all elements between two places that the run knows."""
+    step, count = lanes * vectors, f.sub(last, first)
+    ends = [f.add(first, f.sub(count, f.binary("urem", count, f.integer(size)))) for size in (step, lanes)]
+    kept = whole_groups(f, first, ends[0], lanes, vectors, body, carried)
+    if vectors > 1:
+        kept = whole_groups(f, ends[0], ends[1], lanes, 1, body, kept)
+    left = f.sub(last, ends[1])
+
+    def rest_of() -> Sequence[Value]:
+        return body(ends[1], 1, left, kept)
+
+    if lanes == 1:
+        return kept
+    return f.when(f.compare("sgt", left, f.integer(0)), rest_of, lambda: kept)
 
 
 def groups_end(extent: int, lanes: int, vectors: int) -> int:
@@ -107,7 +132,7 @@ def first(whole: Value, count: int) -> Value:
     return Value(whole.parts[:count], whole.type, whole.is_constant)
 
 
-def where_valid(f: Function, value: Value, otherwise: Value, valid: int) -> Value:
+def where_valid(f: Function, value: Value, otherwise: Value, valid: Lanes) -> Value:
     """The value with the lanes of its last vector that are not valid replaced."""
     lanes = types.lanes(value.type)
     if valid == lanes:
@@ -142,20 +167,20 @@ class Stream:
         self._single: dict[tuple[str, Index], Value] = {}
         self._where = f.integer(0)
         self._vectors = 1
-        self._valid = lanes
+        self._valid: Lanes = lanes
 
     def prepare(self, values: Iterable[Expression], outputs: Iterable[Load] = ()) -> Stream:
         """Write the addresses of all loads (and of `outputs`, loads of what will be stored) and single elements."""
         for load in distinct_loads(values):
             if load.buffer.name in self._pointers:
                 self._row(load)
-                if self._along.factor(place(load)) == 0 and always_inside(load):
+                if self._along.factor(place(load)) == 0 and lies_inside(load):
                     self._element(load)
         for output in outputs:
             self._row(output)
         return self
 
-    def at(self, where: Value, vectors: int, valid: int, stand_ins: Mapping[str, Value] | None = None) -> Stream:
+    def at(self, where: Value, vectors: int, valid: Lanes, stand_ins: Mapping[str, Value] | None = None) -> Stream:
         """These leaves for `vectors` vectors from element `where` on, the last of which has `valid` lanes."""
         made = Stream(self._f, self._pointers, self._fixed, self._along, self._lanes, self._stand_ins)
         made._rows, made._single = self._rows, self._single
@@ -190,10 +215,19 @@ class Stream:
                 found.append(f.masked_load(whole, address, f.first_lanes(valid, lanes)))
             else:
                 one = f.number(whole, 0)
-                for lane in range(valid):
-                    one = _put(f, one, f.load(kind, f.at(address, lane * step, kind)), lane)
+                for lane, which in self._lanes_of(valid):
+                    offset = which * step if isinstance(which, int) else f.mul(which, step)
+                    one = _put(f, one, f.load(kind, f.at(address, offset, kind)), lane)
                 found.append(one)
         return joined(found)
+
+    def _lanes_of(self, valid: Lanes) -> list[tuple[int, Lanes]]:
+        """Lanes to read, each with the one whose element it reads: those that are not valid the last valid one's."""
+        f = self._f
+        if isinstance(valid, int):
+            return [(lane, lane) for lane in range(valid)]
+        last = f.sub(valid, 1)
+        return [(lane, f.minimum(f.integer(lane), last)) for lane in range(self._lanes)]
 
     def load_where(self, load: Load, condition: Value) -> Value:
         """The elements where the condition holds."""
@@ -219,8 +253,13 @@ class Stream:
         for part, (holding, where) in enumerate(zip(conditions, places, strict=True)):
             safe = f.select(holding, where, f.number(where.type, 0))
             one = f.number(whole, 0)
-            for lane in range(self._valid_of(part)):
-                one = _put(f, one, f.load(kind, f.at(base, f.extract(safe, lane), kind)), lane)
+            valid = self._valid_of(part)
+            for lane in range(valid if isinstance(valid, int) else lanes):
+                where_of_lane = f.extract(safe, lane)
+                if isinstance(valid, Value):
+                    there = f.compare("slt", f.integer(lane), valid)
+                    where_of_lane = f.select(there, where_of_lane, f.number(where_of_lane.type, 0))
+                one = _put(f, one, f.load(kind, f.at(base, where_of_lane, kind)), lane)
             found.append(one)
         return joined(found)
 
@@ -233,8 +272,13 @@ class Stream:
             return f.splat(base, lanes)
         found = []
         for part in range(self._vectors):
-            numbers = [(part * lanes + lane) * step for lane in range(lanes)]
-            steps = Value((types.constant_lanes(kind, numbers) if lanes > 1 else str(numbers[0]),), kind)
+            lane_numbers = [part * lanes + lane for lane in range(lanes)]
+            if is_free(step):
+                counted = Value((types.constant_lanes(kind, lane_numbers) if lanes > 1 else str(part),), kind)
+                steps = f.binary("mul", counted, f.splat(f.integer(step), lanes))
+            else:
+                numbers = [one * step for one in lane_numbers]
+                steps = Value((types.constant_lanes(kind, numbers) if lanes > 1 else str(numbers[0]),), kind)
             found.append(f.binary("add", f.splat(base, lanes), steps))
         return joined(found)
 
@@ -253,8 +297,19 @@ class Stream:
             elif step == 1:
                 f.masked_store(one, address, f.first_lanes(valid, lanes))
             else:
-                for lane in range(valid):
-                    f.store(f.extract(one, lane), f.at(address, lane * step, kind))
+                for lane in range(valid if isinstance(valid, int) else lanes):
+                    self._store_lane(one, lane, valid, address, lane * step, kind)
+
+    def _store_lane(self, value: Value, lane: int, valid: Lanes, start: Value, offset: int, kind: str) -> None:
+        f = self._f
+
+        def put() -> None:
+            f.store(f.extract(value, lane), f.at(start, offset, kind))
+
+        if isinstance(valid, int):
+            put()
+        else:
+            f.when(f.compare("slt", f.integer(lane), valid), put)
 
     def ask(self, load: Load, where: Value, distance: int, vectors: int) -> None:
         """Prefetch a group of vectors of a prepared load that lies side by side, `distance` elements further on."""
@@ -264,7 +319,7 @@ class Stream:
         for byte in range(0, vectors * self._lanes * size, self._f.module.target.line):
             self._f.prefetch(self._f.at(start, distance + byte // size, kind))
 
-    def _valid_of(self, part: int) -> int:
+    def _valid_of(self, part: int) -> Lanes:
         return self._valid if part == self._vectors - 1 else self._lanes
 
     def _row(self, load: Load) -> Value:
@@ -288,14 +343,6 @@ class Stream:
 def memory_type(load: Load) -> str:
     """The type of its elements in memory."""
     return conversion.memory_type(load.buffer.dtype)
-
-
-def always_inside(load: Load) -> bool:
-    """Whether a load lies inside its buffer for all values of its variables."""
-    return all(
-        holds(one, ()) and holds(one * -1 + (size - 1), ())
-        for one, size in zip(load.indices, load.buffer.shape, strict=True)
-    )
 
 
 def check_value(value: Expression, variables: Iterable[Variable]) -> None:

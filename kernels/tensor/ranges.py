@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import gcd
 
-from kernels.tensor.expression import Binary, Compare, Expression, Index, Number, Position, Unary, Variable
+from kernels.size import Undecided
+from kernels.tensor.expression import Binary, Compare, Expression, Index, Load, Number, Position, Unary, Variable
 
 Facts = tuple[Index, ...]  # each is known to be >= 0
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
@@ -22,7 +23,7 @@ def bounds(one: Index, free: Iterable[Variable] | None = None) -> tuple[int, int
         if chosen is not None and variable not in chosen:
             continue
         reach = factor * max(variable.extent - 1, 0)
-        if reach > 0:
+        if reach >= 0:
             high += reach
         else:
             low += reach
@@ -54,6 +55,17 @@ def never_equal(one: Index, other: Index) -> bool:
 def holds(one: Index, facts: Facts) -> bool:
     """Whether index >= 0 everywhere the facts hold: by its range, or because it is a fact plus something >= 0."""
     return bounds(one)[0] >= 0 or any(bounds(one - fact)[0] >= 0 for fact in facts)
+
+
+def lies_inside(load: Load) -> bool:
+    """Whether a load lies inside its buffer for all values of its variables; not where the sizes of a run decide it."""
+    try:
+        return all(
+            holds(one, ()) and holds(one * -1 + (size - 1), ())
+            for one, size in zip(load.indices, load.buffer.shape, strict=True)
+        )
+    except Undecided:
+        return False
 
 
 def facts_of(condition: Expression, truth: bool = True) -> Facts:

@@ -8,12 +8,14 @@ target that falls as long as it is met, and where the peak is: the steps around 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memplan.compiling import plainly
 from memplan.graph import Graph
 from memplan.ordering.anneal import LARGEST, Annealing, moves_for, steps_for
 from memplan.ordering.arrays import Arrays, Ints, arrays_of
@@ -28,6 +30,7 @@ MOST_OPERATORS = 1_536  # of a part that is searched as a whole: beyond, its set
 ROOMS = (2_000, 60_000)  # states of a first search
 LARGE_ROOM = 2_000_000
 MOST_BYTES = 400_000_000  # of a search's states
+FEW = 300  # operators, ordered by rules of thumb faster than numba is imported
 USUAL_WORK = 60_000_000_000  # steps
 STEPS_PER_LOOK = 7  # of an exact search
 SLICE = 2_000_000  # looks between two at the budget
@@ -97,8 +100,9 @@ def best_order(arrays: Arrays, work: Work) -> Best:
     """As `order`, on arrays."""
     if not arrays.count:
         return Best(np.zeros(0, np.int64), arrays.inputs_size(), arrays.inputs_size(), "given")
-    shares = _parts(arrays)
-    lives = profile(arrays, np.concatenate([share.order for share in shares]))[1]
+    with _plain(arrays):
+        shares = _parts(arrays)
+        lives = profile(arrays, np.concatenate([share.order for share in shares]))[1]
     for thorough in (False, True):
         while not work.over():
             bound = max(share.bound for share in shares)
@@ -114,11 +118,17 @@ def best_order(arrays: Arrays, work: Work) -> Best:
             _cool(arrays, shares, work)
     found = np.concatenate([share.order for share in shares])
     worst = max(shares, key=lambda share: share.peak)
-    solver, top = worst.solver, peak(arrays, found)
-    given = np.arange(arrays.count, dtype=np.int64)
-    if top > peak(arrays, given):  # inputs that nobody reads stand beside the first operator: no search knows that
-        found, solver, top = given, "given", peak(arrays, given)
+    with _plain(arrays):
+        solver, top = worst.solver, peak(arrays, found)
+        given = np.arange(arrays.count, dtype=np.int64)
+        if top > peak(arrays, given):  # inputs that nobody reads stand beside the first operator: no search knows that
+            found, solver, top = given, "given", peak(arrays, given)
     return Best(found, top, min(top, max(share.bound for share in shares)), solver)
+
+
+def _plain(arrays: Arrays) -> contextlib.AbstractContextManager[None]:
+    """Inside, functions run as they are written where operators are few and numba has not been loaded."""
+    return plainly() if arrays.count <= FEW else contextlib.nullcontext()
 
 
 def _parts(arrays: Arrays) -> list[_Share]:

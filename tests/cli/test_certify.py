@@ -33,20 +33,20 @@ def test_a_bundle_is_certified(shell: Shell, bundle: Path) -> None:
 
 
 def test_a_changed_bundle_ends_with_status_1(shell: Shell, bundle: Path) -> None:
-    library = bytearray((bundle / "libmodel.so").read_bytes())
+    library = bytearray((bundle / "libin.so").read_bytes())
     library[-1] ^= 1
-    (bundle / "libmodel.so").write_bytes(library)
+    (bundle / "libin.so").write_bytes(library)
     answer = shell.run("certify", "b")
     assert answer.status == 1 and answer.error == (
-        "'b/libmodel.so' is not the file that the manifest names: it was changed, or cut off."
+        "'b/libin.so' is not the file that the manifest names: it was changed, or cut off."
     )
-    (bundle / "model.weights").unlink()
+    (bundle / "in.weights").unlink()
     manifest = read_manifest(bundle)
     files = {name: file for name, file in manifest.files.items() if name.endswith((".py", ".h"))}
     (bundle / "manifest.json").write_bytes(written(msgspec.structs.replace(manifest, files=files)))
-    assert shell.run("certify", "b").error == "the manifest of 'b' does not list 'libmodel.so'."
-    (bundle / "model.h").unlink()
-    assert shell.run("certify", "b").error == "'b/model.h' cannot be read: No such file or directory."
+    assert shell.run("certify", "b").error == "the manifest of 'b' does not list 'libin.so'."
+    (bundle / "in.h").unlink()
+    assert shell.run("certify", "b").error == "'b/in.h' cannot be read: No such file or directory."
     assert shell.run("certify", "in.onnx").error.startswith("'in.onnx/manifest.json' cannot be read")
     assert shell.run("certify", "b", "--feeds", "0").status == 2
 
@@ -66,9 +66,9 @@ def test_sizes_that_the_library_does_not_have_are_refused(shell: Shell, bundle: 
     (bundle / "manifest.json").write_bytes(written(msgspec.structs.replace(manifest, program=program)))
     with pytest.raises(BundleError, match="the library describes another program than the manifest"):
         graphopt.certify(bundle)
-    content = (bundle / "model.weights").read_bytes() + bytes(64)
-    (bundle / "model.weights").write_bytes(content)
-    files = manifest.files | {"model.weights": file_of(content)}
+    content = (bundle / "in.weights").read_bytes() + bytes(64)
+    (bundle / "in.weights").write_bytes(content)
+    files = manifest.files | {"in.weights": file_of(content)}
     (bundle / "manifest.json").write_bytes(written(msgspec.structs.replace(manifest, files=files)))
     with pytest.raises(BundleError, match=f"the weights have {len(content)} bytes; the program reads"):
         graphopt.certify(bundle)

@@ -37,10 +37,17 @@ def tensor(name: str | None, array: np.ndarray, **changes: object) -> CTensor:
 
 
 class Options(ctypes.Structure):
+    """What a model is created with; its size is set unless a test sets another one."""
+
     _fields_ = (
-        ("weights_path", ctypes.c_char_p), ("weights", ctypes.c_void_p), ("weights_bytes", ctypes.c_size_t),
-        ("pool", ctypes.c_void_p), ("threads", ctypes.c_int32), ("pinned", ctypes.c_int32), ("mapped", ctypes.c_int32),
+        ("bytes", ctypes.c_size_t), ("weights_path", ctypes.c_char_p), ("weights", ctypes.c_void_p),
+        ("weights_bytes", ctypes.c_size_t), ("pool", ctypes.c_void_p), ("memory_limit", ctypes.c_uint64),
+        ("sizes", ctypes.c_void_p), ("size_count", ctypes.c_size_t), ("threads", ctypes.c_int32),
+        ("pinned", ctypes.c_int32), ("read", ctypes.c_int32), ("contexts", ctypes.c_int32),
     )  # fmt: skip
+
+    def __init__(self, **fields: object) -> None:
+        super().__init__(**{"bytes": ctypes.sizeof(Options), **fields})
 
 
 class Library:
@@ -55,9 +62,9 @@ class Library:
         self._models: set[int | None] = set()
         pointer, size, code = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
         self.create = self._creating("create", ctypes.c_char_p)
-        self.create_mapped = self._creating("create_mapped", ctypes.c_char_p)
-        self.create_from = self._creating("create_from", pointer, size)
         self.create_with = self._creating("create_with", ctypes.POINTER(Options))
+        self.check = self._function("check", code, pointer)
+        self.version = self._function("version", ctypes.c_char_p)
         self.pool = self._function("pool", pointer, pointer)
         self.run = self._function("run", code, pointer, pointer, size, pointer, size)
         self.run_raw = self._function("run_raw", code, pointer, pointer, pointer)
@@ -92,16 +99,13 @@ class Library:
         return ctypes.CFUNCTYPE(result, *given)(self._loaded.address(f"{self._name}_{name}"))
 
     def made(self, **options: object) -> ctypes.c_void_p:
-        """A model of the weights in memory; with options where some are given."""
+        """A model of the weights in memory."""
         kept = aligned(self.stored.size, np.uint8)
         kept[:] = self.stored
         self._kept.append(kept)  # it belongs to the caller
         model = ctypes.c_void_p()
-        if options:
-            given = Options(weights=kept.ctypes.data, weights_bytes=kept.size, **options)
-            assert self.create_with(ctypes.addressof(model), ctypes.byref(given)) == OK, self.error(model)
-        else:
-            assert self.create_from(ctypes.addressof(model), kept.ctypes.data, kept.size) == OK, self.error(model)
+        given = Options(weights=kept.ctypes.data, weights_bytes=kept.size, **options)
+        assert self.create_with(ctypes.addressof(model), ctypes.byref(given)) == OK, self.error(model)
         return model
 
     def refusal(self, model: ctypes.c_void_p, inputs: Sequence[CTensor], outputs: Sequence[CTensor]) -> str:

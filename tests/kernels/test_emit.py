@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import json
 import os
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +15,10 @@ import numpy as np
 import pytest
 
 from kernels.dtype import DType
+from kernels.emit.layout import layout_of
 from kernels.emit.program import WrongWeights, emit, stored_weights
-from kernels.listing import Argument, InvalidListing, Listing, Place, Run
+from kernels.kernel import renamed
+from kernels.listing import Argument, Listing, Place, Run
 from kernels.llvm.link import link_shared
 from kernels.run import aligned
 from kernels.target import aarch64, host
@@ -26,6 +30,7 @@ from tests.kernels.interface import (
     OK,
     CTensor,
     Library,
+    Options,
     call,
     tensor,
 )
@@ -128,9 +133,10 @@ def test_large_weights_and_arena_take_huge_pages_and_stay_right(tmp_path: Path) 
     library = Library(written.listing, written.weights)
     path = tmp_path / "weights"
     path.write_bytes(library.stored.tobytes())
-    for create in (library.create, library.create_mapped):
-        model = ctypes.c_void_p()
-        assert create(ctypes.addressof(model), str(path).encode()) == OK, library.error(model)
+    for read in (0, 1):
+        model, options = ctypes.c_void_p(), Options(weights_path=str(path).encode(), read=read)
+        assert library.create_with(ctypes.addressof(model), ctypes.byref(options)) == OK, library.error(model)
+        assert library.check(model) == OK
         assert_answers(written, library, model)
         library.destroy(model)
 
@@ -142,9 +148,9 @@ def test_memory_comes_back(tmp_path: Path) -> None:
     path.write_bytes(library.stored.tobytes())
 
     def turn() -> int:
-        for create in (library.create, library.create_mapped):
-            model = ctypes.c_void_p()
-            assert create(ctypes.addressof(model), str(path).encode()) == OK
+        for read in (0, 1):
+            model, options = ctypes.c_void_p(), Options(weights_path=str(path).encode(), read=read)
+            assert library.create_with(ctypes.addressof(model), ctypes.byref(options)) == OK
             library.destroy(model)
         return int(Path("/proc/self/statm").read_text().split()[0])  # pages of address space
 
@@ -204,6 +210,10 @@ def test_no_array_of_tensors_and_no_model(small: tuple[Written, Library]) -> Non
     assert library.run(None, None, 0, None, 0) == BAD_ARGUMENT
     assert b"there is no model" in library.error(None)
     assert library.create(None, b"weights") == BAD_ARGUMENT
+    assert library.run_raw(None, None, None) == library.check(None) == BAD_ARGUMENT
+    assert library.dims(None, 0, None) == BAD_ARGUMENT and library.pool(None) is None
+    library.profile(None, None, 0)
+    library.after_fork(None)
     library.destroy(None)
 
 
@@ -213,8 +223,8 @@ def test_a_name_longer_than_the_message(small: tuple[Written, Library]) -> None:
     assert len(message) == 511 and message.startswith("there is no input 'nnnn")
 
 
-@pytest.mark.parametrize("create", ["create", "create_mapped"])
-def test_weights_files_that_are_not_the_programs(small: tuple[Written, Library], tmp_path: Path, create: str) -> None:
+@pytest.mark.parametrize("read", [0, 1])
+def test_weights_files_that_are_not_the_programs(small: tuple[Written, Library], tmp_path: Path, read: int) -> None:
     written, library = small
     size = library.stored.size
     whole, path = library.stored.tobytes(), tmp_path / "weights"
@@ -225,21 +235,27 @@ def test_weights_files_that_are_not_the_programs(small: tuple[Written, Library],
         (whole[:-64], f"weights file '{path}' has {size - 64} bytes instead of {size}: it is cut off"),
         (whole + b"\0", f"weights file '{path}' has {size + 1} bytes instead of {size}"),
         (b"", f"weights file '{path}' has 0 bytes instead of {size}"),
-        (bytes(flipped), f"weights '{path}' are damaged, or another program's: their checksum is "),
     ]
+    options = Options(weights_path=str(path).encode(), read=read)
     for content, message in cases:
         if content is not None:
             path.write_bytes(content)
         model = ctypes.c_void_p()
-        assert getattr(library, create)(ctypes.addressof(model), str(path).encode()) == BAD_WEIGHTS
+        assert library.create_with(ctypes.addressof(model), ctypes.byref(options)) == BAD_WEIGHTS
         assert library.error(model).decode().startswith(message)
+        assert library.check(model) == BAD_ARGUMENT
         assert library.run(model, None, 0, None, 0) == BAD_ARGUMENT, "a model that was not created does not run"
         library.destroy(model)
-    path.write_bytes(whole)
-    model = ctypes.c_void_p()
-    assert getattr(library, create)(ctypes.addressof(model), str(path).encode()) == OK
-    assert_answers(written, library, model)
-    library.destroy(model)
+    for content, code in ((bytes(flipped), BAD_WEIGHTS), (whole, OK)):  # what is in the file is looked at when asked
+        path.write_bytes(content)
+        model = ctypes.c_void_p()
+        assert library.create_with(ctypes.addressof(model), ctypes.byref(options)) == OK
+        assert library.check(model) == code
+        if code:
+            assert library.error(model).startswith(b"the weights are damaged, or another program's: their checksum is ")
+        else:
+            assert_answers(written, library, model)
+        library.destroy(model)
 
 
 def test_a_weights_path_that_is_a_folder_or_missing(small: tuple[Written, Library], tmp_path: Path) -> None:
@@ -260,9 +276,9 @@ def test_weights_in_memory_of_the_wrong_size_or_place(small: tuple[Written, Libr
         (room.ctypes.data, size - 64, BAD_WEIGHTS, f"{size - 64} bytes of weights are given instead of {size}."),
         (room.ctypes.data + 4, size, BAD_ARGUMENT, "which is no multiple of 64 bytes."),
         (None, size, BAD_ARGUMENT, "no weights are given."),
-        (room.ctypes.data, size, BAD_WEIGHTS, "weights 'in memory' are damaged"),
     ):
-        assert library.create_from(ctypes.addressof(model), start, bytes_given) == code
+        options = Options(weights=start, weights_bytes=bytes_given)
+        assert library.create_with(ctypes.addressof(model), ctypes.byref(options)) == code
         assert message in library.error(model).decode()
         library.destroy(model)
 
@@ -270,7 +286,7 @@ def test_weights_in_memory_of_the_wrong_size_or_place(small: tuple[Written, Libr
 def test_memory_that_is_not_there() -> None:
     listing = replace(difference(host()), arena_bytes=1 << 60)
     model, library = ctypes.c_void_p(), Library(listing)
-    assert library.create_from(ctypes.addressof(model), None, 0) == NO_MEMORY
+    assert library.create_with(ctypes.addressof(model), ctypes.byref(Options())) == NO_MEMORY
     assert library.error(model).startswith(b"there are not 1,152,9")
     library.destroy(model)
 
@@ -281,11 +297,88 @@ def test_weights_of_another_size_than_the_listings() -> None:
 
 
 @pytest.mark.parametrize("name", ["read", "snprintf", "difference_run"])
-def test_a_kernel_may_not_take_a_name_that_is_needed(name: str) -> None:
+def test_a_kernel_may_have_a_name_of_the_c_library_or_of_the_interface(name: str) -> None:
     listing = difference(host())
-    kernel, run = replace(listing.kernels[0], name=name), replace(listing.runs[0], kernel=name)
-    with pytest.raises(InvalidListing, match=f"a kernel cannot be called '{name}'"):
-        emit(replace(listing, kernels=(kernel,), runs=(run,)), host(), stored_weights(listing, b""))
+    kernel, run = renamed(listing.kernels[0], name), replace(listing.runs[0], kernel=name)
+    library = Library(replace(listing, kernels=(kernel,), runs=(run,)))
+    left, right, delta = rows(3, 5, 1), rows(3, 5, 2), np.zeros((3, 5), np.float32)
+    call(library, library.made(), {"right": right, "left": left}, delta=delta)
+    assert np.array_equal(delta, left - right)
+
+
+def test_options_of_other_headers(small: tuple[Written, Library]) -> None:
+    """A shorter record is none; a longer one is taken where what this library does not know is not set."""
+    written, library = small
+    room = (ctypes.c_char * (ctypes.sizeof(Options) + 16))()
+    weights = aligned(library.stored.size, np.uint8)
+    weights[:] = library.stored
+    given = Options(weights=weights.ctypes.data, weights_bytes=weights.size)
+    for size, last, message in (
+        (0, 0, b"the options say that they have 0 bytes; set 'bytes' to sizeof of their type."),
+        (79, 0, b"the options say that they have 79 bytes; set 'bytes' to sizeof of their type."),
+        (len(room), 7, b"byte 95 of the options is set, which this library does not know: its header is older."),
+        (len(room), 0, None),
+    ):
+        given.bytes = size
+        room[: ctypes.sizeof(Options)] = bytes(given)
+        room[len(room) - 1] = last
+        model = ctypes.c_void_p()
+        code = library.create_with(ctypes.addressof(model), ctypes.cast(room, ctypes.POINTER(Options)))
+        if message is None:
+            assert code == OK
+            assert_answers(written, library, model)
+        else:
+            assert code == BAD_ARGUMENT and library.error(model) == message
+        library.destroy(model)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "message"),
+    [
+        ({"memory_limit": 1000}, NO_MEMORY, "the model takes .* bytes of memory or more; its options allow 1000."),
+        ({"contexts": 2}, BAD_ARGUMENT, "2 contexts are asked for; a model has one"),
+        ({"contexts": -1}, BAD_ARGUMENT, "-1 contexts are asked for; a model has one"),
+        ({"sizes": 64}, BAD_ARGUMENT, "sizes are given; the program has one size of every dim."),
+    ],
+)
+def test_options_that_are_refused(
+    small: tuple[Written, Library], fields: dict[str, int], code: int, message: str
+) -> None:
+    _, library = small
+    model, options = ctypes.c_void_p(), Options(**fields)
+    assert library.create_with(ctypes.addressof(model), ctypes.byref(options)) == code
+    assert re.match(message, library.error(model).decode())
+    library.destroy(model)
+
+
+def test_a_limit_counts_what_the_model_takes(small: tuple[Written, Library], tmp_path: Path) -> None:
+    """Weights that are read count; those of the caller, mapped ones and guards do not."""
+    written, library = small
+    page = layout_of(written.listing, host()).record + written.listing.arena_bytes + written.listing.scratch_bytes
+    library.destroy(library.made(memory_limit=page, threads=1))
+    with pytest.raises(AssertionError, match=f"takes {page} bytes of memory or more; its options allow {page - 1}"):
+        library.made(memory_limit=page - 1, threads=1)
+    path = tmp_path / "weights"
+    path.write_bytes(library.stored.tobytes())
+    for read, code in ((0, OK), (1, NO_MEMORY)):
+        options = Options(weights_path=str(path).encode(), memory_limit=page, threads=1, read=read)
+        model = ctypes.c_void_p()
+        assert library.create_with(ctypes.addressof(model), ctypes.byref(options)) == code
+        library.destroy(model)
+
+
+def test_a_model_that_was_destroyed_is_told(small: tuple[Written, Library]) -> None:
+    _, library = small
+    model = library.made()
+    library.destroy(model)
+    assert library.run(model, None, 0, None, 0) == library.run_raw(model, None, None) == BAD_ARGUMENT
+    assert library.error(model).startswith(b"there is no model: it was destroyed")
+    library.destroy(model)
+
+
+def test_a_library_says_where_it_comes_from(small: tuple[Written, Library]) -> None:
+    _, library = small
+    assert json.loads(library.version()) == {"producer": "", "abi": 1, "model": ""}
 
 
 # -- other machines ----

@@ -26,7 +26,7 @@ from kernels.llvm.load import Loaded
 from kernels.llvm.module import Module
 from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
 from tests.kernels.guard import guarded
-from tests.kernels.interface import BAD_PROCESSOR, OK, Library, call
+from tests.kernels.interface import BAD_PROCESSOR, OK, Library, Options, call
 from tests.kernels.listings import difference, perceptron
 
 needs_x86 = pytest.mark.skipif(host().architecture.name != "x86_64", reason="the processor is no x86")
@@ -192,7 +192,8 @@ def test_nothing_outside_arena_weights_and_arguments_is_touched(before: bool) ->
         given[:] = x.reshape(-1).view(np.uint8)
         kept_y, made = guarded(32 * 21 * 4, before=before)
         model = ctypes.c_void_p()
-        assert library.create_from(ctypes.addressof(model), weights.ctypes.data, weights.size) == OK
+        options = Options(weights=weights.ctypes.data, weights_bytes=weights.size)
+        assert library.create_with(ctypes.addressof(model), ctypes.byref(options)) == OK
         y = made.view(np.float32).reshape(32, 21)
         call(library, model, {"x": given.view(np.float32).reshape(32, 19)}, y=y)
         assert (np.abs(y - written.answer(x)) <= written.bound(x)).all()

@@ -20,6 +20,7 @@ from kernels.math.exponential import exp, exp_nonpositive, sigmoid
 from kernels.math.gelu import gelu
 from kernels.math.logarithm import log
 from kernels.math.power import power
+from kernels.math.quotient import quotient
 from kernels.math.tanh import tanh
 from kernels.math.trigonometric import cos, sin
 from kernels.run import Executable
@@ -177,6 +178,22 @@ def test_gelu_is_close_relative_to_its_argument() -> None:
     far = np.abs(found[finite] - want[finite]) > np.abs(wide[finite]) * 2.0**-22
     assert ((found[finite] == 0) & (np.abs(want[finite]) < SMALLEST_NORMAL))[far].all()
     np.testing.assert_array_equal(found[wide > 6], x[wide > 6])
+
+
+@pytest.mark.parametrize("target", HERE, ids=lambda one: one.cpu)
+def test_quotient_is_within_two_steps_and_keeps_infinity(target: Target) -> None:
+    generator = np.random.default_rng(0)
+    a, b = (generator.choice([-1, 1], 4096) * generator.uniform(1, 2, 4096) for _ in range(2))
+    a, b = (x * 2.0 ** generator.integers(-20, 21, 4096) for x in (a, b))
+    b[64:128] *= 2.0**79  # as far as it may go
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    a[:3], b[2:4] = (np.inf, -np.inf, np.nan), (1.0, np.nan)
+    for lanes in (4, 8, 16):
+        found = run(quotient, a, b, target=target, lanes=lanes)
+        want = a.astype(np.float64) / b
+        np.testing.assert_array_equal(found[:4], want[:4].astype(np.float32))
+        steps = np.abs(found[4:] - want[4:]) / np.spacing(np.abs(want[4:]).astype(np.float32))
+        assert steps.max() <= 2
 
 
 @pytest.mark.parametrize("target", HERE, ids=lambda one: one.cpu)

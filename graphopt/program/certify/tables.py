@@ -196,6 +196,6 @@ def _check_kernels(manifest: Manifest, library: SharedLibrary, kernels: Sequence
     if len(kernels) != len(manifest.kernels):
         raise Refused(f"table 'alone.kernels' has {len(kernels)} kernels, the manifest {len(manifest.kernels)}.")
     for number, (code, address) in enumerate(zip(manifest.kernels, kernels, strict=True)):
-        symbol = library.symbols.get(code.name)
+        symbol = library.symbols.get(f"{manifest.name}.{code.name}")
         if symbol is None or symbol.start != address:
             raise Refused(f"place {number} of table 'alone.kernels' does not lead to kernel '{code.name}'.")

@@ -1,7 +1,8 @@
 """Writing a bundle: a folder with a program that runs without graphopt.
 
-lib<name>.so     the machine code          <name>.h     its C interface       example.c   a program that uses it
-<name>.weights   what it reads at start    <name>.py    from Python           manifest.json
+lib<name>.so, lib<name>.a   the machine code     <name>.weights   what it reads           manifest.json
+<name>.h, <name>.pc         its C interface      <name>.py        from Python
+example.c, .cc, .rs         programs that use it
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from graphopt.files.folder import write_folder
 from graphopt.files.staging import sweep
 from graphopt.program.deploy import runtime
 from graphopt.program.deploy.example import example
+from graphopt.program.deploy.example_cpp import example_cpp
+from graphopt.program.deploy.example_rust import example_rust
 from graphopt.program.deploy.header import header
 from graphopt.program.deploy.manifest import (
     MANIFEST,
@@ -30,16 +33,21 @@ from graphopt.program.deploy.manifest import (
     steps_of,
     written,
 )
+from graphopt.program.deploy.package import package
 from graphopt.program.deploy.runtime import Array
 from graphopt.program.regions.region import Origin
 from graphopt.version import VERSION
+from kernels.emit import version
 from kernels.emit.processor import Requirement
 from kernels.emit.program import emit, stored_weights
 from kernels.errors import KernelsError
 from kernels.listing import Listing
+from kernels.llvm.archive import archive
 from kernels.llvm.link import link_shared
 from kernels.llvm.load import ObjectCache
 from kernels.target import Target
+
+PRODUCER = f"graphopt {VERSION}"
 
 
 def write_bundle(
@@ -52,6 +60,7 @@ def write_bundle(
     nodes: Sequence[Sequence[Origin]] = (),
     uses: Sequence[Uses] = (),
     needed: Sequence[Requirement] | None = None,
+    digest: str = "",
     cache: ObjectCache | None = None,
 ) -> Manifest:
     """Compile a listing and write it, whole or not at all, at any moment.
@@ -59,29 +68,34 @@ def write_bundle(
     An earlier bundle in `folder` is replaced, that is the files that its manifest names; others stay as they are.
     `weights` are the listing's bytes of weights; `buffers` say in the manifest what lies where in the arena, `nodes`
     what each run computes, and `uses` what the runs work on, without which nobody can certify the bundle; `needed` is
-    what the processor is asked for (None: all that code for the target may use). The same input gives the same bytes.
-    Raises BundleError.
+    what the processor is asked for (None: all that code for the target may use); `digest` is the SHA-256 of the model.
+    The same input gives the same bytes. Raises BundleError.
     """
     path = Path(folder)
     replaced = replaced_files(path)
     try:
         stored = stored_weights(listing, weights)
-        emitted = emit(listing, target, stored, needed)
-        library = link_shared(emitted.objects(cache), target, exported=emitted.exported, name=f"lib{listing.name}.so")
+        emitted = emit(listing, target, stored, needed, version.Origin(PRODUCER, digest))
+        objects = emitted.objects(cache)
+        library = link_shared(objects, target, exported=emitted.exported, name=f"lib{listing.name}.so")
     except KernelsError as error:
         raise BundleError(str(error)) from error
     program = emitted.description
     files: dict[str, bytes | memoryview] = {
         f"lib{listing.name}.so": library,
+        f"lib{listing.name}.a": archive({f"{number}.o": code for number, code in enumerate(objects)}),
         f"{listing.name}.weights": stored.data,
         f"{listing.name}.h": header(program).encode(),
+        f"{listing.name}.pc": package(program).encode(),
         f"{listing.name}.py": Path(runtime.__file__).read_bytes(),
         "example.c": example(program).encode(),
+        "example.cc": example_cpp(program).encode(),
+        "example.rs": example_rust(program).encode(),
     }
     known = {name: file_of(content) for name, content in files.items()}
     manifest = Manifest(
-        listing.name, program, steps_of(listing, nodes), tuple(buffers), known, f"graphopt {VERSION}",
-        claims_of(listing), shared_of(listing), kernels_of(listing), tuple(uses),
+        listing.name, program, steps_of(listing, nodes), tuple(buffers), known, PRODUCER,
+        claims_of(listing), shared_of(listing), kernels_of(listing), tuple(uses), digest,
     )  # fmt: skip
     files[MANIFEST] = written(manifest)
     try:

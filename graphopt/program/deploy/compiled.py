@@ -59,6 +59,7 @@ class Compiled:
     not_compared: str | None = None  # why the program was not compared, as a clause; None where it was
     remade: str | None = None  # what was wrong with the first program, in whose place an exact one was made
     model_bytes: int = 0  # of the tensors in the model
+    digest: str = ""  # SHA-256 of the model's file and of its data files; empty for a model that is none
 
     @property
     def max_abs(self) -> float:
@@ -139,7 +140,7 @@ class Compiled:
             )
         linked = self.made.linked.listing
         return (
-            [Argument(one.name, type_of(one.dtype.value), list(one.shape)) for one in linked.inputs],
+            [Argument(one.name, type_of(one.dtype.value), _most(one)) for one in linked.inputs],
             [Argument(one.name, type_of(one.dtype.value), _most(one)) for one in linked.outputs],
         )
 
@@ -172,8 +173,14 @@ class Compiled:
             PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
         )
         nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
-        write = write_web if self.target.architecture.name == "wasm32" else write_bundle
-        write(folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses)
+        if self.target.architecture.name == "wasm32":
+            write_web(folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses)
+            return
+        cache = None if self._whole.program is None else self._whole.program.cache
+        write_bundle(
+            folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses,
+            cache=cache, digest=self.digest,
+        )  # fmt: skip
 
     @property
     def _runner(self) -> Program | Hybrid | Operators | Sizes[Compiled]:
@@ -194,7 +201,8 @@ class Compiled:
 
 
 def _most(output: listing.Argument) -> list[int | str | None]:
-    return [None if axis in output.counted else dim for axis, dim in enumerate(output.shape)]
+    free = {axis: size.formula for axis, size in output.free}
+    return [None if axis in output.counted else free.get(axis, dim) for axis, dim in enumerate(output.shape)]
 
 
 def type_of(name: str | None) -> str:

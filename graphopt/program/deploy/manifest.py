@@ -56,7 +56,7 @@ class PlannedBuffer(msgspec.Struct, frozen=True):
 class Operand(msgspec.Struct, frozen=True, array_like=True):
     """An operand of a kernel: bytes from its first to its last element."""
 
-    role: Literal["input", "constant", "output"]
+    role: Literal["input", "constant", "output", "sizes"]
     bytes: int
 
 
@@ -69,9 +69,10 @@ class Code(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Use(msgspec.Struct, frozen=True, array_like=True):
-    """Where an operand starts, whatever the plan: in a buffer of the arena, in the weights, in an argument."""
+    """Where an operand starts, whatever the plan: in a buffer of the arena, in the weights, in an argument, or the
+    sizes of a run."""
 
-    space: Literal["arena", "weights", "input", "output"]
+    space: Literal["arena", "weights", "input", "output", "sizes"]
     number: int  # of the buffer, of the input or of the output; 0 in the weights
     offset: int  # bytes
 
@@ -96,6 +97,7 @@ class Manifest(msgspec.Struct, frozen=True):
     shared: dict[str, SharedKernel] = {}  # by kernel; one that is not here is run by several workers as it is
     kernels: tuple[Code, ...] = ()  # in the library's order; none in manifests of earlier versions
     uses: tuple[Uses, ...] = ()  # by run; none in manifests of earlier versions, and of listings written by hand
+    model: str = ""  # SHA-256 of the model's file and of its data files, one after the other; empty: of none
     schema: str = SCHEMA
 
 

@@ -17,6 +17,7 @@ import contextlib
 import ctypes
 import hashlib
 import json
+import math
 import os
 import platform
 import threading
@@ -34,8 +35,8 @@ except ImportError:  # elements that NumPy lacks are bits then
     ml_dtypes = None  # type: ignore[assignment]
 
 Array = npt.NDArray[Any]
-SCHEMA = "graphopt.bundle/1"
-PROGRAM = "kernels.program/3"  # of the functions in the library
+SCHEMA = "graphopt.bundle/2"  # 2: an ABI, which is additive
+ABI = 1  # of the functions in the library: the newest that this code knows
 # A block that was run, as `profile` notes it. Times are in nanoseconds of a clock that nobody sets.
 STAMP = np.dtype([(name, np.int64) for name in ("row", "worker", "block", "begin", "end")])
 _ROOM = 1 << 14  # blocks of a call, at first
@@ -53,6 +54,9 @@ class ProgramError(Exception):
     """A program that cannot be loaded, or a call that does not fit it."""
 
 
+Terms = tuple[tuple[int, tuple[str, ...]], ...]  # a sum of products: a factor, and names of free dims
+
+
 class Tensor(NamedTuple):
     """An input or output: dense, row-major. What NumPy lacks is of ml_dtypes, or of unsigned integers without it."""
 
@@ -63,12 +67,25 @@ class Tensor(NamedTuple):
     stored: np.dtype[Any]  # NumPy's own type of as many bytes
     held: Mapping[int, int] = {}  # what an input has to hold, by place in the flat array: dims follow from it
     counted: tuple[int, ...] = ()  # axes of an output for which `shape` has the most, and each run finds its own dim
+    free: Mapping[int, Terms] = {}  # axes whose dim follows from the sizes of a run; `shape` has the greatest
+
+    def at(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape in a run of these sizes of free dims."""
+        if not self.free:
+            return self.shape
+        return tuple(
+            sum(factor * math.prod(sizes[name] for name in names) for factor, names in self.free[axis])
+            if axis in self.free else dim
+            for axis, dim in enumerate(self.shape)
+        )  # fmt: skip
 
 
 class _Options(ctypes.Structure):
     _fields_ = (
-        ("weights_path", ctypes.c_char_p), ("weights", ctypes.c_void_p), ("weights_bytes", ctypes.c_size_t),
-        ("pool", ctypes.c_void_p), ("threads", ctypes.c_int32), ("pinned", ctypes.c_int32), ("mapped", ctypes.c_int32),
+        ("bytes", ctypes.c_size_t), ("weights_path", ctypes.c_char_p), ("weights", ctypes.c_void_p),
+        ("weights_bytes", ctypes.c_size_t), ("pool", ctypes.c_void_p), ("memory_limit", ctypes.c_uint64),
+        ("sizes", ctypes.c_void_p), ("size_count", ctypes.c_size_t), ("threads", ctypes.c_int32),
+        ("pinned", ctypes.c_int32), ("read", ctypes.c_int32), ("contexts", ctypes.c_int32),
     )  # fmt: skip
 
 
@@ -101,25 +118,28 @@ class Program:
         interface: Interface,
         weights: Path | Array,
         *,
-        mapped: bool = False,
+        read: bool = False,
         threads: int = 0,
         pinned: bool = False,
         pool: Program | None = None,
+        memory_limit: int = 0,
         keep: object = None,
     ) -> None:
-        """`weights`: their file (`mapped`: left there, shared by processes, perhaps slower), or the array itself.
+        """`weights`: their file, which is mapped, so that processes share one copy, or the array itself.
 
+        `read`: the file is read into memory of the program's own, in huge pages, where they may be read faster.
         `threads` run it together, 0: as many as there are cores; `pinned`: each of them stays on one core; `pool`: a
-        program whose threads are used instead of ones of its own. `keep` is whatever the functions need to stay alive.
+        program whose threads are used instead of ones of its own. `memory_limit` in bytes: a program that would take
+        more is refused; 0: any. `keep` is whatever the functions need to stay alive.
         """
         self.description: dict[str, Any] = json.loads(interface.describe())
-        if (schema := self.description["schema"]) != PROGRAM:
-            why = f"the library has the schema '{schema}'; this code reads '{PROGRAM}'"
-            raise self.refusal(f"{why}: compile the model again.")
+        if (why := _why_not(self.description.get("abi"))) is not None:
+            raise self.refusal(why)
         self.inputs = tuple(_tensor(one) for one in self.description["inputs"])
         self.outputs = tuple(_tensor(one) for one in self.description["outputs"])
         self.arena_bytes: int = self.description["arena_bytes"]
-        model, options = ctypes.c_void_p(), _Options(threads=threads, pinned=pinned, mapped=mapped)
+        model, options = ctypes.c_void_p(), _Options(threads=threads, pinned=pinned, read=read)
+        options.bytes, options.memory_limit = ctypes.sizeof(_Options), memory_limit
         if isinstance(weights, Path):
             options.weights_path = str(weights).encode()
         else:
@@ -139,6 +159,11 @@ class Program:
         self._counts = any(one.counted for one in self.outputs)
         if self._counts:
             self._dims = interface.later("dims", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+        free = self.description.get("sizes", ())
+        self.ranges: dict[str, tuple[int, int]] = {one["name"]: (one["least"], one["most"]) for one in free}
+        self._sizes = {name: most for name, (_, most) in self.ranges.items()}
+        if self.ranges:
+            self._set_dim = interface.later("set_dim", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64)
         self._room = _ROOM
         self._after_fork = interface.after_fork
         self._lock = threading.Lock()
@@ -186,6 +211,15 @@ class Program:
                 return np.sort(stamps[1 : count + 1], order=("begin", "row", "block"))
             self._room = count
 
+    def check(self) -> None:
+        """Read all weights and compare their checksum with the library's; raises where they are not its own."""
+        with self._lock:
+            if self._model is None:
+                raise self.refusal("the program is closed.")
+            check = self._interface.later("check", ctypes.c_int, ctypes.c_void_p)
+            if check(self._model):
+                raise self.refusal(self._interface.error(self._model).decode(errors="replace"))
+
     def close(self) -> None:
         """Give the memory back now; the program cannot run again."""
         with self._lock:
@@ -198,10 +232,12 @@ class Program:
         if len(feeds) != len(self.inputs):
             missing = next(one.name for one in self.inputs if one.name not in feeds)
             raise self.refusal(f"input '{missing}' is missing; the program has {_names(self.inputs)}.")
-        outputs: list[Array] = [np.empty(one.shape, one.stored) for one in self.outputs]
+        sizes = self._sizes_of(feeds)
+        outputs: list[Array] = [np.empty(one.at(sizes), one.stored) for one in self.outputs]
         with self._lock:
             if self._model is None:
                 raise self.refusal("the program is closed.")
+            self._resize(sizes)
             for name, array in zip(feeds, arrays, strict=True):
                 self._given[self._places[name]] = _address(array)
             for number, array in enumerate(outputs):
@@ -214,6 +250,32 @@ class Program:
                 if stamps is not None:
                     self._note(None, 0)
             return self._found(outputs)
+
+    def _sizes_of(self, feeds: Mapping[str, Array]) -> dict[str, int]:
+        """The size of each free dim, as the inputs have it."""
+        found: dict[str, int] = {}
+        for one in self.inputs if self.ranges else ():
+            shape = np.shape(feeds[one.name])
+            if len(shape) == len(one.shape):
+                for axis, terms in one.free.items():
+                    if len(terms) == 1 and terms[0][0] == 1 and len(terms[0][1]) == 1:
+                        found.setdefault(terms[0][1][0], shape[axis])
+        for name, size in found.items():
+            least, most = self.ranges[name]
+            if not least <= size <= most:
+                raise self.refusal(f"'{name}' cannot be {size}; the program is made for {least} to {most}.")
+        for one in self.inputs if self.ranges else ():
+            if (shape := np.shape(feeds[one.name])) != (wanted := one.at(found)):
+                said = f"expected is {list(wanted)}, as {', '.join(f'{n} is {size}' for n, size in found.items())}"
+                raise self.refusal(f"input '{one.name}' has the shape {list(shape)}; {said}.")
+        return found
+
+    def _resize(self, sizes: Mapping[str, int]) -> None:
+        """Set the sizes of the next runs; they are inside their ranges."""
+        if sizes != self._sizes:
+            for name, size in sizes.items():
+                self._checked(self._set_dim(self._model, name.encode(), size))
+            self._sizes = dict(sizes)
 
     def _note(self, stamps: int | None, room: int) -> None:
         note = self._interface.later("profile", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
@@ -252,7 +314,7 @@ class Program:
             array = array.view(wanted.stored)
         if array.dtype != wanted.stored:
             raise self.refusal(f"input '{name}' has elements of type {array.dtype}; expected is {wanted.dtype}.")
-        if array.shape != wanted.shape:
+        if array.shape != wanted.shape and not wanted.free:
             raise self.refusal(f"input '{name}' has the shape {list(array.shape)}; expected is {list(wanted.shape)}.")
         for place, number in wanted.held.items():
             if (found := int(array.reshape(-1)[place])) != number:
@@ -266,7 +328,8 @@ class Bound:
 
     def __init__(self, program: Program, arrays: Sequence[Array]) -> None:
         self.inputs = tuple(arrays)
-        self._arrays: list[Array] = [np.empty(one.shape, one.stored) for one in program.outputs]
+        self._sizes = program._sizes_of(dict(zip((one.name for one in program.inputs), arrays, strict=True)))
+        self._arrays: list[Array] = [np.empty(one.at(self._sizes), one.stored) for one in program.outputs]
         self.outputs = tuple(shown(array, one.type) for array, one in zip(self._arrays, program.outputs, strict=True))
         self._given = (ctypes.c_void_p * max(1, len(arrays)))(*(_address(array) for array in self.inputs))
         self._made = (ctypes.c_void_p * max(1, len(self._arrays)))(*(_address(array) for array in self._arrays))
@@ -276,10 +339,21 @@ class Bound:
     def __call__(self) -> None:
         """Run once; the program must not have been closed."""
         program = self._program
+        if self._sizes != program._sizes:  # another call had others
+            program._resize(self._sizes)
         if code := self._run(program._model, self._given, self._made):
             program._checked(code)
         if program._counts:  # arrays of the dims that this call found, in the same memory
             self.outputs = tuple(program._found(self._arrays))
+
+
+def _why_not(abi: object) -> str | None:
+    """Why this code does not run a library with this ABI, as a sentence; None where it does."""
+    if not isinstance(abi, int):
+        return "the library is older than the first ABI; compile the model again."
+    if abi > ABI:
+        return f"the library has ABI {abi}; this code knows {ABI}: load it with the Python file of its own bundle."
+    return None
 
 
 _programs: weakref.WeakSet[Program] = weakref.WeakSet()
@@ -316,7 +390,8 @@ def _tensor(known: Mapping[str, Any]) -> Tensor:
     stored = np.dtype(_STORED.get(name) or short or f"{name[0]}{int(name[1:]) // 8}")
     dtype = np.dtype(getattr(ml_dtypes, _SHORT[name])) if name in _SHORT and ml_dtypes is not None else stored
     held, counted = dict(known.get("held", ())), tuple(known.get("counted", ()))
-    return Tensor(known["name"], name, tuple(known["shape"]), dtype, stored, held, counted)
+    free = {axis: tuple((factor, tuple(names)) for factor, names in terms) for axis, terms in known.get("free", ())}
+    return Tensor(known["name"], name, tuple(known["shape"]), dtype, stored, held, counted, free)
 
 
 def _names(tensors: Sequence[Tensor]) -> str:
@@ -326,17 +401,20 @@ def _names(tensors: Sequence[Tensor]) -> str:
 def load(
     folder: str | Path | None = None,
     *,
-    mapped: bool = False,
+    read: bool = False,
     threads: int = 0,
     pinned: bool = False,
     pool: Program | None = None,
+    memory_limit: int = 0,
 ) -> Program:
-    """The program in a folder (None: the one this file lies in); `mapped` leaves the weights in their file.
+    """The program in a folder (None: the one this file lies in); the options are those of a `Program`.
 
-    `threads`, `pinned` and `pool` as for a `Program`.
+    The weights are not read through: `program.check()` does that, and `graphopt check FOLDER`.
     """
     interface, weights = opened(Path(folder) if folder is not None else Path(__file__).parent)
-    return Program(interface, weights, mapped=mapped, threads=threads, pinned=pinned, pool=pool)
+    return Program(
+        interface, weights, read=read, threads=threads, pinned=pinned, pool=pool, memory_limit=memory_limit
+    )  # fmt: skip
 
 
 def opened(folder: Path, refusal: type[Exception] = ProgramError) -> tuple[Interface, Path]:

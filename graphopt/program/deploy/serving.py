@@ -76,7 +76,7 @@ def _opened(request: Request) -> list[Side]:
     threads = 1 if offline else request.threads
     if request.side == OURS:
         contexts = request.threads if offline else 1
-        programs = [Bundle(request.source, mapped=True, threads=threads) for _ in range(contexts)]
+        programs = [Bundle(request.source, threads=threads) for _ in range(contexts)]
         return [Side(OURS, "f32", partial(one.run, None, feeds)) for one in programs]
     source = Path(request.source).read_bytes()
     one = SIDES[request.side](source, feeds, threads)

@@ -43,11 +43,12 @@ class Program(runtime.Program):
             stored = stored_weights(listing, weights)
             if not in_place:
                 stored = placed(stored)
-            loaded = Loaded(emit(listing, target, stored).objects(cache), target)
+            self.cache = cache or ObjectCache(None)  # what the program's library is linked from, if it is saved
+            loaded = Loaded(emit(listing, target, stored).objects(self.cache), target)
         except KernelsError as error:
             raise BundleError(str(error)) from error
         interface = Interface(lambda name: loaded.address(f"{listing.name}_{name}"))
-        self._parts = (interface, stored, loaded)
+        self._parts = (interface, stored, loaded, listing)
         super().__init__(interface, stored, threads=threads, pool=pool, keep=loaded)
 
     @property
@@ -57,11 +58,11 @@ class Program(runtime.Program):
 
     def address(self, kernel: str) -> int:
         """Where the code of a kernel of the listing starts."""
-        return self._parts[2].address(kernel)
+        return self._parts[2].address(self._parts[3].symbol(kernel))
 
     def another(self, *, threads: int = 0, pool: runtime.Program | None = None) -> runtime.Program:
         """The same code and weights with memory of its own, to be called beside this one; options as for `load`."""
-        interface, stored, loaded = self._parts
+        interface, stored, loaded, _ = self._parts
         return runtime.Program(interface, stored, threads=threads, pool=pool, keep=loaded)
 
 
@@ -70,5 +71,5 @@ class Bundle(runtime.Program):
 
     refusal = BundleError
 
-    def __init__(self, folder: str | os.PathLike[str], *, mapped: bool = False, threads: int = 0) -> None:
-        super().__init__(*runtime.opened(Path(folder), BundleError), mapped=mapped, threads=threads)
+    def __init__(self, folder: str | os.PathLike[str], *, read: bool = False, threads: int = 0) -> None:
+        super().__init__(*runtime.opened(Path(folder), BundleError), read=read, threads=threads)

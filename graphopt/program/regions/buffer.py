@@ -8,7 +8,7 @@ from typing import Literal
 
 from memplan.lifetimes import free_name
 
-Role = Literal["input", "output", "constant", "temporary"]
+Role = Literal["input", "output", "constant", "temporary", "sizes"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from graphopt.program.regions.buffer import Buffer, Place
 from kernels.kernel import Kernel, Packing
 from kernels.listing import Argument
+from kernels.size import Dim
 from kernels.target import Target
 from kernels.templates.template import Template
 
@@ -72,6 +73,7 @@ class Lowered:
     constants: Mapping[Buffer, Constant]
     problems: Mapping[str, tuple[Template[Any, Any], Any]]  # by the names of kernels
     target: Target  # that kernels were chosen for: it says how large the program's weights are
+    dims: tuple[Dim, ...] = ()  # whose sizes only the run knows; buffers and blocks are those of the greatest ones
 
     def with_kernels(self, kernels: Mapping[str, Kernel]) -> Lowered:
         """The same with other kernels of the same problems and names, and constants packed for them."""

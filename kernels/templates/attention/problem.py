@@ -8,6 +8,7 @@ from typing import Literal
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
+from kernels.size import is_free
 from kernels.target import Target
 from kernels.templates.grid import balanced, pieces
 from kernels.templates.tile import most_accumulators
@@ -88,9 +89,12 @@ class Attention:
     def flops(self) -> int:
         """Additions and multiplications of both products."""
         pairs = self.queries * self.keys
-        if self.causal:
+        if self.causal and not is_free(pairs):
             pairs = sum(min(self.keys, row + 1 + self.past) for row in range(self.queries))
         return 2 * self.batch * self.heads * pairs * (self.size + self.value_size)
+
+
+Scores = Literal["packed", "dot"]  # how they are computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ class AttentionCandidate:
 
     rows: int  # of a tile
     row_stretch: int  # row tiles of a block
-    scores: Literal["packed", "dot"]
+    scores: Scores
     key_vectors: int = 2  # of a panel of keys
 
     def __str__(self) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kernels.target import Target
-from kernels.templates.convolution.direct import Direct, build, can_be_flat, can_split
+from kernels.templates.convolution.direct import build
+from kernels.templates.convolution.direct_candidate import Direct, can_be_flat, can_split
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
@@ -122,7 +123,7 @@ def share(problem: Convolution, candidate: Direct, target: Target) -> Direct:
     goal = max(least, problem.flops // most)
     for cut in _with_blocks(problem, target, shape, candidate.flat, goal):
         if cut.splits == candidate.splits and blocks_of(problem, cut, target) > blocks_of(problem, candidate, target):
-            return replace(cut, channels_outside=candidate.channels_outside, asking=candidate.row_stretch)
+            return replace(cut, channels_outside=candidate.channels_outside, larger=candidate.row_stretch)
     return candidate
 
 

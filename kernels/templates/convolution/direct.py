@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from math import prod
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel
+from kernels.kernel import ENTRY, Kernel, pointers_of
 from kernels.llvm import types
 from kernels.llvm.conversion import memory_type
-from kernels.llvm.function import Amount, Function, Value
+from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.target import Target
 from kernels.templates.builder import Builder
+from kernels.templates.convolution.direct_candidate import Direct
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.planar import write_planar
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.stage import window, write_stage
 from kernels.templates.convolution.steps import (
-    RUN,
     Chunks,
     DirectPacking,
     Merged,
@@ -41,40 +41,8 @@ from kernels.templates.grid import Group, balanced, each_piece, pieces, start_of
 from kernels.templates.narrow import NARROW, write_widening
 
 _LINE = 64  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Direct:
-    """Sizes that decide the speed of a direct convolution."""
-
-    rows: int  # of a tile of pixels
-    columns: int
-    vectors: int  # of output channels of a tile
-    row_stretch: int  # row tiles of a block; of flat pixels, tiles
-    channel_stretch: int  # channel tiles of a block
-    splits: int = 1  # parts of the input channels; sums wait in scratch between them
-    channels_outside: bool = False  # whether the loop over channel tiles is outside of that over row tiles
-    flat: bool = False  # whether the pixels of a plane are taken as one row
-    asking: int = 0  # row tiles that share asking for weights; 0: those of a block
-
-    def __str__(self) -> str:
-        order = "channels, rows" if self.channels_outside else "rows, channels"
-        parts = f" in {self.splits} parts" if self.splits > 1 else ""
-        flat = " flat" if self.flat else ""
-        stretch = f"{self.row_stretch}x{self.channel_stretch}"
-        return f"direct {self.rows}x{self.columns}x{self.vectors}{flat} block {stretch} ({order}){parts}"
-
-
-def can_be_flat(problem: Convolution) -> bool:
-    """Whether a plane's pixels follow one another in the input, the output and all operands, and each sees only one."""
-    return problem.kernel == problem.strides == (1, 1, 1) and problem.has_halo and problem.is_one_row
-
-
-def can_split(problem: Convolution, splits: int) -> bool:
-    """Whether the parts of the input channels all have the same pattern."""
-    groups = merged(problem)
-    depth = problem.depth * groups[0].together
-    return len(groups) == 1 and problem.input.block > 1 and depth % splits == 0 and depth // splits % RUN == 0
+_PLACES = ("image", "plane", "group")
+_ENDS = ("row", "end_row", "channel", "end_channel")
 
 
 def build(problem: Convolution, candidate: Direct, target: Target, name: str = "convolution") -> Kernel:
@@ -90,6 +58,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         self.columns = () if candidate.flat else balanced(width, candidate.columns)
         self.rows = balanced(height * width, candidate.columns) if candidate.flat else balanced(height, candidate.rows)
         self.row_blocks = -(-pieces(self.rows) // candidate.row_stretch)
+        self.row_tiles = candidate.larger or candidate.row_stretch  # of the block that decides what is written
         self.staged = not problem.has_halo
         self.planar = problem.output.order == "NCHW" and problem.output.channels > 1
         self.through_scratch = candidate.splits > 1 or self.planar
@@ -107,7 +76,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         )  # fmt: skip
         source = problem.input
         if self.staged:
-            source = window(problem, max(group.size for group in self.rows) * candidate.row_stretch, depth)
+            source = window(problem, max(group.size for group in self.rows) * self.row_tiles, depth)
         blocks = -(-pieces(channels) // candidate.channel_stretch)
         dims = (problem.output.batch, problem.output.size[0], some.count, self.row_blocks, blocks)
         steps = chunks(problem, source, depth // candidate.splits)
@@ -157,18 +126,51 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         return None
 
     def _block(self, f: Function, dense: _Dense, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        problem, candidate = self.problem, self.candidate
+        """The tiles of a block, by a function for any stretch of them, which kernels with other blocks share."""
+        candidate = self.candidate
         image, plane, group, row_block, channel_block = unravel(f, block, dense.block_dims)
-        group = f.add(group, dense.groups.first)
         rows = stretch_of(f, row_block, candidate.row_stretch, pieces(self.rows))
         channels = stretch_of(f, channel_block, candidate.channel_stretch, pieces(dense.channels))
+        if candidate.splits > 1:  # sums in scratch follow the block's size
+            self._tiles(f, dense, (image, plane, group), pointers, scratch, rows, channels)
+            return
+        places = [one for one, dim in zip((image, plane, group), dense.block_dims, strict=False) if dim > 1]
+        name = self._write_tiles(dense)
+        f.call(name, f.parameter("arguments"), *places, *map(f.integer, (*rows, *channels)), scratch)
+
+    def _write_tiles(self, dense: _Dense) -> str:
+        """Write f(arguments, places on dims above one, ends of row tiles and of channel tiles, scratch)."""
+        table, _, scratch = ENTRY
+        several = [one for one, dim in zip(_PLACES, dense.block_dims, strict=False) if dim > 1]
+        given = (table, *(Parameter(one, "i64") for one in (*several, *_ENDS)), scratch)
+        f = Function(self.module, f"{self.name}{dense.suffix}_tiles", given, small=True)
+        image, plane, group = (f.parameter(one) if one in several else f.integer(0) for one in _PLACES)
+        row, end_row, channel, end_channel = map(f.parameter, _ENDS)
+        pointers = pointers_of(f, self.problem.operands(self.packing))
+        self._tiles(
+            f, dense, (image, plane, group), pointers, f.parameter("scratch"), (row, end_row), (channel, end_channel)
+        )
+        f.finish()
+        return f.name
+
+    def _tiles(
+        self,
+        f: Function,
+        dense: _Dense,
+        at: tuple[Value, Value, Value],
+        pointers: dict[str, Value],
+        scratch: Value,
+        rows: tuple[Amount, Amount],
+        channels: tuple[Amount, Amount],
+    ) -> None:
+        problem, candidate = self.problem, self.candidate
+        image, plane, group = at = (*at[:2], f.add(at[2], dense.groups.first))
         x = f.at(pointers[INPUT], f.mul(image, problem.input.image_stride))
         x = f.at(x, f.mul(group, self._group_distance(problem.input, self.dense[0].depth)))
-        first_row: Value = f.integer(0)
+        first_row = start_of(f, self.rows, rows[0]) if self.staged else f.integer(0)
         if self.staged:
-            first_row = start_of(f, self.rows, rows[0])
-            self._stage(f, dense, x, scratch, plane, first_row)
-            x = scratch
+            end_row = start_of(f, self.rows, f.integer(rows[1]))
+            x = self._stage(f, dense, x, scratch, plane, first_row, end_row)
         else:
             place = [b - p for b, p in zip(problem.input.before, problem.pads, strict=True)]
             start = f.mul(plane, problem.strides[0] * problem.input.plane_stride)
@@ -177,7 +179,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         weights = f.at(pointers[WEIGHTS], distance, self.stored)
         sums = f.at(scratch, self._staged_bytes(), "i8") if self._staged_bytes() else scratch
         wide = f.at(sums, self._sums_bytes(), "i8") if self.widens else sums
-        tile = _BlockAt(dense, (image, plane, group), pointers, x, weights, wide, sums, first_row, rows[0])
+        tile = _BlockAt(dense, at, pointers, x, weights, wide, sums, first_row, rows[0])
         if candidate.splits > 1:
             self._channels_then_splits(f, tile, rows, channels)
         elif candidate.channels_outside:
@@ -197,12 +199,16 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         """Elements between the first channels of two dense groups."""
         return channels if layout.order == "NHWC" else channels // layout.block * layout.block_stride
 
-    def _stage(self, f: Function, dense: _Dense, x: Value, scratch: Value, plane: Value, first_row: Value) -> None:
-        problem = self.problem
-        function = write_stage(self.module, problem, dense.source, prefix=self.name + dense.suffix)
-        from_plane = f.add(f.mul(plane, problem.strides[0]), -problem.pads[0])
-        from_row = f.add(f.mul(first_row, problem.strides[1]), -problem.pads[1])
-        f.call(function, x, scratch, from_plane, from_row)
+    def _stage(
+        self, f: Function, dense: _Dense, x: Value, scratch: Value, plane: Value, first: Value, end: Value
+    ) -> Value:
+        """Copy what rows of outputs see into scratch."""
+        pad, stride, reach = (one[1] for one in (self.problem.pads, self.problem.strides, self.problem.reach))
+        function = write_stage(self.module, self.problem, dense.source, prefix=self.name + dense.suffix)
+        from_plane = f.add(f.mul(plane, self.problem.strides[0]), -self.problem.pads[0])
+        height = f.add(f.mul(f.sub(end, first), stride), reach - stride)
+        f.call(function, x, scratch, from_plane, f.add(f.mul(first, stride), -pad), height)
+        return scratch
 
     def _channels_then_splits(
         self, f: Function, tile: _BlockAt, rows: tuple[Amount, Amount], channels: tuple[Amount, Amount]
@@ -249,18 +255,9 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     # -- one row tile -------------------------------------------------------------------------------------------------
 
     def _row(
-        self,
-        f: Function,
-        place: _BlockAt,
-        group: Group,
-        start: Value,
-        channels: Group,
-        vector: Value,
-        part: Value | None = None,
-        *,
-        begins: bool = True,
-        ends: bool = True,
-    ) -> None:
+        self, f: Function, place: _BlockAt, group: Group, start: Value, channels: Group, vector: Value,
+        part: Value | None = None, *, begins: bool = True, ends: bool = True,
+    ) -> None:  # fmt: skip
         """All tiles of one row piece (of flat pixels: the one tile) by one channel tile."""
         part = part or f.integer(0)
         if self.candidate.flat:
@@ -355,8 +352,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         weights = self.packing.elements * self.problem.weights_dtype.bytes
         if candidate.splits == 1 and not (candidate.channels_outside and weights > self.target.l1):
             return 0, 0
-        asking = candidate.asking or candidate.row_stretch
-        lines = -(-part // (_LINE * self._pixels_of_piece() * asking))
+        lines = -(-part // (_LINE * self._pixels_of_piece() * self.row_tiles))
         loops = sum(len(group.starts) for group in dense.steps)
         return -(-lines * pixels // loops), lines * _LINE
 

@@ -26,10 +26,10 @@ def window(problem: Convolution, rows: int, channels: int) -> Layout:
 
 
 def write_stage(module: Module, problem: Convolution, copy: Layout, *, prefix: str) -> str:
-    """Write the function f(x, copy, plane, row) and return its name.
+    """Write the function f(x, copy, plane, row, rows) and return its name.
 
     `x` is the first stored element of the group's first channel in an image; `plane` and `row` are where the window
-    begins, counted from the image's first plane and row, possibly negative.
+    begins, counted from the image's first plane and row, possibly negative; `rows` of the copy's rows are needed.
     """
     name = f"{prefix}_stage"
     f = Function(
@@ -40,11 +40,11 @@ def write_stage(module: Module, problem: Convolution, copy: Layout, *, prefix: s
             Parameter("copy", "ptr", "noalias nocapture"),
             Parameter("plane", "i64"),
             Parameter("row", "i64"),
+            Parameter("rows", "i64"),
         ),
     )
     x, scratch = f.parameter("x"), f.parameter("copy")
     source = problem.input
-    depth, height, _ = copy.size
 
     def planes(p: Value, _: tuple[Value, ...]) -> None:
         in_depth, from_plane = _inside(f, f.add(f.parameter("plane"), p), problem, 0)
@@ -65,9 +65,9 @@ def write_stage(module: Module, problem: Convolution, copy: Layout, *, prefix: s
 
             f.loop(0, copy.blocks, 1, blocks)
 
-        f.loop(0, height, 1, rows)
+        f.loop(0, f.parameter("rows"), 1, rows)
 
-    f.loop(0, depth, 1, planes)
+    f.loop(0, copy.size[0], 1, planes)
     f.finish()
     return name
 

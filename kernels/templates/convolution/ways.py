@@ -10,7 +10,7 @@ from kernels.kernel import Kernel
 from kernels.target import Target
 from kernels.templates.convolution import choose, depthwise, direct, winograd, winograd_choice
 from kernels.templates.convolution.depthwise import Depthwise
-from kernels.templates.convolution.direct import Direct
+from kernels.templates.convolution.direct_candidate import Direct
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.winograd_choice import Winograd
 from kernels.templates.template import Template

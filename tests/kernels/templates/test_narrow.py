@@ -13,6 +13,7 @@ from kernels.dtype import DType
 from kernels.run import Executable, aligned
 from kernels.target import host, x86_64_v3
 from kernels.templates.convolution import choose, direct, winograd, winograd_choice
+from kernels.templates.convolution.direct_candidate import Direct
 from kernels.templates.convolution.problem import InvalidConvolution, convolution
 from kernels.templates.gemm import Gemm, InvalidGemm, build, candidates
 from kernels.templates.matrix import Matrix
@@ -108,7 +109,7 @@ def test_a_direct_convolution_widens(channels, size, kernel, stride, order, numb
 def test_parts_of_the_channels_are_widened_one_after_the_other() -> None:
     problem = replace(convolution(1, 64, 32, (7, 7), (3, 3), pads=(1,) * 4, order="NCHWc"), weights_dtype=DType.F16)
     for outside in (False, True):
-        candidate = direct.Direct(1, 7, 2, 7, 1, 4 if outside else 1, outside)
+        candidate = Direct(1, 7, 2, 7, 1, 4 if outside else 1, outside)
         kernel = direct.build(problem, candidate, host())
         got, expected = _convolved(problem, kernel, DType.F16)
         np.testing.assert_allclose(got, expected, atol=3e-5)

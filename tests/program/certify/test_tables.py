@@ -271,7 +271,9 @@ def test_the_way_in_takes_memory_and_a_run_takes_none(bundle: Path) -> None:
     library = SharedLibrary(library_of(bundle))
     assert {"calloc", "mmap", "mprotect", "pthread_create"} <= reached(library, ["mlp_create_with"])
     assert {"munmap", "free"} <= reached(library, ["mlp_destroy"])
-    names = check_no_allocation(library, ["mlp_run", "mlp_run_raw", "walk", "pool_worker", "dense0", "dense1"])
+    names = check_no_allocation(
+        library, ["mlp_run", "mlp_run_raw", "mlp.walk", "mlp.pool_worker", "mlp.dense0", "mlp.dense1"]
+    )
     assert names == {
         "clock_gettime", "getpid", "pthread_setaffinity_np", "sched_getcpu", "sched_yield", "snprintf", "strcmp",
         "syscall",

@@ -69,11 +69,11 @@ def test_the_example_prints_what_python_gets(written: Written, folder: Path, exa
 
 def test_the_example_says_what_is_wrong(folder: Path, example: Path, tmp_path: Path) -> None:
     (tmp_path / "short.raw").write_bytes(b"1234")
-    (tmp_path / "bad.weights").write_bytes(bytes(4288))
+    (tmp_path / "bad.weights").write_bytes(bytes(4287))
     for words, message in (
         ((), "usage: "),
         ((tmp_path / "none", "x"), f"weights file '{tmp_path / 'none'}' cannot be opened: No such file or directory."),
-        ((tmp_path / "bad.weights", "x"), "are damaged, or another program's"),
+        ((tmp_path / "bad.weights", "x"), "has 4287 bytes instead of 4288: it is cut off, or another program's."),
         ((folder / "mlp.weights", tmp_path / "short.raw"), "short.raw' is no file of 128 bytes"),
     ):
         done = run(example, *words)
@@ -134,7 +134,8 @@ int main(int count, char **words) {
     void *made[] = {z};
     mlp_model *model;
     for (int i = 0; i < 32; i++) x[i] = (float)i;
-    mlp_options options = {.weights_path = words[1], .threads = 1}; /* several wake one another by the system */
+    /* several wake one another by the system */
+    mlp_options options = {.bytes = sizeof options, .weights_path = words[1], .threads = 1};
     if (count != 3 || mlp_create_with(&model, &options) != MLP_OK || taken == 0) return 3;
     int expected = atoi(words[2]);
     if (expected && prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0) != 0) return 77;

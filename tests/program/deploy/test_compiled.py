@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import replace
 from importlib.util import find_spec
@@ -17,9 +18,11 @@ import graphopt
 from graphopt.cli import app, run_line
 from graphopt.errors import BundleError, OptionError
 from graphopt.flows import compile as compile_flow
+from graphopt.flows.compile import named_by
 from graphopt.model.load import load
 from graphopt.passes import pipeline
 from graphopt.program.deploy import emulation
+from graphopt.program.deploy.manifest import read_manifest
 from graphopt.program.deploy.session import Bundle, Program
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.pattern import op, var
@@ -311,3 +314,22 @@ def test_a_wrong_rewrite_is_taken_back_for_a_program_too(monkeypatch: pytest.Mon
     assert program.verification.passed
     assert program.remade is not None and program.remade.startswith("output 'y': off by ")
     assert program(x=np.ones(4, np.float32))["y"].tolist() == [-1.0] * 4
+
+
+def test_a_program_has_the_files_name_and_its_digest(tmp_path: Path) -> None:
+    """With the data files of the model, as `cat` and `sha256sum` see them."""
+    model = support.model("g (float[2,3] x) => (float[2,3] y) { y = Add(x, c) }", c=np.ones(3, np.float32))
+    path = tmp_path / "7 layers-b.onnx"
+    onnx.save_model(model, path, save_as_external_data=True, location="a.data", size_threshold=0)
+    program = graphopt.compile(path)
+    assert program.linked.listing.name == "model_7_layers_b"
+    content = path.read_bytes() + (tmp_path / "a.data").read_bytes()
+    assert program.digest == hashlib.sha256(content).hexdigest()
+    program.save(tmp_path / "b")
+    assert read_manifest(tmp_path / "b").model == program.digest
+    assert program.digest.encode() in (tmp_path / "b" / "libmodel_7_layers_b.so").read_bytes()
+    unnamed = graphopt.compile(support.model("g (float[4] x) => (float[4] y) { y = Neg(x) }"))
+    assert unnamed.linked.listing.name == "model" and len(unnamed.digest) == 64
+    assert named_by("pthread.onnx") == "model_pthread" and named_by("größe.onnx") == "gr__e"
+    with pytest.raises(OptionError, match="functions of 'pthread' would stand in for the C library's"):
+        graphopt.compile(path, name="pthread")

@@ -20,14 +20,13 @@ from graphopt.program.deploy.custom.calls import (
 )
 from graphopt.program.deploy.custom.interface import FAIL, INVALID_ARGUMENT
 from kernels.emit import layout
+from kernels.emit.options import READ, SHARED_POOL, THREADS, WEIGHTS, WEIGHTS_BYTES, WEIGHTS_PATH, fresh_options
 from kernels.emit.refusal import BAD_ARGUMENT, is_null, return_when, text
 from kernels.emit.running import TENSOR
-from kernels.emit.shared_memory import MAPPED, SHARED_POOL, THREADS, WEIGHTS, WEIGHTS_BYTES, WEIGHTS_PATH
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 
 MOST_CONTEXTS = 64  # runs of one kernel at a time; a further one waits for its turn
-_OPTIONS_BYTES = MAPPED + 8
 _MOST_DIMS = 64  # more than any tensor has
 # A kernel's record: its operator, the API, a lock, how many threads, how many contexts, then a flag and a model each.
 _OPERATOR, _API, _LOCK, _THREADS, _COUNT, _CONTEXTS = 0, 8, 16, 20, 24, 32
@@ -67,10 +66,8 @@ def _write_add_context(module: Module) -> None:
     kernel = f.parameter("kernel")
     api, operator = (f.load("ptr", f.at(kernel, place, "i8")) for place in (_API, _OPERATOR))
     count = f.load("i64", f.at(kernel, _COUNT, "i8"))
-    options = f.value("ptr", f"alloca [{_OPTIONS_BYTES} x i8], align 8")
+    options = fresh_options(f)
     path = f.value("ptr", f"alloca [{2 * PATH_BYTES} x i8], align 8")
-    for place in range(0, _OPTIONS_BYTES, 8):
-        f.store(f.integer(0), f.at(options, place, "i8"))
     f.store(Value(("@threads_of_all",), "ptr"), f.at(options, SHARED_POOL, "i8"))
     f.store(f.load("i32", f.at(kernel, _THREADS, "i8")), f.at(options, THREADS, "i8"))
 
@@ -81,6 +78,7 @@ def _write_add_context(module: Module) -> None:
             f"ptr {wording.text}, ptr @folder, ptr {file.text})",
         )  # fmt: skip
         f.store(path, f.at(options, WEIGHTS_PATH, "i8"))
+        f.store(f.number("i32", 1), f.at(options, READ, "i8"))  # as fast as they can be, like a session's own
 
     def from_first() -> None:
         first = f.load("ptr", f.at(kernel, _CONTEXTS + 8, "i8"))
@@ -90,8 +88,11 @@ def _write_add_context(module: Module) -> None:
     f.when(f.compare("eq", count, f.integer(0)), from_file, from_first)
     model_at = f.value("ptr", "alloca ptr, align 8")
     create = own(f, operator, "create")
-    code = f.value("i32", f"call i32 {create.text}(ptr {model_at.text}, ptr {options.text})")
+    made = f.value("i32", f"call i32 {create.text}(ptr {model_at.text}, ptr {options.text})")
     model = f.load("ptr", model_at)
+    first = f.binary("and", f.compare("eq", made, f.number("i32", 0)), f.compare("eq", count, f.integer(0)))
+    check = own(f, operator, "check")
+    (code,) = f.when(first, lambda: [f.value("i32", f"call i32 {check.text}(ptr {model.text})")], lambda: [made])
 
     f.line(f"br i1 {f.compare('ne', code, f.number('i32', 0)).text}, label %failed, label %made")
     f.label("failed")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kernels.llvm.compile import assembly
 from kernels.target import host, x86_64_v3, x86_64_v4
 from kernels.templates.convolution.choose import candidates
-from kernels.templates.convolution.direct import Direct, build
+from kernels.templates.convolution.direct import build
+from kernels.templates.convolution.direct_candidate import Direct
 from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, InvalidConvolution, convolution, output_size
 from kernels.tensor.expression import Buffer, clip, relu, silu

@@ -13,7 +13,8 @@ from onnx import TensorProto, helper
 
 from kernels.target import host, x86_64_v3
 from kernels.templates.convolution.choose import candidates
-from kernels.templates.convolution.direct import build, can_split
+from kernels.templates.convolution.direct import build
+from kernels.templates.convolution.direct_candidate import can_split
 from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, convolution
 from kernels.templates.convolution.steps import Merged, merged

@@ -7,7 +7,7 @@ import pytest
 from kernels.target import host
 from kernels.templates.convolution import choose, ways
 from kernels.templates.convolution.depthwise import Depthwise
-from kernels.templates.convolution.direct import Direct
+from kernels.templates.convolution.direct_candidate import Direct
 from kernels.templates.convolution.problem import convolution
 from kernels.templates.convolution.winograd import Winograd
 from tests.kernels.targets import NAMED

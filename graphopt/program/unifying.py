@@ -1,0 +1,336 @@
+"""One program for a range of sizes: the regions of a model at several sizes, as one list whose numbers follow the size.
+
+    at 3 x 7:   rows=21,  strides (5376, 768)          rows=batch*sequence, strides (768*sequence, 768)
+    at 2 x 16:  rows=32,  strides (12288, 768)   -->
+
+The model is lowered at a few sizes. Region by region the problems have to be of one kind and shape; each number in
+them that differs becomes the one polynomial of the dims that gives all of them (Lagrange's interpolation, in exact
+fractions), and has to give the numbers at sizes that were held out. Kernels are then built of the problems with
+polynomials in them (kernels/size.py), for the candidate that loses least at any size. Buffers, order, weights and
+memory are those of the greatest size, which no other size exceeds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+from graphopt.errors import NotLowered
+from graphopt.program.regions.buffer import Buffer, Place
+from graphopt.program.regions.region import Constant, Lowered, Region
+from kernels.errors import KernelsError
+from kernels.kernel import SIZES, Kernel, Operand
+from kernels.listing import Argument
+from kernels.size import Dim, Product, Size, at, bound, size_of
+from kernels.target import Target
+from kernels.templates.template import Template
+
+DEGREE = 2  # of a dim in a number, as of sequence in the elements of all scores
+CHOSEN_AT = (1, 7, 16, 33, 128)  # sizes of a dim that a candidate is judged at, besides its greatest
+
+Point = tuple[int, ...]  # a size for each dim, in their order
+Lower = Callable[[Point], Lowered]
+
+
+class _Differs(Exception):
+    """Two sizes whose problems are of another kind; where in a problem."""
+
+
+def unified(dims: Sequence[Dim], lower: Lower) -> Lowered:
+    """The regions for all sizes of the dims; `lower` gives those of one size.
+
+    Raises NotLowered naming the region that cannot be of any size.
+    """
+    greatest = tuple(dim.most for dim in dims)
+    samples = {point: lower(point) for point in sample_points(dims)}
+    whole = samples[greatest]
+    for point, sample in samples.items():
+        if len(sample.regions) != len(whole.regions):
+            raise NotLowered(
+                f"the program has {len(sample.regions)} steps for {_said(dims, point)} and {len(whole.regions)} for "
+                f"{_said(dims, greatest)}: {_way_out(dims)}."
+            )
+    fit = _Fit(tuple(dims), tuple(samples))
+    sizes = Buffer(1 + max((one.id for one in whole.buffers), default=0), "sizes", 8 * len(dims), SIZES, "")
+    unifier = _Unifier(fit, tuple(samples.values()), sizes)
+    regions = []
+    for number, region in enumerate(whole.regions):
+        try:
+            regions.append(unifier.region([sample.regions[number] for sample in samples.values()]))
+        except (_Differs, KernelsError) as error:
+            what = ", ".join(map(str, region.nodes)) or "a copy"
+            raise NotLowered(f"{what} cannot be of any size ({error}): {_way_out(dims)}.") from error
+    return replace(
+        whole,
+        inputs=_arguments(fit, [one.inputs for one in samples.values()]),
+        outputs=_arguments(fit, [one.outputs for one in samples.values()]),
+        regions=tuple(regions),
+        constants=unifier.constants,
+        problems={},
+        dims=tuple(dims),
+    )
+
+
+def _arguments(fit: _Fit, rows: Sequence[tuple[Argument, ...]]) -> tuple[Argument, ...]:
+    """Inputs or outputs with the dims that a size decides."""
+    found = []
+    for given in zip(*rows, strict=True):
+        shape = [
+            fit.number(sizes, f"a dim of '{given[0].name}'")
+            for sizes in zip(*(one.shape for one in given), strict=True)
+        ]
+        free = tuple((axis, size) for axis, size in enumerate(shape) if isinstance(size, Size))
+        found.append(replace(given[0], free=free))
+    return tuple(found)
+
+
+def sample_points(dims: Sequence[Dim]) -> list[Point]:
+    """The sizes that polynomials are found at, and further ones that hold them to it; the greatest come first.
+
+    They lie in the upper part of each range, where passes and templates choose as they do for the greatest sizes, and
+    beyond it where the range has too few sizes of two and more.
+    """
+    ladders = []
+    for dim in dims:
+        usual = (dim.most, dim.most * 3 // 4 | 1, dim.most // 2 | 1, dim.most - 1, dim.most - 2, dim.most // 4)
+        inside = [one for one in usual if max(2, dim.least) <= one <= dim.most]
+        beyond = [dim.most + step for step in (1, 2, 3)]
+        ladders.append(list(dict.fromkeys((*inside, *beyond)))[: DEGREE + 2])
+    found = [
+        tuple(ladder[one] for ladder, one in zip(ladders, numbers, strict=True))
+        for numbers in itertools.product(range(DEGREE + 1), repeat=len(dims))
+        if sum(one == DEGREE for one in numbers) <= 1
+    ]
+    return [*found, tuple(ladder[-1] for ladder in ladders)]
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Numbers at all samples as a polynomial."""
+
+    dims: tuple[Dim, ...]
+    points: tuple[Point, ...]
+
+    def number(self, numbers: Sequence[int], where: str) -> Size | int:
+        """The polynomial through the numbers; raises _Differs where there is none of a low degree."""
+        if len(set(numbers)) == 1:
+            return numbers[0]
+        found: dict[Product, int] = {}
+        for powers, factor in self._solved(tuple(numbers)).items():
+            if factor.denominator != 1:
+                raise _Differs(f"{where} is no polynomial of the sizes")
+            product: Product = tuple(dim for dim, power in zip(self.dims, powers, strict=True) for _ in range(power))
+            found[tuple(sorted(product, key=lambda one: one.text))] = int(factor)
+        size = size_of(found)
+        for point, number in zip(self.points, numbers, strict=True):
+            if at(size, dict(zip((dim.name for dim in self.dims), point, strict=True))) != number:
+                raise _Differs(f"{where} is no polynomial of the sizes")
+        return size
+
+    def unify(self, values: Sequence[Any], where: str) -> Any:
+        """Equal parts as they are, and numbers that differ as polynomials; raises _Differs."""
+        first = values[0]
+        if all(type(one) is type(first) for one in values):
+            if all(one is first or one == first for one in values[1:]):
+                return first
+            if type(first) is int:
+                return self.number(values, where)
+            if isinstance(first, tuple) and len({len(one) for one in values}) == 1:
+                return tuple(self.unify(row, where) for row in zip(*values, strict=True))
+            if is_dataclass(first):
+                parts = {
+                    one.name: self.unify([getattr(value, one.name) for value in values], f"{where}, {one.name}")
+                    for one in fields(first)
+                }
+                return _record(first, parts)
+        raise _Differs(where)
+
+    def _solved(self, numbers: tuple[int, ...]) -> dict[tuple[int, ...], Fraction]:
+        """Factors by powers of the dims: the fewest terms of the least degree that fit, by elimination."""
+        for powers in self._bases():
+            rows = [
+                [Fraction(prod(one**power for one, power in zip(point, term, strict=True))) for term in powers]
+                + [Fraction(number)]
+                for point, number in zip(self.points, numbers, strict=True)
+            ]
+            solution = _eliminated(rows, len(powers))
+            if solution is not None:
+                return {term: factor for term, factor in zip(powers, solution, strict=True) if factor}
+        raise _Differs("a number is no polynomial of the sizes")
+
+    def _bases(self) -> list[list[tuple[int, ...]]]:
+        """Sets of terms, each without further ones: products of dims, then those with one of the dims squared."""
+        count = len(self.dims)
+        found = [list(itertools.product(range(2), repeat=count))]
+        for squared in range(count):
+            found.append(
+                [term for term in itertools.product(range(3), repeat=count)
+                 if all(power < 2 or number == squared for number, power in enumerate(term))]
+            )  # fmt: skip
+        return found
+
+
+def _eliminated(rows: list[list[Fraction]], unknown: int) -> list[Fraction] | None:
+    """The solution of as many unknowns by Gauss and Jordan; None where there is none, or more than one."""
+    done = 0
+    for column in range(unknown):
+        pivot = next((row for row in range(done, len(rows)) if rows[row][column]), None)
+        if pivot is None:
+            return None
+        rows[done], rows[pivot] = rows[pivot], rows[done]
+        rows[done] = [one / rows[done][column] for one in rows[done]]
+        for other in range(len(rows)):
+            if other != done and rows[other][column]:
+                factor = rows[other][column]
+                rows[other] = [a - factor * b for a, b in zip(rows[other], rows[done], strict=True)]
+        done += 1
+    if any(row[-1] for row in rows[done:]):
+        return None
+    return [rows[number][-1] for number in range(unknown)]
+
+
+class _Unifier:
+    """Regions of all samples, one after the other."""
+
+    def __init__(self, fit: _Fit, samples: Sequence[Lowered], sizes: Buffer) -> None:
+        self._fit, self._samples, self._whole, self._sizes = fit, samples, samples[0], sizes
+        self._kernels: dict[tuple[str, Any], Kernel] = {}
+        self._names: set[str] = set()
+        self._same: dict[tuple[Buffer, ...], Buffer] = {}
+        self._moved: dict[tuple[Buffer, object], Buffer] = {}
+        self.constants: dict[Buffer, Constant] = {}
+
+    def region(self, row: Sequence[Region]) -> Region:
+        """One region of every sample as one; raises _Differs."""
+        first = row[0]
+        kernel = self._kernel(row)
+        known = {}
+        for number, operand in enumerate(first.kernel.operands):
+            if any(len(one.kernel.operands) != len(first.kernel.operands) for one in row):
+                raise _Differs("the operands")
+            known[operand.name] = self._place([one.places[number] for one in row], operand.name)
+        places = []
+        for operand in kernel.operands:
+            place = Place(self._sizes) if operand.role == SIZES else known[operand.name]
+            if place.buffer.role == "constant":
+                place = replace(place, buffer=self._constant(place.buffer, operand))
+            places.append(place)
+        return Region(first.nodes, kernel, tuple(places))
+
+    def _kernel(self, row: Sequence[Region]) -> Kernel:
+        found = [sample.problems.get(one.kernel.name) for sample, one in zip(self._samples, row, strict=True)]
+        if any(one is None for one in found):
+            if all(one.kernel == row[0].kernel for one in row):
+                return row[0].kernel
+            raise _Differs("a loop or a condition")
+        pairs = [one for one in found if one is not None]
+        template = pairs[0][0]
+        if len({one.name for one, _ in pairs}) > 1:
+            raise _Differs("the kind of kernel")
+        problem = self._fit.unify([one for _, one in pairs], template.name)
+        key = template.name, problem
+        if key not in self._kernels:
+            self._kernels[key] = self._built(template, problem, pairs[0][1], row[0].kernel)
+        return self._kernels[key]
+
+    def _built(self, template: Template[Any, Any], problem: Any, greatest: Any, kernel: Kernel) -> Kernel:
+        if problem == greatest:
+            self._names.add(kernel.name)
+            return kernel
+        name = kernel.name
+        while name in self._names:
+            name += "_other"
+        self._names.add(name)
+        target = self._whole.target
+        candidate = _candidate(template, problem, greatest, self._fit.dims, target)
+        return replace(template.build(problem, candidate, target, name), choice=str(candidate))
+
+    def _place(self, places: Sequence[Place], name: str) -> Place:
+        first = places[0]
+        if any(one.offset != first.offset for one in places):
+            raise _Differs(f"where operand '{name}' starts")
+        key = tuple(one.buffer for one in places)
+        if key not in self._same:
+            if any(one.role != first.buffer.role or one.argument != first.buffer.argument for one in key):
+                raise _Differs(f"where operand '{name}' lies")
+            if first.buffer.role == "constant":
+                self._check_constants(key, name)
+            elif bound(self._fit.number([one.size for one in key], f"the size of '{name}'")) > first.buffer.size:
+                raise _Differs(f"operand '{name}' is not largest at the greatest sizes")
+            self._same[key] = first.buffer
+        return first
+
+    def _check_constants(self, buffers: Sequence[Buffer], name: str) -> None:
+        """Each is that of the greatest sizes, or the first part of it."""
+        whole = self._whole.constants[buffers[0]].array
+        for sample, buffer in zip(self._samples[1:], buffers[1:], strict=True):
+            array = sample.constants[buffer].array
+            if array is whole or (array.ctypes.data == whole.ctypes.data and array.shape == whole.shape):
+                continue
+            flat = whole.reshape(-1)[: array.size]
+            if array.dtype != whole.dtype or flat.tobytes() != array.tobytes():
+                raise _Differs(f"the constant '{name}'")
+
+    def _constant(self, buffer: Buffer, operand: Operand) -> Buffer:
+        """The buffer of a constant as an operand wants it."""
+        known = self._whole.constants[buffer]
+        if operand.packing is None:
+            self.constants[buffer] = known
+            return buffer
+        key = buffer, operand.packing
+        if key not in self._moved:
+            self._moved[key] = replace(buffer, size=operand.bytes)
+            self.constants[self._moved[key]] = Constant(known.array, operand.packing)
+        return self._moved[key]
+
+
+def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: Sequence[Dim], target: Target) -> Any:
+    """The candidate for the greatest sizes that loses least at any size, by its estimate."""
+    candidates = template.candidates(greatest, target)
+    if template.estimate is None:
+        return candidates[0]
+    estimate = template.estimate
+    worst = [0.0] * len(candidates)
+    ladders = [[*(one for one in CHOSEN_AT if dim.least <= one < dim.most), dim.most] for dim in dims]
+    seen = set()
+    for point in itertools.product(*ladders):
+        here = _evaluated(problem, {dim.name: size for dim, size in zip(dims, point, strict=True)})
+        if here in seen:
+            continue
+        seen.add(here)
+        best = estimate(here, template.candidates(here, target)[0], target)
+        for number, one in enumerate(candidates):
+            worst[number] = max(worst[number], estimate(here, one, target) / best)
+    return candidates[min(range(len(candidates)), key=lambda number: worst[number])]
+
+
+def _evaluated(value: Any, sizes: Mapping[str, int]) -> Any:
+    """A problem with the numbers of one size."""
+    if isinstance(value, Size):
+        return value.at(sizes)
+    if isinstance(value, tuple):
+        return tuple(_evaluated(one, sizes) for one in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return _record(value, {one.name: _evaluated(getattr(value, one.name), sizes) for one in fields(value)})
+    return value
+
+
+def _record(like: Any, values: Mapping[str, Any]) -> Any:
+    """A record of the same class, without its checks: those of every sample have passed them."""
+    made = object.__new__(type(like))
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def _said(dims: Sequence[Dim], point: Point) -> str:
+    return ", ".join(f"{dim.name}={size}" for dim, size in zip(dims, point, strict=True))
+
+
+def _way_out(dims: Sequence[Dim]) -> str:
+    names = ", ".join(f"{dim.name}={dim.most}" for dim in dims)
+    return f"it cannot be made for a range; give the sizes that you need one by one, {names} for example"
