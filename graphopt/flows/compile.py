@@ -37,7 +37,7 @@ from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Compiled, type_of
-from graphopt.program.deploy.custom.operators import Operators
+from graphopt.program.deploy.custom.operators import Operators, operators_of_whole
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.expansion import expanded
@@ -212,8 +212,10 @@ def _of_ranges(original: ir.Model, asked: _Asked, dims: Sequence[Dim]) -> Compil
             costs_of(asked.machine),
         )  # fmt: skip
     seconds = time.perf_counter() - started
+    given = operators_of_whole(work, made.linked, asked.target, asked.threads) if asked.form == "onnxruntime" else made
     if made.program is None:
-        return Compiled(made, asked.target, seconds, OFF, asked.not_here, f"{asked.not_here}", None, held)
+        return Compiled(given, asked.target, seconds, OFF, asked.not_here, f"{asked.not_here}", None, held)
+    program = given if isinstance(given, Operators) else made.program
     verdicts = []
     with Workplace() as workplace:
         for point in compared_points(dims):
@@ -222,13 +224,13 @@ def _of_ranges(original: ir.Model, asked: _Asked, dims: Sequence[Dim]) -> Compil
             model = original.clone()
             resize(model, {}, dict(zip(names, point, strict=True)))
             reference = reference_of(workplace, model, (), asked.tolerance)
-            verdicts.append(compared(reference, model, made.program))
+            verdicts.append(compared(reference, model, program))
             if not verdicts[-1].passed:
                 raise VerificationError(
                     f"the program does not give what ONNX Runtime gives at {said}: {verdicts[-1].reason}; nothing was "
                     f"written{_way_on(verdicts[-1].max_rel)}."
                 )
-    return Compiled(made, asked.target, seconds, _together(verdicts, dims), asked.not_here, None, None, held)
+    return Compiled(given, asked.target, seconds, _together(verdicts, dims), asked.not_here, None, None, held)
 
 
 def _together(verdicts: Sequence[Verification], dims: Sequence[Dim]) -> Verification:

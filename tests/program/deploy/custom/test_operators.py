@@ -273,3 +273,32 @@ def test_the_same_input_gives_the_same_files() -> None:
     assert {name: bytes(data) for name, data in first.files.items()} == {
         name: bytes(data) for name, data in second.files.items()
     }
+
+
+def test_a_range_of_sizes(tmp_path: Path) -> None:
+    """Dims of outputs follow those of inputs; threads of one session may each have another size."""
+    proto = support.model(
+        """g (float[n,8] x, float[m,8] z) => (float[n,16] y, float[m,16] u) {
+            y = MatMul(x, w) v = Relu(z) u = MatMul(v, w)
+        }""",
+        20, w=W,
+    )  # fmt: skip
+    compiled = graphopt.compile(proto, form="onnxruntime", name="free", dims={"n": (1, 40), "m": (1, 9)})
+    compiled.save(tmp_path / "out")
+    session = opened(tmp_path / "out", "free")
+    assert [one.shape for one in (*session.get_inputs(), *session.get_outputs())] == [
+        ["n", 8], ["m", 8], ["n", 16], ["m", 16],
+    ]  # fmt: skip
+    plain = support.session(proto)
+
+    def run(n: int) -> None:
+        x, z = (np.random.default_rng(n).standard_normal((rows, 8)).astype(np.float32) for rows in (n, 1 + n % 9))
+        for got, wanted in zip(session.run(None, {"x": x, "z": z}), plain.run(None, {"x": x, "z": z}), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=TOLERANCE, atol=TOLERANCE)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len(list(threads.map(run, range(1, 41)))) == 40
+    one = np.ones((1, 8), np.float32)
+    with pytest.raises(Exception, match="'n' cannot be 41; the program is made for 1 to 40"):
+        session.run(None, {"x": np.ones((41, 8), np.float32), "z": one})
+    assert session.run(None, {"x": one, "z": one})[0].shape == (1, 16)
