@@ -83,12 +83,12 @@ def compile(  # the builtin of this name is not used here
     planned for the greatest, and its work follows the sizes of each run.
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
-    and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64", or
-    "x86-64-v4-256" for cores that slow down for vectors of 64 bytes. A program for a processor that this machine is not
-    runs in QEMU for the comparison; where there is none, `not_compared` of the result says why, and `save` asks for
-    `unchecked=True`. `name` is that of the library and of its functions in C; with None
-    it follows from the file's. `exact` leaves out kernels that round
-    otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
+    and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64",
+    "riscv64", "wasm32" for web pages, or "x86-64-v4-256" for cores that slow down for vectors of 64 bytes. A program
+    for a processor that this machine is not runs in QEMU, or in node, for the comparison; where there is none,
+    `not_compared` of the result says why, and `save` asks for `unchecked=True`. `name` is that of the library and of
+    its functions in C; with None it follows from the file's. `exact` leaves out kernels that round otherwise than a
+    plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
     may take; some kernels then run again, or in tiles. `threads` run the program here, 0: as many as it may use cores,
     with the same bits for any number; a bundle is run by any number too, but for 1, whose bundle holds nothing that
     several need; its plan is made for so many, with 0 for the cores of `machine`, or four. `machine` is a record that
@@ -131,6 +131,8 @@ def compile(  # the builtin of this name is not used here
     original, _ = read(source, values, fix_defaults=True)
     digest = digest_of(source, original)
     ranges, fixed = split_ranges(dims or {})
+    if ranges and processor.architecture.name == "wasm32":
+        raise OptionError("a program in WebAssembly has one size of every dim; give dims numbers.")
     if shapes or fixed or ranges:
         resize(original, shapes or {}, fixed)
         free_batch(original, ranges)

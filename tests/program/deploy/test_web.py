@@ -112,6 +112,9 @@ def test_what_node_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "node is not installed" in (graphopt.compile(_layers(), target="wasm32").not_compared or "")
     with pytest.raises(OptionError, match="no custom operators of WebAssembly"):
         graphopt.compile(_layers(), target="wasm32", form="onnxruntime")
+    free = support.model("g (float[n,8] x) => (float[n,16] y) { y = MatMul(x, w) }", 20, w=W)
+    with pytest.raises(OptionError, match="has one size of every dim; give dims numbers"):
+        graphopt.compile(free, target="wasm32", dims={"n": (1, 4)})
 
 
 def test_a_module_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
