@@ -142,6 +142,7 @@ class Listing:
     weights_bytes: int
     ticketed: Ticketed | None = None
     sizes: tuple[Dim, ...] = ()  # free dims: a run sets the size of each; they lie in the model's record, as int64
+    derived: tuple[Size | int, ...] = ()  # numbers behind them, which follow from the sizes and are computed with
 
     def __post_init__(self) -> None:
         if not (self.name.isidentifier() and self.name.isascii()):
@@ -220,7 +221,7 @@ class Listing:
         if place.space == "weights":
             return self.weights_bytes
         if place.space == "sizes":
-            return 8 * len(self.sizes)
+            return 8 * self.size_count
         arguments = self.inputs if place.space == "input" else (*self.outputs, *self.dims)
         return arguments[place.argument].bytes if 0 <= place.argument < len(arguments) else -1
 
@@ -238,6 +239,11 @@ class Listing:
         No other program has it, nor has the C library, so that several can be linked into one.
         """
         return f"{self.name}.{name}"
+
+    @property
+    def size_count(self) -> int:
+        """How many numbers the record has that kernels read: sizes, and what is derived from them."""
+        return len(self.sizes) + len(self.derived)
 
     @property
     def scratch_bytes(self) -> int:

@@ -20,7 +20,7 @@ from graphopt.check.reference import Comparison, Reference
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.verification import OFF, Verification
 from graphopt.errors import NotLowered, OptionError, VerificationError
-from graphopt.flows.ranges import compared_points, dims_of_ranges, free_batch, split_ranges
+from graphopt.flows.ranges import FreeDims, compared_points, dims_of_ranges, free_batch, split_ranges
 from graphopt.flows.records.compilation import CompileRecord
 from graphopt.flows.source import digest_of, read, resize
 from graphopt.flows.tune import tuning_of
@@ -43,6 +43,7 @@ from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.expansion import expanded
 from graphopt.program.make import COMPARE_SECONDS, Family, Form, Program, make, make_ranged, runnable
 from graphopt.program.regions.scope import Scope
+from graphopt.program.sized_inputs import with_sized_inputs
 from graphopt.program.subprograms import undeclared, with_bodies
 from graphopt.program.tuning import Tuning
 from graphopt.program.widening import widened
@@ -130,7 +131,7 @@ def compile(  # the builtin of this name is not used here
     tuning = tuning_of(tune, progress)
     original, _ = read(source, values, fix_defaults=True)
     digest = digest_of(source, original)
-    ranges, fixed = split_ranges(dims or {})
+    ranges, formulas, fixed = split_ranges(dims or {})
     if ranges and processor.architecture.name == "wasm32":
         raise OptionError("a program in WebAssembly has one size of every dim; give dims numbers.")
     if shapes or fixed or ranges:
@@ -142,7 +143,7 @@ def compile(  # the builtin of this name is not used here
         digest, form,
     )  # fmt: skip
     if ranges:
-        return _of_ranges(original, asked, dims_of_ranges(original, ranges))
+        return _of_ranges(original, asked, dims_of_ranges(original, ranges, formulas))
     if not_here is None and form == "bundle" and not all(map(_is_fixed, _open_inputs(original))):
         return _of_any_size(original, asked)
     return _made(original, asked)
@@ -192,39 +193,40 @@ def _of_any_size(original: ir.Model, asked: _Asked) -> Compiled:
     return Compiled(sizes, asked.target, 0.0, OFF, model_bytes=held)
 
 
-def _of_ranges(original: ir.Model, asked: _Asked, dims: Sequence[Dim]) -> Compiled:
+def _of_ranges(original: ir.Model, asked: _Asked, free: FreeDims) -> Compiled:
     """One program for all sizes of the dims, compared with the model at several of them."""
     if asked.memory_budget is not None:
         raise OptionError("a memory budget is kept for one size; give dims numbers, or leave the budget out.")
-    held = sum(tensor.nbytes for tensor in tensors_of(original))
-    names = [dim.name for dim in dims]
+    model_bytes = sum(tensor.nbytes for tensor in tensors_of(original))
+    dims = free.dims
     started = time.perf_counter()
     asked.progress("optimizing")
-    work = optimized(original)
+    work = optimized(original).clone()
+    held = with_sized_inputs(work, free.formula)
 
     def model_of(point: Sequence[int]) -> ir.Model:
         model = work.clone()
-        resize(model, {}, dict(zip(names, point, strict=True)))
+        resize(model, {}, free.at(point))
         return optimized(model)
 
     asked.progress("making kernels")
     with telling(asked.progress):
         made = make_ranged(
             dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
-            costs_of(asked.machine),
+            costs_of(asked.machine), held,
         )  # fmt: skip
     seconds = time.perf_counter() - started
     given = operators_of_whole(work, made.linked, asked.target, asked.threads) if asked.form == "onnxruntime" else made
     if made.program is None:
-        return Compiled(given, asked.target, seconds, OFF, asked.not_here, f"{asked.not_here}", None, held)
+        return Compiled(given, asked.target, seconds, OFF, asked.not_here, f"{asked.not_here}", None, model_bytes)
     program = given if isinstance(given, Operators) else made.program
     verdicts = []
     with Workplace() as workplace:
         for point in compared_points(dims):
-            said = ", ".join(f"{name}={size}" for name, size in zip(names, point, strict=True))
+            said = ", ".join(f"{name}={size}" for name, size in free.at(point).items())
             asked.progress(f"comparing with ONNX Runtime at {said}")
             model = original.clone()
-            resize(model, {}, dict(zip(names, point, strict=True)))
+            resize(model, {}, free.at(point))
             reference = reference_of(workplace, model, (), asked.tolerance)
             verdicts.append(compared(reference, model, program))
             if not verdicts[-1].passed:
@@ -232,7 +234,7 @@ def _of_ranges(original: ir.Model, asked: _Asked, dims: Sequence[Dim]) -> Compil
                     f"the program does not give what ONNX Runtime gives at {said}: {verdicts[-1].reason}; nothing was "
                     f"written{_way_on(verdicts[-1].max_rel)}."
                 )
-    return Compiled(given, asked.target, seconds, _together(verdicts, dims), asked.not_here, None, None, held)
+    return Compiled(given, asked.target, seconds, _together(verdicts, dims), asked.not_here, None, None, model_bytes)
 
 
 def _together(verdicts: Sequence[Verification], dims: Sequence[Dim]) -> Verification:

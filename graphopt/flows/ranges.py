@@ -1,9 +1,12 @@
-"""Ranges of sizes that a caller asks for: dims={"sequence": (1, 512)}, or --dim sequence=1..512."""
+"""Ranges of sizes that a caller asks for: dims={"past": (0, 511), "all": "past + 1"}, or --dim past=0..511."""
 
 from __future__ import annotations
 
+import ast
+import operator
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -11,17 +14,40 @@ from graphopt.errors import OptionError
 from graphopt.flows.source import resize
 from graphopt.model.dimensions import DimValue, symbols_of
 from graphopt.model.text import nearest, shown
-from kernels.size import Dim
+from graphopt.model.tied import equal_dims
+from kernels.errors import KernelsError
+from kernels.size import Dim, Size, at, free, range_of
 
 COMPARED_AT = (1, 7, 16, 33, 128)  # besides the least and the greatest size
 DRAWN = 2  # sizes more, drawn from the whole range
 Ranges = Mapping[str, tuple[int, int]]
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+
+
+@dataclass(frozen=True)
+class FreeDims:
+    """Dims whose sizes a run sets, and those of the model that follow from them."""
+
+    dims: tuple[Dim, ...]
+    tied: Mapping[str, Size | int]
+
+    def at(self, point: Sequence[int]) -> dict[str, DimValue]:
+        """The size of every free dim of the model where those that a run sets have these."""
+        sizes = {dim.name: size for dim, size in zip(self.dims, point, strict=True)}
+        return {**sizes, **{name: at(size, sizes) for name, size in self.tied.items()}}
+
+    def formula(self, dim: object) -> Size | int | None:
+        """A dim of the model in those that a run sets; None for what is no formula of them."""
+        return _follows(str(dim), {**{one.name: free(one) for one in self.dims}, **self.tied})
 
 
 def split_ranges(
     dims: Mapping[str, DimValue | tuple[int, int]],
-) -> tuple[dict[str, tuple[int, int]], dict[str, DimValue]]:
-    """The ranges, and what else is said of dims. Raises OptionError for a range without sizes."""
+) -> tuple[dict[str, tuple[int, int]], dict[str, str], dict[str, DimValue]]:
+    """The ranges, formulas of dims with ranges ("past + 1"), and what else is said of dims.
+
+    Raises OptionError for a range without sizes.
+    """
     ranges: dict[str, tuple[int, int]] = {}
     fixed: dict[str, DimValue] = {}
     for name, value in dims.items():
@@ -31,7 +57,7 @@ def split_ranges(
                 raise OptionError(f"'{shown(name)}={shown(value)}' is no range of sizes, such as 1..512.")
             value = int(least), int(most)
         if isinstance(value, tuple):
-            if len(value) != 2 or not 1 <= value[0] <= value[1]:
+            if len(value) != 2 or not 0 <= value[0] <= value[1] >= 1:
                 raise OptionError(
                     f"the range of '{shown(name)}' is a least size and a greatest one, such as (1, 512), not {value}."
                 )
@@ -41,7 +67,9 @@ def split_ranges(
                 ranges[name] = value
         else:
             fixed[name] = value
-    return ranges, fixed
+    known = {name: free(Dim(name, *sizes, 0)) for name, sizes in ranges.items()}
+    tied = {name: value for name, value in fixed.items() if isinstance(value, str) and _follows(value, known)}
+    return ranges, tied, {name: value for name, value in fixed.items() if name not in tied}
 
 
 def free_batch(model: ir.Model, ranges: Ranges) -> None:
@@ -50,23 +78,61 @@ def free_batch(model: ir.Model, ranges: Ranges) -> None:
         resize(model, {}, {"batch": "batch"})
 
 
-def dims_of_ranges(model: ir.Model, ranges: Ranges) -> tuple[Dim, ...]:
-    """The free dims in the order of the ranges. Raises OptionError where those of the model are others."""
+def dims_of_ranges(model: ir.Model, ranges: Ranges, formulas: Mapping[str, str]) -> FreeDims:
+    """The free dims in the order of the ranges, and what follows from them.
+
+    Besides formulas of the caller: dims of the model whose names are formulas, and dims that have to be equal for the
+    model to run at all. Raises OptionError where other dims are free, or a formula gives no sizes.
+    """
     known = symbols_of(model)
-    for name in ranges:
+    for name in (*ranges, *formulas):
         if name not in known:
             raise OptionError(f"there is no free dim '{shown(name)}'; {nearest(name, known)}.")
-    for name in known:
-        if name not in ranges:
-            raise OptionError(
-                f"'{name}' has neither a size nor a range; give it one, dims={{'{name}': (1, 64)}} for example."
-            )
     for value in model.graph.inputs:
         if value.shape is None or any(isinstance(dim, ir.SymbolicDim) and dim.value is None for dim in value.shape):
             raise OptionError(
                 f"input '{value.name}' has a dim without a name, which cannot have a range; give its shape."
             )
-    return tuple(Dim(name, least, most, number) for number, (name, (least, most)) in enumerate(ranges.items()))
+    dims = tuple(Dim(name, least, most, number) for number, (name, (least, most)) in enumerate(ranges.items()))
+    sizes: dict[str, Size | int] = {dim.name: free(dim) for dim in dims}
+    tied: dict[str, Size | int] = {}
+    for name in known:
+        found = None if name in ranges else _follows(formulas.get(name, name), sizes)
+        if found is not None:
+            tied[name] = found
+    for name, (other, step) in equal_dims(model, {*ranges, *tied}).items():
+        tied[name] = {**sizes, **tied}[other] + step
+    for name in known:
+        if name not in ranges and name not in tied:
+            raise OptionError(
+                f"'{name}' has neither a size nor a range; give it one, dims={{'{name}': (1, 64)}} for example, or a "
+                f"formula of those that have one, dims={{'{name}': '{dims[0].name} + 1'}} for example."
+            )
+    for name, size in tied.items():
+        if range_of(size)[0] < 0:
+            raise OptionError(f"'{name}' would be {range_of(size)[0]} at the least sizes.")
+    return FreeDims(dims, tied)
+
+
+def _follows(text: str, sizes: Mapping[str, Size | int]) -> Size | int | None:
+    """What a formula of dims gives; None for what is no such formula."""
+    try:
+        return _value(ast.parse(text, mode="eval").body, sizes)
+    except (SyntaxError, KeyError, ZeroDivisionError, KernelsError):
+        return None
+
+
+def _value(tree: ast.expr, sizes: Mapping[str, Size | int]) -> Size | int:
+    """Raises KeyError for anything but names of dims, whole numbers, +, -, * and //."""
+    match tree:
+        case ast.Name(name):
+            return sizes[name]
+        case ast.Constant(int(number)):
+            return number
+        case ast.BinOp(left, operation, right):
+            found: Size | int = _OPERATORS[type(operation)](_value(left, sizes), _value(right, sizes))
+            return found
+    raise KeyError(ast.unparse(tree))
 
 
 def compared_points(dims: Sequence[Dim]) -> list[tuple[int, ...]]:

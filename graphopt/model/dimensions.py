@@ -82,8 +82,8 @@ def _fix(model: ir.Model, name: str, size: int, renamed: dict[str, DimValue]) ->
     if name not in known:
         way = nearest(name, known) if known else "all dims are fixed; dims={'batch': 'N'} frees the first of each input"
         raise OptionError(f"there is no dynamic dim '{shown(name)}'; {way}.")
-    if size < 1:
-        raise OptionError(f"dim '{name}' cannot be {size}; sizes start at 1.")
+    if size < 0:
+        raise OptionError(f"dim '{name}' cannot be {size}; sizes start at 0.")
     renamed[name] = size
 
 

@@ -64,6 +64,6 @@ def link(
         kernels |= {one.name: one for one in kernels_of(lowered, together.runs)}
     listing = Listing(
         name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, held.bytes.size,
-        together, lowered.dims,
+        together, lowered.dims, lowered.derived,
     )  # fmt: skip
     return Linked(listing, held.bytes, arena.problem, plan)

@@ -29,7 +29,7 @@ from graphopt.program.regions.region import Lowered
 from graphopt.program.tuning import Tuning, tuned, with_choices
 from graphopt.program.unifying import unified
 from graphopt.program.weights import GROWTH, Weights, bytes_of
-from kernels.size import Dim
+from kernels.size import Dim, Size
 from kernels.target import Target
 
 TILED_SHARES = (1.0, 0.85, 0.7, 0.55)  # of a budget: what tiles of the model are planned for
@@ -151,12 +151,15 @@ def make_ranged(
     not_here: str | None,
     threads: int = 0,
     costs: Costs = ESTIMATED,
+    held: Sequence[Sequence[Size | int]] = (),
 ) -> Whole:
     """The one program of all sizes of free dims; `model_of` gives the model of one size, optimized.
 
+    `held` says what the last inputs hold, which no caller gives.
+
     Raises NotLowered where an operator has no kernel, or none for a range of sizes.
     """
-    lowered = in_best_order(unified(dims, lambda point: lower(_folded(model_of(point)), target, exact=exact)))
+    lowered = in_best_order(unified(dims, lambda point: lower(_folded(model_of(point)), target, exact=exact), held))
     linked = _linked(lowered, name, target, None, threads, costs, None)
     program = None if not_here is not None else _loaded(linked, target, threads, None)
     return Whole(program, replace(lowered, constants={}), linked)

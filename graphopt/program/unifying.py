@@ -40,8 +40,10 @@ class _Differs(Exception):
     """Two sizes whose problems are of another kind; where in a problem."""
 
 
-def unified(dims: Sequence[Dim], lower: Lower) -> Lowered:
+def unified(dims: Sequence[Dim], lower: Lower, held: Sequence[Sequence[Size | int]] = ()) -> Lowered:
     """The regions for all sizes of the dims; `lower` gives those of one size.
+
+    `held` says what the last inputs hold, which no caller gives: numbers that follow from the sizes.
 
     Raises NotLowered naming the region that cannot be of any size.
     """
@@ -55,8 +57,12 @@ def unified(dims: Sequence[Dim], lower: Lower) -> Lowered:
                 f"{_said(dims, greatest)}: {_way_out(dims)}."
             )
     fit = _Fit(tuple(dims), tuple(samples))
-    sizes = Buffer(1 + max((one.id for one in whole.buffers), default=0), "sizes", 8 * len(dims), SIZES, "")
-    unifier = _Unifier(fit, tuple(samples.values()), sizes)
+    derived = tuple(number for numbers in held for number in numbers)
+    count = len(dims) + len(derived)
+    sizes = Buffer(1 + max((one.id for one in whole.buffers), default=0), "sizes", 8 * count, SIZES, "")
+    given = len(whole.inputs) - len(held)
+    starts = itertools.accumulate(map(len, held), initial=len(dims))
+    unifier = _Unifier(fit, tuple(samples.values()), sizes, {given + at: 8 * one for at, one in enumerate(starts)})
     regions = []
     for number, region in enumerate(whole.regions):
         try:
@@ -66,12 +72,13 @@ def unified(dims: Sequence[Dim], lower: Lower) -> Lowered:
             raise NotLowered(f"{what} cannot be of any size ({error}): {_way_out(dims)}.") from error
     return replace(
         whole,
-        inputs=_arguments(fit, [one.inputs for one in samples.values()]),
+        inputs=_arguments(fit, [one.inputs[:given] for one in samples.values()]),
         outputs=_arguments(fit, [one.outputs for one in samples.values()]),
         regions=tuple(regions),
         constants=unifier.constants,
         problems={},
         dims=tuple(dims),
+        derived=derived,
     )
 
 
@@ -196,8 +203,9 @@ def _eliminated(rows: list[list[Fraction]], unknown: int) -> list[Fraction] | No
 class _Unifier:
     """Regions of all samples, one after the other."""
 
-    def __init__(self, fit: _Fit, samples: Sequence[Lowered], sizes: Buffer) -> None:
-        self._fit, self._samples, self._whole, self._sizes = fit, samples, samples[0], sizes
+    def __init__(self, fit: _Fit, samples: Sequence[Lowered], sizes: Buffer, held: Mapping[int, int]) -> None:
+        """`held`: where among the sizes lies what an input holds that no caller gives, in bytes."""
+        self._fit, self._samples, self._whole, self._sizes, self._held = fit, samples, samples[0], sizes, held
         self._kernels: dict[tuple[str, Any], Kernel] = {}
         self._names: set[str] = set()
         self._same: dict[tuple[Buffer, ...], Buffer] = {}
@@ -262,7 +270,8 @@ class _Unifier:
             elif bound(self._fit.number([one.size for one in key], f"the size of '{name}'")) > first.buffer.size:
                 raise _Differs(f"operand '{name}' is not largest at the greatest sizes")
             self._same[key] = first.buffer
-        return first
+        held = self._held.get(first.buffer.argument or 0) if first.buffer.role == "input" else None
+        return first if held is None else Place(self._sizes, held + first.offset)
 
     def _check_constants(self, buffers: Sequence[Buffer], name: str) -> None:
         """Each is that of the greatest sizes, or the first part of it."""

@@ -74,7 +74,7 @@ def layout_of(listing: Listing, target: Target) -> MemoryLayout:
     tables = ARGUMENTS + 8 * (len(listing.inputs) + len(listing.outputs))
     dims = tables + 8 * sum(len(run.operands) for run in listing.runs)
     sizes = dims + sum(one.bytes for one in listing.dims)
-    record = sizes + 8 * len(listing.sizes) + 8 * sum(len(one.free) for one in (*listing.inputs, *listing.outputs))
+    record = sizes + 8 * listing.size_count + 8 * sum(len(one.free) for one in (*listing.inputs, *listing.outputs))
     shared = listing.ticketed.arena_bytes if listing.ticketed is not None else 0
     step = HUGE_PAGE if shared >= HUGE_PAGE else page
     shared_scratch = step + -(-shared // page) * page + page

@@ -63,7 +63,7 @@ def write_running(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     _write_dims(module, listing, layout)
     _write_find(module)
     _write_blame(module)
-    _write_check(module, layout.sizes + 8 * len(listing.sizes) if listing.sizes else None)
+    _write_check(module, layout.sizes + 8 * listing.size_count if listing.sizes else None)
     _write_checked(module, listing)
     _write_run(module, listing)
     _write_after_fork(module, listing)
@@ -105,7 +105,7 @@ def _write_dims(module: Module, listing: Listing, layout: MemoryLayout) -> None:
     missing = f.binary("or", is_model(f, record, at.LIVE + 1, negated=True), is_null(f, dims))
     return_when(f, f.binary("or", unknown, missing), f.number("i32", BAD_ARGUMENT))
     offsets, places = iter(_dims_offsets(listing, layout)), free_places(listing)
-    following = layout.sizes + 8 * len(listing.sizes)
+    following = layout.sizes + 8 * listing.size_count
     for number, one in enumerate(listing.outputs):
         start = next(offsets) if one.counted else None
 

@@ -41,11 +41,14 @@ def write_sizes(module: Module, listing: Listing, layout: MemoryLayout) -> None:
 
 
 def _write_follow(module: Module, listing: Listing, layout: MemoryLayout) -> None:
-    """follow(record): the dims that follow from the sizes."""
+    """follow(record): the numbers and dims that follow from the sizes."""
     f = Function(module, "follow", (Parameter("record"),))
     record = f.parameter("record")
     f.find_sizes(record, layout.sizes)
     start = layout.sizes + 8 * len(listing.sizes)
+    for number, size in enumerate(listing.derived):
+        f.store(f.integer(size), f.at(record, start + 8 * number, "i8"))
+    start = layout.sizes + 8 * listing.size_count
     for number, (_, _, size) in enumerate(following(listing)):
         f.store(f.integer(size), f.at(record, start + 8 * number, "i8"))
     f.finish()

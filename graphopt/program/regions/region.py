@@ -12,7 +12,7 @@ import numpy.typing as npt
 from graphopt.program.regions.buffer import Buffer, Place
 from kernels.kernel import Kernel, Packing
 from kernels.listing import Argument
-from kernels.size import Dim
+from kernels.size import Dim, Size
 from kernels.target import Target
 from kernels.templates.template import Template
 
@@ -74,6 +74,7 @@ class Lowered:
     problems: Mapping[str, tuple[Template[Any, Any], Any]]  # by the names of kernels
     target: Target  # that kernels were chosen for: it says how large the program's weights are
     dims: tuple[Dim, ...] = ()  # whose sizes only the run knows; buffers and blocks are those of the greatest ones
+    derived: tuple[Size | int, ...] = ()  # numbers that follow from their sizes and that kernels read behind them
 
     def with_kernels(self, kernels: Mapping[str, Kernel]) -> Lowered:
         """The same with other kernels of the same problems and names, and constants packed for them."""

@@ -105,7 +105,7 @@ def _write_operator(module: Module, number: int, operator: Operator) -> None:
 
 
 def _sizes(module: Module, number: int, listing: Listing) -> str:
-    """A row for each free dim: where a run finds its size. Every one is a dim of an input."""
+    """A row for each free dim: where a run finds its size. Every one has to be a dim of an input."""
     rows = []
     for dim in listing.sizes:
         axes = ((place, axis, size.formula) for place, one in enumerate(listing.inputs) for axis, size in one.free)

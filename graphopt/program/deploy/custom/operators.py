@@ -107,6 +107,10 @@ def opened(
 def operators_of_whole(model: ir.Model, linked: Linked, target: Target, threads: int) -> Operators:
     """One operator that computes a whole model; `threads` run it, 0: as many as there are cores. Raises BundleError."""
     listing = linked.listing
+    told = {size.formula for one in listing.inputs for _, size in one.free}
+    for dim in listing.sizes:
+        if dim.name not in told:
+            raise BundleError(f"no input has '{dim.name}' as a dim of its own, from which an operator would take it.")
 
     def file(placed: Sequence[Placed]) -> bytes:
         return whole_file(model, placed[0], listing.name, threads)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,10 @@ import pytest
 import graphopt
 from graphopt.cli import run_line
 from graphopt.errors import BundleError, NotLowered
-from graphopt.program.deploy.custom.operators import Operators, opened
+from graphopt.model.load import load
+from graphopt.program.deploy.custom.operators import Operators, opened, operators_of_whole
+from kernels.size import Dim
+from kernels.target import host
 from tests import support
 
 TOLERANCE = 1e-5  # relative and absolute: a few roundings of float32 products of 8 to 16 terms
@@ -302,3 +306,11 @@ def test_a_range_of_sizes(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="'n' cannot be 41; the program is made for 1 to 40"):
         session.run(None, {"x": np.ones((41, 8), np.float32), "z": one})
     assert session.run(None, {"x": one, "z": one})[0].shape == (1, 16)
+
+
+def test_a_size_that_no_input_tells() -> None:
+    proto = support.model("g (float[n,8] x) => (float[n,16] y) { y = MatMul(x, w) }", 20, w=W)
+    compiled = graphopt.compile(proto, dims={"n": (1, 40)})
+    hidden = replace(compiled.linked, listing=replace(compiled.linked.listing, sizes=(Dim("k", 1, 40, 0),)))
+    with pytest.raises(BundleError, match="no input has 'k' as a dim of its own"):
+        operators_of_whole(load(proto), hidden, host(), 1)

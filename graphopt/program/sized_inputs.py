@@ -1,0 +1,97 @@
+"""Numbers that follow from free dims and are computed with: inputs of the model that every run fills itself.
+
+    Shape(past)[2] -> Cast -> Mul(., frequencies) -> Cos      -->   [past] -> Cast -> Mul(., frequencies) -> Cos
+
+At one size such a number is a constant, and all that follows from it too: it would be another constant for every size.
+What only says how large something is (a shape, the end of a Slice) stays as it is, and follows from the dims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model.facts import Facts
+from kernels.size import Size
+
+NAME = "size"
+INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
+# Positions of operands that say how large results are, or where they begin.
+DIMS: Mapping[str, tuple[int, ...]] = {
+    "Reshape": (1,), "Expand": (1,), "ConstantOfShape": (0,), "Range": (0, 1, 2), "Pad": (1,), "Slice": (1, 2, 3, 4),
+    "Resize": (1, 2, 3), "Tile": (1,), "TopK": (1,), "Split": (1,), "OneHot": (1,), "CenterCropPad": (1,),
+    "Unsqueeze": (1,), "Squeeze": (1,), "If": (0,), "Loop": (0, 1),
+}  # fmt: skip
+Formula = Callable[[object], "Size | int | None"]  # a dim of the model in those that a run sets; None: it is none
+
+
+def with_sized_inputs(model: ir.Model, formula: Formula) -> list[tuple[Size | int, ...]]:
+    """Give a model such inputs, behind its own; what each holds, row by row. The model is changed."""
+    facts, held = Facts(model), dict[tuple[object, ...], ir.Value]()
+    numbers: list[tuple[Size | int, ...]] = []
+
+    def of(value: ir.Value) -> ir.Value | None:
+        """The input that holds what a value holds; None where that is no number that follows from dims."""
+        known = facts.known(value)
+        if known.content is None or known.dtype not in INTEGERS:
+            return None
+        items = known.content.reshape(-1).tolist()
+        found = [one if isinstance(one, int) else formula(one) for one in items]
+        if all(isinstance(one, int) for one in found) or any(one is None for one in found):
+            return None
+        key = known.content.shape, known.dtype, *map(str, items)
+        if key not in held:
+            made = ir.Value(
+                name=f"{NAME}:{len(numbers)}",
+                type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape(known.content.shape),
+            )  # fmt: skip
+            model.graph.inputs.append(made)
+            numbers.append(tuple(one for one in found if one is not None))
+            held[key] = made
+        return held[key]
+
+    for node in tuple(model.graph):
+        if node.op_type == "Range" and not node.domain:
+            _shift(model, facts, node, of)
+        elif not all(facts.known(one).content is not None for one in node.outputs):
+            for at, value in enumerate(node.inputs):
+                if value is not None and not value.is_graph_input() and at not in DIMS.get(node.op_type, ()):
+                    given = of(value)
+                    if given is not None:
+                        node.replace_input_with(at, _as(model, node, given, value))
+    return numbers
+
+
+def _as(model: ir.Model, reader: ir.Node, given: ir.Value, like: ir.Value) -> ir.Value:
+    """An input of int64 in the type of the value that it stands for."""
+    if like.dtype in (None, ir.DataType.INT64):
+        return given
+    cast = ir.node("Cast", [given], {"to": int(like.dtype)})
+    cast.outputs[0].name = f"{like.name}/{NAME}"
+    model.graph.insert_before(reader, cast)
+    return cast.outputs[0]
+
+
+def _shift(model: ir.Model, facts: Facts, node: ir.Node, of: Callable[[ir.Value], ir.Value | None]) -> None:
+    """Range(start, limit, delta) as Range(0, limit - start, delta) + start, where the start follows from dims."""
+    start, limit, delta = node.inputs
+    given = None if start is None else of(start)
+    if given is None or start is None or limit is None:
+        return
+    out = node.outputs[0]
+    kind = (start.dtype or ir.DataType.INT64).numpy()
+    zero = ir.node("Constant", [], {"value": ir.tensor(np.zeros((), kind))})
+    length = ir.node("Sub", [limit, start])
+    plain = ir.node("Range", [zero.outputs[0], length.outputs[0], delta])
+    moved = ir.node("Add", [plain.outputs[0], _as(model, node, given, start)])
+    for one, word in ((zero, "zero"), (length, "length"), (plain, "plain"), (moved, "moved")):
+        one.outputs[0].name = f"{out.name}/{word}"
+        one.outputs[0].type = out.type
+    model.graph.insert_before(node, [zero, length, plain, moved])
+    ir.convenience.replace_all_uses_with(out, moved.outputs[0])
+    for position, value in enumerate(model.graph.outputs):
+        if value is out:
+            model.graph.outputs[position] = moved.outputs[0]
+    model.graph.remove(node, safe=True)
