@@ -30,7 +30,7 @@ class UnknownTarget(KernelsError):
     """A machine that no code is generated for."""
 
 
-ArchitectureName = Literal["x86_64", "aarch64"]
+ArchitectureName = Literal["x86_64", "aarch64", "riscv64", "wasm32"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,17 @@ class Architecture:
     free_of_product: int  # registers of 32 that the sums, the row of B and the broadcast of a product leave free
     free_of_convolution: int  # registers that sums, weights and a broadcast of a direct convolution leave free
     sums_of_convolution: int  # that a tile of a direct convolution may have at the most, with 32 registers
+    is_fused: bool = True  # whether it multiplies and adds with one rounding
 
 
+_WASM = ("+simd128", "+bulk-memory", "+nontrapping-fptoint", "+sign-ext", "+mutable-globals")
+_RV64 = ("+m", "+a", "+f", "+d", "+c", "+zihintpause")
 ARCHITECTURES: Mapping[str, Architecture] = {
     "x86_64": Architecture("x86_64", "x86-64", ("+sse2",), "elf_x86_64", 4 << 10, 202, 1, 1, 27),
     "aarch64": Architecture("aarch64", "generic", ("+neon", "+fp-armv8"), "aarch64linux", 64 << 10, 98, 2, 4, 24),
+    "riscv64": Architecture("riscv64", "generic-rv64", _RV64, "elf64lriscv", 4 << 10, 98, 2, 4, 24),
+    # Engines have the registers of the machine under them: of x86, whose 16 without AVX-512 are the fewest.
+    "wasm32": Architecture("wasm32", "generic", _WASM, "wasm32", 64 << 10, 0, 1, 1, 27, is_fused=False),
 }
 
 
@@ -145,6 +151,16 @@ def aarch64() -> Target:
     return Target("aarch64-unknown-linux-gnu", "generic", ("+neon", "+fp-armv8"), 16, 32, l1=64 << 10)
 
 
+def riscv64() -> Target:
+    """64-bit RISC-V with the vector extension, whose 32 registers have at least 16 bytes: it uses so many."""
+    return Target("riscv64-unknown-linux-gnu", "generic-rv64", (*_RV64, "+v"), 16, 32)
+
+
+def wasm32() -> Target:
+    """WebAssembly with vectors of 16 bytes, for an engine on a machine that has 16 registers for them."""
+    return Target("wasm32-unknown-unknown", "generic", _WASM, 16, 16)
+
+
 @functools.cache
 def host() -> Target:
     """The machine this process runs on; raises UnknownTarget for one that is neither x86-64 with AVX2 nor ARM64."""
@@ -161,13 +177,15 @@ def host() -> Target:
     raise UnknownTarget(f"no code is generated for '{triple}' with the CPU '{cpu}': x86-64 needs AVX2 and FMA.")
 
 
-TargetName = Literal["host", "x86-64-v3", "x86-64-v4", "x86-64-v4-256", "aarch64"]
+TargetName = Literal["host", "x86-64-v3", "x86-64-v4", "x86-64-v4-256", "aarch64", "riscv64", "wasm32"]
 _MAKERS: dict[TargetName, Callable[[], Target]] = {
     "host": host,
     "x86-64-v3": x86_64_v3,
     "x86-64-v4": x86_64_v4,
     "x86-64-v4-256": x86_64_v4_256,
     "aarch64": aarch64,
+    "riscv64": riscv64,
+    "wasm32": wasm32,
 }
 
 

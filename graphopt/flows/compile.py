@@ -40,7 +40,7 @@ from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Compiled, type_of
-from graphopt.program.deploy.custom.operators import Operators
+from graphopt.program.deploy.custom.operators import Operators, operators_of_whole
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.expansion import expanded
@@ -94,12 +94,12 @@ def compile(  # the builtin of this name is not used here
     call returns is the next call's input, and nothing of it is copied.
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
-    and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64", or
-    "x86-64-v4-256" for cores that slow down for vectors of 64 bytes. A program for a processor that this machine is not
-    runs in QEMU for the comparison; where there is none, `not_compared` of the result says why, and `save` asks for
-    `unchecked=True`. `name` is that of the library and of its functions in C; with None
-    it follows from the file's. `exact` leaves out kernels that round
-    otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
+    and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64",
+    "riscv64", "wasm32" for web pages, or "x86-64-v4-256" for cores that slow down for vectors of 64 bytes. A program
+    for a processor that this machine is not runs in QEMU, or in node, for the comparison; where there is none,
+    `not_compared` of the result says why, and `save` asks for `unchecked=True`. `name` is that of the library and of
+    its functions in C; with None it follows from the file's. `exact` leaves out kernels that round otherwise than a
+    plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
     may take; some kernels then run again, or in tiles. `threads` run the program here, 0: as many as it may use cores,
     with the same bits for any number; a bundle is run by any number too, but for 1, whose bundle holds nothing that
     several need; its plan is made for so many, with 0 for the cores of `machine`, or four. `machine` is a record that
@@ -132,6 +132,10 @@ def compile(  # the builtin of this name is not used here
     progress = progress or silent
     targets = (target,) if isinstance(target, str) else ordered(target, named)
     processor = planned_target(targets[0], machine, threads)
+    if processor.architecture.name == "wasm32":
+        threads = 1
+        if form == "onnxruntime":
+            raise OptionError("ONNX Runtime loads no custom operators of WebAssembly; leave out the form.")
     not_here = why_not_here(processor)
     if tune and not_here is not None:
         raise OptionError(f"kernels cannot be measured: {not_here}; leave out the tuning.")
@@ -141,6 +145,8 @@ def compile(  # the builtin of this name is not used here
     original, _ = read(source, values, fix_defaults=True)
     digest = digest_of(source, original)
     ranges, formulas, sizes = split_ranges(sized)
+    if (ranges or len(points) > 1) and processor.architecture.name == "wasm32":
+        raise OptionError("a program in WebAssembly has one size of every dim; give dims numbers.")
     if shapes or sizes or ranges:
         resize(original, shapes or {}, sizes)
         free_batch(original, ranges)
@@ -151,6 +157,8 @@ def compile(  # the builtin of this name is not used here
     )  # fmt: skip
     if caches and not ranges:
         raise OptionError("caches grow from call to call: give their length a range, past=0..511 for example.")
+    if caches and form != "bundle":
+        raise OptionError("ONNX Runtime gives every output memory of its own; leave out the caches, or the form.")
     several = len(points) > 1 or len(targets) > 1
     if several and (ranges or form != "bundle"):
         what = "a range of sizes is" if ranges else "custom operators are"
@@ -258,8 +266,10 @@ def _of_ranges(original: ir.Model, asked: _Asked, free: FreeDims) -> Compiled:
             costs_of(asked.machine), held, caches,
         )  # fmt: skip
     seconds = time.perf_counter() - started
+    given = operators_of_whole(work, made.linked, asked.target, asked.threads) if asked.form == "onnxruntime" else made
     if made.program is None:
-        return Compiled(made, asked.target, seconds, OFF, asked.not_here, f"{asked.not_here}", None, model_bytes)
+        return Compiled(given, asked.target, seconds, OFF, asked.not_here, f"{asked.not_here}", None, model_bytes)
+    program = given if isinstance(given, Operators) else made.program
     verdicts = []
     with Workplace() as workplace:
         for point in compared_points(dims):
@@ -268,13 +278,13 @@ def _of_ranges(original: ir.Model, asked: _Asked, free: FreeDims) -> Compiled:
             model = original.clone()
             resize(model, {}, free.at(point))
             reference = reference_of(workplace, model, (), asked.tolerance)
-            verdicts.append(compared(reference, model, made.program))
+            verdicts.append(compared(reference, model, program))
             if not verdicts[-1].passed:
                 raise VerificationError(
                     f"the program does not give what ONNX Runtime gives at {said}: {verdicts[-1].reason}; nothing was "
                     f"written{_way_on(verdicts[-1].max_rel)}."
                 )
-    return Compiled(made, asked.target, seconds, _together(verdicts, dims), asked.not_here, None, None, model_bytes)
+    return Compiled(given, asked.target, seconds, _together(verdicts, dims), asked.not_here, None, None, model_bytes)
 
 
 def _caches(model: ir.Model, free: FreeDims) -> dict[str, Cache]:

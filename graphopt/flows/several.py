@@ -23,7 +23,7 @@ MakeOne = Callable[[ir.Model, TargetName, Family], Compiled]
 def split_listed(
     dims: Mapping[str, DimValue | tuple[int, int] | list[int]],
 ) -> tuple[dict[str, DimValue | tuple[int, int]], dict[str, list[int]]]:
-    """The dims that have one size or a range, and those that have a list of sizes; raises OptionError for a list that is none."""
+    """The dims with one size or a range, and those with a list of sizes; raises OptionError for a list that is none."""
     listed = {name: value for name, value in dims.items() if isinstance(value, list)}
     for name, sizes in listed.items():
         if not sizes or len(set(sizes)) != len(sizes) or min(sizes) < 1:

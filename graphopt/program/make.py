@@ -20,6 +20,7 @@ from graphopt.program.deploy.custom.operators import Operators, operators_of_par
 from graphopt.program.deploy.emulation import Emulated
 from graphopt.program.deploy.folding import fold_constants
 from graphopt.program.deploy.hybrid import Hybrid, make_hybrid, parted_of
+from graphopt.program.deploy.web.node import InNode
 from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order, within_budget
 from graphopt.program.quantizing import in_integers
@@ -35,7 +36,7 @@ TILED_SHARES = (1.0, 0.85, 0.7, 0.55)  # of a budget: what tiles of the model ar
 TILE_WORK = 30_000_000_000  # steps of searching, about as many nanoseconds
 COMPARE_SECONDS = 300.0  # for the model's own runs in ONNX Runtime; a longer one is not waited for
 
-Program = session.Program | Hybrid | Operators | Emulated
+Program = session.Program | Hybrid | Operators | Emulated | InNode
 Form = Literal["bundle", "onnxruntime"]  # what is made: a program of its own, or custom operators of ONNX Runtime
 
 
@@ -194,8 +195,9 @@ def runnable(
         return made, None
     if not_here is None:
         return made.program, None
+    elsewhere = InNode if machine.architecture.name == "wasm32" else Emulated
     try:
-        return Emulated(made.linked.listing, made.linked.weights, machine), None
+        return elsewhere(made.linked.listing, made.linked.weights, machine), None
     except BundleError as error:
         return None, f"{not_here}; {error}"
 

@@ -1,4 +1,4 @@
-"""Whether the processor has what the code needs: asked of cpuid on x86, of the kernel's auxiliary vector on ARM.
+"""Whether the processor has what the code needs: asked of cpuid on x86, elsewhere of Linux's auxiliary vector.
 
 Only features that LLVM uses on its own for code like ours are asked for; a host's list names many more (instructions
 for cryptography, for virtual machines) that no kernel contains.
@@ -20,7 +20,7 @@ class Requirement:
     """One bit that must be set: of a cpuid leaf's register (0 to 3: eax, ebx, ecx, edx) and of XCR0, or of AT_HWCAP."""
 
     name: str
-    leaf: int  # on ARM the entry of the auxiliary vector: 16 or 26
+    leaf: int  # on ARM and RISC-V the entry of the auxiliary vector: 16 or 26
     subleaf: int
     register: int
     bit: int
@@ -63,7 +63,14 @@ _ARM = tuple(
     for name, bit in bits.items()
 )  # fmt: skip
 
-FEATURES: Mapping[ArchitectureName, tuple[Requirement, ...]] = {"x86_64": _X86, "aarch64": _ARM}
+_RISCV = tuple(Requirement(name, 16, 0, 0, ord(name) - ord("a")) for name in "acdfmv")  # a bit for each letter
+
+FEATURES: Mapping[ArchitectureName, tuple[Requirement, ...]] = {
+    "x86_64": _X86,
+    "aarch64": _ARM,
+    "riscv64": _RISCV,
+    "wasm32": (),
+}
 
 # What a function begins with may be given as bytes: no assembler for the target needs to be built into our LLVM.
 # cpuid(leaf, subleaf, four words): push rbx; eax, ecx = edi, esi; r8 = rdx; cpuid; store the four; pop rbx; ret.
@@ -129,9 +136,17 @@ def _by_auxiliary_vector(f: Function, bits: Value) -> _Question:
     return is_missing
 
 
+def _by_nothing(f: Function, bits: Value) -> _Question:
+    """An engine refuses a module with instructions that it lacks."""
+    del bits
+    return lambda one: f.number("i1", False)
+
+
 _QUESTIONS: Mapping[ArchitectureName, Callable[[Function, Value], _Question]] = {
     "x86_64": _by_cpuid,
     "aarch64": _by_auxiliary_vector,
+    "riscv64": _by_auxiliary_vector,
+    "wasm32": _by_nothing,
 }
 
 

@@ -1,13 +1,14 @@
 """A listing as a static program without any library, for an emulator of another processor.
 
 It reads the weights and all inputs from its standard input, runs every step, and writes all outputs to its standard
-output; it knows no names and checks nothing. Linux on 64-bit ARM only: it speaks to the kernel by system calls, whose
-machine code is given as it is, because our LLVM has no assembler for other machines.
+output; it knows no names and checks nothing. Linux on 64-bit ARM and RISC-V, where calls have the same numbers: it
+speaks to the kernel by system calls, whose machine code is given as it is, because our LLVM has no assembler for other
+machines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,8 +23,13 @@ from kernels.target import Target
 READ, WRITE, EXIT = 63, 64, 93
 MOST_BYTES = 1 << 30  # of memory: code reaches no further
 _LINE = 64  # bytes: where each piece of the memory starts
-# mov x8, x0; mov x0, x1; mov x1, x2; mov x2, x3; svc #0; ret.
-_CALL = (0xAA0003E8, 0xAA0103E0, 0xAA0203E1, 0xAA0303E2, 0xD4000001, 0xD65F03C0)
+_ROW = "{ ptr, ptr, i64 }"
+_CALLS: Mapping[str, tuple[int, ...]] = {  # the number of the call and three arguments, each one register further
+    # mov x8, x0; mov x0, x1; mov x1, x2; mov x2, x3; svc #0; ret.
+    "aarch64": (0xAA0003E8, 0xAA0103E0, 0xAA0203E1, 0xAA0303E2, 0xD4000001, 0xD65F03C0),
+    # mv a7, a0; mv a0, a1; mv a1, a2; mv a2, a3; ecall; ret.
+    "riscv64": (0x00050893, 0x00058513, 0x00060593, 0x00068613, 0x00000073, 0x00008067),
+}
 
 
 class NotStandalone(KernelsError):
@@ -47,9 +53,33 @@ class Standalone:
 
 
 def standalone(listing: Listing, target: Target) -> Standalone:
-    """The program; raises NotStandalone for another processor than ARM64 and for one that takes too much memory."""
-    if target.architecture.name != "aarch64":
-        raise NotStandalone(f"a program without libraries is written for ARM64, not for '{target.triple}'.")
+    """The program; raises NotStandalone for another processor than those, and for one that takes too much memory."""
+    if target.architecture.name not in _CALLS:
+        raise NotStandalone(f"a program without libraries is written for ARM64 and RISC-V, not for '{target.triple}'.")
+    laid = lay_out(listing)
+    module = Module(target)
+    write_memory(module, laid)
+    _write_start(module, listing, laid)
+    return Standalone(
+        (module, kernels_of(listing, target), moving(target)), 0, laid.inputs, laid.arena,
+        tuple(start - laid.made for start in laid.outputs), laid.total - laid.made,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """Where the pieces of a program's one memory start, in bytes; its weights at 0."""
+
+    inputs: tuple[int, ...]
+    arena: int  # behind all that is read
+    scratch: int
+    outputs: tuple[int, ...]  # and behind them the dims of those that have counted axes
+    made: int  # where outputs begin
+    total: int
+
+
+def lay_out(listing: Listing) -> Laid:
+    """The memory of a program; raises NotStandalone where it takes too much."""
     sizes = [listing.weights_bytes, *(one.bytes for one in listing.inputs), listing.arena_bytes, listing.scratch_bytes]
     first = len(sizes)
     starts, total = [], 0
@@ -60,17 +90,15 @@ def standalone(listing: Listing, target: Target) -> Standalone:
         raise NotStandalone(f"the program takes {total:,} bytes of memory; at most {MOST_BYTES:,} are possible.")
     arena, scratch = starts[first - 2 : first]
     made = starts[first] if listing.outputs else total
-    module = Module(target)
-    module.variable("memory", f"internal global [{max(total, 1)} x i8] zeroinitializer, align 4096")
-    spaces = {"weights": [0], "input": starts[1 : first - 2], "arena": [arena], "output": starts[first:]}
-    _write_start(module, listing, spaces, arena, scratch, made, total)
-    return Standalone(
-        (module, kernels_of(listing, target), _moving(target)), 0, tuple(spaces["input"]), arena,
-        tuple(start - made for start in spaces["output"]), total - made,
-    )  # fmt: skip
+    return Laid(tuple(starts[1 : first - 2]), arena, scratch, tuple(starts[first:]), made, total)
 
 
-def _moving(target: Target) -> Module:
+def write_memory(module: Module, laid: Laid) -> None:
+    """Add the memory."""
+    module.variable("memory", f"internal global [{max(laid.total, 1)} x i8] zeroinitializer, align 4096")
+
+
+def moving(target: Target) -> Module:
     """The C library's functions that LLVM's optimizer calls in the place of loops over bytes."""
     module = Module(target)
     size = Parameter("size", "i64")
@@ -113,10 +141,10 @@ def _at(offset: int) -> str:
     return f"ptr getelementptr (i8, ptr @memory, i64 {offset})"
 
 
-def _write_start(
-    module: Module, listing: Listing, spaces: dict[str, list[int]], read: int, scratch: int, made: int, total: int
-) -> None:
-    """_start(): read, run the rows (entry, operands, blocks) of a table, write, exit."""
+def write_runs(f: Function, listing: Listing, laid: Laid) -> None:
+    """Run the rows (entry, operands, blocks) of a table, one after the other."""
+    module = f.module
+    spaces = {"weights": (0,), "input": laid.inputs, "arena": (laid.arena,), "output": laid.outputs}
 
     def place(one: Place) -> str:
         return _at(spaces[one.space][one.argument if one.space in ("input", "output") else 0] + one.offset)
@@ -128,24 +156,33 @@ def _write_start(
         operands = ", ".join(map(place, run.operands))
         module.variable(f"operands{number}", f"internal constant [{len(run.operands)} x ptr] [{operands}], align 8")
         entry = f"ptr @{listing.symbol(run.kernel)}, ptr @operands{number}, i64 {blocks[run.kernel]}"
-        rows.append(f"{{ ptr, ptr, i64 }} {{ {entry} }}")
-    module.variable("runs", f"internal constant [{len(rows)} x {{ ptr, ptr, i64 }}] [{', '.join(rows)}], align 8")
-    f = Function(module, "_start", (), exported=True)
-    control_word.enter(f)
-    memory, table = Value(("@memory",), "ptr"), Value(("@runs",), "ptr")
-    _transfer(f, READ, memory, read)
+        rows.append(f"{_ROW} {{ {entry} }}")
+    module.variable("runs", f"internal constant [{len(rows)} x {_ROW}] [{', '.join(rows)}], align 8")
+    table = Value(("@runs",), "ptr")
 
     def one(number: Value, _: tuple[Value, ...]) -> None:
-        row = f.at(table, f.mul(number, 24), "i8")
-        entry, operands = f.load("ptr", row), f.load("ptr", f.at(row, 8, "i8"))
+        row = f.at(table, number, _ROW)
+        entry, operands, count = (
+            f.load(kind, f.value("ptr", f"getelementptr inbounds {_ROW}, ptr {row.text}, i64 0, i32 {field}"))
+            for field, kind in enumerate(("ptr", "ptr", "i64"))
+        )
 
         def block(number: Value, _: tuple[Value, ...]) -> None:
-            f.line(f"call void {entry.text}(ptr {operands.text}, i64 {number.text}, {_at(scratch)})")
+            f.line(f"call void {entry.text}(ptr {operands.text}, i64 {number.text}, {_at(laid.scratch)})")
 
-        f.loop(0, f.load("i64", f.at(row, 16, "i8")), 1, block)
+        f.loop(0, count, 1, block)
 
     f.loop(0, len(rows), 1, one)
-    _transfer(f, WRITE, f.at(memory, made, "i8"), total - made)
+
+
+def _write_start(module: Module, listing: Listing, laid: Laid) -> None:
+    """_start(): read, run, write, exit."""
+    f = Function(module, "_start", (), exported=True)
+    control_word.enter(f)
+    memory = Value(("@memory",), "ptr")
+    _transfer(f, READ, memory, laid.arena)
+    write_runs(f, listing, laid)
+    _transfer(f, WRITE, f.at(memory, laid.made, "i8"), laid.total - laid.made)
     system_call(f, EXIT, "i64 0", "ptr null", "i64 0")
     f.finish()
 
@@ -182,7 +219,8 @@ def _of(value: Value) -> str:
 
 def system_call(f: Function, number: int, *arguments: str) -> Value:
     """A system call with three arguments, an i64, a pointer and an i64; its result."""
-    words = ", ".join(f"i32 {word}" for word in _CALL)
-    f.module.variable("system_call", f'internal constant [{len(_CALL)} x i32] [{words}], section ".text.call", align 4')
+    call = _CALLS[f.module.target.architecture.name]
+    words = ", ".join(f"i32 {word}" for word in call)
+    f.module.variable("system_call", f'internal constant [{len(call)} x i32] [{words}], section ".text.call", align 4')
     given: Sequence[str] = (f"i64 {number}", *arguments)
     return f.value("i64", f"call i64 @system_call({', '.join(given)})")

@@ -16,6 +16,7 @@ from kernels.llvm.function import Function, Value
 from kernels.target import ArchitectureName
 
 MXCSR = 0x1F80 | 1 << 15 | 1 << 6  # all exceptions masked, nearest; flush results to zero, read operands as zero
+NEAREST = 1  # as LLVM counts ways to round
 FPCR = 1 << 24  # FZ: operands and results; no traps, nearest
 
 
@@ -37,8 +38,28 @@ def _enter_arm(f: Function) -> Value:
     return caller
 
 
-_ENTER: Mapping[ArchitectureName, Callable[[Function], Value]] = {"x86_64": _enter_x86, "aarch64": _enter_arm}
-_SET: Mapping[ArchitectureName, str] = {"x86_64": "llvm.x86.sse.ldmxcsr", "aarch64": "llvm.aarch64.set.fpcr"}
+def _enter_riscv(f: Function) -> Value:
+    """It has neither traps nor a way to flush subnormal numbers, which cost nothing extra by its manuals."""
+    f.module.declare("llvm.get.rounding", "i32", [])
+    f.module.declare("llvm.set.rounding", "void", ["i32"])
+    caller = f.value("i32", "call i32 @llvm.get.rounding()")
+    f.line(f"call void @llvm.set.rounding(i32 {NEAREST})")
+    return caller
+
+
+def _enter_wasm(f: Function) -> Value:
+    """There is one way to round, no traps, and subnormal numbers are as they are."""
+    return f.number("i32", NEAREST)
+
+
+_ENTER: Mapping[ArchitectureName, Callable[[Function], Value]] = {
+    "x86_64": _enter_x86, "aarch64": _enter_arm, "riscv64": _enter_riscv,
+    "wasm32": _enter_wasm,
+}  # fmt: skip
+_SET: Mapping[ArchitectureName, str | None] = {
+    "x86_64": "llvm.x86.sse.ldmxcsr", "aarch64": "llvm.aarch64.set.fpcr", "riscv64": "llvm.set.rounding",
+    "wasm32": None,
+}  # fmt: skip
 
 
 def enter(f: Function) -> Value:
@@ -48,4 +69,6 @@ def enter(f: Function) -> Value:
 
 def leave(f: Function, caller: Value) -> None:
     """Set the caller's word again."""
-    f.line(f"call void @{_SET[f.module.target.architecture.name]}({caller.type} {caller.text})")
+    setting = _SET[f.module.target.architecture.name]
+    if setting is not None:
+        f.line(f"call void @{setting}({caller.type} {caller.text})")

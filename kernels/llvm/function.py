@@ -239,7 +239,9 @@ class Function:
         return self.sub(self.number(operand.type, 0), operand)
 
     def fma(self, left: Value, right: Value, addend: Value) -> Value:
-        """left * right + addend, rounded once."""
+        """left * right + addend, rounded once where the architecture does that."""
+        if not self.module.target.architecture.is_fused:
+            return self.add(self.mul(left, right), addend)
         return self.intrinsic("llvm.fma", left.type, left, right, addend)
 
     def maximum(self, left: Value, right: Value, *, signed: bool = True) -> Value:

@@ -14,6 +14,13 @@ from kernels.errors import KernelsError
 from kernels.llvm.compile import machine
 from kernels.target import Target, host
 
+STACK = 1 << 20  # bytes of a WebAssembly module's
+# What JavaScript's Math has of the C library's mathematics, and % as fmod.
+MATHEMATICS = (
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "exp", "expm1", "fmod", "log", "log10",
+    "log1p", "log2", "pow", "sin", "sinh", "tan", "tanh",
+)  # fmt: skip
+
 
 class LinkError(KernelsError):
     """There is no linker for the target, or it failed."""
@@ -44,6 +51,16 @@ def link_program(objects: Sequence[bytes], target: Target) -> bytes:
     return _link(objects, target, ("-static",))
 
 
+def link_webassembly(objects: Sequence[bytes], target: Target, exported: Sequence[str]) -> bytes:
+    """A module of WebAssembly with a memory of its own; functions of MATHEMATICS are imported. Raises LinkError."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = Path(folder) / "given"
+        given.write_text("".join(f"{name}\n" for name in MATHEMATICS))
+        options = ("--no-entry", "--strip-all", f"--allow-undefined-file={given}", "--stack-first", "-z",
+                   f"stack-size={STACK}", *(f"--export={name}" for name in exported))  # fmt: skip
+        return _link(objects, target, options)
+
+
 def _link(objects: Sequence[bytes], target: Target, options: tuple[str, ...]) -> bytes:
     machine(target)  # the target is one that we know
     command = _linker(target)
@@ -63,6 +80,8 @@ def _link(objects: Sequence[bytes], target: Target, options: tuple[str, ...]) ->
 
 
 def _linker(target: Target) -> list[str]:
+    if target.architecture.name == "wasm32":
+        return _webassembly_linker()
     native = target.architecture == host().architecture
     emulation = target.architecture.emulation
     system = shutil.which("ld.lld") or (shutil.which("ld") if native else None)
@@ -71,3 +90,12 @@ def _linker(target: Target) -> list[str]:
     if importlib.util.find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "ld.lld", "-m", emulation]
     raise LinkError(f"no linker for {target.triple}: install binutils, lld, or `pip install ziglang`.")
+
+
+def _webassembly_linker() -> list[str]:
+    system = shutil.which("wasm-ld")
+    if system is not None:
+        return [system]
+    if importlib.util.find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "wasm-ld"]
+    raise LinkError("no linker for WebAssembly: install lld, or `pip install ziglang`.")

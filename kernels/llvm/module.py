@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence
 
 from kernels.target import Target
 
@@ -68,25 +67,6 @@ class Module:
         self._functions[other] = self._functions.pop(name).replace(f"@{name}(", f"@{other}(", 1)
         if name in self._plain:
             self._plain = self._plain - {name} | {other}
-
-    def prefixed(self, prefix: str, names: AbstractSet[str]) -> Module:
-        """A copy in which functions of these names, defined or called here, have a prefix to them."""
-
-        def other(text: str) -> str:
-            return _NAME.sub(lambda match: f"@{prefix}{match[1]}" if match[1] in names else match[0], text)
-
-        def renamed(texts: Mapping[str, str]) -> dict[str, str]:
-            return {prefix + name if name in names else name: other(text) for name, text in texts.items()}
-
-        copy = Module(self.target)
-        copy._declarations, copy._globals = renamed(self._declarations), renamed(self._globals)
-        copy._functions, copy._plain = renamed(self._functions), {prefix + name for name in self._plain}
-        return copy
-
-    @property
-    def defined(self) -> frozenset[str]:
-        """The functions that it holds."""
-        return frozenset(self._functions)
 
     def agrees(self, other: Module) -> bool:
         """Whether what both define is defined alike, so that one can include the other."""

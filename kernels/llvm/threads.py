@@ -18,6 +18,8 @@ OUTSIDE: tuple[tuple[str, str, list[str]], ...] = (
 _PAUSE: Mapping[ArchitectureName, tuple[str, Sequence[str], str]] = {  # an intrinsic, its parameters, what it is given
     "x86_64": ("llvm.x86.sse2.pause", [], ""),
     "aarch64": ("llvm.aarch64.hint", ["i32"], "i32 1"),
+    "riscv64": ("llvm.riscv.pause", [], ""),
+    "wasm32": ("llvm.donothing", [], ""),
 }
 
 

@@ -18,7 +18,7 @@ _LOWEST = -87.33654022216797  # exp is 0 below: the least f32 whose exponential 
 _HIGHEST = 89.0  # exp is infinite above
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 0.693147182464599609375  # ln 2 as f32: x - n * this is exact, as |r| < 1/2
-_LN2_LOW = math.log(2) - _LN2_HIGH
+_LN2_SHORT = 0.693359375  # so short that n * this is exact without a fused multiply-add
 _ROUNDER = 12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the low bits
 _ROUNDER_BITS = 0x4B400000
 _COEFFICIENTS = (
@@ -53,8 +53,9 @@ def _exp(f: Function, x: Value, *, above_one: bool) -> Value:
         x = f.maximum(x, lowest)
     rounded = f.fma(x, f.number(x.type, _LOG2_E), f.number(x.type, _ROUNDER))
     n = f.sub(rounded, f.number(x.type, _ROUNDER))
-    r = f.fma(n, f.number(x.type, -_LN2_HIGH), x)
-    r = f.fma(n, f.number(x.type, -_LN2_LOW), r)
+    high = _LN2_HIGH if f.module.target.architecture.is_fused else _LN2_SHORT
+    r = f.fma(n, f.number(x.type, -high), x)
+    r = f.fma(n, f.number(x.type, high - math.log(2)), r)
     mantissa = horner(f, r, _COEFFICIENTS)
     if scales_itself:
         found = _scalef(f, mantissa, n, types.lanes(x.type))

@@ -21,6 +21,7 @@ _LARGE = 65536.0
 _TWO_BY_PI = 0.6366197723675814
 _ROUNDER = 12582912.0  # 1.5 * 2^23
 _HALF_PI = (1.57079637050628662109375, -4.37113900018624283e-8, -1.71512451623018e-15)  # each as f32; the sum is pi / 2
+_HALF_PI_WIDE = (1.57079632673412561416625976562, 6.07710050650619224932e-11)  # n * the first is exact in f64
 _SIN = (-0.16666654536746514, 0.008332156059719145, -0.00019514632567685798)  # r + r^3 p(r^2): relative error 2^-28
 _COS = (0.04166664555426353, -0.0013887309858416858, 2.4432412185996658e-05)  # 1 - r^2 / 2 + r^4 p(r^2): 2^-33
 _FIRST = 127 + 15  # exponent field of the table's first entry
@@ -62,8 +63,15 @@ def _small(f: Function, x: Value, name: Name) -> Value:
     rounded = f.fma(x, f.number(x.type, _TWO_BY_PI), f.number(x.type, _ROUNDER))
     n = f.sub(rounded, f.number(x.type, _ROUNDER))
     r = x
-    for part in _HALF_PI:
-        r = f.fma(n, f.number(x.type, -part), r)
+    if f.module.target.architecture.is_fused:
+        for part in _HALF_PI:
+            r = f.fma(n, f.number(x.type, -part), r)
+    else:
+        wide = types.with_element(x.type, "double")
+        r, n = (f.convert("fpext", wide, one) for one in (x, n))
+        for part in _HALF_PI_WIDE:
+            r = f.sub(r, f.mul(n, f.number(wide, part)))
+        r = f.convert("fptrunc", x.type, r)
     return _of_quadrant(f, r, f.convert("bitcast", types.with_element(x.type, "i32"), rounded), name)
 
 

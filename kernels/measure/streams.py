@@ -100,4 +100,16 @@ def _flush_arm(f: Function, address: Value) -> None:
     f.line(f'call void asm sideeffect "dc civac, $0", "r,~{{memory}}"(ptr {address.text})')
 
 
-_FLUSH: Mapping[ArchitectureName, Callable[[Function, Value], None]] = {"x86_64": _flush_x86, "aarch64": _flush_arm}
+def _flush_riscv(f: Function, address: Value) -> None:
+    """cbo.flush, by its bits: an assembler for it needs the extension's name."""
+    f.line(f'call void asm sideeffect ".insn i 0x0f, 2, x0, $0, 2", "r,~{{memory}}"(ptr {address.text})')
+
+
+def _flush_nothing(f: Function, address: Value) -> None:
+    """WebAssembly knows no caches."""
+
+
+_FLUSH: Mapping[ArchitectureName, Callable[[Function, Value], None]] = {
+    "x86_64": _flush_x86, "aarch64": _flush_arm, "riscv64": _flush_riscv,
+    "wasm32": _flush_nothing,
+}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Running a kernel on an emulated ARM: a static program that holds its inputs, runs all blocks, writes the outputs.
+"""Running a kernel on an emulated ARM or RISC-V: a program that holds its inputs, runs all blocks, writes the outputs.
 
 The program needs no C library: it starts at `_start` and speaks to the kernel by system calls.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphopt.program.deploy.emulation import EMULATED
 from kernels.emit.standalone import EXIT, WRITE, system_call
 from kernels.kernel import Kernel
 from kernels.llvm import control_word
@@ -36,10 +37,8 @@ def emulator(architecture: str = "aarch64") -> str | None:
 
 
 def is_missing() -> str | None:
-    """What is missing to run ARM programs here, None when all is there. CI asks for all of it."""
-    missing = []
-    if emulator() is None:
-        missing.append("qemu-aarch64 (make qemu)")
+    """What is missing to run their programs here, None when all is there. CI asks for all of it."""
+    missing = [f"qemu-{name} (make qemu)" for name in EMULATED if emulator(name) is None]
     if importlib.util.find_spec("ziglang") is None:
         missing.append("ziglang")
     assert not (missing and os.environ.get("GRAPHOPT_ALL_CHECKS")), f"{' and '.join(missing)} must be installed here"
@@ -49,8 +48,8 @@ def is_missing() -> str | None:
 needs_arm = pytest.mark.skipif(is_missing() is not None, reason=f"{is_missing()} is not installed")
 
 
-def run_on_arm(kernel: Kernel, arrays: Mapping[str, Array], folder: Path) -> dict[str, Array]:
-    """The outputs by name. The kernel must have been built for `aarch64()`; it is not changed."""
+def run_emulated(kernel: Kernel, arrays: Mapping[str, Array], folder: Path) -> dict[str, Array]:
+    """The outputs by name, of a kernel that was built for one of those architectures; it is not changed."""
     module = kernel.module
     for operand in kernel.operands:
         data = b"\0" * operand.bytes if operand.role == "output" else arrays[operand.name].tobytes()
@@ -74,9 +73,10 @@ def run_on_arm(kernel: Kernel, arrays: Mapping[str, Array], folder: Path) -> dic
     program = folder / kernel.name
     program.write_bytes(link_program([compile_object(module.text(), module.target)], module.target))
     program.chmod(0o755)
-    path = emulator()
+    architecture = module.target.architecture.name
+    path = emulator(architecture)
     assert path is not None, "the caller has asked"
-    written = subprocess.run([path, str(program)], capture_output=True, check=True).stdout
+    written = subprocess.run([path, *EMULATED[architecture], str(program)], capture_output=True, check=True).stdout
     found, at = {}, 0
     for operand in outputs:
         found[operand.name] = np.frombuffer(written[at : at + operand.bytes], operand.dtype.numpy)

@@ -27,8 +27,14 @@ class Opened:
 
 
 @contextmanager
-def opened(file: Path, *, width: int = 1200, scheme: Scheme = "light", scripts: bool = True) -> Iterator[Opened]:
-    """The file in a browser; skips the test where there is none, unless every check has to run."""
+def opened(
+    file: Path, *, width: int = 1200, scheme: Scheme = "light", scripts: bool = True, at: str | None = None
+) -> Iterator[Opened]:
+    """The file in a browser, or what is served `at` an address.
+
+    Skips the test where there is no browser, unless every check has to run.
+    """
+    address = at or file.as_uri()
     program = next((found for name in NAMES if (found := shutil.which(name))), None)
     if program is None:
         assert not os.environ.get("GRAPHOPT_ALL_CHECKS"), "a Chromium must be installed here"
@@ -42,8 +48,8 @@ def opened(file: Path, *, width: int = 1200, scheme: Scheme = "light", scripts: 
         page.on("console", lambda message: seen.errors.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: seen.errors.append(str(error)))
         page.on("request", lambda request: seen.asked_for.append(request.url))
-        page.goto(file.as_uri())
-        seen.asked_for.remove(file.as_uri())
+        page.goto(address)
+        seen.asked_for.remove(address)
         yield seen
         browser.close()
 

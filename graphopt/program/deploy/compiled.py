@@ -16,6 +16,7 @@ from graphopt.program.deploy.hybrid import Hybrid, without_kernels
 from graphopt.program.deploy.manifest import PlannedBuffer, uses_of
 from graphopt.program.deploy.session import Program
 from graphopt.program.deploy.sizes import Argument, Sizes
+from graphopt.program.deploy.web.files import write_web
 from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
 from kernels import listing
@@ -228,6 +229,9 @@ class Compiled:
             PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
         )
         nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
+        if self.target.architecture.name == "wasm32":
+            write_web(folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses)
+            return
         cache = None if self._whole.program is None else self._whole.program.cache
         write_bundle(
             folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses,

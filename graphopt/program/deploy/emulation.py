@@ -1,4 +1,4 @@
-"""Programs for 64-bit ARM on a machine that is none, through QEMU where it is installed: for the comparison only."""
+"""Programs for ARM64 and RISC-V on a machine that is another, through QEMU where it is: for the comparison only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from kernels.listing import Listing
 from kernels.llvm.link import link_program
 from kernels.target import Target
 
-EMULATORS = ("qemu-aarch64-static", "qemu-aarch64")
+# The options of an emulator, by the architecture: which processor it stands in for.
+EMULATED: Mapping[str, tuple[str, ...]] = {"aarch64": (), "riscv64": ("-cpu", "rv64,v=true,vlen=128")}
 MOST_FLOPS = 4_000_000_000  # of one run: an emulated core does some hundred million in a second
 
 
@@ -28,8 +29,9 @@ class Emulated:
     """A listing that runs in an emulator, a process for each call. Raises BundleError for one that cannot."""
 
     def __init__(self, listing: Listing, weights: bytes | Array, target: Target) -> None:
-        path = next((found for name in EMULATORS if (found := shutil.which(name))), None)
-        if path is None or target.architecture.name != "aarch64":
+        name = target.architecture.name
+        path = next((found for end in ("-static", "") if (found := shutil.which(f"qemu-{name}{end}"))), None)
+        if path is None or name not in EMULATED:
             raise BundleError("no emulator of it is installed")
         kernels = {one.name: one for one in listing.kernels}
         flops = sum(kernels[run.kernel].flops for run in listing.runs)
@@ -41,7 +43,7 @@ class Emulated:
             self._weights = stored_weights(listing, weights)[: listing.weights_bytes]
         except KernelsError as error:
             raise BundleError(f"it cannot be emulated: {error}") from error
-        self._path, self._listing = path, listing
+        self._path, self._options, self._listing = path, EMULATED[name], listing
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of these names, or all of them."""
@@ -55,7 +57,8 @@ class Emulated:
             program = Path(folder) / "program"
             program.write_bytes(self._code)
             program.chmod(0o700)
-            done = subprocess.run([self._path, str(program)], input=given.tobytes(), capture_output=True, check=False)
+            words = [self._path, *self._options, str(program)]
+            done = subprocess.run(words, input=given.tobytes(), capture_output=True, check=False)
         if done.returncode or len(done.stdout) != parts.written_bytes:
             raise BundleError(f"the program for another processor failed in '{self._path}': code {done.returncode}.")
         found = {}

@@ -40,7 +40,7 @@ ABI = 1  # of the functions in the library: the newest that this code knows
 # A block that was run, as `profile` notes it. Times are in nanoseconds of a clock that nobody sets.
 STAMP = np.dtype([(name, np.int64) for name in ("row", "worker", "block", "begin", "end")])
 _ROOM = 1 << 14  # blocks of a call, at first
-_MACHINES = {62: "x86_64", 183: "aarch64"}  # the machines of ELF, as the system calls them
+_MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}  # the machines of ELF, as the system calls them
 _STORED = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": "u2", "bool": "?"}  # the others are as NumPy has them: "i64"
 # What NumPy lacks, as ml_dtypes calls it; all but bf16 take a byte for each element.
 _SHORT = {

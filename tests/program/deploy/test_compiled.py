@@ -132,7 +132,7 @@ elsewhere = pytest.mark.skipif(host().architecture.name != "x86_64", reason="ARM
 
 @pytest.fixture
 def no_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emulation, "EMULATORS", ())
+    monkeypatch.setattr(emulation, "EMULATED", {})
 
 
 @elsewhere

@@ -13,11 +13,13 @@ PATH_BYTES = 4096
 
 # What stands behind OrtCustomOp in an operator's record: names and tables of the program, and its functions.
 OWN = (
-    "name", "digest", "file", "weights_bytes", "inputs", "outputs", "input_count", "output_count", "create", "run",
-    "dims", "error", "destroy",
+    "name", "digest", "file", "weights_bytes", "inputs", "outputs", "input_count", "output_count", "create", "check",
+    "run", "dims", "error", "destroy", "set_dim", "sizes", "size_count",
 )  # fmt: skip
 AT = {name: OPERATOR_BYTES + POINTER * place for place, name in enumerate(OWN)}
-FUNCTIONS = ("create_with", "run", "dims", "error", "destroy")
+FUNCTIONS = ("create_with", "check", "run", "dims", "error", "destroy")
+# A row of the table of free dims: the name, and the input and its axis that have it.
+SIZE, SIZE_BYTES = "{ ptr, i64, i64 }", 24
 # A row of the tables of inputs and outputs: the name, the type's number, rank, dims; the bytes of an output whose dims
 # a run finds, or 0, and of an element.
 ROW, ROW_BYTES = "{ ptr, i32, i32, ptr, i64, i64 }", 40

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from graphopt.program.deploy.custom.calls import (
     NULL,
     PATH_BYTES,
     PROGRAM,
-    ROW_BYTES,
     WORKERS,
     asked,
     called,
@@ -19,15 +16,15 @@ from graphopt.program.deploy.custom.calls import (
     unlock,
 )
 from graphopt.program.deploy.custom.interface import FAIL, INVALID_ARGUMENT
+from graphopt.program.deploy.custom.tensors import MOST_DIMS, write_tensors
 from kernels.emit import layout
-from kernels.emit.options import SHARED_POOL, THREADS, WEIGHTS, WEIGHTS_BYTES, WEIGHTS_PATH, fresh_options
+from kernels.emit.options import READ, SHARED_POOL, THREADS, WEIGHTS, WEIGHTS_BYTES, WEIGHTS_PATH, fresh_options
 from kernels.emit.refusal import BAD_ARGUMENT, is_null, return_when, text
 from kernels.emit.running import TENSOR
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 
 MOST_CONTEXTS = 64  # runs of one kernel at a time; a further one waits for its turn
-_MOST_DIMS = 64  # more than any tensor has
 # A kernel's record: its operator, the API, a lock, how many threads, how many contexts, then a flag and a model each.
 _OPERATOR, _API, _LOCK, _THREADS, _COUNT, _CONTEXTS = 0, 8, 16, 20, 24, 32
 _KERNEL_BYTES = _CONTEXTS + 16 * MOST_CONTEXTS
@@ -39,10 +36,7 @@ def write_kernel(module: Module) -> None:
     _write_add_context(module)
     _write_create(module)
     _write_take(module)
-    _write_gather(module)
-    _write_room(module)
-    _write_hand(module)
-    _write_drop(module)
+    write_tensors(module)
     _write_run(module)
     _write_compute(module)
     _write_destroy(module)
@@ -78,6 +72,7 @@ def _write_add_context(module: Module) -> None:
             f"ptr {wording.text}, ptr @folder, ptr {file.text})",
         )  # fmt: skip
         f.store(path, f.at(options, WEIGHTS_PATH, "i8"))
+        f.store(f.number("i32", 1), f.at(options, READ, "i8"))  # as fast as they can be, like a session's own
 
     def from_first() -> None:
         first = f.load("ptr", f.at(kernel, _CONTEXTS + 8, "i8"))
@@ -87,8 +82,11 @@ def _write_add_context(module: Module) -> None:
     f.when(f.compare("eq", count, f.integer(0)), from_file, from_first)
     model_at = f.value("ptr", "alloca ptr, align 8")
     create = own(f, operator, "create")
-    code = f.value("i32", f"call i32 {create.text}(ptr {model_at.text}, ptr {options.text})")
+    made = f.value("i32", f"call i32 {create.text}(ptr {model_at.text}, ptr {options.text})")
     model = f.load("ptr", model_at)
+    first = f.binary("and", f.compare("eq", made, f.number("i32", 0)), f.compare("eq", count, f.integer(0)))
+    check = own(f, operator, "check")
+    (code,) = f.when(first, lambda: [f.value("i32", f"call i32 {check.text}(ptr {model.text})")], lambda: [made])
 
     f.line(f"br i1 {f.compare('ne', code, f.number('i32', 0)).text}, label %failed, label %made")
     f.label("failed")
@@ -181,114 +179,6 @@ def _write_take(module: Module) -> None:
     f.finish()
 
 
-def _write_gather(module: Module) -> None:
-    """gather(api, op, context, inputs, outputs) -> status: the tensors of a run, of counted outputs without memory."""
-    given = (Parameter("api"), Parameter("op"), Parameter("context"), Parameter("inputs"), Parameter("outputs"))
-    f = Function(module, "gather", given, result="ptr")
-    api, operator, context, inputs, outputs = (f.parameter(one.name) for one in given)
-    value = f.value("ptr", "alloca ptr, align 8")
-    rank, kind = f.value("ptr", "alloca i64, align 8"), f.value("ptr", "alloca i32, align 4")
-
-    def head(rows: str, number: Value, tensors: Value) -> tuple[Value, Value]:
-        row = f.at(own(f, operator, rows), f.mul(number, ROW_BYTES), "i8")
-        tensor = f.at(tensors, f.mul(number, TENSOR), "i8")
-        f.store(f.load("ptr", row), tensor)
-        return row, tensor
-
-    def read(number: Value, _: tuple[Value, ...]) -> None:
-        tensor = head("inputs", number, inputs)[1]
-        must(f, api, "KernelContext_GetInput", context, number, value)
-        held = f.load("ptr", value)
-        dims = f.at(tensor, 16, "i8")
-        must(f, api, "GetTensorElementTypeAndShapeDataReference", held, kind, dims, rank)
-        f.store(f.load("i32", kind), f.at(tensor, 8, "i8"))
-        f.store(f.convert("trunc", "i32", f.load("i64", rank)), f.at(tensor, 12, "i8"))
-        must(f, api, "GetTensorMutableData", held, f.at(tensor, 24, "i8"))
-
-    def made(number: Value, _: tuple[Value, ...]) -> None:
-        row, tensor = head("outputs", number, outputs)
-        f.store(f.load("i64", f.at(row, 8, "i8")), f.at(tensor, 8, "i8"))  # type and rank
-        dims = f.load("ptr", f.at(row, 16, "i8"))
-        f.store(dims, f.at(tensor, 16, "i8"))
-        f.store(NULL, f.at(tensor, 24, "i8"))
-
-        def fixed() -> None:
-            wide = f.convert("zext", "i64", f.load("i32", f.at(row, 12, "i8")))
-            must(f, api, "KernelContext_GetOutput", context, number, dims, wide, value)
-            must(f, api, "GetTensorMutableData", f.load("ptr", value), f.at(tensor, 24, "i8"))
-
-        f.when(f.compare("eq", f.load("i64", f.at(row, 24, "i8")), f.integer(0)), fixed)
-
-    f.loop(f.integer(0), own(f, operator, "input_count", "i64"), 1, read)
-    f.loop(f.integer(0), own(f, operator, "output_count", "i64"), 1, made)
-    f.give(NULL)
-    f.finish()
-
-
-def _each_counted(f: Function, body: Callable[[Value, Value, Value], None]) -> None:
-    """body(number, row, tensor) for each output of which a run finds the dims."""
-
-    def look(number: Value, _: tuple[Value, ...]) -> None:
-        row = f.at(own(f, f.parameter("op"), "outputs"), f.mul(number, ROW_BYTES), "i8")
-        tensor = f.at(f.parameter("outputs"), f.mul(number, TENSOR), "i8")
-        counted = f.compare("ne", f.load("i64", f.at(row, 24, "i8")), f.integer(0))
-        f.when(counted, lambda: body(number, row, tensor))
-
-    f.loop(f.integer(0), own(f, f.parameter("op"), "output_count", "i64"), 1, look)
-
-
-def _write_room(module: Module) -> None:
-    """room(api, op, outputs) -> status: memory for the most that those outputs may be."""
-    f = Function(module, "room", (Parameter("api"), Parameter("op"), Parameter("outputs")), result="ptr")
-
-    def reserve(_: Value, row: Value, tensor: Value) -> None:
-        memory = f.value("ptr", f"call ptr @malloc(i64 {f.load('i64', f.at(row, 24, 'i8')).text})")
-        f.store(memory, f.at(tensor, 24, "i8"))
-        fault(f, is_null(f, memory), FAIL, "there is no memory for an output of a custom operator.")
-
-    _each_counted(f, reserve)
-    f.give(NULL)
-    f.finish()
-
-
-def _write_hand(module: Module) -> None:
-    """hand(api, op, context, model, outputs) -> status: those outputs under the dims that the run has found."""
-    given = (Parameter("api"), Parameter("op"), Parameter("context"), Parameter("model"), Parameter("outputs"))
-    f = Function(module, "hand", given, result="ptr")
-    api, operator, context, model = (f.parameter(one.name) for one in given[:4])
-    value, place = f.value("ptr", "alloca ptr, align 8"), f.value("ptr", "alloca ptr, align 8")
-    dims = f.value("ptr", f"alloca [{_MOST_DIMS} x i64], align 8")
-
-    def copy(number: Value, row: Value, tensor: Value) -> None:
-        found = own(f, operator, "dims")
-        f.value("i32", f"call i32 {found.text}({operands_of(model, number, dims)})")
-        rank = f.convert("zext", "i64", f.load("i32", f.at(row, 12, "i8")))
-        must(f, api, "KernelContext_GetOutput", context, number, dims, rank, value)
-        must(f, api, "GetTensorMutableData", f.load("ptr", value), place)
-
-        def size(axis: Value, carried: tuple[Value, ...]) -> list[Value]:
-            return [f.mul(carried[0], f.load("i64", f.at(dims, axis, "i64")))]
-
-        (total,) = f.loop(f.integer(0), rank, 1, size, [f.load("i64", f.at(row, 32, "i8"))])
-        source = f.load("ptr", f.at(tensor, 24, "i8"))
-        f.line(f"call void @llvm.memcpy.p0.p0.i64({operands_of(f.load('ptr', place), source, total)}, i1 false)")
-
-    _each_counted(f, copy)
-    f.give(NULL)
-    f.finish()
-
-
-def _write_drop(module: Module) -> None:
-    """drop(op, outputs): the memory that room has given."""
-    f = Function(module, "drop", (Parameter("op"), Parameter("outputs")))
-
-    def free(_: Value, __: Value, tensor: Value) -> None:
-        f.line(f"call void @free(ptr {f.load('ptr', f.at(tensor, 24, 'i8')).text})")
-
-    _each_counted(f, free)
-    f.finish()
-
-
 def _pass_on(f: Function, status: Value) -> None:
     return_when(f, f.compare("ne", status, NULL), status)
 
@@ -301,6 +191,8 @@ def _write_run(module: Module) -> None:
     )  # fmt: skip
     f = Function(module, "run_with", given, result="ptr")
     api, operator, context, model, inputs, outputs = (f.parameter(one.name) for one in given)
+    _pass_on(f, called(f, "choose", api, operator, model, inputs))
+    _pass_on(f, called(f, "allot", api, operator, context, model, outputs))
     _pass_on(f, called(f, "room", api, operator, outputs))
     counts = [own(f, operator, f"{word}_count", "i64") for word in ("input", "output")]
     run = own(f, operator, "run")
@@ -323,7 +215,10 @@ def _write_compute(module: Module) -> None:
         size = f.mul(own(f, operator, f"{word}_count", "i64"), TENSOR)
         lists.append(f.value("ptr", f"alloca i8, i64 {size.text}, align 8"))
     place = f.value("ptr", "alloca ptr, align 8")
-    _pass_on(f, called(f, "gather", api, operator, context, *lists))
+    size = f.mul(own(f, operator, "output_count", "i64"), 8 * MOST_DIMS)
+    dims = f.value("ptr", f"alloca i8, i64 {size.text}, align 8")
+    f.call("prepare", operator, lists[1], dims)
+    _pass_on(f, called(f, "gather", api, operator, context, lists[0]))
     _pass_on(f, called(f, "take", kernel, place))
     slot = f.load("ptr", place)
     model = f.load("ptr", f.at(slot, 8, "i8"))

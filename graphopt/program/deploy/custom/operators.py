@@ -107,6 +107,10 @@ def opened(
 def operators_of_whole(model: ir.Model, linked: Linked, target: Target, threads: int) -> Operators:
     """One operator that computes a whole model; `threads` run it, 0: as many as there are cores. Raises BundleError."""
     listing = linked.listing
+    told = {size.formula for one in listing.inputs for _, size in one.free}
+    for dim in listing.sizes:
+        if dim.name not in told:
+            raise BundleError(f"no input has '{dim.name}' as a dim of its own, from which an operator would take it.")
 
     def file(placed: Sequence[Placed]) -> bytes:
         return whole_file(model, placed[0], listing.name, threads)
@@ -146,7 +150,7 @@ def _made(
         ]
         module = Module(oldest(target))
         write_operators(module, name, operators)
-        objects = compiled((*(part for program in emitted for part in _apart(program)), module))
+        objects = compiled((*(part for program in emitted for part in program.modules), module))
         code = link_shared(objects, target, exported=(REGISTER,), name=library)
     except KernelsError as error:
         raise BundleError(str(error)) from error
@@ -154,13 +158,6 @@ def _made(
     files: dict[str, bytes | memoryview] = {library: code, f"{name}.onnx": file(placed)}
     files |= {one.file: weights.data for one, weights in zip(operators, stored, strict=True)}
     return Operators(name, tuple(linked), tuple(one.description for one in emitted), fallback, files)
-
-
-def _apart(program: Emitted) -> Sequence[Module]:
-    """The modules of a program with names that no other program of the library has."""
-    own = frozenset(program.exported)
-    names = frozenset(name for module in program.modules for name in module.defined if name not in own)
-    return [module.prefixed(f"{program.description.name}.", names) for module in program.modules]
 
 
 def _digest(program: Emitted) -> str:

@@ -1,21 +1,22 @@
-"""The same kernels built for an ARM and run in an emulator: each way to convolve, and pooling."""
+"""The same kernels built for ARM64 and RISC-V and run in an emulator: each way to convolve, and pooling."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from kernels.target import aarch64
+from kernels.target import Target, aarch64, riscv64
 from kernels.templates import pooling
 from kernels.templates.convolution import choose, depthwise, winograd
 from kernels.templates.convolution.problem import convolution
 from kernels.templates.convolution.ways import build
 from kernels.templates.pooling import Pooling
 from kernels.tensor.expression import relu
-from tests.kernels.arm import needs_arm, run_on_arm
+from tests.kernels.arm import needs_arm, run_emulated
 from tests.kernels.templates.convolution.oracle import sample
 
 pytestmark = needs_arm
+TARGETS = pytest.mark.parametrize("target", (aarch64(), riscv64()), ids=("arm", "riscv"))
 
 PLAIN = convolution(1, 20, 24, (7, 9), (3, 3), pads=(1, 1, 1, 1), order="NCHWc")
 STRIDED = convolution(1, 3, 20, (11, 9), (5, 3), strides=(2, 2), pads=(2, 1, 2, 1), output_order="NHWC")
@@ -31,24 +32,26 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_way_to_convolve_gives_the_same_on_an_arm(name, tmp_path):
+@TARGETS
+def test_a_way_to_convolve_gives_the_same_there(target: Target, name, tmp_path):
     problem, candidates = CASES[name]
     problem = problem.with_epilogue(relu)
     taken = sample(problem)
-    kernel = build(problem, candidates(problem, aarch64())[0], aarch64())
+    kernel = build(problem, candidates(problem, target)[0], target)
     packing = kernel.operand("weights").packing
     arrays = {"x": problem.input.store(taken.x), "weights": packing.pack(taken.weights)}
-    y = run_on_arm(kernel, arrays, tmp_path)["y"]
+    y = run_emulated(kernel, arrays, tmp_path)["y"]
     # Winograd's transforms round most: see its own test.
     np.testing.assert_allclose(problem.output.read(y), np.maximum(taken.expected, 0), atol=3e-5)
 
 
-def test_pooling_gives_the_same_on_an_arm(tmp_path):
+@TARGETS
+def test_pooling_gives_the_same_there(target: Target, tmp_path):
     windows = convolution(1, 20, 20, (7, 7), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1), groups=20, order="NCHWc")
     problem = Pooling(windows, "max")
     x = np.random.default_rng(0).standard_normal((1, 20, 1, 7, 7)).astype(np.float32)
-    kernel = pooling.build(problem, pooling.candidates(problem, aarch64())[0], aarch64())
-    found = windows.output.read(run_on_arm(kernel, {"x": windows.input.store(x)}, tmp_path)["y"])
+    kernel = pooling.build(problem, pooling.candidates(problem, target)[0], target)
+    found = windows.output.read(run_emulated(kernel, {"x": windows.input.store(x)}, tmp_path)["y"])
     padded = np.pad(x[0, :, 0], ((0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
     for row in range(4):
         for column in range(4):

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,10 @@ import pytest
 import graphopt
 from graphopt.cli import run_line
 from graphopt.errors import BundleError, NotLowered
-from graphopt.program.deploy.custom.operators import Operators, opened
+from graphopt.model.load import load
+from graphopt.program.deploy.custom.operators import Operators, opened, operators_of_whole
+from kernels.size import Dim
+from kernels.target import host
 from tests import support
 
 TOLERANCE = 1e-5  # relative and absolute: a few roundings of float32 products of 8 to 16 terms
@@ -186,11 +190,13 @@ def _files(tmp_path: Path) -> Path:
     return tmp_path / "bad"
 
 
-def test_weights_that_are_missing_or_cut_off(tmp_path: Path) -> None:
+def test_weights_that_are_missing_cut_off_or_foreign(tmp_path: Path) -> None:
     folder = _files(tmp_path)
     weights = (folder / "bad.weights").read_bytes()
     with pytest.raises(Exception, match=r"bad\.weights' has 64 bytes instead of \d+: it is cut off"):
         _session(folder, "bad", bad_dot_weights=weights[:64])
+    with pytest.raises(Exception, match="the weights are damaged, or another program's: their checksum is"):
+        _session(folder, "bad", bad_dot_weights=bytes(len(weights)))
     os.unlink(folder / "bad.weights")
     with pytest.raises(Exception, match=r"bad/bad\.weights' cannot be opened: No such file"):
         _session(folder, "bad")
@@ -271,3 +277,40 @@ def test_the_same_input_gives_the_same_files() -> None:
     assert {name: bytes(data) for name, data in first.files.items()} == {
         name: bytes(data) for name, data in second.files.items()
     }
+
+
+def test_a_range_of_sizes(tmp_path: Path) -> None:
+    """Dims of outputs follow those of inputs; threads of one session may each have another size."""
+    proto = support.model(
+        """g (float[n,8] x, float[m,8] z) => (float[n,16] y, float[m,16] u) {
+            y = MatMul(x, w) v = Relu(z) u = MatMul(v, w)
+        }""",
+        20, w=W,
+    )  # fmt: skip
+    compiled = graphopt.compile(proto, form="onnxruntime", name="free", dims={"n": (1, 40), "m": (1, 9)})
+    compiled.save(tmp_path / "out")
+    session = opened(tmp_path / "out", "free")
+    assert [one.shape for one in (*session.get_inputs(), *session.get_outputs())] == [
+        ["n", 8], ["m", 8], ["n", 16], ["m", 16],
+    ]  # fmt: skip
+    plain = support.session(proto)
+
+    def run(n: int) -> None:
+        x, z = (np.random.default_rng(n).standard_normal((rows, 8)).astype(np.float32) for rows in (n, 1 + n % 9))
+        for got, wanted in zip(session.run(None, {"x": x, "z": z}), plain.run(None, {"x": x, "z": z}), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=TOLERANCE, atol=TOLERANCE)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len(list(threads.map(run, range(1, 41)))) == 40
+    one = np.ones((1, 8), np.float32)
+    with pytest.raises(Exception, match="'n' cannot be 41; the program is made for 1 to 40"):
+        session.run(None, {"x": np.ones((41, 8), np.float32), "z": one})
+    assert session.run(None, {"x": one, "z": one})[0].shape == (1, 16)
+
+
+def test_a_size_that_no_input_tells() -> None:
+    proto = support.model("g (float[n,8] x) => (float[n,16] y) { y = MatMul(x, w) }", 20, w=W)
+    compiled = graphopt.compile(proto, dims={"n": (1, 40)})
+    hidden = replace(compiled.linked, listing=replace(compiled.linked.listing, sizes=(Dim("k", 1, 40, 0),)))
+    with pytest.raises(BundleError, match="no input has 'k' as a dim of its own"):
+        operators_of_whole(load(proto), hidden, host(), 1)

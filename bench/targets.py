@@ -1,0 +1,60 @@
+"""Programs for architectures that this machine is not: equal to ONNX Runtime in QEMU, and in node.
+
+One row for each model and target, compiled as the command line compiles it and compared there. `build/qemu` of `make
+qemu` is looked into, too.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import graphopt
+import models
+from bench.bar import Bar, Sheet
+from bench.peers import OURS
+from bench.script import main
+from bench.zoo import model_file
+from graphopt.errors import GraphoptError
+from kernels.target import TargetName
+
+ISSUE = 21
+TARGETS: tuple[TargetName, ...] = ("aarch64", "riscv64", "wasm32")
+NAMES = ("mlp_tiny", "dscnn_kws", "lstm_bi_op", "bert_small_rawdynamo", "resnet18")
+LEFT_OUT: Mapping[TargetName, tuple[str, ...]] = {"wasm32": ("bert_small_rawdynamo",)}  # not asked for
+QEMU = Path(__file__).parent.parent / "build" / "qemu" / "usr" / "bin"
+
+
+def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
+    """One row for each model on each target."""
+    os.environ["PATH"] += f":{QEMU}"
+    rows, bars = [], []
+    for target in TARGETS:
+        wrong = []
+        for name in NAMES[: 2 if quick else None]:
+            said, difference, seconds = compared(name, target)
+            rows.append((target, name, said, f"{difference:.0e}", seconds))
+            if said != "equal" and name not in LEFT_OUT.get(target, ()):
+                wrong.append(name)
+        bars.append(
+            Bar(ISSUE, 4, f"programs for {target}", "all equal", f"others: {', '.join(wrong) or 'none'}", not wrong)
+        )
+    sheet.table("programs elsewhere", ("target", "model", "result", "difference", "seconds"), rows)
+    return bars
+
+
+def compared(name: str, target: TargetName) -> tuple[str, float, float]:
+    """Whether a model's program is equal, its largest relative difference, and the seconds that all took."""
+    started = time.perf_counter()
+    try:
+        compiled = graphopt.compile(model_file(name), dims=models.sizes(name), target=target, threads=1)
+    except GraphoptError as error:
+        return str(error), float("nan"), time.perf_counter() - started
+    said = "equal" if compiled.not_compared is None else f"not compared: {compiled.not_compared}"
+    return said, compiled.max_rel, time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    main(measure)

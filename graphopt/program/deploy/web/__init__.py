@@ -1,0 +1,1 @@
+"""Programs as WebAssembly: in a web page and in node."""
