@@ -30,6 +30,7 @@ from kernels.target import Target
 from kernels.templates.template import Template
 
 DEGREE = 2  # of a dim in a number, as of sequence in the elements of all scores
+NEARLY = 1.02  # times the loss of another candidate
 CHOSEN_AT = (1, 7, 16, 33, 128)  # sizes of a dim that a candidate is judged at, besides its greatest
 
 Point = tuple[int, ...]  # a size for each dim, in their order
@@ -289,7 +290,7 @@ class _Unifier:
 
 
 def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: Sequence[Dim], target: Target) -> Any:
-    """The candidate for the greatest sizes that loses least at any size, by its estimate."""
+    """The candidate for the greatest sizes that loses least at any size by its estimate, or hardly more and is steady."""
     candidates = template.candidates(greatest, target)
     if template.estimate is None:
         return candidates[0]
@@ -305,7 +306,8 @@ def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: 
         best = estimate(here, template.candidates(here, target)[0], target)
         for number, one in enumerate(candidates):
             worst[number] = max(worst[number], estimate(here, one, target) / best)
-    return candidates[min(range(len(candidates)), key=lambda number: worst[number])]
+    near = [one for one, loss in zip(candidates, worst, strict=True) if loss <= NEARLY * min(worst)]
+    return near[0] if template.steady is None else max(near, key=template.steady)
 
 
 def _evaluated(value: Any, sizes: Mapping[str, int]) -> Any:

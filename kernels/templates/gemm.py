@@ -73,7 +73,12 @@ def family(candidate: GemmCandidate) -> tuple[str, Hashable]:
 
 
 TILES = (1, 2, 3, 4, 8)  # of rows of any number: so many and more have code of their own
-GEMM = Template("product", Gemm, candidates, build, estimate, family=family)
+def steady(candidate: GemmCandidate) -> float:
+    """Best with three rows for each vector: few rows then keep enough sums at work, and are not cut in two."""
+    return -abs(candidate.rows - 3 * candidate.vectors)
+
+
+GEMM = Template("product", Gemm, candidates, build, estimate, family=family, steady=steady)
 __all__ = ["GEMM", "Gemm", "GemmCandidate", "InvalidGemm", "build", "candidates", "estimate"]
 
 
