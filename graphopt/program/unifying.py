@@ -30,7 +30,7 @@ from kernels.target import Target
 from kernels.templates.template import Template
 
 DEGREE = 2  # of a dim in a number, as of sequence in the elements of all scores
-NEARLY = 1.02  # times the loss of another candidate
+NEARLY = 1.03  # times the loss of another candidate
 CHOSEN_AT = (1, 7, 16, 33, 128)  # sizes of a dim that a candidate is judged at, besides its greatest
 
 Point = tuple[int, ...]  # a size for each dim, in their order
