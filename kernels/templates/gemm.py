@@ -22,7 +22,7 @@ from kernels.size import Undecided, bound, is_free
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import origins
-from kernels.templates.gemm_choice import GemmCandidate, candidates, estimate, lanes_of, widens
+from kernels.templates.gemm_choice import GemmCandidate, candidates, estimate, lanes_of, near_part, widens
 from kernels.templates.gemm_problem import Gemm, InvalidGemm
 from kernels.templates.grid import (
     FreeGroups,
@@ -123,7 +123,9 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
             Operand("c", "output", self.epilogue.dtype, gemm.place_c.elements(gemm.rows, gemm.columns, gemm.batch)),
         )
         blocks = gemm.matrices * self.row_blocks * self.column_blocks
-        return self.written(operands, blocks, scratch_bytes=self._panel_bytes() + self._sums_bytes(), flops=gemm.flops)
+        ways = [self] if not isinstance(self.row_groups, FreeGroups) else self._for_tiles(self.row_groups)
+        scratch = max(one._panel_bytes() + one._sums_bytes() for one in ways)
+        return self.written(operands, blocks, scratch_bytes=scratch, flops=gemm.flops)
 
     def _panel_bytes(self) -> int:
         """Scratch for a panel of a computed or widened B, or the part of one."""
@@ -183,7 +185,12 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         """
         found = []
         for tiles in (one for one in TILES if one <= bound(rows.pieces)):
-            candidate = replace(self.candidate, depth_block=None) if tiles == 1 else self.candidate
+            candidate = self.candidate
+            if tiles == 1:
+                candidate = replace(candidate, depth_block=None)
+            elif tiles < TILES[-1]:  # few rows stay in the second cache, and a part of a panel in the first
+                near = near_part(self.problem, self.target, candidate.vectors, rows.most * TILES[-1])
+                candidate = replace(candidate, depth_block=near or candidate.depth_block)
             one = type(self)(self.problem, candidate, self.target, self.name)
             one.module, one.least_tiles = self.module, tiles
             if tiles == 1:
