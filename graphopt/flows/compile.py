@@ -170,20 +170,24 @@ def _of_ranges(original: ir.Model, asked: _Asked, dims: Sequence[Dim]) -> Compil
     held = sum(tensor.nbytes for tensor in tensors_of(original))
     names = [dim.name for dim in dims]
     started = time.perf_counter()
-    asked.progress("optimizing")
-    work = optimized(original)
 
-    def model_of(point: Sequence[int]) -> ir.Model:
-        model = work.clone()
-        resize(model, {}, dict(zip(names, point, strict=True)))
-        return optimized(model)
+    def make_of(source: ir.Model) -> Whole:
+        def model_of(point: Sequence[int]) -> ir.Model:
+            model = source.clone()
+            resize(model, {}, dict(zip(names, point, strict=True)))
+            return optimized(model)
 
-    asked.progress("making kernels")
-    with telling(asked.progress):
-        made = make_ranged(
+        return make_ranged(
             dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
             costs_of(asked.machine),
         )  # fmt: skip
+
+    asked.progress("making kernels")
+    with telling(asked.progress):
+        try:
+            made = make_of(optimized(original))  # sizes then share the weights that passes compute
+        except NotLowered:
+            made = make_of(original)
     seconds = time.perf_counter() - started
     if made.program is None:
         return Compiled(made, asked.target, seconds, OFF, asked.not_here, f"{asked.not_here}", None, held)

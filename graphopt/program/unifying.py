@@ -272,8 +272,9 @@ class _Unifier:
             array = sample.constants[buffer].array
             if array is whole or (array.ctypes.data == whole.ctypes.data and array.shape == whole.shape):
                 continue
-            flat = whole.reshape(-1)[: array.size]
-            if array.dtype != whole.dtype or flat.tobytes() != array.tobytes():
+            both = min(array.size, whole.size)
+            mine, other = (one.reshape(-1)[:both].tobytes() for one in (array, whole))
+            if array.dtype != whole.dtype or mine != other:
                 raise _Differs(f"the constant '{name}'")
 
     def _constant(self, buffer: Buffer, operand: Operand) -> Buffer:
