@@ -17,13 +17,13 @@ from graphopt.cli.options import (
     feeds_option,
     json_option,
     parse_budget,
+    parse_ranges,
     parse_shapes,
-    parse_sizes,
     parse_values,
     progress,
+    range_option,
     shape_option,
     shown,
-    size_option,
     switch,
     tolerance_option,
     value_option,
@@ -48,7 +48,7 @@ from kernels.target import TargetName
     help="Of the library and of its functions in C, so that several bundles fit into one program.",
 )  # fmt: skip
 @shape_option
-@size_option
+@range_option
 @value_option
 @defaults_option
 @switch("--exact", "No Winograd convolutions: a smaller bundle, closer to ONNX Runtime, sometimes slower.")
@@ -92,7 +92,7 @@ def command(
             return (str(model), str(makes)), makes
 
         return run_folder(ctx, source, output, words)
-    shapes, dims = parse_shapes(shape), parse_sizes(dim)
+    shapes, dims = parse_shapes(shape), parse_ranges(dim)
     budget = parse_budget(memory_budget, "--memory-budget")
     replaced_files(output)  # refuses before the work is done what could not be written after it
     with progress(f"compiling {source.name}") as tell:

@@ -44,6 +44,10 @@ def switch(name: str, text: str) -> Callable[[F], F]:
 json_option = switch("--json", "Print one JSON object on stdout; everything else goes to stderr.")
 shape_option = several("--shape", metavar="NAME=1x3x224x224", text="Fix an input's shape, also as NAME:1,3,224,224")
 size_option = several("--dim", metavar="NAME=SIZE", text="Fix a dynamic dim")
+range_option = several(
+    "--dim", metavar="NAME=SIZE|NAME=1..512",
+    text="Fix a dynamic dim, or give it a range: one program then runs all sizes of it",
+)  # fmt: skip
 value_option = several("--value", metavar="NAME=16000", text="Fix an input at a value, or at a list such as 1,2,3")
 defaults_option = switch("--fix-defaults", "Take inputs that have defaults for constants, so that they fold.")
 feeds_option = several(
@@ -130,6 +134,20 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
         if not isinstance(value, int):
             raise UsageError("--dim", f"'{name}={value}' gives no size; give a number, {name}=8 for example.")
         found[name] = value
+    return found
+
+
+def parse_ranges(texts: Sequence[str]) -> dict[str, int | tuple[int, int]]:
+    """`NAME=3`, or a range `NAME=1..512`, several times."""
+    found: dict[str, int | tuple[int, int]] = {}
+    for name, value in _pairs(texts, "--dim", "NAME=8 or NAME=1..8"):
+        least, dots, most = value.partition("..")
+        if not dots:
+            found |= parse_sizes([f"{name}={value}"])
+        elif _is_size(least) and _is_size(most) and int(least) <= int(most):
+            found[name] = int(least), int(most)
+        else:
+            raise UsageError("--dim", f"'{name}={value}' is no range; give a least and a greatest size, {name}=1..8.")
     return found
 
 

@@ -291,7 +291,7 @@ class _Unifier:
 
 
 def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: Sequence[Dim], target: Target) -> Any:
-    """The candidate for the greatest sizes that loses least at any size by its estimate, or hardly more and is steady."""
+    """Of those for the greatest sizes the one that loses least at any size by its estimate, or a steady one nearly."""
     candidates = template.candidates(greatest, target)
     if template.estimate is None:
         return candidates[0]

@@ -89,6 +89,6 @@ def layout_of(listing: Listing, target: Target) -> MemoryLayout:
     shared_scratch = step + -(-shared // page) * page + page
     stride = -(-listing.scratch_bytes // page) * page + page
     return MemoryLayout(
-        page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, dims, sizes, blocks, record, step, step,
-        shared_scratch, stride,
+        page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, dims, sizes, blocks, record, step,
+        step, shared_scratch, stride,
     )  # fmt: skip

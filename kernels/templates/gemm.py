@@ -73,6 +73,8 @@ def family(candidate: GemmCandidate) -> tuple[str, Hashable]:
 
 
 TILES = (1, 2, 3, 4, 8)  # of rows of any number: so many and more have code of their own
+
+
 def steady(candidate: GemmCandidate) -> float:
     """Best with three rows for each vector: few rows then keep enough sums at work, and are not cut in two."""
     return -abs(candidate.rows - 3 * candidate.vectors)
