@@ -17,14 +17,14 @@ from graphopt.cli.options import (
     feeds_option,
     json_option,
     parse_budget,
-    parse_listed,
     parse_shapes,
+    parse_sized_dims,
     parse_targets,
     parse_values,
     progress,
+    range_option,
     shape_option,
     shown,
-    size_option,
     switch,
     tolerance_option,
     value_option,
@@ -55,7 +55,8 @@ from kernels.target import TargetName
     help="A program of its own, or an ONNX file with custom operators and their library, for ONNX Runtime.",
 )  # fmt: skip
 @shape_option
-@size_option
+@range_option
+@switch("--caches", "Outputs that begin with the rows of an input (keys and values of a decoder) lie in its memory.")
 @value_option
 @defaults_option
 @switch("--exact", "No Winograd convolutions: a smaller bundle, closer to ONNX Runtime, sometimes slower.")
@@ -77,7 +78,7 @@ from kernels.target import TargetName
 @many_options
 def command(
     ctx: click.Context, source: Path, output: Path, targets: str, name: str | None, form: Form,
-    shape: tuple[str, ...], dim: tuple[str, ...], value: tuple[str, ...], fix_defaults: bool, exact: bool,
+    shape: tuple[str, ...], dim: tuple[str, ...], caches: bool, value: tuple[str, ...], fix_defaults: bool, exact: bool,
     memory_budget: str | None, threads: int, machine: str | None, tune: float | None, unchecked: bool,
     feeds: tuple[str, ...], tolerance: float | None, json: bool, jobs: int, dask: str | None,
 ) -> None:  # fmt: skip
@@ -101,7 +102,7 @@ def command(
             return (str(model), str(makes)), makes
 
         return run_folder(ctx, source, output, words)
-    shapes, dims = parse_shapes(shape), parse_listed(dim)
+    shapes, dims = parse_shapes(shape), parse_sized_dims(dim)
     budget = parse_budget(memory_budget, "--memory-budget")
     replaced_files(output)  # refuses before the work is done what could not be written after it
     with progress(f"compiling {source.name}") as tell:
@@ -109,7 +110,8 @@ def command(
         compiled = graphopt.compile(
             read_source(source), target=target, name=name, shapes=shapes, dims=dims, values=parse_values(value),
             fix_defaults=fix_defaults, feeds=feeds or None, tolerance=tolerance, exact=exact, memory_budget=budget,
-            threads=threads, machine=record, tune=seconds_of(tune, here=here), form=form, progress=tell,
+            threads=threads, machine=record, tune=seconds_of(tune, here=here), form=form, caches=caches,
+            progress=tell,
         )  # fmt: skip
         if compiled.not_compared is not None and not unchecked:
             reason = f"the program was not compared: {compiled.not_compared}; add --unchecked to write it all the same."

@@ -39,7 +39,7 @@ from graphopt.program.control import without_control_flow
 from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
-from graphopt.program.deploy.compiled import Compiled, type_of
+from graphopt.program.deploy.compiled import Compiled, Whole, type_of
 from graphopt.program.deploy.custom.operators import Operators, operators_of_whole
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
@@ -249,22 +249,30 @@ def _of_ranges(original: ir.Model, asked: _Asked, free: FreeDims) -> Compiled:
     model_bytes = sum(tensor.nbytes for tensor in tensors_of(original))
     dims = free.dims
     started = time.perf_counter()
-    asked.progress("optimizing")
-    work = optimized(original).clone()
-    caches = _caches(work, free) if asked.caches else NO_CACHES
-    held = with_sized_inputs(work, free.formula)
 
-    def model_of(point: Sequence[int]) -> ir.Model:
-        model = work.clone()
-        resize(model, {}, free.at(point))
-        return optimized(model)
+    def make_of(source: ir.Model) -> Whole:
+        work = source.clone()
+        caches = _caches(work, free) if asked.caches else NO_CACHES
+        held = with_sized_inputs(work, free.formula)
 
-    asked.progress("making kernels")
-    with telling(asked.progress):
-        made = make_ranged(
+        def model_of(point: Sequence[int]) -> ir.Model:
+            model = work.clone()
+            resize(model, {}, free.at(point))
+            return optimized(model)
+
+        return make_ranged(
             dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
             costs_of(asked.machine), held, caches,
         )  # fmt: skip
+
+    asked.progress("optimizing")
+    work = optimized(original)
+    asked.progress("making kernels")
+    with telling(asked.progress):
+        try:
+            made = make_of(work)  # sizes then share the weights that passes compute
+        except NotLowered:
+            made = make_of(original)
     seconds = time.perf_counter() - started
     given = operators_of_whole(work, made.linked, asked.target, asked.threads) if asked.form == "onnxruntime" else made
     if made.program is None:

@@ -55,6 +55,7 @@ class MemoryLayout:
     tables: int  # where the tables of operands start in the record
     dims: int  # where the dims that a run finds start in the record
     sizes: int  # where the sizes of a run start in the record, and behind them the dims that follow from them
+    blocks: int  # where the blocks start that a run of these sizes has of each kernel
     record: int
     shared_alignment: int  # of the start of the shared memory
     shared_arena: int
@@ -82,7 +83,8 @@ def layout_of(listing: Listing, target: Target, beside: Sequence[Listing] = ()) 
     tables = ARGUMENTS + 8 * (len(listing.inputs) + len(listing.outputs))
     dims = tables + 8 * sum(len(run.operands) for run in listing.runs)
     sizes = dims + sum(one.bytes for one in listing.dims)
-    record = sizes + 8 * listing.size_count + 8 * sum(len(one.free) for one in (*listing.inputs, *listing.outputs))
+    blocks = sizes + 8 * listing.size_count + 8 * sum(len(one.free) for one in (*listing.inputs, *listing.outputs))
+    record = blocks + (8 * len(listing.kernels) if listing.sizes else 0)
     shared = 0
     if any(one.ticketed is not None for one in together):
         shared = max(one.arena_bytes if one.ticketed is None else one.ticketed.arena_bytes for one in together)
@@ -91,5 +93,5 @@ def layout_of(listing: Listing, target: Target, beside: Sequence[Listing] = ()) 
     stride = -(-scratch_bytes // page) * page + page
     return MemoryLayout(
         page, alignment, arena, scratch, brought, arena_bytes, scratch_bytes, weights, ends[-1] + page, tables, dims,
-        sizes, record, step, step, shared, shared_scratch, stride,
+        sizes, blocks, record, step, step, shared, shared_scratch, stride,
     )  # fmt: skip

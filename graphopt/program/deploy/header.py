@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt.version import VERSION
-from kernels.emit.description import Description, Tensor
+from kernels.emit.description import Description, Tensor, Terms
 from kernels.emit.refusal import CODES
 from kernels.emit.types import CODES as TYPES
 from kernels.emit.version import ABI
@@ -101,7 +101,7 @@ int @P@_check(@P@_model *model);
  * model ends before this library is unloaded. Null where one thread runs the model. */
 void *@P@_pool(const @P@_model *model);
 
-/* Run. All inputs and outputs must be given, in any order; names, types, dims and data are checked.
+@SIZES@/* Run. All inputs and outputs must be given, in any order; names, types, dims and data are checked.
  * No output may share memory with an input or another output. */
 int @P@_run(@P@_model *model, const @P@_tensor *inputs, size_t input_count,
     const @P@_tensor *outputs, size_t output_count);
@@ -153,6 +153,15 @@ _SET_DIM = """
 int @P@_set_dim(@P@_model *model, const char *name, int64_t size);
 """
 
+_SIZES = """\
+/* Set the size of a free dim for the runs from now on; a new model has the greatest of each. Dims of inputs and outputs
+ * that are written as formulas follow from the sizes, and @P@_run holds its tensors to them. Free dims are
+@RANGES@.
+ * Another name or size is @G@_BAD_ARGUMENT, and changes nothing. */
+int @P@_set_dim(@P@_model *model, const char *name, int64_t size);
+
+"""
+
 
 def header(program: Description, levels: Sequence[Description] = ()) -> str:
     """The text of the header; `levels` are the descriptions of several programs, the first of which is `program`."""
@@ -162,6 +171,7 @@ def header(program: Description, levels: Sequence[Description] = ()) -> str:
         "CPU": program.cpu, "TRIPLE": program.triple, "ARENA": f"{program.arena_bytes:,}",
         "SCRATCH": f"{program.scratch_bytes:,}",
         "WEIGHTS": f"{program.weights_bytes:,}", "THREADS": _threads(program) + _levels(levels) + _points(program),
+        "SIZES": filled(_SIZES, {"P": program.name, "G": prefix, "RANGES": _ranges(program)}) if program.sizes else "",
         "SET_DIM": filled(_SET_DIM, {"P": program.name, "G": prefix}) if program.points else "",
         "TENSORS": "\n".join(_lines("input", program.inputs) + _lines("output", program.outputs)),
         "CODES": "\n".join(f"    {prefix}_{name} = {code}, /* {meaning} */" for name, code, meaning in CODES),
@@ -202,6 +212,11 @@ def _threads(program: Description) -> str:
  * the pool at the moment, and in a child process after fork, the caller runs alone."""
 
 
+def _ranges(program: Description) -> str:
+    lines = (f" * {quoted(one.name)}, from {one.least} to {one.most}" for one in program.sizes or ())
+    return ";\n".join(lines).replace("*/", "* /")
+
+
 def filled(template: str, known: dict[str, str]) -> str:
     """A template with @NAME@ replaced."""
     for name, text in known.items():
@@ -217,8 +232,18 @@ def _lines(word: str, tensors: tuple[Tensor, ...]) -> list[str]:
 
 
 def _shape(tensor: Tensor) -> str:
-    dims = (f"at most {dim}" if axis in tensor.counted else str(dim) for axis, dim in enumerate(tensor.shape))
+    free = {axis: formula(terms) for axis, terms in tensor.free}
+    dims = (
+        f"at most {dim}" if axis in tensor.counted else free.get(axis, str(dim))
+        for axis, dim in enumerate(tensor.shape)
+    )
     return f"[{', '.join(dims)}]"
+
+
+def formula(terms: Terms) -> str:
+    """A dim that follows from sizes, as text."""
+    products = ("*".join(names if names and factor == 1 else (str(factor), *names)) for factor, names in terms)
+    return " + ".join(products)
 
 
 def _held(tensor: Tensor) -> str:
