@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import click
 
@@ -19,7 +19,6 @@ from graphopt.cli.options import (
     parse_budget,
     parse_shapes,
     parse_sized_dims,
-    parse_targets,
     parse_values,
     progress,
     range_option,
@@ -32,6 +31,7 @@ from graphopt.cli.options import (
 from graphopt.cli.streams import read_source
 from graphopt.cli.tune import seconds_of, tune_option
 from graphopt.flows.compile import compile_record
+from graphopt.model.text import nearest
 from graphopt.program.deploy.bundle import replaced_files
 from graphopt.program.make import Form
 from graphopt.report.compilation import print_compile
@@ -89,7 +89,7 @@ def command(
     compile stops and lists it; in Python, graphopt.compile runs just those in ONNX Runtime, and so does what
     --as onnxruntime writes. Of a folder every model becomes a bundle in OUT_DIR.
     """
-    target = parse_targets(targets)
+    target = _parse_targets(targets)
     here = target == ["host"]
     by_record = here or machine is not None
     if source.is_dir():
@@ -119,3 +119,12 @@ def command(
         tell("writing")
         compiled.save(output, unchecked=unchecked)
     shown(compile_record(compiled, str(source), str(output), record), json, print_compile)
+
+
+def _parse_targets(text: str) -> list[TargetName]:
+    """Names of processors, joined by commas."""
+    known = get_args(TargetName)
+    for name in text.split(","):
+        if name not in known:
+            raise UsageError("--target", f"there is no target '{name}'; {nearest(name, known)}.")
+    return [cast(TargetName, name) for name in text.split(",")]

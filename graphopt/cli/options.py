@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar, cast, get_args
+from typing import TypeVar
 
 import click
 import msgspec
@@ -17,7 +17,6 @@ from graphopt.files.single import write_file
 from graphopt.flows.records.encode import encode
 from graphopt.model.text import ONCE, Progress, nearest
 from graphopt.report.screen import Screen, screen
-from kernels.target import TargetName
 from memplan.tiers.machine import InvalidMachine, parse_bytes
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -115,10 +114,7 @@ def _is_size(text: str) -> bool:
     return text.isascii() and text.isdigit() and int(text) > 0
 
 
-_FORMULA = re.compile(r"[A-Za-z_]\w* *([-+*/]+ *\w+ *)*")  # of other dims: past + 1
-
-
-def parse_sized_dims(texts: Sequence[str]) -> dict[str, int | str]:
+def parse_dims(texts: Sequence[str]) -> dict[str, int | str]:
     """`NAME=3` fixes, `NAME=N` frees, several times."""
     found: dict[str, int | str] = {}
     for name, value in _pairs(texts, "--dim", "NAME=3 or NAME=N"):
@@ -143,16 +139,10 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def parse_targets(text: str) -> list[TargetName]:
-    """Names of processors, joined by commas."""
-    known = get_args(TargetName)
-    for name in text.split(","):
-        if name not in known:
-            raise UsageError("--target", f"there is no target '{name}'; {nearest(name, known)}.")
-    return [cast(TargetName, name) for name in text.split(",")]
+_FORMULA = re.compile(r"[A-Za-z_]\w* *([-+*/]+ *\w+ *)*")  # of other dims: past + 1
 
 
-def parse_dims(texts: Sequence[str]) -> dict[str, int | str | tuple[int, int] | list[int]]:
+def parse_sized_dims(texts: Sequence[str]) -> dict[str, int | str | tuple[int, int] | list[int]]:
     """`NAME=3`, listed sizes `NAME=3,5,8`, a range `NAME=1..512`, or a formula `NAME=OTHER+1`, several times."""
     found: dict[str, int | str | tuple[int, int] | list[int]] = {}
     for name, value in _pairs(texts, "--dim", "NAME=8, NAME=3,5 or NAME=1..8"):
