@@ -68,7 +68,9 @@ def split_ranges(
         else:
             fixed[name] = value
     known = {name: free(Dim(name, *sizes, 0)) for name, sizes in ranges.items()}
-    tied = {name: value for name, value in fixed.items() if isinstance(value, str) and _follows(value, known)}
+    tied = {
+        name: value for name, value in fixed.items() if isinstance(value, str) and _follows(value, known) is not None
+    }
     return ranges, tied, {name: value for name, value in fixed.items() if name not in tied}
 
 
@@ -123,7 +125,7 @@ def _follows(text: str, sizes: Mapping[str, Size | int]) -> Size | int | None:
 
 
 def _value(tree: ast.expr, sizes: Mapping[str, Size | int]) -> Size | int:
-    """Raises KeyError for anything but names of dims, whole numbers, +, -, * and //."""
+    """Raises KeyError for anything but names of dims, whole numbers, +, -, *, // and floor of a fraction."""
     match tree:
         case ast.Name(name):
             return sizes[name]
@@ -132,7 +134,23 @@ def _value(tree: ast.expr, sizes: Mapping[str, Size | int]) -> Size | int:
         case ast.BinOp(left, operation, right):
             found: Size | int = _OPERATORS[type(operation)](_value(left, sizes), _value(right, sizes))
             return found
+        case ast.Call(ast.Name("floor"), [inner]):
+            above, below = _fraction(inner, sizes)
+            return above // below
     raise KeyError(ast.unparse(tree))
+
+
+def _fraction(tree: ast.expr, sizes: Mapping[str, Size | int]) -> tuple[Size | int, int]:
+    """What is above the line, and the number below it."""
+    match tree:
+        case ast.BinOp(left, ast.Div(), ast.Constant(int(number))):
+            above, below = _fraction(left, sizes)
+            return above, below * number
+        case ast.BinOp(left, (ast.Add() | ast.Sub()) as operation, right):
+            (above, below), (other, line) = _fraction(left, sizes), _fraction(right, sizes)
+            total: Size | int = _OPERATORS[type(operation)](above * line, other * below)
+            return total, below * line
+    return _value(tree, sizes), 1
 
 
 def compared_points(dims: Sequence[Dim]) -> list[tuple[int, ...]]:
