@@ -18,7 +18,7 @@ from graphopt.check.reference import Comparison, Reference
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.verification import OFF, Verification
 from graphopt.errors import NotLowered, OptionError, VerificationError
-from graphopt.flows.ranges import compared_points, dims_of_ranges, free_batch, split_ranges
+from graphopt.flows.ranges import compared_points, dims_of_ranges, free_batch, point_of, split_ranges
 from graphopt.flows.records.compilation import CompileRecord
 from graphopt.flows.source import read, resize
 from graphopt.flows.tune import tuning_of
@@ -191,28 +191,32 @@ def _of_ranges(original: ir.Model, asked: _Asked, dims: Sequence[Dim]) -> Compil
     seconds = time.perf_counter() - started
     if made.program is None:
         return Compiled(made, asked.target, seconds, OFF, asked.not_here, f"{asked.not_here}", None, held)
+    given: dict[tuple[int, ...], list[Given]] = {}
+    for one in asked.given:
+        given.setdefault(point_of(original, dims, one.feed), []).append(one)
+    points = list(dict.fromkeys((*compared_points(dims), *given)))
     verdicts = []
     with Workplace() as workplace:
-        for point in compared_points(dims):
+        for point in points:
             said = ", ".join(f"{name}={size}" for name, size in zip(names, point, strict=True))
             asked.progress(f"comparing with ONNX Runtime at {said}")
             model = original.clone()
             resize(model, {}, dict(zip(names, point, strict=True)))
-            reference = reference_of(workplace, model, (), asked.tolerance)
+            reference = reference_of(workplace, model, given.get(point, ()), asked.tolerance)
             verdicts.append(compared(reference, model, made.program))
             if not verdicts[-1].passed:
                 raise VerificationError(
                     f"the program does not give what ONNX Runtime gives at {said}: {verdicts[-1].reason}; nothing was "
                     f"written{_way_on(verdicts[-1].max_rel)}."
                 )
-    return Compiled(made, asked.target, seconds, _together(verdicts, dims), asked.not_here, None, None, held)
+    verdict = _together(verdicts, [dict(zip(names, point, strict=True)) for point in points])
+    return Compiled(made, asked.target, seconds, verdict, asked.not_here, None, None, held)
 
 
-def _together(verdicts: Sequence[Verification], dims: Sequence[Dim]) -> Verification:
+def _together(verdicts: Sequence[Verification], sizes: Sequence[dict[str, int]]) -> Verification:
     """One verdict of those at several sizes, all of which are that the results are equal."""
-    sizes = tuple(dict(zip((dim.name for dim in dims), point, strict=True)) for point in compared_points(dims))
     return msgspec.structs.replace(
-        max(verdicts, key=lambda one: one.max_rel), feeds=sum(one.feeds for one in verdicts), sizes=sizes,
+        max(verdicts, key=lambda one: one.max_rel), feeds=sum(one.feeds for one in verdicts), sizes=tuple(sizes),
         max_abs=max(one.max_abs for one in verdicts), rounding=max(one.rounding for one in verdicts),
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from graphopt.errors import OptionError
@@ -67,6 +68,19 @@ def dims_of_ranges(model: ir.Model, ranges: Ranges) -> tuple[Dim, ...]:
                 f"input '{value.name}' has a dim without a name, which cannot have a range; give its shape."
             )
     return tuple(Dim(name, least, most, number) for number, (name, (least, most)) in enumerate(ranges.items()))
+
+
+def point_of(model: ir.Model, dims: Sequence[Dim], feed: Mapping[str, object]) -> tuple[int, ...]:
+    """The sizes that a feed has. Raises OptionError for one outside of the ranges."""
+    found: dict[str, int] = {}
+    for value in model.graph.inputs:
+        for dim, size in zip(value.shape or (), np.shape(feed.get(value.name or "")), strict=False):
+            if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
+                found.setdefault(dim.value, size)
+    for dim in dims:
+        if not dim.least <= found.get(dim.name, dim.least) <= dim.most:
+            raise OptionError(f"a feed has {found[dim.name]} for '{dim.name}'; its range is {dim.least} to {dim.most}.")
+    return tuple(found.get(dim.name, dim.least) for dim in dims)
 
 
 def compared_points(dims: Sequence[Dim]) -> list[tuple[int, ...]]:

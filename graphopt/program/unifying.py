@@ -71,7 +71,7 @@ def unified(dims: Sequence[Dim], lower: Lower) -> Lowered:
         outputs=_arguments(fit, [one.outputs for one in samples.values()]),
         regions=tuple(regions),
         constants=unifier.constants,
-        problems={},
+        problems=unifier.problems,
         dims=tuple(dims),
     )
 
@@ -121,7 +121,7 @@ class _Fit:
         if len(set(numbers)) == 1:
             return numbers[0]
         found: dict[Product, int] = {}
-        for powers, factor in self._solved(tuple(numbers)).items():
+        for powers, factor in self._solved(tuple(numbers), where).items():
             if factor.denominator != 1:
                 raise _Differs(f"{where} is no polynomial of the sizes")
             product: Product = tuple(dim for dim, power in zip(self.dims, powers, strict=True) for _ in range(power))
@@ -150,7 +150,7 @@ class _Fit:
                 return _record(first, parts)
         raise _Differs(where)
 
-    def _solved(self, numbers: tuple[int, ...]) -> dict[tuple[int, ...], Fraction]:
+    def _solved(self, numbers: tuple[int, ...], where: str) -> dict[tuple[int, ...], Fraction]:
         """Factors by powers of the dims: the fewest terms of the least degree that fit, by elimination."""
         for powers in self._bases():
             rows = [
@@ -161,7 +161,7 @@ class _Fit:
             solution = _eliminated(rows, len(powers))
             if solution is not None:
                 return {term: factor for term, factor in zip(powers, solution, strict=True) if factor}
-        raise _Differs("a number is no polynomial of the sizes")
+        raise _Differs(f"{where} is no polynomial of the sizes")
 
     def _bases(self) -> list[list[tuple[int, ...]]]:
         """Sets of terms, each without further ones: products of dims, then those with one of the dims squared."""
@@ -204,6 +204,7 @@ class _Unifier:
         self._same: dict[tuple[Buffer, ...], Buffer] = {}
         self._moved: dict[tuple[Buffer, object], Buffer] = {}
         self.constants: dict[Buffer, Constant] = {}
+        self.problems: dict[str, tuple[Template[Any, Any], Any]] = {}  # with sizes, by the names of kernels
 
     def region(self, row: Sequence[Region]) -> Region:
         """One region of every sample as one; raises _Differs."""
@@ -235,7 +236,8 @@ class _Unifier:
         problem = self._fit.unify([one for _, one in pairs], template.name)
         key = template.name, problem
         if key not in self._kernels:
-            self._kernels[key] = self._built(template, problem, pairs[0][1], row[0].kernel)
+            kernel = self._built(template, problem, pairs[0][1], row[0].kernel)
+            self._kernels[key], self.problems[kernel.name] = kernel, (template, problem)
         return self._kernels[key]
 
     def _built(self, template: Template[Any, Any], problem: Any, greatest: Any, kernel: Kernel) -> Kernel:
@@ -300,7 +302,7 @@ def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: 
     ladders = [[*(one for one in CHOSEN_AT if dim.least <= one < dim.most), dim.most] for dim in dims]
     seen = set()
     for point in itertools.product(*ladders):
-        here = _evaluated(problem, {dim.name: size for dim, size in zip(dims, point, strict=True)})
+        here = problem_at(problem, {dim.name: size for dim, size in zip(dims, point, strict=True)})
         if here in seen:
             continue
         seen.add(here)
@@ -311,14 +313,14 @@ def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: 
     return near[0] if template.steady is None else max(near, key=template.steady)
 
 
-def _evaluated(value: Any, sizes: Mapping[str, int]) -> Any:
-    """A problem with the numbers of one size."""
+def problem_at(value: Any, sizes: Mapping[str, int]) -> Any:
+    """A problem, or a part of one, with the numbers of one size."""
     if isinstance(value, Size):
         return value.at(sizes)
     if isinstance(value, tuple):
-        return tuple(_evaluated(one, sizes) for one in value)
+        return tuple(problem_at(one, sizes) for one in value)
     if is_dataclass(value) and not isinstance(value, type):
-        return _record(value, {one.name: _evaluated(getattr(value, one.name), sizes) for one in fields(value)})
+        return _record(value, {one.name: problem_at(getattr(value, one.name), sizes) for one in fields(value)})
     return value
 
 
