@@ -74,13 +74,13 @@ def point_of(model: ir.Model, dims: Sequence[Dim], feed: Mapping[str, object]) -
     """The sizes that a feed has. Raises OptionError for one outside of the ranges."""
     found: dict[str, int] = {}
     for value in model.graph.inputs:
-        for dim, size in zip(value.shape or (), np.shape(feed.get(value.name or "")), strict=False):
+        for dim, size in zip(value.shape or (), np.asarray(feed.get(value.name or "")).shape, strict=False):
             if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
                 found.setdefault(dim.value, size)
-    for dim in dims:
-        if not dim.least <= found.get(dim.name, dim.least) <= dim.most:
-            raise OptionError(f"a feed has {found[dim.name]} for '{dim.name}'; its range is {dim.least} to {dim.most}.")
-    return tuple(found.get(dim.name, dim.least) for dim in dims)
+    for one in dims:
+        if not one.least <= found.get(one.name, one.least) <= one.most:
+            raise OptionError(f"a feed has {found[one.name]} for '{one.name}'; its range is {one.least} to {one.most}.")
+    return tuple(found.get(one.name, one.least) for one in dims)
 
 
 def compared_points(dims: Sequence[Dim]) -> list[tuple[int, ...]]:
