@@ -39,7 +39,7 @@ class CumulativeSum:
 
 
 def build(problem: CumulativeSum, target: Target, name: str = "cumulative_sum") -> Kernel:
-    """The kernel: operands "x" and "y". ValidLanes are positions after the axis; along the last axis sums are scalar."""
+    """The kernel: operands "x" and "y". Lanes are positions after the axis; along the last axis sums are scalar."""
     axis = problem.axis % len(problem.shape)
     outer, size = math.prod(problem.shape[:axis]), problem.shape[axis]
     inner, total = math.prod(problem.shape[axis + 1 :]), math.prod(problem.shape)

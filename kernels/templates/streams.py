@@ -222,7 +222,7 @@ class Stream:
         return joined(found)
 
     def _lanes_of(self, valid: ValidLanes) -> list[tuple[int, ValidLanes]]:
-        """ValidLanes to read, each with the one whose element it reads: those that are not valid the last valid one's."""
+        """Lanes to read, each with the one whose element it reads: those that are not valid the last valid one's."""
         f = self._f
         if isinstance(valid, int):
             return [(lane, lane) for lane in range(valid)]
