@@ -45,7 +45,7 @@ def _lengths(most: int, batch: int | None = None) -> tuple[tuple[int, ...], ...]
 CASES = (
     Case("mlp_tiny", {"batch": (1, 128)}, _lengths(128), {}),
     Case("masked_encoder", {"batch": (1, 4), "seq": (1, 64)}, _lengths(64, 4), {}),
-    Case("lstm", {"seq": (1, 128), "batch": (1, 4)}, tuple((one[0], 1) for one in _lengths(128)), {}),
+    Case("lstm", {"seq": (1, 128), "batch": (1, 4)}, (*((one[0], 1) for one in _lengths(128)), (128, 4)), {}),
     Case("mobilenet_v2", {"batch": (1, 4)}, ((1,), (3,), (4,)), {}),
     Case("resnet18", {"batch": (1, 4)}, ((1,), (3,), (4,)), {}),
     Case("vit_s16_legacy", {"batch": (1, 4)}, ((1,), (3,), (4,)), {}),

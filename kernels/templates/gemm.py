@@ -297,7 +297,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         return at.panel, start
 
     def _valid(self, group: Group) -> int:
-        """ValidLanes of a panel's last vector that exist."""
+        """Lanes of a panel's last vector that exist."""
         rest = self.problem.columns % self.lanes
         return rest if rest and group is self.column_groups[-1] else self.lanes
 

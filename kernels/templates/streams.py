@@ -246,7 +246,7 @@ class Stream:
                 mask = holding if valid == lanes else f.binary("and", holding, f.first_lanes(valid, lanes))
                 found.append(f.masked_load(whole, f.at(start, part * lanes, kind), mask))
             return joined(found)
-        # ValidLanes that are not wanted read the first element of the storage, which exists.
+        # Lanes that are not wanted read the first element of the storage, which exists.
         base = self._pointers[load.buffer.name]
         places = self.position(place(load)).split()
         places = places * (len(conditions) if len(places) == 1 else 1)
