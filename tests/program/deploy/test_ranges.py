@@ -112,6 +112,27 @@ def test_an_encoder_of_any_batch_and_length() -> None:
     assert hidden.shape == (2, 17, 96) and pooled.shape == (2, 96)
 
 
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_table_of_distances_is_a_corner_of_the_largest(masked: bool) -> None:
+    """As relative positions have it: the table of every length is folded, and a part of that of the greatest."""
+    bias = """
+        n = Shape(x) one = Slice(n, zero, first) length = Squeeze(one) places = Range(none, length, step)
+        down = Unsqueeze(places, first) across = Unsqueeze(places, zero) apart = Sub(down, across)
+        near = Clip(apart, low, high) row = Add(near, high) bias = Gather(table, row)
+    """
+    rest = (
+        "b4 = Unsqueeze(bias, two) q = Unsqueeze(x, two) y = Attention(q, q, q, b4)" if masked else "y = Add(x, bias)"
+    )
+    shapes = ("float[s,8] x", "float[1,1,s,8] y") if masked else ("float[s,s] x", "float[s,s] y")
+    constants = {name: np.array(value) for name, value in (
+        ("zero", [0]), ("first", [1]), ("two", [0, 1]), ("none", 0), ("step", 1), ("low", -3), ("high", 3),
+    )}  # fmt: skip
+    table = np.arange(7, dtype=np.float32) ** 2
+    text = f"g ({shapes[0]}) => ({shapes[1]}) {{ {bias} {rest} }}"
+    made = graphopt.compile(support.model(text, 23, table=table, **constants), dims={"s": (1, 30)}, threads=1)
+    assert made.verification.passed and {"s": 7} in made.verification.sizes
+
+
 def test_a_fixed_batch_is_freed() -> None:
     text = (
         "g (float[1,3,9,9] x) => (float[1,4] y) { c = Conv(x, k) r = Relu(c) p = GlobalAveragePool(r) y = Flatten(p) }"
