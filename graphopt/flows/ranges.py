@@ -8,6 +8,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from graphopt.errors import OptionError
@@ -33,8 +34,12 @@ class FreeDims:
 
     def at(self, point: Sequence[int]) -> dict[str, DimValue]:
         """The size of every free dim of the model where those that a run sets have these."""
-        sizes = {dim.name: size for dim, size in zip(self.dims, point, strict=True)}
+        sizes = self.sizes_at(point)
         return {**sizes, **{name: at(size, sizes) for name, size in self.tied.items()}}
+
+    def sizes_at(self, point: Sequence[int]) -> dict[str, int]:
+        """The sizes that a run sets, by name."""
+        return {dim.name: size for dim, size in zip(self.dims, point, strict=True)}
 
     def formula(self, dim: object) -> Size | int | None:
         """A dim of the model in those that a run sets; None for what is no formula of them."""
@@ -151,6 +156,19 @@ def _fraction(tree: ast.expr, sizes: Mapping[str, Size | int]) -> tuple[Size | i
             total: Size | int = _OPERATORS[type(operation)](above * line, other * below)
             return total, below * line
     return _value(tree, sizes), 1
+
+
+def point_of(model: ir.Model, dims: Sequence[Dim], feed: Mapping[str, object]) -> tuple[int, ...]:
+    """The sizes that a feed has. Raises OptionError for one outside of the ranges."""
+    found: dict[str, int] = {}
+    for value in model.graph.inputs:
+        for dim, size in zip(value.shape or (), np.asarray(feed.get(value.name or "")).shape, strict=False):
+            if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
+                found.setdefault(dim.value, size)
+    for one in dims:
+        if not one.least <= found.get(one.name, one.least) <= one.most:
+            raise OptionError(f"a feed has {found[one.name]} for '{one.name}'; its range is {one.least} to {one.most}.")
+    return tuple(found.get(one.name, one.least) for one in dims)
 
 
 def compared_points(dims: Sequence[Dim]) -> list[tuple[int, ...]]:
