@@ -25,7 +25,7 @@ import numpy.typing as npt
 from kernels.dtype import DType
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
-from kernels.size import Size, bound
+from kernels.size import Size, as_size, bound
 from kernels.tensor.expression import Buffer
 from kernels.tensor.storage import extent
 
@@ -82,6 +82,7 @@ class Kernel:
     candidate: str = ""  # which tile sizes, for people
     choice: str = ""  # the candidate that its template chose, whose blocks may have been larger
     shared: Kernel | None = None  # the same with blocks for several workers; None: those of this one serve
+    run_blocks: Size | None = None  # the blocks that a run has, where its sizes decide; None: all of them
 
     def operand(self, name: str) -> Operand:
         """An operand by its name."""
@@ -133,8 +134,9 @@ def write_kernel(
     if traffic is None:
         traffic = sum(operand.bytes for operand in operands)
     return Kernel(
-        name, module, tuple(operands), bound(blocks), bound(scratch_bytes), bound(flops), bound(traffic), candidate
-    )
+        name, module, tuple(operands), bound(blocks), bound(scratch_bytes), bound(flops), bound(traffic), candidate,
+        run_blocks=as_size(blocks),
+    )  # fmt: skip
 
 
 def renamed(kernel: Kernel, name: str) -> Kernel:

@@ -44,12 +44,14 @@ class Argument:
     held: tuple[tuple[int, int], ...] = ()  # places and integers: what an input has to hold, as dims follow from it
     counted: tuple[int, ...] = ()  # axes of an output along which `shape` is the most, and each run finds its own dim
     free: tuple[tuple[int, Size], ...] = ()  # axes along which `shape` is the most, and the dim follows from the sizes
+    room: tuple[int, ...] = ()  # of a cache: dims that its memory has room for, by whose strides its elements lie
+    cache: int = -1  # of an output: the input in whose memory it is; -1: in its own
 
     @property
     def bytes(self) -> int:
         """The size of its data."""
         size = self.dtype.bytes
-        for dim in self.shape:
+        for dim in self.room or self.shape:
             size *= dim
         return size
 

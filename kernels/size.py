@@ -180,12 +180,17 @@ class Size:
     def __rfloordiv__(self, other: object) -> Size | int:
         if not isinstance(other, int):
             return NotImplemented
+        if self.range[0] <= 0:
+            raise Undecided(f"whether {self.formula} divides depends on the sizes of a run.")
         if other < 0:
             return -((-other + self - 1) // self)
         return size_of({(Operation("quotient", other, self),): 1})
 
     def __mod__(self, other: object) -> Size | int:
         return self - self // other * other if isinstance(other, (int, Size)) else NotImplemented
+
+    def __rmod__(self, other: object) -> Size | int:
+        return other - other // self * self if isinstance(other, int) else NotImplemented
 
     def __divmod__(self, other: object) -> tuple[Size | int, Size | int]:
         return self // other, self % other

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import click
 
@@ -18,12 +18,12 @@ from graphopt.cli.options import (
     json_option,
     parse_budget,
     parse_shapes,
-    parse_sizes,
+    parse_sized_dims,
     parse_values,
     progress,
+    range_option,
     shape_option,
     shown,
-    size_option,
     switch,
     tolerance_option,
     value_option,
@@ -31,6 +31,7 @@ from graphopt.cli.options import (
 from graphopt.cli.streams import read_source
 from graphopt.cli.tune import seconds_of, tune_option
 from graphopt.flows.compile import compile_record
+from graphopt.model.text import nearest
 from graphopt.program.deploy.bundle import replaced_files
 from graphopt.program.make import Form
 from graphopt.report.compilation import print_compile
@@ -41,8 +42,9 @@ from kernels.target import TargetName
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("output", metavar="OUT_DIR", type=PATH)
 @click.option(
-    "--target", type=click.Choice(get_args(TargetName)), default="host", show_default=True,
-    help="The processor that the code is for.",
+    "--target", "targets", default="host", metavar="NAME[,NAME]", show_default=True,
+    help=f"The processor that the code is for: {', '.join(get_args(TargetName))}. Several are joined by commas; a "
+    "model runs the first that its processor has.",
 )  # fmt: skip
 @click.option(
     "--name", metavar="NAME",
@@ -53,7 +55,8 @@ from kernels.target import TargetName
     help="A program of its own, or an ONNX file with custom operators and their library, for ONNX Runtime.",
 )  # fmt: skip
 @shape_option
-@size_option
+@range_option
+@switch("--caches", "Outputs that begin with the rows of an input (keys and values of a decoder) lie in its memory.")
 @value_option
 @defaults_option
 @switch("--exact", "No Winograd convolutions: a smaller bundle, closer to ONNX Runtime, sometimes slower.")
@@ -74,8 +77,8 @@ from kernels.target import TargetName
 @json_option
 @many_options
 def command(
-    ctx: click.Context, source: Path, output: Path, target: TargetName, name: str | None, form: Form,
-    shape: tuple[str, ...], dim: tuple[str, ...], value: tuple[str, ...], fix_defaults: bool, exact: bool,
+    ctx: click.Context, source: Path, output: Path, targets: str, name: str | None, form: Form,
+    shape: tuple[str, ...], dim: tuple[str, ...], caches: bool, value: tuple[str, ...], fix_defaults: bool, exact: bool,
     memory_budget: str | None, threads: int, machine: str | None, tune: float | None, unchecked: bool,
     feeds: tuple[str, ...], tolerance: float | None, json: bool, jobs: int, dask: str | None,
 ) -> None:  # fmt: skip
@@ -86,7 +89,9 @@ def command(
     compile stops and lists it; in Python, graphopt.compile runs just those in ONNX Runtime, and so does what
     --as onnxruntime writes. Of a folder every model becomes a bundle in OUT_DIR.
     """
-    by_record = target == "host" or machine is not None
+    target = _parse_targets(targets)
+    here = target == ["host"]
+    by_record = here or machine is not None
     if source.is_dir():
         with progress(f"compiling {source.name}") as tell:
             if by_record:
@@ -97,7 +102,7 @@ def command(
             return (str(model), str(makes)), makes
 
         return run_folder(ctx, source, output, words)
-    shapes, dims = parse_shapes(shape), parse_sizes(dim)
+    shapes, dims = parse_shapes(shape), parse_sized_dims(dim)
     budget = parse_budget(memory_budget, "--memory-budget")
     replaced_files(output)  # refuses before the work is done what could not be written after it
     with progress(f"compiling {source.name}") as tell:
@@ -105,7 +110,7 @@ def command(
         compiled = graphopt.compile(
             read_source(source), target=target, name=name, shapes=shapes, dims=dims, values=parse_values(value),
             fix_defaults=fix_defaults, feeds=feeds or None, tolerance=tolerance, exact=exact, memory_budget=budget,
-            threads=threads, machine=record, tune=seconds_of(tune, here=target == "host"), form=form,
+            threads=threads, machine=record, tune=seconds_of(tune, here=here), form=form, caches=caches,
             progress=tell,
         )  # fmt: skip
         if compiled.not_compared is not None and not unchecked:
@@ -114,3 +119,12 @@ def command(
         tell("writing")
         compiled.save(output, unchecked=unchecked)
     shown(compile_record(compiled, str(source), str(output), record), json, print_compile)
+
+
+def _parse_targets(text: str) -> list[TargetName]:
+    """Names of processors, joined by commas."""
+    known = get_args(TargetName)
+    for name in text.split(","):
+        if name not in known:
+            raise UsageError("--target", f"there is no target '{name}'; {nearest(name, known)}.")
+    return [cast(TargetName, name) for name in text.split(",")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -44,6 +45,11 @@ def switch(name: str, text: str) -> Callable[[F], F]:
 json_option = switch("--json", "Print one JSON object on stdout; everything else goes to stderr.")
 shape_option = several("--shape", metavar="NAME=1x3x224x224", text="Fix an input's shape, also as NAME:1,3,224,224")
 size_option = several("--dim", metavar="NAME=SIZE", text="Fix a dynamic dim")
+range_option = several(
+    "--dim", metavar="NAME=SIZE",
+    text="Fix a dynamic dim; NAME=224,256 makes a program for each size, NAME=1..512 one for all of them, and "
+    "NAME=OTHER+1 follows from another dim",
+)  # fmt: skip
 value_option = several("--value", metavar="NAME=16000", text="Fix an input at a value, or at a list such as 1,2,3")
 defaults_option = switch("--fix-defaults", "Take inputs that have defaults for constants, so that they fold.")
 feeds_option = several(
@@ -130,6 +136,28 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
         if not isinstance(value, int):
             raise UsageError("--dim", f"'{name}={value}' gives no size; give a number, {name}=8 for example.")
         found[name] = value
+    return found
+
+
+_FORMULA = re.compile(r"[A-Za-z_]\w* *([-+*/]+ *\w+ *)*")  # of other dims: past + 1
+
+
+def parse_sized_dims(texts: Sequence[str]) -> dict[str, int | str | tuple[int, int] | list[int]]:
+    """`NAME=3`, listed sizes `NAME=3,5,8`, a range `NAME=1..512`, or a formula `NAME=OTHER+1`, several times."""
+    found: dict[str, int | str | tuple[int, int] | list[int]] = {}
+    for name, value in _pairs(texts, "--dim", "NAME=8, NAME=3,5 or NAME=1..8"):
+        least, dots, most = value.partition("..")
+        sizes = value.split(",")
+        if dots and least.isdigit() and _is_size(most) and int(least) <= int(most):
+            found[name] = int(least), int(most)
+        elif dots:
+            raise UsageError("--dim", f"'{name}={value}' is no range; give a least and a greatest size, {name}=1..8.")
+        elif len(sizes) > 1 and all(map(_is_size, sizes)):
+            found[name] = [int(size) for size in sizes]
+        elif _FORMULA.fullmatch(value):
+            found[name] = value
+        else:
+            found |= parse_sizes([f"{name}={value}"])
     return found
 
 

@@ -46,6 +46,7 @@ def certify(
         raise OptionError(f"{feeds} feeds try nothing; ask for one at least.")
     folder = Path(bundle)
     manifest = read_manifest(folder)
+    manifest.require_one("certified")
     contents = _checked_files(folder, manifest)
     proved, outside = prove_library(manifest, contents[f"lib{manifest.name}.so"])
     threads = THREADS if manifest.program.shared_arena_bytes is not None else (1,)

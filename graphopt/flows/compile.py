@@ -22,33 +22,38 @@ from graphopt.check.verification import OFF, Verification
 from graphopt.errors import NotLowered, OptionError, VerificationError
 from graphopt.flows.ranges import FreeDims, compared_points, dims_of_ranges, free_batch, split_ranges
 from graphopt.flows.records.compilation import CompileRecord
+from graphopt.flows.several import made_several, ordered, points_of, split_listed
 from graphopt.flows.source import digest_of, read, resize
 from graphopt.flows.tune import tuning_of
 from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import DimValue
+from graphopt.model.facts import Facts
 from graphopt.model.load import Source
 from graphopt.model.signature import Port, signature_of
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
 from graphopt.passes import pipeline
+from graphopt.program.caches import caches_of
 from graphopt.program.contents import decided_contents, with_contents
 from graphopt.program.control import without_control_flow
 from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
-from graphopt.program.deploy.compiled import Compiled, type_of
+from graphopt.program.deploy.compiled import Compiled, Whole, type_of
 from graphopt.program.deploy.custom.operators import Operators, operators_of_whole
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.expansion import expanded
 from graphopt.program.make import COMPARE_SECONDS, Family, Form, Program, make, make_ranged, runnable
+from graphopt.program.regions.region import NO_CACHES, Cache
 from graphopt.program.regions.scope import Scope
 from graphopt.program.sized_inputs import with_sized_inputs
 from graphopt.program.subprograms import undeclared, with_bodies
 from graphopt.program.tuning import Tuning
 from graphopt.program.widening import widened
 from graphopt.rewrite.optimizer import optimize_verified
-from kernels.size import Dim
+from kernels.emit.program import Points
+from kernels.size import Dim, at
 from kernels.target import Target, TargetName, named, why_not_here
 from memplan.compiling import telling
 
@@ -60,10 +65,10 @@ OPSET = 23  # of the private copy: attention and normalisations have operators o
 def compile(  # the builtin of this name is not used here
     source: Source,
     *,
-    target: TargetName = "host",
+    target: TargetName | Sequence[TargetName] = "host",
     name: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    dims: Mapping[str, DimValue | tuple[int, int]] | None = None,
+    dims: Mapping[str, DimValue | tuple[int, int] | list[int]] | None = None,
     values: Mapping[str, object] | None = None,
     fix_defaults: bool = False,
     exact: bool = False,
@@ -74,14 +79,19 @@ def compile(  # the builtin of this name is not used here
     feeds: Feeds | None = None,
     tolerance: float | None = None,
     form: Form = "bundle",
+    caches: bool = False,
     progress: Progress | None = None,
 ) -> Compiled:
     """A native program, compared with ONNX Runtime without optimizations.
 
     It is for one size of every dim of its inputs. Where those are free, the result holds a program for every size: it
     is made and compared when the size is first run, and shares constants and threads with the others; such a result has
-    no bundle. A range of sizes in `dims`, {"sequence": (1, 512)}, makes one program for all of them: its memory is
-    planned for the greatest, and its work follows the sizes of each run.
+    no bundle. A list of sizes in `dims`, {"side": [224, 256]}, makes a program for each, also of combinations, in one
+    bundle; so do several names in `target`, each for the level of processors that it names. A range of sizes,
+    {"sequence": (1, 512)}, makes one program for all of them: its memory is planned for the greatest, and its work
+    follows the sizes of each run. Dims may be formulas of those with ranges, {"past": (0, 511), "all": "past + 1"}.
+    With `caches`, outputs that begin with the rows of an input (keys and values of a decoder) lie in its memory: what a
+    call returns is the next call's input, and nothing of it is copied.
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
     and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64",
@@ -120,7 +130,8 @@ def compile(  # the builtin of this name is not used here
     if name in TAKEN:
         raise OptionError(f"functions of '{name}' would stand in for the C library's; choose another name.")
     progress = progress or silent
-    processor = planned_target(target, machine, threads)
+    targets = (target,) if isinstance(target, str) else ordered(target, named)
+    processor = planned_target(targets[0], machine, threads)
     if processor.architecture.name == "wasm32":
         threads = 1
         if form == "onnxruntime":
@@ -128,20 +139,34 @@ def compile(  # the builtin of this name is not used here
     not_here = why_not_here(processor)
     if tune and not_here is not None:
         raise OptionError(f"kernels cannot be measured: {not_here}; leave out the tuning.")
+    sized, listed = split_listed(dims or {})
+    points = points_of(listed)
     tuning = tuning_of(tune, progress)
     original, _ = read(source, values, fix_defaults=True)
     digest = digest_of(source, original)
-    ranges, formulas, fixed = split_ranges(dims or {})
-    if ranges and processor.architecture.name == "wasm32":
+    ranges, formulas, sizes = split_ranges(sized)
+    if (ranges or len(points) > 1) and processor.architecture.name == "wasm32":
         raise OptionError("a program in WebAssembly has one size of every dim; give dims numbers.")
-    if shapes or fixed or ranges:
-        resize(original, shapes or {}, fixed)
+    if shapes or sizes or ranges:
+        resize(original, shapes or {}, sizes)
         free_batch(original, ranges)
     examples = read_feeds(original, feeds)
     asked = _Asked(
         processor, name, exact, memory_budget, not_here, threads, machine, tuning, examples, tolerance, progress,
-        digest, form,
+        digest, form, caches,
     )  # fmt: skip
+    if caches and not ranges:
+        raise OptionError("caches grow from call to call: give their length a range, past=0..511 for example.")
+    if caches and form != "bundle":
+        raise OptionError("ONNX Runtime gives every output memory of its own; leave out the caches, or the form.")
+    several = len(points) > 1 or len(targets) > 1
+    if several and (ranges or form != "bundle"):
+        what = "a range of sizes is" if ranges else "custom operators are"
+        raise OptionError(f"{what} compiled for one target, and without lists of sizes.")
+    if several:
+        return _several(original, asked, targets, points)
+    if listed:
+        resize(original, {}, dict(points[0]))
     if ranges:
         return _of_ranges(original, asked, dims_of_ranges(original, ranges, formulas))
     if not_here is None and form == "bundle" and not all(map(_is_fixed, _open_inputs(original))):
@@ -166,6 +191,7 @@ class _Asked:
     progress: Progress
     digest: str  # of the model
     form: Form
+    caches: bool
 
 
 def named_by(source: Source) -> str:
@@ -173,6 +199,29 @@ def named_by(source: Source) -> str:
     stem = Path(source).stem if isinstance(source, (str, os.PathLike)) else "model"
     name = "".join(one if one.isascii() and one.isalnum() else "_" for one in stem).strip("_") or "model"
     return f"model_{name}" if name[0].isdigit() or name in TAKEN else name
+
+
+def _several(original: ir.Model, asked: _Asked, targets: Sequence[TargetName], points: Points) -> Compiled:
+    """Programs for several levels and listed sizes. What was said of one is said of all: the worst of it."""
+
+    def make_one(model: ir.Model, target: TargetName, family: Family) -> Compiled:
+        processor = planned_target(target, asked.machine, asked.threads)
+        given = [one for one in asked.given if _fits(one, model)]
+        return _made(
+            model, replace(asked, target=processor, not_here=why_not_here(processor), given=given), family
+        )  # fmt: skip
+
+    made = made_several(original, targets, points, make_one)
+    worst = max(made.programs, key=lambda one: one.verification.max_rel)
+    not_compared = next((one.not_compared for one in made.programs if one.not_compared is not None), None)
+    seconds = sum(one.seconds for one in made.programs)
+    return replace(worst, made=made, target=made.first.target, seconds=seconds, not_compared=not_compared)
+
+
+def _fits(given: Given, model: ir.Model) -> bool:
+    """Whether a feed has the dims of the model's inputs."""
+    ports = {port.name: port for port in _open_inputs(model)}
+    return all(list(np.asarray(array).shape) == list(ports[name].dims or ()) for name, array in given.feed.items())
 
 
 def _of_any_size(original: ir.Model, asked: _Asked) -> Compiled:
@@ -200,21 +249,30 @@ def _of_ranges(original: ir.Model, asked: _Asked, free: FreeDims) -> Compiled:
     model_bytes = sum(tensor.nbytes for tensor in tensors_of(original))
     dims = free.dims
     started = time.perf_counter()
+
+    def make_of(source: ir.Model) -> Whole:
+        work = source.clone()
+        caches = _caches(work, free) if asked.caches else NO_CACHES
+        held = with_sized_inputs(work, free.formula)
+
+        def model_of(point: Sequence[int]) -> ir.Model:
+            model = work.clone()
+            resize(model, {}, free.at(point))
+            return optimized(model)
+
+        return make_ranged(
+            dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
+            costs_of(asked.machine), held, caches,
+        )  # fmt: skip
+
     asked.progress("optimizing")
-    work = optimized(original).clone()
-    held = with_sized_inputs(work, free.formula)
-
-    def model_of(point: Sequence[int]) -> ir.Model:
-        model = work.clone()
-        resize(model, {}, free.at(point))
-        return optimized(model)
-
+    work = optimized(original)
     asked.progress("making kernels")
     with telling(asked.progress):
-        made = make_ranged(
-            dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
-            costs_of(asked.machine), held,
-        )  # fmt: skip
+        try:
+            made = make_of(work)  # sizes then share the weights that passes compute
+        except NotLowered:
+            made = make_of(original)
     seconds = time.perf_counter() - started
     given = operators_of_whole(work, made.linked, asked.target, asked.threads) if asked.form == "onnxruntime" else made
     if made.program is None:
@@ -235,6 +293,20 @@ def _of_ranges(original: ir.Model, asked: _Asked, free: FreeDims) -> Compiled:
                     f"written{_way_on(verdicts[-1].max_rel)}."
                 )
     return Compiled(given, asked.target, seconds, _together(verdicts, dims), asked.not_here, None, None, model_bytes)
+
+
+def _caches(model: ir.Model, free: FreeDims) -> dict[str, Cache]:
+    """Outputs in the memory of inputs, with room for the greatest sizes. Raises OptionError where there are none."""
+    facts, most = Facts(model), {dim.name: dim.most for dim in free.dims}
+    found = {}
+    for value in model.graph.outputs:
+        past = caches_of(model).get(value.name or "")
+        sizes = [dim if isinstance(dim, int) else free.formula(dim) for dim in facts.shape(value) or ()]
+        if past is not None and sizes and all(size is not None for size in sizes):
+            found[value.name or ""] = Cache(past, tuple(at(size, most) for size in sizes if size is not None))
+    if not found:
+        raise OptionError("the model has no caches: no output begins with the rows of an input; leave caches out.")
+    return found
 
 
 def _together(verdicts: Sequence[Verification], dims: Sequence[Dim]) -> Verification:

@@ -127,6 +127,7 @@ def open_profiled(
         if shapes or dims:
             raise OptionError(f"'{source}' is a bundle, whose dims are fixed; profile its model for others.")
         manifest = read_manifest(source)
+        manifest.require_one("profiled")
         program = Bundle(source, threads=threads)
         several = [manifest.kernels[use.several].name for use in manifest.uses if use.several is not None]
         forms = forms_of(manifest.runs, manifest.shared, several)

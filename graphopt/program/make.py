@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -25,7 +25,7 @@ from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order, within_budget
 from graphopt.program.quantizing import in_integers
 from graphopt.program.regions.lower import lower
-from graphopt.program.regions.region import Lowered
+from graphopt.program.regions.region import NO_CACHES, Cache, Lowered
 from graphopt.program.tuning import Tuning, tuned, with_choices
 from graphopt.program.unifying import unified
 from graphopt.program.weights import GROWTH, Weights, bytes_of
@@ -43,14 +43,16 @@ Form = Literal["bundle", "onnxruntime"]  # what is made: a program of its own, o
 class Family:
     """What programs of one model share, each of other sizes: constants, and threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, growth: int = GROWTH) -> None:
+        """`growth`: room for so many times the constants of the first program."""
         self._weights: Weights | None = None
+        self._growth = growth
         self.first: session.Program | None = None  # whose threads run all
 
     def weights(self, lowered: Lowered) -> Weights:
         """Where the constants of a program go: to those of others for as long as there is room."""
         if self._weights is None or not self._weights.has_room(lowered):
-            self._weights = Weights(GROWTH * bytes_of(lowered))
+            self._weights = Weights(self._growth * bytes_of(lowered))
         return self._weights
 
 
@@ -152,14 +154,17 @@ def make_ranged(
     threads: int = 0,
     costs: Costs = ESTIMATED,
     held: Sequence[Sequence[Size | int]] = (),
+    caches: Mapping[str, Cache] = NO_CACHES,
 ) -> Whole:
     """The one program of all sizes of free dims; `model_of` gives the model of one size, optimized.
 
-    `held` says what the last inputs hold, which no caller gives.
+    `held` says what the last inputs hold, which no caller gives; `caches` are outputs in the memory of inputs.
 
     Raises NotLowered where an operator has no kernel, or none for a range of sizes.
     """
-    lowered = in_best_order(unified(dims, lambda point: lower(_folded(model_of(point)), target, exact=exact), held))
+    lowered = in_best_order(
+        unified(dims, lambda point: lower(_folded(model_of(point)), target, exact=exact, caches=caches), held)
+    )
     linked = _linked(lowered, name, target, None, threads, costs, None)
     program = None if not_here is not None else _loaded(linked, target, threads, None)
     return Whole(program, replace(lowered, constants={}), linked)

@@ -30,6 +30,7 @@ from kernels.target import Target
 from kernels.templates.template import Template
 
 DEGREE = 2  # of a dim in a number, as of sequence in the elements of all scores
+NEARLY = 1.03  # times the loss of another candidate
 CHOSEN_AT = (1, 7, 16, 33, 128)  # sizes of a dim that a candidate is judged at, besides its greatest
 
 Point = tuple[int, ...]  # a size for each dim, in their order
@@ -280,8 +281,9 @@ class _Unifier:
             array = sample.constants[buffer].array
             if array is whole or (array.ctypes.data == whole.ctypes.data and array.shape == whole.shape):
                 continue
-            flat = whole.reshape(-1)[: array.size]
-            if array.dtype != whole.dtype or flat.tobytes() != array.tobytes():
+            both = min(array.size, whole.size)
+            mine, other = (one.reshape(-1)[:both].tobytes() for one in (array, whole))
+            if array.dtype != whole.dtype or mine != other:
                 raise _Differs(f"the constant '{name}'")
 
     def _constant(self, buffer: Buffer, operand: Operand) -> Buffer:
@@ -298,7 +300,7 @@ class _Unifier:
 
 
 def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: Sequence[Dim], target: Target) -> Any:
-    """The candidate for the greatest sizes that loses least at any size, by its estimate."""
+    """Of those for the greatest sizes the one that loses least at any size by its estimate, or a steady one nearly."""
     candidates = template.candidates(greatest, target)
     if template.estimate is None:
         return candidates[0]
@@ -314,7 +316,8 @@ def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: 
         best = estimate(here, template.candidates(here, target)[0], target)
         for number, one in enumerate(candidates):
             worst[number] = max(worst[number], estimate(here, one, target) / best)
-    return candidates[min(range(len(candidates)), key=lambda number: worst[number])]
+    near = [one for one, loss in zip(candidates, worst, strict=True) if loss <= NEARLY * min(worst)]
+    return near[0] if template.steady is None else max(near, key=template.steady)
 
 
 def _evaluated(value: Any, sizes: Mapping[str, int]) -> Any:

@@ -44,6 +44,8 @@ def write_alone(module: Module, listing: Listing, layout: MemoryLayout) -> None:
             f.convert("zext", "i64", f.load("i32", f.at(start, place, "i32"))) for place in range(_ROW)
         )
         kernel, table = f.load("ptr", f.at(KERNELS, which, "ptr")), f.at(record, offset, "i8")
+        if listing.sizes:
+            blocks = f.load("i64", f.at(f.at(record, layout.blocks, "i8"), which, "i64"))
 
         def block(place: Value, _: tuple[Value, ...]) -> None:
             run_block(f, kernel, table, place, scratch)

@@ -16,6 +16,7 @@ from kernels.emit import layout as at
 from kernels.emit.layout import HUGE_PAGE, LIVE, MemoryLayout
 from kernels.emit.memory import FIXED, PRIVATE, READ, allow, count, reserve
 from kernels.emit.options import (
+    LENDER,
     MEMORY_LIMIT,
     SIZES,
     WEIGHTS,
@@ -23,6 +24,7 @@ from kernels.emit.options import (
     WEIGHTS_PATH,
     fresh_options,
     option,
+    purse,
     write_options,
 )
 from kernels.emit.options import READ as READ_OPTION
@@ -32,6 +34,7 @@ from kernels.emit.refusal import (
     BAD_PROCESSOR,
     BAD_WEIGHTS,
     NO_MEMORY,
+    NO_MODEL,
     OK,
     failed,
     is_model,
@@ -73,6 +76,7 @@ def write_creation(module: Module, listing: Listing, layout: MemoryLayout, check
     _write_finish(module, listing, layout)
     _write_adopt(module, layout)
     _write_bring(module)
+    _write_open_model(module, listing)
     _write_create(module, listing)
     _write_create_with(module, listing)
     _write_check(module, listing, layout, checksum)
@@ -122,21 +126,25 @@ def _write_take(module: Module, listing: Listing, layout: MemoryLayout) -> None:
     workers = _called(f, "workers_of", options, result="i64")
     negative = f.compare("slt", workers, f.integer(0))
     refuse_when(f, negative, BAD_ARGUMENT, record, "a negative number of threads is given; 0 stands for all cores.")
-    limit, taken = option(f, options, "i64", MEMORY_LIMIT), _field(f, record, at.TAKEN)
+    lender = option(f, options, "ptr", LENDER)
+    limit, taken = option(f, options, "i64", MEMORY_LIMIT), f.at(purse(f, record, options), at.TAKEN, "i8")
     count(f, record, taken, layout.record, limit)
-    base = reserve(f, record, layout.reserved + layout.alignment)
-    f.store(base, _field(f, record, at.RESERVED))
-    address = f.convert("ptrtoint", "i64", base)
-    up = f.binary("and", f.add(address, layout.alignment - 1), f.integer(-layout.alignment))
-    start = f.convert("inttoptr", "ptr", up)
-    f.store(f.at(start, layout.weights, "i8"), _field(f, record, at.WEIGHTS))
+    f.when(is_null(f, lender), lambda: _reserve(f, record, layout))
 
     def alone() -> None:
-        count(f, record, taken, listing.arena_bytes + listing.scratch_bytes, limit)
+        f.when(is_null(f, lender), own, borrowed)
+
+    def borrowed() -> None:
+        for field in (at.ARENA, at.SCRATCH):
+            f.store(f.load("ptr", _field(f, lender, field)), _field(f, record, field))
+
+    def own() -> None:
+        count(f, record, taken, layout.arena_bytes + layout.scratch_bytes, limit)
+        base = f.load("ptr", _field(f, record, at.WEIGHTS))
         for field, offset, size in (
-            (at.ARENA, layout.arena, listing.arena_bytes), (at.SCRATCH, layout.scratch, listing.scratch_bytes),
+            (at.ARENA, layout.arena, layout.arena_bytes), (at.SCRATCH, layout.scratch, layout.scratch_bytes),
         ):  # fmt: skip
-            place = f.at(start, offset, "i8")
+            place = f.at(base, offset - layout.weights, "i8")
             f.store(place, _field(f, record, field))
             if size:
                 allow(f, record, place, size, large=size >= HUGE_PAGE)
@@ -148,6 +156,15 @@ def _write_take(module: Module, listing: Listing, layout: MemoryLayout) -> None:
         f.when(several, lambda: failed(f, _called(f, "take_shared", record, workers, options)), alone)
     f.give(f.number("i32", OK))
     f.finish()
+
+
+def _reserve(f: Function, record: Value, layout: MemoryLayout) -> None:
+    base = reserve(f, record, layout.reserved + layout.alignment)
+    f.store(base, _field(f, record, at.RESERVED))
+    address = f.convert("ptrtoint", "i64", base)
+    up = f.binary("and", f.add(address, layout.alignment - 1), f.integer(-layout.alignment))
+    start = f.convert("inttoptr", "ptr", up)
+    f.store(f.at(start, layout.weights, "i8"), _field(f, record, at.WEIGHTS))
 
 
 def _write_open(module: Module, layout: MemoryLayout) -> None:
@@ -211,7 +228,7 @@ def _write_read(module: Module, layout: MemoryLayout) -> None:
     record, options = f.parameter("record"), f.parameter("options")
     path = option(f, options, "ptr", WEIGHTS_PATH)
     place, size = f.load("ptr", _field(f, record, at.WEIGHTS)), layout.weights_bytes
-    count(f, record, _field(f, record, at.TAKEN), size, option(f, options, "i64", MEMORY_LIMIT))
+    count(f, record, f.at(purse(f, record, options), at.TAKEN, "i8"), size, option(f, options, "i64", MEMORY_LIMIT))
     allow(f, record, place, size, large=size >= HUGE_PAGE)
     file = _opened(f, record, path)
     f.line("br label %first")
@@ -289,6 +306,15 @@ def _write_bring(module: Module) -> None:
     failed(f, code)
     f.call("finish", record)
     f.give(f.number("i32", OK))
+    f.finish()
+
+
+def _write_open_model(module: Module, listing: Listing) -> None:
+    """open(model, options) -> code: all of creation, of options that are known."""
+    given = (Parameter("model"), Parameter("options"))
+    f = Function(module, listing.symbol("open"), given, exported=True, result="i32")
+    failed(f, _called(f, "begin", f.parameter("model")))
+    f.give(_called(f, "bring", f.load("ptr", f.parameter("model")), f.parameter("options")))
     f.finish()
 
 
@@ -385,7 +411,7 @@ def _write_destroy(module: Module, listing: Listing, layout: MemoryLayout) -> No
 def _write_error(module: Module, listing: Listing) -> None:
     f = Function(module, f"{listing.name}_error", (Parameter("model"),), exported=True, result="ptr")
     record = f.parameter("model")
-    lost = text(module, "there is no model: it was destroyed, no place for it was given, or there is no memory.")
+    lost = text(module, NO_MODEL)
     (found,) = f.when(is_model(f, record), lambda: [_field(f, record, at.ERROR)], lambda: [lost])
     f.give(found)
     f.finish()

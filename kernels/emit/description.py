@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from kernels.emit.layout import MemoryLayout
@@ -33,9 +35,19 @@ class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
     held: tuple[tuple[int, int], ...] = ()  # places in the flat tensor, and the integers that a call has to give there
     counted: tuple[int, ...] = ()  # axes of an output along which a run finds at most the dim of `shape`
     free: tuple[tuple[int, Terms], ...] = ()  # axes whose dim follows from the sizes of a run, at most that of `shape`
+    room: tuple[int, ...] = ()  # of a cache: dims that its memory has room for, by whose strides its elements lie
+    cache: int = -1  # of an output: the input in whose memory it lies
 
 
-class Description(msgspec.Struct, frozen=True):
+class Point(msgspec.Struct, frozen=True):
+    """Sizes of dims that a program is made for, and the tensors that it then has."""
+
+    sizes: dict[str, int]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+class Description(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is fixed when a program is compiled; sizes in bytes."""
 
     name: str
@@ -50,8 +62,9 @@ class Description(msgspec.Struct, frozen=True):
     weights_checksum: str  # 16 hexadecimal digits: kernels/emit/checksum.py
     runs: int
     shared_arena_bytes: int | None  # of a model that several workers run; None: only one can
-    abi: int = ABI
-    sizes: tuple[FreeDim, ...] | msgspec.UnsetType = msgspec.UNSET  # in the order of their numbers; unset: none is free
+    abi: int  # the version of the interface in C
+    points: tuple[Point, ...] = ()  # of a program for several sizes; its inputs and outputs are those of the first
+    sizes: tuple[FreeDim, ...] = ()  # of a program for ranges of sizes, in the order of their numbers
 
 
 def describe(
@@ -70,8 +83,9 @@ def describe(
         weights_bytes=layout.weights_bytes,
         weights_checksum=f"{checksum:016x}",
         runs=len(listing.runs),
+        abi=ABI,
         shared_arena_bytes=None if listing.ticketed is None else listing.ticketed.arena_bytes,
-        sizes=tuple(FreeDim(one.name, one.least, one.most) for one in listing.sizes) or msgspec.UNSET,
+        sizes=tuple(FreeDim(one.name, one.least, one.most) for one in listing.sizes),
     )
 
 
@@ -79,7 +93,7 @@ def _tensors(arguments: tuple[Argument, ...]) -> tuple[Tensor, ...]:
     return tuple(
         Tensor(
             one.name, one.dtype.value, code_of(one.dtype), one.shape, one.held, one.counted,
-            tuple((axis, _terms(size)) for axis, size in one.free),
+            tuple((axis, _terms(size)) for axis, size in one.free), one.room, one.cache,
         )
         for one in arguments
     )  # fmt: skip
@@ -88,3 +102,20 @@ def _tensors(arguments: tuple[Argument, ...]) -> tuple[Tensor, ...]:
 def _terms(size: Size) -> Terms:
     """A polynomial as numbers and names; the dims of arguments are no others."""
     return tuple((factor, tuple(atom.text for atom in product)) for product, factor in size.terms)
+
+
+def with_points(descriptions: Sequence[Description], points: Sequence[tuple[tuple[str, int], ...]]) -> Description:
+    """One description of a program's points, each described: memory and runs are the most that any of them has."""
+    first = descriptions[0]
+    several = [one.shared_arena_bytes for one in descriptions if one.shared_arena_bytes is not None]
+    return msgspec.structs.replace(
+        first,
+        arena_bytes=max(one.arena_bytes for one in descriptions),
+        scratch_bytes=max(one.scratch_bytes for one in descriptions),
+        shared_arena_bytes=max(several, default=None),
+        points=tuple(
+            Point(dict(point), one.inputs, one.outputs)
+            for point, one in zip(points, descriptions, strict=True)
+            if point
+        ),
+    )

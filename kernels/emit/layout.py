@@ -13,6 +13,7 @@ places are known when the program is compiled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.emit.checksum import STRIPE
@@ -47,23 +48,31 @@ class MemoryLayout:
     arena: int
     scratch: int
     weights: int
+    arena_bytes: int
+    scratch_bytes: int  # of one worker
     weights_bytes: int  # of the file: whole stripes
     reserved: int
     tables: int  # where the tables of operands start in the record
     dims: int  # where the dims that a run finds start in the record
     sizes: int  # where the sizes of a run start in the record, and behind them the dims that follow from them
+    blocks: int  # where the blocks start that a run of these sizes has of each kernel
     record: int
     shared_alignment: int  # of the start of the shared memory
     shared_arena: int
+    shared_arena_bytes: int
     shared_scratch: int  # the first worker's
     stride: int  # from one worker's scratch to the next one's
 
 
-def layout_of(listing: Listing, target: Target) -> MemoryLayout:
-    """The memory of a listing's model."""
+def layout_of(listing: Listing, target: Target, beside: Sequence[Listing] = ()) -> MemoryLayout:
+    """The memory of a listing's model; with room for what the listings beside it need, which then lies alike."""
     page = target.architecture.page
     weights = -(-listing.weights_bytes // STRIPE) * STRIPE
-    parts = (listing.arena_bytes, listing.scratch_bytes, weights)
+    together = (listing, *beside)
+    arena_bytes, scratch_bytes = (
+        max(getattr(one, f"{part}_bytes") for one in together) for part in ("arena", "scratch")
+    )
+    parts = (arena_bytes, scratch_bytes, weights)
     alignment = HUGE_PAGE if max(parts) >= HUGE_PAGE else page
     ends, starts = [0], []
     for size in parts:
@@ -74,12 +83,15 @@ def layout_of(listing: Listing, target: Target) -> MemoryLayout:
     tables = ARGUMENTS + 8 * (len(listing.inputs) + len(listing.outputs))
     dims = tables + 8 * sum(len(run.operands) for run in listing.runs)
     sizes = dims + sum(one.bytes for one in listing.dims)
-    record = sizes + 8 * listing.size_count + 8 * sum(len(one.free) for one in (*listing.inputs, *listing.outputs))
-    shared = listing.ticketed.arena_bytes if listing.ticketed is not None else 0
+    blocks = sizes + 8 * listing.size_count + 8 * sum(len(one.free) for one in (*listing.inputs, *listing.outputs))
+    record = blocks + (8 * len(listing.kernels) if listing.sizes else 0)
+    shared = 0
+    if any(one.ticketed is not None for one in together):
+        shared = max(one.arena_bytes if one.ticketed is None else one.ticketed.arena_bytes for one in together)
     step = HUGE_PAGE if shared >= HUGE_PAGE else page
     shared_scratch = step + -(-shared // page) * page + page
-    stride = -(-listing.scratch_bytes // page) * page + page
+    stride = -(-scratch_bytes // page) * page + page
     return MemoryLayout(
-        page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, dims, sizes, record, step, step,
-        shared_scratch, stride,
+        page, alignment, arena, scratch, brought, arena_bytes, scratch_bytes, weights, ends[-1] + page, tables, dims,
+        sizes, blocks, record, step, step, shared, shared_scratch, stride,
     )  # fmt: skip

@@ -15,6 +15,8 @@ BYTES, WEIGHTS_PATH, WEIGHTS, WEIGHTS_BYTES, SHARED_POOL, MEMORY_LIMIT, SIZES, S
 THREADS, PINNED, READ, CONTEXTS = range(64, 80, 4)
 FIRST_BYTES = 80  # of the record of ABI 1: no caller has a smaller one
 KNOWN_BYTES = 80  # of the record that is known here
+LENDER = 80  # behind it, of our own: a model whose arena, scratch and weights this one uses too; null: it has its own
+_ALL_BYTES = 88
 
 
 def write_options(module: Module) -> None:
@@ -52,8 +54,8 @@ def write_options(module: Module) -> None:
 
 def fresh_options(f: Function) -> Value:
     """Options on the stack, all zeros but for their size."""
-    place = f.value("ptr", f"alloca [{KNOWN_BYTES} x i8], align 8")
-    f.line(f"store [{KNOWN_BYTES} x i8] zeroinitializer, ptr {place.text}, align 8")
+    place = f.value("ptr", f"alloca [{_ALL_BYTES} x i8], align 8")
+    f.line(f"store [{_ALL_BYTES} x i8] zeroinitializer, ptr {place.text}, align 8")
     f.store(f.integer(KNOWN_BYTES), place)
     return place
 
@@ -61,3 +63,9 @@ def fresh_options(f: Function) -> Value:
 def option(f: Function, options: Value, kind: str, offset: int) -> Value:
     """A field."""
     return f.load(kind, f.at(options, offset, "i8"))
+
+
+def purse(f: Function, record: Value, options: Value) -> Value:
+    """The model that counts what is taken: the lender, where there is one."""
+    lender = option(f, options, "ptr", LENDER)
+    return f.select(is_null(f, lender), record, lender)

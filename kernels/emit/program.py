@@ -20,11 +20,12 @@ import numpy.typing as npt
 
 from kernels.emit.checksum import STRIPE, checksum, write_checksum
 from kernels.emit.creation import write_creation
-from kernels.emit.description import Description, describe
-from kernels.emit.layout import layout_of
+from kernels.emit.description import Description, describe, with_points
+from kernels.emit.layout import MemoryLayout, layout_of
 from kernels.emit.processor import Requirement, requirements, write_missing
-from kernels.emit.refusal import text
+from kernels.emit.refusal import return_when, text
 from kernels.emit.running import write_running
+from kernels.emit.several import Level, Sizes, write_several
 from kernels.emit.version import Origin, write_version
 from kernels.listing import InvalidListing, Listing
 from kernels.llvm.function import Function
@@ -47,6 +48,9 @@ def interface_of(listing: Listing) -> tuple[str, ...]:
     return (*INTERFACE, *SIZED) if listing.sizes else INTERFACE
 
 
+Points = Sequence[Sizes]
+
+
 class WrongWeights(InvalidListing):
     """Weights of another size than the listing's."""
 
@@ -58,6 +62,7 @@ class Emitted:
     modules: tuple[Module, ...]
     exported: tuple[str, ...]
     description: Description
+    descriptions: tuple[Description, ...] = ()  # of each level, where there are several programs
 
     def objects(self, cache: ObjectCache | None = None) -> list[bytes]:
         """Machine code; raises CompileError."""
@@ -71,6 +76,11 @@ def stored_weights(listing: Listing, weights: bytes | npt.NDArray[np.generic]) -
         raise WrongWeights(
             f"listing '{listing.name}' has {listing.weights_bytes:,} bytes of weights, not {data.size:,}."
         )
+    return stored_bytes(data)
+
+
+def stored_bytes(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Bytes filled with zeros to a multiple of 64."""
     rest = -data.size % STRIPE
     return np.concatenate([data, np.zeros(rest, np.uint8)]) if rest else np.ascontiguousarray(data)
 
@@ -87,20 +97,79 @@ def emit(
     `needed`: what to ask of the processor; None: all that code for the target needs. `origin` is what the library says
     of itself.
     """
-    asked = tuple(requirements(target) if needed is None else needed)
-    layout, total = layout_of(listing, target), checksum(weights)
+    asked, total = _asked(target, needed), checksum(weights)
+    layout = layout_of(listing, target)
     assert weights.size == layout.weights_bytes, "weights as they are stored"
     description = describe(listing, target, layout, asked, total)
-    interface = Module(oldest(target))
-    write_missing(interface, "lacking", asked)
-    write_creation(interface, listing, layout, total)
-    write_running(interface, listing, layout)
-    _write_describe(interface, listing, description)
-    write_version(interface, f"{listing.name}_version", origin)
+    interface = _interface(listing, target, layout, asked, total)
+    _write_texts(interface, listing.name, [description], origin)
+    exported = tuple(f"{listing.name}_{one}" for one in interface_of(listing))
+    return Emitted((interface, _code(listing, target)), exported, description)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The listings of a library for processors of one level, one for each point; all with the same weights."""
+
+    target: Target
+    listings: tuple[Listing, ...]
+    needed: tuple[Requirement, ...] | None = None  # to ask of the processor; None: all that code for the target needs
+
+
+def emit_several(
+    name: str,
+    choices: Sequence[Choice],
+    points: Points,
+    weights: npt.NDArray[np.uint8],
+    origin: Origin = UNKNOWN,
+) -> Emitted:
+    """One library of several programs: the first choice that the processor can run, and of it the point of a call.
+
+    The choices are those of processors of one architecture, the one that asks for the least last. The description is
+    that of the first choice; the library gives that of the one that its processor runs.
+    """
+    total, modules, levels, descriptions = checksum(weights), [], [], []
+    for number, choice in enumerate(choices):
+        asked = _asked(choice.target, choice.needed)
+        own = tuple(
+            replace(one, name=f"{name}__{number}_{place}", weights_bytes=weights.size)
+            for place, one in enumerate(choice.listings)
+        )
+        levels.append(Level(asked, own))
+        layouts = [layout_of(one, choice.target, own) for one in own]
+        for one, layout in zip(own, layouts, strict=True):
+            interface = _interface(one, choice.target, layout, asked, total)
+            modules += [interface, _code(one, choice.target)]
+        described = [
+            describe(replace(one, name=name), choice.target, layout, asked, total)
+            for one, layout in zip(own, layouts, strict=True)
+        ]
+        descriptions.append(with_points(described, points))
+    front = Module(oldest(choices[0].target))
+    write_several(front, name, levels, points)
+    _write_texts(front, name, descriptions, origin)
+    exported = (*INTERFACE, "set_dim") if points[0] else INTERFACE
+    return Emitted((front, *modules), tuple(f"{name}_{one}" for one in exported), descriptions[0], tuple(descriptions))
+
+
+def _asked(target: Target, needed: Sequence[Requirement] | None) -> tuple[Requirement, ...]:
+    return tuple(requirements(target) if needed is None else needed)
+
+
+def _interface(
+    listing: Listing, target: Target, layout: MemoryLayout, asked: tuple[Requirement, ...], total: int
+) -> Module:
+    module = Module(oldest(target))
+    write_missing(module, "lacking", asked)
+    write_creation(module, listing, layout, total)
+    write_running(module, listing, layout)
+    return module
+
+
+def _code(listing: Listing, target: Target) -> Module:
     kernels = kernels_of(listing, target)
     write_checksum(kernels, f"{listing.name}_checksum")
-    exported = tuple(f"{listing.name}_{one}" for one in interface_of(listing))
-    return Emitted((interface, kernels), exported, description)
+    return kernels
 
 
 def kernels_of(listing: Listing, target: Target) -> Module:
@@ -124,7 +193,15 @@ def oldest(target: Target) -> Target:
     return replace(target, cpu=oldest.cpu, features=oldest.features, vector_bytes=16)
 
 
-def _write_describe(module: Module, listing: Listing, description: Description) -> None:
-    f = Function(module, f"{listing.name}_describe", (), exported=True, result="ptr")
-    f.give(text(module, msgspec.json.encode(description).decode()))
+def _write_texts(module: Module, name: str, descriptions: Sequence[Description], origin: Origin) -> None:
+    """P_version and P_describe; of several descriptions that of the level that the processor has, else the last one."""
+    write_version(module, f"{name}_version", origin)
+    f = Function(module, f"{name}_describe", (), exported=True, result="ptr")
+    texts = [text(module, msgspec.json.encode(one).decode()) for one in descriptions]
+    if len(texts) > 1:
+        level = f.call("level", result="i64")
+        assert level is not None, "it gives a result"
+        for number, one in enumerate(texts[:-1]):
+            return_when(f, f.compare("eq", level, f.integer(number)), one)
+    f.give(texts[-1])
     f.finish()

@@ -17,6 +17,7 @@ CODES = (
     ("NO_MEMORY", NO_MEMORY, "there is not enough memory"),
     ("MODEL_BUSY", MODEL_BUSY, "another call of this model has not ended; create a model for each thread"),
 )
+NO_MODEL = "there is no model: it was destroyed, no place for it was given, or there is no memory."
 
 
 def text(module: Module, content: str) -> Value:

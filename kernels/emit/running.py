@@ -327,6 +327,12 @@ def _write_checked(module: Module, listing: Listing) -> None:
         failed(f, code)
     for number, one in enumerate(listing.inputs):
         _check_held(f, one, f.load("ptr", f.at(slots[0], number, "ptr")), record)
+    for number, one in enumerate(listing.outputs):
+        if one.cache >= 0:
+            past = f.load("ptr", f.at(slots[0], one.cache, "ptr"))
+            other = f.compare("ne", past, f.load("ptr", f.at(slots[1], number, "ptr")))
+            pair = (text(module, one.name), text(module, listing.inputs[one.cache].name))
+            refuse_when(f, other, BAD_ARGUMENT, record, "output '%s' lies in the memory of input '%s'.", *pair)
     f.call("compute", record, *slots)
     f.give(f.number("i32", OK))
     f.finish()

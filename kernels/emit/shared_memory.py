@@ -11,7 +11,7 @@ from kernels import pool
 from kernels.emit import layout as at
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.memory import allow, count, reserve
-from kernels.emit.options import MEMORY_LIMIT, PINNED, SHARED_POOL, THREADS, option
+from kernels.emit.options import LENDER, MEMORY_LIMIT, PINNED, SHARED_POOL, THREADS, option, purse
 from kernels.emit.refusal import OK, is_null
 from kernels.emit.sharing import counter_bytes
 from kernels.listing import Listing, Ticketed
@@ -58,40 +58,49 @@ def _write_take(module: Module, listing: Listing, layout: MemoryLayout, ticketed
     record, workers, options = (f.parameter(one.name) for one in given)
     job = f.at(record, at.SHARED, "i8")
     pages = -(-counter_bytes(listing) // layout.page) * layout.page
-    counters = f.add(f.mul(workers, layout.stride), layout.shared_scratch)
     counted = f.mul(f.add(workers, 1), pages)
-    size = f.add(f.add(counters, counted), layout.page + layout.shared_alignment)
-    used = f.add(f.add(counted, f.mul(workers, listing.scratch_bytes)), ticketed.arena_bytes)
-    count(f, record, f.at(record, at.TAKEN, "i8"), used, option(f, options, "i64", MEMORY_LIMIT))
+    lender = option(f, options, "ptr", LENDER)
+    own = is_null(f, lender)
+    before = f.select(own, f.add(f.mul(workers, layout.stride), layout.shared_scratch), f.integer(layout.page))
+    size = f.add(f.add(before, counted), layout.page + layout.shared_alignment)
+    pieces = f.select(own, f.add(f.mul(workers, layout.scratch_bytes), layout.shared_arena_bytes), f.integer(0))
+    taken = f.at(purse(f, record, options), at.TAKEN, "i8")
+    count(f, record, taken, f.add(counted, pieces), option(f, options, "i64", MEMORY_LIMIT))
     base = reserve(f, record, size)
     f.store(base, f.at(job, at.SHARED_AT, "i8"))
     f.store(size, f.at(job, at.SHARED_BYTES, "i8"))
     address = f.convert("ptrtoint", "i64", base)
     up = f.binary("and", f.add(address, layout.shared_alignment - 1), f.integer(-layout.shared_alignment))
     start = f.convert("inttoptr", "ptr", up)
-    arena, scratch = (f.at(start, place, "i8") for place in (layout.shared_arena, layout.shared_scratch))
-    done = f.at(start, counters, "i8")
-    if ticketed.arena_bytes:
-        allow(f, record, arena, f.integer(ticketed.arena_bytes), large=ticketed.arena_bytes >= at.HUGE_PAGE)
-    if listing.scratch_bytes:
+    done = f.at(start, before, "i8")
 
-        def one(number: Value, _: tuple[Value, ...]) -> None:
-            place = f.at(scratch, f.mul(number, layout.stride), "i8")
-            allow(f, record, place, f.integer(listing.scratch_bytes), large=listing.scratch_bytes >= at.HUGE_PAGE)
+    def bring() -> list[Value]:
+        arena, scratch = (f.at(start, place, "i8") for place in (layout.shared_arena, layout.shared_scratch))
+        size = layout.shared_arena_bytes
+        if size:
+            allow(f, record, arena, f.integer(size), large=size >= at.HUGE_PAGE)
+        if layout.scratch_bytes:
 
-        f.loop(f.integer(0), workers, 1, one)
+            def one(number: Value, _: tuple[Value, ...]) -> None:
+                place = f.at(scratch, f.mul(number, layout.stride), "i8")
+                allow(f, record, place, f.integer(layout.scratch_bytes), large=layout.scratch_bytes >= at.HUGE_PAGE)
+
+            f.loop(f.integer(0), workers, 1, one)
+        return [arena, scratch]
+
+    places = f.when(own, bring, lambda: [f.load("ptr", f.at(lender, place, "i8")) for place in (at.ARENA, at.SCRATCH)])
     allow(f, record, done, counted, large=False)
-    f.store(arena, f.at(record, at.ARENA, "i8"))
-    f.store(scratch, f.at(record, at.SCRATCH, "i8"))
+    for value, place in zip(places, (at.ARENA, at.SCRATCH), strict=True):
+        f.store(value, f.at(record, place, "i8"))
     f.store(Value((f"@{listing.symbol('walk')}",), "ptr"), job)
     for value, place in (
         (workers, at.WORKERS), (done, at.DONE), (f.at(done, pages, "i8"), at.CLAIMS),
         (f.integer(layout.stride), at.STRIDE),
     ):  # fmt: skip
         f.store(value, f.at(job, place, "i8"))
-    own = Value(("@own_pool",), "ptr")
+    library = Value(("@own_pool",), "ptr")
     named = option(f, options, "ptr", SHARED_POOL)
-    chosen = f.select(is_null(f, named), own, named)
+    chosen = f.select(is_null(f, named), library, named)
     f.call("pool_take", chosen, f.sub(workers, 1), option(f, options, "i32", PINNED))
     f.store(chosen, f.at(job, at.POOL, "i8"))
     f.give(f.number("i32", OK))

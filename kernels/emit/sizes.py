@@ -2,8 +2,9 @@
 
     int P_set_dim(P_model *model, const char *name, int64_t size)    of the runs from now on; at first the greatest
 
-The record has an int64 for each free dim, which kernels read, and behind them the dims of inputs and outputs that
-follow from them, which `P_run` holds its tensors to and `P_dims` gives out.
+The record has an int64 for each free dim, which kernels read. Behind them stand the dims of inputs and outputs that
+follow from them, which `P_run` holds its tensors to and `P_dims` gives out; and the blocks that a run has of kernels,
+so that one worker goes through no others.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ def _write_follow(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     start = layout.sizes + 8 * listing.size_count
     for number, (_, _, size) in enumerate(following(listing)):
         f.store(f.integer(size), f.at(record, start + 8 * number, "i8"))
+    for number, kernel in enumerate(listing.kernels):
+        blocks = kernel.blocks if kernel.run_blocks is None else kernel.run_blocks
+        f.store(f.integer(blocks), f.at(record, layout.blocks + 8 * number, "i8"))
     f.finish()
 
 

@@ -10,7 +10,7 @@ work on what is here, as a network finds its weights in memory.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from kernels.dtype import DType
@@ -22,7 +22,7 @@ from kernels.size import Undecided, bound, is_free
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import origins
-from kernels.templates.gemm_choice import GemmCandidate, candidates, estimate, lanes_of, widens
+from kernels.templates.gemm_choice import GemmCandidate, candidates, estimate, lanes_of, near_part, widens
 from kernels.templates.gemm_problem import Gemm, InvalidGemm
 from kernels.templates.grid import (
     FreeGroups,
@@ -45,6 +45,7 @@ from kernels.templates.panels import write_panel
 from kernels.templates.template import Template
 from kernels.templates.tile import (
     GROUP,
+    LINE,
     Asked,
     ProductArithmetic,
     ProductTile,
@@ -71,7 +72,15 @@ def family(candidate: GemmCandidate) -> tuple[str, Hashable]:
     return ("in parts" if candidate.depth_block else "whole"), (candidate.rows, candidate.vectors, candidate.b)
 
 
-GEMM = Template("product", Gemm, candidates, build, estimate, family=family)
+TILES = (1, 2, 3, 4, 8)  # of rows of any number: so many and more have code of their own
+
+
+def steady(candidate: GemmCandidate) -> float:
+    """Best with three rows for each vector: few rows then keep enough sums at work, and are not cut in two."""
+    return -abs(candidate.rows - 3 * candidate.vectors)
+
+
+GEMM = Template("product", Gemm, candidates, build, estimate, family=family, steady=steady)
 __all__ = ["GEMM", "Gemm", "GemmCandidate", "InvalidGemm", "build", "candidates", "estimate"]
 
 
@@ -84,7 +93,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         if is_free(gemm.columns) or is_free(gemm.depth):
             raise Undecided("a product's columns and depth cannot be of any size yet.")
         self.row_groups: Groups = cut(gemm.rows, candidate.rows)
-        self.is_alone = False  # one tile has all rows of a run
+        self.least_tiles = 0  # of rows, where only the run knows how many; 1: one tile alone
         self.column_groups = split_last(
             balanced(-(-gemm.columns // self.lanes), candidate.vectors), gemm.columns % self.lanes
         )
@@ -116,7 +125,9 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
             Operand("c", "output", self.epilogue.dtype, gemm.place_c.elements(gemm.rows, gemm.columns, gemm.batch)),
         )
         blocks = gemm.matrices * self.row_blocks * self.column_blocks
-        return self.written(operands, blocks, scratch_bytes=self._panel_bytes() + self._sums_bytes(), flops=gemm.flops)
+        ways = [self] if not isinstance(self.row_groups, FreeGroups) else self._for_tiles(self.row_groups)
+        scratch = max(one._panel_bytes() + one._sums_bytes() for one in ways)
+        return self.written(operands, blocks, scratch_bytes=scratch, flops=gemm.flops)
 
     def _panel_bytes(self) -> int:
         """Scratch for a panel of a computed or widened B, or the part of one."""
@@ -149,27 +160,47 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         )  # fmt: skip
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        """A block; where only the run knows the rows, in one way for a single tile of them and in one for several."""
-        if not isinstance(self.row_groups, FreeGroups):
+        """A block; where only the run knows the rows, in one of several ways, by how many tiles of them there are."""
+        if isinstance(self.row_groups, FreeGroups):
+            self._by_tiles(f, self._for_tiles(self.row_groups), pointers, block, scratch)
+        else:
             self._block(f, pointers, block, scratch)
-            return
-        few, many = self._for_any_rows(self.row_groups)
-        fits = f.compare("sle", f.integer(self.row_groups.total), f.integer(self.row_groups.most))
-        f.when(fits, lambda: few._block(f, pointers, block, scratch), lambda: many._block(f, pointers, block, scratch))
 
-    def _for_any_rows(self, rows: FreeGroups) -> tuple[GemmBuilder, GemmBuilder]:
-        """The same product by one tile, which passes the whole depth and reads its weights alone; and by several."""
+    def _by_tiles(
+        self, f: Function, ways: Sequence[GemmBuilder], pointers: dict[str, Value], block: Value, scratch: Value
+    ) -> None:
+        first, *others = ways
+        if not others:
+            first._block(f, pointers, block, scratch)
+            return
+        fewer = f.compare("slt", f.integer(pieces(self.row_groups)), f.integer(others[0].least_tiles))
+        f.when(
+            fewer,
+            lambda: first._block(f, pointers, block, scratch),
+            lambda: self._by_tiles(f, others, pointers, block, scratch),
+        )
+
+    def _for_tiles(self, rows: FreeGroups) -> list[GemmBuilder]:
+        """The same product for one tile of rows, which passes the whole depth, and for so many tiles and more.
+
+        Tiles share the asking for what follows: the fewer there are, the more each asks for in a turn of its loop.
+        """
         found = []
-        for alone in (True, False):
-            candidate = replace(self.candidate, depth_block=None) if alone else self.candidate
+        for tiles in (one for one in TILES if one <= bound(rows.pieces)):
+            candidate = self.candidate
+            if tiles == 1:
+                candidate = replace(candidate, depth_block=None)
+            elif tiles < TILES[-1]:  # few rows stay in the second cache, and a part of a panel in the first
+                near = near_part(self.problem, self.target, candidate.vectors, rows.most * TILES[-1])
+                candidate = replace(candidate, depth_block=near or candidate.depth_block)
             one = type(self)(self.problem, candidate, self.target, self.name)
-            one.module = self.module
-            if alone:
-                one.row_groups, one.row_blocks, one.is_alone = rows, 1, True
+            one.module, one.least_tiles = self.module, tiles
+            if tiles == 1:
+                one.row_groups, one.row_blocks = rows, 1
             else:
-                one.row_groups = replace(rows, shortest=max(1, (rows.most + 1) // 2))
+                one.row_groups = replace(rows, shortest=max(1, ((tiles - 1) * rows.most + 1) // tiles))
             found.append(one)
-        return found[0], found[1]
+        return found
 
     def _block(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         gemm = self.problem
@@ -181,7 +212,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         c = self._matrix(f, pointers["c"], gemm.place_c, at, types.scalar(self.epilogue.dtype))
         b = self._place_of_b(f, pointers["b"], at, matrix)
         rows: tuple[Amount, Amount] = (0, 1)
-        if not self.is_alone:
+        if self.least_tiles != 1:
             rows = stretch_of(f, row_block, self.candidate.row_stretch, pieces(self.row_groups))
         panels = stretch_of(f, column_block, self.candidate.panel_stretch, pieces(self.column_groups))
 
@@ -190,19 +221,24 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         def panel(group: Group, vector: Value) -> None:
             column, last = f.mul(vector, self.lanes), self.parts - 1
             if last:  # the first part goes on from zeros, so that it needs no function of its own
-                self._clear(f, place.sums)
+                self._clear(f, place, group)
                 f.loop(0, last, 1, lambda number, _: self._part(f, place, group, column, number, False))
             self._part(f, place, group, column, f.integer(last), True)
 
         each_piece(f, self.column_groups, *panels, panel)
 
-    def _clear(self, f: Function, sums: Value) -> None:
+    def _clear(self, f: Function, place: BlockPlace, panel: Group) -> None:
+        """Zeros where the sums of a block's rows wait."""
         kind, size = types.vector(self.sum_kind, self.lanes), self.target.vector_bytes
+        elements = f.integer(self._sums_bytes() * self.lanes // size)
+        if isinstance(self.row_groups, FreeGroups):
+            begin, end = (start_of(f, self.row_groups, one) for one in place.rows)
+            elements = f.mul(f.sub(end, begin), panel.size * self.lanes)
 
-        def one(place: Value, _: tuple[Value, ...]) -> None:
-            f.store(f.number(kind, 0), f.at(sums, place, self.sum_kind), align=size)
+        def one(at: Value, _: tuple[Value, ...]) -> None:
+            f.store(f.number(kind, 0), f.at(place.sums, at, self.sum_kind), align=size)
 
-        f.loop(0, self._sums_bytes() * self.lanes // size, self.lanes, one)
+        f.loop(0, elements, self.lanes, one)
 
     def _part(self, f: Function, place: BlockPlace, group: Group, column: Value, number: Value, ends: bool) -> None:
         """All rows of a block by one part of the depth of a panel."""
@@ -296,7 +332,13 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         if self.parts > 1:
             given.append(f.at(at.sums, f.mul(within, panel), self.sum_kind))
         if ahead.lines:
-            given.append(ahead.place(f, where[1], within))
+            if self.least_tiles > 1:  # rows share the next part evenly
+                following = self.part * self.group * self.b_type.bytes * panel
+                rows = f.sub(start_of(f, self.row_groups, at.rows[1]), start_of(f, self.row_groups, at.rows[0]))
+                share = f.binary("udiv", f.mul(within, following // LINE), rows)
+                given.append(f.at(where[1], f.add(f.mul(share, LINE), ahead.apart), "i8"))
+            else:
+                given.append(ahead.place(f, where[1], within))
         if ends:
             found = origins(f, self.epilogue, at.pointers, {gemm.row: row, gemm.column: column, **at.batch})
             given += [found[buffer.name] for buffer in self.epilogue.buffers]
@@ -307,7 +349,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         word = self.b_type.bytes * self.group
         if self.candidate.b != "constant" or self.words * self.problem.columns * word <= self.target.l1:
             return Asked()
-        tiles = 1 if self.is_alone else min(bound(pieces(self.row_groups)), self.candidate.row_stretch)
+        tiles = min(self.least_tiles or pieces(self.row_groups), self.candidate.row_stretch)
         steps = self._steps(ends) // self.group
         return asked(steps, word * width, tallest(self.row_groups), tiles, self.part * word * width)
 

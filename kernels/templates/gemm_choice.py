@@ -108,10 +108,17 @@ def _depth_blocks(gemm: Gemm, target: Target, rows: int, vectors: int) -> list[i
     """
     if gemm.rows <= rows:
         return [None]
+    near = near_part(gemm, target, vectors, gemm.rows)
+    far = _FAR_PART if -(-gemm.depth // GROUP[gemm.arithmetic]) >= 2 * _FAR_PART else None
+    return [None, *(size for size in (near, far) if size is not None)]
+
+
+def near_part(gemm: Gemm, target: Target, vectors: int, rows: int) -> int | None:
+    """The part of the depth that keeps a panel in the first cache, where so many rows stay in the second one."""
     groups = -(-gemm.depth // GROUP[gemm.arithmetic])
     near = max(_LEAST_PART, target.l1 // 2 // (target.vector_bytes * vectors) // _LEAST_PART * _LEAST_PART)
-    stays = 4 * groups * gemm.rows <= target.l2 // 2 and gemm.arithmetic != "f64"
-    return [None, *(size for size in ((near,) if stays else ()) + (_FAR_PART,) if groups >= 2 * size)]
+    stays = 4 * groups * rows <= target.l2 // 2 and gemm.arithmetic != "f64"
+    return near if stays and groups >= 2 * near else None
 
 
 def _with_blocks(

@@ -49,7 +49,10 @@ def lies_across(kept: Sequence[Variable], reduced: Sequence[Variable], x: Expres
     places = indices_of((x,))
 
     def side_by_side(variables: Sequence[Variable]) -> int:
-        return max((sum(one.factor(v) == 1 for one in places) for v in variables if v.extent > 1), default=0)
+        return max(
+            (sum(one.factor(v) == 1 for one in places) for v in variables if is_free(v.extent) or v.extent > 1),
+            default=0,
+        )
 
     return side_by_side(kept) > side_by_side(reduced)
 

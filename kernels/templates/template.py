@@ -30,8 +30,8 @@ class Template(Generic[Problem, Candidate]):
     same operands; None where the blocks are small as they are. `repeats(problem, candidate, cut)`: whether such smaller
     blocks do some work more than once; None where they always may. `family(candidate)` is the algorithm, and within it
     the kind, as the shape of a tile: estimates compare candidates of one family better than two families, and two of a
-    kind hardly differ. Problems are frozen records, and
-    refuse by themselves what no kernel computes.
+    kind hardly differ. `steady(candidate)` orders candidates that are about as fast where one has to serve problems of
+    many sizes: the greatest first. Problems are frozen records, and refuse by themselves what no kernel computes.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Template(Generic[Problem, Candidate]):
     share: Callable[[Problem, Candidate, Target], Candidate] | None = None
     repeats: Callable[[Problem, Candidate, Candidate], bool] | None = None
     family: Callable[[Candidate], tuple[str, Hashable]] | None = None
+    steady: Callable[[Candidate], float] | None = None
     variant: str = ""  # of templates with one name: what its candidates are
 
     def rivals(self, problem: Problem, target: Target, each: int) -> tuple[Candidate, ...]:

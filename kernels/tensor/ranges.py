@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import gcd
 
-from kernels.size import Undecided
+from kernels.size import Undecided, range_of
 from kernels.tensor.expression import Binary, Compare, Expression, Index, Load, Number, Position, Unary, Variable
 
 Facts = tuple[Index, ...]  # each is known to be >= 0
@@ -23,10 +23,13 @@ def bounds(one: Index, free: Iterable[Variable] | None = None) -> tuple[int, int
         if chosen is not None and variable not in chosen:
             continue
         reach = factor * max(variable.extent - 1, 0)
-        if reach >= 0:
+        least, most = range_of(reach)
+        if least >= 0:
             high += reach
-        else:
+        elif most <= 0:
             low += reach
+        else:
+            raise Undecided(f"the sign of {reach} depends on the sizes of a run.")
     return low, high
 
 

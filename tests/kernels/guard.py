@@ -30,14 +30,16 @@ class OutsideAccess(AssertionError):
     """A kernel touched memory outside of its operands."""
 
 
-def run_guarded(kernel: Kernel, arrays: Mapping[str, Array], seed: int = 0) -> dict[str, Array]:
+def run_guarded(
+    kernel: Kernel, arrays: Mapping[str, Array], seed: int = 0, executable: Executable | None = None
+) -> dict[str, Array]:
     """The outputs by name, after two runs (flush against the page after, and before) that must agree bit by bit.
 
     `arrays` holds the inputs and, where the kernel leaves elements of an output as they are, the output before;
-    outputs that are not given start as bytes 0x5A. Raises OutsideAccess, or AssertionError when the runs differ or an
-    input was changed.
+    outputs that are not given start as bytes 0x5A. `executable` holds the kernel where it is compiled. Raises
+    OutsideAccess, or AssertionError when the runs differ or an input was changed.
     """
-    executable = Executable([kernel])
+    executable = executable or Executable([kernel])
     after = _in_child(executable, kernel, arrays, seed, before=False)
     before = _in_child(executable, kernel, arrays, seed + 1, before=True)
     for name, array in after.items():

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernels.dtype import DType
 from kernels.emit.processor import Requirement
-from kernels.emit.program import emit, stored_weights
+from kernels.emit.program import Emitted, emit, stored_weights
 from kernels.emit.types import CODES
 from kernels.listing import Listing
 from kernels.llvm.load import Loaded
@@ -53,9 +53,17 @@ class Options(ctypes.Structure):
 class Library:
     """A listing compiled and loaded, with its functions."""
 
-    def __init__(self, listing: Listing, weights: bytes = b"", needed: Sequence[Requirement] | None = None) -> None:
+    def __init__(
+        self,
+        listing: Listing,
+        weights: bytes = b"",
+        needed: Sequence[Requirement] | None = None,
+        emitted: Emitted | None = None,
+    ) -> None:
+        """Or what was `emitted` under the listing's name for its weights."""
         self.stored = stored_weights(listing, weights)
-        emitted = emit(listing, host(), self.stored, needed)
+        if emitted is None:
+            emitted = emit(listing, host(), self.stored, needed)
         self._loaded = Loaded(emitted.objects(), host())
         self._name = listing.name
         self._kept: list[np.ndarray] = []
@@ -64,6 +72,7 @@ class Library:
         self.create = self._creating("create", ctypes.c_char_p)
         self.create_with = self._creating("create_with", ctypes.POINTER(Options))
         self.check = self._function("check", code, pointer)
+        self.describe = self._function("describe", ctypes.c_char_p)
         self.version = self._function("version", ctypes.c_char_p)
         self.pool = self._function("pool", pointer, pointer)
         self.run = self._function("run", code, pointer, pointer, size, pointer, size)

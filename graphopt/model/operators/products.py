@@ -5,9 +5,10 @@ from __future__ import annotations
 from math import prod
 
 import onnx_ir as ir
+import sympy
 
 from graphopt.model import dims, nodes
-from graphopt.model.known import Knowledge
+from graphopt.model.known import Knowledge, Known
 from graphopt.model.operators.parts import Part, Range, Shape, Wanted
 from graphopt.model.operators.record import Operator
 from graphopt.model.operators.shapes import Result, like_first, source_shape
@@ -32,6 +33,32 @@ def _gemm_dims(node: ir.Node, facts: Knowledge) -> Result:
     rows = left[1 if nodes.int_attribute(node, "transA", 0) else 0]
     columns = right[0 if nodes.int_attribute(node, "transB", 0) else 1]
     return like_first(node, facts, (rows, columns))
+
+
+def _attention_dims(node: ir.Node, facts: Knowledge) -> Result:
+    """Of the result, of keys and values with their cache, and of the scores."""
+    given = [nodes.input_at(node, at) for at in (0, 1, 2)]
+    shapes = [None if value is None else facts.shape(value) for value in given]
+    query, key, value = shapes
+    result: dims.Dims
+    if query is None or key is None or value is None or {len(query), len(key), len(value)} not in ({3}, {4}):
+        return None
+    past = nodes.input_at(node, 4)
+    before = (0,) * 4 if past is None else facts.shape(past)
+    heads, shared = nodes.int_attribute(node, "q_num_heads", 0), nodes.int_attribute(node, "kv_num_heads", 0)
+    if before is None or len(before) != 4 or (len(query) == 3 and not (heads and shared)):
+        return None
+    if len(query) == 4:
+        heads, shared, width, wide = query[1], key[1], key[3], value[3]
+        result = (*query[:3], wide)
+    else:
+        width, wide = (dims.normal(sympy.sympify(one[2]) / shared) for one in (key, value))
+        result = (query[0], query[1], dims.normal(sympy.sympify(wide) * heads))
+    keys = dims.normal(sympy.sympify(before[2]) + key[-2])
+    kept = ((query[0], shared, keys, width), (query[0], shared, keys, wide), (query[0], heads, query[-2], keys))
+    types = [facts.known(one).type for one in (given[0], given[1], given[2], given[0]) if one is not None]
+    made = (Known(kind, shape, None) for kind, shape in zip(types, (result, *kept), strict=True))
+    return tuple(one for one, _ in zip(made, node.outputs, strict=False))
 
 
 def _matmul_flops(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:
@@ -105,5 +132,5 @@ OPERATORS = (
     Operator(name="MatMulInteger", flops=_matmul_flops, epilogue=True),
     Operator(name="QLinearMatMul", flops=_matmul_flops, epilogue=True),
     Operator(name="Einsum", flops=_einsum_flops),
-    Operator(name="Attention", flops=_attention_flops),
+    Operator(name="Attention", shape=_attention_dims, flops=_attention_flops),
 )

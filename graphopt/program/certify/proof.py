@@ -122,7 +122,7 @@ def _check_inside(statement: Statement, runs: Runs, sizes: dict[Room, int]) -> N
                     f"operand {number} of {statement.named(run)} lies at {touch}, which "
                     f"{'does not exist' if room is None else f'has {room:,}'}."
                 )
-            if touch.written and touch.room.kind in ("weights", "input"):
+            if touch.written and touch.room.kind in ("weights", "input", "sizes"):
                 raise Refused(f"{statement.named(run)} writes {touch}, which is only read.")
 
 

@@ -8,7 +8,7 @@ example.c, .cc, .rs         programs that use it
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from graphopt.errors import BundleError, SaveError
@@ -39,7 +39,7 @@ from graphopt.program.regions.region import Origin
 from graphopt.version import VERSION
 from kernels.emit import version
 from kernels.emit.processor import Requirement
-from kernels.emit.program import emit, stored_weights
+from kernels.emit.program import Choice, Emitted, Points, emit, emit_several, stored_bytes, stored_weights
 from kernels.errors import KernelsError
 from kernels.listing import Listing
 from kernels.llvm.archive import archive
@@ -76,33 +76,72 @@ def write_bundle(
     try:
         stored = stored_weights(listing, weights)
         emitted = emit(listing, target, stored, needed, version.Origin(PRODUCER, digest))
-        objects = emitted.objects(cache)
-        library = link_shared(objects, target, exported=emitted.exported, name=f"lib{listing.name}.so")
+        files = _files(emitted, target, stored, cache)
     except KernelsError as error:
         raise BundleError(str(error)) from error
+    manifest = Manifest(
+        listing.name, emitted.description, steps_of(listing, nodes), tuple(buffers), _known(files), PRODUCER,
+        claims_of(listing), shared_of(listing), kernels_of(listing), tuple(uses), digest,
+    )  # fmt: skip
+    _write(path, files, manifest, replaced)
+    return manifest
+
+
+def write_several(
+    folder: str | os.PathLike[str],
+    name: str,
+    choices: Sequence[Choice],
+    points: Points,
+    weights: Array,
+    *,
+    digest: str = "",
+    cache: ObjectCache | None = None,
+) -> Manifest:
+    """The same for several programs of one model, which read the same weights: for each choice one for each point.
+
+    The manifest describes the levels, and what their tensors are; it says nothing of runs. Raises BundleError.
+    """
+    path = Path(folder)
+    replaced = replaced_files(path)
+    try:
+        stored = stored_bytes(weights)
+        emitted = emit_several(name, choices, points, stored, version.Origin(PRODUCER, digest))
+        files = _files(emitted, choices[0].target, stored, cache)
+    except KernelsError as error:
+        raise BundleError(str(error)) from error
+    manifest = Manifest(
+        name, emitted.description, (), (), _known(files), PRODUCER, model=digest, levels=emitted.descriptions
+    )
+    _write(path, files, manifest, replaced)
+    return manifest
+
+
+def _files(emitted: Emitted, target: Target, stored: Array, cache: ObjectCache | None) -> dict[str, bytes | memoryview]:
+    """All files but the manifest, by their names."""
     program = emitted.description
-    files: dict[str, bytes | memoryview] = {
-        f"lib{listing.name}.so": library,
-        f"lib{listing.name}.a": archive({f"{number}.o": code for number, code in enumerate(objects)}),
-        f"{listing.name}.weights": stored.data,
-        f"{listing.name}.h": header(program).encode(),
-        f"{listing.name}.pc": package(program).encode(),
-        f"{listing.name}.py": Path(runtime.__file__).read_bytes(),
+    name, objects = program.name, emitted.objects(cache)
+    return {
+        f"lib{name}.so": link_shared(objects, target, exported=emitted.exported, name=f"lib{name}.so"),
+        f"lib{name}.a": archive({f"{number}.o": code for number, code in enumerate(objects)}),
+        f"{name}.weights": stored.data,
+        f"{name}.h": header(program, emitted.descriptions).encode(),
+        f"{name}.pc": package(program).encode(),
+        f"{name}.py": Path(runtime.__file__).read_bytes(),
         "example.c": example(program).encode(),
         "example.cc": example_cpp(program).encode(),
         "example.rs": example_rust(program).encode(),
     }
-    known = {name: file_of(content) for name, content in files.items()}
-    manifest = Manifest(
-        listing.name, program, steps_of(listing, nodes), tuple(buffers), known, PRODUCER,
-        claims_of(listing), shared_of(listing), kernels_of(listing), tuple(uses), digest,
-    )  # fmt: skip
-    files[MANIFEST] = written(manifest)
+
+
+def _known(files: Mapping[str, bytes | memoryview]) -> dict[str, File]:
+    return {name: file_of(content) for name, content in files.items()}
+
+
+def _write(path: Path, files: Mapping[str, bytes | memoryview], manifest: Manifest, replaced: Sequence[str]) -> None:
     try:
-        write_folder(path, files, replaced)
+        write_folder(path, {**files, MANIFEST: written(manifest)}, replaced)
     except SaveError as error:
         raise BundleError(str(error)) from error
-    return manifest
 
 
 def replaced_files(folder: str | os.PathLike[str]) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt.check.verification import Verification
-from graphopt.errors import BundleError, VerificationError
-from graphopt.program.deploy.bundle import write_bundle
+from graphopt.errors import BundleError, OptionError, VerificationError
+from graphopt.program.deploy.bundle import write_bundle, write_several
 from graphopt.program.deploy.custom.operators import Operators
 from graphopt.program.deploy.hybrid import Hybrid, without_kernels
 from graphopt.program.deploy.manifest import PlannedBuffer, uses_of
@@ -20,6 +20,7 @@ from graphopt.program.deploy.web.files import write_web
 from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
 from kernels import listing
+from kernels.emit.program import Choice, Points
 from kernels.target import Target
 
 Array = np.ndarray
@@ -42,6 +43,55 @@ class Whole:
     linked: Linked
 
 
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Programs of one model that share their constants: for each level, best first, one for each point of sizes."""
+
+    levels: tuple[tuple[Compiled, ...], ...]
+    points: Points  # the sizes of dims, by name; one empty point for a model of one size
+
+    @property
+    def first(self) -> Compiled:
+        """The program of the best level and the first point."""
+        return self.levels[0][0]
+
+    @property
+    def programs(self) -> tuple[Compiled, ...]:
+        """All of them."""
+        return tuple(one for level in self.levels for one in level)
+
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
+        """The outputs of these names, of the program for the feeds' dims at the best level that this machine has."""
+        return self.of(feeds).run(names, feeds)
+
+    def __call__(self, **feeds: Array) -> dict[str, Array]:
+        """All outputs by name."""
+        return self.of(feeds)(**feeds)
+
+    def of(self, feeds: Mapping[str, Array]) -> Compiled:
+        """The program for the dims of these feeds; raises OptionError where there is none."""
+        level = next((some for some in self.levels if some[0].not_here is None), self.levels[0])
+        shapes = {name: list(np.shape(array)) for name, array in feeds.items()}
+        for one in level:
+            if all(shapes.get(given.name) == given.shape for given in one.get_inputs()):
+                return one
+        if len(level) > 1 and all(one.name in shapes for one in level[0].get_inputs()):
+            given = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items())
+            raise OptionError(f"the inputs have the shapes {given}; the program is made for {self.listed}.")
+        return level[0]
+
+    @property
+    def listed(self) -> str:
+        """The points, for people."""
+        return "; ".join(", ".join(f"{name}={size}" for name, size in point) for point in self.points)
+
+    def save(self, folder: str | os.PathLike[str], name: str, digest: str) -> None:
+        """Write the bundle; raises BundleError."""
+        weights = max((one.linked.weights for one in self.programs), key=lambda one: one.size)
+        choices = [Choice(level[0].target, tuple(one.linked.listing for one in level)) for level in self.levels]
+        write_several(folder, name, choices, self.points, weights, digest=digest)
+
+
 @dataclass(frozen=True, repr=False)
 class Compiled:
     """A program that has been compared with the model it was made of, where this machine or an emulator can run it.
@@ -51,7 +101,7 @@ class Compiled:
     NotLowered where dims are free.
     """
 
-    made: Whole | Hybrid | Operators | Sizes[Compiled]
+    made: Whole | Hybrid | Operators | Sizes[Compiled] | Several
     target: Target
     seconds: float  # of everything but the comparison
     verification: Verification  # of the program beside ONNX Runtime; its status is "off" where it was not compared
@@ -80,7 +130,9 @@ class Compiled:
 
     @property
     def sizes(self) -> tuple[Compiled, ...]:
-        """The programs so far, of a model with free dims; this one alone where none is free."""
+        """The programs so far, of a model with free dims or listed ones; this one alone where none is free."""
+        if isinstance(self.made, Several):
+            return self.made.programs
         return tuple(self.made.programs.values()) if isinstance(self.made, Sizes) else (self,)
 
     @property
@@ -126,6 +178,8 @@ class Compiled:
     def _arguments(self) -> tuple[list[Argument], list[Argument]]:
         if isinstance(self.made, Sizes):
             return self.made.inputs, self.made.outputs
+        if isinstance(self.made, Several):
+            return self.made.first._arguments
         if isinstance(self.made, Hybrid):
             ports = (self.made.inputs, self.made.results)
             return (
@@ -158,16 +212,18 @@ class Compiled:
         Raises BundleError, and VerificationError for a program that was not compared with its model, unless it is
         `unchecked` that is wanted.
         """
-        programs = self.programs
-        if self.not_compared is not None and not unchecked:
-            raise VerificationError(
-                f"the program was not compared with its model, so it is not saved: {self.not_compared}; pass "
-                "unchecked=True to save it all the same."
-            )
+        if isinstance(self.made, Several):
+            if not unchecked:
+                for one in self.made.programs:
+                    one.require_comparison()
+            self.made.save(folder, self.linked.listing.name, self.digest)
+            return
+        if not unchecked:
+            self.require_comparison()
         if isinstance(self.made, Operators):
             self.made.save(folder)
             return
-        (linked,) = programs
+        (linked,) = self.programs
         problem, plan = linked.problem, linked.plan
         buffers = tuple(
             PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
@@ -182,14 +238,24 @@ class Compiled:
             cache=cache, digest=self.digest,
         )  # fmt: skip
 
+    def require_comparison(self) -> None:
+        """Raise VerificationError for a program that was not compared with its model."""
+        if self.not_compared is not None:
+            raise VerificationError(
+                f"the program was not compared with its model, so it is not saved: {self.not_compared}; pass "
+                "unchecked=True to save it all the same."
+            )
+
     @property
-    def _runner(self) -> Program | Hybrid | Operators | Sizes[Compiled]:
+    def _runner(self) -> Program | Hybrid | Operators | Sizes[Compiled] | Several:
         return self.program if isinstance(self.made, Whole) else self.made
 
     @property
     def _whole(self) -> Whole:
         if isinstance(self.made, Whole):
             return self.made
+        if isinstance(self.made, Several):
+            return self.made.first._whole
         if isinstance(self.made, Sizes):
             raise self.made.refuse()
         if isinstance(self.made, Operators):

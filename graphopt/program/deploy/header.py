@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphopt.version import VERSION
-from kernels.emit.description import Description, Tensor
+from kernels.emit.description import Description, Tensor, Terms
 from kernels.emit.refusal import CODES
 from kernels.emit.types import CODES as TYPES
 from kernels.emit.version import ABI
@@ -99,7 +101,7 @@ int @P@_check(@P@_model *model);
  * model ends before this library is unloaded. Null where one thread runs the model. */
 void *@P@_pool(const @P@_model *model);
 
-/* Run. All inputs and outputs must be given, in any order; names, types, dims and data are checked.
+@SIZES@/* Run. All inputs and outputs must be given, in any order; names, types, dims and data are checked.
  * No output may share memory with an input or another output. */
 int @P@_run(@P@_model *model, const @P@_tensor *inputs, size_t input_count,
     const @P@_tensor *outputs, size_t output_count);
@@ -107,7 +109,7 @@ int @P@_run(@P@_model *model, const @P@_tensor *inputs, size_t input_count,
 /* Run without checks of the tensors: the data of all inputs and of all outputs, in the order above. The result is
  * @G@_OK, @G@_MODEL_BUSY, or @G@_BAD_ARGUMENT for no model. */
 int @P@_run_raw(@P@_model *model, const void *const *inputs, void *const *outputs);
-
+@SET_DIM@
 /* The dims of output number 'output', in the order above, as the last run of the model found them. Data decides those
  * that are "at most" a number: an output is given to a run with memory for the most, and under the most as its dims; a
  * run leaves its elements there without gaps, under the dims that it has found. */
@@ -145,20 +147,59 @@ void @P@_destroy(@P@_model *model);
 #endif
 """
 
+_SET_DIM = """
+/* Set the size of a dim for the calls of @P@_run_raw that follow, as @P@_run does by the dims of its tensors: to one
+ * that the program is made for, together with those of its other dims. */
+int @P@_set_dim(@P@_model *model, const char *name, int64_t size);
+"""
 
-def header(program: Description) -> str:
-    """The text of the header."""
+_SIZES = """\
+/* Set the size of a free dim for the runs from now on; a new model has the greatest of each. Dims of inputs and outputs
+ * that are written as formulas follow from the sizes, and @P@_run holds its tensors to them. Free dims are
+@RANGES@.
+ * Another name or size is @G@_BAD_ARGUMENT, and changes nothing. */
+int @P@_set_dim(@P@_model *model, const char *name, int64_t size);
+
+"""
+
+
+def header(program: Description, levels: Sequence[Description] = ()) -> str:
+    """The text of the header; `levels` are the descriptions of several programs, the first of which is `program`."""
     prefix = program.name.upper()
     known = {
         "P": program.name, "G": prefix, "ABI": str(ABI), "VERSION": VERSION,
         "CPU": program.cpu, "TRIPLE": program.triple, "ARENA": f"{program.arena_bytes:,}",
         "SCRATCH": f"{program.scratch_bytes:,}",
-        "WEIGHTS": f"{program.weights_bytes:,}", "THREADS": _threads(program),
+        "WEIGHTS": f"{program.weights_bytes:,}", "THREADS": _threads(program) + _levels(levels) + _points(program),
+        "SIZES": filled(_SIZES, {"P": program.name, "G": prefix, "RANGES": _ranges(program)}) if program.sizes else "",
+        "SET_DIM": filled(_SET_DIM, {"P": program.name, "G": prefix}) if program.points else "",
         "TENSORS": "\n".join(_lines("input", program.inputs) + _lines("output", program.outputs)),
         "CODES": "\n".join(f"    {prefix}_{name} = {code}, /* {meaning} */" for name, code, meaning in CODES),
         "TYPES": "\n".join(f"    {prefix}_{dtype.name} = {code}," for dtype, code in TYPES.items()),
     }  # fmt: skip
     return filled(_TEXT, known)
+
+
+def _levels(levels: Sequence[Description]) -> str:
+    if len(levels) < 2:
+        return ""
+    names = ", ".join(one.cpu for one in levels)
+    return f"""
+ *
+ * The library has code for {names}: a model runs the first that its processor has."""
+
+
+def _points(program: Description) -> str:
+    if not program.points:
+        return ""
+    sizes = "".join(
+        f"\n *     {', '.join(f'{name}={size}' for name, size in one.sizes.items())}: "
+        + ", ".join(f"{quoted(tensor.name)} {_shape(tensor)}" for tensor in (*one.inputs, *one.outputs))
+        for one in program.points
+    ).replace("*/", "* /")
+    return f"""
+ *
+ * It is made for several sizes, which the dims of a run's tensors choose; above are the dims of the first:{sizes}"""
 
 
 def _threads(program: Description) -> str:
@@ -169,6 +210,11 @@ def _threads(program: Description) -> str:
  * Threads of a pool help with a run, which gives the same bits for any number of them. A model then takes
  * {program.shared_arena_bytes:,} bytes for intermediate results, and scratch for each thread. Where another model uses
  * the pool at the moment, and in a child process after fork, the caller runs alone."""
+
+
+def _ranges(program: Description) -> str:
+    lines = (f" * {quoted(one.name)}, from {one.least} to {one.most}" for one in program.sizes or ())
+    return ";\n".join(lines).replace("*/", "* /")
 
 
 def filled(template: str, known: dict[str, str]) -> str:
@@ -186,8 +232,18 @@ def _lines(word: str, tensors: tuple[Tensor, ...]) -> list[str]:
 
 
 def _shape(tensor: Tensor) -> str:
-    dims = (f"at most {dim}" if axis in tensor.counted else str(dim) for axis, dim in enumerate(tensor.shape))
+    free = {axis: formula(terms) for axis, terms in tensor.free}
+    dims = (
+        f"at most {dim}" if axis in tensor.counted else free.get(axis, str(dim))
+        for axis, dim in enumerate(tensor.shape)
+    )
     return f"[{', '.join(dims)}]"
+
+
+def formula(terms: Terms) -> str:
+    """A dim that follows from sizes, as text."""
+    products = ("*".join(names if names and factor == 1 else (str(factor), *names)) for factor, names in terms)
+    return " + ".join(products)
 
 
 def _held(tensor: Tensor) -> str:

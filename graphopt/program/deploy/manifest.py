@@ -98,7 +98,16 @@ class Manifest(msgspec.Struct, frozen=True):
     kernels: tuple[Code, ...] = ()  # in the library's order; none in manifests of earlier versions
     uses: tuple[Uses, ...] = ()  # by run; none in manifests of earlier versions, and of listings written by hand
     model: str = ""  # SHA-256 of the model's file and of its data files, one after the other; empty: of none
+    levels: tuple[Description, ...] = ()  # of a library with several programs: `program` is the first of them
     schema: str = SCHEMA
+
+    def require_one(self, what: str) -> None:
+        """Raise BundleError for a bundle of several programs: `what` is done with one."""
+        programs = sum(max(1, len(level.points)) for level in self.levels)
+        if programs > 1:
+            raise BundleError(
+                f"the bundle holds {programs} programs; one of one level and one size is {what}: compile it so."
+            )
 
 
 MANIFEST = "manifest.json"

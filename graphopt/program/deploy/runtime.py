@@ -68,6 +68,8 @@ class Tensor(NamedTuple):
     held: Mapping[int, int] = {}  # what an input has to hold, by place in the flat array: dims follow from it
     counted: tuple[int, ...] = ()  # axes of an output for which `shape` has the most, and each run finds its own dim
     free: Mapping[int, Terms] = {}  # axes whose dim follows from the sizes of a run; `shape` has the greatest
+    room: tuple[int, ...] = ()  # of a cache: dims that its memory has room for, by whose strides its elements lie
+    cache: int = -1  # of an output: the input in whose memory it lies
 
     def at(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape in a run of these sizes of free dims."""
@@ -78,6 +80,14 @@ class Tensor(NamedTuple):
             if axis in self.free else dim
             for axis, dim in enumerate(self.shape)
         )  # fmt: skip
+
+
+class Point(NamedTuple):
+    """Sizes of dims that a program is made for, and its tensors then."""
+
+    sizes: Mapping[str, int]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
 
 
 class _Options(ctypes.Structure):
@@ -137,6 +147,15 @@ class Program:
             raise self.refusal(why)
         self.inputs = tuple(_tensor(one) for one in self.description["inputs"])
         self.outputs = tuple(_tensor(one) for one in self.description["outputs"])
+        self.points = tuple(
+            Point(
+                one["sizes"], tuple(_tensor(tensor) for tensor in one["inputs"]),
+                tuple(_tensor(tensor) for tensor in one["outputs"]),
+            )
+            for one in self.description.get("points", ())
+        )  # fmt: skip
+        if self.points:
+            self.inputs, self.outputs = self.points[0].inputs, self.points[0].outputs
         self.arena_bytes: int = self.description["arena_bytes"]
         model, options = ctypes.c_void_p(), _Options(threads=threads, pinned=pinned, read=read)
         options.bytes, options.memory_limit = ctypes.sizeof(_Options), memory_limit
@@ -186,10 +205,11 @@ class Program:
 
     def bind(self, feeds: Mapping[str, Array]) -> Bound:
         """A call with fixed inputs and outputs: nothing is checked or made again. Write new values into the arrays."""
+        self._choose(feeds)
         arrays = [self._array(one.name, feeds[one.name]) for one in self.inputs if one.name in feeds]
         if len(arrays) != len(self.inputs) or len(feeds) != len(self.inputs):
             self._outputs(feeds)  # says what is wrong
-        return Bound(self, arrays)
+        return Bound(self, arrays, self._sizes_of(feeds))
 
     @property
     def is_shared(self) -> bool:
@@ -228,28 +248,63 @@ class Program:
 
     def _outputs(self, feeds: Mapping[str, Array], stamps: npt.NDArray[Any] | None = None) -> list[Array]:
         """The outputs; the call's blocks are noted in `stamps`."""
+        with self._lock:
+            if self._model is None:
+                raise self.refusal("the program is closed.")
+            self._choose(feeds)
+            return self._called(feeds, stamps)
+
+    def _called(self, feeds: Mapping[str, Array], stamps: npt.NDArray[Any] | None) -> list[Array]:
         arrays = [self._array(name, array) for name, array in feeds.items()]  # kept until the run has ended
         if len(feeds) != len(self.inputs):
             missing = next(one.name for one in self.inputs if one.name not in feeds)
             raise self.refusal(f"input '{missing}' is missing; the program has {_names(self.inputs)}.")
         sizes = self._sizes_of(feeds)
-        outputs: list[Array] = [np.empty(one.at(sizes), one.stored) for one in self.outputs]
-        with self._lock:
-            if self._model is None:
-                raise self.refusal("the program is closed.")
-            self._resize(sizes)
-            for name, array in zip(feeds, arrays, strict=True):
-                self._given[self._places[name]] = _address(array)
-            for number, array in enumerate(outputs):
-                self._made[number] = _address(array)
+        outputs = self._made_for(sizes, dict(zip(feeds, arrays, strict=True)))
+        self._resize(sizes)
+        for name, array in zip(feeds, arrays, strict=True):
+            self._given[self._places[name]] = _address(array)
+        for number, array in enumerate(outputs):
+            self._made[number] = _address(array)
+        if stamps is not None:
+            self._note(stamps.ctypes.data, len(stamps) - 1)
+        try:
+            self._checked(self._run(self._model, self._given, self._made))
+        finally:
             if stamps is not None:
-                self._note(stamps.ctypes.data, len(stamps) - 1)
-            try:
-                self._checked(self._run(self._model, self._given, self._made))
-            finally:
-                if stamps is not None:
-                    self._note(None, 0)
-            return self._found(outputs)
+                self._note(None, 0)
+        return self._found(outputs)
+
+    def _choose(self, feeds: Mapping[str, Array]) -> None:
+        """Of a program for several sizes take those that the inputs have, where it has them."""
+        if not self.points or _fits(self.inputs, feeds):
+            return
+        for point in self.points:
+            if _fits(point.inputs, feeds):
+                self._take(point)
+                return
+        if all(one.name in feeds for one in self.inputs) and len(feeds) == len(self.inputs):
+            shapes = ", ".join(f"'{name}' {list(np.shape(array))}" for name, array in feeds.items())
+            listed = "; ".join(", ".join(f"{name}={size}" for name, size in one.sizes.items()) for one in self.points)
+            raise self.refusal(f"the inputs have the shapes {shapes}; the program is made for {listed}.")
+
+    def _take(self, point: Point) -> None:
+        """The calls that follow have these sizes."""
+        set_dim = self._interface.later("set_dim", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64)
+        for name, size in point.sizes.items():
+            self._checked(set_dim(self._model, name.encode(), size))
+        self.inputs, self.outputs = point.inputs, point.outputs
+
+    def _made_for(self, sizes: Mapping[str, int], given: Mapping[str, Array]) -> list[Array]:
+        """Arrays for outputs: of their own, or in the memory of an input, which `given` has with all its room."""
+        found: list[Array] = []
+        for one in self.outputs:
+            if one.cache < 0:
+                found.append(np.empty(one.at(sizes), one.stored))
+            else:
+                room = given[self.inputs[one.cache].name]
+                found.append(room[tuple(slice(0, dim) for dim in one.at(sizes))])
+        return found
 
     def _sizes_of(self, feeds: Mapping[str, Array]) -> dict[str, int]:
         """The size of each free dim, as the inputs have it."""
@@ -320,31 +375,62 @@ class Program:
             if (found := int(array.reshape(-1)[place])) != number:
                 why = f"holds {found} at place {place}; the program is compiled for {number} there"
                 raise self.refusal(f"input '{name}' {why}.")
+        if wanted.room:
+            return _with_room(array, wanted.room)
         return array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
+
+
+def _with_room(rows: Array, room: tuple[int, ...]) -> Array:
+    """The memory of a cache, with all that it has room for: that of the rows, if they are its first; else a copy."""
+    owner = rows
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    whole = owner.reshape(-1) if owner.flags.c_contiguous else np.empty(0, rows.dtype)
+    first = _address(rows) - _address(whole)
+    strides = np.empty(room, rows.dtype).strides if rows.dtype == whole.dtype else ()
+    dims = zip(rows.shape, rows.strides, strides, strict=False)
+    if strides and all(mine == wanted for dim, mine, wanted in dims if dim > 1) and first % rows.itemsize == 0:
+        start, count = first // rows.itemsize, math.prod(room)
+        if start >= 0 and start + count <= whole.size:
+            return whole[start : start + count].reshape(room)
+    made = np.empty(room, rows.dtype)
+    made[tuple(slice(0, dim) for dim in rows.shape)] = rows
+    return made
 
 
 class Bound:
     """A prepared call of a program: every call writes `outputs` anew. Raises where another call of it runs."""
 
-    def __init__(self, program: Program, arrays: Sequence[Array]) -> None:
+    def __init__(self, program: Program, arrays: Sequence[Array], sizes: Mapping[str, int]) -> None:
         self.inputs = tuple(arrays)
-        self._sizes = program._sizes_of(dict(zip((one.name for one in program.inputs), arrays, strict=True)))
-        self._arrays: list[Array] = [np.empty(one.at(self._sizes), one.stored) for one in program.outputs]
+        self._sizes = sizes
+        named = dict(zip((one.name for one in program.inputs), arrays, strict=True))
+        self._arrays = program._made_for(sizes, named)
         self.outputs = tuple(shown(array, one.type) for array, one in zip(self._arrays, program.outputs, strict=True))
         self._given = (ctypes.c_void_p * max(1, len(arrays)))(*(_address(array) for array in self.inputs))
         self._made = (ctypes.c_void_p * max(1, len(self._arrays)))(*(_address(array) for array in self._arrays))
         self._program = program
         self._run = program._run
+        self._point = Point({}, program.inputs, program.outputs)
+        if program.points:
+            self._point = next(one for one in program.points if one.inputs == program.inputs)
 
     def __call__(self) -> None:
         """Run once; the program must not have been closed."""
         program = self._program
-        if self._sizes != program._sizes:  # another call had others
+        if self._point.inputs is not program.inputs:  # another call had other sizes
+            program._take(self._point)
+        if self._sizes != program._sizes:
             program._resize(self._sizes)
         if code := self._run(program._model, self._given, self._made):
             program._checked(code)
         if program._counts:  # arrays of the dims that this call found, in the same memory
             self.outputs = tuple(program._found(self._arrays))
+
+
+def _fits(tensors: Sequence[Tensor], feeds: Mapping[str, Array]) -> bool:
+    """Whether arrays have the dims of these inputs."""
+    return all(one.name in feeds and np.shape(feeds[one.name]) == one.shape for one in tensors)
 
 
 def _why_not(abi: object) -> str | None:
@@ -374,7 +460,7 @@ def _destroy(interface: Interface, model: int | None, keep: object) -> None:
 
 def _address(array: Array) -> int:
     """Where the data starts. `array.ctypes` makes several objects for the same answer, which takes a microsecond."""
-    if array.flags.writeable and array.size:
+    if array.flags.writeable and array.size and array.flags.c_contiguous:
         return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
     return int(array.ctypes.data)
 
@@ -391,7 +477,8 @@ def _tensor(known: Mapping[str, Any]) -> Tensor:
     dtype = np.dtype(getattr(ml_dtypes, _SHORT[name])) if name in _SHORT and ml_dtypes is not None else stored
     held, counted = dict(known.get("held", ())), tuple(known.get("counted", ()))
     free = {axis: tuple((factor, tuple(names)) for factor, names in terms) for axis, terms in known.get("free", ())}
-    return Tensor(known["name"], name, tuple(known["shape"]), dtype, stored, held, counted, free)
+    room, cache = tuple(known.get("room", ())), known.get("cache", -1)
+    return Tensor(known["name"], name, tuple(known["shape"]), dtype, stored, held, counted, free, room, cache)
 
 
 def _names(tensors: Sequence[Tensor]) -> str:

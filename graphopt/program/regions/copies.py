@@ -29,7 +29,9 @@ def store(
 
 
 def copy(scope: Scope, source: View, aim: View, nodes: tuple[ir.Node, ...]) -> None:
-    """A region that copies one view to another of the same dims."""
+    """A region that copies one view to another of the same dims; none where they are one, as in a cache."""
+    if source == aim:
+        return
     axes = axes_of(source.shape)
     reader = Reader(Tree(None, frozenset(), None), scope.place, scope.constant, {})
     store(scope, axes, reader.load(source, tuple(index(axis) for axis in axes)), reader, aim, nodes)

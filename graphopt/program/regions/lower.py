@@ -33,7 +33,7 @@ from graphopt.program.regions.movement import lower_movement
 from graphopt.program.regions.products import lower_product
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.recurrent import CELLS, lower_recurrent
-from graphopt.program.regions.region import Lowered
+from graphopt.program.regions.region import NO_CACHES, Cache, Lowered
 from graphopt.program.regions.rotary import lower_rotary
 from graphopt.program.regions.routines.stage import Definition
 from graphopt.program.regions.routines.table import definition_of, lower_defined
@@ -49,28 +49,40 @@ from kernels.tensor.expression import index
 ByCounts = Mapping[ir.Node, Definition]  # for nodes whose kernel does not do for what data decides
 
 
-def lower(model: ir.Model, target: Target, *, exact: bool = False) -> Lowered:
+def lower(model: ir.Model, target: Target, *, exact: bool = False, caches: Mapping[str, Cache] = NO_CACHES) -> Lowered:
     """The main graph as regions, all dims being numbers; `exact` leaves out convolutions that round more than sums do.
+
+    `caches` are outputs by name that lie in the memory of an input.
 
     Raises NotLowered naming the node that has no kernel.
     """
     target = replace(target, constants=sum(map(stored_bytes, tensors_of(model))))
 
     def inner(body: ir.Model, prefix: str) -> Lowered:
-        return _lowered(body, target, inner, exact, prefix)
+        return _lowered(body, target, inner, exact, prefix, NO_CACHES)
 
-    return _lowered(model, target, inner, exact, "")
+    return _lowered(model, target, inner, exact, "", caches)
 
 
-def _lowered(model: ir.Model, target: Target, inner: LowerBody, exact: bool, prefix: str) -> Lowered:
+def _lowered(
+    model: ir.Model, target: Target, inner: LowerBody, exact: bool, prefix: str, caches: Mapping[str, Cache]
+) -> Lowered:
     model = kept_wide(without_batch_norm(model))
     scope, graph = Scope(model, target, inner, exact=exact, prefix=prefix), model.graph
+    scope.rooms = {value: caches[value.name].room for value in graph.outputs if value.name and value.name in caches}
+    kept = {caches[value.name or ""].past: value for value in scope.rooms}
     inputs = []
     for value in graph.inputs:
         if scope.constant(value) is not None:
             continue  # an old initializer that is listed as an input
-        argument = Argument(value.name or "", scope.dtype(value), scope.shape(value))
+        present = kept.get(value.name or "")
+        room = () if present is None else scope.rooms[present]
+        argument = Argument(value.name or "", scope.dtype(value), scope.shape(value), room=room)
         inputs.append(argument)
+        if present is not None:  # its rows are the first ones of the result, which lies in the same memory
+            view = scope.given(present)
+            scope.places[value] = replace(view, shape=argument.shape)
+            continue
         buffer = scope.buffer("input", "input", value.name, argument.bytes, len(inputs) - 1)
         scope.places[value] = View.dense(buffer, argument.dtype, argument.shape)
     computed = [node for node in graph if not _is_constant(scope, node)]
@@ -93,12 +105,15 @@ def _lowered(model: ir.Model, target: Target, inner: LowerBody, exact: bool, pre
             with _naming((node,)):
                 _lower_alone(scope, node, by_counts)
     outputs: list[Argument] = []
+    names = [one.name for one in inputs]
     for value in graph.outputs:
         shape, dtype, counted = scope.shape(value), scope.dtype(value), scope.counted(value)
         if counted:
             give(scope, value, len(graph.outputs) + sum(bool(one.counted) for one in outputs))
-        outputs.append(Argument(value.name or "", dtype, shape, counted=counted))
-        here, aim = scope.place(value), View.dense(scope.output(value), dtype, shape)
+        room = scope.rooms.get(value, ())
+        cache = names.index(caches[value.name or ""].past) if room else -1
+        outputs.append(Argument(value.name or "", dtype, shape, counted=counted, room=room, cache=cache))
+        here, aim = scope.place(value), scope.given(value)
         if here != aim and not counted:
             copy(scope, here, aim, ())
     return Lowered(tuple(inputs), tuple(outputs), tuple(scope.regions), scope.constants, scope.problems, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,17 @@ class Constant:
     def packed(self) -> npt.NDArray[np.generic]:
         """As the kernel reads it."""
         return self.array if self.packing is None else self.packing.pack(self.array)
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """An output whose first rows are those of an input, in whose memory it lies: nothing of it is copied."""
+
+    past: str  # the input
+    room: tuple[int, ...]  # the dims that the memory has room for
+
+
+NO_CACHES: Mapping[str, Cache] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from kernels.target import Target
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.elementwise import ELEMENTWISE
 from kernels.templates.template import Template
+from kernels.tensor.expression import dense_strides
 
 Places = Mapping[str, Buffer | Place]  # by the names of a kernel's operands; a buffer stands for its start
 Problem = TypeVar("Problem")
@@ -65,6 +66,7 @@ class Scope:
         self._symbols: dict[sympy.Symbol, int] | None = None
         self.counts = Counts(self.facts, model.graph)
         self.problems: dict[str, tuple[Template[Any, Any], Any]] = {}  # by the names of kernels
+        self.rooms: dict[ir.Value, tuple[int, ...]] = {}  # of results that are caches: what their memory has room for
 
     def _way(self, value: ir.Value) -> str:
         """What fixes the dims of a value, where they are those of an input."""
@@ -186,10 +188,15 @@ class Scope:
         """A buffer of the arena of `size` bytes."""
         return self.buffer("temporary", purpose, name, size)
 
+    def given(self, value: ir.Value) -> View:
+        """Where a caller wants a result of the graph: dense, or as far apart as the room of a cache has it."""
+        dtype, shape = self.dtype(value), self.shape(value)
+        return View(self.output(value), dtype, shape, dense_strides(self.rooms.get(value) or shape))
+
     def output(self, value: ir.Value) -> Buffer:
         """The caller's buffer of a result of the graph."""
         if value not in self._outputs:
-            size = self.dtype(value).bytes * prod(self.shape(value))
+            size = self.dtype(value).bytes * prod(self.rooms.get(value) or self.shape(value))
             number = next(at for at, output in enumerate(self._graph.outputs) if output is value)
             self._outputs[value] = self.buffer("output", "output", value.name, size, number)
         return self._outputs[value]
@@ -220,13 +227,16 @@ class Scope:
 
     def result(self, value: ir.Value) -> View:
         """A dense place for a value that is about to be computed: an output of the graph, or a temporary."""
+        if value in self.rooms:
+            self.places[value] = self.given(value)
+            return self.places[value]
         dtype, shape = self.dtype(value), self.shape(value)
         self.places[value] = View.dense(self._result_buffer("value", value, dtype.bytes * prod(shape)), dtype, shape)
         return self.places[value]
 
     def _result_buffer(self, purpose: str, value: ir.Value, size: int) -> Buffer:
         """The caller's buffer for an output of the graph, a temporary of `size` bytes for any other value."""
-        given = value.is_graph_output() and self.is_prefix(value)
+        given = value.is_graph_output() and self.is_prefix(value) and value not in self.rooms
         return self.output(value) if given else self.temporary(purpose, value.name, size)
 
     def is_prefix(self, value: ir.Value) -> bool:

@@ -16,10 +16,11 @@ from kernels.kernel import Kernel, Operand
 from kernels.llvm import types
 from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Function, Parameter, Value
+from kernels.size import is_free
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import Epilogue
-from kernels.templates.grid import Group, balanced, each_piece, pieces
+from kernels.templates.grid import Group, balanced, cut, each_piece, pieces, tallest
 from kernels.templates.recurrent.cell import CellWriter, Units
 from kernels.templates.recurrent.problem import Recurrent, RecurrentCandidate, UnitPacking, candidates
 from kernels.templates.template import Template
@@ -39,10 +40,10 @@ class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
     def __init__(self, layer: Recurrent, candidate: RecurrentCandidate, target: Target, name: str) -> None:
         super().__init__(layer, candidate, target, name)
         self.vector = types.vector("float", self.lanes)
-        self.row_groups = balanced(layer.batch, candidate.rows)
+        self.row_groups = cut(layer.batch, candidate.rows)
         self.unit_groups = balanced(-(-layer.hidden // self.lanes), candidate.vectors)
         self.packing = UnitPacking(len(layer.directions), layer.gates, layer.hidden, self.lanes, self.unit_groups)
-        self.rows = max((group.size for group in self.row_groups), default=1)
+        self.rows = tallest(self.row_groups) or 1
         self.padded = self.packing.padded
         # Scratch, in elements: two states (the old one and the new one), the cell state, reset * state, and a tile.
         self.state_at = (0, self.rows * self.padded)
@@ -135,12 +136,20 @@ class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
             self._step(f, rows, number, direction, time, old, new)
 
         f.loop(0, layer.steps, 1, step)
-        last = f.at(scratch, self.state_at[layer.steps % 2])
+        last = self._state_after(f, scratch)
         self._copy_rows(f, rows, last, self.padded, f.at(f.parameter("y_h"), start), hidden)
         if layer.cell == "lstm":
             self._copy_rows(f, rows, f.at(scratch, self.cell_at), self.padded, f.at(f.parameter("y_c"), start), hidden)
         f.finish()
         return name
+
+    def _state_after(self, f: Function, scratch: Value) -> Value:
+        """Where the state is after the last step."""
+        steps = self.problem.steps
+        if not is_free(steps):
+            return f.at(scratch, self.state_at[steps % 2])
+        odd = f.compare("ne", f.binary("and", f.integer(steps), f.integer(1)), f.integer(0))
+        return f.at(scratch, f.select(odd, f.integer(self.state_at[1]), f.integer(self.state_at[0])))
 
     def _padding_to_zero(self, f: Function, rows: int) -> None:
         """The lanes after the last hidden unit are computed with and never stored: they must hold no garbage."""
