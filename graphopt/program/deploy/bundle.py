@@ -17,6 +17,7 @@ from graphopt.files.staging import sweep
 from graphopt.program.deploy import runtime
 from graphopt.program.deploy.example import example
 from graphopt.program.deploy.example_cpp import example_cpp
+from graphopt.program.deploy.example_decoder import decoder_example, decodes
 from graphopt.program.deploy.example_rust import example_rust
 from graphopt.program.deploy.header import header
 from graphopt.program.deploy.manifest import (
@@ -38,6 +39,7 @@ from graphopt.program.deploy.runtime import Array
 from graphopt.program.regions.region import Origin
 from graphopt.version import VERSION
 from kernels.emit import version
+from kernels.emit.description import Description
 from kernels.emit.processor import Requirement
 from kernels.emit.program import Choice, Emitted, Points, emit, emit_several, stored_bytes, stored_weights
 from kernels.errors import KernelsError
@@ -116,6 +118,13 @@ def write_several(
     return manifest
 
 
+def _examples(program: Description) -> dict[str, str]:
+    """Programs that use the library, by their files' names; of one with caches only what shows a decoder's steps."""
+    if any(one.room for one in program.inputs):
+        return {"example.c": decoder_example(program)} if decodes(program) else {}
+    return {"example.c": example(program), "example.cc": example_cpp(program), "example.rs": example_rust(program)}
+
+
 def _files(emitted: Emitted, target: Target, stored: Array, cache: ObjectCache | None) -> dict[str, bytes | memoryview]:
     """All files but the manifest, by their names."""
     program = emitted.description
@@ -127,9 +136,7 @@ def _files(emitted: Emitted, target: Target, stored: Array, cache: ObjectCache |
         f"{name}.h": header(program, emitted.descriptions).encode(),
         f"{name}.pc": package(program).encode(),
         f"{name}.py": Path(runtime.__file__).read_bytes(),
-        "example.c": example(program).encode(),
-        "example.cc": example_cpp(program).encode(),
-        "example.rs": example_rust(program).encode(),
+        **{file: content.encode() for file, content in _examples(program).items()},
     }
 
 

@@ -10,7 +10,7 @@ from kernels.dtype import DType
 from kernels.emit.description import Description, Tensor
 from kernels.emit.types import CODES
 
-_BYTES = {code: dtype.bytes for dtype, code in CODES.items()}
+BYTES = {code: dtype.bytes for dtype, code in CODES.items()}
 
 _TEXT = """\
 /* SPDX-License-Identifier: Apache-2.0
@@ -117,25 +117,27 @@ def example(program: Description) -> str:
         "ARGUMENTS": " ".join(f"input{number}.raw" for number in range(len(program.inputs))),
         "INPUTS": str(len(program.inputs)),
         "OUTPUTS": str(len(program.outputs)),
-        "DIMS": _dims("input", program.inputs) + _dims("output", program.outputs),
-        "INPUT_ROWS": _rows("input", program, program.inputs),
-        "OUTPUT_ROWS": _rows("output", program, program.outputs),
-        "INPUT_BYTES": _numbers([prod(one.shape) * _BYTES[one.code] for one in program.inputs]),
-        "OUTPUT_BYTES": _numbers([prod(one.shape) * _BYTES[one.code] for one in program.outputs]),
-        "ELEMENT_BYTES": _numbers([_BYTES[one.code] for one in program.outputs]),
+        "DIMS": dims("input", program.inputs) + dims("output", program.outputs),
+        "INPUT_ROWS": rows("input", program, program.inputs),
+        "OUTPUT_ROWS": rows("output", program, program.outputs),
+        "INPUT_BYTES": numbers([prod(one.shape) * BYTES[one.code] for one in program.inputs]),
+        "OUTPUT_BYTES": numbers([prod(one.shape) * BYTES[one.code] for one in program.outputs]),
+        "ELEMENT_BYTES": numbers([BYTES[one.code] for one in program.outputs]),
         "MOST_DIMS": str(max((len(one.shape) for one in program.outputs), default=0) or 1),
     }
     return filled(_TEXT, known)
 
 
-def _dims(word: str, tensors: tuple[Tensor, ...]) -> str:
+def dims(word: str, tensors: tuple[Tensor, ...], kind: str = "static const int64_t") -> str:
+    """Arrays with the dims of tensors, the greatest of those that are free."""
     return "".join(
-        f"static const int64_t {word}{number}_dims[] = {{{', '.join(map(str, one.shape)) or 0}}};\n"
+        f"{kind} {word}{number}_dims[] = {{{', '.join(map(str, one.shape)) or 0}}};\n"
         for number, one in enumerate(tensors)
     )
 
 
-def _rows(word: str, program: Description, tensors: tuple[Tensor, ...]) -> str:
+def rows(word: str, program: Description, tensors: tuple[Tensor, ...]) -> str:
+    """The records of tensors, without data."""
     prefix = program.name.upper()
     return "\n".join(
         f"    {{{quoted(one.name)}, {prefix}_{DType(one.dtype).name}, {len(one.shape)}, {word}{number}_dims, NULL}},"
@@ -143,5 +145,6 @@ def _rows(word: str, program: Description, tensors: tuple[Tensor, ...]) -> str:
     )
 
 
-def _numbers(values: list[int]) -> str:
+def numbers(values: list[int]) -> str:
+    """Numbers of an array that has more behind them."""
     return "".join(f"{value}, " for value in values)

@@ -102,7 +102,7 @@ int @P@_check(@P@_model *model);
 void *@P@_pool(const @P@_model *model);
 
 @SIZES@/* Run. All inputs and outputs must be given, in any order; names, types, dims and data are checked.
- * No output may share memory with an input or another output. */
+ * No output may share memory with an input or another output, but for one that is said above to lie there. */
 int @P@_run(@P@_model *model, const @P@_tensor *inputs, size_t input_count,
     const @P@_tensor *outputs, size_t output_count);
 
@@ -226,7 +226,7 @@ def filled(template: str, known: dict[str, str]) -> str:
 
 def _lines(word: str, tensors: tuple[Tensor, ...]) -> list[str]:
     return [
-        f" * {word} {number}: {quoted(one.name)} {one.dtype} {_shape(one)}{_held(one)}".replace("*/", "* /")
+        f" * {word} {number}: {quoted(one.name)} {one.dtype} {_shape(one)}{_held(one)}{_kept(one)}".replace("*/", "* /")
         for number, one in enumerate(tensors)
     ]
 
@@ -244,6 +244,13 @@ def formula(terms: Terms) -> str:
     """A dim that follows from sizes, as text."""
     products = ("*".join(names if names and factor == 1 else (str(factor), *names)) for factor, names in terms)
     return " + ".join(products)
+
+
+def _kept(tensor: Tensor) -> str:
+    """Where a cache lies."""
+    if tensor.cache >= 0:
+        return f", in the memory of input {tensor.cache}"
+    return f", as the first rows in memory for {list(tensor.room)}" if tensor.room else ""
 
 
 def _held(tensor: Tensor) -> str:
