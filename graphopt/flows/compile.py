@@ -40,7 +40,7 @@ from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Compiled, Whole, type_of
-from graphopt.program.deploy.custom.operators import Operators, operators_of_whole
+from graphopt.program.deploy.custom.operators import Operators, operators_of_several, operators_of_whole
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.expansion import expanded
@@ -160,9 +160,8 @@ def compile(  # the builtin of this name is not used here
     if caches and form != "bundle":
         raise OptionError("ONNX Runtime gives every output memory of its own; leave out the caches, or the form.")
     several = len(points) > 1 or len(targets) > 1
-    if several and (ranges or form != "bundle"):
-        what = "a range of sizes is" if ranges else "custom operators are"
-        raise OptionError(f"{what} compiled for one target, and without lists of sizes.")
+    if several and ranges:
+        raise OptionError("a range of sizes is compiled for one target, and without lists of sizes.")
     if several:
         return _several(original, asked, targets, points)
     if listed:
@@ -207,15 +206,31 @@ def _several(original: ir.Model, asked: _Asked, targets: Sequence[TargetName], p
     def make_one(model: ir.Model, target: TargetName, family: Family) -> Compiled:
         processor = planned_target(target, asked.machine, asked.threads)
         given = [one for one in asked.given if _fits(one, model)]
-        return _made(
-            model, replace(asked, target=processor, not_here=why_not_here(processor), given=given), family
-        )  # fmt: skip
+        one = replace(asked, target=processor, not_here=why_not_here(processor), given=given, form="bundle")
+        return _made(model, one, family)
 
     made = made_several(original, targets, points, make_one)
     worst = max(made.programs, key=lambda one: one.verification.max_rel)
     not_compared = next((one.not_compared for one in made.programs if one.not_compared is not None), None)
     seconds = sum(one.seconds for one in made.programs)
-    return replace(worst, made=made, target=made.first.target, seconds=seconds, not_compared=not_compared)
+    found = replace(worst, made=made, target=made.first.target, seconds=seconds, not_compared=not_compared)
+    if asked.form == "bundle":
+        return found
+    linked = [one.linked for one in made.programs]
+    operators = operators_of_several(original, asked.name, made.choices, points, linked, asked.threads)
+    for point in points if asked.not_here is None else ():
+        model = original.clone()
+        resize(model, {}, dict(point))
+        _hold(model, replace(asked, given=[one for one in asked.given if _fits(one, model)]), operators)
+    return replace(found, made=operators)
+
+
+def _hold(original: ir.Model, asked: _Asked, program: Program) -> None:
+    """Compare programs of a size once more, where they lie together; raises VerificationError."""
+    with Workplace() as workplace:
+        verdict = compared(reference_of(workplace, original, asked.given, asked.tolerance), original, program)
+    if not verdict.passed:
+        raise VerificationError(f"the program does not give what ONNX Runtime gives: {verdict.reason}.")
 
 
 def _fits(given: Given, model: ir.Model) -> bool:

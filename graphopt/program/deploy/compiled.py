@@ -85,11 +85,15 @@ class Several:
         """The points, for people."""
         return "; ".join(", ".join(f"{name}={size}" for name, size in point) for point in self.points)
 
+    @property
+    def choices(self) -> list[Choice]:
+        """The listings of each level."""
+        return [Choice(level[0].target, tuple(one.linked.listing for one in level)) for level in self.levels]
+
     def save(self, folder: str | os.PathLike[str], name: str, digest: str) -> None:
         """Write the bundle; raises BundleError."""
         weights = max((one.linked.weights for one in self.programs), key=lambda one: one.size)
-        choices = [Choice(level[0].target, tuple(one.linked.listing for one in level)) for level in self.levels]
-        write_several(folder, name, choices, self.points, weights, digest=digest)
+        write_several(folder, name, self.choices, self.points, weights, digest=digest)
 
 
 @dataclass(frozen=True, repr=False)

@@ -72,14 +72,16 @@ def _write_add_context(module: Module) -> None:
             f"ptr {wording.text}, ptr @folder, ptr {file.text})",
         )  # fmt: skip
         f.store(path, f.at(options, WEIGHTS_PATH, "i8"))
-        f.store(f.number("i32", 1), f.at(options, READ, "i8"))  # as fast as they can be, like a session's own
+        only = f.compare("eq", count, f.integer(0))  # as fast as they can be, like a session's own
+        f.store(f.convert("zext", "i32", only), f.at(options, READ, "i8"))
 
     def from_first() -> None:
         first = f.load("ptr", f.at(kernel, _CONTEXTS + 8, "i8"))
         f.store(f.load("ptr", f.at(first, layout.WEIGHTS, "i8")), f.at(options, WEIGHTS, "i8"))
         f.store(own(f, operator, "weights_bytes", "i64"), f.at(options, WEIGHTS_BYTES, "i8"))
 
-    f.when(f.compare("eq", count, f.integer(0)), from_file, from_first)
+    lent = f.compare("sge", own(f, operator, "weights_bytes", "i64"), f.integer(0))
+    f.when(f.binary("and", lent, f.compare("ne", count, f.integer(0))), from_first, from_file)
     model_at = f.value("ptr", "alloca ptr, align 8")
     create = own(f, operator, "create")
     made = f.value("i32", f"call i32 {create.text}(ptr {model_at.text}, ptr {options.text})")

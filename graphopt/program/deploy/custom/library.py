@@ -53,7 +53,8 @@ class Operator:
     listing: Listing
     digest: str
     file: str
-    weights_bytes: int  # as they are stored
+    weights_bytes: int  # as they are stored; -1 where a model does not lend them to another one
+    sizes: tuple[tuple[str, int, int], ...] = ()  # the free dims: a name, and the input and its axis that have it
 
 
 def write_operators(module: Module, name: str, operators: Sequence[Operator]) -> None:
@@ -83,7 +84,7 @@ def write_operators(module: Module, name: str, operators: Sequence[Operator]) ->
 def _write_operator(module: Module, number: int, operator: Operator) -> None:
     """operator<number>: OrtCustomOp with what belongs to the program behind it."""
     listing = operator.listing
-    functions = (*FUNCTIONS, "set_dim") if listing.sizes else FUNCTIONS
+    functions = (*FUNCTIONS, "set_dim") if operator.sizes else FUNCTIONS
     for name in functions:
         module.declare(f"{listing.name}_{name}", "i32", ["..."])
     tables = {
@@ -96,21 +97,19 @@ def _write_operator(module: Module, number: int, operator: Operator) -> None:
         f"ptr {text(module, operator.file).text}", f"i64 {operator.weights_bytes}", f"ptr {tables['input']}",
         f"ptr {tables['output']}", f"i64 {len(listing.inputs)}", f"i64 {len(listing.outputs)}",
         *(f"ptr @{listing.name}_{name}" for name in functions),
-        *(() if listing.sizes else ("ptr null",)), f"ptr {_sizes(module, number, listing)}",
-        f"i64 {len(listing.sizes)}",
+        *(() if operator.sizes else ("ptr null",)), f"ptr {_sizes(module, number, operator)}",
+        f"i64 {len(operator.sizes)}",
     )  # fmt: skip
     fields = [f"i64 {API_VERSION}", *callbacks, *own]
     kinds = ", ".join(field.split()[0] for field in fields)
     module.variable(f"operator{number}", f"internal constant {{ {kinds} }} {{ {', '.join(fields)} }}, align 8")
 
 
-def _sizes(module: Module, number: int, listing: Listing) -> str:
-    """A row for each free dim: where a run finds its size. Every one has to be a dim of an input."""
-    rows = []
-    for dim in listing.sizes:
-        axes = ((place, axis, size.formula) for place, one in enumerate(listing.inputs) for axis, size in one.free)
-        place, axis = next((place, axis) for place, axis, formula in axes if formula == dim.name)
-        rows.append(f"{SIZE} {{ ptr {text(module, dim.name).text}, i64 {place}, i64 {axis} }}")
+def _sizes(module: Module, number: int, operator: Operator) -> str:
+    """A row for each free dim: where a run finds its size."""
+    rows = [
+        f"{SIZE} {{ ptr {text(module, name).text}, i64 {place}, i64 {axis} }}" for name, place, axis in operator.sizes
+    ]
     return module.variable(f"sizes{number}", f"internal constant [{len(rows)} x {SIZE}] [{', '.join(rows)}], align 8")
 
 

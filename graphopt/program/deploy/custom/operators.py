@@ -8,11 +8,12 @@ manifest.json    the other files
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import onnxruntime as ort
 
 from graphopt.errors import BundleError, SaveError
 from graphopt.files.folder import write_folder
+from graphopt.model.signature import signature_of
 from graphopt.program.deploy.bundle import replaced_files
 from graphopt.program.deploy.custom.graph import Placed, parted_file, whole_file
 from graphopt.program.deploy.custom.library import REGISTER, Operator, write_operators
@@ -31,8 +33,19 @@ from graphopt.program.deploy.runtime import Array
 from graphopt.program.listing import Linked, link
 from graphopt.version import VERSION
 from kernels.emit.description import Description
-from kernels.emit.program import Emitted, compiled, emit, oldest, stored_weights
+from kernels.emit.program import (
+    Choice,
+    Emitted,
+    Points,
+    compiled,
+    emit,
+    emit_several,
+    oldest,
+    stored_bytes,
+    stored_weights,
+)
 from kernels.errors import KernelsError
+from kernels.listing import Listing
 from kernels.llvm.link import link_shared
 from kernels.llvm.module import Module
 from kernels.target import Target
@@ -107,57 +120,119 @@ def opened(
 def operators_of_whole(model: ir.Model, linked: Linked, target: Target, threads: int) -> Operators:
     """One operator that computes a whole model; `threads` run it, 0: as many as there are cores. Raises BundleError."""
     listing = linked.listing
-    told = {size.formula for one in listing.inputs for _, size in one.free}
-    for dim in listing.sizes:
-        if dim.name not in told:
-            raise BundleError(f"no input has '{dim.name}' as a dim of its own, from which an operator would take it.")
+    free = [(size.formula, place, axis) for place, one in enumerate(listing.inputs) for axis, size in one.free]
+    sizes = _found([dim.name for dim in listing.sizes], free)
+    with _refused():
+        stored = stored_weights(listing, linked.weights)
+        part = _Part(listing, emit(listing, target, stored), stored, sizes)
+    return _made(listing.name, [part], [linked], target, (), _whole(model, listing, threads))
 
-    def file(placed: Sequence[Placed]) -> bytes:
-        return whole_file(model, placed[0], listing.name, threads)
 
-    names = [(tuple(one.name for one in listing.inputs), tuple(one.name for one in listing.outputs))]
-    return _made(listing.name, [linked], names, target, (), file)
+def operators_of_several(
+    model: ir.Model, name: str, choices: Sequence[Choice], points: Points, linked: Sequence[Linked], threads: int
+) -> Operators:
+    """One operator of several programs: for levels of processors, and for listed sizes of the dims of `model`.
+
+    `linked` are those of all programs, one of which has all weights. Raises BundleError.
+    """
+    first = replace(choices[0].listings[0], name=name)
+    ports = [
+        (str(dim), place, axis) for place, one in enumerate(signature_of(model).inputs)
+        for axis, dim in enumerate(one.dims or ())
+    ]  # fmt: skip
+    given = {port.name: place for place, port in enumerate(signature_of(model).inputs)}
+    order = {given[one.name]: place for place, one in enumerate(first.inputs)}
+    free = [(dim, order[place], axis) for dim, place, axis in ports if place in order]
+    with _refused():
+        stored = stored_bytes(max((one.weights for one in linked), key=lambda one: one.size))
+        emitted = emit_several(name, choices, points, stored)
+        part = _Part(_widest(first, choices), emitted, stored, _found([dim for dim, _ in points[0]], free), lends=False)
+    return _made(name, [part], linked, choices[0].target, (), _whole(model, first, threads))
+
+
+def _widest(first: Listing, choices: Sequence[Choice]) -> Listing:
+    """With the most that outputs whose dims a run finds take in any of the programs."""
+    listings = [one for choice in choices for one in choice.listings]
+    outputs = (
+        max((listing.outputs[place] for listing in listings), key=lambda one: one.bytes) if one.counted else one
+        for place, one in enumerate(first.outputs)
+    )
+    return replace(first, outputs=tuple(outputs))
+
+
+def _found(names: Sequence[str], free: Sequence[tuple[str, int, int]]) -> tuple[tuple[str, int, int], ...]:
+    """Each free dim with the first input and axis that have it; raises BundleError."""
+    known = {name: (name, place, axis) for name, place, axis in reversed(free)}
+    for name in names:
+        if name not in known:
+            raise BundleError(f"no input has '{name}' as a dim of its own, from which an operator would take it.")
+    return tuple(known[name] for name in names)
+
+
+def _whole(model: ir.Model, listing: Listing, threads: int) -> Callable[[Sequence[Placed]], bytes]:
+    return lambda placed: whole_file(model, placed[0], listing.name, threads)
 
 
 def operators_of_parts(model: ir.Model, parted: Parted, target: Target, name: str, threads: int) -> Operators:
     """An operator for each part that kernels compute whole; raises BundleError."""
-    linked, nodes, names = [], [], []
+    linked, parts = [], []
     for number, lowered in parted.lowered.items():
-        segment = parted.segments[number]
         linked.append(link(lowered, f"{name}_{number}", threads=threads or target.workers))
-        nodes.append(segment.nodes)
-        names.append(
-            (tuple(value.name or "" for value in segment.inputs), tuple(value.name or "" for value in segment.outputs))
-        )
+        listing = linked[-1].listing
+        with _refused():
+            stored = stored_weights(listing, linked[-1].weights)
+            parts.append(_Part(listing, emit(listing, target, stored), stored))
+    nodes = [parted.segments[number].nodes for number in parted.lowered]
 
     def file(placed: Sequence[Placed]) -> bytes:
         return parted_file(model, list(zip(placed, nodes, strict=True)), name, threads)
 
-    return _made(name, linked, names, target, parted.fallback, file)
+    return _made(name, parts, linked, target, parted.fallback, file)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A program that becomes an operator; names of its tensors are those of values in the file."""
+
+    listing: Listing
+    emitted: Emitted
+    weights: Array
+    sizes: tuple[tuple[str, int, int], ...] = ()
+    lends: bool = True  # whether a model of it lends its weights to another one
+
+
+@contextlib.contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
+    except KernelsError as error:
+        raise BundleError(str(error)) from error
 
 
 def _made(
-    name: str, linked: Sequence[Linked], names: Sequence[tuple[tuple[str, ...], tuple[str, ...]]], target: Target,
-    fallback: tuple[str, ...], file: Callable[[Sequence[Placed]], bytes],
+    name: str, parts: Sequence[_Part], linked: Sequence[Linked], target: Target, fallback: tuple[str, ...],
+    file: Callable[[Sequence[Placed]], bytes],
 ) -> Operators:  # fmt: skip
     library = f"lib{name}.so"
-    try:
-        stored = [stored_weights(one.listing, one.weights) for one in linked]
-        emitted = [emit(one.listing, target, weights) for one, weights in zip(linked, stored, strict=True)]
-        operators = [
-            Operator(one.listing, _digest(program), f"{one.listing.name}.weights", weights.size)
-            for one, program, weights in zip(linked, emitted, stored, strict=True)
-        ]
+    operators = [
+        Operator(
+            one.listing, _digest(one.emitted), f"{one.listing.name}.weights",
+            one.weights.size if one.lends else -1, one.sizes,
+        ) for one in parts
+    ]  # fmt: skip
+    with _refused():
         module = Module(oldest(target))
         write_operators(module, name, operators)
-        objects = compiled((*(part for program in emitted for part in program.modules), module))
+        objects = compiled((*(module for part in parts for module in part.emitted.modules), module))
         code = link_shared(objects, target, exported=(REGISTER,), name=library)
-    except KernelsError as error:
-        raise BundleError(str(error)) from error
-    placed = [Placed(one.listing.name, one.digest, *ports) for one, ports in zip(operators, names, strict=True)]
+    placed = [
+        Placed(one.listing.name, one.digest, tuple(port.name for port in one.listing.inputs),
+               tuple(port.name for port in one.listing.outputs)) for one in operators
+    ]  # fmt: skip
     files: dict[str, bytes | memoryview] = {library: code, f"{name}.onnx": file(placed)}
-    files |= {one.file: weights.data for one, weights in zip(operators, stored, strict=True)}
-    return Operators(name, tuple(linked), tuple(one.description for one in emitted), fallback, files)
+    files |= {one.file: part.weights.data for one, part in zip(operators, parts, strict=True)}
+    descriptions = tuple(one for part in parts for one in part.emitted.descriptions or (part.emitted.description,))
+    return Operators(name, tuple(linked), descriptions, fallback, files)
 
 
 def _digest(program: Emitted) -> str:

@@ -120,7 +120,11 @@ def _write_allot(module: Module) -> None:
         dims = f.load("ptr", f.at(tensor, 16, "i8"))
 
         def fill() -> None:
-            f.value("i32", f"call i32 {own(f, operator, 'dims').text}({operands_of(model, number, dims)})")
+            found = own(f, operator, "dims")
+            code = f.value("i32", f"call i32 {found.text}({operands_of(model, number, dims)})")
+            fault(
+                f, f.compare("ne", code, f.number("i32", 0)), FAIL, "the program is not made for sizes like these."
+            )
 
         f.when(follow, fill)
 
