@@ -15,6 +15,7 @@ from bench import (
     certify,
     choices,
     cores,
+    decoding,
     external_data,
     kills,
     layout,
@@ -34,6 +35,7 @@ from bench import (
     random_models,
     recurrent,
     scale,
+    sizes,
     speed,
     tuning,
     under_load,
@@ -89,6 +91,8 @@ MEASURES: dict[str, Measure] = {
     "o1": node_programs.measure,
     "o2": whole.measure,
     "o4": quantized_regions.measure,
+    "d1": sizes.measure,
+    "d2": decoding.measure,
 }
 
 
