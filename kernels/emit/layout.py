@@ -51,6 +51,7 @@ class MemoryLayout:
     dims: int  # where the dims that a run finds start in the record
     sizes: int  # where the sizes of a run start in the record, and behind them the dims that follow from them
     blocks: int  # where the blocks start that a run of these sizes has of each kernel
+    few: int  # where it stands whether these are so few that the caller does them alone
     record: int
     shared_alignment: int  # of the start of the shared memory
     shared_arena: int
@@ -83,12 +84,13 @@ def layout_of(listing: Listing, target: Target) -> MemoryLayout:
     dims = tables + 8 * sum(len(run.operands) for run in listing.runs)
     sizes = dims + sum(one.bytes for one in listing.dims)
     blocks = sizes + 8 * len(listing.sizes) + 8 * sum(len(one.free) for one in (*listing.inputs, *listing.outputs))
-    record = blocks + (8 * len(listing.kernels) if listing.sizes else 0)
+    few = blocks + (8 * len(listing.kernels) if listing.sizes else 0)
+    record = few + (8 if listing.sizes else 0)
     shared = listing.ticketed.arena_bytes if listing.ticketed is not None else 0
     step = HUGE_PAGE if shared >= HUGE_PAGE else page
     shared_scratch = step + -(-shared // page) * page + page
     stride = -(-listing.scratch_bytes // page) * page + page
     return MemoryLayout(
-        page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, dims, sizes, blocks, record, step,
-        step, shared_scratch, stride,
+        page, alignment, arena, scratch, brought, weights, ends[-1] + page, tables, dims, sizes, blocks, few, record,
+        step, step, shared_scratch, stride,
     )  # fmt: skip
