@@ -56,6 +56,7 @@ class MemoryLayout:
     dims: int  # where the dims that a run finds start in the record
     sizes: int  # where the sizes of a run start in the record, and behind them the dims that follow from them
     blocks: int  # where the blocks start that a run of these sizes has of each kernel
+    few: int  # where it stands whether these are so few that the caller does them alone
     record: int
     shared_alignment: int  # of the start of the shared memory
     shared_arena: int
@@ -84,7 +85,8 @@ def layout_of(listing: Listing, target: Target, beside: Sequence[Listing] = ()) 
     dims = tables + 8 * sum(len(run.operands) for run in listing.runs)
     sizes = dims + sum(one.bytes for one in listing.dims)
     blocks = sizes + 8 * listing.size_count + 8 * sum(len(one.free) for one in (*listing.inputs, *listing.outputs))
-    record = blocks + (8 * len(listing.kernels) if listing.sizes else 0)
+    few = blocks + (8 * len(listing.kernels) if listing.sizes else 0)
+    record = few + (8 if listing.sizes else 0)
     shared = 0
     if any(one.ticketed is not None for one in together):
         shared = max(one.arena_bytes if one.ticketed is None else one.ticketed.arena_bytes for one in together)
@@ -93,5 +95,5 @@ def layout_of(listing: Listing, target: Target, beside: Sequence[Listing] = ()) 
     stride = -(-scratch_bytes // page) * page + page
     return MemoryLayout(
         page, alignment, arena, scratch, brought, arena_bytes, scratch_bytes, weights, ends[-1] + page, tables, dims,
-        sizes, blocks, record, step, step, shared, shared_scratch, stride,
+        sizes, blocks, few, record, step, step, shared, shared_scratch, stride,
     )  # fmt: skip

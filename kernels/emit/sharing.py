@@ -41,7 +41,7 @@ def write_sharing(module: Module, listing: Listing, layout: MemoryLayout, ticket
     _write_await(module)
     _write_whole(module)
     _write_walk(module, listing)
-    _write_share(module, len(ticketed.runs))
+    _write_share(module, len(ticketed.runs), layout.few - at.SHARED if listing.sizes else None)
 
 
 def counter_bytes(listing: Listing) -> int:
@@ -244,11 +244,20 @@ def _ended(f: Function, done: Value, row: Value, blocks: Value) -> None:
     add(f, f.at(done, row, "i64"), blocks, "release")
 
 
-def _write_share(module: Module, runs: int) -> None:
+def _write_share(module: Module, runs: int, few: int | None) -> None:
+    """`few`: where it stands, from the job, whether the sizes of a run leave so little that nobody is woken for it."""
     f = Function(module, "share", (Parameter("job"),))
     job = f.parameter("job")
     place = f.at(job, at.CALL, "i8")
     write(f, f.add(f.load("i64", place), 1), place, "release")
-    f.call("pool_run", f.load("ptr", f.at(job, at.POOL, "i8")), job)
+
+    def together() -> None:
+        f.call("pool_run", f.load("ptr", f.at(job, at.POOL, "i8")), job)
+
+    if few is None:
+        together()
+    else:
+        alone = f.compare("ne", f.load("i64", f.at(job, few, "i8")), f.integer(0))
+        f.when(alone, lambda: f.line(f"call void @walk(ptr {job.text}, i64 0)"), together)
     f.call("await", job, f.integer(runs))
     f.finish()

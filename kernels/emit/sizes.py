@@ -4,7 +4,7 @@
 
 The record has an int64 for each free dim, which kernels read. Behind them stand the dims of inputs and outputs that
 follow from them, which `P_run` holds its tensors to and `P_dims` gives out; and the blocks that a run has of kernels,
-so that one worker goes through no others.
+so that one worker goes through no others. Sizes whose runs have hardly more than a block each are the caller's alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from kernels.listing import Argument, Listing
 from kernels.llvm.function import Function, Parameter
 from kernels.llvm.module import Module
 from kernels.size import Size
+
+SHARED_FROM = 2  # blocks of a run in the mean: with fewer, several workers would mostly wait for one
 
 
 def following(listing: Listing) -> Iterator[tuple[Argument, int, Size]]:
@@ -55,6 +57,13 @@ def _write_follow(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     for number, kernel in enumerate(listing.kernels):
         blocks = kernel.blocks if kernel.run_blocks is None else kernel.run_blocks
         f.store(f.integer(blocks), f.at(record, layout.blocks + 8 * number, "i8"))
+    known = {kernel.name: kernel for kernel in listing.kernels}
+    total: Size | int = 0
+    for run in listing.runs:
+        kernel = known[run.kernel]
+        total = total + (kernel.blocks if kernel.run_blocks is None else kernel.run_blocks)
+    few = f.compare("slt", f.integer(total), f.integer(SHARED_FROM * len(listing.runs)))
+    f.store(f.convert("zext", "i64", few), f.at(record, layout.few, "i8"))
     f.finish()
 
 

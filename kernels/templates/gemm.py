@@ -230,7 +230,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
     def _clear(self, f: Function, place: BlockPlace, panel: Group) -> None:
         """Zeros where the sums of a block's rows wait."""
         kind, size = types.vector(self.sum_kind, self.lanes), self.target.vector_bytes
-        elements = f.integer(self._sums_bytes() * self.lanes // size)
+        elements: Amount = self._sums_bytes() * self.lanes // size
         if isinstance(self.row_groups, FreeGroups):
             begin, end = (start_of(f, self.row_groups, one) for one in place.rows)
             elements = f.mul(f.sub(end, begin), panel.size * self.lanes)
