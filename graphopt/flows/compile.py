@@ -20,7 +20,7 @@ from graphopt.check.reference import Comparison, Reference
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.verification import OFF, Verification
 from graphopt.errors import NotLowered, OptionError, VerificationError
-from graphopt.flows.ranges import FreeDims, compared_points, dims_of_ranges, free_batch, split_ranges
+from graphopt.flows.ranges import FreeDims, compared_points, dims_of_ranges, free_batch, point_of, split_ranges
 from graphopt.flows.records.compilation import CompileRecord
 from graphopt.flows.several import made_several, ordered, points_of, split_listed
 from graphopt.flows.source import digest_of, read, resize
@@ -53,7 +53,7 @@ from graphopt.program.tuning import Tuning
 from graphopt.program.widening import widened
 from graphopt.rewrite.optimizer import optimize_verified
 from kernels.emit.program import Points
-from kernels.size import Dim, at
+from kernels.size import at
 from kernels.target import Target, TargetName, named, why_not_here
 from memplan.compiling import telling
 
@@ -293,21 +293,26 @@ def _of_ranges(original: ir.Model, asked: _Asked, free: FreeDims) -> Compiled:
     if made.program is None:
         return Compiled(given, asked.target, seconds, OFF, asked.not_here, f"{asked.not_here}", None, model_bytes)
     program = given if isinstance(given, Operators) else made.program
+    examples: dict[tuple[int, ...], list[Given]] = {}
+    for one in asked.given:
+        examples.setdefault(point_of(original, dims, one.feed), []).append(one)
+    points = list(dict.fromkeys((*compared_points(dims), *examples)))
     verdicts = []
     with Workplace() as workplace:
-        for point in compared_points(dims):
+        for point in points:
             said = ", ".join(f"{name}={size}" for name, size in free.at(point).items())
             asked.progress(f"comparing with ONNX Runtime at {said}")
             model = original.clone()
             resize(model, {}, free.at(point))
-            reference = reference_of(workplace, model, (), asked.tolerance)
+            reference = reference_of(workplace, model, examples.get(point, ()), asked.tolerance)
             verdicts.append(compared(reference, model, program))
             if not verdicts[-1].passed:
                 raise VerificationError(
                     f"the program does not give what ONNX Runtime gives at {said}: {verdicts[-1].reason}; nothing was "
                     f"written{_way_on(verdicts[-1].max_rel)}."
                 )
-    return Compiled(given, asked.target, seconds, _together(verdicts, dims), asked.not_here, None, None, model_bytes)
+    verdict = _together(verdicts, [free.sizes_at(point) for point in points])
+    return Compiled(given, asked.target, seconds, verdict, asked.not_here, None, None, model_bytes)
 
 
 def _caches(model: ir.Model, free: FreeDims) -> dict[str, Cache]:
@@ -324,11 +329,10 @@ def _caches(model: ir.Model, free: FreeDims) -> dict[str, Cache]:
     return found
 
 
-def _together(verdicts: Sequence[Verification], dims: Sequence[Dim]) -> Verification:
+def _together(verdicts: Sequence[Verification], sizes: Sequence[dict[str, int]]) -> Verification:
     """One verdict of those at several sizes, all of which are that the results are equal."""
-    sizes = tuple(dict(zip((dim.name for dim in dims), point, strict=True)) for point in compared_points(dims))
     return msgspec.structs.replace(
-        max(verdicts, key=lambda one: one.max_rel), feeds=sum(one.feeds for one in verdicts), sizes=sizes,
+        max(verdicts, key=lambda one: one.max_rel), feeds=sum(one.feeds for one in verdicts), sizes=tuple(sizes),
         max_abs=max(one.max_abs for one in verdicts), rounding=max(one.rounding for one in verdicts),
     )  # fmt: skip
 

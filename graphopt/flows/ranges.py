@@ -8,6 +8,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from graphopt.errors import OptionError
@@ -33,8 +34,12 @@ class FreeDims:
 
     def at(self, point: Sequence[int]) -> dict[str, DimValue]:
         """The size of every free dim of the model where those that a run sets have these."""
-        sizes = {dim.name: size for dim, size in zip(self.dims, point, strict=True)}
+        sizes = self.sizes_at(point)
         return {**sizes, **{name: at(size, sizes) for name, size in self.tied.items()}}
+
+    def sizes_at(self, point: Sequence[int]) -> dict[str, int]:
+        """The sizes that a run sets, by name."""
+        return {dim.name: size for dim, size in zip(self.dims, point, strict=True)}
 
     def formula(self, dim: object) -> Size | int | None:
         """A dim of the model in those that a run sets; None for what is no formula of them."""
@@ -68,7 +73,9 @@ def split_ranges(
         else:
             fixed[name] = value
     known = {name: free(Dim(name, *sizes, 0)) for name, sizes in ranges.items()}
-    tied = {name: value for name, value in fixed.items() if isinstance(value, str) and _follows(value, known)}
+    tied = {
+        name: value for name, value in fixed.items() if isinstance(value, str) and _follows(value, known) is not None
+    }
     return ranges, tied, {name: value for name, value in fixed.items() if name not in tied}
 
 
@@ -123,7 +130,7 @@ def _follows(text: str, sizes: Mapping[str, Size | int]) -> Size | int | None:
 
 
 def _value(tree: ast.expr, sizes: Mapping[str, Size | int]) -> Size | int:
-    """Raises KeyError for anything but names of dims, whole numbers, +, -, * and //."""
+    """Raises KeyError for anything but names of dims, whole numbers, +, -, *, // and floor of a fraction."""
     match tree:
         case ast.Name(name):
             return sizes[name]
@@ -132,7 +139,36 @@ def _value(tree: ast.expr, sizes: Mapping[str, Size | int]) -> Size | int:
         case ast.BinOp(left, operation, right):
             found: Size | int = _OPERATORS[type(operation)](_value(left, sizes), _value(right, sizes))
             return found
+        case ast.Call(ast.Name("floor"), [inner]):
+            above, below = _fraction(inner, sizes)
+            return above // below
     raise KeyError(ast.unparse(tree))
+
+
+def _fraction(tree: ast.expr, sizes: Mapping[str, Size | int]) -> tuple[Size | int, int]:
+    """What is above the line, and the number below it."""
+    match tree:
+        case ast.BinOp(left, ast.Div(), ast.Constant(int(number))):
+            above, below = _fraction(left, sizes)
+            return above, below * number
+        case ast.BinOp(left, (ast.Add() | ast.Sub()) as operation, right):
+            (above, below), (other, line) = _fraction(left, sizes), _fraction(right, sizes)
+            total: Size | int = _OPERATORS[type(operation)](above * line, other * below)
+            return total, below * line
+    return _value(tree, sizes), 1
+
+
+def point_of(model: ir.Model, dims: Sequence[Dim], feed: Mapping[str, object]) -> tuple[int, ...]:
+    """The sizes that a feed has. Raises OptionError for one outside of the ranges."""
+    found: dict[str, int] = {}
+    for value in model.graph.inputs:
+        for dim, size in zip(value.shape or (), np.asarray(feed.get(value.name or "")).shape, strict=False):
+            if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
+                found.setdefault(dim.value, size)
+    for one in dims:
+        if not one.least <= found.get(one.name, one.least) <= one.most:
+            raise OptionError(f"a feed has {found[one.name]} for '{one.name}'; its range is {one.least} to {one.most}.")
+    return tuple(found.get(one.name, one.least) for one in dims)
 
 
 def compared_points(dims: Sequence[Dim]) -> list[tuple[int, ...]]:

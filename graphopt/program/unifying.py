@@ -19,6 +19,9 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from graphopt.errors import NotLowered
 from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.region import Constant, Lowered, Region
@@ -27,7 +30,9 @@ from kernels.kernel import SIZES, Kernel, Operand
 from kernels.listing import Argument
 from kernels.size import Dim, Product, Size, at, bound, size_of
 from kernels.target import Target
+from kernels.templates.attention.problem import Attention
 from kernels.templates.template import Template
+from kernels.tensor import expression
 
 DEGREE = 2  # of a dim in a number, as of sequence in the elements of all scores
 NEARLY = 1.03  # times the loss of another candidate
@@ -77,7 +82,7 @@ def unified(dims: Sequence[Dim], lower: Lower, held: Sequence[Sequence[Size | in
         outputs=_arguments(fit, [one.outputs for one in samples.values()]),
         regions=tuple(regions),
         constants=unifier.constants,
-        problems={},
+        problems=unifier.problems,
         dims=tuple(dims),
         derived=derived,
     )
@@ -128,7 +133,7 @@ class _Fit:
         if len(set(numbers)) == 1:
             return numbers[0]
         found: dict[Product, int] = {}
-        for powers, factor in self._solved(tuple(numbers)).items():
+        for powers, factor in self._solved(tuple(numbers), where).items():
             if factor.denominator != 1:
                 raise _Differs(f"{where} is no polynomial of the sizes")
             product: Product = tuple(dim for dim, power in zip(self.dims, powers, strict=True) for _ in range(power))
@@ -157,7 +162,7 @@ class _Fit:
                 return _record(first, parts)
         raise _Differs(where)
 
-    def _solved(self, numbers: tuple[int, ...]) -> dict[tuple[int, ...], Fraction]:
+    def _solved(self, numbers: tuple[int, ...], where: str) -> dict[tuple[int, ...], Fraction]:
         """Factors by powers of the dims: the fewest terms of the least degree that fit, by elimination."""
         for powers in self._bases():
             rows = [
@@ -168,7 +173,7 @@ class _Fit:
             solution = _eliminated(rows, len(powers))
             if solution is not None:
                 return {term: factor for term, factor in zip(powers, solution, strict=True) if factor}
-        raise _Differs("a number is no polynomial of the sizes")
+        raise _Differs(f"{where} is no polynomial of the sizes")
 
     def _bases(self) -> list[list[tuple[int, ...]]]:
         """Sets of terms, each without further ones: products of dims, then those with one of the dims squared."""
@@ -210,18 +215,24 @@ class _Unifier:
         self._kernels: dict[tuple[str, Any], Kernel] = {}
         self._names: set[str] = set()
         self._same: dict[tuple[Buffer, ...], Buffer] = {}
+        self._corners: set[Buffer] = set()
         self._moved: dict[tuple[Buffer, object], Buffer] = {}
         self.constants: dict[Buffer, Constant] = {}
+        self.problems: dict[str, tuple[Template[Any, Any], Any]] = {}  # with sizes, by the names of kernels
 
     def region(self, row: Sequence[Region]) -> Region:
         """One region of every sample as one; raises _Differs."""
         first = row[0]
-        kernel = self._kernel(row)
         known = {}
         for number, operand in enumerate(first.kernel.operands):
             if any(len(one.kernel.operands) != len(first.kernel.operands) for one in row):
                 raise _Differs("the operands")
             known[operand.name] = self._place([one.places[number] for one in row], operand.name)
+        corners = {
+            name: self._whole.constants[place.buffer].array.shape
+            for name, place in known.items() if place.buffer in self._corners
+        }  # fmt: skip
+        kernel = self._kernel(row, corners)
         places = []
         for operand in kernel.operands:
             place = Place(self._sizes) if operand.role == SIZES else known[operand.name]
@@ -230,7 +241,8 @@ class _Unifier:
             places.append(place)
         return Region(first.nodes, kernel, tuple(places))
 
-    def _kernel(self, row: Sequence[Region]) -> Kernel:
+    def _kernel(self, row: Sequence[Region], corners: Mapping[str, tuple[int, ...]]) -> Kernel:
+        """The kernel of a region; operands in `corners` are the first rows and columns of constants of these dims."""
         found = [sample.problems.get(one.kernel.name) for sample, one in zip(self._samples, row, strict=True)]
         if any(one is None for one in found):
             if all(one.kernel == row[0].kernel for one in row):
@@ -240,10 +252,11 @@ class _Unifier:
         template = pairs[0][0]
         if len({one.name for one, _ in pairs}) > 1:
             raise _Differs("the kind of kernel")
-        problem = self._fit.unify([one for _, one in pairs], template.name)
+        problem = self._fit.unify([_within(one, pairs[0][1], corners) for _, one in pairs], template.name)
         key = template.name, problem
         if key not in self._kernels:
-            self._kernels[key] = self._built(template, problem, pairs[0][1], row[0].kernel)
+            kernel = self._built(template, problem, pairs[0][1], row[0].kernel)
+            self._kernels[key], self.problems[kernel.name] = kernel, (template, problem)
         return self._kernels[key]
 
     def _built(self, template: Template[Any, Any], problem: Any, greatest: Any, kernel: Kernel) -> Kernel:
@@ -275,7 +288,7 @@ class _Unifier:
         return first if held is None else Place(self._sizes, held + first.offset)
 
     def _check_constants(self, buffers: Sequence[Buffer], name: str) -> None:
-        """Each is that of the greatest sizes, or the first part of it."""
+        """Each is that of the greatest sizes, the first part of it, or a corner: its first rows and columns."""
         whole = self._whole.constants[buffers[0]].array
         for sample, buffer in zip(self._samples[1:], buffers[1:], strict=True):
             array = sample.constants[buffer].array
@@ -283,8 +296,12 @@ class _Unifier:
                 continue
             both = min(array.size, whole.size)
             mine, other = (one.reshape(-1)[:both].tobytes() for one in (array, whole))
-            if array.dtype != whole.dtype or mine != other:
+            if array.dtype == whole.dtype and mine == other:
+                continue
+            shared = tuple(slice(min(sizes)) for sizes in zip(array.shape, whole.shape, strict=False))
+            if array.dtype != whole.dtype or array.ndim != whole.ndim or not _equal(array[shared], whole[shared]):
                 raise _Differs(f"the constant '{name}'")
+            self._corners.add(buffers[0])
 
     def _constant(self, buffer: Buffer, operand: Operand) -> Buffer:
         """The buffer of a constant as an operand wants it."""
@@ -299,6 +316,33 @@ class _Unifier:
         return self._moved[key]
 
 
+def _equal(one: npt.NDArray[np.generic], other: npt.NDArray[np.generic]) -> bool:
+    return one.tobytes() == other.tobytes()
+
+
+def _within(value: Any, whole: Any, corners: Mapping[str, tuple[int, ...]]) -> Any:
+    """A problem, or a part of one, that reads the constants in `corners` with the strides of the whole constant.
+
+    Raises _Differs where axes of such a constant run as one.
+    """
+    if not corners or type(value) is not type(whole):
+        return value
+    if isinstance(value, Attention) and "mask" in corners and value.mask is not None:
+        return replace(value, mask=whole.mask)
+    if isinstance(value, expression.Buffer) and value.name in corners:
+        running = [dim for dim, stride in zip(whole.shape, whole.strides, strict=True) if stride]
+        if running != [dim for dim in corners[value.name] if dim != 1] or len(value.shape) != len(whole.shape):
+            raise _Differs(f"the constant '{value.name}'")
+        return replace(value, strides=whole.strides, offset=whole.offset)
+    if isinstance(value, tuple) and len(value) == len(whole):
+        return tuple(_within(one, other, corners) for one, other in zip(value, whole, strict=True))
+    if is_dataclass(value):
+        names = [one.name for one in fields(value)]
+        parts = {name: _within(getattr(value, name), getattr(whole, name), corners) for name in names}
+        return _record(value, parts)
+    return value
+
+
 def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: Sequence[Dim], target: Target) -> Any:
     """Of those for the greatest sizes the one that loses least at any size by its estimate, or a steady one nearly."""
     candidates = template.candidates(greatest, target)
@@ -309,7 +353,7 @@ def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: 
     ladders = [[*(one for one in CHOSEN_AT if dim.least <= one < dim.most), dim.most] for dim in dims]
     seen = set()
     for point in itertools.product(*ladders):
-        here = _evaluated(problem, {dim.name: size for dim, size in zip(dims, point, strict=True)})
+        here = problem_at(problem, {dim.name: size for dim, size in zip(dims, point, strict=True)})
         if here in seen:
             continue
         seen.add(here)
@@ -320,14 +364,14 @@ def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: 
     return near[0] if template.steady is None else max(near, key=template.steady)
 
 
-def _evaluated(value: Any, sizes: Mapping[str, int]) -> Any:
-    """A problem with the numbers of one size."""
+def problem_at(value: Any, sizes: Mapping[str, int]) -> Any:
+    """A problem, or a part of one, with the numbers of one size."""
     if isinstance(value, Size):
         return value.at(sizes)
     if isinstance(value, tuple):
-        return tuple(_evaluated(one, sizes) for one in value)
+        return tuple(problem_at(one, sizes) for one in value)
     if is_dataclass(value) and not isinstance(value, type):
-        return _record(value, {one.name: _evaluated(getattr(value, one.name), sizes) for one in fields(value)})
+        return _record(value, {one.name: problem_at(getattr(value, one.name), sizes) for one in fields(value)})
     return value
 
 

@@ -20,9 +20,9 @@ from kernels.target import Target
 from kernels.templates.axes import Axis, count, distinct, fused, indices_of, place, spread
 from kernels.templates.builder import Builder
 from kernels.templates.streams import (
-    Lanes,
     Piece,
     Stream,
+    ValidLanes,
     between,
     check_value,
     groups_end,
@@ -204,7 +204,7 @@ class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
         return stream.prepare(self.problem.values, self.stores)
 
     def _piece(self, f: Function, stream: Stream) -> Piece:
-        def piece(where: Value, vectors: int, valid: Lanes, _: tuple[Value, ...]) -> tuple[Value, ...]:
+        def piece(where: Value, vectors: int, valid: ValidLanes, _: tuple[Value, ...]) -> tuple[Value, ...]:
             leaves = stream.at(where, vectors, valid)
             for value, store in zip(emit_all(f, self.problem.values, self.lanes, leaves), self.stores, strict=True):
                 leaves.store(value, store)

@@ -43,7 +43,7 @@ from kernels.templates.rows import (
     together,
     writing,
 )
-from kernels.templates.streams import Lanes, Stream, inputs_of, where_valid
+from kernels.templates.streams import Stream, ValidLanes, inputs_of, where_valid
 from kernels.templates.template import Template
 from kernels.tensor.expression import Binary, Buffer, Cast, Expression, Unary, Variable
 
@@ -172,7 +172,7 @@ class _NormalizationBuilder(Builder[Normalization, RowCandidate]):
         shift = f.splat(first, self.lanes)
         zero = self._zero(f)
 
-        def step(x: tuple[Value, ...], held: tuple[Value, ...], valid: Lanes) -> list[Value]:
+        def step(x: tuple[Value, ...], held: tuple[Value, ...], valid: ValidLanes) -> list[Value]:
             difference = where_valid(f, f.sub(x[0], shift), zero, valid)
             return [f.add(held[0], difference), f.fma(difference, difference, held[1])]
 
@@ -198,7 +198,7 @@ class _NormalizationBuilder(Builder[Normalization, RowCandidate]):
         """The mean of the squares of differences to the mean (none: to 0)."""
         zero = self._zero(f)
 
-        def step(x: tuple[Value, ...], held: tuple[Value, ...], valid: Lanes) -> list[Value]:
+        def step(x: tuple[Value, ...], held: tuple[Value, ...], valid: ValidLanes) -> list[Value]:
             difference = where_valid(f, x[0] if mean is None else f.sub(x[0], mean), zero, valid)
             return [f.fma(difference, difference, held[0])]
 

@@ -40,7 +40,7 @@ from kernels.templates.rows import (
     side_by_side,
     sweep,
 )
-from kernels.templates.streams import Lanes, Stream, inputs_of, lanes_for, stretch, unrolled, where_valid
+from kernels.templates.streams import Stream, ValidLanes, inputs_of, lanes_for, stretch, unrolled, where_valid
 from kernels.templates.template import Template
 from kernels.tensor.expression import Buffer, Cast, Expression, Index, Position, Variable, dense_strides, index
 
@@ -145,7 +145,7 @@ class _ReductionBuilder(Builder[Reduction, RowCandidate]):
             if self.problem.elements == 0:
                 return tuple(Value(one.parts[:1], one.type) for one in start)
 
-            def step(found: tuple[Value, ...], held: tuple[Value, ...], valid: Lanes) -> Sequence[Value]:
+            def step(found: tuple[Value, ...], held: tuple[Value, ...], valid: ValidLanes) -> Sequence[Value]:
                 return self._step(f, op, found, held, valid, shift)
 
             return sweep(f, pointers, fixed, self.columns, self.lanes, self.vectors, self.read, step, start)
@@ -163,7 +163,7 @@ class _ReductionBuilder(Builder[Reduction, RowCandidate]):
         """Each lane has a row."""
         along, fixed = self.rows[-1], places_of(f, block, self.rows[:-1])
 
-        def piece(where: Value, several: int, valid: Lanes, _: tuple[Value, ...]) -> tuple[Value, ...]:
+        def piece(where: Value, several: int, valid: ValidLanes, _: tuple[Value, ...]) -> tuple[Value, ...]:
             def gather(op: str, shift: Value | None = None) -> tuple[Value, ...]:
                 def one(at: Mapping[Axis, Value], held: tuple[Value, ...]) -> Sequence[Value]:
                     stream = Stream(f, pointers, at, along, self.lanes).prepare(self.read)
@@ -227,7 +227,7 @@ class _ReductionBuilder(Builder[Reduction, RowCandidate]):
         op: str,
         found: tuple[Value, ...],
         held: tuple[Value, ...],
-        valid: Lanes,
+        valid: ValidLanes,
         shift: Value | None,
     ) -> Sequence[Value]:
         """One more element in every lane; lanes that are not valid count as nothing."""

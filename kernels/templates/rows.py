@@ -14,14 +14,14 @@ from kernels.llvm.emission import emit_all
 from kernels.llvm.function import Function, Value
 from kernels.size import is_free
 from kernels.templates.axes import Axis, count, distinct_loads, fused, indices_of, place, spread
-from kernels.templates.streams import Lanes, Piece, Stream, first, stretch, unrolled, with_first
+from kernels.templates.streams import Piece, Stream, ValidLanes, first, stretch, unrolled, with_first
 from kernels.tensor.expression import Expression, Index, Load, Variable
 
 BLOCK_BYTES = 64 << 10  # of traffic
 AHEAD_BYTES = 3 << 10  # of 1 to 5 KiB the fastest, for rows of 1 to 8 KiB
 
 # step(values of the expressions, carried, valid lanes of the last vector) -> carried
-RowStep = Callable[[tuple[Value, ...], tuple[Value, ...], Lanes], Sequence[Value]]
+RowStep = Callable[[tuple[Value, ...], tuple[Value, ...], ValidLanes], Sequence[Value]]
 
 # visit(a row's places on all axes but the last) -> what is done with a group of vectors along the last one
 Visit = Callable[[Mapping[Axis, Value]], Piece]
@@ -140,7 +140,7 @@ def reading(
     def visit(at: Mapping[Axis, Value]) -> Piece:
         stream = Stream(f, pointers, {**fixed, **at}, axes[-1], lanes).prepare(values)
 
-        def piece(where: Value, several: int, valid: Lanes, held: tuple[Value, ...]) -> list[Value]:
+        def piece(where: Value, several: int, valid: ValidLanes, held: tuple[Value, ...]) -> list[Value]:
             for load, distance in ahead:
                 stream.ask(load, where, distance, several)
             found = emit_all(f, values, lanes, stream.at(where, several, valid))
@@ -173,7 +173,7 @@ def writing(
     def visit(at: Mapping[Axis, Value]) -> Piece:
         stream = Stream(f, pointers, {**fixed, **at}, axes[-1], lanes).prepare((*also_read, *values), outputs)
 
-        def piece(where: Value, several: int, valid: Lanes, held: tuple[Value, ...]) -> tuple[Value, ...]:
+        def piece(where: Value, several: int, valid: ValidLanes, held: tuple[Value, ...]) -> tuple[Value, ...]:
             leaves = stream.at(where, several, valid)
             bound = stream.at(where, several, valid, stand_ins(leaves))
             for value, output in zip(emit_all(f, values, lanes, bound), outputs, strict=True):
@@ -191,7 +191,7 @@ def together(one: Visit, other: Visit) -> Visit:
     def visit(at: Mapping[Axis, Value]) -> Piece:
         first_piece, second_piece = one(at), other(at)
 
-        def piece(where: Value, several: int, valid: Lanes, held: tuple[Value, ...]) -> Sequence[Value]:
+        def piece(where: Value, several: int, valid: ValidLanes, held: tuple[Value, ...]) -> Sequence[Value]:
             return second_piece(where, several, valid, tuple(first_piece(where, several, valid, held)))
 
         return piece

@@ -35,7 +35,7 @@ from kernels.templates.rows import (
     side_by_side,
     sweep,
 )
-from kernels.templates.streams import Lanes, Stream, first, inputs_of, stretch, unrolled, where_valid, with_first
+from kernels.templates.streams import Stream, ValidLanes, first, inputs_of, stretch, unrolled, where_valid, with_first
 from kernels.templates.template import Template
 from kernels.tensor.expression import Buffer, Cast, Expression, Variable
 
@@ -143,7 +143,7 @@ class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
         lowest, zero = self._lowest(f), f.number(self.kind, 0.0)
         wide = side_by_side(self.columns, self.lanes, self.vectors)
 
-        def larger(x: tuple[Value, ...], held: tuple[Value, ...], valid: Lanes) -> list[Value]:
+        def larger(x: tuple[Value, ...], held: tuple[Value, ...], valid: ValidLanes) -> list[Value]:
             return [_larger(f, held[0], where_valid(f, x[0], lowest, valid))]
 
         (found,) = sweep(
@@ -157,7 +157,7 @@ class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
             stream = Stream(f, pointers, at, along, self.lanes).prepare((self.x,))
             start = self._scratch_row(f, scratch, at, outer, strides)
 
-            def piece(where: Value, several: int, valid: Lanes, held: tuple[Value, ...]) -> list[Value]:
+            def piece(where: Value, several: int, valid: ValidLanes, held: tuple[Value, ...]) -> list[Value]:
                 x = _spread(emit(f, self.x, self.lanes, stream.at(where, several, valid)), several)
                 found = exp_nonpositive(f, f.sub(x, largest))
                 if self.scratch_bytes:
@@ -178,7 +178,7 @@ class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
             stream.prepare((self.x, *self.problem.values), self.problem.stores)
             start = self._scratch_row(f, scratch, at, outer, strides)
 
-            def piece(where: Value, several: int, valid: Lanes, _: tuple[Value, ...]) -> tuple[Value, ...]:
+            def piece(where: Value, several: int, valid: ValidLanes, _: tuple[Value, ...]) -> tuple[Value, ...]:
                 leaves = stream.at(where, several, valid)
                 if factor is None:
                     result = f.sub(_spread(emit(f, self.x, self.lanes, leaves), several), total)
@@ -196,7 +196,7 @@ class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
         fixed = places_of(f, block, self.rows[:-1])
         strides = _strides(self.columns)
 
-        def piece(where: Value, several: int, valid: Lanes, _: tuple[Value, ...]) -> tuple[Value, ...]:
+        def piece(where: Value, several: int, valid: ValidLanes, _: tuple[Value, ...]) -> tuple[Value, ...]:
             def x(at: Mapping[Axis, Value]) -> Value:
                 stream = Stream(f, pointers, at, self.along, self.lanes).prepare((self.x,))
                 return _spread(emit(f, self.x, self.lanes, stream.at(where, several, valid)), several)
@@ -249,7 +249,7 @@ class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
         for value, output in zip(emit_all(f, self.problem.values, self.lanes, bound), self.problem.stores, strict=True):
             bound.store(value, output)
 
-    def _keep(self, f: Function, value: Value, start: Value, valid: Lanes) -> None:
+    def _keep(self, f: Function, value: Value, start: Value, valid: ValidLanes) -> None:
         """Exponentials into scratch."""
         parts = value.split()
         for part, one in enumerate(parts):
@@ -259,7 +259,7 @@ class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
             else:
                 f.store(one, address)
 
-    def _kept(self, f: Function, start: Value, several: int, valid: Lanes) -> Value:
+    def _kept(self, f: Function, start: Value, several: int, valid: ValidLanes) -> Value:
         found = []
         for part in range(several):
             address = f.at(start, part * self.lanes)

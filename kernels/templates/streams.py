@@ -38,10 +38,10 @@ from kernels.tensor.ranges import lies_inside
 
 _LARGE_TREE = 100_000  # nodes, shared ones counted wherever they stand
 
-Lanes = int | Value  # how many lanes of a vector are valid; a value where only the run knows
+ValidLanes = int | Value  # how many lanes of a vector are valid; a value where only the run knows
 
 # body(first element, how many vectors, valid lanes of the last one, carried) -> carried
-Piece = Callable[[Value, int, Lanes, tuple[Value, ...]], Sequence[Value]]
+Piece = Callable[[Value, int, ValidLanes, tuple[Value, ...]], Sequence[Value]]
 
 
 def lanes_for(values: Iterable[Expression], target: Target) -> int:
@@ -132,7 +132,7 @@ def first(whole: Value, count: int) -> Value:
     return Value(whole.parts[:count], whole.type, whole.is_constant)
 
 
-def where_valid(f: Function, value: Value, otherwise: Value, valid: Lanes) -> Value:
+def where_valid(f: Function, value: Value, otherwise: Value, valid: ValidLanes) -> Value:
     """The value with the lanes of its last vector that are not valid replaced."""
     lanes = types.lanes(value.type)
     if valid == lanes:
@@ -167,7 +167,7 @@ class Stream:
         self._single: dict[tuple[str, Index], Value] = {}
         self._where = f.integer(0)
         self._vectors = 1
-        self._valid: Lanes = lanes
+        self._valid: ValidLanes = lanes
 
     def prepare(self, values: Iterable[Expression], outputs: Iterable[Load] = ()) -> Stream:
         """Write the addresses of all loads (and of `outputs`, loads of what will be stored) and single elements."""
@@ -180,7 +180,7 @@ class Stream:
             self._row(output)
         return self
 
-    def at(self, where: Value, vectors: int, valid: Lanes, stand_ins: Mapping[str, Value] | None = None) -> Stream:
+    def at(self, where: Value, vectors: int, valid: ValidLanes, stand_ins: Mapping[str, Value] | None = None) -> Stream:
         """These leaves for `vectors` vectors from element `where` on, the last of which has `valid` lanes."""
         made = Stream(self._f, self._pointers, self._fixed, self._along, self._lanes, self._stand_ins)
         made._rows, made._single = self._rows, self._single
@@ -221,7 +221,7 @@ class Stream:
                 found.append(one)
         return joined(found)
 
-    def _lanes_of(self, valid: Lanes) -> list[tuple[int, Lanes]]:
+    def _lanes_of(self, valid: ValidLanes) -> list[tuple[int, ValidLanes]]:
         """Lanes to read, each with the one whose element it reads: those that are not valid the last valid one's."""
         f = self._f
         if isinstance(valid, int):
@@ -300,7 +300,7 @@ class Stream:
                 for lane in range(valid if isinstance(valid, int) else lanes):
                     self._store_lane(one, lane, valid, address, lane * step, kind)
 
-    def _store_lane(self, value: Value, lane: int, valid: Lanes, start: Value, offset: int, kind: str) -> None:
+    def _store_lane(self, value: Value, lane: int, valid: ValidLanes, start: Value, offset: int, kind: str) -> None:
         f = self._f
 
         def put() -> None:
@@ -319,7 +319,7 @@ class Stream:
         for byte in range(0, vectors * self._lanes * size, self._f.module.target.line):
             self._f.prefetch(self._f.at(start, distance + byte // size, kind))
 
-    def _valid_of(self, part: int) -> Lanes:
+    def _valid_of(self, part: int) -> ValidLanes:
         return self._valid if part == self._vectors - 1 else self._lanes
 
     def _row(self, load: Load) -> Value:

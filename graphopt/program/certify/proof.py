@@ -287,7 +287,7 @@ def _check_written(statement: Statement, meant: Sequence[Sequence[Sequence[Sourc
         for number, pieces in enumerate(operands):
             if run < caller:
                 touch = statement.meant[run][number]
-                if touch.written or touch.room.kind in ("weights", "input"):
+                if touch.written or touch.room.kind in ("weights", "input", "sizes"):
                     continue
                 what = str(touch.room)
             else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from graphopt.errors import BundleError
 
-ROOMS = ("arena", "weights", "input", "output")
+ROOMS = ("arena", "weights", "input", "output", "sizes")
 
 
 class Refused(BundleError):
@@ -25,7 +25,7 @@ class Room:
     number: int = 0
 
     def __str__(self) -> str:
-        return f"the {self.kind}" if self.kind in ("arena", "weights") else f"{self.kind} {self.number}"
+        return f"the {self.kind}" if self.kind in ("arena", "weights", "sizes") else f"{self.kind} {self.number}"
 
 
 @dataclass(frozen=True, slots=True)

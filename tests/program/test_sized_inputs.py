@@ -1,0 +1,83 @@
+"""Numbers that follow from free dims and are computed with, held to ONNX Runtime at every size of a range."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+import graphopt
+from graphopt.flows.ranges import dims_of_ranges
+from graphopt.program.sized_inputs import with_sized_inputs
+
+GRAPHS = {
+    "a factor": """
+        shape = Shape<start = 0, end = 1>(x)
+        count = Cast<to = 1>(shape)
+        y = Div(x, count)""",
+    "a position": """
+        shape = Shape<start = 0, end = 1>(x)
+        scalar = Squeeze(shape)
+        one = Constant<value = int64 {1}>()
+        next = Add(scalar, one)
+        places = Range(scalar, next, one)
+        row = Gather(table, places)
+        y = Add(x, row)""",
+    "a comparison": """
+        zero = Constant<value = int64 {0}>()
+        one = Constant<value = int64 {1}>()
+        two = Constant<value = int64 {2}>()
+        shape = Shape<start = 0, end = 1>(x)
+        scalar = Squeeze(shape)
+        places = Range(zero, scalar, one)
+        half = Div(scalar, two)
+        late = Less(places, half)
+        axis = Constant<value = int64[1] {1}>()
+        column = Unsqueeze(late, axis)
+        other = Neg(x)
+        y = Where(column, x, other)""",
+    "an int32": """
+        shape = Shape<start = 0, end = 1>(x)
+        short = Cast<to = 6>(shape)
+        more = Add(short, short)
+        wide = Cast<to = 1>(more)
+        y = Mul(x, wide)""",
+}
+
+
+def parsed(body: str) -> onnx.ModelProto:
+    table = "table = Constant<value = float[12, 3] {" + ", ".join(str(one / 8) for one in range(36)) + "}>()"
+    return onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]>\n'
+        f"g (float[n, 3] x) => (float[n, 3] y) {{\n{table if 'table' in body else ''}{body}\n}}"
+    )
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_size_is_that_of_onnx_runtime(name: str) -> None:
+    model = parsed(GRAPHS[name])
+    made = graphopt.compile(model, dims={"n": (1, 9)}, threads=1)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for size in range(1, 10):
+        x = np.random.default_rng(size).standard_normal((size, 3)).astype(np.float32)
+        np.testing.assert_allclose(made(x=x)["y"], session.run(None, {"x": x})[0], rtol=1e-6)
+
+
+def test_an_input_holds_what_is_computed_with_and_shapes_stay() -> None:
+    model = ir.from_proto(
+        parsed("""
+        shape = Shape<start = 0, end = 1>(x)
+        three = Constant<value = int64[1] {3}>()
+        both = Concat<axis = 0>(shape, three)
+        count = Cast<to = 1>(shape)
+        again = Reshape(x, both)
+        y = Div(again, count)""")
+    )
+    free = dims_of_ranges(model, {"n": (1, 9)}, {})
+    (held,) = with_sized_inputs(model, free.formula)
+    assert [str(one) for one in held] == ["sn"] and held[0].at({"n": 7}) == 7
+    assert [value.name for value in model.graph.inputs] == ["x", "size:0"]
+    readers = [use.node.op_type for use in model.graph.inputs[1].uses()]
+    assert readers == ["Cast"], "a shape stays what it is"

@@ -1,0 +1,98 @@
+"""One list of regions for a range of sizes: held to what lowering gives at every size of it."""
+
+from __future__ import annotations
+
+import itertools
+
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphopt.errors import NotLowered
+from graphopt.flows.compile import optimized
+from graphopt.flows.source import resize
+from graphopt.model.load import load
+from graphopt.program.regions.lower import lower
+from graphopt.program.regions.region import Lowered
+from graphopt.program.unifying import Lower, Point, _Differs, _Fit, problem_at, sample_points, unified
+from kernels.size import Dim, Size, at
+from kernels.target import host
+from models import families
+from tests import support
+
+
+def lowering(model: ir.Model, names: tuple[str, ...]) -> Lower:
+    """The regions of a model at one size."""
+
+    def at_size(point: Point) -> Lowered:
+        here = model.clone()
+        resize(here, {}, dict(zip(names, point, strict=True)))
+        return lower(optimized(here), host(), exact=False)
+
+    return at_size
+
+
+def test_every_problem_is_that_of_lowering_at_every_size() -> None:
+    """At sizes that nothing was interpolated at; passes join products of fewer rows, whose lists are others."""
+    names = ("batch", "seq")
+    dims, at_size = (
+        (Dim("batch", 1, 3, 0), Dim("seq", 1, 40, 1)),
+        lowering(load(families.build("masked_encoder", 0)), names),
+    )
+    whole = unified(dims, at_size)
+    assert whole.dims == dims and any(region.kernel.run_blocks is not None for region in whole.regions)
+    for point in itertools.product((2, 3), (25, 33, 38)):
+        sizes, alone = dict(zip(names, point, strict=True)), at_size(point)
+        for mine, its in zip(whole.regions, alone.regions, strict=True):
+            assert problem_at(whole.problems[mine.kernel.name][1], sizes) == alone.problems[its.kernel.name][1]
+            for operand in its.kernel.operands:
+                assert operand.elements <= mine.kernel.operand(operand.name).elements
+        for ours, theirs in zip((*whole.inputs, *whole.outputs), (*alone.inputs, *alone.outputs), strict=True):
+            free = {axis: at(size, sizes) for axis, size in ours.free}
+            assert tuple(free.get(axis, dim) for axis, dim in enumerate(ours.shape)) == theirs.shape
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 200)), min_size=1, max_size=3, unique_by=lambda one: one[1])
+)
+def test_samples_are_the_greatest_size_and_others(ranges: list[tuple[int, int]]) -> None:
+    dims = [Dim(f"d{number}", least, least + more, number) for number, (least, more) in enumerate(ranges)]
+    points = sample_points(dims)
+    assert points[0] == tuple(dim.most for dim in dims) and len(set(points)) == len(points)
+    for number in range(len(dims)):
+        assert len({point[number] for point in points}) >= 3  # a polynomial of the second degree, and of one held out
+        assert min(point[number] for point in points) >= 2  # dims of one are dropped
+
+
+def test_a_square_is_found_and_a_power_is_not() -> None:
+    dim = Dim("s", 1, 40, 0)
+    fit = _Fit((dim,), tuple(sample_points([dim])))
+    sizes = [point[0] for point in fit.points]
+    found = fit.number([3 * s * s + 5 for s in sizes], "a stride")
+    assert isinstance(found, Size)
+    assert all(at(found, {"s": s}) == 3 * s * s + 5 for s in range(1, 41))
+    with pytest.raises(_Differs, match="a stride is no polynomial of the sizes"):
+        fit.number([s // 3 for s in sizes], "a stride")
+
+
+def test_a_region_that_cannot_be_of_any_size_is_named() -> None:
+    model = ir.from_proto(support.model("g (float[s,4] x) => (float[s,s] y) { t = Transpose(x) y = MatMul(x, t) }", 18))
+    with pytest.raises(NotLowered) as refused:
+        unified((Dim("s", 1, 30, 0),), lowering(model, ("s",)))
+    said = str(refused.value)
+    assert (
+        "Gemm y/Gemm cannot be of any size" in said
+        and "give the sizes that you need one by one, s=30 for example" in said
+    )
+
+
+def test_another_number_of_steps_is_refused() -> None:
+    def at_size(point: Point) -> Lowered:
+        text = "g (float[s] x) => (float[s] y) { y = Exp(x) }" if point[0] == 30 else \
+            "g (float[s] x) => (float[s] y, float[s] z) { y = Exp(x) z = Relu(x) }"  # fmt: skip
+        return lowering(ir.from_proto(support.model(text, 18)), ("s",))(point)
+
+    with pytest.raises(NotLowered, match="the program has 2 steps for s=23 and 1 for s=30"):
+        unified((Dim("s", 1, 30, 0),), at_size)
