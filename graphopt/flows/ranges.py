@@ -107,8 +107,11 @@ def dims_of_ranges(model: ir.Model, ranges: Ranges, formulas: Mapping[str, str])
         found = None if name in ranges else _follows(formulas.get(name, name), sizes)
         if found is not None:
             tied[name] = found
-    for name, (other, step) in equal_dims(model, {*ranges, *tied}).items():
-        tied[name] = {**sizes, **tied}[other] + step
+    sizes |= tied
+    for name, (other, step) in equal_dims(model, sizes).items():
+        sizes[name] = sizes[other] + step
+        if name in known:
+            tied[name] = sizes[name]
     for name in known:
         if name not in ranges and name not in tied:
             raise OptionError(

@@ -134,14 +134,14 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         if candidate.splits > 1:  # sums in scratch follow the block's size
             self._tiles(f, dense, (image, plane, group), pointers, scratch, rows, channels)
             return
-        places = [one for one, dim in zip((image, plane, group), dense.block_dims, strict=False) if dim > 1]
+        places = [one for one, dim in zip((image, plane, group), dense.block_dims, strict=False) if dim != 1]
         name = self._write_tiles(dense)
         f.call(name, f.parameter("arguments"), *places, *map(f.integer, (*rows, *channels)), scratch)
 
     def _write_tiles(self, dense: _Dense) -> str:
-        """Write f(arguments, places on dims above one, ends of row tiles and of channel tiles, scratch)."""
+        """Write f(arguments, places on dims that are not one, ends of row tiles and of channel tiles, scratch)."""
         table, _, scratch = ENTRY
-        several = [one for one, dim in zip(_PLACES, dense.block_dims, strict=False) if dim > 1]
+        several = [one for one, dim in zip(_PLACES, dense.block_dims, strict=False) if dim != 1]
         given = (table, *(Parameter(one, "i64") for one in (*several, *_ENDS)), scratch)
         f = Function(self.module, f"{self.name}{dense.suffix}_tiles", given, small=True)
         image, plane, group = (f.parameter(one) if one in several else f.integer(0) for one in _PLACES)

@@ -77,7 +77,7 @@ def test_a_prepared_call_keeps_its_size() -> None:
     ("dims", "sentence"),
     [
         ({"batch": (3, 2)}, "the range of 'batch' is a least size and a greatest one, such as (1, 512), not (3, 2)"),
-        ({"batch": (0, 2)}, "the range of 'batch' is a least size"),
+        ({"batch": (0, 0)}, "the range of 'batch' is a least size"),
         ({"batch": "1..x"}, "'batch=1..x' is no range of sizes"),
         ({"rows": (1, 2)}, "there is no free dim 'rows'"),
     ],
