@@ -122,9 +122,7 @@ def _write_allot(module: Module) -> None:
         def fill() -> None:
             found = own(f, operator, "dims")
             code = f.value("i32", f"call i32 {found.text}({operands_of(model, number, dims)})")
-            fault(
-                f, f.compare("ne", code, f.number("i32", 0)), FAIL, "the program is not made for sizes like these."
-            )
+            fault(f, f.compare("ne", code, f.number("i32", 0)), FAIL, "the program is not made for sizes like these.")
 
         f.when(follow, fill)
 
