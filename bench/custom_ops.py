@@ -8,6 +8,7 @@ one session, whose results are compared, and a session runs `RUNS` times, of whi
 
 from __future__ import annotations
 
+import gc
 import math
 import tempfile
 from collections.abc import Sequence
@@ -64,10 +65,10 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         ("model", "left to ONNX Runtime", "ms", "ONNX Runtime / ours", "from", "to", "difference"),
         [
             (one.model, ", ".join(one.left) or "nothing", one.ms, one.ratio.median, one.ratio.low, one.ratio.high,
-             one.difference) for one in lines
+             f"{one.difference:.0e}") for one in lines
         ],
     )  # fmt: skip
-    return [*bars_of(lines), *held("lstm_bi_op", RUNS // 10 if quick else RUNS)]
+    return [*bars_of(lines), *held(sheet, "lstm_bi_op", RUNS // 10 if quick else RUNS)]
 
 
 def bars_of(lines: Sequence[Line]) -> list[Bar]:
@@ -128,14 +129,26 @@ def with_a_sequence(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def held(name: str, runs: int) -> list[Bar]:
-    """Eight threads on one session, and memory over many runs and many sessions."""
+def held(sheet: Sheet, name: str, runs: int) -> list[Bar]:
+    """Eight threads on one session, and memory: of a session, over many runs, and over many sessions."""
     unpin()
     feed = feed_of(name)
     with tempfile.TemporaryDirectory() as folder:
-        graphopt.compile(model_file(name), dims=models.sizes(name), form="onnxruntime", name="model").save(folder)
-        session = opened(folder, "model")
+        compiled = graphopt.compile(
+            model_file(name), dims=models.sizes(name), form="onnxruntime", name="model", threads=1
+        )
+        compiled.save(Path(folder) / "out")
+        (linked,) = compiled.programs
+        listing = linked.listing
+        del compiled  # and its session
+        gc.collect()
+        before = resident()
+        session = opened(Path(folder) / "out", "model")
         alone = session.run(None, feed)
+        sheet.table(
+            "what a session holds, in bytes", ("model", "weights", "arena", "scratch", "resident"),
+            [(name, listing.weights_bytes, listing.arena_bytes, listing.scratch_bytes, resident() - before)],
+        )  # fmt: skip
 
         def same(_: int) -> bool:
             return all(_equal(session.run(None, feed), alone) for _ in range(runs // THREADS // 10))
@@ -148,7 +161,7 @@ def held(name: str, runs: int) -> list[Bar]:
         grown = resident() - before
         before = resident()
         for _ in range(runs // 100):
-            opened(folder, "model").run(None, feed)
+            opened(Path(folder) / "out", "model").run(None, feed)
         sessions = resident() - before
     leak = f"{grown:,} bytes; {sessions:,} over {runs // 100} sessions"
     return [
