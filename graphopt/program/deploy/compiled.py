@@ -17,6 +17,7 @@ from graphopt.program.deploy.session import Program
 from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
+from graphopt.program.storing import stored
 from kernels import listing
 from kernels.emit.program import Choice, Points
 from kernels.target import Target
@@ -85,9 +86,14 @@ class Several:
 
     def save(self, folder: str | os.PathLike[str], name: str, digest: str) -> None:
         """Write the bundle; raises BundleError."""
-        weights = max((one.linked.weights for one in self.programs), key=lambda one: one.size)
-        choices = [Choice(level[0].target, tuple(one.linked.listing for one in level)) for level in self.levels]
-        write_several(folder, name, choices, self.points, weights, digest=digest)
+        last = max((one.linked for one in self.programs), key=lambda one: one.weights.size)
+        listings = [[one.linked.listing for one in level] for level in self.levels]
+        kept = stored(self.first.target, listings, last.weights, last.held)
+        choices = [
+            Choice(level[0].target, made, None, making)
+            for level, made, making in zip(self.levels, kept.levels, kept.makings, strict=True)
+        ]
+        write_several(folder, name, choices, self.points, kept.weights, digest=digest)
 
 
 @dataclass(frozen=True, repr=False)
@@ -212,10 +218,12 @@ class Compiled:
         buffers = tuple(
             PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
         )
-        nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
+        kept = stored(self.target, [[linked.listing]], linked.weights, linked.held)
+        ((listing,),) = kept.levels
+        nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(listing, self.lowered)
         write_bundle(
-            folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses,
-            digest=self.digest,
+            folder, listing, kept.weights, self.target, buffers=buffers, nodes=nodes, uses=uses, digest=self.digest,
+            making=kept.makings[0],
         )  # fmt: skip
 
     def require_comparison(self) -> None:
