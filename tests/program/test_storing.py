@@ -21,10 +21,11 @@ def _image(side: int) -> np.ndarray:
 def test_transformed_weights_are_made_at_creation(tmp_path: Path) -> None:
     """The file has nine taps where the program reads sixteen or thirty-six points, and the bits are the same."""
     generator = np.random.default_rng(0)
-    weights = {f"w{n}": 0.1 * generator.standard_normal((64, 64, 3, 3)).astype(np.float32) for n in range(2)}
+    weights = {f"w{n}": 0.1 * generator.standard_normal((64, 64, 3, 3)).astype(np.float32) for n in range(3)}
     model = support.model(
         """g (float[1,64,56,56] x) => (float[1,64,56,56] y) {
-            a = Conv<pads=[1,1,1,1]>(x, w0) b = Relu(a) y = Conv<pads=[1,1,1,1]>(b, w1)
+            a = Conv<pads=[1,1,1,1]>(x, w0) b = Relu(a) c = Conv<pads=[1,1,1,1]>(b, w1) d = Relu(c)
+            y = Conv<pads=[1,1,1,1]>(d, w2)
         }""",
         17, **weights,
     )  # fmt: skip
