@@ -44,6 +44,7 @@ from graphopt.program.subprograms import undeclared, with_bodies
 from graphopt.program.tuning import Tuning
 from graphopt.program.widening import widened
 from graphopt.rewrite.optimizer import optimize_verified
+from kernels.emit.description import Description
 from kernels.emit.program import Points
 from kernels.target import Target, TargetName, named, why_not_here
 from memplan.compiling import telling
@@ -63,6 +64,7 @@ def compile(  # the builtin of this name is not used here
     values: Mapping[str, object] | None = None,
     fix_defaults: bool = False,
     exact: bool = False,
+    small: bool = False,
     memory_budget: int | None = None,
     threads: int = 0,
     machine: MachineRecord | str | None = None,
@@ -84,7 +86,8 @@ def compile(  # the builtin of this name is not used here
     runs in QEMU for the comparison; where there is none, `not_compared` of the result says why, and `save` asks for
     `unchecked=True`. `name` is that of the library and of its functions in C; with None
     it follows from the file's. `exact` leaves out kernels that round
-    otherwise than a plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
+    otherwise than a plain sum does: Winograd's convolutions. `small` leaves out the same, whose transformed weights
+    take up to four times the model's memory. `memory_budget` in bytes is what the arena of temporaries
     may take; some kernels then run again, or in tiles. `threads` run the program here, 0: as many as it may use cores,
     with the same bits for any number; a bundle is run by any number too, but for 1, whose bundle holds nothing that
     several need; its plan is made for so many, with 0 for the cores of `machine`, or four. `machine` is a record that
@@ -126,7 +129,18 @@ def compile(  # the builtin of this name is not used here
         resize(original, shapes or {}, sizes)
     examples = read_feeds(original, feeds)
     asked = _Asked(
-        processor, name, exact, memory_budget, not_here, threads, machine, tuning, examples, tolerance, progress, digest
+        processor,
+        name,
+        exact or small,
+        memory_budget,
+        not_here,
+        threads,
+        machine,
+        tuning,
+        examples,
+        tolerance,
+        progress,
+        digest,
     )
     if len(points) > 1 or len(targets) > 1:
         return _several(original, asked, targets, points)
@@ -279,18 +293,28 @@ def planned_target(name: TargetName, machine: MachineRecord | str | None, thread
 
 
 def compile_record(
-    compiled: Compiled, source: str, output: str, machine: MachineRecord | str | None = None
+    compiled: Compiled,
+    source: str,
+    output: str,
+    machine: MachineRecord | str | None = None,
+    written: Description | None = None,
 ) -> CompileRecord:
-    """What was made with a machine's record, as `--json` prints it; `output` is the folder that is written."""
+    """What was made with a machine's record, as `--json` prints it; `output` is the folder that is written.
+
+    `written` is what its manifest says of the program, where there is one.
+    """
     listing, plan, verification = compiled.linked.listing, compiled.linked.plan, compiled.verification
     return CompileRecord(
         source, output, compiled.target.cpu, compiled.target.level, len(listing.runs), len(listing.kernels),
-        listing.weights_bytes,
+        listing.weights_bytes if written is None else written.weights_bytes,
         plan.arena_size, plan.lower_bound, listing.scratch_bytes, compiled.seconds, compiled.max_abs, compiled.max_rel,
         compiled.not_compared, verification.feeds, verification.rounding, compiled.remade,
         verification.tolerance, compiled.model_bytes,
         None if listing.ticketed is None else listing.ticketed.arena_bytes,
         machine.key.cpu if isinstance(machine, MachineRecord) else machine,
+        0 if written is None else written.made_bytes,
+        tuple(dict.fromkeys(one.target.cpu for one in compiled.sizes)),
+        1 if written is None else max(1, len(written.points)),
     )  # fmt: skip
 
 
