@@ -43,6 +43,9 @@ def test_transformed_weights_are_made_at_creation(tmp_path: Path) -> None:
         bundle.check()
         bundle.close()
     graphopt.certify(tmp_path / "b", model=model, feeds=1)
+    small = graphopt.compile(model, name="net", small=True)
+    small.save(tmp_path / "s")
+    assert read_manifest(tmp_path / "s").program.made_bytes == 0
 
 
 def test_moves_give_one_packed_form_of_another() -> None:
