@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from graphopt.check.verification import Verification
     from graphopt.flows.bench import measure
     from graphopt.flows.certify import certify
+    from graphopt.flows.check_bundle import check_bundle
     from graphopt.flows.compile import compile
     from graphopt.flows.explain import explain_node, explain_rule
     from graphopt.flows.machine import machine
@@ -77,6 +78,7 @@ _USE_CASES = {
     "explain_rule": "graphopt.flows.explain",
     "explain_node": "graphopt.flows.explain",
     "certify": "graphopt.flows.certify",
+    "check_bundle": "graphopt.flows.check_bundle",
     "measure": "graphopt.flows.bench",
     "profile": "graphopt.flows.profile",
     "run": "graphopt.flows.run",
@@ -157,6 +159,7 @@ __all__ = [
     "Verification",
     "VerificationError",
     "certify",
+    "check_bundle",
     "compile",
     "explain_node",
     "explain_rule",

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,33 @@ class Packing(Protocol):
 
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The packed form, one-dimensional."""
+        ...
+
+
+@runtime_checkable
+class Transforming(Packing, Protocol):
+    """A packing whose elements are sums of others: packed[group][p][i] = sum of coefficients[p][t] * taps[group][t][i].
+
+    The taps take fewer bytes; a program may have them stored, and the packed form made of them when it is created.
+    """
+
+    @property
+    def is_stored_as_taps(self) -> bool:
+        """Whether elements are such that the sums can be made of them as they lie."""
+        ...
+
+    @property
+    def coefficients(self) -> tuple[tuple[float, ...], ...]:
+        """A row for each point, a column for each tap."""
+        ...
+
+    @property
+    def point_elements(self) -> int:
+        """Elements of a point, and of a tap, of one group."""
+        ...
+
+    def taps(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """All taps, one-dimensional, of the array's type."""
         ...
 
 

@@ -131,6 +131,7 @@ def test_exported_names() -> None:
         "Verification",
         "VerificationError",
         "certify",
+        "check_bundle",
         "compile",
         "explain_node",
         "explain_rule",

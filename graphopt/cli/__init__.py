@@ -42,6 +42,7 @@ COMMANDS = {
     "explain": "Tell where a rule fired and why not elsewhere, or what became of a node.",
     "run": "Run a bundle or a model once and show its outputs.",
     "profile": "Show where the time of a program goes, step by step and worker by worker.",
+    "check": "Check that a bundle is whole: its files, its weights' checksum, its interface and its levels.",
     "certify": "Prove a bundle from the tables in its library, and run it with several numbers of threads.",
     "machine": "Show what this machine was measured to do, by which programs for several threads are planned.",
     "tune": "Show which kernels were measured on this machine, or hand that on to another one of its kind.",

@@ -33,6 +33,7 @@ from graphopt.cli.tune import seconds_of, tune_option
 from graphopt.flows.compile import compile_record
 from graphopt.model.text import nearest
 from graphopt.program.deploy.bundle import replaced_files
+from graphopt.program.deploy.manifest import read_manifest
 from graphopt.program.make import Form
 from graphopt.report.compilation import print_compile
 from kernels.target import TargetName
@@ -59,7 +60,8 @@ from kernels.target import TargetName
 @switch("--caches", "Outputs that begin with the rows of an input (keys and values of a decoder) lie in its memory.")
 @value_option
 @defaults_option
-@switch("--exact", "No Winograd convolutions: a smaller bundle, closer to ONNX Runtime, sometimes slower.")
+@switch("--small", "No transformed weights, which would take memory beside those of the file; sometimes slower.")
+@switch("--exact", "No Winograd convolutions: closer to ONNX Runtime, sometimes slower.")
 @click.option(
     "--memory-budget", metavar="SIZE",
     help="What the arena may take, for example 40MiB; kernels then run again or in tiles.",
@@ -78,7 +80,8 @@ from kernels.target import TargetName
 @many_options
 def command(
     ctx: click.Context, source: Path, output: Path, targets: str, name: str | None, form: Form,
-    shape: tuple[str, ...], dim: tuple[str, ...], caches: bool, value: tuple[str, ...], fix_defaults: bool, exact: bool,
+    shape: tuple[str, ...], dim: tuple[str, ...], caches: bool, value: tuple[str, ...], fix_defaults: bool,
+    small: bool, exact: bool,
     memory_budget: str | None, threads: int, machine: str | None, tune: float | None, unchecked: bool,
     feeds: tuple[str, ...], tolerance: float | None, json: bool, jobs: int, dask: str | None,
 ) -> None:  # fmt: skip
@@ -109,16 +112,17 @@ def command(
         record = read_machine(machine, tell) if by_record else None
         compiled = graphopt.compile(
             read_source(source), target=target, name=name, shapes=shapes, dims=dims, values=parse_values(value),
-            fix_defaults=fix_defaults, feeds=feeds or None, tolerance=tolerance, exact=exact, memory_budget=budget,
-            threads=threads, machine=record, tune=seconds_of(tune, here=here), form=form, caches=caches,
-            progress=tell,
+            fix_defaults=fix_defaults, feeds=feeds or None, tolerance=tolerance, exact=exact, small=small,
+            memory_budget=budget, threads=threads, machine=record, tune=seconds_of(tune, here=here), form=form,
+            caches=caches, progress=tell,
         )  # fmt: skip
         if compiled.not_compared is not None and not unchecked:
             reason = f"the program was not compared: {compiled.not_compared}; add --unchecked to write it all the same."
             raise UsageError("--target", reason)
         tell("writing")
         compiled.save(output, unchecked=unchecked)
-    shown(compile_record(compiled, str(source), str(output), record), json, print_compile)
+    written = None if form != "bundle" or target == ["wasm32"] else read_manifest(output).program
+    shown(compile_record(compiled, str(source), str(output), record, written), json, print_compile)
 
 
 def _parse_targets(text: str) -> list[TargetName]:

@@ -12,7 +12,7 @@ import numpy as np
 from graphopt.check.given import read_feeds
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import Verification
-from graphopt.errors import BundleError, OptionError, VerificationError
+from graphopt.errors import OptionError, VerificationError
 from graphopt.flows.compile import compared, reference_of
 from graphopt.flows.records.certificate import Certificate
 from graphopt.flows.source import read, resize
@@ -22,7 +22,8 @@ from graphopt.program.certify.elf import SharedLibrary
 from graphopt.program.certify.proof import Proved, prove
 from graphopt.program.certify.statement import Refused
 from graphopt.program.certify.tables import read_statement
-from graphopt.program.deploy.manifest import Manifest, file_of, read_manifest
+from graphopt.program.deploy.checking import checked_files
+from graphopt.program.deploy.manifest import Manifest, read_manifest
 from graphopt.program.deploy.runtime import Tensor
 from graphopt.program.deploy.session import Bundle
 from kernels.emit.description import Description
@@ -47,7 +48,10 @@ def certify(
     folder = Path(bundle)
     manifest = read_manifest(folder)
     manifest.require_one("certified")
-    contents = _checked_files(folder, manifest)
+    contents = checked_files(folder, manifest)
+    held = len(contents[f"{manifest.name}.weights"])
+    if held != manifest.program.weights_bytes:
+        raise Refused(f"the weights have {held:,} bytes; the program reads {manifest.program.weights_bytes:,}.")
     proved, outside = prove_library(manifest, contents[f"lib{manifest.name}.so"])
     threads = THREADS if manifest.program.shared_arena_bytes is not None else (1,)
     drawn = _try(folder, manifest, threads, feeds, seed)
@@ -73,28 +77,6 @@ def prove_library(manifest: Manifest, content: bytes) -> tuple[Proved, tuple[str
     if manifest.program.shared_arena_bytes is not None:
         entries += [f"{manifest.name}.walk", f"{manifest.name}.pool_worker"]
     return proved, tuple(sorted(check_no_allocation(library, entries)))
-
-
-def _checked_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
-    """The files that the manifest names, with the content that it says."""
-    contents = {}
-    for name, known in manifest.files.items():
-        try:
-            content = (folder / name).read_bytes()
-        except OSError as error:
-            raise BundleError(f"'{folder / name}' cannot be read: {error.strerror}.") from error
-        if file_of(content) != known:
-            raise BundleError(f"'{folder / name}' is not the file that the manifest names: it was changed, or cut off.")
-        contents[name] = content
-    for name in (f"lib{manifest.name}.so", f"{manifest.name}.weights"):
-        if name not in contents:
-            raise BundleError(f"the manifest of '{folder}' does not list '{name}'.")
-    if len(contents[f"{manifest.name}.weights"]) != manifest.program.weights_bytes:
-        raise Refused(
-            f"the weights have {len(contents[f'{manifest.name}.weights']):,} bytes; the program reads "
-            f"{manifest.program.weights_bytes:,}."
-        )
-    return contents
 
 
 def _try(folder: Path, manifest: Manifest, threads: Sequence[int], feeds: int, seed: int) -> list[Feed]:

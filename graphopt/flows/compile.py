@@ -52,6 +52,7 @@ from graphopt.program.subprograms import undeclared, with_bodies
 from graphopt.program.tuning import Tuning
 from graphopt.program.widening import widened
 from graphopt.rewrite.optimizer import optimize_verified
+from kernels.emit.description import Description
 from kernels.emit.program import Points
 from kernels.size import at
 from kernels.target import Target, TargetName, named, why_not_here
@@ -72,6 +73,7 @@ def compile(  # the builtin of this name is not used here
     values: Mapping[str, object] | None = None,
     fix_defaults: bool = False,
     exact: bool = False,
+    small: bool = False,
     memory_budget: int | None = None,
     threads: int = 0,
     machine: MachineRecord | str | None = None,
@@ -99,8 +101,9 @@ def compile(  # the builtin of this name is not used here
     for a processor that this machine is not runs in QEMU, or in node, for the comparison; where there is none,
     `not_compared` of the result says why, and `save` asks for `unchecked=True`. `name` is that of the library and of
     its functions in C; with None it follows from the file's. `exact` leaves out kernels that round otherwise than a
-    plain sum does: Winograd's convolutions. `memory_budget` in bytes is what the arena of temporaries
-    may take; some kernels then run again, or in tiles. `threads` run the program here, 0: as many as it may use cores,
+    plain sum does: Winograd's convolutions. `small` leaves out the same, whose transformed weights take up to four
+    times the model's memory. `memory_budget` in bytes is what the arena of temporaries may take; some kernels then run
+    again, or in tiles. `threads` run the program here, 0: as many as it may use cores,
     with the same bits for any number; a bundle is run by any number too, but for 1, whose bundle holds nothing that
     several need; its plan is made for so many, with 0 for the cores of `machine`, or four. `machine` is a record that
     kernels and this plan are chosen with, `graphopt.machine()` for this one, or LLVM's name of a known core ("znver4");
@@ -152,8 +155,8 @@ def compile(  # the builtin of this name is not used here
         free_batch(original, ranges)
     examples = read_feeds(original, feeds)
     asked = _Asked(
-        processor, name, exact, memory_budget, not_here, threads, machine, tuning, examples, tolerance, progress,
-        digest, form, caches,
+        processor, name, exact or small, memory_budget, not_here, threads, machine, tuning, examples, tolerance,
+        progress, digest, form, caches,
     )  # fmt: skip
     if caches and not ranges:
         raise OptionError("caches grow from call to call: give their length a range, past=0..511 for example.")
@@ -413,20 +416,31 @@ def planned_target(name: TargetName, machine: MachineRecord | str | None, thread
 
 
 def compile_record(
-    compiled: Compiled, source: str, output: str, machine: MachineRecord | str | None = None
+    compiled: Compiled,
+    source: str,
+    output: str,
+    machine: MachineRecord | str | None = None,
+    written: Description | None = None,
 ) -> CompileRecord:
-    """What was made with a machine's record, as `--json` prints it; `output` is the folder that is written."""
+    """What was made with a machine's record, as `--json` prints it; `output` is the folder that is written.
+
+    `written` is what its manifest says of the program, where there is one.
+    """
     programs, verification = compiled.programs, compiled.verification
     listings, plans = [one.listing for one in programs], [one.plan for one in programs]
     shared = [one.ticketed.arena_bytes for one in listings if one.ticketed is not None]
     return CompileRecord(
         source, output, compiled.target.cpu, compiled.target.level, sum(len(one.runs) for one in listings),
-        sum(len(one.kernels) for one in listings), sum(one.weights_bytes for one in listings),
+        sum(len(one.kernels) for one in listings),
+        sum(one.weights_bytes for one in listings) if written is None else written.weights_bytes,
         sum(one.arena_size for one in plans), sum(one.lower_bound for one in plans),
         max(one.scratch_bytes for one in listings), compiled.seconds, compiled.max_abs, compiled.max_rel,
         compiled.not_compared, verification.feeds, verification.rounding, compiled.remade,
         verification.tolerance, compiled.model_bytes, sum(shared) if shared else None,
         machine.key.cpu if isinstance(machine, MachineRecord) else machine, compiled.fallback,
+        0 if written is None else written.made_bytes,
+        tuple(dict.fromkeys(one.target.cpu for one in compiled.sizes)),
+        1 if written is None else max(1, len(written.points)),
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def made_several(original: ir.Model, targets: Sequence[TargetName], points: Poin
 
     Raises NotLowered for a point that has no program of its own.
     """
-    family = Family(growth=2 * len(targets) * len(points) + 2)
+    family = Family(growth=2 * len(targets) * len(points) + 2, keep=len(targets) > 1)
     levels = []
     for target in targets:
         row = []

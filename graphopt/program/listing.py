@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from graphopt.program.lifetimes import planned
 from graphopt.program.regions import buffer
 from graphopt.program.regions.region import Lowered
 from graphopt.program.sharing import WORKERS, kernels_of, plan_shared
-from graphopt.program.weights import Weights, bytes_of
+from graphopt.program.weights import Held, Weights, bytes_of
 from kernels.listing import Listing, Place, Run, Space
 from memplan.plan import Packing
 from memplan.problem import MemoryProblem
@@ -32,6 +32,7 @@ class Linked:
     weights: npt.NDArray[np.uint8]  # where programs in this process read them
     problem: MemoryProblem
     plan: Packing
+    held: Sequence[Held] = ()  # the constants in the weights
 
 
 def link(
@@ -66,4 +67,4 @@ def link(
         name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, held.bytes.size,
         together, lowered.dims, lowered.derived,
     )  # fmt: skip
-    return Linked(listing, held.bytes, arena.problem, plan)
+    return Linked(listing, held.bytes, arena.problem, plan, held.held)

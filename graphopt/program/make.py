@@ -43,8 +43,9 @@ Form = Literal["bundle", "onnxruntime"]  # what is made: a program of its own, o
 class Family:
     """What programs of one model share, each of other sizes: constants, and threads."""
 
-    def __init__(self, growth: int = GROWTH) -> None:
-        """`growth`: room for so many times the constants of the first program."""
+    def __init__(self, growth: int = GROWTH, *, keep: bool = False) -> None:
+        """`growth`: room for so many times the constants of the first program; `keep` as for `Weights`."""
+        self._keep = keep
         self._weights: Weights | None = None
         self._growth = growth
         self.first: session.Program | None = None  # whose threads run all
@@ -52,7 +53,7 @@ class Family:
     def weights(self, lowered: Lowered) -> Weights:
         """Where the constants of a program go: to those of others for as long as there is room."""
         if self._weights is None or not self._weights.has_room(lowered):
-            self._weights = Weights(self._growth * bytes_of(lowered))
+            self._weights = Weights(self._growth * bytes_of(lowered), keep=self._keep)
         return self._weights
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.region import Lowered
+from kernels.kernel import Packing, Transforming
 from kernels.listing import ALIGNMENT
 from kernels.run import area
 
@@ -16,10 +18,23 @@ GROWTH = 4  # times the constants of the first program: room for those of others
 Bytes = npt.NDArray[np.uint8]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """A constant as it lies in the block, and what it was packed of, where a bundle may have it in another form."""
+
+    start: int  # bytes
+    size: int
+    packing: Packing | None
+    array: npt.NDArray[np.generic] | None
+
+
 class Weights:
     """Constants packed for kernels. They lie where a program reads them, and never move: later ones follow."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, *, keep: bool = False) -> None:
+        """`keep`: all constants are held as they were, too, so that other forms can be made of one."""
+        self.held: list[Held] = []
+        self._keep = keep
         self._block = area(room)
         self._top = 0
         self._held: dict[tuple[int, bytes], int] = {}
@@ -42,6 +57,9 @@ class Weights:
         key = raw.size, _digest(raw)
         if key not in self._held:
             start, self._held[key] = self._top, self._top
+            known = lowered.constants[constant]
+            taps = isinstance(known.packing, Transforming) and known.packing.is_stored_as_taps
+            self.held.append(Held(start, raw.size, known.packing, known.array if taps or self._keep else None))
             self._block[start : start + raw.size] = raw
             self._top += _filled(raw.size)
         return self._held[key]

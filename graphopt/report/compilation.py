@@ -11,6 +11,14 @@ ROOMY = 1.1  # times the tensors of the model, and so many bytes more: what a pr
 SLACK = 1 << 20
 
 
+def _others(record: CompileRecord) -> str:
+    """What else the library has programs for."""
+    others = [f"as for {cpu}" for cpu in record.levels[1:]]
+    if record.points > 1:
+        others.append(f"for each of {record.points} sizes")
+    return f"; {', '.join(others)}" if others else ""
+
+
 def print_compile(screen: Screen, record: CompileRecord) -> None:
     """A few lines."""
     compared = (
@@ -27,6 +35,8 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
     if record.arena_bytes != record.arena_bound_bytes:
         least = f"at least {binary_size(record.arena_bound_bytes)} are needed"
     weights = binary_size(record.weights_bytes)
+    if record.made_bytes:
+        weights += f"; {binary_size(record.made_bytes)} more are made of them at creation, none with --small"
     if record.weights_bytes > ROOMY * record.model_bytes + SLACK:
         weights += (
             f"; {binary_size(record.model_bytes)} in the model; kernels keep some in larger forms, fewer with --exact"
@@ -36,7 +46,10 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
         threads = f"any number, with an arena of {binary_size(record.shared_arena_bytes)} for several"
     left = [("left", f"to ONNX Runtime: {', '.join(record.fallback)}")] if record.fallback else []
     for label, text in (
-        ("regions", f"{record.regions:,}, {several(record.kernels, 'different kernel')}, for {record.level}"),
+        (
+            "regions",
+            f"{record.regions:,}, {several(record.kernels, 'different kernel')}, for {record.level}{_others(record)}",
+        ),
         *left,
         ("weights", weights),
         ("arena", f"{binary_size(record.arena_bytes)}, {least}"),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from kernels.emit import layout as at
 from kernels.emit.layout import HUGE_PAGE, LIVE, MemoryLayout
+from kernels.emit.making import Making
 from kernels.emit.memory import FIXED, PRIVATE, READ, allow, count, reserve
 from kernels.emit.options import (
     LENDER,
@@ -75,7 +76,9 @@ def write_creation(module: Module, listing: Listing, layout: MemoryLayout, check
     _write_read(module, layout)
     _write_finish(module, listing, layout)
     _write_adopt(module, layout)
-    _write_bring(module)
+    if layout.making.steps:
+        module.declare(listing.symbol("make"), "void", ["ptr"])
+    _write_bring(module, listing, layout.making)
     _write_open_model(module, listing)
     _write_create(module, listing)
     _write_create_with(module, listing)
@@ -288,7 +291,18 @@ def _write_finish(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     f.finish()
 
 
-def _write_bring(module: Module) -> None:
+def _make(f: Function, record: Value, options: Value, listing: Listing, making: Making) -> None:
+    """Weights that the file does not have, behind those that it has."""
+    weights = f.load("ptr", _field(f, record, at.WEIGHTS))
+    place = f.at(weights, making.start, "i8")
+    taken = f.at(purse(f, record, options), at.TAKEN, "i8")
+    count(f, record, taken, making.bytes, option(f, options, "i64", MEMORY_LIMIT))
+    allow(f, record, place, making.bytes, large=making.bytes >= HUGE_PAGE)
+    f.line(f"call void @{listing.symbol('make')}(ptr {weights.text})")
+    f.value("i32", f"call i32 @mprotect(ptr {place.text}, i64 {making.bytes}, i32 {READ})")
+
+
+def _write_bring(module: Module, listing: Listing, making: Making) -> None:
     """bring(record, options) -> code: memory and weights as known options say, and all that follows."""
     f = Function(module, "bring", (Parameter("record"), Parameter("options")), result="i32")
     record, options = f.parameter("record"), f.parameter("options")
@@ -304,6 +318,8 @@ def _write_bring(module: Module) -> None:
     in_memory = is_null(f, option(f, options, "ptr", WEIGHTS_PATH))
     (code,) = f.when(in_memory, lambda: [_called(f, "adopt", record, options)], from_file)
     failed(f, code)
+    if making.steps:
+        f.when(is_null(f, option(f, options, "ptr", LENDER)), lambda: _make(f, record, options, listing, making))
     f.call("finish", record)
     f.give(f.number("i32", OK))
     f.finish()
@@ -357,7 +373,21 @@ def _write_adopt(module: Module, layout: MemoryLayout) -> None:
             f, f.compare("ne", rest, f.integer(0)), BAD_ARGUMENT, record,
             f"the weights start at %p, which is no multiple of {ALIGNMENT} bytes.", weights,
         )  # fmt: skip
-        f.store(weights, _field(f, record, at.WEIGHTS))
+
+        def share() -> None:
+            f.store(weights, _field(f, record, at.WEIGHTS))
+
+        def copy() -> None:
+            count(f, record, _field(f, record, at.TAKEN), layout.weights_bytes, option(f, options, "i64", MEMORY_LIMIT))
+            place = f.load("ptr", _field(f, record, at.WEIGHTS))
+            allow(f, record, place, layout.weights_bytes, large=layout.weights_bytes >= HUGE_PAGE)
+            module.declare("memcpy", "ptr", ["ptr", "ptr", "i64"])
+            f.value("ptr", f"call ptr @memcpy(ptr {place.text}, ptr {weights.text}, i64 {layout.weights_bytes})")
+
+        if layout.making.steps:  # what is made stands behind what is given, so that this is copied
+            f.when(is_null(f, option(f, options, "ptr", LENDER)), copy, share)
+        else:
+            share()
     f.give(f.number("i32", OK))
     f.finish()
 

@@ -63,6 +63,7 @@ class Description(msgspec.Struct, frozen=True, omit_defaults=True):
     runs: int
     shared_arena_bytes: int | None  # of a model that several workers run; None: only one can
     abi: int  # the version of the interface in C
+    made_bytes: int = 0  # of weights that are made at creation, behind those of the file
     points: tuple[Point, ...] = ()  # of a program for several sizes; its inputs and outputs are those of the first
     sizes: tuple[FreeDim, ...] = ()  # of a program for ranges of sizes, in the order of their numbers
 
@@ -84,6 +85,7 @@ def describe(
         weights_checksum=f"{checksum:016x}",
         runs=len(listing.runs),
         abi=ABI,
+        made_bytes=layout.making.start + layout.making.bytes - layout.weights_bytes if layout.making.steps else 0,
         shared_arena_bytes=None if listing.ticketed is None else listing.ticketed.arena_bytes,
         sizes=tuple(FreeDim(one.name, one.least, one.most) for one in listing.sizes),
     )

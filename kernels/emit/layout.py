@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.emit.checksum import STRIPE
+from kernels.emit.making import NOTHING, Making
 from kernels.listing import Listing
 from kernels.target import Target
 
@@ -51,6 +52,7 @@ class MemoryLayout:
     arena_bytes: int
     scratch_bytes: int  # of one worker
     weights_bytes: int  # of the file: whole stripes
+    making: Making  # what is made behind them
     reserved: int
     tables: int  # where the tables of operands start in the record
     dims: int  # where the dims that a run finds start in the record
@@ -65,15 +67,20 @@ class MemoryLayout:
     stride: int  # from one worker's scratch to the next one's
 
 
-def layout_of(listing: Listing, target: Target, beside: Sequence[Listing] = ()) -> MemoryLayout:
-    """The memory of a listing's model; with room for what the listings beside it need, which then lies alike."""
+def layout_of(
+    listing: Listing, target: Target, beside: Sequence[Listing] = (), making: Making = NOTHING
+) -> MemoryLayout:
+    """The memory of a listing's model; with room for what the listings beside it need, which then lies alike.
+
+    With steps of `making` only the first of the listing's weights are in the file.
+    """
     page = target.architecture.page
-    weights = -(-listing.weights_bytes // STRIPE) * STRIPE
+    weights = -(-(making.stored if making.steps else listing.weights_bytes) // STRIPE) * STRIPE
     together = (listing, *beside)
     arena_bytes, scratch_bytes = (
         max(getattr(one, f"{part}_bytes") for one in together) for part in ("arena", "scratch")
     )
-    parts = (arena_bytes, scratch_bytes, weights)
+    parts = (arena_bytes, scratch_bytes, making.start + making.bytes if making.steps else weights)
     alignment = HUGE_PAGE if max(parts) >= HUGE_PAGE else page
     ends, starts = [0], []
     for size in parts:
@@ -94,6 +101,6 @@ def layout_of(listing: Listing, target: Target, beside: Sequence[Listing] = ()) 
     shared_scratch = step + -(-shared // page) * page + page
     stride = -(-scratch_bytes // page) * page + page
     return MemoryLayout(
-        page, alignment, arena, scratch, brought, arena_bytes, scratch_bytes, weights, ends[-1] + page, tables, dims,
-        sizes, blocks, few, record, step, step, shared, shared_scratch, stride,
+        page, alignment, arena, scratch, brought, arena_bytes, scratch_bytes, weights, making, ends[-1] + page, tables,
+        dims, sizes, blocks, few, record, step, step, shared, shared_scratch, stride,
     )  # fmt: skip

@@ -22,6 +22,7 @@ from kernels.emit.checksum import STRIPE, checksum, write_checksum
 from kernels.emit.creation import write_creation
 from kernels.emit.description import Description, describe, with_points
 from kernels.emit.layout import MemoryLayout, layout_of
+from kernels.emit.making import NOTHING, Making, write_making
 from kernels.emit.processor import Requirement, requirements, write_missing
 from kernels.emit.refusal import return_when, text
 from kernels.emit.running import write_running
@@ -71,7 +72,7 @@ class Emitted:
 
 def stored_weights(listing: Listing, weights: bytes | npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     """The weights as their file has them: filled with zeros to a multiple of 64 bytes. Raises WrongWeights."""
-    data = np.frombuffer(weights, np.uint8) if isinstance(weights, bytes) else weights.reshape(-1).view(np.uint8)
+    data = _flat(weights)
     if data.size != listing.weights_bytes:
         raise WrongWeights(
             f"listing '{listing.name}' has {listing.weights_bytes:,} bytes of weights, not {data.size:,}."
@@ -79,8 +80,13 @@ def stored_weights(listing: Listing, weights: bytes | npt.NDArray[np.generic]) -
     return stored_bytes(data)
 
 
-def stored_bytes(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def _flat(weights: bytes | npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(weights, np.uint8) if isinstance(weights, bytes) else weights.reshape(-1).view(np.uint8)
+
+
+def stored_bytes(weights: bytes | npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     """Bytes filled with zeros to a multiple of 64."""
+    data = _flat(weights)
     rest = -data.size % STRIPE
     return np.concatenate([data, np.zeros(rest, np.uint8)]) if rest else np.ascontiguousarray(data)
 
@@ -91,20 +97,21 @@ def emit(
     weights: npt.NDArray[np.uint8],
     needed: Sequence[Requirement] | None = None,
     origin: Origin = UNKNOWN,
+    making: Making = NOTHING,
 ) -> Emitted:
     """The program of a listing, for weights as `stored_weights` gives them, of which it keeps the checksum.
 
     `needed`: what to ask of the processor; None: all that code for the target needs. `origin` is what the library says
-    of itself.
+    of itself. With `making` the weights are those of the file, and the others of the listing are made of them.
     """
     asked, total = _asked(target, needed), checksum(weights)
-    layout = layout_of(listing, target)
+    layout = layout_of(listing, target, making=making)
     assert weights.size == layout.weights_bytes, "weights as they are stored"
     description = describe(listing, target, layout, asked, total)
     interface = _interface(listing, target, layout, asked, total)
     _write_texts(interface, listing.name, [description], origin)
     exported = tuple(f"{listing.name}_{one}" for one in interface_of(listing))
-    return Emitted((interface, _code(listing, target)), exported, description)
+    return Emitted((interface, *_code(listing, target, making)), exported, description)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +121,7 @@ class Choice:
     target: Target
     listings: tuple[Listing, ...]
     needed: tuple[Requirement, ...] | None = None  # to ask of the processor; None: all that code for the target needs
+    making: Making = NOTHING  # of weights that this level has behind those of the file
 
 
 def emit_several(
@@ -131,22 +139,23 @@ def emit_several(
     total, modules, levels, descriptions = checksum(weights), [], [], []
     for number, choice in enumerate(choices):
         asked = _asked(choice.target, choice.needed)
+        total_bytes = choice.making.start + choice.making.bytes if choice.making.steps else weights.size
         own = tuple(
-            replace(one, name=f"{name}__{number}_{place}", weights_bytes=weights.size)
+            replace(one, name=f"{name}__{number}_{place}", weights_bytes=total_bytes)
             for place, one in enumerate(choice.listings)
         )
         levels.append(Level(asked, own))
-        layouts = [layout_of(one, choice.target, own) for one in own]
+        layouts = [layout_of(one, choice.target, own, choice.making) for one in own]
         for one, layout in zip(own, layouts, strict=True):
             interface = _interface(one, choice.target, layout, asked, total)
-            modules += [interface, _code(one, choice.target)]
+            modules += [interface, *_code(one, choice.target, choice.making)]
         described = [
             describe(replace(one, name=name), choice.target, layout, asked, total)
             for one, layout in zip(own, layouts, strict=True)
         ]
         descriptions.append(with_points(described, points))
     front = Module(oldest(choices[0].target))
-    write_several(front, name, levels, points)
+    write_several(front, name, levels, points, weights.size)
     _write_texts(front, name, descriptions, origin)
     exported = (*INTERFACE, "set_dim") if points[0] else INTERFACE
     return Emitted((front, *modules), tuple(f"{name}_{one}" for one in exported), descriptions[0], tuple(descriptions))
@@ -166,10 +175,13 @@ def _interface(
     return module
 
 
-def _code(listing: Listing, target: Target) -> Module:
-    kernels = kernels_of(listing, target)
-    write_checksum(kernels, f"{listing.name}_checksum")
-    return kernels
+def _code(listing: Listing, target: Target, making: Making) -> tuple[Module, Module]:
+    """The kernels, whose code is the same whatever the program is made for, and what makes and checks its weights."""
+    beside = Module(target)
+    if making.steps:
+        write_making(beside, listing.symbol("make"), making.steps)
+    write_checksum(beside, f"{listing.name}_checksum")
+    return kernels_of(listing, target), beside
 
 
 def kernels_of(listing: Listing, target: Target) -> Module:

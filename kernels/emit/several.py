@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.emit import layout as at
-from kernels.emit.checksum import STRIPE
 from kernels.emit.layout import ARGUMENTS, LIVE
 from kernels.emit.options import (
     LENDER,
@@ -66,12 +65,14 @@ class Level:
     listings: tuple[Listing, ...]
 
 
-def write_several(module: Module, name: str, levels: Sequence[Level], points: Sequence[Sizes]) -> None:
+def write_several(
+    module: Module, name: str, levels: Sequence[Level], points: Sequence[Sizes], weights_bytes: int
+) -> None:
     """Add the functions of a library called `name`; levels are asked for in their order, the last is the oldest.
 
     Points have the same dims in the same order; one point without any stands for a program of one size.
     """
-    front = Front(module, name, tuple(levels), tuple(points))
+    front = Front(module, name, tuple(levels), tuple(points), weights_bytes)
     module.declare("calloc", "ptr", ["i64", "i64"])
     module.declare("free", "void", ["ptr"])
     module.declare("strcmp", "i32", ["ptr", "ptr"])
@@ -89,6 +90,7 @@ class Front:
     name: str
     levels: tuple[Level, ...]
     points: tuple[Sizes, ...]
+    weights_bytes: int
 
     def write(self) -> None:
         """All functions."""
@@ -197,7 +199,7 @@ class Front:
                 f.store(lender, f.at(options, LENDER, "i8"))
                 f.store(_NULL, f.at(options, WEIGHTS_PATH, "i8"))
                 f.store(f.load("ptr", f.at(lender, at.WEIGHTS, "i8")), f.at(options, WEIGHTS, "i8"))
-                f.store(f.integer(self._weights_bytes), f.at(options, WEIGHTS_BYTES, "i8"))
+                f.store(f.integer(self.weights_bytes), f.at(options, WEIGHTS_BYTES, "i8"))
                 pool = self.entry(f, record, point, "pool")
                 used = f.value("ptr", f"call ptr {pool.text}(ptr {lender.text})")
                 f.store(used, f.at(options, SHARED_POOL, "i8"))
@@ -213,10 +215,6 @@ class Front:
     def sizes_at(self) -> int:
         """Where the sizes that were set last lie in the record, behind a pointer for each point."""
         return _MODELS + 8 * len(self.points)
-
-    @property
-    def _weights_bytes(self) -> int:
-        return -(-self.levels[0].listings[0].weights_bytes // STRIPE) * STRIPE
 
     def _first_point(self, f: Function, record: Value, options: Value) -> Value:
         """Take the point of the options' sizes; gives a code."""

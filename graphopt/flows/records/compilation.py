@@ -32,4 +32,7 @@ class CompileRecord(msgspec.Struct, frozen=True):
         None  # the processor whose record kernels and the plan for several were chosen with, or a core; None: usual
     )
     fallback: tuple[str, ...] = ()  # what ONNX Runtime computes itself beside custom operators
+    made_bytes: int = 0  # of weights that a model makes of those of the file when it is created
+    levels: tuple[str, ...] = ()  # of processors that there is code for, the first that fits is run
+    points: int = 1  # sizes that there is a program for; regions, kernels and arena are those of the first
     schema: str = "graphopt.compile/1"

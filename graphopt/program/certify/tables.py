@@ -48,7 +48,7 @@ def read_statement(manifest: Manifest, library: SharedLibrary) -> Statement:
     places, base = _places(library, spaces, shared=False)
     inputs, outputs = (tuple(map(_bytes, tensors)) for tensors in (program.inputs, program.outputs))
     outputs += tuple(8 * len(one.shape) for one in program.outputs if one.counted)  # their dims
-    sizes = {Room("arena"): program.arena_bytes, Room("weights"): program.weights_bytes}
+    sizes = {Room("arena"): program.arena_bytes, Room("weights"): program.weights_bytes + program.made_bytes}
     if program.sizes:
         sizes[Room("sizes")] = 8 * len(program.sizes)
     for kind, given in (("input", inputs), ("output", outputs)):

@@ -40,6 +40,7 @@ from graphopt.program.regions.region import Origin
 from graphopt.version import VERSION
 from kernels.emit import version
 from kernels.emit.description import Description
+from kernels.emit.making import NOTHING, Making
 from kernels.emit.processor import Requirement
 from kernels.emit.program import Choice, Emitted, Points, emit, emit_several, stored_bytes, stored_weights
 from kernels.errors import KernelsError
@@ -63,6 +64,7 @@ def write_bundle(
     uses: Sequence[Uses] = (),
     needed: Sequence[Requirement] | None = None,
     digest: str = "",
+    making: Making = NOTHING,
     cache: ObjectCache | None = None,
 ) -> Manifest:
     """Compile a listing and write it, whole or not at all, at any moment.
@@ -71,13 +73,13 @@ def write_bundle(
     `weights` are the listing's bytes of weights; `buffers` say in the manifest what lies where in the arena, `nodes`
     what each run computes, and `uses` what the runs work on, without which nobody can certify the bundle; `needed` is
     what the processor is asked for (None: all that code for the target may use); `digest` is the SHA-256 of the model.
-    The same input gives the same bytes. Raises BundleError.
+    With `making` the weights are those of the file. The same input gives the same bytes. Raises BundleError.
     """
     path = Path(folder)
     replaced = replaced_files(path)
     try:
-        stored = stored_weights(listing, weights)
-        emitted = emit(listing, target, stored, needed, version.Origin(PRODUCER, digest))
+        stored = stored_bytes(weights) if making.steps else stored_weights(listing, weights)
+        emitted = emit(listing, target, stored, needed, version.Origin(PRODUCER, digest), making)
         files = _files(emitted, target, stored, cache)
     except KernelsError as error:
         raise BundleError(str(error)) from error

@@ -19,6 +19,7 @@ from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.deploy.web.files import write_web
 from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
+from graphopt.program.storing import stored
 from kernels import listing
 from kernels.emit.program import Choice, Points
 from kernels.target import Target
@@ -92,8 +93,14 @@ class Several:
 
     def save(self, folder: str | os.PathLike[str], name: str, digest: str) -> None:
         """Write the bundle; raises BundleError."""
-        weights = max((one.linked.weights for one in self.programs), key=lambda one: one.size)
-        write_several(folder, name, self.choices, self.points, weights, digest=digest)
+        last = max((one.linked for one in self.programs), key=lambda one: one.weights.size)
+        listings = [list(one.listings) for one in self.choices]
+        kept = stored(self.first.target, listings, last.weights, last.held)
+        choices = [
+            Choice(level[0].target, made, None, making)
+            for level, made, making in zip(self.levels, kept.levels, kept.makings, strict=True)
+        ]
+        write_several(folder, name, choices, self.points, kept.weights, digest=digest)
 
 
 @dataclass(frozen=True, repr=False)
@@ -232,14 +239,17 @@ class Compiled:
         buffers = tuple(
             PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
         )
-        nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
         if self.target.architecture.name == "wasm32":
+            nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
             write_web(folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses)
             return
+        kept = stored(self.target, [[linked.listing]], linked.weights, linked.held)
+        ((listing,),) = kept.levels
+        nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(listing, self.lowered)
         cache = None if self._whole.program is None else self._whole.program.cache
         write_bundle(
-            folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses,
-            cache=cache, digest=self.digest,
+            folder, listing, kept.weights, self.target, buffers=buffers, nodes=nodes, uses=uses, digest=self.digest,
+            making=kept.makings[0], cache=cache,
         )  # fmt: skip
 
     def require_comparison(self) -> None:

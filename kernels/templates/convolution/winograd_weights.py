@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from kernels.dtype import DType
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, dense_groups, merged, merged_groups, vector_groups
 from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, Filtering, filtering
@@ -45,15 +47,44 @@ class WinogradPacking:
         """Elements of all groups."""
         return dense_count(self.problem) * self.group_elements
 
+    @property
+    def is_stored_as_taps(self) -> bool:
+        """Weights of f32; others are few."""
+        return self.problem.weights_dtype is DType.F32
+
+    @property
+    def coefficients(self) -> tuple[tuple[float, ...], ...]:
+        """By point and tap, both row by row: those of G w G^T."""
+        return coefficients_of(FILTERINGS[self.outputs])
+
+    def taps(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """The nine taps in the places of points."""
+
+        def untransformed(weights: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+            return weights.reshape(*weights.shape[:2], -1).transpose(2, 1, 0)
+
+        return self._packed(array, array.dtype, untransformed)
+
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The transformed, packed weights."""
+        made = FILTERINGS[self.outputs]
+        wide = numbers(array, self.problem.weights_dtype)
+        return self._packed(wide, np.dtype(np.float32), lambda weights: transformed(weights, made))
+
+    def _packed(
+        self,
+        array: npt.NDArray[np.generic],
+        dtype: np.dtype[np.generic],
+        points_of: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]],
+    ) -> npt.NDArray[np.generic]:
+        """`points_of` gives (points, channels, output channels) of (output channels, channels, 3, 3)."""
         parts = []
         groups = vector_groups(self.problem, self.lanes, self.vectors)
         for some in merged(self.problem):
-            for dense in dense_groups(self.problem, numbers(array, self.problem.weights_dtype), some):
-                moved = transformed(dense[:, :, 0], FILTERINGS[self.outputs])
+            for dense in dense_groups(self.problem, array, some):
+                moved = points_of(dense[:, :, 0])
                 points, depth, width = moved.shape
-                whole = np.zeros((points, self.depth, self.point_elements // self.depth), np.float32)
+                whole = np.zeros((points, self.depth, self.point_elements // self.depth), dtype)
                 whole[:, :depth, :width] = moved
                 for point in whole:
                     for group in groups:
@@ -65,7 +96,20 @@ class WinogradPacking:
 
 
 def transformed(weights: npt.NDArray[np.generic], made: Filtering) -> npt.NDArray[np.float64]:
-    """G w G^T for each pair of channels: (points, channels, output channels) of (output channels, channels, 3, 3)."""
+    """G w G^T for each pair of channels: (points, channels, output channels) of (output channels, channels, 3, 3).
+
+    The sum goes through the taps in their order, product by product: so does a library that makes them at creation.
+    """
+    taps = weights.astype(np.float64).reshape(*weights.shape[:2], -1).transpose(2, 1, 0)
+    found = np.empty((made.size**2, *taps.shape[1:]))
+    for point, row in zip(found, coefficients_of(made), strict=True):
+        np.multiply(taps[0], row[0], out=point)
+        for tap, scale in zip(taps[1:], row[1:], strict=True):
+            point += scale * tap
+    return found
+
+
+def coefficients_of(made: Filtering) -> tuple[tuple[float, ...], ...]:
+    """Of G w G^T by point and tap, both row by row."""
     g = np.array(made.taps, np.float64)
-    found = np.einsum("ia,ocab,jb->ijco", g, weights.astype(np.float64), g)
-    return np.ascontiguousarray(found.reshape(made.size**2, *found.shape[2:]))
+    return tuple(tuple(row) for row in np.kron(g, g).tolist())

@@ -65,9 +65,7 @@ def test_listed_sizes_in_one_bundle(tmp_path: Path) -> None:
     for one, size in ((call, (17, 24)), (other, (24, 40)), (call, (17, 24))):
         one()
         assert np.abs(one.outputs[0] - _expected(_image(*size))).max() < 1e-4
-    with pytest.raises(
-        BundleError, match=r"shapes 'x' \[1, 3, 17, 25\]; the program is made for h=24, w_=24; h=24, w_=40"
-    ):
+    with pytest.raises(BundleError, match=r"shapes 'x' \[1, 3, 17, 25\]; the program is made for h=24, w_=24; h=24, w"):
         bundle(x=_image(17, 25))
     with pytest.raises(OptionError, match=r"the inputs have the shapes 'x' \[1, 3, 17, 25\]; the program is made for"):
         program(x=_image(17, 25))

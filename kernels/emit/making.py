@@ -1,0 +1,162 @@
+"""Weights that a library makes of those in its file when a model is created, as LLVM: moved, or transformed.
+
+    make(weights)    what follows the file's bytes in memory, step by step
+
+A program for one level may want constants in another order than the file has, and Winograd's convolutions want them
+transformed, which takes up to four times the bytes. Neither is stored: the library has a table of the steps. A step
+reads what the file has or what an earlier step has made.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.dtype import DType
+from kernels.llvm.function import Function, Parameter, Value
+from kernels.llvm.module import Module
+
+DEPTH = 5  # loops of a move
+CHUNK = 16  # vectors of a point that are combined before those of the next one
+Loop = tuple[int, int, int]  # how often, and the bytes from one source and from one target to the next
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Pieces of `size` bytes moved; the loops are nested, the outermost first. Offsets are from the weights' start."""
+
+    source: int
+    target: int
+    size: int
+    loops: tuple[Loop, ...]  # at most DEPTH
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """target[p][i] = sum over t of coefficients[p][t] * source[t][i], i in `count` elements of f32, summed in f64."""
+
+    source: int
+    target: int
+    count: int  # a multiple of what a vector register holds
+    coefficients: tuple[tuple[float, ...], ...]
+
+
+Step = Move | Combine
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """The steps, and the bytes that they write behind those of the file."""
+
+    steps: tuple[Step, ...] = ()
+    stored: int = 0  # bytes of the file
+    start: int = 0  # where those that are made begin: a multiple of a page
+    bytes: int = 0
+
+
+NOTHING = Making()
+
+
+def write_making(module: Module, name: str, steps: Sequence[Step]) -> None:
+    """Add name(weights)."""
+    moves = [one for one in steps if isinstance(one, Move)]
+    if moves:
+        _write_moves(module, name, moves)
+    shapes = sorted({one.coefficients for one in steps if isinstance(one, Combine)})
+    for number, coefficients in enumerate(shapes):
+        _write_combine(module, f"{name}.combine{number}", coefficients)
+    f = Function(module, name, (Parameter("weights"),), exported=True)
+    weights, moved = f.parameter("weights"), 0
+    for place, one in enumerate(steps):
+        if isinstance(one, Combine):
+            source, target = f.at(weights, one.source, "i8"), f.at(weights, one.target, "i8")
+            f.call(f"{name}.combine{shapes.index(one.coefficients)}", source, target, f.integer(one.count))
+        else:
+            moved += 1
+            if place + 1 == len(steps) or isinstance(steps[place + 1], Combine):  # the last of those side by side
+                before = sum(isinstance(other, Move) for other in steps[: place + 1])
+                f.call(f"{name}.moves", weights, f.integer(before - moved), f.integer(before))
+                moved = 0
+    f.finish()
+
+
+def _write_moves(module: Module, name: str, moves: Sequence[Move]) -> None:
+    """moves(weights, first, last): rows of a table."""
+    words: list[int] = []
+    for one in moves:
+        assert len(one.loops) <= DEPTH, "so many loops are written"
+        loops = ((1, 0, 0),) * (DEPTH - len(one.loops)) + one.loops
+        words += [one.source, one.target, one.size, *(number for loop in loops for number in loop)]
+    width = 3 + 3 * DEPTH
+    table = Value((module.constant(f"{name}.table", "i64", [str(word) for word in words], align=8),), "ptr")
+    module.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
+    f = Function(module, f"{name}.moves", (Parameter("weights"), Parameter("first", "i64"), Parameter("last", "i64")))
+    weights = f.parameter("weights")
+
+    def row(number: Value, _: tuple[Value, ...]) -> None:
+        start = f.at(table, f.mul(number, width), "i64")
+        source, target, size, *loops = (f.load("i64", f.at(start, place, "i64")) for place in range(width))
+
+        def nest(depth: int, here: Value, there: Value) -> None:
+            if depth == DEPTH:
+                f.line(
+                    f"call void @llvm.memcpy.p0.p0.i64(ptr {there.text}, ptr {here.text}, i64 {size.text}, i1 false)"
+                )
+                return
+            count, step, stride = loops[3 * depth : 3 * depth + 3]
+
+            def turn(index: Value, _: tuple[Value, ...]) -> None:
+                nest(depth + 1, f.at(here, f.mul(index, step), "i8"), f.at(there, f.mul(index, stride), "i8"))
+
+            f.loop(f.integer(0), count, 1, turn)
+
+        nest(0, f.at(weights, source, "i8"), f.at(weights, target, "i8"))
+
+    f.loop(f.parameter("first"), f.parameter("last"), 1, row)
+    f.finish()
+
+
+def _write_combine(module: Module, name: str, coefficients: Sequence[Sequence[float]]) -> None:
+    """combine(source, target, count), some vectors of all points after the other, so that stores follow one another.
+
+    Products and sums are rounded one by one, as in the packings that this stands in for.
+    """
+    lanes, taps = module.target.lanes(DType.F32), len(coefficients[0])
+    short, wide = f"<{lanes} x float>", f"<{lanes} x double>"
+    words = [str(int.from_bytes(struct.pack("<d", number), "little")) for row in coefficients for number in row]
+    table = Value((module.constant(f"{name}.table", "i64", words, align=8),), "ptr")
+    f = Function(module, name, (Parameter("source"), Parameter("target"), Parameter("count", "i64")))
+    source, target, count = f.parameter("source"), f.parameter("target"), f.parameter("count")
+
+    def chunk(first: Value, _: tuple[Value, ...]) -> None:
+        last = f.minimum(f.add(first, CHUNK * lanes), count)
+
+        def point(number: Value, _: tuple[Value, ...]) -> None:
+            scales = []
+            for tap in range(taps):
+                place = f.at(table, f.add(f.mul(number, taps), tap), "i64")
+                scale = f.value("double", f"load double, ptr {place.text}")
+                lane = f.value(wide, f"insertelement {wide} poison, double {scale.text}, i32 0")
+                zeros = f"<{lanes} x i32> zeroinitializer"
+                scales.append(f.value(wide, f"shufflevector {wide} {lane.text}, {wide} poison, {zeros}"))
+
+            def vector(start: Value, _: tuple[Value, ...]) -> None:
+                total = None
+                for tap, scale in enumerate(scales):
+                    place = f.at(source, f.add(f.mul(count, tap), start), "float")
+                    narrow = f.value(short, f"load {short}, ptr {place.text}, align 4")
+                    held = f.value(wide, f"fpext {short} {narrow.text} to {wide}")
+                    product = f.value(wide, f"fmul {wide} {scale.text}, {held.text}")
+                    total = product if total is None else f.value(wide, f"fadd {wide} {total.text}, {product.text}")
+                assert total is not None, "there are taps"
+                rounded = f.value(short, f"fptrunc {wide} {total.text} to {short}")
+                there = f.at(target, f.add(f.mul(count, number), start), "float")
+                f.line(f"store {short} {rounded.text}, ptr {there.text}, align 4")
+
+            f.loop(first, last, lanes, vector)
+
+        f.loop(f.integer(0), f.integer(len(coefficients)), 1, point)
+
+    f.loop(f.integer(0), count, CHUNK * lanes, chunk)
+    f.finish()

@@ -1,0 +1,97 @@
+"""What a bundle's file has of the weights, and what a library makes of it: moves and transformed taps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt.program.deploy.manifest import read_manifest
+from graphopt.program.deploy.session import Bundle
+from graphopt.program.moves import MOST_MOVES, moved, moves_between
+from tests import support
+
+
+def _image(side: int) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((1, 64, side, side)).astype(np.float32)
+
+
+def test_transformed_weights_are_made_at_creation(tmp_path: Path) -> None:
+    """The file has nine taps where the program reads sixteen or thirty-six points, and the bits are the same."""
+    generator = np.random.default_rng(0)
+    weights = {f"w{n}": 0.1 * generator.standard_normal((64, 64, 3, 3)).astype(np.float32) for n in range(3)}
+    model = support.model(
+        """g (float[1,64,56,56] x) => (float[1,64,56,56] y) {
+            a = Conv<pads=[1,1,1,1]>(x, w0) b = Relu(a) c = Conv<pads=[1,1,1,1]>(b, w1) d = Relu(c)
+            y = Conv<pads=[1,1,1,1]>(d, w2)
+        }""",
+        17, **weights,
+    )  # fmt: skip
+    program = graphopt.compile(model, name="net")
+    assert any("winograd" in step.kernel.candidate for step in program.lowered.regions), "what the test is about"
+    program.save(tmp_path / "b")
+    manifest = read_manifest(tmp_path / "b")
+    held = (tmp_path / "b" / "net.weights").stat().st_size
+    assert held <= 1.05 * program.model_bytes and manifest.program.made_bytes > held
+    x = _image(56)
+    wanted = program(x=x)["y"]
+    for read in (False, True):
+        bundle = Bundle(tmp_path / "b", read=read)
+        assert np.array_equal(bundle(x=x)["y"], wanted)
+        bundle.check()
+        bundle.close()
+    graphopt.certify(tmp_path / "b", model=model, feeds=1)
+    small = graphopt.compile(model, name="net", small=True)
+    small.save(tmp_path / "s")
+    assert read_manifest(tmp_path / "s").program.made_bytes == 0
+
+
+def test_moves_give_one_packed_form_of_another() -> None:
+    """Panels of other widths, whose last ones are filled up with zeros."""
+    array = np.random.default_rng(0).standard_normal((37, 123)).astype(np.float32)
+    forms = [lambda one: one.reshape(-1), lambda one: np.ascontiguousarray(one.T).reshape(-1)]
+    for width in (48, 24, 20):
+        forms.append(lambda one, width=width: _panels(one, width))
+    for one in forms:
+        for other in forms:
+            moves = moves_between(array.shape, one, other, 4)
+            assert moves is not None and len(moves) <= 40
+            source, wanted = one(array).view(np.uint8), other(array).view(np.uint8)
+            assert np.array_equal(moved(moves, source, wanted.size), wanted)
+
+
+def _panels(array: np.ndarray, width: int) -> np.ndarray:
+    rest = -array.shape[1] % width
+    filled = np.pad(array, ((0, 0), (0, rest)))
+    return np.ascontiguousarray(filled.reshape(len(array), -1, width).transpose(1, 0, 2)).reshape(-1)
+
+
+def test_forms_that_no_few_moves_give() -> None:
+    shuffled = np.random.default_rng(0).permutation(40 * 50)
+    assert moves_between((40, 50), np.ravel, lambda one: one.reshape(-1)[shuffled], 4) is None
+    assert moves_between((40, 50), np.ravel, lambda one: one.reshape(-1).astype(np.float32), 4) is None
+    assert moves_between((0, 50), np.ravel, np.ravel, 4) is None
+    lacking = moves_between((4, 5), lambda one: one.reshape(-1)[:7], np.ravel, 4)
+    assert lacking is None and MOST_MOVES > 40
+
+
+@pytest.mark.parametrize("targets", [["x86-64-v3", "x86-64-v4"]])
+def test_two_levels_have_one_file(targets: list[str], tmp_path: Path) -> None:
+    """Convolutions and products that both levels pack in their own ways take the bytes of the model once."""
+    generator = np.random.default_rng(0)
+    model = support.model(
+        """g (float[1,32,20,20] x) => (float[1,100] y) {
+            a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a) c = Conv<strides=[2,2]>(b, v) d = GlobalAveragePool(c)
+            f = Flatten(d) y = MatMul(f, m)
+        }""",
+        17, w=0.1 * generator.standard_normal((48, 32, 3, 3)).astype(np.float32),
+        v=0.1 * generator.standard_normal((72, 48, 3, 3)).astype(np.float32),
+        m=0.1 * generator.standard_normal((72, 100)).astype(np.float32),
+    )  # fmt: skip
+    program = graphopt.compile(model, target=targets, name="net")  # type: ignore[arg-type]
+    program.save(tmp_path / "b", unchecked=True)
+    assert (tmp_path / "b" / "net.weights").stat().st_size <= 1.1 * program.model_bytes
+    made = [one.made_bytes for one in read_manifest(tmp_path / "b").levels]
+    assert len(made) == 2 and made[1] > 0
