@@ -115,7 +115,7 @@ def emit(
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Variant:
     """The listings of a library for processors of one level, one for each point; all with the same weights."""
 
     target: Target
@@ -126,7 +126,7 @@ class Choice:
 
 def emit_several(
     name: str,
-    choices: Sequence[Choice],
+    choices: Sequence[Variant],
     points: Points,
     weights: npt.NDArray[np.uint8],
     origin: Origin = UNKNOWN,

@@ -1,6 +1,6 @@
 """Several programs of one model in one library: for processors of several levels, and for listed sizes of its dims.
 
-A `Choice` is a listing for a level and a point. Each is a program of its own, as `kernels/emit/program.py` writes it,
+A `Variant` is a listing for a level and a point. Each is a program of its own, as `kernels/emit/program.py` writes it,
 under a name that nobody outside sees; this module writes the functions that everybody calls. A model of theirs holds a
 model of every point at the level that the processor has: one arena, one scratch and one copy of the weights, which the
 first lends to the others (kernels/emit/options.py), and one pool.

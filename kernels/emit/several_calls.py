@@ -1,6 +1,6 @@
 """The calls of a library with several programs, as LLVM: they find the program and hand on what they are given.
 
-What a call needs of the library is a `Front` (kernels/emit/several.py).
+What a call needs of the library is a `FrontParts` (kernels/emit/several.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ORDER = Value(("@several.order",), "ptr")  # for each level the order in which m
 _NULL = Value(("null",), "ptr")
 
 
-class Front(Protocol):
+class FrontParts(Protocol):
     """What is known of a library, and how its record and its table are read."""
 
     @property
@@ -52,14 +52,14 @@ class Front(Protocol):
         ...
 
 
-def write_calls(front: Front) -> None:
+def write_calls(front: FrontParts) -> None:
     """Add the functions of calls."""
     _write_run(front)
     _write_raw(front)
     _write_delegates(front)
 
 
-def _write_run(front: Front) -> None:
+def _write_run(front: FrontParts) -> None:
     given = (
         Parameter("inputs"),
         Parameter("input_count", "i64"),
@@ -100,7 +100,7 @@ def _write_run(front: Front) -> None:
     f.finish()
 
 
-def _write_raw(front: Front) -> None:
+def _write_raw(front: FrontParts) -> None:
     f = front.function("run_raw", "i32", Parameter("model"), Parameter("inputs"), Parameter("outputs"))
     record = f.parameter("model")
     return_when(f, is_model(f, record, LIVE + 1, negated=True), f.number("i32", BAD_ARGUMENT))
@@ -118,7 +118,7 @@ def _write_raw(front: Front) -> None:
     f.finish()
 
 
-def _write_delegates(front: Front) -> None:
+def _write_delegates(front: FrontParts) -> None:
     """Functions that ask the model of the last point, of the first, or of all."""
     f = front.function("dims", "i32", Parameter("model"), Parameter("output", "i64"), Parameter("dims"))
     record, output, dims = (f.parameter(one.name) for one in f.parameters)
@@ -164,7 +164,7 @@ def _write_delegates(front: Front) -> None:
     f.finish()
 
 
-def _to_all(front: Front, f: Function, record: Value, function: str, given: str) -> None:
+def _to_all(front: FrontParts, f: Function, record: Value, function: str, given: str) -> None:
     """Call a function of every model that there is; each of them takes null for none."""
 
     def every() -> None:

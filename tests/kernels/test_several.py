@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kernels.emit.processor import Requirement
-from kernels.emit.program import Choice, emit_several, stored_weights
+from kernels.emit.program import Variant, emit_several, stored_weights
 from kernels.target import Target, host, x86_64_v3
 from tests.kernels.interface import BAD_ARGUMENT, BAD_PROCESSOR, OK, Library, Options, call, tensor
 from tests.kernels.listings import Written, perceptron
@@ -30,7 +30,7 @@ def made(choices: Sequence[tuple[Target, Sequence[int], tuple[Requirement, ...] 
     emitted = emit_several(
         "mlp",
         [
-            Choice(target, tuple(one.listing for one in some), needed)
+            Variant(target, tuple(one.listing for one in some), needed)
             for (target, _, needed), some in zip(choices, written, strict=True)
         ],
         points, stored_weights(first.listing, first.weights),

@@ -42,7 +42,7 @@ from kernels.emit import version
 from kernels.emit.description import Description
 from kernels.emit.making import NOTHING, Making
 from kernels.emit.processor import Requirement
-from kernels.emit.program import Choice, Emitted, Points, emit, emit_several, stored_bytes, stored_weights
+from kernels.emit.program import Emitted, Points, Variant, emit, emit_several, stored_bytes, stored_weights
 from kernels.errors import KernelsError
 from kernels.listing import Listing
 from kernels.llvm.archive import archive
@@ -94,7 +94,7 @@ def write_bundle(
 def write_several(
     folder: str | os.PathLike[str],
     name: str,
-    choices: Sequence[Choice],
+    choices: Sequence[Variant],
     points: Points,
     weights: Array,
     *,

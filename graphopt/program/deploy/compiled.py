@@ -21,7 +21,7 @@ from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
 from graphopt.program.storing import stored
 from kernels import listing
-from kernels.emit.program import Choice, Points
+from kernels.emit.program import Points, Variant
 from kernels.target import Target
 
 Array = np.ndarray
@@ -87,9 +87,9 @@ class Several:
         return "; ".join(", ".join(f"{name}={size}" for name, size in point) for point in self.points)
 
     @property
-    def choices(self) -> list[Choice]:
+    def choices(self) -> list[Variant]:
         """The listings of each level."""
-        return [Choice(level[0].target, tuple(one.linked.listing for one in level)) for level in self.levels]
+        return [Variant(level[0].target, tuple(one.linked.listing for one in level)) for level in self.levels]
 
     def save(self, folder: str | os.PathLike[str], name: str, digest: str) -> None:
         """Write the bundle; raises BundleError."""
@@ -97,7 +97,7 @@ class Several:
         listings = [list(one.listings) for one in self.choices]
         kept = stored(self.first.target, listings, last.weights, last.held)
         choices = [
-            Choice(level[0].target, made, None, making)
+            Variant(level[0].target, made, None, making)
             for level, made, making in zip(self.levels, kept.levels, kept.makings, strict=True)
         ]
         write_several(folder, name, choices, self.points, kept.weights, digest=digest)

@@ -111,6 +111,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 MANIFEST = "manifest.json"
+EARLIER_SCHEMAS = ("graphopt.bundle/1",)  # which name their files alike, so that a bundle takes their place
 OPERATORS_SCHEMA = "graphopt.operators/1"  # of a folder with custom operators
 
 
@@ -154,7 +155,7 @@ class _Files(msgspec.Struct, frozen=True):
 def read_files(folder: str | os.PathLike[str]) -> dict[str, File]:
     """The files that the manifest of a bundle, or of custom operators, names; raises BundleError."""
     found = _decoded(Path(folder) / MANIFEST, _Files)
-    if found.schema not in (SCHEMA, OPERATORS_SCHEMA):
+    if found.schema not in (SCHEMA, *EARLIER_SCHEMAS, OPERATORS_SCHEMA):
         raise BundleError(f"'{Path(folder) / MANIFEST}' has the schema '{found.schema}'; this code reads '{SCHEMA}'.")
     return found.files
 

@@ -34,9 +34,9 @@ from graphopt.program.listing import Linked, link
 from graphopt.version import VERSION
 from kernels.emit.description import Description
 from kernels.emit.program import (
-    Choice,
     Emitted,
     Points,
+    Variant,
     compiled,
     emit,
     emit_several,
@@ -129,7 +129,7 @@ def operators_of_whole(model: ir.Model, linked: Linked, target: Target, threads:
 
 
 def operators_of_several(
-    model: ir.Model, name: str, choices: Sequence[Choice], points: Points, linked: Sequence[Linked], threads: int
+    model: ir.Model, name: str, choices: Sequence[Variant], points: Points, linked: Sequence[Linked], threads: int
 ) -> Operators:
     """One operator of several programs: for levels of processors, and for listed sizes of the dims of `model`.
 
@@ -150,7 +150,7 @@ def operators_of_several(
     return _made(name, [part], linked, choices[0].target, (), _whole(model, first, threads))
 
 
-def _widest(first: Listing, choices: Sequence[Choice]) -> Listing:
+def _widest(first: Listing, choices: Sequence[Variant]) -> Listing:
     """With the most that outputs whose dims a run finds take in any of the programs."""
     listings = [one for choice in choices for one in choice.listings]
     outputs = (
