@@ -15,13 +15,11 @@ from __future__ import annotations
 from kernels.emit import layout as at
 from kernels.emit.layout import HUGE_PAGE, LIVE, MemoryLayout
 from kernels.emit.making import Making
-from kernels.emit.memory import FIXED, PRIVATE, READ, allow, count, reserve
+from kernels.emit.memory import allow, count, reserve
 from kernels.emit.options import (
     LENDER,
     MEMORY_LIMIT,
     SIZES,
-    WEIGHTS,
-    WEIGHTS_BYTES,
     WEIGHTS_PATH,
     fresh_options,
     option,
@@ -33,7 +31,6 @@ from kernels.emit.places import write_places
 from kernels.emit.refusal import (
     BAD_ARGUMENT,
     BAD_PROCESSOR,
-    BAD_WEIGHTS,
     NO_MEMORY,
     NO_MODEL,
     OK,
@@ -42,16 +39,15 @@ from kernels.emit.refusal import (
     is_null,
     refuse_when,
     return_when,
-    say,
     text,
 )
 from kernels.emit.shared_memory import write_shared_memory
 from kernels.emit.sizes import write_sizes
-from kernels.listing import ALIGNMENT, Listing
+from kernels.emit.weights import make_weights, write_weights
+from kernels.listing import Listing
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 
-_CLOSE_ON_EXEC = 0x80000  # O_CLOEXEC; O_RDONLY is 0
 _NULL = Value(("null",), "ptr")
 LIBRARY = (
     ("mmap", "ptr", ["ptr", "i64", "i32", "i32", "i32", "i64"]), ("munmap", "i32", ["ptr", "i64"]),
@@ -65,24 +61,17 @@ def write_creation(module: Module, listing: Listing, layout: MemoryLayout, check
     """Add the functions; `checksum` is that of the weights as they are stored, to whole stripes."""
     for name, result, given in LIBRARY:
         module.declare(name, result, given)
-    module.declare(f"{listing.name}_checksum", "i64", ["ptr", "i64"])
     write_options(module)
     write_sizes(module, listing, layout)
     write_shared_memory(module, listing, layout, listing.ticketed)
+    write_weights(module, listing, layout, checksum)
     _write_begin(module, layout)
     _write_take(module, listing, layout)
-    _write_open(module, layout)
-    _write_map(module, layout)
-    _write_read(module, layout)
     _write_finish(module, listing, layout)
-    _write_adopt(module, layout)
-    if layout.making.steps:
-        module.declare(listing.symbol("make"), "void", ["ptr"])
     _write_bring(module, listing, layout.making)
     _write_open_model(module, listing)
     _write_create(module, listing)
     _write_create_with(module, listing)
-    _write_check(module, listing, layout, checksum)
     _write_pool(module, listing)
     _write_destroy(module, listing, layout)
     _write_error(module, listing)
@@ -170,97 +159,6 @@ def _reserve(f: Function, record: Value, layout: MemoryLayout) -> None:
     f.store(f.at(start, layout.weights, "i8"), _field(f, record, at.WEIGHTS))
 
 
-def _write_open(module: Module, layout: MemoryLayout) -> None:
-    """open_weights(record, path, out) -> code: a file descriptor, of a file with the right size."""
-    f = Function(module, "open_weights", (Parameter("record"), Parameter("path"), Parameter("out")), result="i32")
-    record, path = f.parameter("record"), f.parameter("path")
-    refuse_when(f, is_null(f, path), BAD_ARGUMENT, record, "no path of a weights file is given.")
-    file = f.value("i32", f"call i32 (ptr, i32, ...) @open(ptr {path.text}, i32 {_CLOSE_ON_EXEC})")
-    refuse_when(
-        f, f.compare("slt", file, f.number("i32", 0)), BAD_WEIGHTS, record,
-        "weights file '%s' cannot be opened: %m.", path,
-    )  # fmt: skip
-    size = f.value("i64", f"call i64 @lseek(i32 {file.text}, i64 0, i32 2)")
-    f.value("i64", f"call i64 @lseek(i32 {file.text}, i64 0, i32 0)")
-    wrong = f.compare("ne", size, f.integer(layout.weights_bytes))
-    f.when(wrong, lambda: _close(f, file))
-    refuse_when(
-        f, wrong, BAD_WEIGHTS, record,
-        f"weights file '%s' has %lld bytes instead of {layout.weights_bytes}: it is cut off, or another program's.",
-        path, size,
-    )  # fmt: skip
-    f.store(file, f.parameter("out"))
-    f.give(f.number("i32", OK))
-    f.finish()
-
-
-def _close(f: Function, file: Value) -> None:
-    f.value("i32", f"call i32 @close(i32 {file.text})")
-
-
-def _write_map(module: Module, layout: MemoryLayout) -> None:
-    """map_weights(record, options) -> code: the file takes its place in the reservation."""
-    f = Function(module, "map_weights", (Parameter("record"), Parameter("options")), result="i32")
-    record, path = f.parameter("record"), option(f, f.parameter("options"), "ptr", WEIGHTS_PATH)
-    file = _opened(f, record, path)
-    if layout.weights_bytes:
-        place = f.load("ptr", _field(f, record, at.WEIGHTS))
-        found = f.value(
-            "ptr", f"call ptr @mmap(ptr {place.text}, i64 {layout.weights_bytes}, i32 {READ}, i32 {PRIVATE | FIXED}, "
-            f"i32 {file.text}, i64 0)",
-        )  # fmt: skip
-        lost = f.compare("eq", f.convert("ptrtoint", "i64", found), f.integer(-1))
-        f.when(lost, lambda: say(f, record, "weights file '%s' cannot be mapped: %m.", path))
-        _close(f, file)
-        return_when(f, lost, f.number("i32", BAD_WEIGHTS))
-    else:
-        _close(f, file)
-    f.give(f.number("i32", OK))
-    f.finish()
-
-
-def _opened(f: Function, record: Value, path: Value) -> Value:
-    place = f.value("ptr", "alloca i32, align 4")
-    failed(f, _called(f, "open_weights", record, path, place))
-    return f.load("i32", place)
-
-
-def _write_read(module: Module, layout: MemoryLayout) -> None:
-    """read_weights(record, options) -> code: into the reservation, in huge pages, which then are read-only."""
-    f = Function(module, "read_weights", (Parameter("record"), Parameter("options")), result="i32")
-    record, options = f.parameter("record"), f.parameter("options")
-    path = option(f, options, "ptr", WEIGHTS_PATH)
-    place, size = f.load("ptr", _field(f, record, at.WEIGHTS)), layout.weights_bytes
-    count(f, record, f.at(purse(f, record, options), at.TAKEN, "i8"), size, option(f, options, "i64", MEMORY_LIMIT))
-    allow(f, record, place, size, large=size >= HUGE_PAGE)
-    file = _opened(f, record, path)
-    f.line("br label %first")
-    f.label("first")
-    f.line("br label %more")
-    f.label("more")
-    f.line("%done = phi i64 [ 0, %first ], [ %next, %step ]")
-    left = f.sub(f.integer(size), Value(("%done",), "i64"))
-    got = f.value(
-        "i64",
-        f"call i64 @read(i32 {file.text}, ptr {f.at(place, Value(('%done',), 'i64'), 'i8').text}, i64 {left.text})",
-    )
-    some = f.compare("sgt", got, f.integer(0))
-    f.line(f"br i1 {some.text}, label %step, label %end")
-    f.label("step")
-    f.line(f"%next = add i64 %done, {got.text}")
-    f.line(f"%whole = icmp eq i64 %next, {size}")
-    f.line("br i1 %whole, label %end, label %more")
-    f.label("end")
-    f.line("%count = phi i64 [ %done, %more ], [ %next, %step ]")
-    short = f.compare("ne", Value(("%count",), "i64"), f.integer(size))
-    f.when(short, lambda: say(f, record, "weights file '%s' cannot be read: %m.", path))
-    _close(f, file)
-    return_when(f, short, f.number("i32", BAD_WEIGHTS))
-    f.value("i32", f"call i32 @mprotect(ptr {place.text}, i64 {size}, i32 {READ})")
-    f.give(f.number("i32", OK))
-    f.finish()
-
-
 def _write_finish(module: Module, listing: Listing, layout: MemoryLayout) -> None:
     """finish(record): what runs find in the tables, whatever the call; the model is ready."""
     f = Function(module, "finish", (Parameter("record"),))
@@ -291,17 +189,6 @@ def _write_finish(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     f.finish()
 
 
-def _make(f: Function, record: Value, options: Value, listing: Listing, making: Making) -> None:
-    """Weights that the file does not have, behind those that it has."""
-    weights = f.load("ptr", _field(f, record, at.WEIGHTS))
-    place = f.at(weights, making.start, "i8")
-    taken = f.at(purse(f, record, options), at.TAKEN, "i8")
-    count(f, record, taken, making.bytes, option(f, options, "i64", MEMORY_LIMIT))
-    allow(f, record, place, making.bytes, large=making.bytes >= HUGE_PAGE)
-    f.line(f"call void @{listing.symbol('make')}(ptr {weights.text})")
-    f.value("i32", f"call i32 @mprotect(ptr {place.text}, i64 {making.bytes}, i32 {READ})")
-
-
 def _write_bring(module: Module, listing: Listing, making: Making) -> None:
     """bring(record, options) -> code: memory and weights as known options say, and all that follows."""
     f = Function(module, "bring", (Parameter("record"), Parameter("options")), result="i32")
@@ -319,7 +206,7 @@ def _write_bring(module: Module, listing: Listing, making: Making) -> None:
     (code,) = f.when(in_memory, lambda: [_called(f, "adopt", record, options)], from_file)
     failed(f, code)
     if making.steps:
-        f.when(is_null(f, option(f, options, "ptr", LENDER)), lambda: _make(f, record, options, listing, making))
+        f.when(is_null(f, option(f, options, "ptr", LENDER)), lambda: make_weights(f, record, options, listing, making))
     f.call("finish", record)
     f.give(f.number("i32", OK))
     f.finish()
@@ -354,58 +241,6 @@ def _write_create_with(module: Module, listing: Listing) -> None:
     record = f.load("ptr", f.parameter("model"))
     failed(f, _called(f, "options_of", record, f.parameter("options"), known))
     f.give(_called(f, "bring", record, known))
-    f.finish()
-
-
-def _write_adopt(module: Module, layout: MemoryLayout) -> None:
-    """adopt(record, options) -> code: weights in the caller's memory."""
-    f = Function(module, "adopt", (Parameter("record"), Parameter("options")), result="i32")
-    record, options = f.parameter("record"), f.parameter("options")
-    weights, size = (option(f, options, kind, place) for kind, place in (("ptr", WEIGHTS), ("i64", WEIGHTS_BYTES)))
-    refuse_when(
-        f, f.compare("ne", size, f.integer(layout.weights_bytes)), BAD_WEIGHTS, record,
-        f"%lld bytes of weights are given instead of {layout.weights_bytes}.", size,
-    )  # fmt: skip
-    if layout.weights_bytes:
-        refuse_when(f, is_null(f, weights), BAD_ARGUMENT, record, "no weights are given.")
-        rest = f.binary("and", f.convert("ptrtoint", "i64", weights), f.integer(ALIGNMENT - 1))
-        refuse_when(
-            f, f.compare("ne", rest, f.integer(0)), BAD_ARGUMENT, record,
-            f"the weights start at %p, which is no multiple of {ALIGNMENT} bytes.", weights,
-        )  # fmt: skip
-
-        def share() -> None:
-            f.store(weights, _field(f, record, at.WEIGHTS))
-
-        def copy() -> None:
-            count(f, record, _field(f, record, at.TAKEN), layout.weights_bytes, option(f, options, "i64", MEMORY_LIMIT))
-            place = f.load("ptr", _field(f, record, at.WEIGHTS))
-            allow(f, record, place, layout.weights_bytes, large=layout.weights_bytes >= HUGE_PAGE)
-            module.declare("memcpy", "ptr", ["ptr", "ptr", "i64"])
-            f.value("ptr", f"call ptr @memcpy(ptr {place.text}, ptr {weights.text}, i64 {layout.weights_bytes})")
-
-        if layout.making.steps:  # what is made stands behind what is given, so that this is copied
-            f.when(is_null(f, option(f, options, "ptr", LENDER)), copy, share)
-        else:
-            share()
-    f.give(f.number("i32", OK))
-    f.finish()
-
-
-def _write_check(module: Module, listing: Listing, layout: MemoryLayout, checksum: int) -> None:
-    f = Function(module, f"{listing.name}_check", (Parameter("model"),), exported=True, result="i32")
-    record = f.parameter("model")
-    return_when(f, is_model(f, record, LIVE + 1, negated=True), f.number("i32", BAD_ARGUMENT))
-    if layout.weights_bytes:
-        weights = f.load("ptr", _field(f, record, at.WEIGHTS))
-        signed = (checksum + 2**63) % 2**64 - 2**63
-        found = f.value("i64", f"call i64 @{listing.name}_checksum(ptr {weights.text}, i64 {layout.weights_bytes})")
-        refuse_when(
-            f, f.compare("ne", found, f.integer(signed)), BAD_WEIGHTS, record,
-            f"the weights are damaged, or another program's: their checksum is %016llx instead of {checksum:016x}.",
-            found,
-        )  # fmt: skip
-    f.give(f.number("i32", OK))
     f.finish()
 
 

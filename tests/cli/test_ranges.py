@@ -22,8 +22,8 @@ def test_a_bundle_says_its_ranges_and_runs_them(shell: Shell) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["program"]["sizes"] == [{"name": "batch", "least": 1, "most": 8}]
     assert manifest["program"]["inputs"][0]["free"] == [[0, [[1, ["batch"]]]]]
-    header = (folder / "model.h").read_text()
-    assert "int model_set_dim(" in header and '"batch", from 1 to 8' in header and "f32 [batch, 8]" in header
+    header = (folder / "m.h").read_text()
+    assert "int m_set_dim(" in header and '"batch", from 1 to 8' in header and "f32 [batch, 8]" in header
     loaded = runtime.load(folder, threads=1)
     for batch in (8, 3):
         x = np.random.default_rng(batch).random((batch, 8), np.float32)
