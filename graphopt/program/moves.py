@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from kernels.emit.making import DEPTH, Loop, Move
+from kernels.emit.making import DEPTH, Move, Stride
 
 MOST_MOVES = 512  # for a constant; one that would take more is stored
 _SAMPLE = 1 << 14  # steps of which the most frequent one is looked for
@@ -47,7 +47,7 @@ def moves_between(shape: tuple[int, ...], one: Form, other: Form, element: int) 
     return tuple(moves)
 
 
-def _move(source: int, target: int, loops: tuple[Loop, ...], element: int) -> Move:
+def _move(source: int, target: int, loops: tuple[Stride, ...], element: int) -> Move:
     """With the elements that lie side by side as one piece."""
     size = element
     if loops and loops[-1][1:] == (1, 1):
@@ -56,7 +56,7 @@ def _move(source: int, target: int, loops: tuple[Loop, ...], element: int) -> Mo
     return Move(source * element, target * element, size, scaled)
 
 
-def _nests(sources: Places, targets: Places, depth: int) -> Iterator[tuple[int, int, tuple[Loop, ...]]]:
+def _nests(sources: Places, targets: Places, depth: int) -> Iterator[tuple[int, int, tuple[Stride, ...]]]:
     """Starts and loops, the outermost first; with no loops left each element is one of its own."""
     if sources.size == 1 or depth == 0:
         yield from ((int(a), int(b), ()) for a, b in zip(sources.tolist(), targets.tolist(), strict=True))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from graphopt.program.moves import moved, moves_between
 from graphopt.program.weights import Held
-from kernels.emit.making import NOTHING, Combine, Making, Move, Step
+from kernels.emit.making import NOTHING, Combine, Making, MakingStep, Move
 from kernels.kernel import Transforming
 from kernels.listing import ALIGNMENT, Listing, Place, Run
 from kernels.target import Target
@@ -130,7 +130,7 @@ class _File:
 class _Plan:
     """Steps whose targets, and the sources that are made too, are counted from the start of what is made."""
 
-    steps: list[tuple[Step, bool]]  # whether the source is made
+    steps: list[tuple[MakingStep, bool]]  # whether the source is made
     places: dict[int, tuple[int, bool]]  # by constant: the offset, and whether it is one in what is made
     bytes: int = 0
 

@@ -19,7 +19,7 @@ from kernels.llvm.module import Module
 
 DEPTH = 5  # loops of a move
 CHUNK = 16  # vectors of a point that are combined before those of the next one
-Loop = tuple[int, int, int]  # how often, and the bytes from one source and from one target to the next
+Stride = tuple[int, int, int]  # how often, and the bytes from one source and from one target to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Move:
     source: int
     target: int
     size: int
-    loops: tuple[Loop, ...]  # at most DEPTH
+    loops: tuple[Stride, ...]  # at most DEPTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class Combine:
     coefficients: tuple[tuple[float, ...], ...]
 
 
-Step = Move | Combine
+MakingStep = Move | Combine
 
 
 @dataclass(frozen=True, slots=True)
 class Making:
     """The steps, and the bytes that they write behind those of the file."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[MakingStep, ...] = ()
     stored: int = 0  # bytes of the file
     start: int = 0  # where those that are made begin: a multiple of a page
     bytes: int = 0
@@ -58,7 +58,7 @@ class Making:
 NOTHING = Making()
 
 
-def write_making(module: Module, name: str, steps: Sequence[Step]) -> None:
+def write_making(module: Module, name: str, steps: Sequence[MakingStep]) -> None:
     """Add name(weights)."""
     moves = [one for one in steps if isinstance(one, Move)]
     if moves:
