@@ -6,7 +6,7 @@ product, as somebody might make it by mistake: the program that comes of it ofte
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,10 @@ from graphopt.program.regions.region import Lowered
 from graphopt.program.regions.scope import Scope
 from kernels.emit import program
 from kernels.emit.description import Description
+from kernels.emit.version import Origin
 from kernels.kernel import Kernel
 from kernels.listing import ALIGNMENT
+from kernels.llvm.module import Module
 from kernels.target import Target
 from kernels.templates.convolution import choose
 from memplan.packing.solve import solve
@@ -170,15 +172,17 @@ def in_the_manifest(patch: Patch) -> None:
 
 
 def in_the_library(patch: Patch) -> None:
-    write = program._write_describe
-    patch.setattr(
-        program, "_write_describe", lambda module, listing, described: write(module, listing, larger(described))
-    )
+    write = program._write_texts
+
+    def described(module: Module, name: str, all_of: Sequence[Description], origin: Origin) -> None:
+        write(module, name, [larger(one) for one in all_of], origin)
+
+    patch.setattr(program, "_write_texts", described)
 
 
 def in_the_header(patch: Patch) -> None:
     header = bundle.header
-    patch.setattr(bundle, "header", lambda described: header(larger(described)))
+    patch.setattr(bundle, "header", lambda described, levels=(): header(larger(described), levels))
 
 
 def buffers_elsewhere(patch: Patch) -> None:
@@ -224,16 +228,18 @@ def a_higher_peak(patch: Patch) -> None:
 def another_type(patch: Patch) -> None:
     header = bundle.header
 
-    def halved(described: Description) -> str:
+    def halved(described: Description, levels: Sequence[Description] = ()) -> str:
         inputs = tuple(msgspec.structs.replace(one, dtype="f16") for one in described.inputs)
-        return header(msgspec.structs.replace(described, inputs=inputs))
+        return header(msgspec.structs.replace(described, inputs=inputs), levels)
 
     patch.setattr(bundle, "header", halved)
 
 
 def several_workers(patch: Patch) -> None:
     header = bundle.header
-    patch.setattr(bundle, "header", lambda known: header(msgspec.structs.replace(known, shared_arena_bytes=64)))
+    patch.setattr(
+        bundle, "header", lambda known, levels=(): header(msgspec.structs.replace(known, shared_arena_bytes=64), levels)
+    )
 
 
 def another_checksum(patch: Patch) -> None:
