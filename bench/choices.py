@@ -22,7 +22,7 @@ from bench.kernels.timing import pin
 from bench.peers import OURS
 from bench.script import main
 from bench.zoo import model_file
-from graphopt.flows.compile import optimized
+from graphopt.flows.asked import optimized
 from graphopt.flows.source import read, resize
 from graphopt.program.core import with_core
 from graphopt.program.deploy.session import Program

@@ -30,7 +30,7 @@ from bench.real.packages import trained_models
 from bench.script import main
 from bench.workers import Worker
 from bench.zoo import model_file
-from graphopt.flows.compile import optimized
+from graphopt.flows.asked import optimized
 from graphopt.flows.source import read, resize
 from graphopt.program.deploy.compiled import Whole
 from graphopt.program.make import make

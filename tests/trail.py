@@ -22,7 +22,7 @@ import onnx_ir as ir
 
 import graphopt
 from graphopt import MemoryReport, OptimizeResult, ScheduleReport
-from graphopt.flows.compile import optimized, planned_target
+from graphopt.flows.asked import optimized, planned_target
 from graphopt.flows.inspect import inspect_model
 from graphopt.flows.records.models import InspectRecord
 from graphopt.flows.source import read as read_source

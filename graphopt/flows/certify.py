@@ -13,7 +13,7 @@ from graphopt.check.given import read_feeds
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import Verification
 from graphopt.errors import OptionError, VerificationError
-from graphopt.flows.compile import compared, reference_of
+from graphopt.flows.comparing import compared, reference_of
 from graphopt.flows.records.certificate import Certificate
 from graphopt.flows.source import read, resize
 from graphopt.model.load import Source

@@ -2,65 +2,49 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
-import onnx
 import onnx_ir as ir
 
-from graphopt.check.feeds import NOTHING, Contents
+from graphopt.check.feeds import NOTHING
 from graphopt.check.given import Feeds, Given, read_feeds
-from graphopt.check.reference import Comparison, Reference
-from graphopt.check.runner import CannotRun, Workplace
+from graphopt.check.reference import Reference
+from graphopt.check.runner import Workplace
 from graphopt.check.verification import OFF, Verification
 from graphopt.errors import NotLowered, OptionError, VerificationError
-from graphopt.flows.ranges import FreeDims, compared_points, dims_of_ranges, free_batch, point_of, split_ranges
+from graphopt.flows.asked import Asked, optimized, planned_target
+from graphopt.flows.comparing import compared, reference_of, way_on
+from graphopt.flows.ranged import of_ranges
+from graphopt.flows.ranges import dims_of_ranges, free_batch, split_ranges
 from graphopt.flows.records.compilation import CompileRecord
 from graphopt.flows.several import made_several, ordered, points_of, split_listed
 from graphopt.flows.source import digest_of, read, resize
 from graphopt.flows.tune import tuning_of
 from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import DimValue
-from graphopt.model.facts import Facts
 from graphopt.model.load import Source
 from graphopt.model.signature import Port, signature_of
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
-from graphopt.passes import pipeline
-from graphopt.program.caches import caches_of
 from graphopt.program.contents import decided_contents, with_contents
-from graphopt.program.control import without_control_flow
-from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
-from graphopt.program.deploy import session
-from graphopt.program.deploy.compiled import Compiled, Whole, type_of
-from graphopt.program.deploy.custom.operators import Operators, operators_of_several, operators_of_whole
+from graphopt.program.deploy.compiled import Compiled, type_of
+from graphopt.program.deploy.custom.operators import Operators, operators_of_several
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
-from graphopt.program.expansion import expanded
-from graphopt.program.make import COMPARE_SECONDS, Family, Form, Program, make, make_ranged, runnable
-from graphopt.program.regions.region import NO_CACHES, Cache
+from graphopt.program.make import Family, Form, Program, make, runnable
 from graphopt.program.regions.scope import Scope
-from graphopt.program.sized_inputs import with_sized_inputs
-from graphopt.program.subprograms import undeclared, with_bodies
-from graphopt.program.tuning import Tuning
-from graphopt.program.widening import widened
-from graphopt.rewrite.optimizer import optimize_verified
 from kernels.emit.description import Description
 from kernels.emit.program import Points
-from kernels.size import at
 from kernels.target import Target, TargetName, named, why_not_here
 from memplan.compiling import telling
 
 TAKEN = frozenset(("pthread", "thrd", "timer"))  # names with which the C library has functions like a program's
-ACCEPTED = 0.1  # relative: a program that is further off than this is wrong, and no tolerance is advised
-OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
 
 
 def compile(  # the builtin of this name is not used here
@@ -154,7 +138,7 @@ def compile(  # the builtin of this name is not used here
         resize(original, shapes or {}, sizes)
         free_batch(original, ranges)
     examples = read_feeds(original, feeds)
-    asked = _Asked(
+    asked = Asked(
         processor, name, exact or small, memory_budget, not_here, threads, machine, tuning, examples, tolerance,
         progress, digest, form, caches,
     )  # fmt: skip
@@ -170,30 +154,10 @@ def compile(  # the builtin of this name is not used here
     if listed:
         resize(original, {}, dict(points[0]))
     if ranges:
-        return _of_ranges(original, asked, dims_of_ranges(original, ranges, formulas))
+        return of_ranges(original, asked, dims_of_ranges(original, ranges, formulas))
     if not_here is None and form == "bundle" and not all(map(_is_fixed, _open_inputs(original))):
         return _of_any_size(original, asked)
     return _made(original, asked)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a caller of `compile` asks for, but the model and its dims."""
-
-    target: Target
-    name: str
-    exact: bool
-    memory_budget: int | None
-    not_here: str | None
-    threads: int
-    machine: MachineRecord | str | None
-    tuning: Tuning | None
-    given: Sequence[Given]
-    tolerance: float | None
-    progress: Progress
-    digest: str  # of the model
-    form: Form
-    caches: bool
 
 
 def named_by(source: Source) -> str:
@@ -203,7 +167,7 @@ def named_by(source: Source) -> str:
     return f"model_{name}" if name[0].isdigit() or name in TAKEN else name
 
 
-def _several(original: ir.Model, asked: _Asked, targets: Sequence[TargetName], points: Points) -> Compiled:
+def _several(original: ir.Model, asked: Asked, targets: Sequence[TargetName], points: Points) -> Compiled:
     """Programs for several levels and listed sizes. What was said of one is said of all: the worst of it."""
 
     def make_one(model: ir.Model, target: TargetName, family: Family) -> Compiled:
@@ -228,7 +192,7 @@ def _several(original: ir.Model, asked: _Asked, targets: Sequence[TargetName], p
     return replace(found, made=operators)
 
 
-def _hold(original: ir.Model, asked: _Asked, program: Program) -> None:
+def _hold(original: ir.Model, asked: Asked, program: Program) -> None:
     """Compare programs of a size once more, where they lie together; raises VerificationError."""
     with Workplace() as workplace:
         verdict = compared(reference_of(workplace, original, asked.given, asked.tolerance), original, program)
@@ -242,7 +206,7 @@ def _fits(given: Given, model: ir.Model) -> bool:
     return all(list(np.asarray(array).shape) == list(ports[name].dims or ()) for name, array in given.feed.items())
 
 
-def _of_any_size(original: ir.Model, asked: _Asked) -> Compiled:
+def _of_any_size(original: ir.Model, asked: Asked) -> Compiled:
     """Programs that are made when their sizes are first seen."""
     family = Family()
     inputs = _arguments(_open_inputs(original))
@@ -258,86 +222,6 @@ def _of_any_size(original: ir.Model, asked: _Asked) -> Compiled:
     sizes = Sizes(inputs, _arguments(signature_of(original).outputs), _why_no_bundle(original, asked.target), make_one)
     held = sum(tensor.nbytes for tensor in tensors_of(original))
     return Compiled(sizes, asked.target, 0.0, OFF, model_bytes=held)
-
-
-def _of_ranges(original: ir.Model, asked: _Asked, free: FreeDims) -> Compiled:
-    """One program for all sizes of the dims, compared with the model at several of them."""
-    if asked.memory_budget is not None:
-        raise OptionError("a memory budget is kept for one size; give dims numbers, or leave the budget out.")
-    model_bytes = sum(tensor.nbytes for tensor in tensors_of(original))
-    dims = free.dims
-    started = time.perf_counter()
-
-    def make_of(source: ir.Model) -> Whole:
-        work = source.clone()
-        caches = _caches(work, free) if asked.caches else NO_CACHES
-        held = with_sized_inputs(work, free.formula)
-
-        def model_of(point: Sequence[int]) -> ir.Model:
-            model = work.clone()
-            resize(model, {}, free.at(point))
-            return optimized(model)
-
-        return make_ranged(
-            dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
-            costs_of(asked.machine), held, caches,
-        )  # fmt: skip
-
-    asked.progress("optimizing")
-    work = optimized(original)
-    asked.progress("making kernels")
-    with telling(asked.progress):
-        try:
-            made = make_of(work)  # sizes then share the weights that passes compute
-        except NotLowered:
-            made = make_of(original)
-    seconds = time.perf_counter() - started
-    given = operators_of_whole(work, made.linked, asked.target, asked.threads) if asked.form == "onnxruntime" else made
-    if made.program is None:
-        return Compiled(given, asked.target, seconds, OFF, asked.not_here, f"{asked.not_here}", None, model_bytes)
-    program = given if isinstance(given, Operators) else made.program
-    examples: dict[tuple[int, ...], list[Given]] = {}
-    for one in asked.given:
-        examples.setdefault(point_of(original, dims, one.feed), []).append(one)
-    points = list(dict.fromkeys((*compared_points(dims), *examples)))
-    verdicts = []
-    with Workplace() as workplace:
-        for point in points:
-            said = ", ".join(f"{name}={size}" for name, size in free.at(point).items())
-            asked.progress(f"comparing with ONNX Runtime at {said}")
-            model = original.clone()
-            resize(model, {}, free.at(point))
-            reference = reference_of(workplace, model, examples.get(point, ()), asked.tolerance)
-            verdicts.append(compared(reference, model, program))
-            if not verdicts[-1].passed:
-                raise VerificationError(
-                    f"the program does not give what ONNX Runtime gives at {said}: {verdicts[-1].reason}; nothing was "
-                    f"written{_way_on(verdicts[-1].max_rel)}."
-                )
-    verdict = _together(verdicts, [free.sizes_at(point) for point in points])
-    return Compiled(given, asked.target, seconds, verdict, asked.not_here, None, None, model_bytes)
-
-
-def _caches(model: ir.Model, free: FreeDims) -> dict[str, Cache]:
-    """Outputs in the memory of inputs, with room for the greatest sizes. Raises OptionError where there are none."""
-    facts, most = Facts(model), {dim.name: dim.most for dim in free.dims}
-    found = {}
-    for value in model.graph.outputs:
-        past = caches_of(model).get(value.name or "")
-        sizes = [dim if isinstance(dim, int) else free.formula(dim) for dim in facts.shape(value) or ()]
-        if past is not None and sizes and all(size is not None for size in sizes):
-            found[value.name or ""] = Cache(past, tuple(at(size, most) for size in sizes if size is not None))
-    if not found:
-        raise OptionError("the model has no caches: no output begins with the rows of an input; leave caches out.")
-    return found
-
-
-def _together(verdicts: Sequence[Verification], sizes: Sequence[dict[str, int]]) -> Verification:
-    """One verdict of those at several sizes, all of which are that the results are equal."""
-    return msgspec.structs.replace(
-        max(verdicts, key=lambda one: one.max_rel), feeds=sum(one.feeds for one in verdicts), sizes=tuple(sizes),
-        max_abs=max(one.max_abs for one in verdicts), rounding=max(one.rounding for one in verdicts),
-    )  # fmt: skip
 
 
 def _open_inputs(model: ir.Model) -> list[Port]:
@@ -364,7 +248,7 @@ def _why_no_bundle(model: ir.Model, target: Target) -> str:
     raise AssertionError("an input has a free dim")
 
 
-def _made(original: ir.Model, asked: _Asked, family: Family | None = None) -> Compiled:
+def _made(original: ir.Model, asked: Asked, family: Family | None = None) -> Compiled:
     """The program of a model whose dims are all numbers, as `compile` says."""
     exact, progress = asked.exact, asked.progress
     ways = [(exact, False), (True, False), (True, True)] if not exact else [(True, False), (True, True)]
@@ -405,14 +289,8 @@ def _made(original: ir.Model, asked: _Asked, family: Family | None = None) -> Co
                 )
     raise VerificationError(
         f"the program does not give what ONNX Runtime gives: {verdicts[-1].reason}; nothing was written"
-        f"{_way_on(verdicts[-1].max_rel)}."
+        f"{way_on(verdicts[-1].max_rel)}."
     )
-
-
-def planned_target(name: TargetName, machine: MachineRecord | str | None, threads: int) -> Target:
-    """The target with what is known of its core, and of how many workers share a kernel: as asked, or all there are."""
-    workers = threads or (machine.workers if isinstance(machine, MachineRecord) else 0)
-    return replace(with_core(named(name), machine), workers=workers)
 
 
 def compile_record(
@@ -442,71 +320,3 @@ def compile_record(
         tuple(dict.fromkeys(one.target.cpu for one in compiled.sizes)),
         1 if written is None else max(1, len(written.points)),
     )  # fmt: skip
-
-
-def optimized(original: ir.Model, *, checked: bool = False) -> ir.Model:
-    """The model with the operators that kernels know best; the comparison at the end covers what passes do.
-
-    `checked` holds every rewrite to the original, and takes back those that fail.
-    """
-    work = _optimized(original, checked=checked)
-    open_ones = undeclared(work) + 1
-    while undeclared(work) < open_ones:  # what one loop gives may tell how often the next one runs
-        open_ones = undeclared(work)
-        spelled_out = widened(expanded(without_control_flow(expanded(work))))
-        if spelled_out is not work:
-            work = _optimized(spelled_out, checked=checked)
-    return with_bodies(work, lambda body: optimized(body, checked=checked))
-
-
-def _optimized(original: ir.Model, *, checked: bool) -> ir.Model:
-    opset = original.graph.opset_imports.get("", 1)
-    for wanted in (OPSET, None) if opset < OPSET <= onnx.defs.onnx_opset_version() else (None,):
-        request = pipeline.Request(2, frozenset(), "standard", wanted, True, None, True)
-        try:
-            seconds = COMPARE_SECONDS if checked else None
-            return optimize_verified(original, pipeline.stages(request), seconds=seconds).model
-        except OptionError:  # no way to lift this model
-            if wanted is None:
-                raise
-    raise AssertionError("the last way raises")
-
-
-def _way_on(difference: float) -> str:
-    """How to accept a relative difference, if it is one of a last digit; the tolerance is rounded up."""
-    if not 0 < difference < ACCEPTED:
-        return ""
-    power = 10.0 ** math.floor(math.log10(difference))
-    return f"; tolerance={math.ceil(difference / power) * power:.0e} accepts a difference of this size"
-
-
-def reference_of(
-    workplace: Workplace, original: ir.Model, given: Sequence[Given], tolerance: float | None,
-    contents: Contents = NOTHING,
-) -> Reference:  # fmt: skip
-    """The original's runs, on inputs with these contents; raises VerificationError where it has none."""
-    reference = Reference(workplace, original, COMPARE_SECONDS, given=given, tolerance=tolerance, contents=contents)
-    if reference.problem is not None or reference.foreign:
-        why = reference.problem or f"nothing here runs {', '.join(reference.foreign)}"
-        raise VerificationError(f"the program cannot be compared, as its model does not run as it should: {why}")
-    return reference
-
-
-def compared(reference: Reference, original: ir.Model, program: Program | session.Bundle) -> Verification:
-    """A program held to what the model gives; the same with one thread, bit for bit. Raises VerificationError."""
-    comparison = Comparison(reference, [value.name or "" for value in original.graph.outputs], program=True)
-    alone = program.another(threads=1) if isinstance(program, session.Program) and program.is_shared else None
-    for case in comparison.cases:
-        feed = {name: np.asarray(value) for name, value in case.feed.items()}
-        try:
-            outputs = program.run(None, feed)
-        except CannotRun as error:
-            comparison.fail(case, error)
-            break
-        if not comparison.take(case, outputs):
-            break
-        if alone is not None:
-            pairs = zip(outputs, alone.run(None, feed), strict=True)
-            if any(one.tobytes() != other.tobytes() for one, other in pairs):
-                raise VerificationError("several threads do not give what one gives; nothing was written.")
-    return comparison.verification

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered, OptionError
-from graphopt.flows.compile import optimized
+from graphopt.flows.asked import optimized
 from graphopt.flows.run import drawn_inputs
 from graphopt.model.text import Progress, several
 from graphopt.program import coplaced

@@ -10,7 +10,7 @@ import numpy as np
 from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import OptionError
-from graphopt.flows.compile import planned_target
+from graphopt.flows.asked import planned_target
 from graphopt.flows.cores import on_cores
 from graphopt.flows.records.schedule import (
     BoundLine,

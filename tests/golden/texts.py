@@ -9,7 +9,7 @@ import onnx_ir as ir
 import graphopt
 import models
 from graphopt.errors import NotLowered
-from graphopt.flows.compile import optimized
+from graphopt.flows.asked import optimized
 from graphopt.model.dimensions import change_dims
 from graphopt.program.listing import link
 from graphopt.program.order import in_best_order

@@ -10,7 +10,7 @@ import pytest
 
 import graphopt
 from graphopt.errors import BudgetNotKept, OptionError
-from graphopt.flows.compile import NAME, optimized
+from graphopt.flows.asked import optimized
 from graphopt.flows.schedule import ScheduleReport
 from graphopt.model.load import load
 from graphopt.program import coplaced
@@ -52,7 +52,7 @@ def branches(width: int = 512, length: int = 3, count: int = 3) -> bytes:
 
 @pytest.fixture(scope="module")
 def made() -> tuple[Lowered, Linked]:
-    lowered, linked = make_listing(optimized(load(branches())), host(), NAME, False, None, WORKERS)
+    lowered, linked = make_listing(optimized(load(branches())), host(), "branches", False, None, WORKERS)
     assert linked.listing.ticketed is not None, "it is worth two workers"
     return lowered, linked
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphopt.errors import NotLowered
-from graphopt.flows.compile import optimized
+from graphopt.flows.asked import optimized
 from graphopt.flows.source import resize
 from graphopt.model.load import load
 from graphopt.program.regions.lower import lower

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod, sqrt
 
+import numpy as np
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
@@ -14,6 +15,8 @@ from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.templates.attention.build import ATTENTION
 from kernels.templates.attention.problem import Attention, Mask, Strides
+
+SHUT = -1e30  # what a mask adds to scores that do not count, or less
 
 
 def lower_attention(scope: Scope, node: ir.Node) -> None:
@@ -42,7 +45,10 @@ def lower_attention(scope: Scope, node: ir.Node) -> None:
     shown = by_heads(output, q.shape[1]) if len(output.shape) == 3 else output
     batch, heads, queries, size = q.shape
     mask_value, buffers = input_at(node, 3), {"q": q.buffer, "k": k.buffer, "v": v.buffer, "output": output.buffer}
-    mask = None
+    mask, past = None, k.shape[2] - new
+    causal = bool(int_attribute(node, "is_causal", 0))
+    if mask_value is not None and not causal and _sees_up_to_itself(scope, mask_value, (queries, k.shape[2]), past):
+        mask_value, causal = None, True
     if mask_value is not None:
         whole, given = (batch, heads, queries, k.shape[2]), scope.shape(mask_value)
         lead = len(whole) - len(given)
@@ -58,10 +64,25 @@ def lower_attention(scope: Scope, node: ir.Node) -> None:
         buffers["mask"] = view.buffer
     problem = Attention(
         batch, heads, queries, k.shape[2], size, k.shape[1], v.shape[3], float_attribute(node, "scale", 1 / sqrt(size)),
-        bool(int_attribute(node, "is_causal", 0)), k.shape[2] - new, float_attribute(node, "softcap", 0.0), False, mask,
+        causal, past, float_attribute(node, "softcap", 0.0), False, mask,
         _place(q), _place(k), _place(v), _place(shown),
     )  # fmt: skip
     scope.add(scope.kernel(ATTENTION, problem), buffers, (node,))
+
+
+def _sees_up_to_itself(scope: Scope, mask: ir.Value, dims: tuple[int, int], past: int) -> bool:
+    """Whether a constant mask lets each query see the keys of the past and those up to its own place, and no other.
+
+    What it adds there is 0, and elsewhere as good as minus infinity: every row sees its first key.
+    """
+    array = scope.constant(mask)
+    if array is None or array.shape != (1,) * (array.ndim - 2) + dims or array.dtype.kind not in "bf":
+        return False
+    seen = np.tri(*dims, past, dtype=np.bool_)
+    matrix = array.reshape(dims)
+    if array.dtype == np.bool_:
+        return bool(np.array_equal(matrix, seen))
+    return bool((matrix[seen] == 0).all() and (matrix[~seen] <= SHUT).all())
 
 
 def _present(scope: Scope, node: ir.Node, new: View, past: int, result: int) -> View:

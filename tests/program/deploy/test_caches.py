@@ -63,6 +63,22 @@ def test_a_returned_cache_is_fed_again_as_it_is(step: Compiled, expected: list[i
     assert found == expected
 
 
+def test_a_prompt_in_one_call_and_then_step_by_step(model: onnx.ModelProto) -> None:
+    step = graphopt.compile(model, dims={"batch": 1, "seq": (1, 6), "past": (0, MOST)}, caches=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names, caches, theirs = [one.name for one in session.get_outputs()], empty(), empty()
+    memory = None
+    for tokens in ([5, 9, 2, 7, 7, 1], [3], [4, 4], [8]):
+        ids = np.array([tokens])
+        made = step(input_ids=ids, **caches)
+        wanted = dict(zip(names, session.run(None, {"input_ids": ids, **theirs}), strict=True))
+        for name in names:
+            np.testing.assert_allclose(made[name], wanted[name], rtol=1e-4, atol=1e-5)
+        caches, theirs = ({name: one[name.replace("past", "present")] for name in PASTS} for one in (made, wanted))
+        assert memory in (None, caches[PASTS[0]].ctypes.data), "it stays where it is"
+        memory = caches[PASTS[0]].ctypes.data
+
+
 def test_rows_that_lie_elsewhere_are_copied_once(step: Compiled) -> None:
     generator = np.random.default_rng(0)
     rows = {name: generator.standard_normal((1, 3, 5, 32)).astype(np.float32) for name in PASTS}

@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graphopt
 from graphopt.errors import BundleError, NotLowered
-from graphopt.flows.compile import optimized
+from graphopt.flows.asked import optimized
 from graphopt.program.deploy import runtime
 from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.deploy.emulation import Emulated

@@ -1,0 +1,80 @@
+"""What a caller of `compile` asks for, and what follows from it: the target, and the model that is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import onnx
+import onnx_ir as ir
+
+from graphopt.check.given import Given
+from graphopt.errors import OptionError
+from graphopt.machine.record import MachineRecord
+from graphopt.model.text import Progress
+from graphopt.passes import pipeline
+from graphopt.program.control import without_control_flow
+from graphopt.program.core import with_core
+from graphopt.program.expansion import expanded
+from graphopt.program.make import COMPARE_SECONDS, Form
+from graphopt.program.subprograms import undeclared, with_bodies
+from graphopt.program.tuning import Tuning
+from graphopt.program.widening import widened
+from graphopt.rewrite.optimizer import optimize_verified
+from kernels.target import Target, TargetName, named
+
+OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a caller of `compile` asks for, but the model and its dims."""
+
+    target: Target
+    name: str
+    exact: bool
+    memory_budget: int | None
+    not_here: str | None
+    threads: int
+    machine: MachineRecord | str | None
+    tuning: Tuning | None
+    given: Sequence[Given]
+    tolerance: float | None
+    progress: Progress
+    digest: str  # of the model
+    form: Form
+    caches: bool
+
+
+def planned_target(name: TargetName, machine: MachineRecord | str | None, threads: int) -> Target:
+    """The target with what is known of its core, and of how many workers share a kernel: as asked, or all there are."""
+    workers = threads or (machine.workers if isinstance(machine, MachineRecord) else 0)
+    return replace(with_core(named(name), machine), workers=workers)
+
+
+def optimized(original: ir.Model, *, checked: bool = False) -> ir.Model:
+    """The model with the operators that kernels know best; the comparison at the end covers what passes do.
+
+    `checked` holds every rewrite to the original, and takes back those that fail.
+    """
+    work = _optimized(original, checked=checked)
+    open_ones = undeclared(work) + 1
+    while undeclared(work) < open_ones:  # what one loop gives may tell how often the next one runs
+        open_ones = undeclared(work)
+        spelled_out = widened(expanded(without_control_flow(expanded(work))))
+        if spelled_out is not work:
+            work = _optimized(spelled_out, checked=checked)
+    return with_bodies(work, lambda body: optimized(body, checked=checked))
+
+
+def _optimized(original: ir.Model, *, checked: bool) -> ir.Model:
+    opset = original.graph.opset_imports.get("", 1)
+    for wanted in (OPSET, None) if opset < OPSET <= onnx.defs.onnx_opset_version() else (None,):
+        request = pipeline.Request(2, frozenset(), "standard", wanted, True, None, True)
+        try:
+            seconds = COMPARE_SECONDS if checked else None
+            return optimize_verified(original, pipeline.stages(request), seconds=seconds).model
+        except OptionError:  # no way to lift this model
+            if wanted is None:
+                raise
+    raise AssertionError("the last way raises")
