@@ -130,6 +130,25 @@ def test_attention(attributes: str) -> None:
     assert len(compare(proto).regions) == 1
 
 
+@pytest.mark.parametrize(
+    ("mask", "causal"),
+    [
+        (np.tri(3, 8, 5, dtype=np.bool_), True),
+        (np.where(np.tri(3, 8, 5), 0, -1e38).astype(np.float32).reshape(1, 1, 3, 8), True),
+        (np.where(np.tri(3, 8, 5), 0, -10).astype(np.float32), False),
+        (np.tri(3, 8, 4, dtype=np.bool_), False),
+        (np.tri(3, 8, 6, dtype=np.bool_), False),
+        (np.where(np.tri(3, 8, 5), 0.5, -1e38).astype(np.float32), False),
+    ],
+)
+def test_a_mask_that_begins_behind_the_past_is_the_kernel_s_own(mask: np.ndarray, causal: bool) -> None:
+    heads = "float[1,2,3,8] q, float[1,2,3,8] k, float[1,2,3,8] v, float[1,2,5,8] pk, float[1,2,5,8] pv"
+    text = f"g ({heads}) => (float[1,2,3,8] y) {{ y, nk, nv = Attention(q, k, v, mask, pk, pv) }}"
+    lowered = compare(support.model(text, 23, mask=mask))
+    (problem,) = (one for template, one in lowered.problems.values() if template.name == "attention")
+    assert (problem.causal, problem.mask is None) == (causal, causal)
+
+
 @pytest.mark.parametrize("shape", [[10, 20, 31], [7], [10, 20, 30, 2]])
 def test_a_reshape_that_cannot_be_is_refused(shape: list[int]) -> None:
     text = "g (float[10,20,30] x) => (float[a] y) { z = Reshape(x, s) y = Relu(z) }"
