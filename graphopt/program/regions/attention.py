@@ -82,7 +82,7 @@ def _sees_up_to_itself(scope: Scope, mask: ir.Value, dims: tuple[int, int], past
     matrix = array.reshape(dims)
     if array.dtype == np.bool_:
         return bool(np.array_equal(matrix, seen))
-    return bool((matrix[seen] == 0).all() and (matrix[~seen] <= SHUT).all())
+    return bool((matrix[seen] == 0).all() and np.less_equal(matrix[~seen], SHUT).all())
 
 
 def _present(scope: Scope, node: ir.Node, new: View, past: int, result: int) -> View:
