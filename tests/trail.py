@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 
@@ -34,8 +35,10 @@ from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.deploy.manifest import MANIFEST, Manifest, read_manifest
 from graphopt.program.deploy.session import Bundle
 from graphopt.program.make import make_listing
+from graphopt.program.regions.region import Constant
 from graphopt.program.tasks import region_names
 from kernels.emit.types import CODES
+from kernels.kernel import Transforming
 from kernels.listing import ALIGNMENT, Argument
 from tests import support
 
@@ -139,11 +142,20 @@ def bytes_agree(trail: Trail) -> None:
     assert trail.optimized.before.bytes == given
 
 
+def _in_file(constant: Constant) -> npt.NDArray[np.generic]:
+    """A constant as a bundle's file has it."""
+    packing = constant.packing
+    if isinstance(packing, Transforming) and packing.is_stored_as_taps:
+        return packing.taps(constant.array)
+    return constant.packed()
+
+
 def weights_agree(trail: Trail) -> None:
     """The file's weights are counted alike; so are the program's, which are others.
 
     A program holds its constants packed for kernels: padded to whole vectors, transformed (Winograd), rounded up to 64
-    bytes, equal ones once. So its weights follow from its own constants, not from the file's.
+    bytes, equal ones once. So its weights follow from its own constants, not from the file's. A bundle has what is
+    transformed as it was before.
     """
     record, listing, program = trail.memory.record, trail.compiled.linked.listing, trail.manifest.program
     values = load(trail.file).graph.initializers.values()
@@ -160,7 +172,9 @@ def weights_agree(trail: Trail) -> None:
     assert listing.weights_bytes == sum(map(aligned, distinct.values()))
     assert listing.weights_bytes == trail.compiled.linked.weights.nbytes
     stored = (trail.folder / "model.weights").stat().st_size
-    assert aligned(listing.weights_bytes) == stored == trail.manifest.files["model.weights"].bytes
+    kept = [_in_file(constant) for one, constant in lowered.constants.items() if one in read]
+    assert sum(map(aligned, {array.tobytes(): array.nbytes for array in kept}.values())) == stored
+    assert stored == trail.manifest.files["model.weights"].bytes
     assert stored == program.weights_bytes == trail.library["weights_bytes"]
     assert f"{stored:,} of weights" in header_of(trail)
 
