@@ -37,10 +37,11 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     dims = free.dims
     started = time.perf_counter()
 
-    def make_of(source: ir.Model) -> Whole:
+    def make_of(source: ir.Model, *, computing: bool) -> Whole:
+        """`computing`: with sizes that the model computes with; else they only say how large something is."""
         work = source.clone()
         caches = _caches(work, free) if asked.caches else NO_CACHES
-        held = with_sized_inputs(work, free.formula)
+        held = with_sized_inputs(work, free.formula) if computing else ()
 
         def model_of(point: Sequence[int]) -> ir.Model:
             model = work.clone()
@@ -56,14 +57,21 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     work = optimized(original)
     asked.progress("making kernels")
     with telling(asked.progress):
-        try:
-            made = make_of(work)  # sizes then share the weights that passes compute
-        except NotLowered:
-            made = make_of(original)
+        made, refusals = None, []
+        for source, computing in ((work, True), (original, True), (work, False)):  # of work all sizes share the weights
+            try:
+                made = make_of(source, computing=computing)
+                break
+            except NotLowered as error:
+                refusals.append(error)
+        if made is None:
+            raise refusals[0]
     seconds = time.perf_counter() - started
     given = operators_of_whole(work, made.linked, asked.target, asked.threads) if asked.form == "onnxruntime" else made
     if made.program is None:
-        return Compiled(given, asked.target, seconds, OFF, asked.not_here, f"{asked.not_here}", None, model_bytes)
+        return Compiled(
+            given, asked.target, seconds, OFF, asked.not_here, asked.not_here, None, model_bytes, asked.digest
+        )
     program = given if isinstance(given, Operators) else made.program
     examples: dict[tuple[int, ...], list[Given]] = {}
     for one in asked.given:
@@ -84,7 +92,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
                     f"written{way_on(verdicts[-1].max_rel)}."
                 )
     verdict = _together(verdicts, [free.sizes_at(point) for point in points])
-    return Compiled(given, asked.target, seconds, verdict, asked.not_here, None, None, model_bytes)
+    return Compiled(given, asked.target, seconds, verdict, asked.not_here, None, None, model_bytes, asked.digest)
 
 
 def _caches(model: ir.Model, free: FreeDims) -> dict[str, Cache]:

@@ -20,6 +20,7 @@ def test_a_bundle_says_its_ranges_and_runs_them(shell: Shell) -> None:
     assert shell.run("compile", "m.onnx", "b", "--dim", "batch=1..8", "--threads", "1").status == 0
     folder = shell.folder / "b"
     manifest = json.loads((folder / "manifest.json").read_text())
+    assert len(manifest["model"]) == 64, "the digest of its file"
     assert manifest["program"]["sizes"] == [{"name": "batch", "least": 1, "most": 8}]
     assert manifest["program"]["inputs"][0]["free"] == [[0, [[1, ["batch"]]]]]
     header = (folder / "m.h").read_text()
