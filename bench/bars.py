@@ -15,6 +15,7 @@ from bench import (
     certify,
     choices,
     cores,
+    custom_ops,
     decoding,
     external_data,
     kills,
@@ -37,8 +38,10 @@ from bench import (
     scale,
     sizes,
     speed,
+    targets,
     tuning,
     under_load,
+    webassembly,
     whole,
     zoo,
 )
@@ -93,6 +96,9 @@ MEASURES: dict[str, Measure] = {
     "o4": quantized_regions.measure,
     "d1": sizes.measure,
     "d2": decoding.measure,
+    "d4": targets.measure,
+    "d5": custom_ops.measure,
+    "d9": webassembly.measure,
 }
 
 
