@@ -66,6 +66,7 @@ class Description(msgspec.Struct, frozen=True, omit_defaults=True):
     made_bytes: int = 0  # of weights that are made at creation, behind those of the file
     points: tuple[Point, ...] = ()  # of a program for several sizes; its inputs and outputs are those of the first
     sizes: tuple[FreeDim, ...] = ()  # of a program for ranges of sizes, in the order of their numbers
+    derived: int = 0  # numbers in the record behind the sizes, which follow from them
 
 
 def describe(
@@ -88,6 +89,7 @@ def describe(
         made_bytes=layout.making.start + layout.making.bytes - layout.weights_bytes if layout.making.steps else 0,
         shared_arena_bytes=None if listing.ticketed is None else listing.ticketed.arena_bytes,
         sizes=tuple(FreeDim(one.name, one.least, one.most) for one in listing.sizes),
+        derived=len(listing.derived),
     )
 
 

@@ -50,7 +50,7 @@ def read_statement(manifest: Manifest, library: SharedLibrary) -> Statement:
     outputs += tuple(8 * len(one.shape) for one in program.outputs if one.counted)  # their dims
     sizes = {Room("arena"): program.arena_bytes, Room("weights"): program.weights_bytes + program.made_bytes}
     if program.sizes:
-        sizes[Room("sizes")] = 8 * len(program.sizes)
+        sizes[Room("sizes")] = 8 * (len(program.sizes) + program.derived)
     for kind, given in (("input", inputs), ("output", outputs)):
         sizes |= {Room(kind, number): size for number, size in enumerate(given)}
     several = None

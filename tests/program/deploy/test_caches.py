@@ -113,6 +113,13 @@ def test_the_example_decodes_from_c(step: Compiled, expected: list[int], tmp_pat
     assert list(map(int, done.stdout.split())) == expected
 
 
+def test_a_step_allocates_nothing_and_its_memory_is_proved(step: Compiled, tmp_path: Path) -> None:
+    step.save(tmp_path / "bundle")
+    found = graphopt.certify(tmp_path / "bundle", feeds=1)  # raises where it does not hold
+    assert found.runs == len(step.linked.listing.runs)
+    assert not {"malloc", "calloc", "memcpy", "memmove"} & set(found.outside)
+
+
 def test_an_output_elsewhere_than_its_cache_is_refused_in_c(step: Compiled, tmp_path: Path) -> None:
     folder = tmp_path / "bundle"
     step.save(folder)
