@@ -140,7 +140,8 @@ def declare_results(model: ir.Model, facts: Facts, node: ir.Node, rows: int | No
         states = len(loop.states)
         axes = nodes.ints_attribute(node, "scan_output_axes", (0,) * (len(loop.results) - states))
         kinds = list(loop.results[:states])
-        count = ir.SymbolicDim(f"?{node.outputs[0].name}") if fewer else loop.rows
+        name = node.outputs[0].name if node.outputs else ""  # of an inner loop nobody may read anything
+        count = ir.SymbolicDim(f"?{name}") if fewer else loop.rows
         for (dtype, row), axis in zip(loop.results[states:], axes, strict=True):
             place = axis % (len(row) + 1)
             kinds.append((dtype, (*row[:place], count, *row[place:])))

@@ -8,8 +8,9 @@ import onnxruntime as ort
 import pytest
 
 import graphopt
+from graphopt.model.facts import Facts
 from graphopt.program.control import without_control_flow
-from graphopt.program.subprograms import undeclared
+from graphopt.program.subprograms import declare_results, undeclared
 from tests import support
 
 BRANCHES = """g (float[3] x, bool c) => (float[3] y) {
@@ -157,3 +158,11 @@ def test_what_stays(text: str, more: dict[str, np.ndarray]) -> None:
     text = text.replace("float[4,2] z", "float[n,2] z").replace("Identity(on)", "Not(go)")
     model = without_control_flow(ir.from_proto(support.model(text, 18, **more)))
     assert [node.op_type for node in model.graph] == [text.split(" = ")[1].split()[0]]
+
+
+def test_a_loop_of_which_nothing_is_read_declares_nothing() -> None:
+    model = ir.from_proto(support.model(ENDED, 18, **CONSTANTS))
+    loop = next(node for node in model.graph if node.op_type == "Loop")
+    bare = ir.Node("", "Loop", loop.inputs, list(loop.attributes.values()), num_outputs=0)
+    declare_results(model, Facts(model), bare, 4, fewer=True)
+    assert not bare.outputs
