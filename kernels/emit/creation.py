@@ -34,12 +34,14 @@ from kernels.emit.refusal import (
     NO_MEMORY,
     NO_MODEL,
     OK,
+    called,
     failed,
     is_model,
     is_null,
     refuse_when,
     return_when,
     text,
+    within,
 )
 from kernels.emit.shared_memory import write_shared_memory
 from kernels.emit.sizes import write_sizes
@@ -77,16 +79,6 @@ def write_creation(module: Module, listing: Listing, layout: MemoryLayout, check
     _write_error(module, listing)
 
 
-def _field(f: Function, record: Value, offset: int) -> Value:
-    return f.at(record, offset, "i8")
-
-
-def _called(f: Function, name: str, *operands: Value, result: str = "i32") -> Value:
-    found = f.call(name, *operands, result=result)
-    assert found is not None, "it gives a result"
-    return found
-
-
 def _write_begin(module: Module, layout: MemoryLayout) -> None:
     """begin(out) -> code: the record, and the check of the processor."""
     f = Function(module, "begin", (Parameter("out"),), result="i32")
@@ -96,8 +88,8 @@ def _write_begin(module: Module, layout: MemoryLayout) -> None:
     record = f.value("ptr", f"call ptr @calloc(i64 1, i64 {layout.record})")
     return_when(f, is_null(f, record), f.number("i32", NO_MEMORY))
     f.store(record, out)
-    f.store(f.integer(LIVE), _field(f, record, at.READY))
-    lacking = _called(f, "lacking", result="ptr")
+    f.store(f.integer(LIVE), within(f, record, at.READY))
+    lacking = called(f, "lacking", result="ptr")
     refuse_when(
         f, f.compare("ne", lacking, _NULL), BAD_PROCESSOR, record,
         "this processor lacks '%s', which the code was compiled for; compile it for a processor like this one.",
@@ -115,7 +107,7 @@ def _write_take(module: Module, listing: Listing, layout: MemoryLayout) -> None:
         f, f.compare("ne", option(f, options, "ptr", SIZES), _NULL), BAD_ARGUMENT, record,
         "sizes are given; the program has one size of every dim.",
     )  # fmt: skip
-    workers = _called(f, "workers_of", options, result="i64")
+    workers = called(f, "workers_of", options, result="i64")
     negative = f.compare("slt", workers, f.integer(0))
     refuse_when(f, negative, BAD_ARGUMENT, record, "a negative number of threads is given; 0 stands for all cores.")
     lender = option(f, options, "ptr", LENDER)
@@ -128,16 +120,16 @@ def _write_take(module: Module, listing: Listing, layout: MemoryLayout) -> None:
 
     def borrowed() -> None:
         for field in (at.ARENA, at.SCRATCH):
-            f.store(f.load("ptr", _field(f, lender, field)), _field(f, record, field))
+            f.store(f.load("ptr", within(f, lender, field)), within(f, record, field))
 
     def own() -> None:
         count(f, record, taken, layout.arena_bytes + layout.scratch_bytes, limit)
-        base = f.load("ptr", _field(f, record, at.WEIGHTS))
+        base = f.load("ptr", within(f, record, at.WEIGHTS))
         for field, offset, size in (
             (at.ARENA, layout.arena, layout.arena_bytes), (at.SCRATCH, layout.scratch, layout.scratch_bytes),
         ):  # fmt: skip
             place = f.at(base, offset - layout.weights, "i8")
-            f.store(place, _field(f, record, field))
+            f.store(place, within(f, record, field))
             if size:
                 allow(f, record, place, size, large=size >= HUGE_PAGE)
 
@@ -145,33 +137,33 @@ def _write_take(module: Module, listing: Listing, layout: MemoryLayout) -> None:
         alone()
     else:
         several = f.compare("sgt", workers, f.integer(1))
-        f.when(several, lambda: failed(f, _called(f, "take_shared", record, workers, options)), alone)
+        f.when(several, lambda: failed(f, called(f, "take_shared", record, workers, options)), alone)
     f.give(f.number("i32", OK))
     f.finish()
 
 
 def _reserve(f: Function, record: Value, layout: MemoryLayout) -> None:
     base = reserve(f, record, layout.reserved + layout.alignment)
-    f.store(base, _field(f, record, at.RESERVED))
+    f.store(base, within(f, record, at.RESERVED))
     address = f.convert("ptrtoint", "i64", base)
     up = f.binary("and", f.add(address, layout.alignment - 1), f.integer(-layout.alignment))
     start = f.convert("inttoptr", "ptr", up)
-    f.store(f.at(start, layout.weights, "i8"), _field(f, record, at.WEIGHTS))
+    f.store(f.at(start, layout.weights, "i8"), within(f, record, at.WEIGHTS))
 
 
 def _write_finish(module: Module, listing: Listing, layout: MemoryLayout) -> None:
     """finish(record): what runs find in the tables, whatever the call; the model is ready."""
     f = Function(module, "finish", (Parameter("record"),))
     record = f.parameter("record")
-    weights = f.load("ptr", _field(f, record, at.WEIGHTS))
+    weights = f.load("ptr", within(f, record, at.WEIGHTS))
     write_places(f, listing.runs, layout, "weights", None, weights)
     if listing.sizes:
-        sizes = _field(f, record, layout.sizes)
+        sizes = within(f, record, layout.sizes)
         write_places(f, listing.runs, layout, "sizes", None, sizes)
         for dim in listing.sizes:
             f.store(f.integer(dim.most), f.at(sizes, dim.number, "i64"))
         f.call("follow", record)
-    arena, ticketed = f.load("ptr", _field(f, record, at.ARENA)), listing.ticketed
+    arena, ticketed = f.load("ptr", within(f, record, at.ARENA)), listing.ticketed
 
     def alone() -> None:
         write_places(f, listing.runs, layout, "arena", None, arena)
@@ -179,13 +171,13 @@ def _write_finish(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     if ticketed is None:
         alone()
     else:
-        shared = f.load("ptr", _field(f, record, at.SHARED + at.SHARED_AT))
+        shared = f.load("ptr", within(f, record, at.SHARED + at.SHARED_AT))
 
         def several() -> None:
             write_places(f, ticketed.runs, layout, "arena", None, arena, shared=True)
 
         f.when(f.compare("ne", shared, _NULL), several, alone)
-    f.store(f.integer(LIVE + 1), _field(f, record, at.READY))
+    f.store(f.integer(LIVE + 1), within(f, record, at.READY))
     f.finish()
 
 
@@ -193,17 +185,17 @@ def _write_bring(module: Module, listing: Listing, making: Making) -> None:
     """bring(record, options) -> code: memory and weights as known options say, and all that follows."""
     f = Function(module, "bring", (Parameter("record"), Parameter("options")), result="i32")
     record, options = f.parameter("record"), f.parameter("options")
-    failed(f, _called(f, "take", record, options))
+    failed(f, called(f, "take", record, options))
 
     def from_file() -> tuple[Value, ...]:
         return f.when(
             f.compare("ne", option(f, options, "i32", READ_OPTION), f.number("i32", 0)),
-            lambda: [_called(f, "read_weights", record, options)],
-            lambda: [_called(f, "map_weights", record, options)],
+            lambda: [called(f, "read_weights", record, options)],
+            lambda: [called(f, "map_weights", record, options)],
         )
 
     in_memory = is_null(f, option(f, options, "ptr", WEIGHTS_PATH))
-    (code,) = f.when(in_memory, lambda: [_called(f, "adopt", record, options)], from_file)
+    (code,) = f.when(in_memory, lambda: [called(f, "adopt", record, options)], from_file)
     failed(f, code)
     if making.steps:
         f.when(is_null(f, option(f, options, "ptr", LENDER)), lambda: make_weights(f, record, options, listing, making))
@@ -216,8 +208,8 @@ def _write_open_model(module: Module, listing: Listing) -> None:
     """open(model, options) -> code: all of creation, of options that are known."""
     given = (Parameter("model"), Parameter("options"))
     f = Function(module, listing.symbol("open"), given, exported=True, result="i32")
-    failed(f, _called(f, "begin", f.parameter("model")))
-    f.give(_called(f, "bring", f.load("ptr", f.parameter("model")), f.parameter("options")))
+    failed(f, called(f, "begin", f.parameter("model")))
+    f.give(called(f, "bring", f.load("ptr", f.parameter("model")), f.parameter("options")))
     f.finish()
 
 
@@ -225,11 +217,11 @@ def _write_create(module: Module, listing: Listing) -> None:
     given = (Parameter("model"), Parameter("path"))
     f = Function(module, f"{listing.name}_create", given, exported=True, result="i32")
     options = fresh_options(f)
-    failed(f, _called(f, "begin", f.parameter("model")))
+    failed(f, called(f, "begin", f.parameter("model")))
     record, path = f.load("ptr", f.parameter("model")), f.parameter("path")
     refuse_when(f, is_null(f, path), BAD_ARGUMENT, record, "no path of a weights file is given.")
     f.store(path, f.at(options, WEIGHTS_PATH, "i8"))
-    f.give(_called(f, "bring", record, options))
+    f.give(called(f, "bring", record, options))
     f.finish()
 
 
@@ -237,10 +229,10 @@ def _write_create_with(module: Module, listing: Listing) -> None:
     given = (Parameter("model"), Parameter("options"))
     f = Function(module, f"{listing.name}_create_with", given, exported=True, result="i32")
     known = fresh_options(f)
-    failed(f, _called(f, "begin", f.parameter("model")))
+    failed(f, called(f, "begin", f.parameter("model")))
     record = f.load("ptr", f.parameter("model"))
-    failed(f, _called(f, "options_of", record, f.parameter("options"), known))
-    f.give(_called(f, "bring", record, known))
+    failed(f, called(f, "options_of", record, f.parameter("options"), known))
+    f.give(called(f, "bring", record, known))
     f.finish()
 
 
@@ -248,7 +240,7 @@ def _write_pool(module: Module, listing: Listing) -> None:
     f = Function(module, f"{listing.name}_pool", (Parameter("model"),), exported=True, result="ptr")
     record = f.parameter("model")
     return_when(f, is_model(f, record, LIVE + 1, negated=True), _NULL)
-    f.give(f.load("ptr", _field(f, record, at.SHARED + at.POOL)))
+    f.give(f.load("ptr", within(f, record, at.SHARED + at.POOL)))
     f.finish()
 
 
@@ -257,10 +249,10 @@ def _write_destroy(module: Module, listing: Listing, layout: MemoryLayout) -> No
     record = f.parameter("model")
 
     def free() -> None:
-        f.store(f.integer(0), _field(f, record, at.READY))
+        f.store(f.integer(0), within(f, record, at.READY))
         if listing.ticketed is not None:
             f.call("give_shared", record)
-        start = f.load("ptr", _field(f, record, at.RESERVED))
+        start = f.load("ptr", within(f, record, at.RESERVED))
         size = layout.reserved + layout.alignment
 
         def unmap() -> None:
@@ -277,6 +269,6 @@ def _write_error(module: Module, listing: Listing) -> None:
     f = Function(module, f"{listing.name}_error", (Parameter("model"),), exported=True, result="ptr")
     record = f.parameter("model")
     lost = text(module, NO_MODEL)
-    (found,) = f.when(is_model(f, record), lambda: [_field(f, record, at.ERROR)], lambda: [lost])
+    (found,) = f.when(is_model(f, record), lambda: [within(f, record, at.ERROR)], lambda: [lost])
     f.give(found)
     f.finish()

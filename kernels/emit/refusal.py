@@ -80,3 +80,15 @@ def is_model(f: Function, record: Value, least: int = LIVE, *, negated: bool = F
 
     (beyond,) = f.when(is_null(f, record), lambda: [f.integer(-1)], look)
     return f.compare("ugt" if negated else "ule", beyond, f.integer(LIVE + 1 - least))
+
+
+def within(f: Function, record: Value, offset: int) -> Value:
+    """The address of what lies so many bytes behind the start of a record."""
+    return f.at(record, offset, "i8")
+
+
+def called(f: Function, name: str, *operands: Value, result: str = "i32") -> Value:
+    """What a function of the module gives, a code where nothing else is said."""
+    found = f.call(name, *operands, result=result)
+    assert found is not None, "it gives a result"
+    return found

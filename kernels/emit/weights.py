@@ -17,12 +17,14 @@ from kernels.emit.refusal import (
     BAD_ARGUMENT,
     BAD_WEIGHTS,
     OK,
+    called,
     failed,
     is_model,
     is_null,
     refuse_when,
     return_when,
     say,
+    within,
 )
 from kernels.listing import ALIGNMENT, Listing
 from kernels.llvm.function import Function, Parameter, Value
@@ -41,16 +43,6 @@ def write_weights(module: Module, listing: Listing, layout: MemoryLayout, checks
     _write_read(module, layout)
     _write_adopt(module, layout)
     _write_check(module, listing, layout, checksum)
-
-
-def _field(f: Function, record: Value, offset: int) -> Value:
-    return f.at(record, offset, "i8")
-
-
-def _called(f: Function, name: str, *operands: Value, result: str = "i32") -> Value:
-    found = f.call(name, *operands, result=result)
-    assert found is not None, "it gives a result"
-    return found
 
 
 def _write_open(module: Module, layout: MemoryLayout) -> None:
@@ -87,7 +79,7 @@ def _write_map(module: Module, layout: MemoryLayout) -> None:
     record, path = f.parameter("record"), option(f, f.parameter("options"), "ptr", WEIGHTS_PATH)
     file = _opened(f, record, path)
     if layout.weights_bytes:
-        place = f.load("ptr", _field(f, record, at.WEIGHTS))
+        place = f.load("ptr", within(f, record, at.WEIGHTS))
         found = f.value(
             "ptr", f"call ptr @mmap(ptr {place.text}, i64 {layout.weights_bytes}, i32 {READ}, i32 {PRIVATE | FIXED}, "
             f"i32 {file.text}, i64 0)",
@@ -104,7 +96,7 @@ def _write_map(module: Module, layout: MemoryLayout) -> None:
 
 def _opened(f: Function, record: Value, path: Value) -> Value:
     place = f.value("ptr", "alloca i32, align 4")
-    failed(f, _called(f, "open_weights", record, path, place))
+    failed(f, called(f, "open_weights", record, path, place))
     return f.load("i32", place)
 
 
@@ -113,7 +105,7 @@ def _write_read(module: Module, layout: MemoryLayout) -> None:
     f = Function(module, "read_weights", (Parameter("record"), Parameter("options")), result="i32")
     record, options = f.parameter("record"), f.parameter("options")
     path = option(f, options, "ptr", WEIGHTS_PATH)
-    place, size = f.load("ptr", _field(f, record, at.WEIGHTS)), layout.weights_bytes
+    place, size = f.load("ptr", within(f, record, at.WEIGHTS)), layout.weights_bytes
     count(f, record, f.at(purse(f, record, options), at.TAKEN, "i8"), size, option(f, options, "i64", MEMORY_LIMIT))
     allow(f, record, place, size, large=size >= HUGE_PAGE)
     file = _opened(f, record, path)
@@ -146,7 +138,7 @@ def _write_read(module: Module, layout: MemoryLayout) -> None:
 
 def make_weights(f: Function, record: Value, options: Value, listing: Listing, making: Making) -> None:
     """Weights that the file does not have, behind those that it has."""
-    weights = f.load("ptr", _field(f, record, at.WEIGHTS))
+    weights = f.load("ptr", within(f, record, at.WEIGHTS))
     place = f.at(weights, making.start, "i8")
     taken = f.at(purse(f, record, options), at.TAKEN, "i8")
     count(f, record, taken, making.bytes, option(f, options, "i64", MEMORY_LIMIT))
@@ -173,11 +165,11 @@ def _write_adopt(module: Module, layout: MemoryLayout) -> None:
         )  # fmt: skip
 
         def share() -> None:
-            f.store(weights, _field(f, record, at.WEIGHTS))
+            f.store(weights, within(f, record, at.WEIGHTS))
 
         def copy() -> None:
-            count(f, record, _field(f, record, at.TAKEN), layout.weights_bytes, option(f, options, "i64", MEMORY_LIMIT))
-            place = f.load("ptr", _field(f, record, at.WEIGHTS))
+            count(f, record, within(f, record, at.TAKEN), layout.weights_bytes, option(f, options, "i64", MEMORY_LIMIT))
+            place = f.load("ptr", within(f, record, at.WEIGHTS))
             allow(f, record, place, layout.weights_bytes, large=layout.weights_bytes >= HUGE_PAGE)
             module.declare("memcpy", "ptr", ["ptr", "ptr", "i64"])
             f.value("ptr", f"call ptr @memcpy(ptr {place.text}, ptr {weights.text}, i64 {layout.weights_bytes})")
@@ -195,7 +187,7 @@ def _write_check(module: Module, listing: Listing, layout: MemoryLayout, checksu
     record = f.parameter("model")
     return_when(f, is_model(f, record, LIVE + 1, negated=True), f.number("i32", BAD_ARGUMENT))
     if layout.weights_bytes:
-        weights = f.load("ptr", _field(f, record, at.WEIGHTS))
+        weights = f.load("ptr", within(f, record, at.WEIGHTS))
         signed = (checksum + 2**63) % 2**64 - 2**63
         found = f.value("i64", f"call i64 @{listing.name}_checksum(ptr {weights.text}, i64 {layout.weights_bytes})")
         refuse_when(

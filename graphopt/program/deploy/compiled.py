@@ -241,7 +241,10 @@ class Compiled:
         )
         if self.target.architecture.name == "wasm32":
             nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
-            write_web(folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses)
+            write_web(
+                folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses,
+                digest=self.digest,
+            )  # fmt: skip
             return
         kept = stored(self.target, [[linked.listing]], linked.weights, linked.held)
         ((listing,),) = kept.levels

@@ -12,6 +12,17 @@ from kernels.emit.types import CODES
 
 BYTES = {code: dtype.bytes for dtype, code in CODES.items()}
 
+TENSORS = """\
+static @P@_tensor inputs[INPUTS + 1] = {
+@INPUT_ROWS@
+    {0}};
+static @P@_tensor outputs[OUTPUTS + 1] = {
+@OUTPUT_ROWS@
+    {0}};
+static const size_t input_bytes[INPUTS + 1] = {@INPUT_BYTES@0};
+static const size_t output_bytes[OUTPUTS + 1] = {@OUTPUT_BYTES@0};
+"""  # of every example in C
+
 _TEXT = """\
 /* SPDX-License-Identifier: Apache-2.0
  *
@@ -31,15 +42,7 @@ _TEXT = """\
 enum { INPUTS = @INPUTS@, OUTPUTS = @OUTPUTS@, SHOWN = 8 };
 
 @DIMS@
-static @P@_tensor inputs[INPUTS + 1] = {
-@INPUT_ROWS@
-    {0}};
-static @P@_tensor outputs[OUTPUTS + 1] = {
-@OUTPUT_ROWS@
-    {0}};
-static const size_t input_bytes[INPUTS + 1] = {@INPUT_BYTES@0};
-static const size_t output_bytes[OUTPUTS + 1] = {@OUTPUT_BYTES@0};
-static const size_t element_bytes[OUTPUTS + 1] = {@ELEMENT_BYTES@0};
+@TENSORS@static const size_t element_bytes[OUTPUTS + 1] = {@ELEMENT_BYTES@0};
 
 static void show(int32_t dtype, const void *data, size_t i) {
     switch (dtype) {
@@ -125,7 +128,7 @@ def example(program: Description) -> str:
         "ELEMENT_BYTES": numbers([BYTES[one.code] for one in program.outputs]),
         "MOST_DIMS": str(max((len(one.shape) for one in program.outputs), default=0) or 1),
     }
-    return filled(_TEXT, known)
+    return filled(_TEXT.replace("@TENSORS@", TENSORS), known)
 
 
 def dims(word: str, tensors: tuple[Tensor, ...], kind: str = "static const int64_t") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from graphopt.program.deploy.example import BYTES, dims, numbers, rows
+from graphopt.program.deploy.example import BYTES, TENSORS, dims, numbers, rows
 from graphopt.program.deploy.header import filled, quoted
 from graphopt.version import VERSION
 from kernels.emit.description import Description, Tensor, Terms
@@ -32,15 +32,7 @@ _TEXT = """\
 enum { INPUTS = @INPUTS@, OUTPUTS = @OUTPUTS@, MOST = @MOST@ };
 
 @DIMS@
-static @P@_tensor inputs[INPUTS + 1] = {
-@INPUT_ROWS@
-    {0}};
-static @P@_tensor outputs[OUTPUTS + 1] = {
-@OUTPUT_ROWS@
-    {0}};
-static const size_t input_bytes[INPUTS + 1] = {@INPUT_BYTES@0};
-static const size_t output_bytes[OUTPUTS + 1] = {@OUTPUT_BYTES@0};
-static const int cache_of[OUTPUTS + 1] = {@CACHES@0}; /* the input in whose memory an output lies; -1: none */
+@TENSORS@static const int cache_of[OUTPUTS + 1] = {@CACHES@0}; /* the input in whose memory an output lies; -1: none */
 
 /* The dims of tensors when so many rows are in the caches. */
 static void follow(int64_t past) {
@@ -132,7 +124,7 @@ def decoder_example(program: Description) -> str:
         "SCORES_AT": str(prod(scores.shape) - scores.shape[-1]),
         "SCORES_COUNT": str(scores.shape[-1]),
     }
-    return filled(_TEXT, known)
+    return filled(_TEXT.replace("@TENSORS@", TENSORS), known)
 
 
 def _fill(tensors: tuple[Tensor, ...]) -> str:

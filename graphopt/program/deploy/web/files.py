@@ -76,15 +76,16 @@ def write_web(
     buffers: Sequence[PlannedBuffer] = (),
     nodes: Sequence[Sequence[Origin]] = (),
     uses: Sequence[Uses] = (),
+    digest: str = "",
 ) -> Manifest:
-    """Write the folder, as `write_bundle` writes a bundle; raises BundleError."""
+    """Write the folder, as `write_bundle` writes a bundle; `digest` is the model's. Raises BundleError."""
     path = Path(folder)
     replaced = replaced_files(path)
     program, files = web_files(listing, weights, target)
     manifest = Manifest(
         listing.name, program, steps_of(listing, nodes), tuple(buffers),
         {name: file_of(content) for name, content in files.items()}, f"graphopt {VERSION}",
-        kernels=kernels_of(listing), uses=tuple(uses),
+        kernels=kernels_of(listing), uses=tuple(uses), model=digest,
     )  # fmt: skip
     try:
         write_folder(path, {**files, MANIFEST: written(manifest)}, replaced)
