@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Page, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+TWO_FRAMES = "() => new Promise(seen => requestAnimationFrame(() => requestAnimationFrame(seen)))"  # all has its size
 Scheme = Literal["light", "dark"]
 
 
@@ -60,6 +61,7 @@ class Charted:
     def __init__(self, page: Page) -> None:
         self.page = page
         page.wait_for_selector("html[data-drawn]", state="attached")
+        page.evaluate(TWO_FRAMES)
 
     def option(self, chart: str, name: str) -> list[dict[str, Any]]:
         """What the library has of a chart under a name; what is no JSON is left out."""

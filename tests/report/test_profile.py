@@ -26,7 +26,7 @@ from graphopt.report.profile.trace import profile_trace
 from graphopt.report.screen import Screen
 from tests import support
 from tests.cli.shell import Shell
-from tests.report.browser import Charted, check_short_tables, check_sorting, opened, sideways
+from tests.report.browser import TWO_FRAMES, Charted, check_short_tables, check_sorting, opened, sideways
 
 # Two chains side by side, large enough that two workers share them.
 TEXT = """g (float[256,256] x) => (float[256,256] y) {
@@ -258,6 +258,25 @@ def test_a_click_on_a_row_marks_its_step(charted: Charted, record: ProfileRecord
     assert page.locator("#list .tabulator-row.chosen").count() == 1
     page.locator("#chosen button").click()
     assert page.locator("#chosen").is_hidden() and page.locator("#list .chosen").count() == 0
+
+
+def test_a_click_counts_on_a_table_that_just_came_into_sight(charted: Charted) -> None:
+    page = charted.page
+    page.set_viewport_size({"width": 1200, "height": 240})
+    page.evaluate(TWO_FRAMES)
+    button = page.locator("#list .tabulator-row button").first
+    x, y = button.evaluate(
+        """button => {
+            button.scrollIntoView({ block: "center", behavior: "instant" });
+            const box = button.getBoundingClientRect();
+            return [box.left + box.width / 2, box.top + box.height / 2];
+        }"""
+    )
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.evaluate(TWO_FRAMES)
+    page.mouse.up()
+    assert page.locator("#list .tabulator-row.chosen").count() == 1
 
 
 def test_an_operator_and_the_search_choose_steps(charted: Charted, record: ProfileRecord) -> None:

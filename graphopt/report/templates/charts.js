@@ -115,13 +115,23 @@ function naming(title, field, how = {}) {
 }
 
 // A table of any number of rows, of which those in sight are drawn; `chosen` says of a row's data whether it is marked.
+// Left to itself the table makes its rows anew whenever it comes into sight, and a click on a row that goes is lost:
+// here only another width makes them anew.
 function listing(holder, columns, options, chosen, click) {
+  let width = holder.clientWidth;
   const table = new Tabulator(holder, {
-    columns, data: [], index: "id", layout: "fitColumns", columnDefaults: { minWidth: 84, headerWordWrap: true }, placeholder: "no rows",
+    autoResize: false, columns, data: [], index: "id", layout: "fitColumns", columnDefaults: { minWidth: 84, headerWordWrap: true }, placeholder: "no rows",
     rowFormatter: row => row.getElement().classList.toggle("chosen", chosen(row.getData())), ...options,
   });
   table.on("rowClick", (event, row) => click(row.getData()));
-  return new Promise(ready => table.on("tableBuilt", () => ready(table)));
+  const resized = new ResizeObserver(() => {
+    if (holder.clientWidth !== width) table.redraw(true);
+    width = holder.clientWidth;
+  });
+  return new Promise(ready => table.on("tableBuilt", () => {
+    resized.observe(holder);
+    ready(table);
+  }));
 }
 
 function markAgain(table) {
