@@ -88,6 +88,7 @@ class Operand:
     dtype: DType
     elements: int  # of the storage: strides, halo and padding included
     packing: Packing | None = None  # of a constant: None when it is used as it is
+    parts: tuple[tuple[int, int], ...] | None = None  # of a constant: the bytes that each block reads; None: all
 
     @property
     def bytes(self) -> int:

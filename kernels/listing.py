@@ -32,6 +32,12 @@ class Place:
     space: Space
     offset: int = 0
     argument: int = 0  # which input or output
+    part: tuple[int, int] | None = None  # the operand's bytes that are there, from `offset` on; None: all of them
+
+    @property
+    def origin(self) -> int:
+        """Where the operand would start if all of it were there; negative where that is before the space."""
+        return self.offset - (self.part[0] if self.part is not None else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +64,11 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """All blocks of a kernel, with a place for each of its operands, in their order."""
+    """Blocks of a kernel, with a place for each of its operands, in their order."""
 
     kernel: str
     operands: tuple[Place, ...]
+    blocks: tuple[int, int] | None = None  # the first, and the one behind the last; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,16 @@ ListStep = Claim | Follow | Wait
 
 
 @dataclass(frozen=True, slots=True)
+class Fetch:
+    """Bytes of the file of weights that a thread of its own brings into the arena in each run, one after the other."""
+
+    source: int  # in what the file has behind the weights that stay in memory
+    place: int  # in the arena
+    bytes: int
+    after: tuple[int, ...] = ()  # runs that have to end before: they work on what lies there
+
+
+@dataclass(frozen=True, slots=True)
 class Ticketed:
     """The runs of a listing for any number of workers, each of which goes through all steps in order.
 
@@ -104,6 +121,9 @@ class Ticketed:
     steps: tuple[ListStep, ...]
     runs: tuple[Run, ...]
     arena_bytes: int
+    fetches: tuple[Fetch, ...] = ()
+    fetched: tuple[int, ...] = ()  # by run: how many of them have to have ended before it begins; none: as without any
+    fetched_bytes: int = 0  # of the file, behind the weights that stay in memory
 
     @property
     def waits(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -163,6 +183,7 @@ class Listing:
         if self.ticketed is not None:
             self._check_runs(kernels, self.ticketed.runs, self.ticketed.arena_bytes)
             self._check_steps(self.ticketed)
+            _check_fetches(self.ticketed)
 
     def _check_runs(self, kernels: Mapping[str, Kernel], runs: Sequence[Run], arena: int) -> None:
         for number, run in enumerate(runs):
@@ -174,14 +195,25 @@ class Listing:
                     f"step {number} gives {len(run.operands)} operands to kernel '{kernel.name}', which has "
                     f"{len(kernel.operands)}."
                 )
+            first, last = run.blocks or (0, kernel.blocks)
+            if not 0 <= first <= last <= kernel.blocks:
+                raise InvalidListing(
+                    f"step {number} runs blocks {first} to {last} of kernel '{kernel.name}', which has {kernel.blocks}."
+                )
             for operand, place in zip(kernel.operands, run.operands, strict=True):
                 room = self._room(place, arena)
-                if place.offset < 0 or place.offset + operand.bytes > room:
+                begin, end = place.part or (0, operand.bytes)
+                if not 0 <= begin <= end <= operand.bytes:
                     raise InvalidListing(
-                        f"step {number}: operand '{operand.name}' of kernel '{kernel.name}' takes {operand.bytes:,} "
+                        f"step {number}: bytes {begin:,} to {end:,} of operand '{operand.name}' of kernel "
+                        f"'{kernel.name}' are there, which has {operand.bytes:,}."
+                    )
+                if place.offset < 0 or place.offset + end - begin > room:
+                    raise InvalidListing(
+                        f"step {number}: operand '{operand.name}' of kernel '{kernel.name}' takes {end - begin:,} "
                         f"bytes from {place.offset:,} of the {place.space}, which has {room:,}."
                     )
-                if place.offset % operand.dtype.bytes:
+                if place.origin % operand.dtype.bytes:
                     raise InvalidListing(
                         f"step {number}: operand '{operand.name}' of kernel '{kernel.name}' starts at byte "
                         f"{place.offset:,}, which is no multiple of its element's {operand.dtype.bytes} bytes."
@@ -251,6 +283,36 @@ class Listing:
     def scratch_bytes(self) -> int:
         """Scratch memory that a worker needs."""
         return max((kernel.scratch_bytes for kernel in self.kernels), default=0)
+
+
+def _check_fetches(ticketed: Ticketed) -> None:
+    """Nobody waits for ever: what a fetch waits for is claimed before the first run that waits for that fetch."""
+    fetches, fetched = ticketed.fetches, ticketed.fetched
+    if len(fetched) != (len(ticketed.runs) if fetches else 0):
+        raise InvalidListing(f"{len(fetched)} runs say what is fetched before them, of {len(ticketed.runs)}.")
+    for number, one in enumerate(fetches):
+        if one.bytes <= 0 or one.source < 0 or one.source + one.bytes > ticketed.fetched_bytes:
+            raise InvalidListing(
+                f"fetch {number} takes {one.bytes:,} bytes from {one.source:,} of {ticketed.fetched_bytes:,}."
+            )
+        if one.place < 0 or one.place + one.bytes > ticketed.arena_bytes:
+            raise InvalidListing(
+                f"fetch {number} puts {one.bytes:,} bytes at {one.place:,} of the arena, which has "
+                f"{ticketed.arena_bytes:,}."
+            )
+    claimed: set[int] = set()
+    free = 0  # fetches that wait for nothing that is not claimed
+    for run, _ in ticketed.waits if fetches else ():
+        if not 0 <= fetched[run] <= len(fetches):
+            raise InvalidListing(f"run {run} waits for {fetched[run]} fetches, of {len(fetches)}.")
+        for number in range(free, fetched[run]):
+            late = set(fetches[number].after) - claimed
+            if late:
+                raise InvalidListing(
+                    f"run {run} waits for fetch {number}, which waits for run {min(late)}: they would wait for ever."
+                )
+        free = max(free, fetched[run])
+        claimed.add(run)
 
 
 def _same(mine: Place, shared: Place) -> bool:

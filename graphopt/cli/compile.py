@@ -67,6 +67,10 @@ from kernels.target import TargetName
     help="What the arena may take, for example 40MiB; kernels then run again or in tiles.",
 )  # fmt: skip
 @click.option(
+    "--ram", metavar="SIZE",
+    help="What the process may take for the program with as many --threads; weights beyond it are read while it runs.",
+)  # fmt: skip
+@click.option(
     "--threads", type=click.IntRange(min=0), default=0, metavar="N",
     help="How many threads the comparison runs with, 0: all cores, and the bundle is planned for, 0: four. A bundle of "
     "1 holds nothing that several need; any other is run by any number.",
@@ -82,7 +86,7 @@ def command(
     ctx: click.Context, source: Path, output: Path, targets: str, name: str | None, form: Form,
     shape: tuple[str, ...], dim: tuple[str, ...], caches: bool, value: tuple[str, ...], fix_defaults: bool,
     small: bool, exact: bool,
-    memory_budget: str | None, threads: int, machine: str | None, tune: float | None, unchecked: bool,
+    memory_budget: str | None, ram: str | None, threads: int, machine: str | None, tune: float | None, unchecked: bool,
     feeds: tuple[str, ...], tolerance: float | None, json: bool, jobs: int, dask: str | None,
 ) -> None:  # fmt: skip
     """Compile a model into a shared library with its weights, a C header, an example, and a Python module.
@@ -113,7 +117,8 @@ def command(
         compiled = graphopt.compile(
             read_source(source), target=target, name=name, shapes=shapes, dims=dims, values=parse_values(value),
             fix_defaults=fix_defaults, feeds=feeds or None, tolerance=tolerance, exact=exact, small=small,
-            memory_budget=budget, threads=threads, machine=record, tune=seconds_of(tune, here=here), form=form,
+            memory_budget=budget, ram=parse_budget(ram, "--ram"), threads=threads, machine=record,
+            tune=seconds_of(tune, here=here), form=form,
             caches=caches, progress=tell,
         )  # fmt: skip
         if compiled.not_compared is not None and not unchecked:

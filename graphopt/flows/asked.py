@@ -34,6 +34,7 @@ class Asked:
     name: str
     exact: bool
     memory_budget: int | None
+    ram: int | None
     not_here: str | None
     threads: int
     machine: MachineRecord | str | None

@@ -59,6 +59,7 @@ def compile(  # the builtin of this name is not used here
     exact: bool = False,
     small: bool = False,
     memory_budget: int | None = None,
+    ram: int | None = None,
     threads: int = 0,
     machine: MachineRecord | str | None = None,
     tune: float = 0.0,
@@ -87,7 +88,9 @@ def compile(  # the builtin of this name is not used here
     its functions in C; with None it follows from the file's. `exact` leaves out kernels that round otherwise than a
     plain sum does: Winograd's convolutions. `small` leaves out the same, whose transformed weights take up to four
     times the model's memory. `memory_budget` in bytes is what the arena of temporaries may take; some kernels then run
-    again, or in tiles. `threads` run the program here, 0: as many as it may use cores,
+    again, or in tiles. `ram` in bytes is what a process may take for the program when at most `threads` run it (0: as
+    many as its plan is for): weights that do not fit are read from the bundle's file while it runs, by a thread of its
+    own; results have the same bits. `threads` run the program here, 0: as many as it may use cores,
     with the same bits for any number; a bundle is run by any number too, but for 1, whose bundle holds nothing that
     several need; its plan is made for so many, with 0 for the cores of `machine`, or four. `machine` is a record that
     kernels and this plan are chosen with, `graphopt.machine()` for this one, or LLVM's name of a known core ("znver4");
@@ -139,7 +142,7 @@ def compile(  # the builtin of this name is not used here
         free_batch(original, ranges)
     examples = read_feeds(original, feeds)
     asked = Asked(
-        processor, name, exact or small, memory_budget, not_here, threads, machine, tuning, examples, tolerance,
+        processor, name, exact or small, memory_budget, ram, not_here, threads, machine, tuning, examples, tolerance,
         progress, digest, form, caches,
     )  # fmt: skip
     if caches and not ranges:
@@ -147,6 +150,8 @@ def compile(  # the builtin of this name is not used here
     if caches and form != "bundle":
         raise OptionError("ONNX Runtime gives every output memory of its own; leave out the caches, or the form.")
     several = len(points) > 1 or len(targets) > 1
+    if ram is not None:
+        _require_one_program(processor, form, several or bool(ranges))
     if several and ranges:
         raise OptionError("a range of sizes is compiled for one target, and without lists of sizes.")
     if several:
@@ -158,6 +163,16 @@ def compile(  # the builtin of this name is not used here
     if not_here is None and form == "bundle" and not all(map(_is_fixed, _open_inputs(original))):
         return _of_any_size(original, asked)
     return _made(original, asked)
+
+
+def _require_one_program(processor: Target, form: Form, several: bool) -> None:
+    """Raise OptionError where weights cannot be read while a program runs."""
+    if processor.architecture.name == "wasm32":
+        raise OptionError("a program in WebAssembly reads no files; leave out the budget of the process.")
+    if form == "onnxruntime":
+        raise OptionError("ONNX Runtime takes memory of its own; leave out the budget of the process, or the form.")
+    if several:
+        raise OptionError("a budget of the process is kept by a program of one size and one target.")
 
 
 def named_by(source: Source) -> str:
@@ -268,7 +283,7 @@ def _made(original: ir.Model, asked: Asked, family: Family | None = None) -> Com
                     model = optimized(with_contents(work, contents)) if contents else work
                     made = make(
                         model, asked.target, asked.name, exactly, asked.memory_budget, asked.not_here, asked.threads,
-                        costs_of(asked.machine), asked.tuning, contents, family, asked.form,
+                        costs_of(asked.machine), asked.tuning, contents, family, asked.form, asked.ram,
                     )  # fmt: skip
                     if not isinstance(made, Hybrid) and not (isinstance(made, Operators) and made.fallback):
                         break

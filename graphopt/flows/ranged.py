@@ -31,7 +31,7 @@ from memplan.compiling import telling
 
 def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     """One program for all sizes of the dims, compared with the model at several of them."""
-    if asked.memory_budget is not None:
+    if asked.memory_budget is not None or asked.ram is not None:
         raise OptionError("a memory budget is kept for one size; give dims numbers, or leave the budget out.")
     model_bytes = sum(tensor.nbytes for tensor in tensors_of(original))
     dims = free.dims

@@ -12,7 +12,8 @@ from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.lifetimes import planned
 from graphopt.program.regions import buffer
 from graphopt.program.regions.region import Lowered
-from graphopt.program.sharing import WORKERS, kernels_of, plan_shared
+from graphopt.program.sharing import WORKERS, kernels_of, plan_shared, shared_plans
+from graphopt.program.streaming import Streamed, streamed
 from graphopt.program.weights import Held, Weights, bytes_of
 from kernels.listing import Listing, Place, Run, Space
 from memplan.plan import Packing
@@ -33,16 +34,28 @@ class Linked:
     problem: MemoryProblem
     plan: Packing
     held: Sequence[Held] = ()  # the constants in the weights
+    streamed: Streamed | None = None  # how it is run within a budget of the process
+
+    @property
+    def executed(self) -> Listing:
+        """What is run."""
+        return self.listing if self.streamed is None else self.streamed.listing
+
+    @property
+    def stored(self) -> npt.NDArray[np.uint8]:
+        """The weights of what is run."""
+        return self.weights if self.streamed is None else self.streamed.file
 
 
 def link(
     lowered: Lowered, name: str, *, threads: int = 0, budget: int | None = None, costs: Costs = ESTIMATED,
-    weights: Weights | None = None,
+    weights: Weights | None = None, ram: int | None = None,
 ) -> Linked:  # fmt: skip
     """The listing of regions in their order, and but for 1 thread the same for several workers.
 
     It is for any number of them, and planned for so many; 0: for `sharing.WORKERS`. `weights` are those of other
-    programs of the model, which this one's join.
+    programs of the model, which this one's join. With `ram` bytes for the whole process, run by at most so many
+    threads, it reads weights while it runs (graphopt/program/streaming.py).
 
     The memory plan is checked by memplan's own verifier. Where the arena of one worker is within `budget` bytes, so is
     that of several, whose plan is the fastest by `costs`.
@@ -61,10 +74,16 @@ def link(
     together = None
     if threads != 1:
         together = plan_shared(lowered, runs, plan.arena_size, budget, costs, threads or WORKERS)
+    if ram is not None and together is None:
+        together = shared_plans(lowered, runs, plan.arena_size, costs, threads)[0].program
     if together is not None:
         kernels |= {one.name: one for one in kernels_of(lowered, together.runs)}
     listing = Listing(
         name, lowered.inputs, lowered.outputs, tuple(kernels.values()), runs, plan.arena_size, held.bytes.size,
         together, lowered.dims, lowered.derived,
     )  # fmt: skip
-    return Linked(listing, held.bytes, arena.problem, plan, held.held)
+    within = None
+    if ram is not None:
+        durations = {one.name: costs.time(one) for one in listing.kernels}
+        within = streamed(listing, held.bytes, durations, ram, threads or WORKERS)
+    return Linked(listing, held.bytes, arena.problem, plan, held.held, within)

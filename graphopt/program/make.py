@@ -70,6 +70,7 @@ def make(
     contents: Contents = NOTHING,
     family: Family | None = None,
     form: Form = "bundle",
+    ram: int | None = None,
 ) -> Whole | Hybrid | Operators:
     """The program of a model whose dims are all numbers; `memory_budget` in bytes of its arena.
 
@@ -82,10 +83,10 @@ def make(
     """
     try:
         lowered, linked = make_listing(
-            model, target, name, exact, memory_budget, threads, costs, tuning, contents, family
+            model, target, name, exact, memory_budget, threads, costs, tuning, contents, family, ram
         )
     except NotLowered as error:
-        if memory_budget is not None:
+        if memory_budget is not None or ram is not None:
             raise OptionError(f"a memory budget is kept only by a program that has all kernels: {error}") from error
         if not_here is not None and form == "bundle":
             raise OptionError(f"ONNX Runtime cannot run parts of the program, as {not_here}: {error}") from error
@@ -103,7 +104,7 @@ def make(
     better = {} if tuning is None else tuned(lowered, linked.listing, program, tuning)
     if better:
         lowered = lowered.with_kernels(better)
-        linked = _linked(lowered, name, target, memory_budget, threads, costs, family)
+        linked = _linked(lowered, name, target, memory_budget, threads, costs, family, ram)
         program = program if form == "onnxruntime" else _loaded(linked, target, threads, family)
     if form == "onnxruntime":
         return operators_of_whole(model, linked, target, threads)
@@ -113,7 +114,7 @@ def make(
 def _loaded(linked: Linked, target: Target, threads: int, family: Family | None) -> session.Program:
     """The program in this process, on the threads of its family where it has one."""
     pool = None if family is None else family.first
-    found = session.Program(linked.listing, linked.weights, target, threads=threads, in_place=True, pool=pool)
+    found = session.Program(linked.executed, linked.stored, target, threads=threads, in_place=True, pool=pool)
     if family is not None and pool is None and found.is_shared:
         family.first = found
     return found
@@ -130,6 +131,7 @@ def make_listing(
     tuning: Tuning | None = None,
     contents: Contents = NOTHING,
     family: Family | None = None,
+    ram: int | None = None,
 ) -> tuple[Lowered, Linked]:
     """The regions of a program and its listing, without any machine code; choices that `tuning` keeps are used.
 
@@ -142,7 +144,7 @@ def make_listing(
     lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
     held = {one: tuple(sorted(numbers.items())) for one, numbers in contents.items()}
     lowered = replace(lowered, inputs=tuple(replace(one, held=held.get(one.name, ())) for one in lowered.inputs))
-    return lowered, _linked(lowered, name, target, memory_budget, threads, costs, family)
+    return lowered, _linked(lowered, name, target, memory_budget, threads, costs, family, ram)
 
 
 def make_ranged(
@@ -180,10 +182,11 @@ def _folded(model: ir.Model) -> ir.Model:
 
 
 def _linked(
-    lowered: Lowered, name: str, target: Target, budget: int | None, threads: int, costs: Costs, family: Family | None
-) -> Linked:
+    lowered: Lowered, name: str, target: Target, budget: int | None, threads: int, costs: Costs,
+    family: Family | None, ram: int | None = None,
+) -> Linked:  # fmt: skip
     weights = None if family is None else family.weights(lowered)
-    return link(lowered, name, threads=threads or target.workers, budget=budget, costs=costs, weights=weights)
+    return link(lowered, name, threads=threads or target.workers, budget=budget, costs=costs, weights=weights, ram=ram)
 
 
 def runnable(

@@ -20,8 +20,13 @@ KERNELS = Value(("@alone.kernels",), "ptr")  # a table of them, by their number 
 _ROW = 3  # words: the kernel's number, its blocks, where the table of operands starts in the record
 
 
-def write_alone(module: Module, listing: Listing, layout: MemoryLayout) -> None:
-    """Add the function, its table, and the table of kernels."""
+def write_alone(module: Module, listing: Listing, layout: MemoryLayout, *, kernels_only: bool = False) -> None:
+    """Add the function, its table, and the table of kernels; or this table alone."""
+    module.constant(
+        "alone.kernels", "ptr", [f"@{listing.symbol(kernel.name)}" for kernel in listing.kernels] or ["null"], align=8
+    )
+    if kernels_only:
+        return
     number = {kernel.name: place for place, kernel in enumerate(listing.kernels)}
     tables = itertools.accumulate((8 * len(run.operands) for run in listing.runs), initial=layout.tables)
     words = [
@@ -29,9 +34,6 @@ def write_alone(module: Module, listing: Listing, layout: MemoryLayout) -> None:
         for run, table in zip(listing.runs, tables, strict=False)
         for word in (number[run.kernel], listing.kernels[number[run.kernel]].blocks, table)
     ]
-    module.constant(
-        "alone.kernels", "ptr", [f"@{listing.symbol(kernel.name)}" for kernel in listing.kernels] or ["null"], align=8
-    )
     rows = Value((module.constant("alone.runs", "i32", [str(word) for word in words or [0]], align=4),), "ptr")
     f = Function(module, "alone", (Parameter("record"), Parameter("scratch")))
     record, scratch = f.parameter("record"), f.parameter("scratch")

@@ -23,14 +23,14 @@ GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111
 _CHUNK = 1 << 16  # words at a time, which stay in cache
 
 
-def checksum(data: npt.NDArray[np.uint8]) -> int:
-    """Of contiguous bytes, as many as a multiple of 64."""
-    assert data.size % STRIPE == 0, "whole stripes"
+def checksum(data: npt.NDArray[np.uint8], before: int = 0) -> int:
+    """Of contiguous bytes, as many as a multiple of 64, that follow so many others: sums of pieces are that of all."""
+    assert data.size % STRIPE == before % STRIPE == 0, "whole stripes"
     words, total = data.view("<u8"), np.uint64(0)
     keys = np.arange(1, _CHUNK + 1, dtype=np.uint64) * np.uint64(GOLDEN)
     for start in range(0, words.size, _CHUNK):
         part = words[start : start + _CHUNK]
-        mixed = part ^ (keys[: part.size] + np.uint64(start * GOLDEN % 2**64))
+        mixed = part ^ (keys[: part.size] + np.uint64((start + before // 8) * GOLDEN % 2**64))
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(FIRST)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(SECOND)
         mixed ^= mixed >> np.uint64(31)
@@ -39,8 +39,9 @@ def checksum(data: npt.NDArray[np.uint8]) -> int:
 
 
 def write_checksum(module: Module, name: str) -> None:
-    """Add name(data, bytes) -> i64; the data may start anywhere."""
-    f = Function(module, name, (Parameter("data"), Parameter("bytes", "i64")), exported=True, result="i64")
+    """Add name(data, bytes, before) -> i64; the data may start anywhere in memory."""
+    given = (Parameter("data"), Parameter("bytes", "i64"), Parameter("before", "i64"))
+    f = Function(module, name, given, exported=True, result="i64")
     data = f.parameter("data")
 
     def stripe(number: Value, carried: tuple[Value, ...]) -> list[Value]:
@@ -53,7 +54,9 @@ def write_checksum(module: Module, name: str) -> None:
         return [f.add(keys, f.number(_KIND, _signed(_LANES * GOLDEN))), f.add(sums, mixed)]
 
     first = ", ".join(f"i64 {_signed((lane + 1) * GOLDEN)}" for lane in range(_LANES))
-    start = [Value((f"<{first}>",), _KIND), f.number(_KIND, 0)]
+    skipped = f.mul(f.binary("lshr", f.parameter("before"), f.integer(3)), _signed(GOLDEN))
+    keys = f.add(Value((f"<{first}>",), _KIND), f.splat(skipped, _LANES))
+    start = [keys, f.number(_KIND, 0)]
     _, sums = f.loop(0, f.binary("lshr", f.parameter("bytes"), f.integer(6)), 1, stripe, start)
     f.give(f.reduce("add", sums))
     f.finish()

@@ -133,11 +133,15 @@ def _write_take(module: Module, listing: Listing, layout: MemoryLayout) -> None:
             if size:
                 allow(f, record, place, size, large=size >= HUGE_PAGE)
 
+    def together() -> None:
+        failed(f, called(f, "take_shared", record, workers, options))
+
     if listing.ticketed is None:
         alone()
+    elif listing.ticketed.fetches:
+        together()
     else:
-        several = f.compare("sgt", workers, f.integer(1))
-        f.when(several, lambda: failed(f, called(f, "take_shared", record, workers, options)), alone)
+        f.when(f.compare("sgt", workers, f.integer(1)), together, alone)
     f.give(f.number("i32", OK))
     f.finish()
 
@@ -187,7 +191,11 @@ def _write_bring(module: Module, listing: Listing, making: Making) -> None:
     record, options = f.parameter("record"), f.parameter("options")
     failed(f, called(f, "take", record, options))
 
-    def from_file() -> tuple[Value, ...]:
+    fetches = listing.ticketed is not None and bool(listing.ticketed.fetches)
+
+    def from_file() -> tuple[Value, ...] | list[Value]:
+        if fetches:  # what is mapped might be given back to the system, and be read again
+            return [called(f, "read_weights", record, options)]
         return f.when(
             f.compare("ne", option(f, options, "i32", READ_OPTION), f.number("i32", 0)),
             lambda: [called(f, "read_weights", record, options)],
@@ -199,6 +207,8 @@ def _write_bring(module: Module, listing: Listing, making: Making) -> None:
     failed(f, code)
     if making.steps:
         f.when(is_null(f, option(f, options, "ptr", LENDER)), lambda: make_weights(f, record, options, listing, making))
+    if fetches:
+        failed(f, called(f, "fetch_start", record))
     f.call("finish", record)
     f.give(f.number("i32", OK))
     f.finish()

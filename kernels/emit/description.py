@@ -67,6 +67,7 @@ class Description(msgspec.Struct, frozen=True, omit_defaults=True):
     points: tuple[Point, ...] = ()  # of a program for several sizes; its inputs and outputs are those of the first
     sizes: tuple[FreeDim, ...] = ()  # of a program for ranges of sizes, in the order of their numbers
     derived: int = 0  # numbers in the record behind the sizes, which follow from them
+    fetched_bytes: int = 0  # of the file, at its end, that are read in each run and not kept
 
 
 def describe(
@@ -82,7 +83,7 @@ def describe(
         outputs=_tensors(listing.outputs),
         arena_bytes=listing.arena_bytes,
         scratch_bytes=listing.scratch_bytes,
-        weights_bytes=layout.weights_bytes,
+        weights_bytes=layout.file_bytes,
         weights_checksum=f"{checksum:016x}",
         runs=len(listing.runs),
         abi=ABI,
@@ -90,6 +91,7 @@ def describe(
         shared_arena_bytes=None if listing.ticketed is None else listing.ticketed.arena_bytes,
         sizes=tuple(FreeDim(one.name, one.least, one.most) for one in listing.sizes),
         derived=len(listing.derived),
+        fetched_bytes=0 if listing.ticketed is None else listing.ticketed.fetched_bytes,
     )
 
 

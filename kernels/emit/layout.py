@@ -24,6 +24,9 @@ from kernels.target import Target
 HUGE_PAGE = 2 << 20  # bytes; from this size on memory asks for huge pages
 ERROR_BYTES = 512  # of the last error's text, its end included
 
+FETCH_ALIGNMENT = 4096
+FETCHING_BYTES = 64  # of the state of fetches (kernels/emit/fetching.py)
+
 LIVE = 0x6C65646F6D  # of a model that can run: what was destroyed, or is none, hardly holds this number
 
 # Offsets in the record, in bytes.
@@ -59,12 +62,25 @@ class MemoryLayout:
     sizes: int  # where the sizes of a run start in the record, and behind them the dims that follow from them
     blocks: int  # where the blocks start that a run of these sizes has of each kernel
     few: int  # where it stands whether these are so few that the caller does them alone
+    fetching: int  # where the state of fetches starts in the record
     record: int
     shared_alignment: int  # of the start of the shared memory
     shared_arena: int
     shared_arena_bytes: int
     shared_scratch: int  # the first worker's
     stride: int  # from one worker's scratch to the next one's
+    fetched_at: int  # where in the file what is fetched starts
+    file_bytes: int
+
+    @property
+    def fetches(self) -> bool:
+        """Whether the file has more than stays in memory."""
+        return self.file_bytes > self.weights_bytes
+
+
+def fetched_at(kept: int) -> int:
+    """Where in the file what is fetched starts, behind so many bytes that stay in memory."""
+    return -(-kept // FETCH_ALIGNMENT) * FETCH_ALIGNMENT
 
 
 def layout_of(
@@ -93,7 +109,10 @@ def layout_of(
     sizes = dims + sum(one.bytes for one in listing.dims)
     blocks = sizes + 8 * listing.size_count + 8 * sum(len(one.free) for one in (*listing.inputs, *listing.outputs))
     few = blocks + (8 * len(listing.kernels) if listing.sizes else 0)
-    record = few + (8 if listing.sizes else 0)
+    fetching = few + (8 if listing.sizes else 0)
+    fetched = listing.ticketed.fetched_bytes if listing.ticketed is not None else 0
+    record = fetching + (FETCHING_BYTES if fetched else 0)
+    behind = fetched_at(weights)
     shared = 0
     if any(one.ticketed is not None for one in together):
         shared = max(one.arena_bytes if one.ticketed is None else one.ticketed.arena_bytes for one in together)
@@ -102,5 +121,6 @@ def layout_of(
     stride = -(-scratch_bytes // page) * page + page
     return MemoryLayout(
         page, alignment, arena, scratch, brought, arena_bytes, scratch_bytes, weights, making, ends[-1] + page, tables,
-        dims, sizes, blocks, few, record, step, step, shared, shared_scratch, stride,
+        dims, sizes, blocks, few, fetching, record, step, step, shared, shared_scratch, stride, behind,
+        behind + fetched if fetched else weights,
     )  # fmt: skip

@@ -31,7 +31,7 @@ def write_places(
     record = Value((f"%{f.parameters[0].name}",), "ptr")
     operands = itertools.chain.from_iterable(run.operands for run in runs)
     rows = [
-        (layout.tables + 8 * number, place.offset)
+        (layout.tables + 8 * number, place.origin)
         for number, place in enumerate(operands)
         if place.space == space and argument in (None, place.argument)
     ]
@@ -39,7 +39,7 @@ def write_places(
         return
     name = f"places.{'shared.' if shared else ''}{space}{'' if argument is None else argument}"
     words = [word for row in rows for word in row]
-    kind, size = ("i32", 4) if max(words) < 1 << 32 else ("i64", 8)
+    kind, size = ("i32", 4) if min(words) >= 0 and max(words) < 1 << 32 else ("i64", 8)
     table = Value((f.module.constant(name, kind, [str(word) for word in words], align=size),), "ptr")
 
     def one(number: Value, _: tuple[Value, ...]) -> None:

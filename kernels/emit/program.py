@@ -21,7 +21,7 @@ import numpy.typing as npt
 from kernels.emit.checksum import STRIPE, checksum, write_checksum
 from kernels.emit.creation import write_creation
 from kernels.emit.description import Description, describe, with_points
-from kernels.emit.layout import MemoryLayout, layout_of
+from kernels.emit.layout import MemoryLayout, fetched_at, layout_of
 from kernels.emit.making import NOTHING, Making, write_making
 from kernels.emit.processor import Requirement, requirements, write_missing
 from kernels.emit.refusal import return_when, text
@@ -72,11 +72,11 @@ class Emitted:
 
 def stored_weights(listing: Listing, weights: bytes | npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     """The weights as their file has them: filled with zeros to a multiple of 64 bytes. Raises WrongWeights."""
-    data = _flat(weights)
-    if data.size != listing.weights_bytes:
-        raise WrongWeights(
-            f"listing '{listing.name}' has {listing.weights_bytes:,} bytes of weights, not {data.size:,}."
-        )
+    data, expected = _flat(weights), listing.weights_bytes
+    if listing.ticketed is not None and listing.ticketed.fetches:
+        expected = fetched_at(listing.weights_bytes) + listing.ticketed.fetched_bytes
+    if data.size != expected:
+        raise WrongWeights(f"listing '{listing.name}' has {expected:,} bytes of weights, not {data.size:,}.")
     return stored_bytes(data)
 
 
@@ -106,7 +106,7 @@ def emit(
     """
     asked, total = _asked(target, needed), checksum(weights)
     layout = layout_of(listing, target, making=making)
-    assert weights.size == layout.weights_bytes, "weights as they are stored"
+    assert weights.size == layout.file_bytes, "weights as they are stored"
     description = describe(listing, target, layout, asked, total)
     interface = _interface(listing, target, layout, asked, total)
     _write_texts(interface, listing.name, [description], origin)

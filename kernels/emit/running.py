@@ -24,6 +24,7 @@ from kernels.emit.refusal import (
     BAD_ARGUMENT,
     MODEL_BUSY,
     OK,
+    called,
     failed,
     is_model,
     is_null,
@@ -52,9 +53,10 @@ def write_running(module: Module, listing: Listing, layout: MemoryLayout) -> Non
     module.declare("strcmp", "i32", ["ptr", "ptr"])
     for kernel in listing.kernels:
         module.declare(listing.symbol(kernel.name), "void", ["ptr", "i64", "ptr"])
+    fetches = listing.ticketed is not None and bool(listing.ticketed.fetches)
     if listing.ticketed is None:
         write_clock(module)
-    write_alone(module, listing, layout)
+    write_alone(module, listing, layout, kernels_only=fetches)
     write_profile(module, listing)
     if listing.ticketed is not None:
         write_sharing(module, listing, layout, listing.ticketed)
@@ -85,6 +87,8 @@ def _write_compute(module: Module, listing: Listing, layout: MemoryLayout) -> No
 
     if listing.ticketed is None:
         alone()
+    elif listing.ticketed.fetches:
+        f.call("share", f.at(record, at.SHARED, "i8"))
     else:
         several = f.compare("sgt", f.load("i64", f.at(record, at.SHARED + at.WORKERS, "i8")), f.integer(1))
         f.when(several, lambda: _call(f, "share", f.at(record, at.SHARED, "i8")), alone)
@@ -144,9 +148,17 @@ def _write_raw(module: Module, listing: Listing) -> None:
     return_when(f, is_model(f, record, at.LIVE + 1, negated=True), f.number("i32", BAD_ARGUMENT))
     _enter(f, record)
     f.call("compute", record, f.parameter("inputs"), f.parameter("outputs"))
+    code = _ended(f, listing, record)
     _leave(f, record)
-    f.give(f.number("i32", OK))
+    f.give(code)
     f.finish()
+
+
+def _ended(f: Function, listing: Listing, record: Value) -> Value:
+    """The code of a call that has computed."""
+    if listing.ticketed is None or not listing.ticketed.fetches:
+        return f.number("i32", OK)
+    return called(f, "fetch_end", record)
 
 
 def _write_after_fork(module: Module, listing: Listing) -> None:
@@ -334,7 +346,7 @@ def _write_checked(module: Module, listing: Listing) -> None:
             pair = (text(module, one.name), text(module, listing.inputs[one.cache].name))
             refuse_when(f, other, BAD_ARGUMENT, record, "output '%s' lies in the memory of input '%s'.", *pair)
     f.call("compute", record, *slots)
-    f.give(f.number("i32", OK))
+    f.give(_ended(f, listing, record))
     f.finish()
 
 

@@ -28,7 +28,7 @@ def write_shared_memory(module: Module, listing: Listing, layout: MemoryLayout, 
     body = f"internal global [{pool.STATE_BYTES} x i8] zeroinitializer, align 64"
     module.variable("own_pool", body)
     _write_take(module, listing, layout, ticketed)
-    _write_give(module)
+    _write_give(module, ticketed)
 
 
 def _write_workers(module: Module, *, several: bool) -> None:
@@ -107,8 +107,10 @@ def _write_take(module: Module, listing: Listing, layout: MemoryLayout, ticketed
     f.finish()
 
 
-def _write_give(module: Module) -> None:
+def _write_give(module: Module, ticketed: Ticketed) -> None:
     f = Function(module, "give_shared", (Parameter("record"),))
+    if ticketed.fetches:
+        f.call("fetch_stop", f.parameter("record"))
     job = f.at(f.parameter("record"), at.SHARED, "i8")
     used, start = (f.load("ptr", f.at(job, place, "i8")) for place in (at.POOL, at.SHARED_AT))
 

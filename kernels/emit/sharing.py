@@ -15,6 +15,9 @@ nothing: it sees another number and leaves.
 A run that is claimed whole is one claim, whoever gets it runs all blocks. Runs that follow it are nobody else's: their
 worker waits for what they need and runs them, and each has its counter, so that others wait for no more than they need.
 
+What runs read may have to be fetched first (kernels/emit/fetching.py): then a run waits for a counter of fetches too,
+and has only some blocks of its kernel.
+
 A worker waits before its first claim in a run and never after one, or before a run that follows; and for runs whose
 blocks have all been claimed: hence whoever has, or comes to, the earliest unfinished run waits for nobody, with any
 number of workers.
@@ -24,6 +27,7 @@ from __future__ import annotations
 
 from kernels.emit import layout as at
 from kernels.emit.alone import KERNELS
+from kernels.emit.fetching import await_fetches, first_block, write_fetching
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.stamping import is_stamped, run_block, stamp
 from kernels.listing import Listing, Ticketed, Wait
@@ -38,10 +42,12 @@ WHOLE, FOLLOWS = 1 << 30, 1 << 31  # in the kernel's number: one worker runs all
 def write_sharing(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
     """Add the functions, and their tables."""
     _write_tables(module, listing, layout, ticketed)
-    _write_await(module)
-    _write_whole(module)
-    _write_walk(module, listing)
-    _write_share(module, len(ticketed.runs), layout.few - at.SHARED if listing.sizes else None)
+    if ticketed.fetches:
+        write_fetching(module, listing, layout, ticketed)
+    _write_await(module, layout, ticketed)
+    _write_whole(module, ticketed)
+    _write_walk(module, listing, ticketed)
+    _write_share(module, layout, ticketed, layout.few - at.SHARED if listing.sizes else None)
 
 
 def counter_bytes(listing: Listing) -> int:
@@ -61,9 +67,10 @@ def _write_tables(module: Module, listing: Listing, layout: MemoryLayout, ticket
     words: list[int] = []
     waits: list[int] = []
     for position, before in ticketed.waits:
-        kernel = ticketed.runs[position].kernel
+        run = ticketed.runs[position]
         flags = WHOLE * (position in whole) | FOLLOWS * (position in following)
-        words += [number[kernel] | flags, blocks[kernel], tables[position], len(waits)]
+        first, end = run.blocks or (0, blocks[run.kernel])
+        words += [number[run.kernel] | flags, end - first, tables[position], len(waits)]
         waits += [claimed[one] for one in before]
     last = []  # what is waited for after the last claim
     for step in reversed(ticketed.steps):
@@ -97,9 +104,11 @@ def _is(f: Function, flag: int, which: Value) -> Value:
     return f.compare("ne", f.binary("and", which, f.integer(flag)), f.integer(0))
 
 
-def _write_await(module: Module) -> None:
+def _write_await(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None:
     f = Function(module, "await", (Parameter("job"), Parameter("row", "i64")))
     job, row = f.parameter("job"), f.parameter("row")
+    if ticketed.fetches:
+        await_fetches(f, layout, ticketed, row)
     done, call = f.load("ptr", f.at(job, at.DONE, "i8")), _call(f, job)
 
     def one(place: Value, _: tuple[Value, ...]) -> None:
@@ -111,7 +120,12 @@ def _write_await(module: Module) -> None:
     f.finish()
 
 
-def _write_whole(module: Module) -> None:
+def _numbered(f: Function, ticketed: Ticketed, row: Value, place: Value) -> Value:
+    """The number in its kernel of the block at this place of a row."""
+    return f.add(place, first_block(f, row)) if ticketed.fetches else place
+
+
+def _write_whole(module: Module, ticketed: Ticketed) -> None:
     given = (Parameter("job"), Parameter("row", "i64"), Parameter("worker", "i64"), Parameter("scratch"))
     f = Function(module, "whole", given)
     job, first, worker, scratch = (f.parameter(one.name) for one in given)
@@ -128,10 +142,11 @@ def _write_whole(module: Module) -> None:
     kernel = _kernel(f, _word(f, row, 0))
 
     def block(place: Value, _: tuple[Value, ...]) -> None:
-        run_block(f, kernel, table, place, scratch)
+        run_block(f, kernel, table, _numbered(f, ticketed, row, place), scratch)
 
     def noted(place: Value, _: tuple[Value, ...]) -> None:
-        stamp(f, job, row, worker, place, lambda: run_block(f, kernel, table, place, scratch))
+        number = _numbered(f, ticketed, row, place)
+        stamp(f, job, row, worker, number, lambda: run_block(f, kernel, table, number, scratch))
 
     f.when(stamped, lambda: f.loop(f.integer(0), blocks, 1, noted), lambda: f.loop(f.integer(0), blocks, 1, block))
     _ended(f, done, row, blocks)
@@ -144,7 +159,7 @@ def _write_whole(module: Module) -> None:
     f.finish()
 
 
-def _write_walk(module: Module, listing: Listing) -> None:
+def _write_walk(module: Module, listing: Listing, ticketed: Ticketed) -> None:
     f = Function(module, listing.symbol("walk"), (Parameter("job"), Parameter("worker", "i64")), exported=True)
     job, worker = f.parameter("job"), f.parameter("worker")
     record, runs = f.at(job, -at.SHARED, "i8"), len(listing.runs)
@@ -210,7 +225,7 @@ def _write_walk(module: Module, listing: Listing) -> None:
             got = f.value("i1", f"extractvalue {{ i64, i1 }} {pair.text}, 1")
             f.line(f"br i1 {got.text}, label %{work}, label %{look}")
             f.label(work)
-            block = f.add(first, gone)
+            block = _numbered(f, ticketed, row, f.add(first, gone))
 
             def run_one() -> None:
                 f.when(
@@ -244,12 +259,14 @@ def _ended(f: Function, done: Value, row: Value, blocks: Value) -> None:
     add(f, f.at(done, row, "i64"), blocks, "release")
 
 
-def _write_share(module: Module, runs: int, few: int | None) -> None:
+def _write_share(module: Module, layout: MemoryLayout, ticketed: Ticketed, few: int | None) -> None:
     """`few`: where it stands, from the job, whether the sizes of a run leave so little that nobody is woken for it."""
     f = Function(module, "share", (Parameter("job"),))
     job = f.parameter("job")
     place = f.at(job, at.CALL, "i8")
     write(f, f.add(f.load("i64", place), 1), place, "release")
+    if ticketed.fetches:
+        f.call("fetch_begin", f.at(job, -at.SHARED, "i8"))
 
     def together() -> None:
         f.call("pool_run", f.load("ptr", f.at(job, at.POOL, "i8")), job)
@@ -259,5 +276,5 @@ def _write_share(module: Module, runs: int, few: int | None) -> None:
     else:
         alone = f.compare("ne", f.load("i64", f.at(job, few, "i8")), f.integer(0))
         f.when(alone, lambda: f.line(f"call void @walk(ptr {job.text}, i64 0)"), together)
-    f.call("await", job, f.integer(runs))
+    f.call("await", job, f.integer(len(ticketed.runs)))
     f.finish()

@@ -8,8 +8,14 @@ int P_check(P_model *model)     they are read through, and their checksum compar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from kernels.emit import layout as at
-from kernels.emit.layout import HUGE_PAGE, LIVE, MemoryLayout
+from kernels.emit.checksum import checksum as checksum_of
+from kernels.emit.fetching import DIRECT, DONT_NEED, FILE, SOURCE
+from kernels.emit.layout import FETCH_ALIGNMENT, HUGE_PAGE, LIVE, MemoryLayout
 from kernels.emit.making import Making
 from kernels.emit.memory import FIXED, PRIVATE, READ, allow, count
 from kernels.emit.options import LENDER, MEMORY_LIMIT, WEIGHTS, WEIGHTS_BYTES, WEIGHTS_PATH, option, purse
@@ -31,17 +37,21 @@ from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 
 _CLOSE_ON_EXEC = 0x80000  # O_CLOEXEC; O_RDONLY is 0
+_DIRECT: Mapping[str, int] = {"x86_64": 0x4000, "aarch64": 0x10000, "riscv64": 0x4000}  # O_DIRECT
+_PIECE = 1 << 20  # bytes that are read at once when the checksum is compared
 
 
 def write_weights(module: Module, listing: Listing, layout: MemoryLayout, checksum: int) -> None:
     """Add the functions; `checksum` is that of the weights as they are stored, to whole stripes."""
-    module.declare(f"{listing.name}_checksum", "i64", ["ptr", "i64"])
+    module.declare(f"{listing.name}_checksum", "i64", ["ptr", "i64", "i64"])
     if layout.making.steps:
         module.declare(listing.symbol("make"), "void", ["ptr"])
     _write_open(module, layout)
     _write_map(module, layout)
     _write_read(module, layout)
     _write_adopt(module, layout)
+    if layout.fetches:
+        _write_fetched_checksum(module, listing, layout)
     _write_check(module, listing, layout, checksum)
 
 
@@ -57,11 +67,11 @@ def _write_open(module: Module, layout: MemoryLayout) -> None:
     )  # fmt: skip
     size = f.value("i64", f"call i64 @lseek(i32 {file.text}, i64 0, i32 2)")
     f.value("i64", f"call i64 @lseek(i32 {file.text}, i64 0, i32 0)")
-    wrong = f.compare("ne", size, f.integer(layout.weights_bytes))
+    wrong = f.compare("ne", size, f.integer(layout.file_bytes))
     f.when(wrong, lambda: _close(f, file))
     refuse_when(
         f, wrong, BAD_WEIGHTS, record,
-        f"weights file '%s' has %lld bytes instead of {layout.weights_bytes}: it is cut off, or another program's.",
+        f"weights file '%s' has %lld bytes instead of {layout.file_bytes}: it is cut off, or another program's.",
         path, size,
     )  # fmt: skip
     f.store(file, f.parameter("out"))
@@ -129,7 +139,14 @@ def _write_read(module: Module, layout: MemoryLayout) -> None:
     f.line("%count = phi i64 [ %done, %more ], [ %next, %step ]")
     short = f.compare("ne", Value(("%count",), "i64"), f.integer(size))
     f.when(short, lambda: say(f, record, "weights file '%s' cannot be read: %m.", path))
-    _close(f, file)
+    if layout.fetches:
+        flags = _CLOSE_ON_EXEC | _DIRECT[module.target.architecture.name]
+        direct = f.value("i32", f"call i32 (ptr, i32, ...) @open(ptr {path.text}, i32 {flags})")
+        for one, field in ((file, FILE), (direct, DIRECT)):  # -1 where the file system does not let us
+            f.store(f.add(one, 1), within(f, record, layout.fetching + field))
+        f.value("i32", f"call i32 @posix_fadvise(i32 {file.text}, i64 0, i64 {size}, i32 {DONT_NEED})")
+    else:
+        _close(f, file)
     return_when(f, short, f.number("i32", BAD_WEIGHTS))
     f.value("i32", f"call i32 @mprotect(ptr {place.text}, i64 {size}, i32 {READ})")
     f.give(f.number("i32", OK))
@@ -153,10 +170,12 @@ def _write_adopt(module: Module, layout: MemoryLayout) -> None:
     record, options = f.parameter("record"), f.parameter("options")
     weights, size = (option(f, options, kind, place) for kind, place in (("ptr", WEIGHTS), ("i64", WEIGHTS_BYTES)))
     refuse_when(
-        f, f.compare("ne", size, f.integer(layout.weights_bytes)), BAD_WEIGHTS, record,
-        f"%lld bytes of weights are given instead of {layout.weights_bytes}.", size,
+        f, f.compare("ne", size, f.integer(layout.file_bytes)), BAD_WEIGHTS, record,
+        f"%lld bytes of weights are given instead of {layout.file_bytes}.", size,
     )  # fmt: skip
-    if layout.weights_bytes:
+    if layout.fetches:
+        f.store(weights, within(f, record, layout.fetching + SOURCE))
+    if layout.file_bytes:
         refuse_when(f, is_null(f, weights), BAD_ARGUMENT, record, "no weights are given.")
         rest = f.binary("and", f.convert("ptrtoint", "i64", weights), f.integer(ALIGNMENT - 1))
         refuse_when(
@@ -182,16 +201,45 @@ def _write_adopt(module: Module, layout: MemoryLayout) -> None:
     f.finish()
 
 
+def _checksum(f: Function, listing: Listing, start: Value, size: Value, before: Value) -> Value:
+    """Of bytes of the file that follow so many others."""
+    return called(f, f"{listing.name}_checksum", start, size, before, result="i64")
+
+
+def _signed(number: int) -> int:
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _write_fetched_checksum(module: Module, listing: Listing, layout: MemoryLayout) -> None:
+    """fetched_checksum(record) -> i64: of what no run keeps, piece by piece through the arena, which is free now."""
+    f = Function(module, "fetched_checksum", (Parameter("record"),), result="i64")
+    record = f.parameter("record")
+    arena = f.load("ptr", within(f, record, at.ARENA))
+    piece = min(_PIECE, layout.shared_arena_bytes // FETCH_ALIGNMENT * FETCH_ALIGNMENT)
+    filling = checksum_of(np.zeros(layout.fetched_at - layout.weights_bytes, np.uint8), layout.weights_bytes)
+
+    def one(start: Value, carried: tuple[Value, ...]) -> list[Value]:
+        size = f.minimum(f.sub(f.integer(layout.file_bytes), start), f.integer(piece))
+        f.call("fetch", record, start, arena, size)
+        return [f.add(carried[0], _checksum(f, listing, arena, size, start))]
+
+    (found,) = f.loop(layout.fetched_at, layout.file_bytes, piece, one, [f.integer(_signed(filling))])
+    f.give(found)
+    f.finish()
+
+
 def _write_check(module: Module, listing: Listing, layout: MemoryLayout, checksum: int) -> None:
     f = Function(module, f"{listing.name}_check", (Parameter("model"),), exported=True, result="i32")
     record = f.parameter("model")
     return_when(f, is_model(f, record, LIVE + 1, negated=True), f.number("i32", BAD_ARGUMENT))
-    if layout.weights_bytes:
+    if layout.file_bytes:
         weights = f.load("ptr", within(f, record, at.WEIGHTS))
-        signed = (checksum + 2**63) % 2**64 - 2**63
-        found = f.value("i64", f"call i64 @{listing.name}_checksum(ptr {weights.text}, i64 {layout.weights_bytes})")
+        found = _checksum(f, listing, weights, f.integer(layout.weights_bytes), f.integer(0))
+        if layout.fetches:
+            found = f.add(found, called(f, "fetched_checksum", record, result="i64"))
+            failed(f, called(f, "fetch_end", record))
         refuse_when(
-            f, f.compare("ne", found, f.integer(signed)), BAD_WEIGHTS, record,
+            f, f.compare("ne", found, f.integer(_signed(checksum))), BAD_WEIGHTS, record,
             f"the weights are damaged, or another program's: their checksum is %016llx instead of {checksum:016x}.",
             found,
         )  # fmt: skip

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand, Packing, operands_of
@@ -119,7 +120,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         b_elements = packing.elements if packing else gemm.place_b.elements(gemm.depth, gemm.columns, gemm.batch)
         operands = (
             Operand("a", "input", a_type, gemm.place_a.elements(gemm.rows, gemm.depth, gemm.batch)),
-            Operand("b", "constant" if packing else "input", self.b_type, b_elements, packing),
+            Operand("b", "constant" if packing else "input", self.b_type, b_elements, packing, self._parts(packing)),
             *self._beside(),
             *operands_of(self.epilogue.buffers),
             Operand("c", "output", self.epilogue.dtype, gemm.place_c.elements(gemm.rows, gemm.columns, gemm.batch)),
@@ -128,6 +129,16 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         ways = [self] if not isinstance(self.row_groups, FreeGroups) else self._for_tiles(self.row_groups)
         scratch = max(one._panel_bytes() + one._sums_bytes() for one in ways)
         return self.written(operands, blocks, scratch_bytes=scratch, flops=gemm.flops)
+
+    def _parts(self, packing: Packing | None) -> tuple[tuple[int, int], ...] | None:
+        """The bytes of a packed B that each block reads: its panels, which lie side by side."""
+        gemm = self.problem
+        if not isinstance(packing, PanelPacking) or packing.matrices > 1 or isinstance(self.row_groups, FreeGroups):
+            return None
+        vectors = [group.size for group in self.column_groups for _ in range(group.count)]
+        size, blocks = packing.elements * self.b_type.bytes // max(1, sum(vectors)), self.column_blocks
+        ends = [size * sum(vectors[: len(vectors) * one // blocks]) for one in range(blocks + 1)]
+        return tuple(pairwise(ends)) * (gemm.matrices * self.row_blocks)
 
     def _panel_bytes(self) -> int:
         """Scratch for a panel of a computed or widened B, or the part of one."""

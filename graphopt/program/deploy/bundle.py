@@ -29,6 +29,7 @@ from graphopt.program.deploy.manifest import (
     claims_of,
     file_of,
     kernels_of,
+    ram_of,
     read_files,
     shared_of,
     steps_of,
@@ -37,6 +38,7 @@ from graphopt.program.deploy.manifest import (
 from graphopt.program.deploy.package import package
 from graphopt.program.deploy.runtime import Array
 from graphopt.program.regions.region import Origin
+from graphopt.program.streaming import Streamed
 from graphopt.version import VERSION
 from kernels.emit import version
 from kernels.emit.description import Description
@@ -86,6 +88,34 @@ def write_bundle(
     manifest = Manifest(
         listing.name, emitted.description, steps_of(listing, nodes), tuple(buffers), _known(files), PRODUCER,
         claims_of(listing), shared_of(listing), kernels_of(listing), tuple(uses), digest,
+    )  # fmt: skip
+    _write(path, files, manifest, replaced)
+    return manifest
+
+
+def write_streamed(
+    folder: str | os.PathLike[str],
+    listing: Listing,
+    streamed: Streamed,
+    target: Target,
+    *,
+    buffers: Sequence[PlannedBuffer] = (),
+    nodes: Sequence[Sequence[Origin]] = (),
+    digest: str = "",
+    cache: ObjectCache | None = None,
+) -> Manifest:
+    """The same for a listing within a budget of the process; the manifest's runs are those of the whole listing."""
+    path = Path(folder)
+    replaced = replaced_files(path)
+    try:
+        stored = stored_weights(streamed.listing, streamed.file)
+        emitted = emit(streamed.listing, target, stored, None, version.Origin(PRODUCER, digest))
+        files = _files(emitted, target, stored, cache)
+    except KernelsError as error:
+        raise BundleError(str(error)) from error
+    manifest = Manifest(
+        listing.name, emitted.description, steps_of(listing, nodes), tuple(buffers), _known(files), PRODUCER,
+        model=digest, ram=ram_of(streamed),
     )  # fmt: skip
     _write(path, files, manifest, replaced)
     return manifest

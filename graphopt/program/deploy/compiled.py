@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt.check.verification import Verification
 from graphopt.errors import BundleError, OptionError, VerificationError
-from graphopt.program.deploy.bundle import write_bundle, write_several
+from graphopt.program.deploy.bundle import write_bundle, write_several, write_streamed
 from graphopt.program.deploy.custom.operators import Operators
 from graphopt.program.deploy.hybrid import Hybrid, without_kernels
 from graphopt.program.deploy.manifest import PlannedBuffer, uses_of
@@ -244,6 +244,13 @@ class Compiled:
             write_web(
                 folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses,
                 digest=self.digest,
+            )  # fmt: skip
+            return
+        if linked.streamed is not None:
+            nodes = [region.nodes for region in self.lowered.regions]
+            write_streamed(
+                folder, linked.listing, linked.streamed, self.target, buffers=buffers, nodes=nodes, digest=self.digest,
+                cache=None if self._whole.program is None else self._whole.program.cache,
             )  # fmt: skip
             return
         kept = stored(self.target, [[linked.listing]], linked.weights, linked.held)

@@ -13,6 +13,7 @@ import msgspec
 from graphopt.errors import BundleError
 from graphopt.program.deploy.runtime import SCHEMA
 from graphopt.program.regions.region import Lowered, Origin
+from graphopt.program.streaming import Streamed
 from kernels.emit.description import Description
 from kernels.listing import Listing
 
@@ -84,6 +85,20 @@ class Uses(msgspec.Struct, frozen=True, array_like=True):
     operands: tuple[Use, ...]
 
 
+class Ram(msgspec.Struct, frozen=True):
+    """What a process takes for a program that reads weights while it runs, in bytes."""
+
+    bytes: int  # the sum of the others
+    workers: int  # that run it at the most
+    kept: int  # weights that stay in memory
+    ring: int  # room for those that are read in each run
+    arena: int
+    scratch: int  # of all workers
+    arguments: int  # inputs and outputs
+    code: int  # the library, tables and stacks, about
+    fetched: int  # weights that each run reads: memory that it does not take
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """What a bundle says of itself. Nothing in it depends on where or when it was written."""
 
@@ -99,10 +114,13 @@ class Manifest(msgspec.Struct, frozen=True):
     uses: tuple[Uses, ...] = ()  # by run; none in manifests of earlier versions, and of listings written by hand
     model: str = ""  # SHA-256 of the model's file and of its data files, one after the other; empty: of none
     levels: tuple[Description, ...] = ()  # of a library with several programs: `program` is the first of them
+    ram: Ram | None = None  # of a program within a budget of the process
     schema: str = SCHEMA
 
     def require_one(self, what: str) -> None:
-        """Raise BundleError for a bundle of several programs: `what` is done with one."""
+        """Raise BundleError for a bundle of several programs, or one within a budget: `what` is done with one."""
+        if self.ram is not None:
+            raise BundleError(f"the bundle reads weights while it runs; one that keeps them all is {what}.")
         programs = sum(max(1, len(level.points)) for level in self.levels)
         if programs > 1:
             raise BundleError(
@@ -194,6 +212,15 @@ def steps_of(listing: Listing, nodes: Sequence[Sequence[Origin]] = ()) -> tuple[
             )
         )  # fmt: skip
     return tuple(steps)
+
+
+def ram_of(streamed: Streamed) -> Ram:
+    """What a program within a budget takes."""
+    parts, fetches = streamed.parts, streamed.listing.ticketed.fetches if streamed.listing.ticketed is not None else ()
+    return Ram(
+        parts.total, streamed.workers, parts.kept, parts.ring, parts.arena, parts.scratch, parts.arguments, parts.code,
+        sum(one.bytes for one in fetches),
+    )  # fmt: skip
 
 
 def claims_of(listing: Listing) -> tuple[int, ...]:

@@ -1,0 +1,335 @@
+"""Weights that come into the arena while a program runs, as LLVM: a thread of its own reads the file. Linux only.
+
+    fetcher(record)                      the thread: for each call all fetches, one after the other
+    fetch_begin(record)                  a call begins: the thread is woken, in a child process started anew
+    fetch_end(record) -> code            whether all that the call read was read
+    fetch(record, source, place, bytes)  bytes of the file, past the system's cache where the file system lets us
+    fetch_start(record) -> code          fetch_stop(record)
+
+A fetch waits until the runs that work on what lies in its place have ended, and a run until so many fetches have: they
+have one counter, which only grows, as those of the runs do. What is waited for is always claimed, or fetched, before:
+that is for the listing to see to. Who waits here sleeps between two looks: a disk takes longer than a core should spin.
+
+A read that fails ends no call early: the counter goes on, results are wrong, and the call returns BAD_WEIGHTS.
+Where the weights are in the caller's memory, they are copied from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernels.emit import layout as at
+from kernels.emit.layout import MemoryLayout
+from kernels.emit.refusal import BAD_WEIGHTS, NO_MEMORY, OK, refuse_when, return_when, say, within
+from kernels.listing import Listing, Ticketed
+from kernels.llvm.function import Function, Parameter, Value
+from kernels.llvm.module import Module
+from kernels.llvm.threads import add, bytes_of, futex, pause, read, write
+
+# Offsets in the state, in bytes. FILE, DIRECT: descriptors and one, 0 for none; SOURCE: weights in the caller's memory.
+_FETCHED, _BELL, _STOP, _FAULT, FILE, DIRECT, _THREAD, SOURCE, _PROCESS = 0, 8, 12, 16, 24, 28, 32, 40, 48
+_ROW = 32  # bytes of a fetch in the table: source, place, bytes, the first of what it waits for
+_SPINS = 100  # looks before a thread sleeps
+_NAP_NS = 30_000
+_FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # private to the process
+DONT_NEED = 4  # POSIX_FADV_
+_INTERRUPTED = 4  # EINTR
+_CUT_OFF = -1  # in place of an error's number: the file ends too early
+_NULL = Value(("null",), "ptr")
+
+
+def write_fetching(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
+    """Add the functions, and their tables."""
+    for name, result, given in (
+        ("pread", "i64", ["i32", "ptr", "i64", "i64"]), ("nanosleep", "i32", ["ptr", "ptr"]),
+        ("posix_fadvise", "i32", ["i32", "i64", "i64", "i32"]), ("memcpy", "ptr", ["ptr", "ptr", "i64"]),
+        ("__errno_location", "ptr", []), ("strerror", "ptr", ["i32"]),
+    ):  # fmt: skip
+        module.declare(name, result, given)
+    module.constant("fetch.nap", "i64", ["0", str(_NAP_NS)], align=8)
+    _write_tables(module, layout, ticketed)
+    _write_fetch(module, layout)
+    _write_all(module, layout, ticketed)
+    _write_fetcher(module, listing, layout, ticketed)
+    _write_start(module, listing, layout)
+    _write_begin(module, layout, ticketed)
+    _write_end(module, layout)
+    _write_stop(module, layout)
+
+
+def first_block(f: Function, row: Value) -> Value:
+    """The first block of a row."""
+    return _word(f, "fetch.runs", 8, row, 0)
+
+
+def _word(f: Function, table: str, width: int, row: Value, offset: int) -> Value:
+    """A number of 32 bits in a row of a table."""
+    start = f.at(Value((f"@{table}",), "ptr"), f.mul(row, width), "i8")
+    return f.convert("zext", "i64", f.load("i32", f.at(start, offset, "i8")))
+
+
+def await_fetches(f: Function, layout: MemoryLayout, ticketed: Ticketed, row: Value) -> None:
+    """Wait for the fetches of a row, in a function whose first parameter is the job."""
+    job = Value((f"%{f.parameters[0].name}",), "ptr")
+    needed = _word(f, "fetch.runs", 8, row, 4)
+    before = f.mul(f.sub(read(f, "i64", f.at(job, at.CALL, "i8"), "acquire"), 1), len(ticketed.fetches))
+    wanted = f.add(before, needed)
+    counter = f.at(job, layout.fetching - at.SHARED + _FETCHED, "i8")
+    _doze(f, lambda: f.compare("sge", read(f, "i64", counter, "acquire"), wanted))
+
+
+def _doze(f: Function, ended: Callable[[], Value]) -> None:
+    """Look until `ended` gives true; after some looks with naps between them."""
+    names = ("before", "look", "wait", "pause", "nap", "ended")
+    before, look, wait, pausing, nap, out = (f.fresh(stem) for stem in names)
+    f.line(f"br label %{before}")
+    f.label(before)
+    f.line(f"br label %{look}")
+    f.label(look)
+    f.line(f"%{look}.n = phi i64 [ 0, %{before} ], [ %{wait}.n, %{pausing} ], [ %{wait}.n, %{nap} ]")
+    f.line(f"br i1 {ended().text}, label %{out}, label %{wait}")
+    f.label(wait)
+    f.line(f"%{wait}.n = add i64 %{look}.n, 1")
+    f.line(f"%{wait}.long = icmp ugt i64 %{wait}.n, {_SPINS}")
+    f.line(f"br i1 %{wait}.long, label %{nap}, label %{pausing}")
+    f.label(pausing)
+    pause(f)
+    f.line(f"br label %{look}")
+    f.label(nap)
+    f.value("i32", "call i32 @nanosleep(ptr @fetch.nap, ptr null)")
+    f.line(f"br label %{look}")
+    f.label(out)
+
+
+def _write_tables(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None:
+    claimed = {run: row for row, (run, _) in enumerate(ticketed.waits)}
+    words: list[int] = []
+    waits: list[int] = []
+    for one in ticketed.fetches:
+        words += [layout.fetched_at + one.source, one.place, one.bytes, len(waits)]
+        waits += [claimed[run] for run in one.after]
+    words += [0, 0, 0, len(waits)]
+    module.constant("fetch.rows", "i64", [str(word) for word in words], align=8)
+    module.constant("fetch.waits", "i32", [str(row) for row in waits or [0]], align=4)
+    runs: list[int] = []
+    for run, _ in ticketed.waits:
+        runs += [(ticketed.runs[run].blocks or (0, 0))[0], ticketed.fetched[run]]
+    runs += [0, len(ticketed.fetches)]  # a call ends with all of them
+    module.constant("fetch.runs", "i32", [str(word) for word in runs], align=4)
+
+
+def _state(f: Function, layout: MemoryLayout, field: int) -> Value:
+    return within(f, Value((f"%{f.parameters[0].name}",), "ptr"), layout.fetching + field)
+
+
+def _write_fetch(module: Module, layout: MemoryLayout) -> None:
+    given = (Parameter("record"), Parameter("source", "i64"), Parameter("place"), Parameter("bytes", "i64"))
+    f = Function(module, "fetch", given)
+    source, place, size = (f.parameter(one.name) for one in given[1:])
+    held = f.load("ptr", _state(f, layout, SOURCE))
+
+    def copy() -> None:
+        f.value("ptr", f"call ptr @memcpy(ptr {place.text}, ptr {f.at(held, source, 'i8').text}, i64 {size.text})")
+        f.line("ret void")
+
+    _branch(f, f.compare("ne", held, _NULL), copy)
+    file = f.sub(f.load("i32", _state(f, layout, FILE)), 1)
+    f.line("br label %first")
+    f.label("first")
+    f.line("br label %more")
+    f.label("more")
+    f.line("%done = phi i64 [ 0, %first ], [ %next, %step ], [ %done, %kept ]")
+    done = Value(("%done",), "i64")
+    direct = f.sub(f.load("i32", _state(f, layout, DIRECT)), 1)
+    by = f.select(f.compare("sge", direct, f.number("i32", 0)), direct, file)
+    got = f.value(
+        "i64",
+        f"call i64 @pread(i32 {by.text}, ptr {f.at(place, done, 'i8').text}, i64 {f.sub(size, done).text}, "
+        f"i64 {f.add(source, done).text})",
+    )
+    f.line(f"br i1 {f.compare('sgt', got, f.integer(0)).text}, label %step, label %failed")
+    f.label("step")
+    f.line(f"%next = add i64 %done, {got.text}")
+    f.line(f"%whole = icmp sge i64 %next, {size.text}")
+    f.line("br i1 %whole, label %end, label %more")
+    f.label("failed")
+    error = f.load("i32", f.value("ptr", "call ptr @__errno_location()"))
+    ended = f.compare("eq", got, f.integer(0))
+    # What cannot be read past the cache, as the rest after a short read, may be read through it.
+    was_direct = f.compare("eq", by, direct)
+    interrupted = f.binary(
+        "and", f.compare("slt", got, f.integer(0)), f.compare("eq", error, f.number("i32", _INTERRUPTED))
+    )
+    f.line(f"br i1 {f.binary('or', was_direct, interrupted).text}, label %again, label %fault")
+    f.label("again")
+    refused = f.binary("and", was_direct, f.compare("eq", interrupted, f.number("i1", False)))
+    f.when(refused, lambda: _close(f, direct))
+    f.line("br label %kept")
+    f.label("kept")
+    kept = f.select(interrupted, f.add(direct, 1), f.number("i32", 0))
+    f.store(kept, _state(f, layout, DIRECT))
+    f.line("br label %more")
+    f.label("fault")
+    code = f.select(ended, f.integer(_CUT_OFF), f.convert("sext", "i64", error))
+    write(f, code, _state(f, layout, _FAULT), "release")
+    f.line("br label %end")
+    f.label("end")
+    f.value("i32", f"call i32 @posix_fadvise(i32 {file.text}, i64 {source.text}, i64 {size.text}, i32 {DONT_NEED})")
+    f.finish()
+
+
+def _fetch(f: Function, record: Value, source: Value, place: Value, size: Value) -> None:
+    f.call("fetch", record, source, place, size)
+
+
+def _branch(f: Function, condition: Value, body: Callable[[], None]) -> None:
+    """What `body` writes ends the function."""
+    yes, no = f.fresh("yes"), f.fresh("no")
+    f.line(f"br i1 {condition.text}, label %{yes}, label %{no}")
+    f.label(yes)
+    body()
+    f.label(no)
+
+
+def _write_all(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None:
+    """fetch_all(record, call): those of one call."""
+    f = Function(module, "fetch_all", (Parameter("record"), Parameter("call", "i64")))
+    record, call = f.parameter("record"), f.parameter("call")
+    arena, done = f.load("ptr", within(f, record, at.ARENA)), f.load("ptr", within(f, record, at.SHARED + at.DONE))
+    table, waits = Value(("@fetch.rows",), "ptr"), Value(("@fetch.waits",), "ptr")
+
+    def one(number: Value, _: tuple[Value, ...]) -> None:
+        start = f.at(table, f.mul(number, _ROW), "i8")
+        fields = [f.load("i64", f.at(start, field, "i64")) for field in (0, 1, 2, 3, 7)]
+        source, place, size, first, last = fields
+
+        def wait(which: Value, _: tuple[Value, ...]) -> None:
+            row = f.convert("zext", "i64", f.load("i32", f.at(waits, which, "i32")))
+            blocks = _word(f, "shared.rows", 16, row, 4)
+            wanted, counter = f.mul(call, blocks), f.at(done, row, "i64")
+            _doze(f, lambda: f.compare("sge", read(f, "i64", counter, "acquire"), wanted))
+
+        f.loop(first, last, 1, wait)
+        whole = f.compare("eq", read(f, "i64", _state(f, layout, _FAULT), "acquire"), f.integer(0))
+        f.when(whole, lambda: _fetch(f, record, source, f.at(arena, place, "i8"), size))
+        add(f, _state(f, layout, _FETCHED), f.integer(1), "release")
+
+    f.loop(f.integer(0), len(ticketed.fetches), 1, one)
+    f.finish()
+
+
+def _write_fetcher(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
+    f = Function(module, listing.symbol("fetcher"), (Parameter("record"),), exported=True, result="ptr")
+    record = f.parameter("record")
+    begun = f.div(read(f, "i64", _state(f, layout, _FETCHED)), f.integer(len(ticketed.fetches)), signed=False)
+    f.line("br label %first")
+    f.label("first")
+    f.line("br label %next")
+    f.label("next")
+    f.line(f"%turn = phi i64 [ {begun.text}, %first ], [ %turn, %sleep ], [ %following, %work ]")
+    bell = read(f, "i32", _state(f, layout, _BELL))
+    stop = f.compare("ne", read(f, "i32", _state(f, layout, _STOP)), f.number("i32", 0))
+    f.line(f"br i1 {stop.text}, label %end, label %look")
+    f.label("look")
+    call = read(f, "i64", within(f, record, at.SHARED + at.CALL), "acquire")
+    f.line(f"br i1 {f.compare('sgt', call, Value(('%turn',), 'i64')).text}, label %work, label %sleep")
+    f.label("sleep")
+    futex(f, _state(f, layout, _BELL), _FUTEX_WAIT, bell)
+    f.line("br label %next")
+    f.label("work")
+    f.line("%following = add i64 %turn, 1")
+    f.call("fetch_all", record, Value(("%following",), "i64"))
+    f.line("br label %next")
+    f.label("end")
+    f.line("ret ptr null")
+    f.finish()
+
+
+def _write_start(module: Module, listing: Listing, layout: MemoryLayout) -> None:
+    """fetch_start(record) -> code: the thread, which handles no signals of the program."""
+    f = Function(module, "fetch_start", (Parameter("record"),), result="i32")
+    record = f.parameter("record")
+    every, before = bytes_of(f, 255), bytes_of(f, 0)
+    f.value("i32", f"call i32 @pthread_sigmask(i32 2, ptr {every.text}, ptr {before.text})")
+    error = f.value(
+        "i32",
+        f"call i32 @pthread_create(ptr {_state(f, layout, _THREAD).text}, ptr null, ptr @{listing.symbol('fetcher')}, "
+        f"ptr {record.text})",
+    )
+    f.value("i32", f"call i32 @pthread_sigmask(i32 2, ptr {before.text}, ptr null)")
+    none = f.compare("ne", error, f.number("i32", 0))
+    sentence = "the system gives no thread that reads weights: %s."
+    told = f.value("ptr", f"call ptr @strerror(i32 {error.text})")
+    refuse_when(f, none, NO_MEMORY, record, sentence, told)
+    f.store(f.value("i32", "call i32 @getpid()"), _state(f, layout, _PROCESS))
+    f.give(f.number("i32", OK))
+    f.finish()
+
+
+def _write_begin(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None:
+    f = Function(module, "fetch_begin", (Parameter("record"),))
+    record, each = f.parameter("record"), len(ticketed.fetches)
+    call = read(f, "i64", within(f, record, at.SHARED + at.CALL))
+    ours = f.value("i32", "call i32 @getpid()")
+    strange = f.compare("ne", f.load("i32", _state(f, layout, _PROCESS)), ours)
+
+    def start() -> None:
+        write(f, f.mul(f.sub(call, 1), each), _state(f, layout, _FETCHED))
+        code = f.call("fetch_start", record, result="i32")
+        assert code is not None, "it gives a code"
+
+        def without() -> None:
+            write(f, f.integer(NO_MEMORY), _state(f, layout, _FAULT))
+            write(f, f.mul(call, each), _state(f, layout, _FETCHED), "release")
+
+        f.when(f.compare("ne", code, f.number("i32", OK)), without)
+
+    f.when(strange, start)
+    add(f, _state(f, layout, _BELL), f.number("i32", 1))
+    futex(f, _state(f, layout, _BELL), _FUTEX_WAKE, f.number("i32", 1))
+    f.finish()
+
+
+def _write_end(module: Module, layout: MemoryLayout) -> None:
+    f = Function(module, "fetch_end", (Parameter("record"),), result="i32")
+    record = f.parameter("record")
+    place = _state(f, layout, _FAULT)
+    fault = f.value("i64", f"atomicrmw xchg ptr {place.text}, i64 0 acq_rel, align 8")
+    return_when(f, f.compare("eq", fault, f.integer(0)), f.number("i32", OK))
+    ended = f.compare("eq", fault, f.integer(_CUT_OFF))
+    f.when(
+        ended,
+        lambda: say(f, record, "the weights file cannot be read: it is shorter than when the model was created."),
+        lambda: say(
+            f, record, "the weights file cannot be read: %s.",
+            f.value("ptr", f"call ptr @strerror(i32 {f.convert('trunc', 'i32', fault).text})"),
+        ),
+    )  # fmt: skip
+    f.give(f.number("i32", BAD_WEIGHTS))
+    f.finish()
+
+
+def _write_stop(module: Module, layout: MemoryLayout) -> None:
+    """fetch_stop(record): the thread ends, where there is one in this process; files are closed."""
+    f = Function(module, "fetch_stop", (Parameter("record"),))
+    ours = f.value("i32", "call i32 @getpid()")
+
+    def stop() -> None:
+        write(f, f.number("i32", 1), _state(f, layout, _STOP))
+        add(f, _state(f, layout, _BELL), f.number("i32", 1))
+        futex(f, _state(f, layout, _BELL), _FUTEX_WAKE, f.number("i32", 1))
+        f.value("i32", f"call i32 @pthread_join(i64 {f.load('i64', _state(f, layout, _THREAD)).text}, ptr null)")
+
+    f.when(f.compare("eq", f.load("i32", _state(f, layout, _PROCESS)), ours), stop)
+    for field in (FILE, DIRECT):
+        file = f.load("i32", _state(f, layout, field))
+
+        def close(file: Value = file) -> None:
+            _close(f, f.sub(file, 1))
+
+        f.when(f.compare("ne", file, f.number("i32", 0)), close)
+    f.finish()
+
+
+def _close(f: Function, file: Value) -> None:
+    f.value("i32", f"call i32 @close(i32 {file.text})")
