@@ -89,6 +89,7 @@ class Operand:
     elements: int  # of the storage: strides, halo and padding included
     packing: Packing | None = None  # of a constant: None when it is used as it is
     parts: tuple[tuple[int, int], ...] | None = None  # of a constant: the bytes that each block reads; None: all
+    rows: int = 0  # of what is gathered: bytes of a row, where the operand "indices" names those that are read
 
     @property
     def bytes(self) -> int:

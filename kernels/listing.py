@@ -108,6 +108,36 @@ class Fetch:
     bytes: int
     after: tuple[int, ...] = ()  # runs that have to end before: they work on what lies there
 
+    @property
+    def stored_bytes(self) -> int:
+        """Of the file that may be read."""
+        return self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRows:
+    """Rows of a table of the file, as indices name them: side by side, and beside them their numbers 0, 1, 2, ..."""
+
+    source: int  # where the table starts in what the file has behind the weights that stay in memory
+    place: int  # in the arena
+    rows: int  # of the table
+    row_bytes: int
+    indices: Place  # in the arena, or in an input; a negative one counts from the end, one beyond is moved inside
+    dtype: DType  # of the indices: i32 or i64
+    count: int  # of the indices
+    numbers: int  # where in the arena the numbers are written, of the same type
+    after: tuple[int, ...] = ()  # runs that have to end before: they work on what lies there, or write the indices
+
+    @property
+    def bytes(self) -> int:
+        """Of the rows."""
+        return self.count * self.row_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of the file that may be read."""
+        return self.rows * self.row_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Ticketed:
@@ -121,7 +151,7 @@ class Ticketed:
     steps: tuple[ListStep, ...]
     runs: tuple[Run, ...]
     arena_bytes: int
-    fetches: tuple[Fetch, ...] = ()
+    fetches: tuple[Fetch | FetchRows, ...] = ()
     fetched: tuple[int, ...] = ()  # by run: how many of them have to have ended before it begins; none: as without any
     fetched_bytes: int = 0  # of the file, behind the weights that stay in memory
 
@@ -291,15 +321,18 @@ def _check_fetches(ticketed: Ticketed) -> None:
     if len(fetched) != (len(ticketed.runs) if fetches else 0):
         raise InvalidListing(f"{len(fetched)} runs say what is fetched before them, of {len(ticketed.runs)}.")
     for number, one in enumerate(fetches):
-        if one.bytes <= 0 or one.source < 0 or one.source + one.bytes > ticketed.fetched_bytes:
+        if one.bytes <= 0 or one.source < 0 or one.source + one.stored_bytes > ticketed.fetched_bytes:
             raise InvalidListing(
-                f"fetch {number} takes {one.bytes:,} bytes from {one.source:,} of {ticketed.fetched_bytes:,}."
+                f"fetch {number} takes {one.stored_bytes:,} bytes from {one.source:,} of {ticketed.fetched_bytes:,}."
             )
-        if one.place < 0 or one.place + one.bytes > ticketed.arena_bytes:
-            raise InvalidListing(
-                f"fetch {number} puts {one.bytes:,} bytes at {one.place:,} of the arena, which has "
-                f"{ticketed.arena_bytes:,}."
-            )
+        written = [(one.place, one.bytes)]
+        if isinstance(one, FetchRows):
+            written.append((one.numbers, one.count * one.dtype.bytes))
+        for place, size in written:
+            if place < 0 or place + size > ticketed.arena_bytes:
+                raise InvalidListing(
+                    f"fetch {number} puts {size:,} bytes at {place:,} of the arena, which has {ticketed.arena_bytes:,}."
+                )
     claimed: set[int] = set()
     free = 0  # fetches that wait for nothing that is not claimed
     for run, _ in ticketed.waits if fetches else ():

@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from graphopt.errors import BudgetNotKept
+from kernels.dtype import DType
 from kernels.emit.layout import FETCH_ALIGNMENT, fetched_at
 from kernels.kernel import Kernel, Operand
-from kernels.listing import ALIGNMENT, Claim, Fetch, Follow, Listing, ListStep, Place, Run, Ticketed, Wait
+from kernels.listing import ALIGNMENT, Claim, Fetch, FetchRows, Follow, Listing, ListStep, Place, Run, Ticketed, Wait
 from kernels.run import area
 
 UNIT = 1 << 20  # bytes that are fetched at once, about: as many as a disk needs to be at its rate
@@ -60,6 +61,16 @@ class Streamed:
     workers: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """The operand with indices of rows."""
+
+    operand: int
+    dtype: DType
+    count: int
+    row_bytes: int
+
+
 @dataclass(slots=True)
 class _Unit:
     """Bytes [begin, end) of a constant, and the blocks that read them."""
@@ -67,10 +78,23 @@ class _Unit:
     begin: int
     end: int
     blocks: tuple[tuple[int, int], ...]
+    named: _Named | None = None  # where only rows are fetched that indices name
 
     @property
     def bytes(self) -> int:
+        """Of the constant."""
         return self.end - self.begin
+
+    @property
+    def fetched_bytes(self) -> int:
+        """That a run reads."""
+        return self.bytes if self.named is None else self.named.count * self.named.row_bytes
+
+    @property
+    def room(self) -> int:
+        """That it takes of a ring."""
+        numbers = 0 if self.named is None else self.named.count * self.named.dtype.bytes
+        return _page(self.fetched_bytes) + _page(numbers)
 
 
 @dataclass(slots=True)
@@ -114,7 +138,7 @@ def streamed(
     if least > budget:
         raise BudgetNotKept(budget, least)
     room = budget - fixed.total - small
-    wanted = max(max((unit.bytes for one in constants.values() for unit in one.units), default=0), units)
+    wanted = max(max((unit.room for one in constants.values() for unit in one.units), default=0), units)
     ring = next((size for count in RINGS if (size := max(most, count * wanted)) <= RING_SHARE * room), most)
     ring = -(-ring // FETCH_ALIGNMENT) * FETCH_ALIGNMENT
     while not _choose(constants, room - ring):  # what is left cannot be kept beside a ring as large
@@ -143,6 +167,9 @@ def _constants(
         ]  # fmt: skip
         for operand, start in large:
             cut = _units(operand, kernel.blocks, units) if len(large) == 1 else [_whole(operand, kernel.blocks)]
+            named = _named(kernel, operand)
+            if named is not None and run.operands[named.operand].space in ("arena", "input"):
+                cut = [replace(cut[0], named=named)]
             known = found.setdefault((start, operand.bytes), _Constant(start, operand.bytes, cut))
             if known.units != cut:  # by another kernel
                 known.units = [_whole(operand, kernel.blocks)]
@@ -163,6 +190,16 @@ def _others(
             if place.space == "weights" and (place.offset, operand.bytes) not in constants:
                 found[place.offset] = max(found.get(place.offset, 0), operand.bytes)
     return sorted(found.items())
+
+
+def _named(kernel: Kernel, operand: Operand) -> _Named | None:
+    """The indices by which a kernel takes rows of an operand, where those are few of its rows."""
+    if not operand.rows:
+        return None
+    at, indices = next((at, one) for at, one in enumerate(kernel.operands) if one.name == "indices")
+    if indices.dtype not in (DType.I32, DType.I64) or 2 * indices.elements * operand.rows > operand.bytes:
+        return None
+    return _Named(at, indices.dtype, indices.elements, operand.rows)
 
 
 def _whole(operand: Operand, blocks: int) -> _Unit:
@@ -206,7 +243,7 @@ def _together(
         for operand, place in zip(kernels[run.kernel].operands, run.operands, strict=True):
             one = constants.get((place.offset, operand.bytes)) if place.space == "weights" else None
             if one is not None:
-                needed += max(_page(unit.bytes) for unit in one.units)
+                needed += max(unit.room for unit in one.units)
         most = max(most, needed)
     return most
 
@@ -220,8 +257,9 @@ def _choose(constants: Mapping[tuple[int, int], _Constant], room: int) -> bool:
 
     def push(one: _Constant) -> None:
         if one.fetched < len(one.units):
-            begin = one.units[len(one.units) - one.fetched - 1].begin
-            heapq.heappush(waiting, ((one.size - begin) * one.uses / max(one.nanoseconds, 1.0), one.start, one))
+            unit = one.units[len(one.units) - one.fetched - 1]
+            size = one.size - unit.begin if unit.named is None else 0  # hardly anything is read of a table
+            heapq.heappush(waiting, (size * one.uses / max(one.nanoseconds, 1.0), one.start, one))
 
     for one in constants.values():
         one.fetched = 0
@@ -255,7 +293,8 @@ class _Writing:
             self.copies.append((start, self.kept_bytes, size))
             self.kept_bytes += _filled(size)
         self.pieces: list[Run] = []
-        self.fetches: list[Fetch] = []
+        self.pieces_of: dict[int, list[int]] = {}  # by run
+        self.fetches: list[Fetch | FetchRows] = []
         self.needed: list[int] = []  # by piece: how many fetches
         self.sources: dict[tuple[int, int], int] = {}  # by the bytes of a unit: where the file has them
         self.fetched_bytes = 0
@@ -264,7 +303,9 @@ class _Writing:
 
     def written(self, fixed: RamParts, workers: int) -> Streamed:
         """All that there is to say."""
-        pieces_of = {run: self._pieces(run) for run, _ in self.ticketed.waits}
+        pieces_of = self.pieces_of
+        for run, _ in self.ticketed.waits:
+            pieces_of[run] = self._pieces(run)
         arena = self.base + self.ring
         ticketed = Ticketed(
             tuple(self._steps(pieces_of)), tuple(self.pieces), arena, tuple(self.fetches), tuple(self.needed),
@@ -292,7 +333,7 @@ class _Writing:
             return [self._piece(replace(given, operands=tuple(operands)))]
         ((at, one), *rest) = fetched
         if rest or len(one.units) == 1:
-            return self._in_ring(given, operands, [(at, one, one.units[0]) for at, one in fetched], None)
+            return self._in_ring(run, operands, [(at, one, one.units[0]) for at, one in fetched], None)
         found, before = [], len(one.units) - one.fetched
         if before:
             operands[at] = replace(operands[at], part=(0, one.kept_bytes))
@@ -300,28 +341,57 @@ class _Writing:
             for some in _joined(blocks):
                 found.append(self._piece(replace(given, operands=tuple(operands), blocks=some)))
         for unit in one.units[before:]:
-            found += self._in_ring(given, operands, [(at, one, unit)], unit.blocks)
+            found += self._in_ring(run, operands, [(at, one, unit)], unit.blocks)
         return found
 
     def _in_ring(
-        self, given: Run, operands: list[Place], units: Sequence[tuple[int, _Constant, _Unit]],
+        self, run: int, operands: list[Place], units: Sequence[tuple[int, _Constant, _Unit]],
         blocks: Sequence[tuple[int, int]] | None,
     ) -> list[int]:  # fmt: skip
         """Pieces that read units out of the ring, all of which are there at once."""
-        if self.next + sum(_page(unit.bytes) for _, _, unit in units) > self.ring:
+        if self.next + sum(unit.room for _, _, unit in units) > self.ring:
             self.next = 0
         readers: list[int] = []
         for at, one, unit in units:
-            begin, size = self.next, _page(unit.bytes)
+            begin, size = self.next, unit.room
             self.next += size
             before = [user for user in self.users if user[0] < begin + size and begin < user[1]]
             self.users = [user for user in self.users if user not in before] + [(begin, begin + size, readers)]
-            after = sorted({piece for user in before for piece in user[2]})
-            self.fetches.append(Fetch(self._source(one, unit), self.base + begin, size, tuple(after)))
-            operands[at] = Place("arena", self.base + begin, 0, (unit.begin, unit.end))
+            after = {piece for user in before for piece in user[2]}
+            place, source = self.base + begin, self._source(one, unit)
+            if unit.named is None:
+                self.fetches.append(Fetch(source, place, size, tuple(sorted(after))))
+                operands[at] = Place("arena", place, 0, (unit.begin, unit.end))
+                continue
+            named = unit.named
+            indices, numbers = operands[named.operand], place + _page(unit.fetched_bytes)
+            after.update(self._writers(run, indices, named.count * named.dtype.bytes))
+            self.fetches.append(
+                FetchRows(
+                    source, place, one.size // named.row_bytes, named.row_bytes, indices, named.dtype, named.count,
+                    numbers, tuple(sorted(after)),
+                )
+            )  # fmt: skip
+            operands[at] = Place("arena", place, 0, (0, unit.fetched_bytes))
+            operands[named.operand] = Place("arena", numbers)
         for some in blocks or (None,):
+            given = self.ticketed.runs[run]
             readers.append(self._piece(replace(given, operands=tuple(operands), blocks=some)))
         return list(readers)
+
+    def _writers(self, run: int, place: Place, size: int) -> list[int]:
+        """The pieces that write bytes of the arena which this run reads: the last ones before it, each byte's."""
+        if place.space != "arena":
+            return []
+        order = [one for one, _ in self.ticketed.waits]
+        found: list[int] = []
+        for other in order[: order.index(run)]:
+            given = self.ticketed.runs[other]
+            for operand, there in zip(self.kernels[given.kernel].operands, given.operands, strict=True):
+                meet = there.offset < place.offset + size and place.offset < there.offset + operand.bytes
+                if operand.role == "output" and there.space == "arena" and meet:
+                    found += self.pieces_of[other]
+        return found
 
     def _piece(self, run: Run) -> int:
         self.pieces.append(run)

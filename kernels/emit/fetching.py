@@ -3,7 +3,8 @@
     fetcher(record)                      the thread: for each call all fetches, one after the other
     fetch_begin(record)                  a call begins: the thread is woken, in a child process started anew
     fetch_end(record) -> code            whether all that the call read was read
-    fetch(record, source, place, bytes)  bytes of the file, past the system's cache where the file system lets us
+    fetch(record, source, place, bytes, past)    bytes of the file, past the system's cache where that can be
+    fetch_named(record, which)           rows of a table that indices name
     fetch_start(record) -> code          fetch_stop(record)
 
 A fetch waits until the runs that work on what lies in its place have ended, and a run until so many fetches have: they
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from kernels.emit import layout as at
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.refusal import BAD_WEIGHTS, NO_MEMORY, OK, refuse_when, return_when, say, within
-from kernels.listing import Listing, Ticketed
+from kernels.listing import FetchRows, Listing, Ticketed
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.llvm.threads import add, bytes_of, futex, pause, read, write
@@ -32,7 +33,8 @@ _ROW = 32  # bytes of a fetch in the table: source, place, bytes, the first of w
 _SPINS = 100  # looks before a thread sleeps
 _NAP_NS = 30_000
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # private to the process
-DONT_NEED = 4  # POSIX_FADV_
+_WILL_NEED, DONT_NEED = 3, 4  # POSIX_FADV_
+_NAMED = 7  # numbers of a row of the table of rows that indices name
 _INTERRUPTED = 4  # EINTR
 _CUT_OFF = -1  # in place of an error's number: the file ends too early
 _NULL = Value(("null",), "ptr")
@@ -49,6 +51,8 @@ def write_fetching(module: Module, listing: Listing, layout: MemoryLayout, ticke
     module.constant("fetch.nap", "i64", ["0", str(_NAP_NS)], align=8)
     _write_tables(module, layout, ticketed)
     _write_fetch(module, layout)
+    if any(isinstance(one, FetchRows) for one in ticketed.fetches):
+        _write_named(module, layout)
     _write_all(module, layout, ticketed)
     _write_fetcher(module, listing, layout, ticketed)
     _write_start(module, listing, layout)
@@ -105,10 +109,17 @@ def _write_tables(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> N
     claimed = {run: row for row, (run, _) in enumerate(ticketed.waits)}
     words: list[int] = []
     waits: list[int] = []
+    named: list[int] = []
     for one in ticketed.fetches:
-        words += [layout.fetched_at + one.source, one.place, one.bytes, len(waits)]
+        size = one.bytes
+        if isinstance(one, FetchRows):
+            size = -1 - len(named) // _NAMED
+            argument = one.indices.argument if one.indices.space == "input" else -1
+            named += [one.rows, one.row_bytes, one.count, one.dtype.bytes, argument, one.indices.offset, one.numbers]
+        words += [layout.fetched_at + one.source, one.place, size, len(waits)]
         waits += [claimed[run] for run in one.after]
     words += [0, 0, 0, len(waits)]
+    module.constant("fetch.named", "i64", [str(word) for word in named or [0]], align=8)
     module.constant("fetch.rows", "i64", [str(word) for word in words], align=8)
     module.constant("fetch.waits", "i32", [str(row) for row in waits or [0]], align=4)
     runs: list[int] = []
@@ -123,9 +134,12 @@ def _state(f: Function, layout: MemoryLayout, field: int) -> Value:
 
 
 def _write_fetch(module: Module, layout: MemoryLayout) -> None:
-    given = (Parameter("record"), Parameter("source", "i64"), Parameter("place"), Parameter("bytes", "i64"))
+    given = (
+        Parameter("record"), Parameter("source", "i64"), Parameter("place"), Parameter("bytes", "i64"),
+        Parameter("past", "i1"),
+    )  # fmt: skip
     f = Function(module, "fetch", given)
-    source, place, size = (f.parameter(one.name) for one in given[1:])
+    source, place, size, past = (f.parameter(one.name) for one in given[1:])
     held = f.load("ptr", _state(f, layout, SOURCE))
 
     def copy() -> None:
@@ -141,7 +155,7 @@ def _write_fetch(module: Module, layout: MemoryLayout) -> None:
     f.line("%done = phi i64 [ 0, %first ], [ %next, %step ], [ %done, %kept ]")
     done = Value(("%done",), "i64")
     direct = f.sub(f.load("i32", _state(f, layout, DIRECT)), 1)
-    by = f.select(f.compare("sge", direct, f.number("i32", 0)), direct, file)
+    by = f.select(f.binary("and", past, f.compare("sge", direct, f.number("i32", 0))), direct, file)
     got = f.value(
         "i64",
         f"call i64 @pread(i32 {by.text}, ptr {f.at(place, done, 'i8').text}, i64 {f.sub(size, done).text}, "
@@ -179,7 +193,7 @@ def _write_fetch(module: Module, layout: MemoryLayout) -> None:
 
 
 def _fetch(f: Function, record: Value, source: Value, place: Value, size: Value) -> None:
-    f.call("fetch", record, source, place, size)
+    f.call("fetch", record, source, place, size, f.number("i1", True))
 
 
 def _branch(f: Function, condition: Value, body: Callable[[], None]) -> None:
@@ -189,6 +203,57 @@ def _branch(f: Function, condition: Value, body: Callable[[], None]) -> None:
     f.label(yes)
     body()
     f.label(no)
+
+
+def _write_named(module: Module, layout: MemoryLayout) -> None:
+    """The rows are asked for first, then read one by one; nobody waits for a disk's latency more than once."""
+    given = (Parameter("record"), Parameter("source", "i64"), Parameter("place"), Parameter("which", "i64"))
+    f = Function(module, "fetch_named", given)
+    record, source, place, which = (f.parameter(one.name) for one in given)
+    start = f.at(Value(("@fetch.named",), "ptr"), f.mul(which, 8 * _NAMED), "i8")
+    rows, size, count, width, argument, offset, numbers = (
+        f.load("i64", f.at(start, number, "i64")) for number in range(_NAMED)
+    )
+    arena = f.load("ptr", within(f, record, at.ARENA))
+    (base,) = f.when(
+        f.compare("slt", argument, f.integer(0)),
+        lambda: [arena],
+        lambda: [f.load("ptr", f.at(within(f, record, at.ARGUMENTS), argument, "ptr"))],
+    )
+    indices, numbered = f.at(base, offset, "i8"), f.at(arena, numbers, "i8")
+    wide = f.compare("eq", width, f.integer(8))
+    file, held = f.sub(f.load("i32", _state(f, layout, FILE)), 1), f.load("ptr", _state(f, layout, SOURCE))
+
+    def row_of(number: Value) -> Value:
+        """Where the row of an index starts in the file."""
+
+        def short() -> list[Value]:
+            return [f.convert("sext", "i64", f.load("i32", f.at(indices, number, "i32")))]
+
+        (index,) = f.when(wide, lambda: [f.load("i64", f.at(indices, number, "i64"))], short)
+        counted = f.select(f.compare("slt", index, f.integer(0)), f.add(index, rows), index)
+        inside = f.maximum(f.minimum(counted, f.sub(rows, 1)), f.integer(0))
+        return f.add(source, f.mul(inside, size))
+
+    def ask(number: Value, _: tuple[Value, ...]) -> None:
+        row = row_of(number)
+        f.value("i32", f"call i32 @posix_fadvise(i32 {file.text}, i64 {row.text}, i64 {size.text}, i32 {_WILL_NEED})")
+
+    def bring(number: Value, _: tuple[Value, ...]) -> None:
+        f.call("fetch", record, row_of(number), f.at(place, f.mul(number, size), "i8"), size, f.number("i1", False))
+        f.when(
+            wide,
+            lambda: f.store(number, f.at(numbered, number, "i64")),
+            lambda: f.store(f.convert("trunc", "i32", number), f.at(numbered, number, "i32")),
+        )
+
+    f.when(f.compare("eq", held, _NULL), lambda: _each(f, count, ask))
+    f.loop(f.integer(0), count, 1, bring)
+    f.finish()
+
+
+def _each(f: Function, count: Value, body: Callable[[Value, tuple[Value, ...]], None]) -> None:
+    f.loop(f.integer(0), count, 1, body)
 
 
 def _write_all(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None:
@@ -211,7 +276,18 @@ def _write_all(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None
 
         f.loop(first, last, 1, wait)
         whole = f.compare("eq", read(f, "i64", _state(f, layout, _FAULT), "acquire"), f.integer(0))
-        f.when(whole, lambda: _fetch(f, record, source, f.at(arena, place, "i8"), size))
+        there = f.at(arena, place, "i8")
+
+        def by_name() -> None:
+            f.call("fetch_named", record, source, there, f.sub(f.integer(-1), size))
+
+        def bring() -> None:
+            if any(isinstance(other, FetchRows) for other in ticketed.fetches):
+                f.when(f.compare("slt", size, f.integer(0)), by_name, lambda: _fetch(f, record, source, there, size))
+            else:
+                _fetch(f, record, source, there, size)
+
+        f.when(whole, bring)
         add(f, _state(f, layout, _FETCHED), f.integer(1), "release")
 
     f.loop(f.integer(0), len(ticketed.fetches), 1, one)

@@ -37,7 +37,7 @@ from kernels.emit.sharing import write_sharing
 from kernels.emit.sizes import free_places, shape_of
 from kernels.emit.stamping import write_profile
 from kernels.emit.types import code_of
-from kernels.listing import Argument, Listing
+from kernels.listing import Argument, FetchRows, Listing
 from kernels.llvm import control_word
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
@@ -75,10 +75,16 @@ def _write_compute(module: Module, listing: Listing, layout: MemoryLayout) -> No
     """compute(model, inputs, outputs): the tables of operands, then all runs under the kernels' control word."""
     f = Function(module, "compute", (Parameter("model"), Parameter("inputs"), Parameter("outputs")))
     record, word = f.parameter("model"), control_word.enter(f)
+    fetches = listing.ticketed.fetches if listing.ticketed is not None else ()
+    indexed = {
+        one.indices.argument for one in fetches if isinstance(one, FetchRows) and one.indices.space == "input"
+    }  # fmt: skip
     for space, arguments in (("input", listing.inputs), ("output", listing.outputs)):
         for number in range(len(arguments)):
             start = f.load("ptr", f.at(f.parameter(f"{space}s"), number, "ptr"))
             write_places(f, listing.runs, layout, space, number, start)
+            if space == "input" and number in indexed:
+                f.store(start, f.at(record, at.ARGUMENTS + 8 * number, "i8"))
     for number, offset in enumerate(_dims_offsets(listing, layout), len(listing.outputs)):
         write_places(f, listing.runs, layout, "output", number, f.at(record, offset, "i8"))
 

@@ -220,7 +220,7 @@ def _write_fetched_checksum(module: Module, listing: Listing, layout: MemoryLayo
 
     def one(start: Value, carried: tuple[Value, ...]) -> list[Value]:
         size = f.minimum(f.sub(f.integer(layout.file_bytes), start), f.integer(piece))
-        f.call("fetch", record, start, arena, size)
+        f.call("fetch", record, start, arena, size, f.number("i1", True))
         return [f.add(carried[0], _checksum(f, listing, arena, size, start))]
 
     (found,) = f.loop(layout.fetched_at, layout.file_bytes, piece, one, [f.integer(_signed(filling))])

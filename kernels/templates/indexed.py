@@ -153,11 +153,23 @@ def _nd(
     )  # fmt: skip
 
 
+def _row_bytes(problem: Indexed) -> int:
+    """Of a row of the data, where a gather copies whole rows along its first dim; 0 elsewhere."""
+    if problem.direction != "gather" or len(problem.components) != 1 or len(problem.dims) != 3:
+        return 0
+    (outer, _, inner), (component,) = problem.dims, problem.components
+    sizes = (outer, inner, component.size, component.stride, problem.data_elements, problem.index_elements)
+    if any(is_free(one) for one in sizes) or outer != 1 or component.stride != inner:
+        return 0
+    is_whole = component.size * inner == problem.data_elements and problem.data_strides[1:] == (0, 1)
+    return inner * problem.dtype.bytes if is_whole and problem.index_strides == (0, 1, 0) else 0
+
+
 def build(problem: Indexed, target: Target, name: str = "indexed") -> Kernel:
     """The kernel. A gather's blocks are stretches of its outer positions; a scatter has one, as updates may collide."""
     module = Module(target)
     operands = [
-        Operand("data", "input", problem.dtype, problem.data_elements),
+        Operand("data", "input", problem.dtype, problem.data_elements, rows=_row_bytes(problem)),
         Operand("indices", "input", problem.index_dtype, problem.index_elements),
     ]
     if problem.direction == "scatter":
