@@ -100,6 +100,21 @@ ListStep = Claim | Follow | Wait
 
 
 @dataclass(frozen=True, slots=True)
+class Transformed:
+    """What becomes of fetched bytes: target[g][p][i] = sum over t of coefficients[p][t] * source[g][t][i], in f32."""
+
+    coefficients: tuple[tuple[float, ...], ...]
+    elements: int  # of a point and of a tap: i
+    groups: int
+    place: int  # in the arena
+
+    @property
+    def bytes(self) -> int:
+        """That are written."""
+        return 4 * self.groups * len(self.coefficients) * self.elements
+
+
+@dataclass(frozen=True, slots=True)
 class Fetch:
     """Bytes of the file of weights that a thread of its own brings into the arena in each run, one after the other."""
 
@@ -107,11 +122,18 @@ class Fetch:
     place: int  # in the arena
     bytes: int
     after: tuple[int, ...] = ()  # runs that have to end before: they work on what lies there
+    transformed: Transformed | None = None  # by the same thread, once they are there
 
     @property
     def stored_bytes(self) -> int:
         """Of the file that may be read."""
         return self.bytes
+
+    @property
+    def writes(self) -> tuple[tuple[int, int], ...]:
+        """Places in the arena, and how many bytes are written there."""
+        made = self.transformed
+        return ((self.place, self.bytes), *(() if made is None else ((made.place, made.bytes),)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +159,11 @@ class FetchRows:
     def stored_bytes(self) -> int:
         """Of the file that may be read."""
         return self.rows * self.row_bytes
+
+    @property
+    def writes(self) -> tuple[tuple[int, int], ...]:
+        """Places in the arena, and how many bytes are written there."""
+        return (self.place, self.bytes), (self.numbers, self.count * self.dtype.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,10 +352,7 @@ def _check_fetches(ticketed: Ticketed) -> None:
             raise InvalidListing(
                 f"fetch {number} takes {one.stored_bytes:,} bytes from {one.source:,} of {ticketed.fetched_bytes:,}."
             )
-        written = [(one.place, one.bytes)]
-        if isinstance(one, FetchRows):
-            written.append((one.numbers, one.count * one.dtype.bytes))
-        for place, size in written:
+        for place, size in one.writes:
             if place < 0 or place + size > ticketed.arena_bytes:
                 raise InvalidListing(
                     f"fetch {number} puts {size:,} bytes at {place:,} of the arena, which has {ticketed.arena_bytes:,}."

@@ -24,6 +24,7 @@ class Costs:
     crossing_ns: float = 0.0  # that a byte which another core wrote takes longer out of its cache than out of the own
     cache_read: float | None = None  # bytes per second, out of that cache; None: as `bandwidth`
     cache_write: float | None = None
+    disk: float = 1.5e9  # bytes per second that are read past the system's cache
 
     def time(self, kernel: Kernel) -> float:
         """Nanoseconds of all blocks on one core.
@@ -78,4 +79,5 @@ def costs_of(machine: MachineRecord | str | None) -> Costs:
         0.0 if own is None or other is None else max(0.0, 1 / other - 1 / own),
         None if own is None else 1e9 * own,
         None if written is None else 1e9 * written,
+        1e9 * machine.entries["disk_read"].value if "disk_read" in machine.entries else ESTIMATED.disk,
     )

@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.lifetimes import planned
+from graphopt.program.ram.course import Rates
+from graphopt.program.ram.plan import Streamed, streamed
 from graphopt.program.regions import buffer
 from graphopt.program.regions.region import Lowered
 from graphopt.program.sharing import WORKERS, kernels_of, plan_shared, shared_plans
-from graphopt.program.streaming import Streamed, streamed
 from graphopt.program.weights import Held, Weights, bytes_of
 from kernels.listing import Listing, Place, Run, Space
 from memplan.plan import Packing
@@ -55,7 +56,7 @@ def link(
 
     It is for any number of them, and planned for so many; 0: for `sharing.WORKERS`. `weights` are those of other
     programs of the model, which this one's join. With `ram` bytes for the whole process, run by at most so many
-    threads, it reads weights while it runs (graphopt/program/streaming.py).
+    threads, it reads weights while it runs (graphopt/program/ram).
 
     The memory plan is checked by memplan's own verifier. Where the arena of one worker is within `budget` bytes, so is
     that of several, whose plan is the fastest by `costs`.
@@ -85,5 +86,6 @@ def link(
     within = None
     if ram is not None:
         durations = {one.name: costs.time(one) for one in listing.kernels}
-        within = streamed(listing, held.bytes, durations, ram, threads or WORKERS)
+        rates = Rates(costs.disk, costs.bandwidth)
+        within = streamed(listing, held.bytes, held.held, durations, rates, ram, threads or WORKERS)
     return Linked(listing, held.bytes, arena.problem, plan, held.held, within)

@@ -22,19 +22,20 @@ from collections.abc import Callable
 from kernels.emit import layout as at
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.refusal import BAD_WEIGHTS, NO_MEMORY, OK, refuse_when, return_when, say, within
-from kernels.listing import FetchRows, Listing, Ticketed
+from kernels.listing import Fetch, FetchRows, Listing, Ticketed
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.llvm.threads import add, bytes_of, futex, pause, read, write
 
 # Offsets in the state, in bytes. FILE, DIRECT: descriptors and one, 0 for none; SOURCE: weights in the caller's memory.
 _FETCHED, _BELL, _STOP, _FAULT, FILE, DIRECT, _THREAD, SOURCE, _PROCESS = 0, 8, 12, 16, 24, 28, 32, 40, 48
-_ROW = 32  # bytes of a fetch in the table: source, place, bytes, the first of what it waits for
+_ROW = 40  # bytes of a fetch in the table: source, place, bytes, its kind, the first of what it waits for
 _SPINS = 100  # looks before a thread sleeps
 _NAP_NS = 30_000
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # private to the process
 _WILL_NEED, DONT_NEED = 3, 4  # POSIX_FADV_
 _NAMED = 7  # numbers of a row of the table of rows that indices name
+_MADE = 4  # numbers of a row of the table of what is transformed
 _INTERRUPTED = 4  # EINTR
 _CUT_OFF = -1  # in place of an error's number: the file ends too early
 _NULL = Value(("null",), "ptr")
@@ -53,6 +54,8 @@ def write_fetching(module: Module, listing: Listing, layout: MemoryLayout, ticke
     _write_fetch(module, layout)
     if any(isinstance(one, FetchRows) for one in ticketed.fetches):
         _write_named(module, layout)
+    if transforms_of(ticketed):
+        _write_transform(module, listing, ticketed)
     _write_all(module, layout, ticketed)
     _write_fetcher(module, listing, layout, ticketed)
     _write_start(module, listing, layout)
@@ -110,16 +113,23 @@ def _write_tables(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> N
     words: list[int] = []
     waits: list[int] = []
     named: list[int] = []
+    made: list[int] = []
+    shapes = transforms_of(ticketed)
     for one in ticketed.fetches:
-        size = one.bytes
+        kind = 0
         if isinstance(one, FetchRows):
-            size = -1 - len(named) // _NAMED
             argument = one.indices.argument if one.indices.space == "input" else -1
             named += [one.rows, one.row_bytes, one.count, one.dtype.bytes, argument, one.indices.offset, one.numbers]
-        words += [layout.fetched_at + one.source, one.place, size, len(waits)]
+            kind = len(named) // _NAMED
+        elif one.transformed is not None:
+            by = one.transformed
+            made += [by.place, by.elements, by.groups, shapes.index(by.coefficients)]
+            kind = -(len(made) // _MADE)
+        words += [layout.fetched_at + one.source, one.place, one.bytes, kind, len(waits)]
         waits += [claimed[run] for run in one.after]
-    words += [0, 0, 0, len(waits)]
+    words += [0, 0, 0, 0, len(waits)]
     module.constant("fetch.named", "i64", [str(word) for word in named or [0]], align=8)
+    module.constant("fetch.made", "i64", [str(word) for word in made or [0]], align=8)
     module.constant("fetch.rows", "i64", [str(word) for word in words], align=8)
     module.constant("fetch.waits", "i32", [str(row) for row in waits or [0]], align=4)
     runs: list[int] = []
@@ -252,6 +262,32 @@ def _write_named(module: Module, layout: MemoryLayout) -> None:
     f.finish()
 
 
+def transforms_of(ticketed: Ticketed | None) -> list[tuple[tuple[float, ...], ...]]:
+    """The coefficients by which fetched bytes are transformed, different ones."""
+    fetches = () if ticketed is None else ticketed.fetches
+    made = (one.transformed for one in fetches if isinstance(one, Fetch))
+    return sorted({one.coefficients for one in made if one is not None})
+
+
+def _write_transform(module: Module, listing: Listing, ticketed: Ticketed) -> None:
+    """fetch_transform(arena, source, which): of a row of the table; a function for each set of coefficients."""
+    f = Function(module, "fetch_transform", (Parameter("arena"), Parameter("source"), Parameter("which", "i64")))
+    arena, source, which = (f.parameter(one.name) for one in f.parameters)
+    start = f.at(Value(("@fetch.made",), "ptr"), f.mul(which, 8 * _MADE), "i8")
+    place, elements, groups, shape = (f.load("i64", f.at(start, number, "i64")) for number in range(_MADE))
+    target = f.at(arena, place, "i8")
+    for number in range(len(transforms_of(ticketed))):
+        name = listing.symbol(f"transform{number}")
+        module.declare(name, "void", ["ptr", "ptr", "i64", "i64"])
+        given = f"ptr {source.text}, ptr {target.text}, i64 {elements.text}, i64 {groups.text}"
+
+        def make(name: str = name, given: str = given) -> None:
+            f.line(f"call void @{name}({given})")
+
+        f.when(f.compare("eq", shape, f.integer(number)), make)
+    f.finish()
+
+
 def _each(f: Function, count: Value, body: Callable[[Value, tuple[Value, ...]], None]) -> None:
     f.loop(f.integer(0), count, 1, body)
 
@@ -265,8 +301,8 @@ def _write_all(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None
 
     def one(number: Value, _: tuple[Value, ...]) -> None:
         start = f.at(table, f.mul(number, _ROW), "i8")
-        fields = [f.load("i64", f.at(start, field, "i64")) for field in (0, 1, 2, 3, 7)]
-        source, place, size, first, last = fields
+        fields = [f.load("i64", f.at(start, field, "i64")) for field in (0, 1, 2, 3, 4, 9)]
+        source, place, size, kind, first, last = fields
 
         def wait(which: Value, _: tuple[Value, ...]) -> None:
             row = f.convert("zext", "i64", f.load("i32", f.at(waits, which, "i32")))
@@ -279,13 +315,21 @@ def _write_all(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None
         there = f.at(arena, place, "i8")
 
         def by_name() -> None:
-            f.call("fetch_named", record, source, there, f.sub(f.integer(-1), size))
+            f.call("fetch_named", record, source, there, f.sub(kind, 1))
+
+        def make() -> None:
+            f.call("fetch_transform", arena, there, f.sub(f.integer(-1), kind))
+
+        def whole_one() -> None:
+            _fetch(f, record, source, there, size)
+            if transforms_of(ticketed):
+                f.when(f.compare("slt", kind, f.integer(0)), make)
 
         def bring() -> None:
             if any(isinstance(other, FetchRows) for other in ticketed.fetches):
-                f.when(f.compare("slt", size, f.integer(0)), by_name, lambda: _fetch(f, record, source, there, size))
+                f.when(f.compare("sgt", kind, f.integer(0)), by_name, whole_one)
             else:
-                _fetch(f, record, source, there, size)
+                whole_one()
 
         f.when(whole, bring)
         add(f, _state(f, layout, _FETCHED), f.integer(1), "release")

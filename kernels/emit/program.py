@@ -21,8 +21,9 @@ import numpy.typing as npt
 from kernels.emit.checksum import STRIPE, checksum, write_checksum
 from kernels.emit.creation import write_creation
 from kernels.emit.description import Description, describe, with_points
+from kernels.emit.fetching import transforms_of
 from kernels.emit.layout import MemoryLayout, fetched_at, layout_of
-from kernels.emit.making import NOTHING, Making, write_making
+from kernels.emit.making import NOTHING, Making, write_making, write_transform
 from kernels.emit.processor import Requirement, requirements, write_missing
 from kernels.emit.refusal import return_when, text
 from kernels.emit.running import write_running
@@ -181,6 +182,8 @@ def _code(listing: Listing, target: Target, making: Making) -> tuple[Module, Mod
     if making.steps:
         write_making(beside, listing.symbol("make"), making.steps)
     write_checksum(beside, f"{listing.name}_checksum")
+    for number, coefficients in enumerate(transforms_of(listing.ticketed)):
+        write_transform(beside, listing.symbol(f"transform{number}"), coefficients)
     return kernels_of(listing, target), beside
 
 

@@ -37,8 +37,8 @@ from graphopt.program.deploy.manifest import (
 )
 from graphopt.program.deploy.package import package
 from graphopt.program.deploy.runtime import Array
+from graphopt.program.ram.plan import Streamed
 from graphopt.program.regions.region import Origin
-from graphopt.program.streaming import Streamed
 from graphopt.version import VERSION
 from kernels.emit import version
 from kernels.emit.description import Description

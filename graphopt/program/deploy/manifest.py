@@ -12,8 +12,8 @@ import msgspec
 
 from graphopt.errors import BundleError
 from graphopt.program.deploy.runtime import SCHEMA
+from graphopt.program.ram.plan import Streamed
 from graphopt.program.regions.region import Lowered, Origin
-from graphopt.program.streaming import Streamed
 from kernels.emit.description import Description
 from kernels.listing import Listing
 

@@ -1,0 +1,1 @@
+"""Programs within a budget of the process: weights beyond it are read while the program runs."""
