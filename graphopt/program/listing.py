@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.lifetimes import planned
+from graphopt.program.ram.check import check_streamed
 from graphopt.program.ram.course import Rates
 from graphopt.program.ram.plan import Streamed, streamed
 from graphopt.program.regions import buffer
@@ -88,4 +89,5 @@ def link(
         durations = {one.name: costs.time(one) for one in listing.kernels}
         rates = Rates(costs.disk, costs.bandwidth)
         within = streamed(listing, held.bytes, held.held, durations, rates, ram, threads or WORKERS)
+        check_streamed(listing, held.bytes, within.listing, within.file)
     return Linked(listing, held.bytes, arena.problem, plan, held.held, within)

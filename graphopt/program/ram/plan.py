@@ -3,24 +3,28 @@
 What a constant takes is a number of units. The first ones stay in memory, and the last ones are fetched into a ring in
 the arena before the blocks that read them run. How many, water-filling says: all runs are given the same number of
 bytes to fetch for each nanosecond that they compute, as long as they have so many. Then reading keeps up with
-computing everywhere or nowhere: what is read is spread as evenly as it can be, whatever the disk's rate is. Rings of
-several sizes are tried: what a ring takes is read in addition, and a small one makes the reader wait.
+computing everywhere or nowhere: what is read is spread as evenly as it can be, whatever the disk's rate is. Where the
+disk cannot keep up, what frees the most bytes for its time may go first, and what must be transformed may stay. Rings
+of several sizes are tried with each order: what a ring takes is read in addition, and a small one makes the reader
+wait. A simulation says which is fastest.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from graphopt.errors import BudgetNotKept
 from graphopt.program.ram.course import Rates, course
 from graphopt.program.ram.pieces import Bytes, Pieces
-from graphopt.program.ram.units import UNIT, Constant, Constants, constants_of, filled, others_of, page, together
+from graphopt.program.ram.units import UNIT, Constant, Constants, Unit, constants_of, filled, others_of, page, rooms_of
 from graphopt.program.weights import Held
 from kernels.listing import Listing, Ticketed
 
-RINGS = (2, 4, 8, 16, 32)  # units of a ring, or as many times what blocks need at once, that are tried
+RINGS = (1, 2, 4, 8, 16)  # units of a ring that are tried, where that is more than some blocks need at once
+FEW = 3  # of what blocks need at once, the least and the most
 STACK = 64 << 10  # bytes of a thread's stack that are touched
 CODE, CODE_OF_KERNEL = 256 << 10, 24 << 10  # bytes of a library, about: they count as they are touched
 
@@ -73,21 +77,32 @@ def streamed(
     if fixed.total + everything <= budget:
         nanoseconds = course(ticketed, kernels, durations, workers, rates)
         return Streamed(listing, weights, replace(fixed, kept=everything), workers, nanoseconds)
-    most = together(ticketed.runs, kernels, constants)
-    least = fixed.total + small + most
-    if least > budget:
-        raise BudgetNotKept(budget, least)
+    rooms = rooms_of(ticketed.runs, kernels, constants)
     room = budget - fixed.total - small
     found: list[tuple[float, int, int, Listing, Pieces]] = []
-    for ring in _rings(most, unit, room):
-        _choose(constants, room - ring)
-        pieces = Pieces(listing, kernels, constants, others, ring)
-        made = pieces.listing_of()
-        assert made.ticketed is not None, "one for several workers"
-        found.append((course(made.ticketed, kernels, durations, workers, rates), len(found), ring, made, pieces))
+    for ring in _rings(rooms, unit):
+        movable = [one for pair, one in constants.items() if rooms[pair] <= ring]
+        stays = sum(filled(one.size) for pair, one in constants.items() if rooms[pair] > ring)
+        for order in _ORDERS:
+            if not _choose(constants.values(), movable, room - ring - stays, partial(order, rates)):
+                break
+            pieces = Pieces(listing, kernels, constants, others, ring)
+            made = pieces.listing_of()
+            assert made.ticketed is not None, "one for several workers"
+            found.append((course(made.ticketed, kernels, durations, workers, rates), len(found), ring, made, pieces))
+    if not found:
+        raise BudgetNotKept(budget, fixed.total + small + _least(constants, rooms))
     nanoseconds, _, ring, made, pieces = min(found, key=lambda one: one[:2])
     parts = replace(fixed, kept=pieces.kept_bytes, ring=ring)
     return Streamed(made, pieces.file(weights), parts, workers, nanoseconds)
+
+
+def _least(constants: Constants, rooms: Mapping[tuple[int, int], int]) -> int:
+    """The least bytes of a ring and of what stays because it does not fit into that."""
+    return min(
+        page(ring) + sum(filled(one.size) for pair, one in constants.items() if rooms[pair] > ring)
+        for ring in {0, *rooms.values()}
+    )
 
 
 def _fixed(listing: Listing, ticketed: Ticketed, workers: int) -> RamParts:
@@ -100,28 +115,51 @@ def _fixed(listing: Listing, ticketed: Ticketed, workers: int) -> RamParts:
     return RamParts(0, 0, page(ticketed.arena_bytes), workers * page(listing.scratch_bytes), arguments, code)
 
 
-def _rings(most: int, unit: int, room: int) -> Iterator[int]:
-    """Sizes of a ring within what weights may take, each once, the least possible one first."""
-    sizes = {most, *(max(most, count * size) for count in RINGS for size in (unit, most))}
-    return (page(size) for size in sorted(sizes) if page(size) <= room or size == most)
+def _rings(rooms: Mapping[tuple[int, int], int], unit: int) -> list[int]:
+    """Sizes of a ring: what some constants need at once, and a few times as much."""
+    needed = set(rooms.values())
+    least = {*heapq.nsmallest(FEW, needed), *heapq.nlargest(FEW, needed)}
+    return sorted({page(max(one, count * unit)) for one in least for count in RINGS} | {page(one * 2) for one in least})
 
 
-def _choose(constants: Constants, room: int) -> None:
-    """Say of each constant how many units are fetched, so that the others take at most `room` bytes."""
-    kept = 0
-    waiting: list[tuple[float, int, Constant]] = []
+def _spread(rates: Rates, one: Constant, unit: Unit) -> tuple[float, ...]:
+    """Bytes that are read for each nanosecond that is computed, once this unit is."""
+    return (_read(one, unit) / max(one.nanoseconds, 1.0),)
+
+
+def _cheapest(rates: Rates, one: Constant, unit: Unit) -> tuple[float, ...]:
+    """Seconds of the reader for each byte that is freed."""
+    seconds = unit.fetched_bytes / rates.disk + (unit.bytes / rates.transforming if unit.taps is not None else 0.0)
+    return seconds * one.uses / unit.bytes, *_spread(rates, one, unit)
+
+
+def _as_it_is(rates: Rates, one: Constant, unit: Unit) -> tuple[float, ...]:
+    """What need not be transformed first."""
+    return float(unit.taps is not None), *_spread(rates, one, unit)
+
+
+def _read(one: Constant, unit: Unit) -> int:
+    """Bytes of a constant that a run reads once this unit, and those behind it, are fetched; of tables next to none."""
+    size = one.size - unit.begin if unit.taps is None else unit.taps.bytes
+    return 0 if unit.named is not None else size * one.uses
+
+
+_ORDERS = (_spread, _cheapest, _as_it_is)
+Order = Callable[[Constant, Unit], tuple[float, ...]]
+
+
+def _choose(constants: Iterable[Constant], movable: Sequence[Constant], room: int, order: Order) -> bool:
+    """Say how many units of movable constants are fetched, so that what stays of them takes at most `room` bytes."""
+    for one in constants:
+        one.fetched = 0
+    kept = sum(filled(one.size) for one in movable)
+    waiting: list[tuple[tuple[float, ...], int, Constant]] = []
 
     def push(one: Constant) -> None:
         if one.fetched < len(one.units):
-            unit = one.units[len(one.units) - one.fetched - 1]
-            size = one.size - unit.begin if unit.taps is None else unit.taps.bytes
-            if unit.named is not None:  # hardly anything is read of a table
-                size = 0
-            heapq.heappush(waiting, (size * one.uses / max(one.nanoseconds, 1.0), one.start, one))
+            heapq.heappush(waiting, (order(one, one.units[len(one.units) - one.fetched - 1]), one.start, one))
 
-    for one in constants.values():
-        one.fetched = 0
-        kept += filled(one.size)
+    for one in movable:
         push(one)
     while kept > room and waiting:
         _, _, one = heapq.heappop(waiting)
@@ -129,3 +167,4 @@ def _choose(constants: Constants, room: int) -> None:
         one.fetched += 1
         kept += filled(one.kept_bytes) - before
         push(one)
+    return kept <= room

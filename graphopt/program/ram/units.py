@@ -112,7 +112,8 @@ def constants_of(
             one.nanoseconds += durations[run.kernel]
             one.uses += 1
     taken = sorted(found)
-    apart = [pair for pair, other in zip(taken, [*taken[1:], (1 << 62, 0)], strict=True) if sum(pair) <= other[0]]
+    behind = [*(start for start, _ in taken[1:]), max(map(sum, taken), default=0)]
+    apart = [pair for pair, start in zip(taken, behind, strict=False) if sum(pair) <= start]
     return {pair: found[pair] for pair in apart}  # what overlaps another one stays
 
 
@@ -126,17 +127,19 @@ def others_of(runs: Sequence[Run], kernels: Mapping[str, Kernel], constants: Con
     return sorted(found.items())
 
 
-def together(runs: Sequence[Run], kernels: Mapping[str, Kernel], constants: Constants) -> int:
-    """Bytes of a ring that holds what any blocks need at once."""
-    most = 0
+def rooms_of(runs: Sequence[Run], kernels: Mapping[str, Kernel], constants: Constants) -> dict[tuple[int, int], int]:
+    """By constant the bytes of a ring that hold what blocks need at once which read it."""
+    found: dict[tuple[int, int], int] = {}
     for run in runs:
-        needed = 0
-        for operand, place in zip(kernels[run.kernel].operands, run.operands, strict=True):
-            one = constants.get((place.offset, operand.bytes)) if place.space == "weights" else None
-            if one is not None:
-                needed += max(unit.room for unit in one.units)
-        most = max(most, needed)
-    return most
+        read = {
+            (place.offset, operand.bytes)
+            for operand, place in zip(kernels[run.kernel].operands, run.operands, strict=True)
+            if place.space == "weights" and (place.offset, operand.bytes) in constants
+        }
+        needed = sum(max(unit.room for unit in constants[pair].units) for pair in read)
+        for pair in read:
+            found[pair] = max(found.get(pair, 0), needed)
+    return found
 
 
 def _whole(operand: Operand, blocks: int) -> Unit:
