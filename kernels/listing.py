@@ -181,6 +181,7 @@ class Ticketed:
     fetches: tuple[Fetch | FetchRows, ...] = ()
     fetched: tuple[int, ...] = ()  # by run: how many of them have to have ended before it begins; none: as without any
     fetched_bytes: int = 0  # of the file, behind the weights that stay in memory
+    most_workers: int = 0  # that run it; 0: any number
 
     @property
     def waits(self) -> tuple[tuple[int, tuple[int, ...]], ...]:

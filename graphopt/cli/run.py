@@ -14,7 +14,7 @@ from graphopt.cli.options import PATH, json_option, shown
 from graphopt.files.place import told
 from graphopt.files.single import write_file
 from graphopt.flows.records.run import OutputLine, RunRecord
-from graphopt.flows.run import open_program, random_feed
+from graphopt.flows.run import Growth, open_program, random_feed
 from graphopt.report.running import print_run
 
 
@@ -33,6 +33,7 @@ def command(
 
     A model runs with the options under which a memory budget holds: no arena, no reuse of dead buffers by size.
     """
+    growth = Growth()
     runnable = open_program(program, threads=threads)
     feeds = random_feed(runnable) | read_inputs(list(runnable.inputs), input, random=random)
     seconds = []
@@ -42,7 +43,9 @@ def command(
         seconds.append(time.perf_counter() - started)
     lines = tuple(_line(name, array) for name, array in found.items())
     times = tuple(1e3 * second for second in seconds)
-    place = shown(RunRecord(str(program), runnable.engine, lines, times), json, print_run)
+    planned, grown = runnable.planned_bytes, growth.bytes
+    record = RunRecord(str(program), runnable.engine, lines, times, planned, grown)
+    place = shown(record, json, print_run)
     if output is not None:
         for name, array in found.items():
             _write(output, f"{name.replace('/', '_')}.npy", array)

@@ -37,6 +37,7 @@ from graphopt.program.deploy.compiled import Compiled, type_of
 from graphopt.program.deploy.custom.operators import Operators, operators_of_several
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
+from graphopt.program.listing import Linked
 from graphopt.program.make import Family, Form, Program, make, runnable
 from graphopt.program.regions.scope import Scope
 from kernels.emit.description import Description
@@ -308,6 +309,14 @@ def _made(original: ir.Model, asked: Asked, family: Family | None = None) -> Com
     )
 
 
+def _ram_of(programs: Sequence[Linked]) -> tuple[int | None, int, int]:
+    """What a process takes for a program within a budget, how many workers run it, and what each run reads."""
+    within = programs[0].streamed
+    if within is None or within.listing.ticketed is None:
+        return None, 0, 0
+    return within.parts.total, within.workers, sum(one.bytes for one in within.listing.ticketed.fetches)
+
+
 def compile_record(
     compiled: Compiled,
     source: str,
@@ -333,5 +342,6 @@ def compile_record(
         machine.key.cpu if isinstance(machine, MachineRecord) else machine, compiled.fallback,
         0 if written is None else written.made_bytes,
         tuple(dict.fromkeys(one.target.cpu for one in compiled.sizes)),
+        *_ram_of(programs),
         1 if written is None else max(1, len(written.points)),
     )  # fmt: skip

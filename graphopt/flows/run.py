@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,10 +20,12 @@ from graphopt.memory.contract import contract_options
 from graphopt.model.load import load
 from graphopt.model.self_contained import self_contained
 from graphopt.model.text import nearest
+from graphopt.program.deploy.manifest import read_manifest
 from graphopt.program.deploy.runtime import Program, Tensor
 from graphopt.program.deploy.session import Bundle
 
 SEED = 0
+_PROCESS = Path("/proc/self")  # Linux
 Feeds = Mapping[str, np.ndarray]
 
 
@@ -32,6 +36,28 @@ class Runnable:
     engine: str
     inputs: Mapping[str, Callable[[], np.ndarray]]  # each with what draws it
     call: Callable[[Feeds], dict[str, np.ndarray]]
+    planned_bytes: int | None = None  # that a process takes for it, of a bundle within a budget
+
+
+class Growth:
+    """By how many bytes this process grows at the most from here on; nothing where the system does not tell."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self._before: int | None = None
+        with contextlib.suppress(OSError):
+            (_PROCESS / "clear_refs").write_text("5")  # the peak is what is there now
+            self._before = _resident("VmRSS")
+
+    @property
+    def bytes(self) -> int | None:
+        """So far."""
+        return None if self._before is None else max(0, _resident("VmHWM") - self._before)
+
+
+def _resident(entry: str) -> int:
+    lines = (_PROCESS / "status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(entry))
 
 
 def run(
@@ -74,7 +100,8 @@ def drawn_inputs(program: Program) -> dict[str, np.ndarray]:
 
 def _bundle(path: Path, threads: int) -> Runnable:
     program = Bundle(path, threads=threads)
-    return Runnable(BUNDLE, _draws(program), lambda feeds: program(**feeds))
+    ram = read_manifest(path).ram
+    return Runnable(BUNDLE, _draws(program), lambda feeds: program(**feeds), None if ram is None else ram.bytes)
 
 
 def _draws(program: Program) -> dict[str, Callable[[], np.ndarray]]:

@@ -44,6 +44,11 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
     threads = "one: several would gain nothing, or --threads 1 was given"
     if record.shared_arena_bytes is not None:
         threads = f"any number, with an arena of {binary_size(record.shared_arena_bytes)} for several"
+    memory = []
+    if record.ram_bytes is not None:
+        read = f"; each run reads {binary_size(record.fetched_bytes)} of weights" if record.fetched_bytes else ""
+        threads = several(record.ram_workers, "thread") + " at the most"
+        memory.append(("process", f"{binary_size(record.ram_bytes)} for the program in all{read}"))
     left = [("left", f"to ONNX Runtime: {', '.join(record.fallback)}")] if record.fallback else []
     for label, text in (
         (
@@ -53,6 +58,7 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
         *left,
         ("weights", weights),
         ("arena", f"{binary_size(record.arena_bytes)}, {least}"),
+        *memory,
         ("threads", threads),
         ("chosen", f"by the record of {record.machine}" if record.machine else "by the figures of a usual server"),
         ("compared", compared),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from graphopt.flows.records.run import BUNDLE, RunRecord
-from graphopt.model.text import several
+from graphopt.model.text import binary_size, several
 from graphopt.report.screen import Screen
 
 
@@ -18,4 +18,7 @@ def print_run(screen: Screen, record: RunRecord) -> None:
         f"{times[0]:.3g} ms"
     )  # fmt: skip
     where = "of the bundle" if record.engine == BUNDLE else f"in {record.engine}"
+    if record.planned_bytes is not None:
+        taken = "" if record.measured_bytes is None else f", the process grew by {binary_size(record.measured_bytes)}"
+        screen.line(f"{'memory':<13} {binary_size(record.planned_bytes)} planned{taken}")
     screen.line(f"{'time':<13} {middle}, {several(len(times), 'run')} {where}")

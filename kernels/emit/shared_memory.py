@@ -21,7 +21,7 @@ from kernels.llvm.module import Module
 
 def write_shared_memory(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed | None) -> None:
     """Add the functions; those of a program for one worker do nothing."""
-    _write_workers(module, several=ticketed is not None)
+    _write_workers(module, ticketed)
     if ticketed is None:
         return
     pool.write_pool(module, listing.symbol("pool_worker"))
@@ -31,13 +31,13 @@ def write_shared_memory(module: Module, listing: Listing, layout: MemoryLayout, 
     _write_give(module, ticketed)
 
 
-def _write_workers(module: Module, *, several: bool) -> None:
+def _write_workers(module: Module, ticketed: Ticketed | None) -> None:
     f = Function(module, "workers_of", (Parameter("options"),), result="i64")
     options = f.parameter("options")
     none = f.number("i32", 0)
     asked = option(f, options, "i32", THREADS)
     bad = f.compare("slt", asked, none)
-    if not several:
+    if ticketed is None:
         f.give(f.select(bad, f.integer(-1), f.integer(1)))
         f.finish()
         return
@@ -48,7 +48,8 @@ def _write_workers(module: Module, *, several: bool) -> None:
         return [found]
 
     (found,) = f.when(f.compare("eq", asked, none), usual, lambda: [f.convert("sext", "i64", asked)])
-    f.give(f.select(bad, f.integer(-1), f.minimum(found, f.integer(pool.MOST_WORKERS + 1))))
+    most = min(ticketed.most_workers or pool.MOST_WORKERS + 1, pool.MOST_WORKERS + 1)
+    f.give(f.select(bad, f.integer(-1), f.minimum(found, f.integer(most))))
     f.finish()
 
 

@@ -23,4 +23,6 @@ class RunRecord(msgspec.Struct, frozen=True):
     engine: str  # BUNDLE, or the name and version of a runtime
     outputs: tuple[OutputLine, ...]
     milliseconds: tuple[float, ...]  # wall time of each run
+    planned_bytes: int | None = None  # that a process takes for the program, of a bundle within a budget
+    measured_bytes: int | None = None  # by which this process grew at the most, in creation and runs
     schema: str = "graphopt.run/1"

@@ -22,11 +22,11 @@ class Pieces:
 
     def __init__(
         self, listing: Listing, kernels: Mapping[str, Kernel], constants: Constants,
-        others: Sequence[tuple[int, int]], ring: int,
+        others: Sequence[tuple[int, int]], ring: int, workers: int,
     ) -> None:  # fmt: skip
         assert listing.ticketed is not None, "one for several workers"
         self.listing, self.ticketed, self.kernels, self.constants = listing, listing.ticketed, kernels, constants
-        self.ring = ring
+        self.ring, self.workers = ring, workers
         self.base = page(self.ticketed.arena_bytes)
         self.kept: dict[tuple[int, int], int] = {}  # where a constant that stays lies, or its first units
         self.copies: list[tuple[int, int, int]] = []  # from, to, bytes
@@ -53,7 +53,7 @@ class Pieces:
         arena = self.base + self.ring
         ticketed = Ticketed(
             tuple(self._steps(pieces_of)), tuple(self.pieces), arena, tuple(self.fetches), tuple(self.needed),
-            self.fetched_bytes,
+            self.fetched_bytes, self.workers,
         )  # fmt: skip
         return replace(
             self.listing, runs=ticketed.runs, arena_bytes=arena, weights_bytes=self.kept_bytes, ticketed=ticketed

@@ -76,7 +76,8 @@ def streamed(
     everything = small + sum(filled(one.size) for one in constants.values())
     if fixed.total + everything <= budget:
         nanoseconds = course(ticketed, kernels, durations, workers, rates)
-        return Streamed(listing, weights, replace(fixed, kept=everything), workers, nanoseconds)
+        kept = replace(listing, ticketed=replace(ticketed, most_workers=workers))
+        return Streamed(kept, weights, replace(fixed, kept=everything), workers, nanoseconds)
     rooms = rooms_of(ticketed.runs, kernels, constants)
     room = budget - fixed.total - small
     found: list[tuple[float, int, int, Listing, Pieces]] = []
@@ -86,7 +87,7 @@ def streamed(
         for order in _ORDERS:
             if not _choose(constants.values(), movable, room - ring - stays, partial(order, rates)):
                 break
-            pieces = Pieces(listing, kernels, constants, others, ring)
+            pieces = Pieces(listing, kernels, constants, others, ring, workers)
             made = pieces.listing_of()
             assert made.ticketed is not None, "one for several workers"
             found.append((course(made.ticketed, kernels, durations, workers, rates), len(found), ring, made, pieces))
