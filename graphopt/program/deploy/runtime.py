@@ -40,6 +40,7 @@ ABI = 1  # of the functions in the library: the newest that this code knows
 # A block that was run, as `profile` notes it. Times are in nanoseconds of a clock that nobody sets.
 STAMP = np.dtype([(name, np.int64) for name in ("row", "worker", "block", "begin", "end")])
 _ROOM = 1 << 14  # blocks of a call, at first
+_MODEL_BUSY = 5  # of the codes that a run gives
 _MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}  # the machines of ELF, as the system calls them
 _STORED = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": "u2", "bool": "?"}  # the others are as NumPy has them: "i64"
 # What NumPy lacks, as ml_dtypes calls it; all but bf16 take a byte for each element.
@@ -348,7 +349,9 @@ class Program:
         return found
 
     def _checked(self, code: int) -> None:
-        """Raises what a run's code says: without checks of its arguments it can only have met another call."""
+        """Raises what a run's code says: that it met another call, or what the program says of it."""
+        if code and code != _MODEL_BUSY:
+            raise self.refusal(self._interface.error(self._model).decode(errors="replace"))
         if code:
             why = "the program runs another call at this moment"
             raise self.refusal(f"{why}; load it again for each thread that runs it.")

@@ -92,7 +92,7 @@ def streamed(
             assert made.ticketed is not None, "one for several workers"
             found.append((course(made.ticketed, kernels, durations, workers, rates), len(found), ring, made, pieces))
     if not found:
-        raise BudgetNotKept(budget, fixed.total + small + _least(constants, rooms))
+        raise BudgetNotKept(budget, fixed.total + small + _least(constants, rooms), "the process takes")
     nanoseconds, _, ring, made, pieces = min(found, key=lambda one: one[:2])
     parts = replace(fixed, kept=pieces.kept_bytes, ring=ring)
     return Streamed(made, pieces.file(weights), parts, workers, nanoseconds)
@@ -102,7 +102,7 @@ def _least(constants: Constants, rooms: Mapping[tuple[int, int], int]) -> int:
     """The least bytes of a ring and of what stays because it does not fit into that."""
     return min(
         page(ring) + sum(filled(one.size) for pair, one in constants.items() if rooms[pair] > ring)
-        for ring in {0, *rooms.values()}
+        for ring in rooms.values()
     )
 
 
@@ -117,10 +117,11 @@ def _fixed(listing: Listing, ticketed: Ticketed, workers: int) -> RamParts:
 
 
 def _rings(rooms: Mapping[tuple[int, int], int], unit: int) -> list[int]:
-    """Sizes of a ring: what some constants need at once, and a few times as much."""
+    """Sizes of a ring: what constants need at once, and for some of them a few times as much."""
     needed = set(rooms.values())
-    least = {*heapq.nsmallest(FEW, needed), *heapq.nlargest(FEW, needed)}
-    return sorted({page(max(one, count * unit)) for one in least for count in RINGS} | {page(one * 2) for one in least})
+    some = {*heapq.nsmallest(FEW, needed), *heapq.nlargest(FEW, needed)}
+    larger = {max(one, count * unit) for one in some for count in RINGS} | {2 * one for one in some}
+    return sorted({page(one) for one in needed | larger})
 
 
 def _spread(rates: Rates, one: Constant, unit: Unit) -> tuple[float, ...]:
