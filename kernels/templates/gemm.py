@@ -351,7 +351,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
             return Asked()
         tiles = min(self.least_tiles or pieces(self.row_groups), self.candidate.row_stretch)
         steps = self._steps(ends) // self.group
-        return asked(steps, word * width, tallest(self.row_groups), tiles, self.part * word * width)
+        return asked(self.target.core, steps, word * width, tallest(self.row_groups), tiles, self.part * word * width)
 
 
 @dataclass(frozen=True, slots=True)
