@@ -77,10 +77,14 @@ def main(names: tuple[str, ...]) -> None:
             theirs.append(_seconds(_THEIRS, ZOO / f"{name}.onnx"))
         (cold, warm), (their_cold, their_warm) = (tuple(map(min, zip(*side, strict=True))) for side in (ours, theirs))
         ratios.append((cold / their_cold, warm / their_warm))
-        size = sum(file.stat().st_size for file in folder.iterdir()) / (ZOO / f"{name}.onnx").stat().st_size
+        model = (ZOO / f"{name}.onnx").stat().st_size
+        whole, needed = (sum(file.stat().st_size for file in files) / model for files in (
+            list(folder.iterdir()), [*folder.glob("*.so"), *folder.glob("*.weights")],
+        ))  # fmt: skip
         print(
             f"{name:<16} cold {1e3 * cold:8.2f} ms of {1e3 * their_cold:8.2f} = {cold / their_cold:.2f}, warm "
-            f"{1e3 * warm:8.2f} of {1e3 * their_warm:8.2f} = {warm / their_warm:.2f}; bundle {size:.2f} x its model",
+            f"{1e3 * warm:8.2f} of {1e3 * their_warm:8.2f} = {warm / their_warm:.2f}; bundle {whole:.2f} x its model, "
+            f"library and weights {needed:.2f}",
             flush=True,
         )
     for word, place in (("cold", 0), ("warm", 1)):

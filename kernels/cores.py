@@ -27,6 +27,15 @@ class Core:
     memory: float = 5.0
     call: float = 4.0  # cycles of a call and its return
     gigahertz: float = 3.6  # under vectors
+    latency: float = 100.0  # nanoseconds until memory answers a load
+
+    @property
+    def under_way(self) -> int:
+        """Bytes that are on their way from memory while the core reads it at its rate: rate times latency.
+
+        (J. Little, A Proof for the Queuing Formula L = λW, 1961.)
+        """
+        return int(self.memory * self.gigahertz * self.latency)
 
 
 MOST_PRODUCTS, MOST_LOADS = 2.0, 3.0  # of x86 cores by vectors of 32 bytes, however many of 64 bytes they do

@@ -54,7 +54,7 @@ class Packing(Protocol):
 
 @runtime_checkable
 class Transforming(Packing, Protocol):
-    """A packing whose elements are sums of others: packed[group][p][i] = sum of coefficients[p][t] * taps[group][t][i].
+    """A packing of sums: packed[group][p][q][i] = sum of matrix[p][s] * matrix[q][t] * taps[group][s][t][i].
 
     The taps take fewer bytes; a program may have them stored, and the packed form made of them when it is created.
     """
@@ -65,8 +65,8 @@ class Transforming(Packing, Protocol):
         ...
 
     @property
-    def coefficients(self) -> tuple[tuple[float, ...], ...]:
-        """A row for each point, a column for each tap."""
+    def matrix(self) -> tuple[tuple[float, ...], ...]:
+        """A row for each point along either side of the window, a column for each tap."""
         ...
 
     @property

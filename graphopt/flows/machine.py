@@ -12,7 +12,8 @@ from graphopt.machine.file import read
 from graphopt.machine.record import ALL, MachineRecord
 from graphopt.model.text import ONCE, Progress, silent
 
-LATEST = "other_read"  # the entry between cores that records have had for the shortest time
+# The entries that records have had for the shortest time, of one core and between cores.
+LATEST, LATEST_BETWEEN = "memory_latency", "other_read"
 MEASURING = f"measuring this machine ({ONCE})"
 
 
@@ -49,7 +50,9 @@ def _found(folder: Path) -> MachineRecord | None:
         found = kept.find(kept.own_key(), folder)
     except OptionError:
         return None
-    return None if found is not None and found.value(LATEST) is None and len(os.sched_getaffinity(0)) > 1 else found
+    if found is None or found.value(LATEST) is None:
+        return None
+    return None if found.value(LATEST_BETWEEN) is None and len(os.sched_getaffinity(0)) > 1 else found
 
 
 def check_machine(record: MachineRecord, progress: Progress = silent) -> CheckRecord:

@@ -7,6 +7,7 @@ Runtime accepts is accepted (unsorted nodes, missing value_info); what nothing c
 from __future__ import annotations
 
 import os
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +18,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from graphopt.errors import ModelError, OptionError
 from graphopt.model import maps, nodes
 from graphopt.model.mapped import DataFile, MappedTensor
+from graphopt.model.reading import Parsed, parsed
 from graphopt.model.sparse import without_sparse_tensors
 from graphopt.model.tensors import replace_external
 from graphopt.model.text import shown
@@ -33,20 +35,20 @@ def load(source: Source) -> ir.Model:
     if isinstance(source, ir.Model):
         return source.clone()
     if isinstance(source, onnx.ModelProto):
-        return _from_proto(source, None, "the model")
+        return _from_proto(Parsed(source, {}), None, "the model")
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _from_proto(_parse(bytes(source), "the given bytes"), None, "the model")
+        return _from_proto(_parse(BytesIO(source), "the given bytes"), None, "the model")
     if not isinstance(source, (str, os.PathLike)):
         return _from_file(source)
     path = Path(source)
-    return _from_proto(_parse(_read(path), f"'{path}'"), path.parent, f"'{path}'")
+    return _from_proto(_read(path), path.parent, f"'{path}'")
 
 
 def _from_file(source: object) -> ir.Model:
     """The model in an open file; raises OptionError for what is none."""
     content = source.read() if hasattr(source, "read") else None
     if isinstance(content, bytes):
-        return _from_proto(_parse(content, "the given file"), None, "the model")
+        return _from_proto(_parse(BytesIO(content), "the given file"), None, "the model")
     if isinstance(content, str):
         raise OptionError("the file is open as text; open it with mode 'rb'.")
     raise OptionError(
@@ -54,11 +56,12 @@ def _from_file(source: object) -> ir.Model:
     )
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path) -> Parsed:
     try:
         if path.is_dir():
             raise ModelError(f"'{path}' is a folder; give the .onnx file inside it.")
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return _parse(file if file.seekable() else BytesIO(file.read()), f"'{path}'")
     except FileNotFoundError:
         raise ModelError(f"'{path}' does not exist; check the path.") from None
     except OSError as error:
@@ -67,22 +70,24 @@ def _read(path: Path) -> bytes:
         raise ModelError(f"'{shown(str(path))}' is no path: it has a null character; check the path.") from None
 
 
-def _parse(data: bytes, what: str) -> onnx.ModelProto:
-    if not data:
+def _parse(file: BinaryIO, what: str) -> Parsed:
+    size = file.seek(0, os.SEEK_END)
+    if not size:
         raise ModelError(f"{what} is empty (0 bytes); export or download the model again.")
     try:
-        proto: onnx.ModelProto = onnx.ModelProto.FromString(data)
+        found = parsed(file)
     except DecodeError as error:
         raise ModelError(
-            f"{what} is not an ONNX protobuf, or is cut short ({len(data):,} bytes read); "
+            f"{what} is not an ONNX protobuf, or is cut short ({size:,} bytes read); "
             "export or download the model again."
         ) from error
-    if not proto.HasField("graph"):
+    if not found.proto.HasField("graph"):
         raise ModelError(f"{what} holds no graph, so it is not an ONNX model; export or download the model again.")
-    return proto
+    return found
 
 
-def _from_proto(proto: onnx.ModelProto, folder: Path | None, what: str) -> ir.Model:
+def _from_proto(given: Parsed, folder: Path | None, what: str) -> ir.Model:
+    proto = given.proto
     _check_opsets(proto, what)
     validate(proto, what)
     _check_names(proto, what)
@@ -98,6 +103,7 @@ def _from_proto(proto: onnx.ModelProto, folder: Path | None, what: str) -> ir.Mo
         raise ModelError(
             f"{what} is not a valid model: {root}; check it with onnx.checker and export it again."
         ) from error
+    given.give(model)
     _attach_folder(model, folder, what)
     _free_negative_dims(model)
     _sort(model, what)

@@ -45,5 +45,5 @@ def _core(machine: MachineRecord) -> Core:
     second = rate("l2", last)
     return Core(
         products, loads, figure("broadcasts", loads), rate("l1", loads * machine.vector_bytes), second, last, memory,
-        figure("tile_call", Core(1, 1, 1).call), clock,
+        figure("tile_call", Core(1, 1, 1).call), clock, figure("memory_latency", Core(1, 1, 1).latency),
     )  # fmt: skip

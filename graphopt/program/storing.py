@@ -160,10 +160,11 @@ def _plan(file: _File, entries: Sequence[int], *, first: bool) -> _Plan:
         assert isinstance(packing, Transforming), "asked for"
         target = plan.take(file.held[entry].size)
         plan.places[entry] = target, True
-        taps, points, size = len(packing.coefficients[0]), len(packing.coefficients), 4 * packing.point_elements
+        matrix, size = packing.matrix, 4 * packing.point_elements
+        taps, points = len(matrix[0]) ** 2, len(matrix) ** 2
         for group in range(file.held[entry].size // (points * size)):
             begin = offset + group * taps * size
-            step = Combine(begin, target + group * points * size, packing.point_elements, packing.coefficients)
+            step = Combine(begin, target + group * points * size, packing.point_elements, matrix)
             plan.steps.append((step, made))
     return plan
 

@@ -18,7 +18,7 @@ from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 
 DEPTH = 5  # loops of a move
-CHUNK = 16  # vectors of a point that are combined before those of the next one
+CHUNK = 8  # vectors of a point that are combined before those of the next one
 Stride = tuple[int, int, int]  # how often, and the bytes from one source and from one target to the next
 
 
@@ -34,12 +34,15 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Combine:
-    """target[p][i] = sum over t of coefficients[p][t] * source[t][i], i in `count` elements of f32, summed in f64."""
+    """target[p][q][i] = sum over s and t of matrix[p][s] * matrix[q][t] * source[s][t][i], i below `count`, all f32.
+
+    Sums over s are made first; both are of f64.
+    """
 
     source: int
     target: int
     count: int  # a multiple of what a vector register holds
-    coefficients: tuple[tuple[float, ...], ...]
+    matrix: tuple[tuple[float, ...], ...]
 
 
 MakingStep = Move | Combine
@@ -63,15 +66,15 @@ def write_making(module: Module, name: str, steps: Sequence[MakingStep]) -> None
     moves = [one for one in steps if isinstance(one, Move)]
     if moves:
         _write_moves(module, name, moves)
-    shapes = sorted({one.coefficients for one in steps if isinstance(one, Combine)})
-    for number, coefficients in enumerate(shapes):
-        _write_combine(module, f"{name}.combine{number}", coefficients)
+    shapes = sorted({one.matrix for one in steps if isinstance(one, Combine)})
+    for number, matrix in enumerate(shapes):
+        _write_combine(module, f"{name}.combine{number}", matrix)
     f = Function(module, name, (Parameter("weights"),), exported=True)
     weights, moved = f.parameter("weights"), 0
     for place, one in enumerate(steps):
         if isinstance(one, Combine):
             source, target = f.at(weights, one.source, "i8"), f.at(weights, one.target, "i8")
-            f.call(f"{name}.combine{shapes.index(one.coefficients)}", source, target, f.integer(one.count))
+            f.call(f"{name}.combine{shapes.index(one.matrix)}", source, target, f.integer(one.count))
         else:
             moved += 1
             if place + 1 == len(steps) or isinstance(steps[place + 1], Combine):  # the last of those side by side
@@ -133,46 +136,62 @@ def _write_moves(module: Module, name: str, moves: Sequence[Move]) -> None:
     f.finish()
 
 
-def _write_combine(module: Module, name: str, coefficients: Sequence[Sequence[float]]) -> None:
+def _write_combine(module: Module, name: str, matrix: Sequence[Sequence[float]]) -> None:
     """combine(source, target, count), some vectors of all points after the other, so that stores follow one another.
 
-    Products and sums are rounded one by one, as in the packings that this stands in for.
+    Products and sums are rounded one by one, as in the packings that this stands in for; those with 0 are left out.
     """
-    lanes, taps = module.target.lanes(DType.F32), len(coefficients[0])
-    short, wide = f"<{lanes} x float>", f"<{lanes} x double>"
-    words = [str(int.from_bytes(struct.pack("<d", number), "little")) for row in coefficients for number in row]
-    table = Value((module.constant(f"{name}.table", "i64", words, align=8),), "ptr")
+    lanes, taps, points = module.target.lanes(DType.F32), len(matrix[0]), len(matrix)
+    short, wide, stretch = f"<{lanes} x float>", f"<{lanes} x double>", CHUNK * lanes
     f = Function(module, name, (Parameter("source"), Parameter("target"), Parameter("count", "i64")))
     source, target, count = f.parameter("source"), f.parameter("target"), f.parameter("count")
+    half = f.value("ptr", f"alloca [{points * taps * stretch} x double], align 64")  # [point][tap][element]
+
+    def total(scales: Sequence[float], terms: Sequence[Value]) -> Value:
+        found: Value | None = None
+        for scale, term in zip(scales, terms, strict=True):
+            if scale:
+                bits = struct.unpack("<Q", struct.pack("<d", scale))[0]
+                splat = ", ".join([f"double 0x{bits:016X}"] * lanes)
+                product = f.value(wide, f"fmul {wide} <{splat}>, {term.text}")
+                found = product if found is None else f.value(wide, f"fadd {wide} {found.text}, {product.text}")
+        assert found is not None, "no row is empty"
+        return found
 
     def chunk(first: Value, _: tuple[Value, ...]) -> None:
-        last = f.minimum(f.add(first, CHUNK * lanes), count)
+        last = f.minimum(f.add(first, stretch), count)
 
-        def point(number: Value, _: tuple[Value, ...]) -> None:
-            scales = []
-            for tap in range(taps):
-                place = f.at(table, f.add(f.mul(number, taps), tap), "i64")
-                scale = f.value("double", f"load double, ptr {place.text}")
-                lane = f.value(wide, f"insertelement {wide} poison, double {scale.text}, i32 0")
-                zeros = f"<{lanes} x i32> zeroinitializer"
-                scales.append(f.value(wide, f"shufflevector {wide} {lane.text}, {wide} poison, {zeros}"))
+        def over_rows(start: Value, _: tuple[Value, ...]) -> None:
+            held = []
+            for tap in range(taps * taps):
+                place = f.at(source, f.add(f.mul(count, tap), start), "float")
+                narrow = f.value(short, f"load {short}, ptr {place.text}, align 4")
+                held.append(f.value(wide, f"fpext {short} {narrow.text} to {wide}"))
+            for point, scales in enumerate(matrix):
+                for tap in range(taps):
+                    place = f.at(half, f.add(f.sub(start, first), (point * taps + tap) * stretch), "double")
+                    f.line(f"store {wide} {total(scales, held[tap::taps]).text}, ptr {place.text}, align 32")
 
-            def vector(start: Value, _: tuple[Value, ...]) -> None:
-                total = None
-                for tap, scale in enumerate(scales):
-                    place = f.at(source, f.add(f.mul(count, tap), start), "float")
-                    narrow = f.value(short, f"load {short}, ptr {place.text}, align 4")
-                    held = f.value(wide, f"fpext {short} {narrow.text} to {wide}")
-                    product = f.value(wide, f"fmul {wide} {scale.text}, {held.text}")
-                    total = product if total is None else f.value(wide, f"fadd {wide} {total.text}, {product.text}")
-                assert total is not None, "there are taps"
-                rounded = f.value(short, f"fptrunc {wide} {total.text} to {short}")
-                there = f.at(target, f.add(f.mul(count, number), start), "float")
-                f.line(f"store {short} {rounded.text}, ptr {there.text}, align 4")
+        f.loop(first, last, lanes, over_rows)
 
-            f.loop(first, last, lanes, vector)
+        def over_columns(row: Value, _: tuple[Value, ...]) -> None:
+            rows = f.at(half, f.mul(row, taps * stretch), "double")
+            for point in range(points):
 
-        f.loop(f.integer(0), f.integer(len(coefficients)), 1, point)
+                def vector(start: Value, _: tuple[Value, ...], point: int = point) -> None:
+                    terms = []
+                    for tap in range(taps):
+                        place = f.at(rows, f.add(f.sub(start, first), tap * stretch), "double")
+                        terms.append(f.value(wide, f"load {wide}, ptr {place.text}, align 32"))
+                    found = total(matrix[point], terms)
+                    rounded = f.value(short, f"fptrunc {wide} {found.text} to {short}")
+                    number = f.add(f.mul(row, points), point)
+                    there = f.at(target, f.add(f.mul(count, number), start), "float")
+                    f.line(f"store {short} {rounded.text}, ptr {there.text}, align 4")
 
-    f.loop(f.integer(0), count, CHUNK * lanes, chunk)
+                f.loop(first, last, lanes, vector)
+
+        f.loop(f.integer(0), f.integer(points), 1, over_columns)
+
+    f.loop(f.integer(0), count, stretch, chunk)
     f.finish()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from kernels.emit.refusal import text
+from kernels.emit.refusal import return_when
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.target import ArchitectureName, Target
@@ -24,7 +25,7 @@ class Requirement:
     subleaf: int
     register: int
     bit: int
-    state: int = 0  # bits of XCR0: registers that the operating system must save
+    state: int = 0  # bits of XCR0, below 31: registers that the operating system must save
 
 
 _AVX, _AVX512 = 0x6, 0xE6
@@ -85,64 +86,82 @@ def requirements(target: Target) -> tuple[Requirement, ...]:
 
 
 def write_missing(module: Module, name: str, needed: Sequence[Requirement]) -> None:
-    """Add name() -> ptr: the name of a feature that the processor lacks, or null."""
-    f = Function(module, name, (), result="ptr")
-    bits = f.value("ptr", "alloca [4 x i32], align 16")
-    is_missing = _QUESTIONS[module.target.architecture.name](f, bits)
-    for one in needed:
-        missing = is_missing(one)
-        bad, good = f.fresh("bad"), f.fresh("good")
-        f.line(f"br i1 {missing.text}, label %{bad}, label %{good}")
-        f.label(bad)
-        f.give(text(module, one.name))
-        f.label(good)
+    """Add name() -> ptr: the name of the first feature that the processor lacks, or null.
+
+    Words of its answers are filled once each, as a cpuid leaves a virtual machine; then a table's rows are compared.
+    """
+    f, answer = Function(module, name, (), result="ptr"), _ANSWERS[module.target.architecture.name]
+    if needed:
+        _write_comparison(f, name, needed, answer)
     f.line("ret ptr null")
     f.finish()
 
 
-_Question = Callable[[Requirement], Value]  # writes whether the processor lacks it, i1
+WORDS = 4  # of an answer
+_Answer = Callable[[Function, Value, Sequence[tuple[int, int]]], Value]  # fills words of leaves; the bits of XCR0
 
 
-def _by_cpuid(f: Function, bits: Value) -> _Question:
+def _write_comparison(f: Function, name: str, needed: Sequence[Requirement], answer: _Answer) -> None:
+    """Return the name in the first row of which a bit is missing."""
+    leaves = list(dict.fromkeys((one.leaf, one.subleaf) for one in needed))
+    words = f.value("ptr", f"alloca [{WORDS * len(leaves)} x i32], align 16")
+    saved = answer(f, words, leaves)
+    rows, names = [], b""
+    for one in needed:
+        word = WORDS * leaves.index((one.leaf, one.subleaf)) + one.register
+        rows += [word, (1 << one.bit) - (1 << 32 if one.bit == 31 else 0), one.state, len(names)]
+        names += one.name.encode() + b"\0"
+    table = Value((f.module.constant(f"{name}.table", "i32", [str(number) for number in rows], align=4),), "ptr")
+    spelled = Value((f.module.constant(f"{name}.names", "i8", [str(byte) for byte in names], align=1),), "ptr")
+
+    def row(number: Value, _: tuple[Value, ...]) -> None:
+        start = f.at(table, f.mul(number, 4), "i32")
+        word, bit, state, offset = (f.load("i32", f.at(start, place, "i32")) for place in range(4))
+        found = f.load("i32", f.at(words, f.convert("sext", "i64", word), "i32"))
+        unset = f.compare("eq", f.binary("and", found, bit), f.number("i32", 0))
+        unsaved = f.compare("ne", f.binary("and", saved, state), state)
+        place = f.at(spelled, f.convert("sext", "i64", offset), "i8")
+        return_when(f, f.binary("or", unset, unsaved), place)
+
+    f.loop(f.integer(0), f.integer(len(needed)), 1, row)
+
+
+def _by_cpuid(f: Function, words: Value, leaves: Sequence[tuple[int, int]]) -> Value:
+    """A leaf above the last one answers with another leaf's bits: it has none."""
     _write_bytes(f.module, "void", "cpuid", "i32 %leaf, i32 %subleaf, ptr %words", _CPUID)
     _write_bytes(f.module, "i64", "xcr0", "", _XCR0)
-    f.line(f"call void @cpuid(i32 1, i32 0, ptr {bits.text})")
-    saves = f.binary("and", f.load("i32", f.at(bits, 8, "i8")), f.number("i32", 1 << 27))
+    f.line(f"call void @cpuid(i32 1, i32 0, ptr {words.text})")
+    saves = f.binary("and", f.load("i32", f.at(words, 8, "i8")), f.number("i32", 1 << 27))
     (saved,) = f.when(
         f.compare("ne", saves, f.number("i32", 0)), lambda: [f.value("i64", "call i64 @xcr0()")],
         lambda: [f.integer(0)],
     )  # fmt: skip
-
-    def is_missing(one: Requirement) -> Value:
-        # A leaf above the last one answers with another leaf's bits.
-        f.line(f"call void @cpuid(i32 {one.leaf & 0x80000000}, i32 0, ptr {bits.text})")
-        beyond = f.compare("ult", f.load("i32", bits), f.number("i32", one.leaf))
-        f.line(f"call void @cpuid(i32 {one.leaf}, i32 {one.subleaf}, ptr {bits.text})")
-        word = f.load("i32", f.at(bits, 4 * one.register, "i8"))
-        unset = f.compare("eq", f.binary("and", word, f.number("i32", 1 << one.bit)), f.number("i32", 0))
-        state = f.binary("and", saved, f.integer(one.state))
-        return f.binary("or", f.binary("or", beyond, unset), f.compare("ne", state, f.integer(one.state)))
-
-    return is_missing
+    lasts: dict[int, Value] = {}
+    for number, (leaf, subleaf) in enumerate(leaves):
+        place, first = f.at(words, WORDS * number, "i32"), leaf & 0x80000000
+        if first not in lasts:
+            f.line(f"call void @cpuid(i32 {first}, i32 0, ptr {place.text})")
+            lasts[first] = f.load("i32", place)
+        f.line(f"call void @cpuid(i32 {leaf}, i32 {subleaf}, ptr {place.text})")
+        beyond = f.compare("ult", lasts[first], f.number("i32", leaf))
+        f.when(beyond, partial(f.line, f"store <4 x i32> zeroinitializer, ptr {place.text}, align 4"))
+    return f.convert("trunc", "i32", saved)
 
 
-def _by_auxiliary_vector(f: Function, bits: Value) -> _Question:
+def _by_auxiliary_vector(f: Function, words: Value, leaves: Sequence[tuple[int, int]]) -> Value:
     f.module.declare("getauxval", "i64", ["i64"])
-
-    def is_missing(one: Requirement) -> Value:
-        flags = f.value("i64", f"call i64 @getauxval(i64 {one.leaf})")
-        return f.compare("eq", f.binary("and", flags, f.integer(1 << one.bit)), f.integer(0))
-
-    return is_missing
+    for number, (entry, _) in enumerate(leaves):
+        flags = f.value("i64", f"call i64 @getauxval(i64 {entry})")
+        f.store(f.convert("trunc", "i32", flags), f.at(words, WORDS * number, "i32"))
+    return f.number("i32", 0)
 
 
-def _by_nothing(f: Function, bits: Value) -> _Question:
-    """An engine refuses a module with instructions that it lacks."""
-    del bits
-    return lambda one: f.number("i1", False)
+def _by_nothing(f: Function, words: Value, leaves: Sequence[tuple[int, int]]) -> Value:
+    """An engine refuses a module with instructions that it lacks, so that nothing is asked for."""
+    raise AssertionError("WebAssembly has no requirements")
 
 
-_QUESTIONS: Mapping[ArchitectureName, Callable[[Function, Value], _Question]] = {
+_ANSWERS: Mapping[ArchitectureName, _Answer] = {
     "x86_64": _by_cpuid,
     "aarch64": _by_auxiliary_vector,
     "riscv64": _by_auxiliary_vector,

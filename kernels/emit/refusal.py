@@ -25,7 +25,7 @@ def text(module: Module, content: str) -> Value:
     data = content.encode() + b"\0"
     name = "text." + hashlib.sha256(data).hexdigest()[:16]
     body = "".join(f"\\{byte:02X}" for byte in data)
-    return Value((module.variable(name, f'internal constant [{len(data)} x i8] c"{body}", align 1'),), "ptr")
+    return Value((module.variable(name, f'private constant [{len(data)} x i8] c"{body}", align 1'),), "ptr")
 
 
 def say(f: Function, record: Value, sentence: str, *values: Value) -> None:

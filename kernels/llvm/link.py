@@ -35,7 +35,18 @@ def link_shared(
     each other's; `name` is the file name that a program linked with it looks for. Raises LinkError when no linker is
     there or it does not accept the objects.
     """
-    options = ["-shared", "-Bsymbolic", "-z", "now", "-z", "noexecstack", "--hash-style=gnu", "--build-id=none"]
+    options = [
+        "-shared",
+        "-Bsymbolic",
+        "-z",
+        "now",
+        "-z",
+        "noexecstack",
+        "--hash-style=gnu",
+        "--build-id=none",
+        "-z",
+        "noseparate-code",
+    ]  # a page's end is not filled up between code and constants
     if name is not None:
         options += ["-soname", name]
     if exported is None:

@@ -52,6 +52,7 @@ ENTRIES: Mapping[str, Entry] = {
     "l3_write": Entry("last cache, written", "bytes/ns", 0.2, 1e4),
     "memory_read": Entry("memory, read", "bytes/ns", 0.05, 1e4),
     "memory_write": Entry("memory, written", "bytes/ns", 0.05, 1e4),
+    "memory_latency": Entry("from a load to its line out of memory", "ns", 5, 1e5),
     "other_read": Entry("what another core has just written, read", "bytes/ns", 0.05, 1e4),
     "signal": Entry("from a counter's change to another core's next instruction", "ns", 1, 1e5),
     "wait": Entry("the same from run to run, with the claim of a block", "ns", 1, 1e5),

@@ -40,7 +40,7 @@ Read = Callable[[], float]  # one round of an entry: nanoseconds, what passes in
 def measure(target: Target) -> dict[str, Reading]:
     """Every entry that this machine lets itself be asked; those between cores need two that the process may use."""
     found: dict[str, list[float]] = {}
-    rounds = _instructions(target) | _streams(target)
+    rounds = _instructions(target) | _streams(target) | _latency(target)
     processors = sorted(os.sched_getaffinity(0))
     if len(processors) > 1:
         rounds |= _waits(target, processors[:2]) | _others(target, processors[:2])
@@ -123,6 +123,17 @@ def _streams(target: Target) -> dict[str, Read]:
         name: partial(read, name, executable.calls([(kernel, arrays)]), size)
         for name, (kernel, size) in kernels.items()
     }
+
+
+def _latency(target: Target) -> dict[str, Read]:
+    """Nanoseconds until memory answers a load."""
+    buffer = _touched()
+    streams.link(buffer.view("int64"), target.line)
+    chase, flush = streams.chasing(target, "chase"), streams.flushing(target, "flush", streams.MEMORY_BYTES)
+    executable = Executable([chase, flush])
+    chased = executable.calls([(chase, {"x": buffer.view("int64")})])
+    flushed = executable.calls([(flush, {"x": buffer})])
+    return {"memory_latency": lambda: _least(chased, flushed, readings=4) / streams.LINKS}
 
 
 def _touched() -> Array:

@@ -1,8 +1,13 @@
-"""Reading and writing a buffer from one end to the other, as often as it takes to see how fast; and emptying caches."""
+"""Reading and writing a buffer from one end to the other, as often as it takes to see how fast; and emptying caches.
+
+Also going through a buffer from line to line, each of which tells where the next one is: nothing can be read ahead.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand, write_kernel
@@ -10,10 +15,12 @@ from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.measure.instructions import read
+from kernels.run import Array
 from kernels.target import ArchitectureName, Target
 
 VECTORS = 16  # in a turn of the loop
 MEMORY_BYTES = 32 << 20  # what is read from memory; flushed before, so that the size of the caches does not matter
+LINKS = 4096  # lines that a chain goes through
 LEAST_BYTES = 32 << 20  # that a reading of a cache passes in all
 
 
@@ -71,6 +78,29 @@ def flushing(target: Target, name: str, size: int) -> Kernel:
             _FLUSH[target.architecture.name](f, f.at(start, place * target.line, "i8"))
 
     return _stream(target, name, size, 1, turn)
+
+
+def chasing(target: Target, name: str) -> Kernel:
+    """Loads along a chain of LINKS lines in a buffer that `link` has written."""
+
+    def body(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        def turn(_: Value, carried: tuple[Value, ...]) -> list[Value]:
+            return [f.value("i64", f"load volatile i64, ptr {f.at(pointers['x'], carried[0], 'i64').text}, align 8")]
+
+        f.loop(0, LINKS, 1, turn, [f.integer(0)])
+
+    return write_kernel(Module(target), name, (Operand("x", "output", DType.I64, MEMORY_BYTES // 8),), 1, body)
+
+
+def link(buffer: Array, line: int) -> None:
+    """Write a chain into an array of int64 that begins at its first element and ends there after LINKS lines.
+
+    They lie anywhere, so that no prefetcher knows the next one.
+    """
+    each = line // buffer.itemsize
+    places = each * (1 + np.random.default_rng(0).permutation(buffer.size // each - 1)[: LINKS - 1])
+    chain = np.concatenate(([0], places))
+    buffer[chain] = np.roll(chain, -1)
 
 
 def passes_of(size: int) -> int:

@@ -356,13 +356,19 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         f.call(name, *given)
 
     def _asked(self, width: int, ends: bool) -> Asked:
-        """How a tile asks for packed weights, where the first cache does not hold all of them."""
+        """How a tile asks for packed weights, where the first cache does not hold all of them.
+
+        One that reads them alone does so where the second cache does not hold the program's: asking for what is there
+        takes the way that reading takes.
+        """
         word = self.b_type.bytes * self.group
         if self.candidate.b != "constant" or self.words * self.problem.columns * word <= self.target.l1:
             return Asked()
         tiles = min(self.least_tiles or pieces(self.row_groups), self.candidate.row_stretch)
+        if tiles == 1 and self.target.constant_level in ("l1", "l2"):
+            return Asked()
         steps = self._steps(ends) // self.group
-        return asked(steps, word * width, tallest(self.row_groups), tiles, self.part * word * width)
+        return asked(self.target.core, steps, word * width, tallest(self.row_groups), tiles, self.part * word * width)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kernels.cores import Core
 from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.llvm import types
@@ -28,7 +29,6 @@ from kernels.tensor.expression import Variable
 
 UNROLL = 4  # steps of the depth per turn of the loop
 LINE = 64  # bytes that one prefetch asks for
-SOON = 8 << 10  # bytes from what a tile reads of packed weights to what it asks for: memory answers by then
 
 ProductArithmetic = Literal["f32", "f64", "bf16", "u8s8"]
 # Elements of the depth in one group, which is a lane wide.
@@ -84,17 +84,18 @@ class Asked:
         return f.at(f.at(b, self.apart, "i8"), f.mul(row, self.of_row), "i8")
 
 
-def asked(groups: int, bytes_of_group: int, rows: int, tiles: int, following: int | None = None) -> Asked:
+def asked(core: Core, groups: int, bytes_of_group: int, rows: int, tiles: int, following: int | None = None) -> Asked:
     """What a tile of `rows` asks for while it reads so many groups of the depth, of so many bytes each.
 
     All `tiles` that read the same weights together ask once for those that follow in memory (bytes; None: as many),
-    while they work on these; a tile that reads them alone asks for what it needs soon.
+    while they work on these. A tile that reads them alone asks for what it needs when memory answers: its weights are
+    one stream, of which so much is under way.
     """
     turns, own = groups // UNROLL, groups * bytes_of_group
     if not turns:
         return Asked()
     if tiles == 1:
-        return Asked(bytes_of_group * UNROLL // LINE, SOON)
+        return Asked(bytes_of_group * UNROLL // LINE, core.under_way)
     lines = -(-(own if following is None else following) // (LINE * rows * tiles))
     return Asked(-(-lines * rows // turns), own, lines * LINE)
 
@@ -170,18 +171,20 @@ def _accumulate(f: Function, tile: ProductTile, sums: list[Value], kind: str) ->
     a, b = f.parameter("a"), f.parameter("b")
     source = _SOURCE[tile.arithmetic]
 
-    def turn(a_at: Value, b_at: Value, sums: list[Value], steps: int) -> list[Value]:
+    def turn(a_at: Value, b_at: Value, sums: list[Value], steps: int, lines: Value | None = None) -> list[Value]:
+        """So many steps, each of which asks for its share of the lines: many at once would wait for one another."""
         for step in range(steps):
+            if lines is not None:
+                for line in range(-(-step * tile.ahead // steps), -(-(step + 1) * tile.ahead // steps)):
+                    f.prefetch(f.at(lines, line * LINE, "i8"), locality=2)
             sums = _step(f, tile, a_at, b_at, step, sums, kind)
         return sums
 
     def body(k: Value, carried: tuple[Value, ...], steps: int = UNROLL) -> Sequence[Value]:
         a_at = f.at(a, f.mul(k, tile.a_depth * group), source)
         b_at = f.at(b, f.mul(k, tile.b_depth), _word_type(tile))
-        lines = f.at(f.parameter("next"), f.mul(k, tile.ahead * LINE // UNROLL), "i8") if tile.ahead else b_at
-        for line in range(tile.ahead):
-            f.prefetch(f.at(lines, line * LINE, "i8"), locality=2)
-        return turn(a_at, b_at, list(carried), steps)
+        lines = f.at(f.parameter("next"), f.mul(k, tile.ahead * LINE // UNROLL), "i8") if tile.ahead else None
+        return turn(a_at, b_at, list(carried), steps, lines)
 
     if tile.depth is None:
         assert group == 1, "a depth known only when the program runs is for float32"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from kernels import peak
@@ -59,12 +60,31 @@ def test_streams_pass_every_vector_and_every_line() -> None:
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: f"{target.cpu}")
 def test_every_target_has_code(target: Target) -> None:
     kernels = [make(target)[0] for make in (instructions.clock, instructions.loads, instructions.broadcasts)]
-    kernels += [instructions.calls(target)[0], writing(target, "w", 1 << 16, 2), reading(target, "r", 1 << 16, 2)]
+    kernels += [
+        streams.chasing(target, "c"),
+        instructions.calls(target)[0],
+        writing(target, "w", 1 << 16, 2),
+        reading(target, "r", 1 << 16, 2),
+    ]
     for kernel in kernels:
         assert compile_object(kernel.module.text(), target)
     assert compile_object(waits.waits_module(target).text(), target)
     flush = "dc civac" if target.architecture.name == "aarch64" else "clflush"  # assembled on such a machine only
     assert flush in flushing(target, "f", 1 << 16).module.text()
+
+
+def test_a_chain_goes_through_lines_anywhere_and_ends_where_it_began() -> None:
+    buffer = np.full(MEMORY_BYTES // 8, -1)
+    streams.link(buffer, 64)
+    places = [0]
+    while (following := int(buffer[places[-1]])) != 0:
+        places.append(following)
+    assert len(places) == streams.LINKS == len(set(places)) and all(place % 8 == 0 for place in places)
+    assert np.count_nonzero(buffer >= 0) == streams.LINKS
+    steps = np.abs(np.diff(places)) * 8
+    assert np.median(steps) > 1 << 20, "far apart, where no prefetcher looks"
+    body = loop(assembly(streams.chasing(x86_64_v4(), "c").module.text(), x86_64_v4()))
+    assert len(re.findall(r"movq\s+\(%r\w+,%r\w+,8\), %r\w+", body)) == 1
 
 
 def test_levels_are_those_that_can_be_told_apart() -> None:
@@ -132,7 +152,11 @@ def test_this_machine_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "MORE_ROUNDS", 1)
     found = processor.measure(host())
     assert all(math.isfinite(reading.value) and reading.value > 0 for reading in found.values())
-    assert {"clock", "multiply_adds", "tile_call", "l1_read", "memory_write"} <= set(found) <= set(ENTRIES)
+    assert (
+        {"clock", "multiply_adds", "tile_call", "l1_read", "memory_write", "memory_latency"}
+        <= set(found)
+        <= set(ENTRIES)
+    )
     several = len(os.sched_getaffinity(0)) > 1
     assert ("wake" in found) is several and ("other_read" in found) is several
 
@@ -171,6 +195,10 @@ def test_a_rate_is_what_is_done_in_a_nanosecond_and_a_time_what_one_takes(monkey
         assert read() == size * passes_of(size) / 100
         first, *_ = (each for each, _ in recorded.done)
         assert first == ("flush" if level == "memory" else name), "caches are filled before, or emptied"
+    monkeypatch.setattr(processor, "_touched", lambda: np.zeros(MEMORY_BYTES // 4, np.float32))
+    recorded.done.clear()
+    assert processor._latency(target)["memory_latency"]() == 100 / streams.LINKS
+    assert [name for name, _ in recorded.done] == ["flush", "chase"] * 4
 
 
 def test_a_cache_is_read_that_another_core_has_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from tests.kernels.targets import NAMED
 KERNELS = Path(pool.__file__).parent
 UNKNOWN = Target("s390x-unknown-linux-gnu", "z14", (), 16, 32)
 TABLES: tuple[Mapping[str, object], ...] = (
-    ARCHITECTURES, processor.FEATURES, processor._QUESTIONS, control_word._ENTER, control_word._SET, threads._PAUSE,
+    ARCHITECTURES, processor.FEATURES, processor._ANSWERS, control_word._ENTER, control_word._SET, threads._PAUSE,
     streams._FLUSH,
 )  # fmt: skip
 

@@ -256,7 +256,9 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
     def _product(self, f: Function, group: Group, a: Value, b: Value, c: Value, tiles: int) -> None:
         """The product of one point and one panel."""
         depth, groups, width = self.depth, balanced(tiles, self.candidate.rows), group.size * self.lanes
-        ahead = Asked() if self.candidate.from_taps else asked(depth, 4 * width, groups[0].size, pieces(groups))
+        ahead = Asked()
+        if not self.candidate.from_taps:
+            ahead = asked(self.target.core, depth, 4 * width, groups[0].size, pieces(groups))
 
         def rows(some: Group, row: Value) -> None:
             tile = ProductTile(

@@ -53,9 +53,9 @@ class WinogradPacking:
         return self.problem.weights_dtype is DType.F32
 
     @property
-    def coefficients(self) -> tuple[tuple[float, ...], ...]:
-        """By point and tap, both row by row: those of G w G^T."""
-        return coefficients_of(FILTERINGS[self.outputs])
+    def matrix(self) -> tuple[tuple[float, ...], ...]:
+        """G, of G w G^T."""
+        return _numbers(FILTERINGS[self.outputs])
 
     def taps(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The nine taps in the places of points."""
@@ -98,18 +98,25 @@ class WinogradPacking:
 def transformed(weights: npt.NDArray[np.generic], made: Filtering) -> npt.NDArray[np.float64]:
     """G w G^T for each pair of channels: (points, channels, output channels) of (output channels, channels, 3, 3).
 
-    The sum goes through the taps in their order, product by product: so does a library that makes them at creation.
+    The sums of G w first, then those with G^T; each goes through its terms in their order, product by product, and
+    leaves out those with 0: so does a library that makes them at creation.
     """
-    taps = weights.astype(np.float64).reshape(*weights.shape[:2], -1).transpose(2, 1, 0)
-    found = np.empty((made.size**2, *taps.shape[1:]))
-    for point, row in zip(found, coefficients_of(made), strict=True):
-        np.multiply(taps[0], row[0], out=point)
-        for tap, scale in zip(taps[1:], row[1:], strict=True):
-            point += scale * tap
+    taps = weights.astype(np.float64).transpose(2, 3, 1, 0)
+    rows = _sums(_numbers(made), taps)
+    found = _sums(_numbers(made), rows.swapaxes(0, 1)).swapaxes(0, 1)
+    return found.reshape(made.size**2, *taps.shape[2:])
+
+
+def _sums(matrix: tuple[tuple[float, ...], ...], terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """For each row the sum of the terms times its numbers."""
+    found = np.empty((len(matrix), *terms.shape[1:]))
+    for total, row in zip(found, matrix, strict=True):
+        (first, *others) = [(scale, term) for scale, term in zip(row, terms, strict=True) if scale]
+        np.multiply(first[1], first[0], out=total)
+        for scale, term in others:
+            total += scale * term
     return found
 
 
-def coefficients_of(made: Filtering) -> tuple[tuple[float, ...], ...]:
-    """Of G w G^T by point and tap, both row by row."""
-    g = np.array(made.taps, np.float64)
-    return tuple(tuple(row) for row in np.kron(g, g).tolist())
+def _numbers(made: Filtering) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(map(float, row)) for row in made.taps)

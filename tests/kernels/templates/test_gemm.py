@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -132,6 +133,29 @@ def test_packed_weights_are_asked_for_ahead_where_the_first_cache_does_not_hold_
 
     assert asks(Gemm(128, 768, 768)) and asks(Gemm(1, 768, 768))
     assert not asks(Gemm(64, 64, 64)) and not asks(Gemm(128, 768, 768, constant_b=False))
+
+
+def test_a_row_alone_does_not_ask_for_weights_that_stay_in_the_second_cache() -> None:
+    def asks(constants: int) -> bool:
+        target = replace(x86_64_v4(), constants=constants)
+        return "prefetch" in build(Gemm(1, 256, 256), GemmCandidate(1, 8, 1, 1, "constant"), target).module.text()
+
+    assert asks(x86_64_v4().l2 + 1) and not asks(x86_64_v4().l2)
+
+
+def test_a_row_alone_asks_for_what_memory_has_under_way_a_share_in_each_step() -> None:
+    """At 5 bytes a cycle, 3.6 cycles a nanosecond and 100 ns until memory answers; with a later answer farther on."""
+    gemm, target = Gemm(1, 768, 768), x86_64_v4()
+    choice = candidates(gemm, target)[0]
+    assert target.core.under_way == 1800
+    slow = replace(target, core=replace(target.core, latency=321.0))
+    for one, place in ((target, 1800), (slow, 5778)):
+        assert f"i64 {place}\n" in build(gemm, choice, one).module.text()
+    loop = hot_loop(assembly(build(gemm, choice, target).module.text(), target))
+    kinds = "".join(
+        "a" if "prefetch" in line else "f" for line in loop.splitlines() if re.search("prefetch|fmadd", line)
+    )
+    assert kinds.count("a") == 4 * choice.vectors and "a" * (choice.vectors + 1) not in kinds
 
 
 def test_products_taken_whole_and_in_parts_are_rivals() -> None:
