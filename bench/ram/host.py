@@ -17,6 +17,7 @@ import onnxruntime
 
 from bench.ram.disk import compiled
 from bench.ram.group import Group
+from bench.ram.networks import data_of
 from graphopt.program.deploy.example import BYTES, dims
 from graphopt.program.deploy.header import filled, quoted
 from graphopt.program.deploy.manifest import read_manifest
@@ -190,7 +191,7 @@ class Host:
 
     program: Path
     model: Path
-    files: tuple[Path, ...]  # what it reads: the library and the model with its data
+    files: tuple[Path, ...]  # what it reads of the model, and a bundle's library
     outputs: int
 
     def run(
@@ -236,9 +237,11 @@ def of_runtime(model: Path, program: Description, label: str) -> Host:
         "RANKS": "".join(f"{len(one.shape)}, " for one in ends), "CODES": "".join(f"{one.code}, " for one in ends),
         "API": str(API_VERSION),
     })  # fmt: skip
-    found = _host(program, label, {"INCLUDES": "", "MODEL": model_text}, str(RUNTIME), f"-Wl,-rpath,{RUNTIME.parent}")
-    data = model.with_suffix(".data")
-    return Host(found, model, (model, *([data] if data.exists() else []), RUNTIME), len(program.outputs))
+    found = _host(program, label, {"INCLUDES": "", "MODEL": model_text}, str(RUNTIME), "-Wl,-rpath,$ORIGIN")
+    link = found.parent / "libonnxruntime.so.1"  # the library's own name, which the wheel's file does not have
+    link.unlink(missing_ok=True)
+    link.symlink_to(RUNTIME)
+    return Host(found, model, (model, data_of(model)), len(program.outputs))
 
 
 def _host(program: Description, label: str, known: dict[str, str], *words: str) -> Path:

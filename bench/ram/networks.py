@@ -1,7 +1,7 @@
 """The models: two of the zoo, a net like VGG-16, and a decoder like llama of 2 GB, written once under build/ram.
 
-The decoder computes one token behind keys and values of `PAST` others. Its weights are seeded, and lie in a file of
-their own that is written tensor by tensor.
+The decoder computes one token behind keys and values of `PAST` others. All weights are seeded, and lie in a file of
+their own, which ONNX Runtime can map; what is generated is written tensor by tensor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from onnx import TensorProto, helper
 import graphopt
 import models
 from bench.survey import BUILD
-from bench.zoo import model_file
 from graphopt.check.feeds import make_feed
 from graphopt.check.inputs import inputs_of
 from models.families.network import Array, Network
@@ -47,8 +46,8 @@ class Given:
 
 def given(name: str) -> Given:
     """One of `NAMES`, or any other model of the zoo."""
+    file = _written(name)
     if name == LLAMA:
-        file = _written(name)
         rng = np.random.default_rng(SEED)
         cache = [1, KEY_HEADS, PAST, HEAD]
         feed = {"input_ids": np.array([[7]]), "position": np.array([PAST])}
@@ -58,25 +57,34 @@ def given(name: str) -> Given:
             for kind in ("key", "value")
         }
         return Given(name, file, {}, feed)
-    file = _written(name) if name == VGG else model_file(name)
-    dims = {} if name == VGG else models.sizes(name)
-    feed = make_feed(inputs_of(graphopt.load(file)), dims, "normal")
-    return Given(name, file, dims, {key: np.ascontiguousarray(value) for key, value in feed.items()})
+    dims = {} if name in GENERATED else models.sizes(name)
+    drawn = make_feed(inputs_of(graphopt.load(file)), dims, "normal")
+    return Given(name, file, dims, {key: np.ascontiguousarray(value) for key, value in drawn.items()})
 
 
 def _written(name: str) -> Path:
-    """The file of a generated model, made where it is not there."""
-    file = PLACE / "models" / f"{name}.onnx"
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_suffix(f".{os.getpid()}")  # another process may want the file at the same time
-        part.write_bytes(_vgg().SerializeToString() if name == VGG else _llama(file))
-        part.replace(file)
+    """The file of a model with its data beside it, made where it is not there."""
+    folder = PLACE / "models" / name
+    file = folder / f"{name}.onnx"
+    if not folder.exists():
+        part = folder.with_suffix(f".{os.getpid()}")  # another process may want the file at the same time
+        part.mkdir(parents=True)
+        if name in GENERATED:
+            with (part / data_of(file).name).open("wb") as stream:
+                model = GENERATED[name](_Outside(name, SEED, stream, data_of(file).name))
+            (part / file.name).write_bytes(model.SerializeToString())
+        else:
+            models.write(name, part / file.name, outside_from=OUTSIDE_FROM)
+        part.replace(folder)
     return file
 
 
-def _vgg() -> onnx.ModelProto:
-    net = Network(VGG, SEED)
+def data_of(file: Path) -> Path:
+    """The file that a model's weights are in."""
+    return file.with_name(f"{file.name}.data")
+
+
+def _vgg(net: Network) -> onnx.ModelProto:
     x, inner = net.input("image", [1, 3, 224, 224]), 3
     for channels, convolutions in STAGES:
         for _ in range(convolutions):
@@ -112,18 +120,7 @@ class _Outside(Network):
         return name
 
 
-def _llama(file: Path) -> bytes:
-    """The model's own file; its weights are written beside it."""
-    data = file.with_suffix(".data")
-    part = data.with_suffix(f".{os.getpid()}")
-    with part.open("wb") as stream:
-        net = _Outside(LLAMA, SEED, stream, data.name)
-        model = _decoder(net)
-    part.replace(data)
-    return model.SerializeToString()
-
-
-def _decoder(net: Network) -> onnx.ModelProto:
+def _llama(net: Network) -> onnx.ModelProto:
     ids, position = net.input("input_ids", [1, 1], np.int64), net.input("position", [1], np.int64)
     angles = np.outer(np.arange(LONGEST), 10_000.0 ** (-np.arange(0, HEAD, 2) / HEAD))
     turns = [
@@ -173,3 +170,6 @@ def _turned(net: Network, x: str, turns: list[str]) -> str:
     first, second = net.ops("Split", x, net.ints(HEAD // 2, HEAD // 2), outputs=2, axis=-1)
     across = net.op("Concat", net.op("Neg", second), first, axis=-1)
     return net.op("Add", net.op("Mul", x, turns[0]), net.op("Mul", across, turns[1]))
+
+
+GENERATED = {VGG: _vgg, LLAMA: _llama}

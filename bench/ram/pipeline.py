@@ -7,8 +7,8 @@ best: reads and uses have one order, so that no later read can profit from an ea
 
 Which panels should be resident is searched for among equal ones, by dynamic programming: with `r` of the first `j`
 resident and space without end, the reader is done at a time that depends on `j - r` alone, and the least time at which
-the kernels are done is known from that for `j - 1`. That time is a bound of any run. What the search chose is then run
-with the space that is left, for several divisions of the memory into residents and buffer.
+the kernels are done is known from that for `j - 1`. That time is a bound of any run. Residents for a buffer of some
+panels are chosen in the same way, with the ends of the last panels kept beside each time, for several sizes of it.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def optimum(panels: Sequence[Panel], bandwidth: float, memory: int) -> Optimum |
 
 
 def _chosen(work: np.ndarray, read: float, buffer: int, most: int) -> frozenset[int]:
-    """Residents, at most so many, with a buffer of so many panels: of each number the way that is first at each panel.
+    """Residents, at most so many, with a buffer of so many panels: for each number the way that is ahead at each panel.
 
-    A way that is behind at one panel and ahead later is lost, so that this finds good residents and not always the best.
+    A way that is behind at one panel and ahead later is lost: this finds good residents, and not always the best.
     """
     ends, reader = np.where(np.arange(most + 1) == 0, 0.0, np.inf), np.zeros(most + 1)
     used = np.zeros((most + 1, buffer))  # when the kernels are done with the panels that were read last, oldest first
@@ -145,9 +145,8 @@ def _spread(count: int, most: int) -> frozenset[int]:
 def _bound(work: np.ndarray, read: float, slots: int) -> float:
     """A time that no run with so many panels of memory is below.
 
-    With `r` residents among the first `j` panels the last of these arrives after `j - r` reads at the earliest; and when
-    the kernels are done with panel `i`, at most `slots` of those behind it are in memory, so that the others of them
-    are read from then on.
+    With `r` residents among the first `j` panels the last of these arrives after `j - r` reads at the earliest. And when
+    the kernels are done with a panel, at most `slots` of those behind it are in memory: the others are read afterwards.
     """
     residents = np.arange(slots)
     ends = np.where(residents == 0, 0.0, np.inf)

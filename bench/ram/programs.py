@@ -107,7 +107,7 @@ def steps(name: str, bundle: Bundle, threads: int, rounds: int) -> list[Panel]:
 
 
 def profiled(name: str, folder: str, threads: int, rounds: int) -> list[float]:
-    """Inside the worker: when each step of a call ended, in nanoseconds from its begin; of the call of median length."""
+    """Inside the worker: when each step of a call ended, in nanoseconds from its begin; of the median call."""
     record = graphopt.profile(folder, threads=threads, rounds=rounds, feeds=dict(given(name).feed)).record
     ends = [0.0] * len(record.steps)
     for step, end in zip(record.blocks.step, record.blocks.end, strict=True):
