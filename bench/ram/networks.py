@@ -109,7 +109,7 @@ class _Outside(Network):
             return super().tensor(array, kind)
         self._stream.write(bytes(-self._stream.tell() % ALIGNMENT))
         name, offset = f"{kind}_{len(self._weights)}", self._stream.tell()
-        self._stream.write(memoryview(np.ascontiguousarray(array)).cast("B"))
+        np.ascontiguousarray(array).tofile(self._stream)
         stored = TensorProto(
             name=name, dims=array.shape, data_type=helper.np_dtype_to_tensor_dtype(array.dtype),
             data_location=TensorProto.EXTERNAL,

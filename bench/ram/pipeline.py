@@ -145,8 +145,8 @@ def _spread(count: int, most: int) -> frozenset[int]:
 def _bound(work: np.ndarray, read: float, slots: int) -> float:
     """A time that no run with so many panels of memory is below.
 
-    With `r` residents among the first `j` panels the last of these arrives after `j - r` reads at the earliest. And when
-    the kernels are done with a panel, at most `slots` of those behind it are in memory: the others are read afterwards.
+    With `r` residents among the first `j` panels the last of these arrives after `j - r` reads at the earliest. And
+    when the kernels are done with a panel, at most `slots` of those behind it are in memory: others are read later.
     """
     residents = np.arange(slots)
     ends = np.where(residents == 0, 0.0, np.inf)

@@ -14,6 +14,7 @@ from bench.ram.networks import PLACE, given
 from bench.ram.pipeline import Optimum, Panel, cut, optimum
 from bench.ram.programs import MIB, Bundle, Refused, steps, takes_budgets, with_budget, without_budget
 from kernels.emit.description import Description
+from models.families.network import Array
 
 SLACK = 8 * MIB  # bytes that a process may take above its budget, and a group above it
 PIECE = MIB  # bytes of a panel of the optimum
@@ -131,7 +132,7 @@ class Model:
     ) -> Taken:
         """One process, in a group of `limit` bytes where one is given, its files read from the disk."""
         if left := self._disk.forget(*side.host.files):
-            raise RuntimeError(f"{left:,} bytes of {self.name} stay in the page cache: another process maps them.")
+            raise RuntimeError(f"{left:,} bytes of {self.name} stay in memory: something maps them, or a disk does not hold them.")
         with group(limit) if limit is not None else nullcontext() as inside:
             return side.host.run(
                 side.inputs, threads=workers, runs=self._runs, results=PLACE / "results" / self.name / results,
@@ -155,12 +156,12 @@ def _with_optimum(row: Row, used: Sequence[Panel], bandwidth: float) -> Row:
     return replace(row, optimum=found, memory=memory, bandwidth=bandwidth)
 
 
-def _written(name: str, feed: Mapping[str, object]) -> dict[str, Path]:
+def _written(name: str, feed: Mapping[str, Array]) -> dict[str, Path]:
     """A file for each input."""
     folder = PLACE / "inputs" / name
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for number, (key, array) in enumerate(feed.items()):
         found[key] = folder / str(number)
-        found[key].write_bytes(memoryview(array).cast("B"))  # type: ignore[arg-type]
+        array.tofile(found[key])
     return found
