@@ -189,7 +189,7 @@ def test_files_leave_the_page_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as view:
         assert view[1 << 20] == 0
         assert program.forget(file) > 0 and dropped.read_text() == "1"
-    assert program.bandwidth(file) > 0
+    assert program.bandwidth(file)[0] > 0
 
 
 def _row(**changed: object) -> Row:

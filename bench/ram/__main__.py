@@ -10,6 +10,7 @@ GB of disk. Files are kept in build/ram.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -33,14 +34,15 @@ NO_BUDGETS = "not measured: compile takes no budget of the process"
 
 def measure(
     sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS,
-    names: tuple[str, ...] = NAMES,
+    names: Sequence[str] = NAMES, shares: Sequence[float] = SHARES, workers: Sequence[int] = WORKERS,
 ) -> list[Bar]:  # fmt: skip
     """Memory and time of programs with a budget of the whole process."""
     disk, why = Disk(), why_none()
     rows: list[Row] = []
-    for name in names[:1] if quick else names:
+    if quick:
+        names, shares, workers = names[:1], shares[:1], workers[:1]
+    for name in names:
         model = Model(name, disk, runs=QUICK_RUNS if quick else RUNS, grouped=why is None)
-        shares, workers = (SHARES[1:2], WORKERS[:1]) if quick else (SHARES, WORKERS)
         for row in model.rows(shares, workers, QUICK_ROUNDS if quick else ROUNDS):
             rows.append(row)
             sheet.console.print(f"{row.model}, {row.workers} workers, {row.share:.0%}: {row.refused or _line(row)}")
@@ -141,11 +143,13 @@ def _later(taken: Taken | None) -> float | str | None:
 def main(
     names: Annotated[list[str] | None, typer.Argument(help="Models; all four if none is named.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the tables to this file too.")] = None,
-    quick: Annotated[bool, typer.Option(help="The first model, one budget, one worker.")] = False,
+    share: Annotated[list[float] | None, typer.Option(help="Of what is needed without; repeatable.")] = None,
+    workers: Annotated[list[int] | None, typer.Option(help="Computing workers; repeatable.")] = None,
+    quick: Annotated[bool, typer.Option(help="The first model, share and number of workers, fewer runs.")] = False,
 ) -> None:
     """Measure, and print the tables and bars."""
     sheet = Sheet(console())
-    bars = measure(sheet, quick=quick, names=tuple(names or NAMES))
+    bars = measure(sheet, quick=quick, names=names or NAMES, shares=share or SHARES, workers=workers or WORKERS)
     sheet.bars(bars)
     if json:
         sheet.write(json, bars)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from bench.ram.networks import PLACE
 
-BLOCKS = (1 << 20, 4 << 20, 16 << 20)  # bytes
+Way = tuple[Literal["plain", "direct"], int]  # through the page cache or past it, bytes of a block
+WAYS: tuple[Way, ...] = (
+    ("plain", 1 << 20), ("plain", 4 << 20), ("plain", 16 << 20), ("direct", 1 << 20), ("direct", 4 << 20),
+    ("direct", 16 << 20),
+)  # fmt: skip
 DROP = Path("/proc/sys/vm/drop_caches")
 _TEXT = r"""
 #define _GNU_SOURCE
@@ -102,19 +108,20 @@ class Disk:
             left = self._forget(files)
         return left
 
-    def bandwidth(self, file: Path) -> float:
-        """Bytes a nanosecond of one thread that reads the file from first to last and drops pages behind.
+    def bandwidth(self, file: Path, ways: Sequence[Way] = WAYS) -> tuple[float, Way]:
+        """Bytes a nanosecond of one thread that reads the file from first to last and drops pages behind, and how.
 
-        The best of several sizes of blocks, through the page cache and past it.
+        The best of these ways. Raises OSError where none reads it.
         """
-        found = [0.0]
-        for block in BLOCKS:
-            for way in ("plain", "direct"):
-                self.forget(file)
-                done = subprocess.run([self._program, way, file, str(block)], capture_output=True, check=False)
-                if done.returncode == 0:  # not every file system reads past the page cache
-                    known = json.loads(done.stdout)
-                    found.append(known["bytes"] / known["ns"])
+        found: list[tuple[float, Way]] = []
+        for cache, block in ways:
+            self.forget(file)
+            done = subprocess.run([self._program, cache, file, str(block)], capture_output=True, check=False)
+            if done.returncode == 0:  # not every file system reads past the page cache
+                known = json.loads(done.stdout)
+                found.append((known["bytes"] / known["ns"], (cache, block)))
+        if not found:
+            raise OSError(f"'{file}' cannot be read")
         return max(found)
 
     def _forget(self, files: tuple[Path, ...]) -> int:

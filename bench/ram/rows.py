@@ -90,10 +90,10 @@ class Model:
             if before.fault:
                 raise RuntimeError(f"{self.name} does not run without a budget: {before.fault}")
             used = steps(self.name, self.bundle, count, rounds)
-            bandwidth = self._disk.bandwidth(weights)
+            bandwidth, way = self._disk.bandwidth(weights)
             for share in shares:
                 row = self._row(share, count, before)
-                bandwidth = max(bandwidth, self._disk.bandwidth(weights))
+                bandwidth = max(bandwidth, self._disk.bandwidth(weights, [way])[0])
                 yield _with_optimum(row, used, bandwidth)
 
     def _row(self, share: float, workers: int, before: Taken) -> Row:
@@ -132,7 +132,9 @@ class Model:
     ) -> Taken:
         """One process, in a group of `limit` bytes where one is given, its files read from the disk."""
         if left := self._disk.forget(*side.host.files):
-            raise RuntimeError(f"{left:,} bytes of {self.name} stay in memory: something maps them, or a disk does not hold them.")
+            raise RuntimeError(
+                f"{left:,} bytes of {self.name} stay in memory: something maps them, or a disk does not hold them."
+            )
         with group(limit) if limit is not None else nullcontext() as inside:
             return side.host.run(
                 side.inputs, threads=workers, runs=self._runs, results=PLACE / "results" / self.name / results,
