@@ -196,7 +196,7 @@ def _row(**changed: object) -> Row:
     quick = Taken(1.0, (5.0, 2.0, 2.0), 40 << 20)
     slow = Taken(1.0, (5.0, 3.0, 3.0), 40 << 20)
     values: dict[str, object] = {
-        "model": "net", "workers": 1, "share": 0.5, "need": 80 << 20, "budget": 40 << 20, "refused": "", "alone": quick,
+        "model": "net", "workers": 1, "share": 0.5, "before": quick, "budget": 40 << 20, "refused": "", "alone": quick,
         "inside": quick, "equal": True, "runtime": slow, "mapped": slow, "optimum": Optimum(2.0, 1.9, frozenset()),
     }  # fmt: skip
     return Row(**(values | changed))  # type: ignore[arg-type]

@@ -96,17 +96,17 @@ def _tables(sheet: Sheet, rows: list[Row]) -> None:
         "a budget of the process: MiB",
         ("model", "workers", "share", "without", "budget", "peak", "in a group", "same bits"),
         [
-            (row.model, row.workers, f"{row.share:.0%}", row.need / MIB, row.budget / MIB, _peak(row.alone),
+            (row.model, row.workers, f"{row.share:.0%}", row.before.peak / MIB, row.budget / MIB, _peak(row.alone),
              row.refused[:40] or _peak(row.inside), row.equal)
             for row in rows
         ],
     )  # fmt: skip
     sheet.table(
         f"milliseconds of a run; others in a group of the budget + {SLACK // MIB} MiB",
-        ("model", "workers", "budget", "first", "a run", "optimum", "from", "ratio", "GB/s", "in a group",
+        ("model", "workers", "budget", "without", "first", "a run", "optimum", "bound", "ratio", "GB/s", "in a group",
          "ONNX Runtime", "mapped"),
         [
-            (row.model, row.workers, row.budget / MIB, _first(row.alone), _later(row.alone),
+            (row.model, row.workers, row.budget / MIB, _later(row.before), _first(row.alone), _later(row.alone),
              None if row.optimum is None else row.optimum.time / 1e6,
              None if row.optimum is None else row.optimum.bound / 1e6, row.ratio, row.bandwidth,
              _later(row.inside), _later(row.runtime), _later(row.mapped))
@@ -118,7 +118,7 @@ def _tables(sheet: Sheet, rows: list[Row]) -> None:
 def _line(row: Row) -> str:
     optimum = "-" if row.optimum is None else f"{row.optimum.bound / 1e6:.1f}"
     return (
-        f"budget {row.budget / MIB:.0f} of {row.need / MIB:.0f} MiB, peak {_text(_peak(row.alone))}; "
+        f"budget {row.budget / MIB:.0f} of {row.before.peak / MIB:.0f} MiB, peak {_text(_peak(row.alone))}; "
         f"a run {_text(_later(row.alone))} ms, optimum {optimum}; in the group {_text(_later(row.inside))}, "
         f"ONNX Runtime {_text(_later(row.runtime))}, mapped {_text(_later(row.mapped))}; same bits: {row.equal}"
     )

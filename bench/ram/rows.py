@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 
 from bench.ram.disk import Disk
@@ -13,6 +14,7 @@ from bench.ram.host import Host, Taken, of_bundle, of_runtime
 from bench.ram.networks import PLACE, given
 from bench.ram.pipeline import Optimum, Panel, cut, optimum
 from bench.ram.programs import MIB, Bundle, Refused, steps, takes_budgets, with_budget, without_budget
+from graphopt.program.deploy.example import BYTES
 from kernels.emit.description import Description
 from models.families.network import Array
 
@@ -28,7 +30,7 @@ class Row:
     model: str
     workers: int
     share: float
-    need: int  # the most that the process without a budget takes
+    before: Taken  # the bundle without a budget, which maps its weights, outside of any group
     budget: int
     refused: str  # what `compile` said, where it gave no program
     alone: Taken | None  # our program with a budget
@@ -94,7 +96,7 @@ class Model:
             for share in shares:
                 row = self._row(share, count, before)
                 bandwidth = max(bandwidth, self._disk.bandwidth(weights, [way])[0])
-                yield _with_optimum(row, used, bandwidth)
+                yield _with_optimum(row, used, bandwidth, _beside(self.bundle.manifest.program, count))
 
     def _row(self, share: float, workers: int, before: Taken) -> Row:
         budget, refused = int(share * before.peak) // MIB * MIB, ""
@@ -119,7 +121,7 @@ class Model:
                 for thrifty in (False, True)
             ]
             runtime = min(ways, key=lambda one: (bool(one.fault), one.later if not one.fault else 0.0))
-        return Row(self.name, workers, share, before.peak, budget, refused, alone, inside, equal, runtime, mapped)
+        return Row(self.name, workers, share, before, budget, refused, alone, inside, equal, runtime, mapped)
 
     def _compared(self, side: _Side, workers: int, limit: int | None, before: Taken) -> tuple[Taken, bool]:
         """What a run took, and whether its outputs have the bits of another's."""
@@ -148,9 +150,16 @@ class Model:
         return [self._files[one.name] for one in program.inputs]
 
 
-def _with_optimum(row: Row, used: Sequence[Panel], bandwidth: float) -> Row:
-    """What weights may take is what the budget leaves beside everything else that the process without one needed."""
-    memory = row.budget - (row.need - sum(step.bytes for step in used))
+def _beside(program: Description, workers: int) -> int:
+    """Bytes that a run needs beside weights: arena, scratch of all workers, inputs and outputs. Code is not counted."""
+    arena = program.arena_bytes if workers == 1 else program.shared_arena_bytes or program.arena_bytes
+    ends = sum(prod(one.shape) * BYTES[one.code] for one in (*program.inputs, *program.outputs))
+    return arena + workers * program.scratch_bytes + ends
+
+
+def _with_optimum(row: Row, used: Sequence[Panel], bandwidth: float, beside: int) -> Row:
+    """The row with the best that could be done with what the budget leaves for weights."""
+    memory = row.budget - beside
     lead, panels = cut(used, PIECE)
     found = optimum(panels, bandwidth, memory)
     if found is not None:
