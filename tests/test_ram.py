@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import graphopt
 import models
 from bench.ram import __main__ as ram
-from bench.ram import disk, group, host, programs
+from bench.ram import disk, group, host, networks, programs
 from bench.ram.host import Taken
 from bench.ram.pipeline import Optimum, Panel, cut, duration, optimum
 from bench.ram.rows import Row
@@ -227,3 +228,35 @@ def test_bars_without_budgets_or_groups(monkeypatch: pytest.MonkeyPatch) -> None
     assert [bar.met for bar in ram.bars_of([_row(inside=None)], "no group")] == [True, True, None]
     monkeypatch.setattr(ram, "takes_budgets", lambda: False)
     assert [bar.met for bar in ram.bars_of([_row()], None)] == [None, None, None]
+
+
+def test_steps_read_weights_once_and_rows_of_a_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A table counts with the rows that are gathered; work of steps that overlap makes the wall."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        net (int64[4] ids) => (float[4, 32] y) { x = Gather <axis = 0> (table, ids) y = MatMul (x, w) }
+    """)
+    draw = np.random.default_rng(0).standard_normal
+    model.graph.initializer.append(onnx.numpy_helper.from_array(draw((1000, 64), np.float32), "table"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(draw((64, 32), np.float32), "w"))
+    graphopt.compile(model, threads=1).save(tmp_path / "net")
+    bundle = programs.Bundle(tmp_path / "net", read_manifest(tmp_path / "net"))
+    monkeypatch.setattr(programs, "_called", lambda *_: [3.0, 7.0])
+    assert programs.steps("net", bundle, 1, 1) == [Panel(4 * 64 * 4, 3.0), Panel(64 * 32 * 4, 4.0)]
+    monkeypatch.setattr(programs, "_called", lambda *_: [7.0, 6.0])
+    assert [step.work for step in programs.steps("net", bundle, 2, 1)] == [7.0, 0.0]
+
+
+def test_a_small_decoder_is_written_and_computes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The generated decoder, made small: its program gives what ONNX Runtime gives, which `compile` looks at."""
+    sizes = {"VOCABULARY": 50, "WIDTH": 32, "HEADS": 4, "KEY_HEADS": 2, "HEAD": 8, "INNER": 48, "LAYERS": 2, "PAST": 5}
+    for name, size in sizes.items():
+        monkeypatch.setattr(networks, name, size)
+    monkeypatch.setattr(networks, "PLACE", tmp_path)
+    known = networks.given(networks.LLAMA)
+    assert networks.data_of(known.file).stat().st_size > 4 * 2 * 3 * 32 * 48
+    assert known.file.stat().st_size < 30_000
+    given = graphopt.compile(known.file, feeds=[known.feed], threads=1)(**known.feed)
+    assert given["logits"].shape == (1, 1, 50) and given["present_key_1"].shape == (1, 2, 6, 8)
+    assert np.isfinite(given["logits"]).all() and given["logits"].std() > 0.1
+    assert networks.given(networks.LLAMA).file == known.file
