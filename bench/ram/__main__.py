@@ -35,6 +35,7 @@ NO_BUDGETS = "not measured: compile takes no budget of the process"
 def measure(
     sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS,
     names: Sequence[str] = NAMES, shares: Sequence[float] = SHARES, workers: Sequence[int] = WORKERS,
+    prepare: bool = False,
 ) -> list[Bar]:  # fmt: skip
     """Memory and time of programs with a budget of the whole process."""
     disk, why = Disk(), why_none()
@@ -43,6 +44,9 @@ def measure(
         names, shares, workers = names[:1], shares[:1], workers[:1]
     for name in names:
         model = Model(name, disk, runs=QUICK_RUNS if quick else RUNS, grouped=why is None)
+        model.prepare(shares, workers)
+        if prepare:
+            continue
         for row in model.rows(shares, workers, QUICK_ROUNDS if quick else ROUNDS):
             rows.append(row)
             sheet.console.print(f"{row.model}, {row.workers} workers, {row.share:.0%}: {row.refused or _line(row)}")
@@ -145,11 +149,14 @@ def main(
     json: Annotated[Path | None, typer.Option(help="Write the tables to this file too.")] = None,
     share: Annotated[list[float] | None, typer.Option(help="Of what is needed without; repeatable.")] = None,
     workers: Annotated[list[int] | None, typer.Option(help="Computing workers; repeatable.")] = None,
+    prepare: Annotated[bool, typer.Option(help="Only make the bundles that would be measured.")] = False,
     quick: Annotated[bool, typer.Option(help="The first model, share and number of workers, fewer runs.")] = False,
 ) -> None:
     """Measure, and print the tables and bars."""
     sheet = Sheet(console())
-    bars = measure(sheet, quick=quick, names=names or NAMES, shares=share or SHARES, workers=workers or WORKERS)
+    bars = measure(
+        sheet, quick=quick, names=names or NAMES, shares=share or SHARES, workers=workers or WORKERS, prepare=prepare
+    )
     sheet.bars(bars)
     if json:
         sheet.write(json, bars)

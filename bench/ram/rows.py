@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from math import prod
 from pathlib import Path
 
 from bench.ram.disk import Disk
@@ -13,8 +12,7 @@ from bench.ram.group import group
 from bench.ram.host import Host, Taken, of_bundle, of_runtime
 from bench.ram.networks import PLACE, given
 from bench.ram.pipeline import Optimum, Panel, cut, optimum
-from bench.ram.programs import MIB, Bundle, Refused, steps, takes_budgets, with_budget, without_budget
-from graphopt.program.deploy.example import BYTES
+from bench.ram.programs import MIB, Bundle, Refused, beside, needed, steps, takes_budgets, with_budget, without_budget
 from kernels.emit.description import Description
 from models.families.network import Array
 
@@ -96,10 +94,20 @@ class Model:
             for share in shares:
                 row = self._row(share, count, before)
                 bandwidth = max(bandwidth, self._disk.bandwidth(weights, [way])[0])
-                yield _with_optimum(row, used, bandwidth, _beside(self.bundle.manifest.program, count))
+                yield _with_optimum(row, used, bandwidth, beside(self.bundle, count))
+
+    def prepare(self, shares: Sequence[float], workers: Sequence[int]) -> None:
+        """Make the bundles of all rows; what is refused is seen again when it is measured."""
+        for count in workers if takes_budgets() else ():
+            for share in shares:
+                with suppress(Refused):
+                    with_budget(self.name, self._budget(share, count), count)
+
+    def _budget(self, share: float, workers: int) -> int:
+        return int(share * needed(self.bundle, workers)) // MIB * MIB
 
     def _row(self, share: float, workers: int, before: Taken) -> Row:
-        budget, refused = int(share * before.peak) // MIB * MIB, ""
+        budget, refused = self._budget(share, workers), ""
         alone = inside = None
         equal: bool | None = None
         if takes_budgets():
@@ -150,16 +158,9 @@ class Model:
         return [self._files[one.name] for one in program.inputs]
 
 
-def _beside(program: Description, workers: int) -> int:
-    """Bytes that a run needs beside weights: arena, scratch of all workers, inputs and outputs. Code is not counted."""
-    arena = program.arena_bytes if workers == 1 else program.shared_arena_bytes or program.arena_bytes
-    ends = sum(prod(one.shape) * BYTES[one.code] for one in (*program.inputs, *program.outputs))
-    return arena + workers * program.scratch_bytes + ends
-
-
-def _with_optimum(row: Row, used: Sequence[Panel], bandwidth: float, beside: int) -> Row:
+def _with_optimum(row: Row, used: Sequence[Panel], bandwidth: float, others: int) -> Row:
     """The row with the best that could be done with what the budget leaves for weights."""
-    memory = row.budget - beside
+    memory = row.budget - others
     lead, panels = cut(used, PIECE)
     found = optimum(panels, bandwidth, memory)
     if found is not None:
