@@ -35,7 +35,6 @@ NO_BUDGETS = "not measured: compile takes no budget of the process"
 def measure(
     sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS,
     names: Sequence[str] = NAMES, shares: Sequence[float] = SHARES, workers: Sequence[int] = WORKERS,
-    prepare: bool = False,
 ) -> list[Bar]:  # fmt: skip
     """Memory and time of programs with a budget of the whole process."""
     disk, why = Disk(), why_none()
@@ -45,8 +44,6 @@ def measure(
     for name in names:
         model = Model(name, disk, runs=QUICK_RUNS if quick else RUNS, grouped=why is None)
         model.prepare(shares, workers)
-        if prepare:
-            continue
         for row in model.rows(shares, workers, QUICK_ROUNDS if quick else ROUNDS):
             rows.append(row)
             sheet.console.print(f"{row.model}, {row.workers} workers, {row.share:.0%}: {row.refused or _line(row)}")
@@ -153,10 +150,13 @@ def main(
     quick: Annotated[bool, typer.Option(help="The first model, share and number of workers, fewer runs.")] = False,
 ) -> None:
     """Measure, and print the tables and bars."""
+    chosen, shares, counts = names or NAMES, share or SHARES, workers or WORKERS
+    if prepare:
+        for name in chosen:
+            Model(name, Disk(), runs=RUNS, grouped=False).prepare(shares, counts)
+        return
     sheet = Sheet(console())
-    bars = measure(
-        sheet, quick=quick, names=names or NAMES, shares=share or SHARES, workers=workers or WORKERS, prepare=prepare
-    )
+    bars = measure(sheet, quick=quick, names=chosen, shares=shares, workers=counts)
     sheet.bars(bars)
     if json:
         sheet.write(json, bars)
