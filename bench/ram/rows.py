@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -90,8 +91,10 @@ class Model:
             if before.fault:
                 raise RuntimeError(f"{self.name} does not run without a budget: {before.fault}")
             used = steps(self.name, self.bundle, count, rounds)
+            os.sync()
             bandwidth, way = self._disk.bandwidth(weights)
             for share in shares:
+                os.sync()  # what is still being written takes the disk's time
                 row = self._row(share, count, before)
                 bandwidth = max(bandwidth, self._disk.bandwidth(weights, [way])[0])
                 yield _with_optimum(row, used, bandwidth, beside(self.bundle, count))
