@@ -31,7 +31,7 @@ MIB = 1 << 20
 
 
 class Refused(Exception):
-    """What `compile` said to a budget."""
+    """What came of a function in a process of its own instead of its result: what `compile` said to a budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,11 @@ def with_budget(name: str, budget: int, threads: int) -> tuple[Bundle, int]:
             try:
                 return _kept(name, word, budget, threads), budget
             except Refused as error:
+                if least_of(str(error)) is None:
+                    raise
                 refused.write_text(str(error))
-        least = least_of(refused.read_text())
-        if least is None or least <= budget:
+        least = least_of(refused.read_text()) or 0
+        if least <= budget:
             break
         budget = -(-least // MIB) * MIB
     raise Refused(refused.read_text())
@@ -181,10 +183,8 @@ def _weights(manifest: Manifest, step: int, *, several: bool) -> list[tuple[int,
 def _called(function: str, *arguments: Any) -> Any:
     with Worker(memory_limit=None) as worker:
         reply = worker.call(function, *arguments, limit=LIMIT)
-    if reply.kind == "exception":
-        raise Refused(reply.text)
     if reply.kind != "value":
-        raise RuntimeError(f"{function} {arguments}: {reply.kind} {reply.text}")
+        raise Refused(reply.text if reply.kind == "exception" else f"{reply.kind}: {reply.text}")
     return reply.value
 
 
