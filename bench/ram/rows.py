@@ -38,7 +38,6 @@ class Row:
     runtime: Taken | None  # ONNX Runtime in the group, the better of two sets of options
     mapped: Taken | None  # the bundle without a budget in the group
     optimum: Optimum | None = None
-    memory: int = 0  # for weights, which the optimum has
     bandwidth: float = 0.0  # bytes a nanosecond
 
     @property
@@ -163,12 +162,11 @@ class Model:
 
 def _with_optimum(row: Row, used: Sequence[Panel], bandwidth: float, others: int) -> Row:
     """The row with the best that could be done with what the budget leaves for weights."""
-    memory = row.budget - others
     lead, panels = cut(used, PIECE)
-    found = optimum(panels, bandwidth, memory)
+    found = optimum(panels, bandwidth, row.budget - others)
     if found is not None:
         found = replace(found, time=found.time + lead, bound=found.bound + lead)
-    return replace(row, optimum=found, memory=memory, bandwidth=bandwidth)
+    return replace(row, optimum=found, bandwidth=bandwidth)
 
 
 def _written(name: str, feed: Mapping[str, Array]) -> dict[str, Path]:
