@@ -51,6 +51,7 @@ from bench.kernels import all as kernels
 from bench.memory import all as memory
 from bench.mutants import sweep as mutants
 from bench.newcomer import __main__ as newcomers
+from bench.ram import __main__ as ram
 from bench.real import __main__ as real
 from bench.scheduling import all as scheduling
 from bench.scheduling import budgets, coplaced
@@ -99,6 +100,7 @@ MEASURES: dict[str, Measure] = {
     "d4": targets.measure,
     "d5": custom_ops.measure,
     "d9": webassembly.measure,
+    "r1": ram.measure,
 }
 
 
