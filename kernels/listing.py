@@ -101,9 +101,12 @@ ListStep = Claim | Follow | Wait
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """What becomes of fetched bytes: target[g][p][i] = sum over t of coefficients[p][t] * source[g][t][i], in f32."""
+    """What becomes of fetched bytes, both of f32, as kernels.emit.making.Combine says of each group.
 
-    coefficients: tuple[tuple[float, ...], ...]
+    target[g][p][q][i] = sum over s and t of matrix[p][s] * matrix[q][t] * source[g][s][t][i]
+    """
+
+    matrix: tuple[tuple[float, ...], ...]
     elements: int  # of a point and of a tap: i
     groups: int
     place: int  # in the arena
@@ -111,7 +114,7 @@ class Transformed:
     @property
     def bytes(self) -> int:
         """That are written."""
-        return 4 * self.groups * len(self.coefficients) * self.elements
+        return 4 * self.groups * len(self.matrix) ** 2 * self.elements
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def _write_tables(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> N
             kind = len(named) // _NAMED
         elif one.transformed is not None:
             by = one.transformed
-            made += [by.place, by.elements, by.groups, shapes.index(by.coefficients)]
+            made += [by.place, by.elements, by.groups, shapes.index(by.matrix)]
             kind = -(len(made) // _MADE)
         words += [layout.fetched_at + one.source, one.place, one.bytes, kind, len(waits)]
         waits += [claimed[run] for run in one.after]
@@ -263,14 +263,14 @@ def _write_named(module: Module, layout: MemoryLayout) -> None:
 
 
 def transforms_of(ticketed: Ticketed | None) -> list[tuple[tuple[float, ...], ...]]:
-    """The coefficients by which fetched bytes are transformed, different ones."""
+    """The matrices by which fetched bytes are transformed, different ones."""
     fetches = () if ticketed is None else ticketed.fetches
     made = (one.transformed for one in fetches if isinstance(one, Fetch))
-    return sorted({one.coefficients for one in made if one is not None})
+    return sorted({one.matrix for one in made if one is not None})
 
 
 def _write_transform(module: Module, listing: Listing, ticketed: Ticketed) -> None:
-    """fetch_transform(arena, source, which): of a row of the table; a function for each set of coefficients."""
+    """fetch_transform(arena, source, which): of a row of the table; a function for each matrix."""
     f = Function(module, "fetch_transform", (Parameter("arena"), Parameter("source"), Parameter("which", "i64")))
     arena, source, which = (f.parameter(one.name) for one in f.parameters)
     start = f.at(Value(("@fetch.made",), "ptr"), f.mul(which, 8 * _MADE), "i8")

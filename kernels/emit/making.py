@@ -84,17 +84,17 @@ def write_making(module: Module, name: str, steps: Sequence[MakingStep]) -> None
     f.finish()
 
 
-def write_transform(module: Module, name: str, coefficients: Sequence[Sequence[float]]) -> None:
+def write_transform(module: Module, name: str, matrix: Sequence[Sequence[float]]) -> None:
     """Add name(source, target, count, groups): the same for groups of points and taps side by side."""
-    _write_combine(module, f"{name}.group", coefficients)
+    _write_combine(module, f"{name}.group", matrix)
     given = (Parameter("source"), Parameter("target"), Parameter("count", "i64"), Parameter("groups", "i64"))
     f = Function(module, name, given, exported=True)
     source, target, count, groups = (f.parameter(one.name) for one in given)
 
     def group(number: Value, _: tuple[Value, ...]) -> None:
         size = f.mul(f.mul(number, count), 4)
-        here = f.at(source, f.mul(size, len(coefficients[0])), "i8")
-        f.call(f"{name}.group", here, f.at(target, f.mul(size, len(coefficients)), "i8"), count)
+        here = f.at(source, f.mul(size, len(matrix[0]) ** 2), "i8")
+        f.call(f"{name}.group", here, f.at(target, f.mul(size, len(matrix) ** 2), "i8"), count)
 
     f.loop(f.integer(0), groups, 1, group)
     f.finish()

@@ -182,8 +182,8 @@ def _code(listing: Listing, target: Target, making: Making) -> tuple[Module, Mod
     if making.steps:
         write_making(beside, listing.symbol("make"), making.steps)
     write_checksum(beside, f"{listing.name}_checksum")
-    for number, coefficients in enumerate(transforms_of(listing.ticketed)):
-        write_transform(beside, listing.symbol(f"transform{number}"), coefficients)
+    for number, matrix in enumerate(transforms_of(listing.ticketed)):
+        write_transform(beside, listing.symbol(f"transform{number}"), matrix)
     return kernels_of(listing, target), beside
 
 

@@ -236,13 +236,19 @@ class _Check:
         made = one.transformed
         if made is None:
             return raw
-        taps = len(made.coefficients[0])
-        size = 4 * made.groups * taps * made.elements
-        source = raw[:size].view(np.float32).reshape(made.groups, taps, made.elements).astype(np.float64)
-        found = np.empty((made.groups, len(made.coefficients), made.elements), np.float32)
-        for point, row in enumerate(made.coefficients):
-            total = source[:, 0] * row[0]
-            for tap in range(1, taps):
-                total += source[:, tap] * row[tap]
-            found[:, point] = total
+        taps, points = len(made.matrix[0]), len(made.matrix)
+        size = 4 * made.groups * taps**2 * made.elements
+        source = raw[:size].view(np.float32).reshape(made.groups, taps, taps, made.elements).astype(np.float64)
+        rows = np.stack([_sum(numbers, source, 1) for numbers in made.matrix], axis=1)
+        found = np.stack([_sum(numbers, rows, 2) for numbers in made.matrix], axis=2).astype(np.float32)
+        assert found.shape == (made.groups, points, points, made.elements)
         return found.reshape(-1).view(np.uint8)
+
+
+def _sum(numbers: Sequence[float], terms: npt.NDArray[np.float64], axis: int) -> npt.NDArray[np.float64]:
+    """Along an axis, product by product and without those with 0, as the kernels' packing is defined."""
+    products = [number * terms.take(at, axis) for at, number in enumerate(numbers) if number]
+    total = products[0]
+    for one in products[1:]:
+        total += one
+    return total

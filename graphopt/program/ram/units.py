@@ -32,7 +32,7 @@ class Taps:
 
     held: Held
     bytes: int
-    coefficients: tuple[tuple[float, ...], ...]
+    matrix: tuple[tuple[float, ...], ...]
     elements: int  # of a point
     groups: int
 
@@ -162,9 +162,9 @@ def _taps(held: Held | None) -> Taps | None:
         return None
     if not held.packing.is_stored_as_taps:
         return None
-    coefficients, elements = held.packing.coefficients, held.packing.point_elements
-    groups = held.size // (4 * len(coefficients) * elements)
-    return Taps(held, 4 * groups * len(coefficients[0]) * elements, coefficients, elements, groups)
+    matrix, elements = held.packing.matrix, held.packing.point_elements
+    groups = held.size // (4 * len(matrix) ** 2 * elements)
+    return Taps(held, 4 * groups * len(matrix[0]) ** 2 * elements, matrix, elements, groups)
 
 
 def _cut(kernel: Kernel, operand: Operand, size: int) -> list[Unit]:
