@@ -247,7 +247,9 @@ class _Check:
 
 def _sum(numbers: Sequence[float], terms: npt.NDArray[np.float64], axis: int) -> npt.NDArray[np.float64]:
     """Along an axis, product by product and without those with 0, as the kernels' packing is defined."""
-    products = [number * terms.take(at, axis) for at, number in enumerate(numbers) if number]
+    products: list[npt.NDArray[np.float64]] = [
+        np.multiply(number, terms.take(at, axis)) for at, number in enumerate(numbers) if number
+    ]
     total = products[0]
     for one in products[1:]:
         total += one
