@@ -107,7 +107,7 @@ int @P@_run(@P@_model *model, const @P@_tensor *inputs, size_t input_count,
     const @P@_tensor *outputs, size_t output_count);
 
 /* Run without checks of the tensors: the data of all inputs and of all outputs, in the order above. The result is
- * @G@_OK, @G@_MODEL_BUSY, or @G@_BAD_ARGUMENT for no model. */
+ * @G@_OK, @G@_MODEL_BUSY, @G@_BAD_ARGUMENT for no model, or @G@_BAD_WEIGHTS where weights cannot be read. */
 int @P@_run_raw(@P@_model *model, const void *const *inputs, void *const *outputs);
 @SET_DIM@
 /* The dims of output number 'output', in the order above, as the last run of the model found them. Data decides those
@@ -170,7 +170,8 @@ def header(program: Description, levels: Sequence[Description] = ()) -> str:
         "P": program.name, "G": prefix, "ABI": str(ABI), "VERSION": VERSION,
         "CPU": program.cpu, "TRIPLE": program.triple, "ARENA": f"{program.arena_bytes:,}",
         "SCRATCH": f"{program.scratch_bytes:,}",
-        "WEIGHTS": f"{program.weights_bytes:,}", "THREADS": _threads(program) + _levels(levels) + _points(program),
+        "WEIGHTS": f"{program.weights_bytes:,}",
+        "THREADS": _threads(program) + _fetches(program) + _levels(levels) + _points(program),
         "SIZES": filled(_SIZES, {"P": program.name, "G": prefix, "RANGES": _ranges(program)}) if program.sizes else "",
         "SET_DIM": filled(_SET_DIM, {"P": program.name, "G": prefix}) if program.points else "",
         "TENSORS": "\n".join(_lines("input", program.inputs) + _lines("output", program.outputs)),
@@ -210,6 +211,15 @@ def _threads(program: Description) -> str:
  * Threads of a pool help with a run, which gives the same bits for any number of them. A model then takes
  * {program.shared_arena_bytes:,} bytes for intermediate results, and scratch for each thread. Where another model uses
  * the pool at the moment, and in a child process after fork, the caller runs alone."""
+
+
+def _fetches(program: Description) -> str:
+    if not program.fetched_bytes:
+        return ""
+    return f"""
+ *
+ * Each run reads {program.fetched_bytes:,} bytes of weights at the end of their file, which stays open and must not
+ * change; a thread of the model's own does it. The others are read when the model is created."""
 
 
 def _ranges(program: Description) -> str:
