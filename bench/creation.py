@@ -100,11 +100,11 @@ def main(names: tuple[str, ...]) -> None:
     for word, place in (("cold", 0), ("warm", 1)):
         mean = math.exp(sum(math.log(one[place]) for one in ratios) / len(ratios))
         print(f"geometric mean, {word}: {mean:.2f} of ONNX Runtime's")
-    model = ZOO / f"{LARGEST}.onnx"
+    largest = ZOO / f"{LARGEST}.onnx"
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _COMPILING, str(model)], capture_output=True, check=True
+        [sys.executable, "-W", "ignore", "-c", _COMPILING, str(largest)], capture_output=True, check=True
     )
-    taken = 1024 * int(done.stdout) / model.stat().st_size
+    taken = 1024 * int(done.stdout) / largest.stat().st_size
     print(f"compiling {LARGEST}: {int(done.stdout) // 1024:,} MiB at most, {taken:.2f} x its file, of {MOST:g} x")
 
 
