@@ -98,10 +98,10 @@ def write_missing(module: Module, name: str, needed: Sequence[Requirement]) -> N
 
 
 WORDS = 4  # of an answer
-_Answer = Callable[[Function, Value, Sequence[tuple[int, int]]], Value]  # fills words of leaves; the bits of XCR0
+_Asking = Callable[[Function, Value, Sequence[tuple[int, int]]], Value]  # fills words of leaves; the bits of XCR0
 
 
-def _write_comparison(f: Function, name: str, needed: Sequence[Requirement], answer: _Answer) -> None:
+def _write_comparison(f: Function, name: str, needed: Sequence[Requirement], answer: _Asking) -> None:
     """Return the name in the first row of which a bit is missing."""
     leaves = list(dict.fromkeys((one.leaf, one.subleaf) for one in needed))
     words = f.value("ptr", f"alloca [{WORDS * len(leaves)} x i32], align 16")
@@ -161,7 +161,7 @@ def _by_nothing(f: Function, words: Value, leaves: Sequence[tuple[int, int]]) ->
     raise AssertionError("WebAssembly has no requirements")
 
 
-_ANSWERS: Mapping[ArchitectureName, _Answer] = {
+_ANSWERS: Mapping[ArchitectureName, _Asking] = {
     "x86_64": _by_cpuid,
     "aarch64": _by_auxiliary_vector,
     "riscv64": _by_auxiliary_vector,

@@ -77,6 +77,16 @@ def test_the_first_missing_feature_is_named() -> None:
 
 
 @needs_x86
+def test_each_leaf_is_asked_for_once() -> None:
+    """And what the last leaf is, of either kind; and one that says whether registers are saved."""
+    module, needed = Module(host()), requirements(x86_64_v4())
+    write_missing(module, "lacking", needed)
+    leaves = {(one.leaf, one.subleaf) for one in needed}
+    kinds = {leaf & 0x80000000 for leaf, _ in leaves}
+    assert module.text().count("call void @cpuid(") == 1 + len(leaves) + len(kinds) < len(needed)
+
+
+@needs_x86
 def test_a_program_for_another_processor_is_refused_at_creation() -> None:
     """Also its weights are not looked at: the checksum is code for that processor."""
     needed = (*requirements(host()), Requirement("avx9000", 0x7FFF, 0, 0, 3))

@@ -35,7 +35,8 @@ def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "_linker", lambda target: [sys.executable, str(script)])
 
 
-SHARED = ["-shared", "-Bsymbolic", "-z", "now", "-z", "noexecstack", "--hash-style=gnu", "--build-id=none"]
+SHARED = ["-shared", "-Bsymbolic", "-z", "now", "-z", "noexecstack", "-z", "noseparate-code", "--hash-style=gnu",
+          "--build-id=none"]  # fmt: skip
 
 
 @pytest.mark.usefixtures("noted")
