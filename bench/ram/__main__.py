@@ -29,6 +29,7 @@ ISSUE = 22
 SHARES, WORKERS = (0.6, 0.3, 0.15), (1, 2)
 RUNS, ROUNDS, QUICK_RUNS, QUICK_ROUNDS = 7, 9, 3, 3
 RATIO = 1.15
+SIDES = ("before", "alone", "inside", "runtime", "mapped")  # of a row
 NO_BUDGETS = "not measured: compile takes no budget of the process"
 
 
@@ -114,6 +115,11 @@ def _tables(sheet: Sheet, rows: list[Row]) -> None:
             for row in rows
         ],
     )  # fmt: skip
+    sheet.tables["nanoseconds of each run"] = [
+        {"model": row.model, "workers": row.workers, "budget": row.budget}
+        | {side: taken.runs for side in SIDES if (taken := getattr(row, side)) is not None}
+        for row in rows
+    ]
 
 
 def _line(row: Row) -> str:
