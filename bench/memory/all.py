@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.bar import Bar, Sheet
-from bench.memory import budgets, drawn, mutations, ordering, packing, page, real_budgets, remat, tiers, zoo
+from bench.memory import budgets, drawn, mutations, ordering, packing, page, programs, real_budgets, remat, tiers, zoo
 from bench.peers import OURS
 from bench.script import Measure, main
 
@@ -20,6 +20,7 @@ MEASURES: dict[str, Measure] = {
     "m9": tiers.measure,
     "m10": drawn.measure,
     "u3": real_budgets.measure,
+    "r4": programs.measure,
 }
 
 

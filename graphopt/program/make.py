@@ -12,6 +12,7 @@ from graphopt.check.feeds import NOTHING, Contents
 from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.errors import BudgetNotKept, BundleError, NotLowered, OptionError, VerificationError
+from graphopt.memory.tiling.pools import with_pools_in_steps
 from graphopt.memory.tiling.search import tile_within
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.deploy import session
@@ -216,6 +217,7 @@ def _within(model: ir.Model, lowered: Lowered, budget: int, target: Target, exac
         return within_budget(lowered, budget)
     except BudgetNotKept as error:
         least = error.least
+    model = with_pools_in_steps(model)
     for share in TILED_SHARES:
         tiled, regions = tile_within(model, int(budget * share), work=TILE_WORK)
         if not regions:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from memplan.compiling import plainly
 from memplan.graph import Graph
-from memplan.ordering.anneal import LARGEST, Annealing, moves_for, steps_for
+from memplan.ordering.anneal import LARGEST, Annealing, round_of
 from memplan.ordering.arrays import Arrays, Ints, arrays_of
 from memplan.ordering.greedy import greedy_orders
 from memplan.ordering.part import Part, part_of
@@ -189,15 +189,14 @@ def _cool(arrays: Arrays, shares: list[_Share], work: Work) -> None:
     if worst <= bound or arrays.count > LARGEST:
         return
     graph = tables(arrays)
-    moves = moves_for(arrays)
     cooling = work.part(COOL_SHARE)
     runs = np.concatenate([share.order for share in shares])
-    step, seed = FIRST_STEP, 0
-    while worst > bound and step >= LAST_STEP and cooling.affords(steps_for(arrays)):
-        cooling.spend(steps_for(arrays))
+    step, seed, round_ = FIRST_STEP, 0, round_of(arrays, cooling)
+    while worst > bound and step >= LAST_STEP and cooling.affords(round_):
+        cooling.spend(round_)
         target = max(bound, min(worst - 1, int(worst * (1 - step))))
         seed += 1
-        moved = Annealing(arrays, graph, runs, target, adding=False, seed=seed).run(moves, 0.0)
+        moved = Annealing(arrays, runs, target, adding=False, seed=seed).run(round_, 0.0)
         top = int(needs(graph, moved).max())
         if top < worst:
             runs, worst = moved, top

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memplan.graph import Graph
-from memplan.ordering.anneal import LARGEST, Annealing, moves_for, steps_for
+from memplan.ordering.anneal import LARGEST, Annealing, round_of
 from memplan.ordering.arrays import Arrays, Ints, arrays_of
 from memplan.ordering.greedy import greedy_orders
 from memplan.ordering.runs import Tables, needs, tables
@@ -33,13 +33,16 @@ USUAL_WORK, USUAL_FRONT_WORK = 30_000_000_000, 60_000_000_000  # steps
 STEPS_PER_EVICTION_LOOK, STEPS_PER_PRUNING_LOOK = 20, 1
 STEPS_PER_VALUE = 400  # of a segment plan, which is made anew in Python
 ORDER_SHARE = 0.2  # of the work, for a better order
+SMALL = 128  # operators: the search for an order is exact as a rule
+ORDER_ROUNDS = 2  # of random moves under the budget, before a better order is looked for
 RULES = tuple(
     Rule(distance=distance, shared=shared, fitting=fitting)
     for distance in (0.5, 1.0)
     for shared in (0.0, 0.3, 1.0)
     for fitting in (False, True)
 )
-PRICES = (1.0, 3.0, 10.0)  # of a run against bytes above the budget
+# What a run counts against bytes above the budget, and the temperature at which a search begins.
+SEARCHES = ((3.0, 1.0), (10.0, 3.0), (10.0, 1.0))
 PATIENCE = 12  # rounds without success
 
 
@@ -158,6 +161,15 @@ class _Planner:
         for order in self._orders:
             if self._peak(order) <= budget:
                 return _Plan(order, self._once, "order")
+        if self._lowest is None and SMALL < self.arrays.count <= LARGEST:
+            lowest = min(self._orders, key=self._peak)
+            search = Annealing(self.arrays, lowest, budget, adding=False)
+            round_ = round_of(self.arrays, work)
+            for _ in range(ORDER_ROUNDS):
+                work.spend(round_)
+                order = search.run(round_, 0.0)
+                if self._peak(order) <= budget:
+                    return _Plan(order, self._once, "order")
         plan = self.least_order(work.part(ORDER_SHARE))
         return plan if self._peak(plan.runs) <= budget else None
 
@@ -204,21 +216,21 @@ class _Planner:
         """Random changes, from the cheapest plan and from the best order by turns."""
         if self.arrays.count > LARGEST:
             return best, lowest
-        moves = moves_for(self.arrays)
         order = self.least_order(work).runs
         searches = [
-            (price, Annealing(self.arrays, self.graph, order, budget, adding=True, seed=int(price))) for price in PRICES
+            Annealing(self.arrays, order, budget, adding=True, seed=seed) for seed in range(1, len(SEARCHES) + 1)
         ]
         idle = number = 0
-        round_ = steps_for(self.arrays)
+        round_ = round_of(self.arrays, work)
         while idle < PATIENCE and (best is None or best.time > self._once) and work.affords(round_):
             work.spend(round_)
-            if best is not None and number % (len(PRICES) + 1) == len(PRICES):
-                search = Annealing(self.arrays, self.graph, best.runs, budget, adding=True, seed=1000 + number)
-                runs = search.run(moves, 3.0, warm=0.2)
+            turn = number % (len(SEARCHES) + 1)
+            if best is not None and turn == len(SEARCHES):
+                search = Annealing(self.arrays, best.runs, budget, adding=True, seed=1000 + number)
+                runs = search.run(round_, 3.0, warm=0.2)
             else:
-                price, search = searches[number % (len(PRICES) + 1) % len(PRICES)]
-                runs = search.run(moves, price)
+                price, warm = SEARCHES[turn % len(SEARCHES)]
+                runs = searches[turn % len(SEARCHES)].run(round_, price, warm=warm)
             number += 1
             idle += 1
             peak = self._peak(runs)

@@ -104,6 +104,19 @@ def test_a_smaller_budget_is_kept_by_tiles() -> None:
     assert len(tiled.lowered.regions) > len(whole.lowered.regions)
 
 
+POOLED = """g (float[1,4,24,24] x) => (float[1,64,1,1] y) {
+    a = Conv(x, up) b = Conv(a, across) y = GlobalAveragePool(b)
+}"""
+
+
+def test_tiles_end_in_a_pool() -> None:
+    generator = np.random.default_rng(0)
+    up, across = (generator.standard_normal((64, wide, 1, 1)).astype(np.float32) for wide in (4, 64))
+    budget = 100 << 10  # of two maps of 144 KiB
+    tiled = make(_model(POOLED, up=up, across=across), TARGET, "g", False, budget, "elsewhere")
+    assert isinstance(tiled, Whole) and tiled.linked.listing.arena_bytes <= budget
+
+
 def test_the_least_of_all_ways_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 

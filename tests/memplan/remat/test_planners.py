@@ -67,9 +67,9 @@ def test_annealing_never_breaks_a_sequence(graph: Graph, share: float, adding: b
     arrays = arrays_of(graph)
     numbers = tables(arrays)
     order = np.arange(arrays.count, dtype=np.int64)
-    search = Annealing(arrays, numbers, order, int(peak(arrays, order) * share), adding=adding)
+    search = Annealing(arrays, order, int(peak(arrays, order) * share), adding=adding)
     for _ in range(2):
-        runs = search.run(3_000, 1.0)
+        runs = search.run(3_000_000, 1.0)
         assert verify_sequence(graph, [arrays.names[one] for one in runs]) == needs(numbers, runs).max()
         assert adding or len(runs) == arrays.count
 
@@ -97,7 +97,5 @@ def test_the_same_search_every_time(adding: bool) -> None:
     arrays = arrays_of(graph)
     order = np.arange(arrays.count, dtype=np.int64)
     budget = int(0.8 * peak(arrays, order))
-    first, second = (
-        Annealing(arrays, tables(arrays), order, budget, adding=adding, seed=3).run(5_000, 1.0) for _ in range(2)
-    )
+    first, second = (Annealing(arrays, order, budget, adding=adding, seed=3).run(5_000_000, 1.0) for _ in range(2))
     assert np.array_equal(first, second)
