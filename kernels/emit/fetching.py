@@ -166,6 +166,7 @@ def _write_fetch(module: Module, layout: MemoryLayout) -> None:
     done = Value(("%done",), "i64")
     direct = f.sub(f.load("i32", _state(f, layout, DIRECT)), 1)
     by = f.select(f.binary("and", past, f.compare("sge", direct, f.number("i32", 0))), direct, file)
+    f.line(f"%was_direct = icmp eq i32 {by.text}, {direct.text}")
     got = f.value(
         "i64",
         f"call i64 @pread(i32 {by.text}, ptr {f.at(place, done, 'i8').text}, i64 {f.sub(size, done).text}, "
@@ -180,7 +181,7 @@ def _write_fetch(module: Module, layout: MemoryLayout) -> None:
     error = f.load("i32", f.value("ptr", "call ptr @__errno_location()"))
     ended = f.compare("eq", got, f.integer(0))
     # What cannot be read past the cache, as the rest after a short read, may be read through it.
-    was_direct = f.compare("eq", by, direct)
+    was_direct = Value(("%was_direct",), "i1")
     interrupted = f.binary(
         "and", f.compare("slt", got, f.integer(0)), f.compare("eq", error, f.number("i32", _INTERRUPTED))
     )
@@ -198,8 +199,15 @@ def _write_fetch(module: Module, layout: MemoryLayout) -> None:
     write(f, code, _state(f, layout, _FAULT), "release")
     f.line("br label %end")
     f.label("end")
-    f.value("i32", f"call i32 @posix_fadvise(i32 {file.text}, i64 {source.text}, i64 {size.text}, i32 {DONT_NEED})")
+    # Asked of pages that are not there, the system would first look for them on every processor.
+    f.line("%passed = phi i1 [ %was_direct, %step ], [ false, %fault ]")
+    f.when(Value(("%passed",), "i1"), lambda: None, lambda: _drop(f, file, source, size))
     f.finish()
+
+
+def _drop(f: Function, file: Value, source: Value, size: Value) -> None:
+    """Pages that were read are not kept."""
+    f.value("i32", f"call i32 @posix_fadvise(i32 {file.text}, i64 {source.text}, i64 {size.text}, i32 {DONT_NEED})")
 
 
 def _fetch(f: Function, record: Value, source: Value, place: Value, size: Value) -> None:
