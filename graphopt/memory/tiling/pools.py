@@ -32,8 +32,8 @@ def with_pools_in_steps(model: ir.Model) -> ir.Model:
         return model
     copy = model.clone()
     graph, facts = copy.graph, Facts(copy)
-    names = {value.name for node in graph for value in node.outputs if value.name} | set(graph.initializers)
-    names.update(value.name for value in graph.inputs if value.name)
+    names = {value.name or "" for node in graph for value in node.outputs} | set(graph.initializers)
+    names.update(value.name or "" for value in graph.inputs)
     for node in tuple(graph):
         axis = _row_axis(facts, node)
         if axis is None:
