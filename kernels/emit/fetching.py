@@ -37,7 +37,10 @@ _WILL_NEED, DONT_NEED = 3, 4  # POSIX_FADV_
 _NAMED = 7  # numbers of a row of the table of rows that indices name
 _MADE = 4  # numbers of a row of the table of what is transformed
 _INTERRUPTED = 4  # EINTR
-_CUT_OFF = -1  # in place of an error's number: the file ends too early
+_CUT_OFF, _NO_THREAD = (
+    -1,
+    -2,
+)  # in place of an error's number: the file ends too early; nobody reads, as is said already
 _NULL = Value(("null",), "ptr")
 
 
@@ -407,7 +410,7 @@ def _write_begin(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> No
         assert code is not None, "it gives a code"
 
         def without() -> None:
-            write(f, f.integer(NO_MEMORY), _state(f, layout, _FAULT))
+            write(f, f.integer(_NO_THREAD), _state(f, layout, _FAULT))
             write(f, f.mul(call, each), _state(f, layout, _FETCHED), "release")
 
         f.when(f.compare("ne", code, f.number("i32", OK)), without)
@@ -424,6 +427,7 @@ def _write_end(module: Module, layout: MemoryLayout) -> None:
     place = _state(f, layout, _FAULT)
     fault = f.value("i64", f"atomicrmw xchg ptr {place.text}, i64 0 acq_rel, align 8")
     return_when(f, f.compare("eq", fault, f.integer(0)), f.number("i32", OK))
+    return_when(f, f.compare("eq", fault, f.integer(_NO_THREAD)), f.number("i32", NO_MEMORY))
     ended = f.compare("eq", fault, f.integer(_CUT_OFF))
     f.when(
         ended,
