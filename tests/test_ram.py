@@ -216,18 +216,15 @@ def _row(**changed: object) -> Row:
         ({"mapped": Taken(1.0, (9.0, 1.5), 1)}, (True, True, False)),
     ],
 )
-def test_bars_say_no(changed: dict[str, object], met: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ram, "takes_budgets", lambda: True)
+def test_bars_say_no(changed: dict[str, object], met: tuple[bool, ...]) -> None:
     found = ram.bars_of([_row(), _row(**changed)], None)
     assert tuple(bar.met for bar in found) == met
     assert [bar.label for bar in found] == ["r1", "r2", "r3"]
 
 
-def test_bars_without_budgets_or_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ram, "takes_budgets", lambda: True)
+def test_bars_without_rows_or_groups() -> None:
     assert [bar.met for bar in ram.bars_of([_row(inside=None)], "no group")] == [True, True, None]
-    monkeypatch.setattr(ram, "takes_budgets", lambda: False)
-    assert [bar.met for bar in ram.bars_of([_row()], None)] == [None, None, None]
+    assert [bar.met for bar in ram.bars_of([], None)] == [None, None, None]
 
 
 def test_steps_read_weights_once_and_rows_of_a_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

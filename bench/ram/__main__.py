@@ -22,7 +22,7 @@ from bench.ram.disk import Disk
 from bench.ram.group import why_none
 from bench.ram.host import Taken
 from bench.ram.networks import NAMES
-from bench.ram.programs import MIB, takes_budgets
+from bench.ram.programs import MIB
 from bench.ram.rows import SLACK, Model, Row
 
 ISSUE = 22
@@ -30,7 +30,6 @@ SHARES, WORKERS = (0.6, 0.3, 0.15), (1, 2)
 RUNS, ROUNDS, QUICK_RUNS, QUICK_ROUNDS = 7, 9, 3, 3
 RATIO = 1.15
 SIDES = ("before", "alone", "inside", "runtime", "mapped")  # of a row
-NO_BUDGETS = "not measured: compile takes no budget of the process"
 
 
 def measure(
@@ -61,8 +60,8 @@ def bars_of(rows: list[Row], why: str | None) -> list[Bar]:
         (2, "a run / the optimum of the pipeline", f"<= {RATIO}"),
         (3, "beside ONNX Runtime and the mapped bundle in that group", "faster than both"),
     )
-    if not takes_budgets() or not rows:
-        return [Bar(ISSUE, number, text, target, NO_BUDGETS, None) for number, text, target in texts]
+    if not rows:
+        return [Bar(ISSUE, number, text, target, "no models", None) for number, text, target in texts]
     kept = [row for row in rows if _keeps(row, why)]
     ratios = [row.ratio for row in rows if row.ratio is not None]
     faster = [row for row in rows if row.faster]

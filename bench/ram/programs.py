@@ -6,7 +6,6 @@ They are kept under build/ram until the sources change.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import re
 import shutil
 from collections.abc import Sequence
@@ -40,11 +39,6 @@ class Bundle:
 
     folder: Path
     manifest: Manifest
-
-
-def takes_budgets() -> bool:
-    """Whether `compile` knows a budget of the process yet."""
-    return "ram" in inspect.signature(graphopt.compile).parameters
 
 
 def without_budget(name: str) -> Bundle:

@@ -13,7 +13,7 @@ from bench.ram.group import group
 from bench.ram.host import Host, Taken, of_bundle, of_runtime
 from bench.ram.networks import PLACE, given
 from bench.ram.pipeline import Optimum, Panel, cut, optimum
-from bench.ram.programs import MIB, Bundle, Refused, beside, needed, steps, takes_budgets, with_budget, without_budget
+from bench.ram.programs import MIB, Bundle, Refused, beside, needed, steps, with_budget, without_budget
 from kernels.emit.description import Description
 from models.families.network import Array
 
@@ -100,7 +100,7 @@ class Model:
 
     def prepare(self, shares: Sequence[float], workers: Sequence[int]) -> None:
         """Make the bundles of all rows; what is refused is seen again when it is measured."""
-        for count in workers if takes_budgets() else ():
+        for count in workers:
             for share in shares:
                 with suppress(Refused):
                     with_budget(self.name, self._budget(share, count), count)
@@ -112,17 +112,16 @@ class Model:
         budget, refused = self._budget(share, workers), ""
         alone = inside = None
         equal: bool | None = None
-        if takes_budgets():
-            try:
-                bundle, budget = with_budget(self.name, budget, workers)
-            except Refused as error:
-                refused = str(error)
-            else:
-                ours = self._side(bundle, "budget")
-                alone, equal = self._compared(ours, workers, None, before)
-                if self._grouped:
-                    inside, too = self._compared(ours, workers, budget + SLACK, before)
-                    equal = equal and too
+        try:
+            bundle, budget = with_budget(self.name, budget, workers)
+        except Refused as error:
+            refused = str(error)
+        else:
+            ours = self._side(bundle, "budget")
+            alone, equal = self._compared(ours, workers, None, before)
+            if self._grouped:
+                inside, too = self._compared(ours, workers, budget + SLACK, before)
+                equal = equal and too
         runtime = mapped = None
         if self._grouped:
             mapped = self._taken(self._mapped, workers, "others", budget + SLACK)
