@@ -101,12 +101,14 @@ def make(
         return operators_of_whole(model, linked, target, threads)
     if not_here is not None:
         return Whole(None, replace(lowered, constants={}), linked)
-    program = _loaded(linked, target, threads, family)
+    kept = linked if tuning is None else replace(linked, streamed=None)  # kernels are measured where all weights lie
+    program = _loaded(kept, target, threads, family)
     better = {} if tuning is None else tuned(lowered, linked.listing, program, tuning)
     if better:
         lowered = lowered.with_kernels(better)
         linked = _linked(lowered, name, target, memory_budget, threads, costs, family, ram)
-        program = program if form == "onnxruntime" else _loaded(linked, target, threads, family)
+    if (better or kept.streamed is not linked.streamed) and form != "onnxruntime":
+        program = _loaded(linked, target, threads, family)
     if form == "onnxruntime":
         return operators_of_whole(model, linked, target, threads)
     return Whole(program, replace(lowered, constants={}), linked)

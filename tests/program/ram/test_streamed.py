@@ -103,6 +103,15 @@ def test_a_budget_for_everything_fetches_nothing() -> None:
     assert within is not None and within.listing.ticketed is not None and within.listing.ticketed.fetches == ()
 
 
+def test_kernels_are_measured_where_all_weights_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = _dense()
+    program = graphopt.compile(model, threads=1, ram=_least(model, 1) + MIB, tune=0.05)
+    within = program.linked.streamed
+    assert within is not None and within.listing.ticketed is not None and within.listing.ticketed.fetches
+    assert program.program.weights.size == within.file.size and program.max_rel < 1e-4
+
+
 def test_requests_that_no_budget_is_kept_for() -> None:
     model = _dense()
     for options in ({"target": "wasm32"}, {"form": "onnxruntime"}, {"target": ["x86-64-v3", "x86-64-v4"]}):
