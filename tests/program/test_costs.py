@@ -39,12 +39,29 @@ def compiled(machine: MachineRecord | None) -> graphopt.Compiled:
 
 def test_costs_are_those_of_the_record() -> None:
     assert costs_of(record()) == Costs(
-        0.6 * 192e9, 30e9, 200.0, 10_000.0, 1 << 20, 1 / 20 - 1 / 120, cache_read=120e9, cache_write=60e9
+        0.6 * 192e9,
+        30e9,
+        200.0,
+        10_000.0,
+        1 << 20,
+        1 / 20 - 1 / 120,
+        cache_read=120e9,
+        cache_write=60e9,
+        disk=2e9,
     )
     alone = costs_of(record("l3_read", *BETWEEN_CORES))
     assert alone == Costs(
-        0.6 * 192e9, 12e9, ESTIMATED.wait_ns, ESTIMATED.wake_ns, 1 << 20, 0.0, cache_read=120e9, cache_write=60e9
+        0.6 * 192e9,
+        12e9,
+        ESTIMATED.wait_ns,
+        ESTIMATED.wake_ns,
+        1 << 20,
+        0.0,
+        cache_read=120e9,
+        cache_write=60e9,
+        disk=2e9,
     )
+    assert costs_of(record("disk_read")).disk == ESTIMATED.disk
     assert costs_of(None) is ESTIMATED
 
 
