@@ -37,10 +37,7 @@ _WILL_NEED, DONT_NEED = 3, 4  # POSIX_FADV_
 _NAMED = 7  # numbers of a row of the table of rows that indices name
 _MADE = 4  # numbers of a row of the table of what is transformed
 _INTERRUPTED = 4  # EINTR
-_CUT_OFF, _NO_THREAD = (
-    -1,
-    -2,
-)  # in place of an error's number: the file ends too early; nobody reads, as is said already
+_CUT_OFF, _NO_THREAD = -1, -2  # in place of an error: the file ends too early; nobody reads, as is said already
 _NULL = Value(("null",), "ptr")
 
 

@@ -46,7 +46,7 @@ class Pieces:
         self.users: list[tuple[int, int, list[int]]] = []  # bytes of the ring, and the pieces that read what is there
 
     def listing_of(self) -> Listing:
-        """The listing; `write` then gives the file."""
+        """The listing; `file` then gives the file of its weights."""
         pieces_of = self.pieces_of
         for run, _ in self.ticketed.waits:
             pieces_of[run] = self._pieces(run)
@@ -161,9 +161,6 @@ class Pieces:
             chain = [*chain, run] if run in self.ticketed.following else [run]
             if any(len(pieces_of[one]) > 1 for one in chain):
                 broken.update(chain)
-        for run, _ in reversed(self.ticketed.waits):  # the first of a chain is found to be broken last
-            if run in broken and run in self.ticketed.following:
-                broken.add(self._before(run))
         steps: list[ListStep] = []
         for step in self.ticketed.steps:
             pieces = pieces_of[step.run]

@@ -102,16 +102,17 @@ def streamed(
 
 def _least(constants: Constants, rooms: Mapping[tuple[int, int], int]) -> int:
     """The least bytes of a ring and of what stays because it does not fit into that."""
-    return min(
+    sizes = (
         page(ring) + sum(filled(one.size) for pair, one in constants.items() if rooms[pair] > ring)
         for ring in rooms.values()
     )
+    return min(sizes, default=0)
 
 
 def _fixed(listing: Listing, ticketed: Ticketed, workers: int) -> RamParts:
     """What does not depend on which weights stay."""
-    inputs = {one.cache for one in listing.outputs}
-    arguments = sum(one.bytes for number, one in enumerate(listing.inputs) if number not in inputs)
+    lent = {one.cache for one in listing.outputs}  # inputs in whose memory an output lies
+    arguments = sum(one.bytes for number, one in enumerate(listing.inputs) if number not in lent)
     arguments += sum(one.bytes for one in listing.outputs)
     tables = 8 * sum(len(run.operands) + workers + 8 for run in listing.runs)
     code = CODE + CODE_OF_KERNEL * len(listing.kernels) + tables + STACK * (workers + 1)

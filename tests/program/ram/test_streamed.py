@@ -103,6 +103,12 @@ def test_a_budget_for_everything_fetches_nothing() -> None:
     assert within is not None and within.listing.ticketed is not None and within.listing.ticketed.fetches == ()
 
 
+def test_a_program_that_has_nothing_to_fetch_says_what_it_takes() -> None:
+    model = support.model("g (float[4,8] x) => (float[4,3] y) { y = MatMul (x, w) }", w=_array(8, 3))
+    least = _least(model, 1)
+    assert graphopt.compile(model, threads=1, ram=least).linked.streamed is not None
+
+
 def test_kernels_are_measured_where_all_weights_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = _dense()
