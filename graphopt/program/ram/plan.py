@@ -27,7 +27,7 @@ RINGS = (1, 2, 4, 8, 16)  # units of a ring that are tried, where that is more t
 EQUAL = 1.01  # of the fastest time: the smallest ring so fast is taken, which caches hold best
 FEW = 3  # of what blocks need at once, the least and the most
 STACK = 64 << 10  # bytes of a thread's stack that are touched
-CODE, CODE_OF_KERNEL = 256 << 10, 24 << 10  # bytes of a library, about: they count as they are touched
+CODE, CODE_OF_KERNEL = 256 << 10, 12 << 10  # bytes of a library, about: they count as they are touched
 
 
 @dataclass(frozen=True, slots=True)
