@@ -135,8 +135,10 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         gemm = self.problem
         if not isinstance(packing, PanelPacking) or packing.matrices > 1 or isinstance(self.row_groups, FreeGroups):
             return None
+        if not self.column_blocks:  # nothing is computed
+            return None
         vectors = [group.size for group in self.column_groups for _ in range(group.count)]
-        size, blocks = packing.elements * self.b_type.bytes // max(1, sum(vectors)), self.column_blocks
+        size, blocks = packing.elements * self.b_type.bytes // sum(vectors), self.column_blocks
         ends = [size * sum(vectors[: len(vectors) * one // blocks]) for one in range(blocks + 1)]
         return tuple(pairwise(ends)) * (gemm.matrices * self.row_blocks)
 

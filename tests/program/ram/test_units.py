@@ -47,6 +47,12 @@ def test_a_block_of_a_product_reads_no_more_than_its_part(
     assert kept.any() and blocks * share > 0 and (kept.mean() > 0.99) == (share > 0.99)
 
 
+def test_a_product_without_columns_has_no_parts() -> None:
+    gemm = Gemm(3, 0, 5)
+    for one in candidates(gemm, host()):
+        assert build(gemm, one, host()).operand("b").parts is None
+
+
 def test_only_gathers_of_whole_rows_say_how_long_a_row_is() -> None:
     rows = build_indexed(gather((50, 7), 0, (3,), DType.F32), host()).operand("data").rows
     assert rows == 28
