@@ -135,7 +135,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         gemm = self.problem
         if not isinstance(packing, PanelPacking) or packing.matrices > 1 or isinstance(self.row_groups, FreeGroups):
             return None
-        if not self.column_blocks:  # nothing is computed
+        if not gemm.matrices * self.row_blocks * self.column_blocks:  # nothing is computed
             return None
         vectors = [group.size for group in self.column_groups for _ in range(group.count)]
         size, blocks = packing.elements * self.b_type.bytes // sum(vectors), self.column_blocks

@@ -47,8 +47,9 @@ def test_a_block_of_a_product_reads_no_more_than_its_part(
     assert kept.any() and blocks * share > 0 and (kept.mean() > 0.99) == (share > 0.99)
 
 
-def test_a_product_without_columns_has_no_parts() -> None:
-    gemm = Gemm(3, 0, 5)
+@pytest.mark.parametrize(("rows", "columns"), [(3, 0), (0, 3), (0, 0)])
+def test_a_product_without_results_has_no_parts(rows: int, columns: int) -> None:
+    gemm = Gemm(rows, columns, 5)
     for one in candidates(gemm, host()):
         assert build(gemm, one, host()).operand("b").parts is None
 
