@@ -3,8 +3,6 @@
     fetcher(record)                      the thread: for each call all fetches, one after the other
     fetch_begin(record)                  a call begins: the thread is woken, in a child process started anew
     fetch_end(record) -> code            whether all that the call read was read
-    fetch(record, source, place, bytes, past)    bytes of the file, past the system's cache where that can be
-    fetch_named(record, which)           rows of a table that indices name
     fetch_start(record) -> code          fetch_stop(record)
 
 A fetch waits until the runs that work on what lies in its place have ended, and a run until so many fetches have: they
@@ -21,39 +19,43 @@ from collections.abc import Callable
 
 from kernels.emit import layout as at
 from kernels.emit.layout import MemoryLayout
+from kernels.emit.reading import (
+    BELL,
+    CUT_OFF,
+    DIRECT,
+    FAULT,
+    FETCHED,
+    FILE,
+    NAMED,
+    PROCESS,
+    STOP,
+    THREAD,
+    close,
+    state,
+    write_reading,
+)
 from kernels.emit.refusal import BAD_WEIGHTS, NO_MEMORY, OK, refuse_when, return_when, say, within
 from kernels.listing import Fetch, FetchRows, Listing, Ticketed
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.llvm.threads import add, bytes_of, futex, pause, read, write
 
-# Offsets in the state, in bytes. FILE, DIRECT: descriptors and one, 0 for none; SOURCE: weights in the caller's memory.
-_FETCHED, _BELL, _STOP, _FAULT, FILE, DIRECT, _THREAD, SOURCE, _PROCESS = 0, 8, 12, 16, 24, 28, 32, 40, 48
 _ROW = 40  # bytes of a fetch in the table: source, place, bytes, its kind, the first of what it waits for
 _SPINS = 100  # looks before a thread sleeps
 _NAP_NS = 30_000
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # private to the process
-_WILL_NEED, DONT_NEED = 3, 4  # POSIX_FADV_
-_NAMED = 7  # numbers of a row of the table of rows that indices name
 _MADE = 4  # numbers of a row of the table of what is transformed
-_INTERRUPTED = 4  # EINTR
-_CUT_OFF, _NO_THREAD = -1, -2  # in place of an error: the file ends too early; nobody reads, as is said already
+_NO_THREAD = -2  # in place of an error's number: nobody reads, as is said already
 _NULL = Value(("null",), "ptr")
 
 
 def write_fetching(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
     """Add the functions, and their tables."""
-    for name, result, given in (
-        ("pread", "i64", ["i32", "ptr", "i64", "i64"]), ("nanosleep", "i32", ["ptr", "ptr"]),
-        ("posix_fadvise", "i32", ["i32", "i64", "i64", "i32"]), ("memcpy", "ptr", ["ptr", "ptr", "i64"]),
-        ("__errno_location", "ptr", []), ("strerror", "ptr", ["i32"]),
-    ):  # fmt: skip
-        module.declare(name, result, given)
+    module.declare("nanosleep", "i32", ["ptr", "ptr"])
+    module.declare("strerror", "ptr", ["i32"])
+    write_reading(module, layout, named=any(isinstance(one, FetchRows) for one in ticketed.fetches))
     module.constant("fetch.nap", "i64", ["0", str(_NAP_NS)], align=8)
     _write_tables(module, layout, ticketed)
-    _write_fetch(module, layout)
-    if any(isinstance(one, FetchRows) for one in ticketed.fetches):
-        _write_named(module, layout)
     if transforms_of(ticketed):
         _write_transform(module, listing, ticketed)
     _write_all(module, layout, ticketed)
@@ -81,7 +83,7 @@ def await_fetches(f: Function, layout: MemoryLayout, ticketed: Ticketed, row: Va
     needed = _word(f, "fetch.runs", 8, row, 4)
     before = f.mul(f.sub(read(f, "i64", f.at(job, at.CALL, "i8"), "acquire"), 1), len(ticketed.fetches))
     wanted = f.add(before, needed)
-    counter = f.at(job, layout.fetching - at.SHARED + _FETCHED, "i8")
+    counter = f.at(job, layout.fetching - at.SHARED + FETCHED, "i8")
     _doze(f, lambda: f.compare("sge", read(f, "i64", counter, "acquire"), wanted))
 
 
@@ -120,7 +122,7 @@ def _write_tables(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> N
         if isinstance(one, FetchRows):
             argument = one.indices.argument if one.indices.space == "input" else -1
             named += [one.rows, one.row_bytes, one.count, one.dtype.bytes, argument, one.indices.offset, one.numbers]
-            kind = len(named) // _NAMED
+            kind = len(named) // NAMED
         elif one.transformed is not None:
             by = one.transformed
             made += [by.place, by.elements, by.groups, shapes.index(by.matrix)]
@@ -139,135 +141,8 @@ def _write_tables(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> N
     module.constant("fetch.runs", "i32", [str(word) for word in runs], align=4)
 
 
-def _state(f: Function, layout: MemoryLayout, field: int) -> Value:
-    return within(f, Value((f"%{f.parameters[0].name}",), "ptr"), layout.fetching + field)
-
-
-def _write_fetch(module: Module, layout: MemoryLayout) -> None:
-    given = (
-        Parameter("record"), Parameter("source", "i64"), Parameter("place"), Parameter("bytes", "i64"),
-        Parameter("past", "i1"),
-    )  # fmt: skip
-    f = Function(module, "fetch", given)
-    source, place, size, past = (f.parameter(one.name) for one in given[1:])
-    held = f.load("ptr", _state(f, layout, SOURCE))
-
-    def copy() -> None:
-        f.value("ptr", f"call ptr @memcpy(ptr {place.text}, ptr {f.at(held, source, 'i8').text}, i64 {size.text})")
-        f.line("ret void")
-
-    _branch(f, f.compare("ne", held, _NULL), copy)
-    file = f.sub(f.load("i32", _state(f, layout, FILE)), 1)
-    f.line("br label %first")
-    f.label("first")
-    f.line("br label %more")
-    f.label("more")
-    f.line("%done = phi i64 [ 0, %first ], [ %next, %step ], [ %done, %kept ]")
-    done = Value(("%done",), "i64")
-    direct = f.sub(f.load("i32", _state(f, layout, DIRECT)), 1)
-    by = f.select(f.binary("and", past, f.compare("sge", direct, f.number("i32", 0))), direct, file)
-    f.line(f"%was_direct = icmp eq i32 {by.text}, {direct.text}")
-    got = f.value(
-        "i64",
-        f"call i64 @pread(i32 {by.text}, ptr {f.at(place, done, 'i8').text}, i64 {f.sub(size, done).text}, "
-        f"i64 {f.add(source, done).text})",
-    )
-    f.line(f"br i1 {f.compare('sgt', got, f.integer(0)).text}, label %step, label %failed")
-    f.label("step")
-    f.line(f"%next = add i64 %done, {got.text}")
-    f.line(f"%whole = icmp sge i64 %next, {size.text}")
-    f.line("br i1 %whole, label %end, label %more")
-    f.label("failed")
-    error = f.load("i32", f.value("ptr", "call ptr @__errno_location()"))
-    ended = f.compare("eq", got, f.integer(0))
-    # What cannot be read past the cache, as the rest after a short read, may be read through it.
-    was_direct = Value(("%was_direct",), "i1")
-    interrupted = f.binary(
-        "and", f.compare("slt", got, f.integer(0)), f.compare("eq", error, f.number("i32", _INTERRUPTED))
-    )
-    f.line(f"br i1 {f.binary('or', was_direct, interrupted).text}, label %again, label %fault")
-    f.label("again")
-    refused = f.binary("and", was_direct, f.compare("eq", interrupted, f.number("i1", False)))
-    f.when(refused, lambda: _close(f, direct))
-    f.line("br label %kept")
-    f.label("kept")
-    kept = f.select(interrupted, f.add(direct, 1), f.number("i32", 0))
-    f.store(kept, _state(f, layout, DIRECT))
-    f.line("br label %more")
-    f.label("fault")
-    code = f.select(ended, f.integer(_CUT_OFF), f.convert("sext", "i64", error))
-    write(f, code, _state(f, layout, _FAULT), "release")
-    f.line("br label %end")
-    f.label("end")
-    # Asked of pages that are not there, the system would first look for them on every processor.
-    f.line("%passed = phi i1 [ %was_direct, %step ], [ false, %fault ]")
-    f.when(Value(("%passed",), "i1"), lambda: None, lambda: _drop(f, file, source, size))
-    f.finish()
-
-
-def _drop(f: Function, file: Value, source: Value, size: Value) -> None:
-    """Pages that were read are not kept."""
-    f.value("i32", f"call i32 @posix_fadvise(i32 {file.text}, i64 {source.text}, i64 {size.text}, i32 {DONT_NEED})")
-
-
 def _fetch(f: Function, record: Value, source: Value, place: Value, size: Value) -> None:
     f.call("fetch", record, source, place, size, f.number("i1", True))
-
-
-def _branch(f: Function, condition: Value, body: Callable[[], None]) -> None:
-    """What `body` writes ends the function."""
-    yes, no = f.fresh("yes"), f.fresh("no")
-    f.line(f"br i1 {condition.text}, label %{yes}, label %{no}")
-    f.label(yes)
-    body()
-    f.label(no)
-
-
-def _write_named(module: Module, layout: MemoryLayout) -> None:
-    """The rows are asked for first, then read one by one; nobody waits for a disk's latency more than once."""
-    given = (Parameter("record"), Parameter("source", "i64"), Parameter("place"), Parameter("which", "i64"))
-    f = Function(module, "fetch_named", given)
-    record, source, place, which = (f.parameter(one.name) for one in given)
-    start = f.at(Value(("@fetch.named",), "ptr"), f.mul(which, 8 * _NAMED), "i8")
-    rows, size, count, width, argument, offset, numbers = (
-        f.load("i64", f.at(start, number, "i64")) for number in range(_NAMED)
-    )
-    arena = f.load("ptr", within(f, record, at.ARENA))
-    (base,) = f.when(
-        f.compare("slt", argument, f.integer(0)),
-        lambda: [arena],
-        lambda: [f.load("ptr", f.at(within(f, record, at.ARGUMENTS), argument, "ptr"))],
-    )
-    indices, numbered = f.at(base, offset, "i8"), f.at(arena, numbers, "i8")
-    wide = f.compare("eq", width, f.integer(8))
-    file, held = f.sub(f.load("i32", _state(f, layout, FILE)), 1), f.load("ptr", _state(f, layout, SOURCE))
-
-    def row_of(number: Value) -> Value:
-        """Where the row of an index starts in the file."""
-
-        def short() -> list[Value]:
-            return [f.convert("sext", "i64", f.load("i32", f.at(indices, number, "i32")))]
-
-        (index,) = f.when(wide, lambda: [f.load("i64", f.at(indices, number, "i64"))], short)
-        counted = f.select(f.compare("slt", index, f.integer(0)), f.add(index, rows), index)
-        inside = f.maximum(f.minimum(counted, f.sub(rows, 1)), f.integer(0))
-        return f.add(source, f.mul(inside, size))
-
-    def ask(number: Value, _: tuple[Value, ...]) -> None:
-        row = row_of(number)
-        f.value("i32", f"call i32 @posix_fadvise(i32 {file.text}, i64 {row.text}, i64 {size.text}, i32 {_WILL_NEED})")
-
-    def bring(number: Value, _: tuple[Value, ...]) -> None:
-        f.call("fetch", record, row_of(number), f.at(place, f.mul(number, size), "i8"), size, f.number("i1", False))
-        f.when(
-            wide,
-            lambda: f.store(number, f.at(numbered, number, "i64")),
-            lambda: f.store(f.convert("trunc", "i32", number), f.at(numbered, number, "i32")),
-        )
-
-    f.when(f.compare("eq", held, _NULL), lambda: _each(f, count, ask))
-    f.loop(f.integer(0), count, 1, bring)
-    f.finish()
 
 
 def transforms_of(ticketed: Ticketed | None) -> list[tuple[tuple[float, ...], ...]]:
@@ -296,10 +171,6 @@ def _write_transform(module: Module, listing: Listing, ticketed: Ticketed) -> No
     f.finish()
 
 
-def _each(f: Function, count: Value, body: Callable[[Value, tuple[Value, ...]], None]) -> None:
-    f.loop(f.integer(0), count, 1, body)
-
-
 def _write_all(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None:
     """fetch_all(record, call): those of one call."""
     f = Function(module, "fetch_all", (Parameter("record"), Parameter("call", "i64")))
@@ -319,7 +190,7 @@ def _write_all(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None
             _doze(f, lambda: f.compare("sge", read(f, "i64", counter, "acquire"), wanted))
 
         f.loop(first, last, 1, wait)
-        whole = f.compare("eq", read(f, "i64", _state(f, layout, _FAULT), "acquire"), f.integer(0))
+        whole = f.compare("eq", read(f, "i64", state(f, layout, FAULT), "acquire"), f.integer(0))
         there = f.at(arena, place, "i8")
 
         def by_name() -> None:
@@ -340,7 +211,7 @@ def _write_all(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None
                 whole_one()
 
         f.when(whole, bring)
-        add(f, _state(f, layout, _FETCHED), f.integer(1), "release")
+        add(f, state(f, layout, FETCHED), f.integer(1), "release")
 
     f.loop(f.integer(0), len(ticketed.fetches), 1, one)
     f.finish()
@@ -349,20 +220,20 @@ def _write_all(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None
 def _write_fetcher(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
     f = Function(module, listing.symbol("fetcher"), (Parameter("record"),), exported=True, result="ptr")
     record = f.parameter("record")
-    begun = f.div(read(f, "i64", _state(f, layout, _FETCHED)), f.integer(len(ticketed.fetches)), signed=False)
+    begun = f.div(read(f, "i64", state(f, layout, FETCHED)), f.integer(len(ticketed.fetches)), signed=False)
     f.line("br label %first")
     f.label("first")
     f.line("br label %next")
     f.label("next")
     f.line(f"%turn = phi i64 [ {begun.text}, %first ], [ %turn, %sleep ], [ %following, %work ]")
-    bell = read(f, "i32", _state(f, layout, _BELL))
-    stop = f.compare("ne", read(f, "i32", _state(f, layout, _STOP)), f.number("i32", 0))
+    bell = read(f, "i32", state(f, layout, BELL))
+    stop = f.compare("ne", read(f, "i32", state(f, layout, STOP)), f.number("i32", 0))
     f.line(f"br i1 {stop.text}, label %end, label %look")
     f.label("look")
     call = read(f, "i64", within(f, record, at.SHARED + at.CALL), "acquire")
     f.line(f"br i1 {f.compare('sgt', call, Value(('%turn',), 'i64')).text}, label %work, label %sleep")
     f.label("sleep")
-    futex(f, _state(f, layout, _BELL), _FUTEX_WAIT, bell)
+    futex(f, state(f, layout, BELL), _FUTEX_WAIT, bell)
     f.line("br label %next")
     f.label("work")
     f.line("%following = add i64 %turn, 1")
@@ -381,7 +252,7 @@ def _write_start(module: Module, listing: Listing, layout: MemoryLayout) -> None
     f.value("i32", f"call i32 @pthread_sigmask(i32 2, ptr {every.text}, ptr {before.text})")
     error = f.value(
         "i32",
-        f"call i32 @pthread_create(ptr {_state(f, layout, _THREAD).text}, ptr null, ptr @{listing.symbol('fetcher')}, "
+        f"call i32 @pthread_create(ptr {state(f, layout, THREAD).text}, ptr null, ptr @{listing.symbol('fetcher')}, "
         f"ptr {record.text})",
     )
     f.value("i32", f"call i32 @pthread_sigmask(i32 2, ptr {before.text}, ptr null)")
@@ -389,7 +260,7 @@ def _write_start(module: Module, listing: Listing, layout: MemoryLayout) -> None
     sentence = "the system gives no thread that reads weights: %s."
     told = f.value("ptr", f"call ptr @strerror(i32 {error.text})")
     refuse_when(f, none, NO_MEMORY, record, sentence, told)
-    f.store(f.value("i32", "call i32 @getpid()"), _state(f, layout, _PROCESS))
+    f.store(f.value("i32", "call i32 @getpid()"), state(f, layout, PROCESS))
     f.give(f.number("i32", OK))
     f.finish()
 
@@ -399,33 +270,33 @@ def _write_begin(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> No
     record, each = f.parameter("record"), len(ticketed.fetches)
     call = read(f, "i64", within(f, record, at.SHARED + at.CALL))
     ours = f.value("i32", "call i32 @getpid()")
-    strange = f.compare("ne", f.load("i32", _state(f, layout, _PROCESS)), ours)
+    strange = f.compare("ne", f.load("i32", state(f, layout, PROCESS)), ours)
 
     def start() -> None:
-        write(f, f.mul(f.sub(call, 1), each), _state(f, layout, _FETCHED))
+        write(f, f.mul(f.sub(call, 1), each), state(f, layout, FETCHED))
         code = f.call("fetch_start", record, result="i32")
         assert code is not None, "it gives a code"
 
         def without() -> None:
-            write(f, f.integer(_NO_THREAD), _state(f, layout, _FAULT))
-            write(f, f.mul(call, each), _state(f, layout, _FETCHED), "release")
+            write(f, f.integer(_NO_THREAD), state(f, layout, FAULT))
+            write(f, f.mul(call, each), state(f, layout, FETCHED), "release")
 
         f.when(f.compare("ne", code, f.number("i32", OK)), without)
 
     f.when(strange, start)
-    add(f, _state(f, layout, _BELL), f.number("i32", 1))
-    futex(f, _state(f, layout, _BELL), _FUTEX_WAKE, f.number("i32", 1))
+    add(f, state(f, layout, BELL), f.number("i32", 1))
+    futex(f, state(f, layout, BELL), _FUTEX_WAKE, f.number("i32", 1))
     f.finish()
 
 
 def _write_end(module: Module, layout: MemoryLayout) -> None:
     f = Function(module, "fetch_end", (Parameter("record"),), result="i32")
     record = f.parameter("record")
-    place = _state(f, layout, _FAULT)
+    place = state(f, layout, FAULT)
     fault = f.value("i64", f"atomicrmw xchg ptr {place.text}, i64 0 acq_rel, align 8")
     return_when(f, f.compare("eq", fault, f.integer(0)), f.number("i32", OK))
     return_when(f, f.compare("eq", fault, f.integer(_NO_THREAD)), f.number("i32", NO_MEMORY))
-    ended = f.compare("eq", fault, f.integer(_CUT_OFF))
+    ended = f.compare("eq", fault, f.integer(CUT_OFF))
     f.when(
         ended,
         lambda: say(f, record, "the weights file cannot be read: it is shorter than when the model was created."),
@@ -444,21 +315,17 @@ def _write_stop(module: Module, layout: MemoryLayout) -> None:
     ours = f.value("i32", "call i32 @getpid()")
 
     def stop() -> None:
-        write(f, f.number("i32", 1), _state(f, layout, _STOP))
-        add(f, _state(f, layout, _BELL), f.number("i32", 1))
-        futex(f, _state(f, layout, _BELL), _FUTEX_WAKE, f.number("i32", 1))
-        f.value("i32", f"call i32 @pthread_join(i64 {f.load('i64', _state(f, layout, _THREAD)).text}, ptr null)")
+        write(f, f.number("i32", 1), state(f, layout, STOP))
+        add(f, state(f, layout, BELL), f.number("i32", 1))
+        futex(f, state(f, layout, BELL), _FUTEX_WAKE, f.number("i32", 1))
+        f.value("i32", f"call i32 @pthread_join(i64 {f.load('i64', state(f, layout, THREAD)).text}, ptr null)")
 
-    f.when(f.compare("eq", f.load("i32", _state(f, layout, _PROCESS)), ours), stop)
+    f.when(f.compare("eq", f.load("i32", state(f, layout, PROCESS)), ours), stop)
     for field in (FILE, DIRECT):
-        file = f.load("i32", _state(f, layout, field))
+        file = f.load("i32", state(f, layout, field))
 
-        def close(file: Value = file) -> None:
-            _close(f, f.sub(file, 1))
+        def shut(file: Value = file) -> None:
+            close(f, f.sub(file, 1))
 
-        f.when(f.compare("ne", file, f.number("i32", 0)), close)
+        f.when(f.compare("ne", file, f.number("i32", 0)), shut)
     f.finish()
-
-
-def _close(f: Function, file: Value) -> None:
-    f.value("i32", f"call i32 @close(i32 {file.text})")

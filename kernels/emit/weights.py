@@ -14,11 +14,11 @@ import numpy as np
 
 from kernels.emit import layout as at
 from kernels.emit.checksum import checksum as checksum_of
-from kernels.emit.fetching import DIRECT, DONT_NEED, FILE, SOURCE
 from kernels.emit.layout import FETCH_ALIGNMENT, HUGE_PAGE, LIVE, MemoryLayout
 from kernels.emit.making import Making
 from kernels.emit.memory import FIXED, PRIVATE, READ, allow, count
 from kernels.emit.options import LENDER, MEMORY_LIMIT, WEIGHTS, WEIGHTS_BYTES, WEIGHTS_PATH, option, purse
+from kernels.emit.reading import DIRECT, DONT_NEED, FILE, SOURCE
 from kernels.emit.refusal import (
     BAD_ARGUMENT,
     BAD_WEIGHTS,
