@@ -138,7 +138,7 @@ def _write_take(module: Module, listing: Listing, layout: MemoryLayout) -> None:
 
     if listing.ticketed is None:
         alone()
-    elif listing.ticketed.fetches:
+    elif layout.fetches:
         together()
     else:
         f.when(f.compare("sgt", workers, f.integer(1)), together, alone)

@@ -46,7 +46,6 @@ _NAP_NS = 30_000
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # private to the process
 _MADE = 4  # numbers of a row of the table of what is transformed
 _NO_THREAD = -2  # in place of an error's number: nobody reads, as is said already
-_NULL = Value(("null",), "ptr")
 
 
 def write_fetching(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:

@@ -18,7 +18,7 @@ from kernels.emit.layout import FETCH_ALIGNMENT, HUGE_PAGE, LIVE, MemoryLayout
 from kernels.emit.making import Making
 from kernels.emit.memory import FIXED, PRIVATE, READ, allow, count
 from kernels.emit.options import LENDER, MEMORY_LIMIT, WEIGHTS, WEIGHTS_BYTES, WEIGHTS_PATH, option, purse
-from kernels.emit.reading import DIRECT, DONT_NEED, FILE, SOURCE
+from kernels.emit.reading import DIRECT, DONT_NEED, FILE, SOURCE, close
 from kernels.emit.refusal import (
     BAD_ARGUMENT,
     BAD_WEIGHTS,
@@ -68,7 +68,7 @@ def _write_open(module: Module, layout: MemoryLayout) -> None:
     size = f.value("i64", f"call i64 @lseek(i32 {file.text}, i64 0, i32 2)")
     f.value("i64", f"call i64 @lseek(i32 {file.text}, i64 0, i32 0)")
     wrong = f.compare("ne", size, f.integer(layout.file_bytes))
-    f.when(wrong, lambda: _close(f, file))
+    f.when(wrong, lambda: close(f, file))
     refuse_when(
         f, wrong, BAD_WEIGHTS, record,
         f"weights file '%s' has %lld bytes instead of {layout.file_bytes}: it is cut off, or another program's.",
@@ -77,10 +77,6 @@ def _write_open(module: Module, layout: MemoryLayout) -> None:
     f.store(file, f.parameter("out"))
     f.give(f.number("i32", OK))
     f.finish()
-
-
-def _close(f: Function, file: Value) -> None:
-    f.value("i32", f"call i32 @close(i32 {file.text})")
 
 
 def _write_map(module: Module, layout: MemoryLayout) -> None:
@@ -96,10 +92,10 @@ def _write_map(module: Module, layout: MemoryLayout) -> None:
         )  # fmt: skip
         lost = f.compare("eq", f.convert("ptrtoint", "i64", found), f.integer(-1))
         f.when(lost, lambda: say(f, record, "weights file '%s' cannot be mapped: %m.", path))
-        _close(f, file)
+        close(f, file)
         return_when(f, lost, f.number("i32", BAD_WEIGHTS))
     else:
-        _close(f, file)
+        close(f, file)
     f.give(f.number("i32", OK))
     f.finish()
 
@@ -146,7 +142,7 @@ def _write_read(module: Module, layout: MemoryLayout) -> None:
             f.store(f.add(one, 1), within(f, record, layout.fetching + field))
         f.value("i32", f"call i32 @posix_fadvise(i32 {file.text}, i64 0, i64 {size}, i32 {DONT_NEED})")
     else:
-        _close(f, file)
+        close(f, file)
     return_when(f, short, f.number("i32", BAD_WEIGHTS))
     f.value("i32", f"call i32 @mprotect(ptr {place.text}, i64 {size}, i32 {READ})")
     f.give(f.number("i32", OK))

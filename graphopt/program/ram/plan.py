@@ -55,7 +55,6 @@ class Streamed:
     file: Bytes
     parts: RamParts
     workers: int
-    nanoseconds: float  # of a run, by estimate
 
 
 def streamed(
@@ -76,9 +75,8 @@ def streamed(
     small = sum(filled(size) for _, size in others)
     everything = small + sum(filled(one.size) for one in constants.values())
     if fixed.total + everything <= budget:
-        nanoseconds = course(ticketed, kernels, durations, workers, rates)
         kept = replace(listing, ticketed=replace(ticketed, most_workers=workers))
-        return Streamed(kept, weights, replace(fixed, kept=everything), workers, nanoseconds)
+        return Streamed(kept, weights, replace(fixed, kept=everything), workers)
     rooms = rooms_of(ticketed.runs, kernels, constants)
     room = budget - fixed.total - small
     found: list[tuple[float, int, int, Listing, Pieces]] = []
@@ -95,9 +93,9 @@ def streamed(
     if not found:
         raise BudgetNotKept(budget, fixed.total + small + _least(constants, rooms), "the process takes")
     fastest = min(one[0] for one in found)
-    nanoseconds, _, ring, made, pieces = next(one for one in found if one[0] <= EQUAL * fastest)
+    _, _, ring, made, pieces = next(one for one in found if one[0] <= EQUAL * fastest)
     parts = replace(fixed, kept=pieces.kept_bytes, ring=ring)
-    return Streamed(made, pieces.file(weights), parts, workers, nanoseconds)
+    return Streamed(made, pieces.file(weights), parts, workers)
 
 
 def _least(constants: Constants, rooms: Mapping[tuple[int, int], int]) -> int:

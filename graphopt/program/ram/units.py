@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -176,12 +176,11 @@ def _cut(kernel: Kernel, operand: Operand, size: int) -> list[Unit]:
         return [_whole(operand, kernel.blocks)]
     count = min(len(parts), max(1, round(operand.bytes / size)))
     ends = [parts[len(parts) * (one + 1) // count - 1][1] for one in range(count)]
-    return [Unit(begin, end, tuple(_reading(operand.parts, begin, end))) for begin, end in pairwise([0, *ends])]
-
-
-def _reading(parts: Sequence[tuple[int, int]], begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """The blocks whose parts lie between, as ranges."""
-    return iter(ranges([number for number, part in enumerate(parts) if begin <= part[0] and part[1] <= end]))
+    found = []
+    for begin, end in pairwise([0, *ends]):
+        read = [number for number, part in enumerate(operand.parts) if begin <= part[0] and part[1] <= end]
+        found.append(Unit(begin, end, tuple(ranges(read))))
+    return found
 
 
 def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
