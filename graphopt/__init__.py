@@ -10,6 +10,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import graphopt.gradient
 import graphopt.machine
 import graphopt.memory  # noqa: F401
 from graphopt.errors import (
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from graphopt.flows.check_bundle import check_bundle
     from graphopt.flows.compile import compile
     from graphopt.flows.explain import explain_node, explain_rule
+    from graphopt.flows.gradient import GradientResult, gradient
     from graphopt.flows.machine import machine
     from graphopt.flows.memory import MemoryReport, memory
     from graphopt.flows.optimize import optimize
@@ -62,7 +64,11 @@ if TYPE_CHECKING:
     from graphopt.model.load import Source, load
     from graphopt.program.deploy.compiled import Compiled
 else:
-    del globals()["machine"], globals()["memory"]  # the packages; `__getattr__` finds the functions
+    del (
+        globals()["gradient"],
+        globals()["machine"],
+        globals()["memory"],
+    )  # packages; `__getattr__` has the functions
 
 __version__ = VERSION
 
@@ -70,6 +76,7 @@ __version__ = VERSION
 _USE_CASES = {
     "optimize": "graphopt.flows.optimize",
     "compile": "graphopt.flows.compile",
+    "gradient": "graphopt.flows.gradient",
     "machine": "graphopt.flows.machine",
     "memory": "graphopt.flows.memory",
     "schedule": "graphopt.flows.schedule",
@@ -93,6 +100,7 @@ _HOMES = {
     "Census": "graphopt.model.census",
     "Certificate": "graphopt.flows.records.certificate",
     "Compiled": "graphopt.program.deploy.compiled",
+    "GradientResult": "graphopt.flows.gradient",
     "Divergence": "graphopt.check.divergence",
     "MachineRecord": "graphopt.machine.record",
     "MemoryReport": "graphopt.flows.memory",
@@ -144,6 +152,7 @@ __all__ = [
     "Certificate",
     "Compiled",
     "Divergence",
+    "GradientResult",
     "GraphoptError",
     "MachineRecord",
     "MemoryReport",
@@ -164,6 +173,7 @@ __all__ = [
     "explain_node",
     "explain_rule",
     "first_divergence",
+    "gradient",
     "load",
     "machine",
     "measure",

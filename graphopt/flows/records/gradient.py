@@ -1,0 +1,20 @@
+"""The record of a model with gradients."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class GradientRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What `graphopt gradient` wrote."""
+
+    schema: str = "graphopt.gradient/1"
+    input: str
+    output: str  # empty: nothing was written
+    loss: str  # the output that is the loss
+    gradients: dict[str, str]  # by the value that they are taken to: the output
+    parameters: int  # elements of these values, those with free dims left out
+    nodes_before: int
+    nodes_after: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
