@@ -58,8 +58,10 @@ if TYPE_CHECKING:
     from graphopt.flows.scenario import serve
     from graphopt.flows.schedule import ScheduleReport, schedule
     from graphopt.flows.simplify import simplify, slim
+    from graphopt.flows.train_step import StepResult, train_step
     from graphopt.flows.verify import first_divergence, verify
     from graphopt.machine.record import MachineRecord
+    from graphopt.gradient.optimizers import Optimizer
     from graphopt.model.census import Census
     from graphopt.model.load import Source, load
     from graphopt.program.deploy.compiled import Compiled
@@ -77,6 +79,7 @@ _USE_CASES = {
     "optimize": "graphopt.flows.optimize",
     "compile": "graphopt.flows.compile",
     "gradient": "graphopt.flows.gradient",
+    "train_step": "graphopt.flows.train_step",
     "machine": "graphopt.flows.machine",
     "memory": "graphopt.flows.memory",
     "schedule": "graphopt.flows.schedule",
@@ -101,6 +104,8 @@ _HOMES = {
     "Certificate": "graphopt.flows.records.certificate",
     "Compiled": "graphopt.program.deploy.compiled",
     "GradientResult": "graphopt.flows.gradient",
+    "Optimizer": "graphopt.gradient.optimizers",
+    "StepResult": "graphopt.flows.train_step",
     "Divergence": "graphopt.check.divergence",
     "MachineRecord": "graphopt.machine.record",
     "MemoryReport": "graphopt.flows.memory",
@@ -161,10 +166,12 @@ __all__ = [
     "NotLowered",
     "OptimizeResult",
     "OptionError",
+    "Optimizer",
     "ProfileReport",
     "SaveError",
     "ScheduleReport",
     "Source",
+    "StepResult",
     "Verification",
     "VerificationError",
     "certify",
@@ -185,5 +192,6 @@ __all__ = [
     "serve",
     "simplify",
     "slim",
+    "train_step",
     "verify",
 ]

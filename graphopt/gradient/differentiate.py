@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -39,8 +39,13 @@ class Differentiated:
     gradients: Mapping[ir.Value, ir.Value]  # by the value that they are taken to
 
 
-def differentiate(model: ir.Model, request: LossRequest, with_respect_to: str | Sequence[str]) -> Differentiated:
-    """Put the loss and its gradients behind a model's nodes, in place.
+def differentiate(
+    model: ir.Model,
+    request: LossRequest,
+    with_respect_to: str | Sequence[str],
+    prepare: Callable[[GradientMaker], None] | None = None,
+) -> Differentiated:
+    """Put the loss and its gradients behind a model's nodes, in place; `prepare` changes the model first.
 
     Raises OptionError for names that nothing has and for values that the loss does not depend on, and ModelError for an
     operator without a rule.
@@ -55,6 +60,8 @@ def differentiate(model: ir.Model, request: LossRequest, with_respect_to: str | 
         InlinePass()(model)
     put_bodies(model, lambda facts: _lacking(model, facts, request, with_respect_to))
     maker = GradientMaker(model)
+    if prepare is not None:
+        prepare(maker)
     loss = attach_loss(
         maker, request.loss, output=request.output, class_axis=request.class_axis, ignore_index=request.ignore_index
     )

@@ -18,3 +18,19 @@ class GradientRecord(msgspec.Struct, frozen=True, kw_only=True):
     nodes_after: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What `graphopt train-step` wrote."""
+
+    schema: str = "graphopt.train_step/1"
+    input: str
+    output: str  # empty: nothing was written
+    loss: str  # the output that is the loss
+    optimizer: str
+    seed: str | None  # the input that decides what Dropout drops
+    carried: tuple[tuple[str, str, str], ...]  # input, output, kind: parameter, statistic, state or count
+    nodes_before: int
+    nodes_after: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
