@@ -78,7 +78,7 @@ def sgd(change: Change) -> Changed:
 
 
 def momentum(change: Change) -> Changed:
-    """b = momentum b + g, p - rate b: Polyak, Some methods of speeding up the convergence of iteration methods (1964)."""
+    """b = momentum b + g, p - rate b: Polyak, Some methods of speeding up the convergence of iterations (1964)."""
     velocity = change.state[0] * change.optimizer.momentum + _decayed(change)
     return change.parameter - velocity * change.rate, (velocity,)
 

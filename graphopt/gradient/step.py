@@ -52,6 +52,19 @@ def from_metadata(text: str) -> Step:
     return Step(data["loss"], tuple(Carried(*row) for row in data["carried"]), data["seed"], data["rate"])
 
 
+def open_carried(model: ir.Model) -> None:
+    """Take the defaults of what a training step carries away: a program that holds them could not train."""
+    text = model.metadata_props.get(METADATA)
+    if text is None:
+        return
+    step = from_metadata(text)
+    names = {step.learning_rate, *(one.input for one in step.carried)}
+    for value in model.graph.inputs:
+        if value.name in names and value.name in model.graph.initializers:
+            del model.graph.initializers[value.name]
+            value.const_value = None
+
+
 def make_step(
     model: ir.Model,
     request: LossRequest,
@@ -96,7 +109,7 @@ def _carry(maker: GradientMaker, value: ir.Value, after: Term, kind: str) -> Car
         maker.graph.inputs.append(value)
         tensor = constants.of_initializer(value)
         if value.type is None and tensor is not None:
-            value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape)
+            value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
     output = maker.give(after.value, f"{value.name}_new")
     return Carried(value.name or "", output.name or "", kind)
 

@@ -31,9 +31,9 @@ class Training:
 def train(maker: GradientMaker, *, batch_statistics: bool) -> Training:
     """Let every BatchNormalization of the main graph normalize by its batch, and every Dropout drop by a seed.
 
-    The running statistics follow with the node's momentum, as ONNX says: r momentum + (1 - momentum) of the batch's mean
-    and variance (of the population). Without `batch_statistics` nodes keep the statistics that they are given. The seed
-    is a new input, int64; equal seeds drop equal elements. Raises ModelError for dims that are not known.
+    The running statistics follow with the node's momentum, as ONNX says: r momentum + (1 - momentum) of the batch's
+    mean and variance (of the population). Without `batch_statistics` nodes keep the statistics that they are given. The
+    seed is a new input, int64; equal seeds drop equal elements. Raises ModelError for dims that are not known.
     """
     done = Training()
     stream = 0

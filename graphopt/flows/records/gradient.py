@@ -34,3 +34,16 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     nodes_after: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+
+class FitRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What `graphopt.fit` did."""
+
+    schema: str = "graphopt.fit/1"
+    model: str
+    engine: str
+    runs: int
+    losses: tuple[float, ...]  # by run
+    parameters: int  # numbers that were trained
+    checkpoint: str  # the file; empty: none
+    resumed: int  # runs that the checkpoint had at the beginning
