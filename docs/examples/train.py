@@ -11,7 +11,7 @@ import graphopt
 
 source, trained, curve = sys.argv[1:]
 step = graphopt.train_step(source, loss="cross-entropy", optimizer=graphopt.Optimizer(name="adam", learning_rate=1e-3))
-(image,) = [value for value in step.original.graph.inputs]
+(image,) = step.original.graph.inputs
 classes = step.original.graph.outputs[0].shape[-1]
 
 # Images that the model has to know by heart, each with a class; a program of yours reads its own.

@@ -112,7 +112,7 @@ def test_a_loop_that_was_killed_goes_on_and_gives_the_same(tmp_path: Path) -> No
 def test_a_checkpoint_of_another_step_is_refused(tmp_path: Path) -> None:
     graphopt.fit(graphopt.train_step(MODEL, loss="mse"), _batches(1), checkpoint=tmp_path / "c.npz")
     other = graphopt.train_step(MODEL, loss="mse", optimizer="adam")
-    with pytest.raises(OptionError, match="is a checkpoint of another step; name another file, or remove it."):
+    with pytest.raises(OptionError, match="is a checkpoint of another step; name another file, or remove it"):
         graphopt.fit(other, _batches(1), checkpoint=tmp_path / "c.npz")
     (tmp_path / "c.npz").write_bytes(b"text")
     with pytest.raises(OptionError, match="is no checkpoint"):
@@ -144,7 +144,7 @@ def test_a_step_of_a_file_trains_too(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     step = graphopt.train_step(MODEL, loss="mse")
-    with pytest.raises(OptionError, match="a batch lacks 'target'; the step takes target, x."):
+    with pytest.raises(OptionError, match="a batch lacks 'target'; the step takes target, x"):
         graphopt.fit(step, [{"x": np.zeros((2, 3))}])
     with pytest.raises(OptionError, match="a batch has 'z', which the step does not take"):
         graphopt.fit(step, [{"x": np.zeros((2, 3)), "target": np.zeros((2, 2)), "z": np.zeros(1)}])

@@ -126,7 +126,7 @@ def test_numbers_of_places_and_seeds_are_uniform() -> None:
 
 
 def test_an_input_is_no_weight() -> None:
-    with pytest.raises(OptionError, match="'x' is an input, which a step cannot change; name weights."):
+    with pytest.raises(OptionError, match="'x' is an input, which a step cannot change; name weights"):
         graphopt.train_step(NORMALIZED_MODEL, loss="y", with_respect_to=["x", "scale"])
 
 
