@@ -35,8 +35,7 @@ def read(
     `values` by input name; `fix_defaults` fixes the inputs that have defaults. Raises ModelError and OptionError.
     """
     model = load(source)
-    if fix_defaults:
-        open_carried(model)
+    open_carried(model, required=fix_defaults)
     return model, fix_inputs(model, values or {}, defaults=fix_defaults)
 
 

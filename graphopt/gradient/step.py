@@ -52,17 +52,24 @@ def from_metadata(text: str) -> Step:
     return Step(data["loss"], tuple(Carried(*row) for row in data["carried"]), data["seed"], data["rate"])
 
 
-def open_carried(model: ir.Model) -> None:
-    """Take the defaults of what a training step carries away: a program that holds them could not train."""
+def open_carried(model: ir.Model, *, required: bool) -> None:
+    """Let checks begin with what a training step begins with: weights as they are, state that is zero.
+
+    With `required`, weights lose their defaults: they must be fed, as a program that held them could not train.
+    """
     text = model.metadata_props.get(METADATA)
     if text is None:
         return
     step = from_metadata(text)
     names = {step.learning_rate, *(one.input for one in step.carried)}
     for value in model.graph.inputs:
-        if value.name in names and value.name in model.graph.initializers:
-            del model.graph.initializers[value.name]
-            value.const_value = None
+        if value.name not in names:
+            continue
+        if value.name in model.graph.initializers:
+            if required:
+                del model.graph.initializers[value.name]
+        elif value.shape is not None and value.dtype is not None:
+            value.const_value = ir.Tensor(np.zeros(value.shape.numpy(), value.dtype.numpy()), name=value.name)
 
 
 def make_step(
