@@ -140,7 +140,7 @@ def _by_places(image: Term, dy: Term, windows: Windows, channels: int) -> Term:
     rank = len(windows.size)
     seen = image.pad((0, 0, *windows.before), (0, 0, *windows.after))  # negative ones take away what no window sees
     counted = image.maker.ints(prod(windows.out))
-    turned = dy.reshape(dy.dim(0), dy.dim(1), counted).transpose(0, 2, 1)  # [N, windows, M]
+    rows = dy.reshape(dy.dim(0), dy.dim(1), counted)  # [N, M, windows]
     found = []
     for place in product(*(range(size) for size in windows.kernel)):
         part = seen
@@ -149,10 +149,11 @@ def _by_places(image: Term, dy: Term, windows: Windows, channels: int) -> Term:
             end = start + (windows.out[axis] - 1) * step + 1
             if (start, end, step) != (0, windows.size[axis] + windows.before[axis] + windows.after[axis], 1):
                 part = part.slice(axis + 2, start, end, step)
-        rows = part.reshape(part.dim(0), image.maker.ints(channels), counted)  # [N, C, windows]
+        turned = part.reshape(part.dim(0), image.maker.ints(channels), counted).transpose(0, 2, 1)
         found.append((rows @ turned).sum(0, keep=False))
-    stacked = image.maker.join(found, 0).reshape(*windows.kernel, channels, -1)  # [kernel, C, M]
-    return stacked.transpose(rank + 1, rank, *range(rank))
+    # The places are stacked in front: reading them behind is as many streams, and [M, C] is in order already.
+    stacked = image.maker.join(found, 0).reshape(*windows.kernel, -1, channels)  # [kernel, M, C]
+    return stacked.transpose(rank, rank + 1, *range(rank))
 
 
 def _by_convolution(image: Term, dy: Term, windows: Windows, groups: int, channels: int) -> Term:
