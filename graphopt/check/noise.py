@@ -2,15 +2,17 @@
 
 Inputs are moved by one unit in the last place, weights likewise, the engine sums in another order where its
 optimizations are on, the model is run in float64, or in float16 as ONNX defines it where engines keep more, and the
-results of sums are moved by a unit, as another order would. A rewrite that is right differs from the original in just
-that way. Samples are made when a difference asks for them, the cheapest first, and kept.
+results of sums are moved by a unit, as another order would, and comparisons of numbers that are as good as equal come
+out the other way: what a gate lets through, as that of a Relu's gradient, is all or nothing. A rewrite that is right
+differs from the original in just that way. Samples are made when a difference asks for them, the cheapest first, and
+kept.
 
 Values that stand on ties on purpose are not moved, nor are constants with few digits: they are meant as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -30,8 +32,9 @@ from graphopt.model.save import weight_bytes
 MOVED_BYTES = 64 << 20  # of weights, the small ones first
 ENGINE_BYTES = 256 << 20  # of weights, with which the engine's optimizations are tried: it holds them itself then
 FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
-WAYS = ("inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more", "sums")
+WAYS = ("inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more", "sums", "gates")
 EXACT_WAYS = ("weights", "double", "definition", "engine")
+GATE = 32  # units in the last place of the largest element, within which numbers that are compared are as good as equal
 DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
 
 
@@ -81,7 +84,8 @@ class Noise:
             if way == "inputs" and all(moved[name] is feed[name] for name in feed):
                 return None
             feed = moved
-        runner = self._runner if way == "inputs" else self._other(way if way in ("engine", "sums") else "weights")
+        other = way if way in ("engine", "sums", "gates") else "weights"
+        runner = self._runner if way == "inputs" else self._other(other)
         if runner is None:
             return None
         try:
@@ -110,8 +114,8 @@ class Noise:
             try:
                 if way == "engine" and self._sound and weight_bytes(self._model) <= ENGINE_BYTES:
                     self._runners[way] = self._workplace.runner(self._model, True, optimized=True)
-                elif way in ("weights", "sums"):
-                    moved = (moved_weights if way == "weights" else moved_sums)(self._model)
+                elif way in _MOVERS:
+                    moved = _MOVERS[way](self._model)
                     if moved is not None and oversized(moved) is None:
                         self._runners[way] = self._workplace.runner(moved, self._sound)
             except CannotRun:
@@ -163,6 +167,51 @@ def moved_sums(model: ir.Model) -> ir.Model | None:
         value.name, new.name = f"{name}:plain", name
         count += 1
     return copy if count else None
+
+
+def moved_gates(model: ir.Model) -> ir.Model | None:
+    """A copy in which a float counts as greater, or less, only where it is so by more than rounding; None without any.
+
+    What is equal stays equal. Only comparisons in the main graph are moved.
+    """
+    copy = model.clone()
+    facts = Facts(copy)
+    gates = [node for node in copy.graph if node.op_type in ("Greater", "Less") and not node.domain]
+    count = 0
+    for node in gates:
+        left, right = node.inputs
+        kind = None if left is None else facts.dtype(left)
+        if left is None or right is None or kind is None or kind.numpy().name not in SPACING:
+            continue
+        share, limit, zero = (
+            _scalar(copy.graph, f"{node.outputs[0].name}:{title}", number, kind)
+            for title, number in (("share", GATE * SPACING[kind.numpy().name]), ("limit", 1e4), ("zero", 0.0))
+        )
+        size = ir.node("Abs", [left])
+        most = ir.node("ReduceMax", size.outputs, {"keepdims": 0})
+        width = ir.node("Mul", [most.outputs[0], share])
+        finite = ir.node("Less", [width.outputs[0], limit])  # also no NaN
+        chosen = ir.node("Where", [finite.outputs[0], width.outputs[0], zero])
+        moved = ir.node("Add" if node.op_type == "Greater" else "Sub", [right, chosen.outputs[0]])
+        made = (size, most, width, finite, chosen, moved)
+        for number, one in enumerate(made):
+            one.outputs[0].name = f"{node.outputs[0].name}:gate{number}"
+        copy.graph.insert_before(node, made)
+        node.replace_input_with(1, moved.outputs[0])
+        count += 1
+    return copy if count else None
+
+
+def _scalar(graph: ir.Graph, name: str, number: float, kind: ir.DataType) -> ir.Value:
+    array = np.asarray(number).astype(kind.numpy())
+    value = ir.Value(name=name, const_value=ir.Tensor(array, dtype=kind), type=ir.TensorType(kind), shape=ir.Shape([]))
+    graph.register_initializer(value)
+    return value
+
+
+_MOVERS: Mapping[str, Callable[[ir.Model], ir.Model | None]] = {
+    "weights": moved_weights, "sums": moved_sums, "gates": moved_gates,
+}  # fmt: skip
 
 
 def _weights(model: ir.Model) -> Iterator[tuple[ir.TensorProtocol, Callable[[ir.TensorProtocol], None]]]:

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 import graphopt
 from graphopt.check.double import Double, in_double
 from graphopt.check.narrowed import narrowed
-from graphopt.check.noise import moved_sums, moved_weights
+from graphopt.check.noise import moved_gates, moved_sums, moved_weights
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.model.load import load
 from tests import support
@@ -182,3 +182,30 @@ def test_sums_move_by_one_unit_and_what_cancels_shows_what_it_loses() -> None:
     (plain,), (other,) = (ReferenceEvaluator(ir.to_proto(one)).run(None, {"x": x}) for one in (model, moved))
     assert 1e-8 < np.abs(plain - other).max() < 1e-6  # of a variance of 1e-6
     assert moved_sums(load(support.model(PLAIN))) is None
+
+
+def test_what_is_greater_by_rounding_alone_comes_out_the_other_way() -> None:
+    """Of -1, 0, 5e-8, 1 and 2, one is above 0 by less than 32 units of the largest; 0 stays what it is."""
+    model = load(
+        support.model(
+            "g (float[5] x) => (bool[5] y, bool[5] z) <float zero = {0.0}> { y = Greater(x, zero) z = Less(x, zero) }"
+        )
+    )
+    moved = moved_gates(model)
+    assert moved is not None
+    x = np.array([-1, 0, 5e-8, 1, 2], np.float32)
+    for signs, expected in ((x, [0, 0, 0, 1, 1]), (-x, [1, 0, 0, 0, 0])):
+        above, _ = ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": signs})
+        below = ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": -signs})[1]
+        assert above.tolist() == list(map(bool, expected))
+        assert below.tolist() == list(map(bool, expected))
+    assert moved_gates(load(support.model(PLAIN))) is None
+
+
+def test_a_gate_of_a_number_without_bound_is_not_moved() -> None:
+    moved = moved_gates(
+        load(support.model("g (float[3] x) => (bool[3] y) <float zero = {0.0}> { y = Greater(x, zero) }"))
+    )
+    assert moved is not None
+    x = np.array([np.inf, np.nan, 1], np.float32)
+    assert ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": x})[0].tolist() == [True, False, True]

@@ -103,6 +103,9 @@ class Several:
         write_several(folder, name, choices, self.points, kept.weights, digest=digest)
 
 
+SHOWN = 8  # inputs that a program's own line lists
+
+
 @dataclass(frozen=True, repr=False)
 class Compiled:
     """A program that has been compared with the model it was made of, where this machine or an emulator can run it.
@@ -170,7 +173,9 @@ class Compiled:
         return self._whole.linked
 
     def __repr__(self) -> str:
-        inputs = ", ".join(f"{one.name}: {one.type}{one.shape}" for one in self.get_inputs())
+        given = self.get_inputs()
+        inputs = ", ".join(f"{one.name}: {one.type}{one.shape}" for one in given[:SHOWN])
+        inputs += f" and {len(given) - SHOWN} more" if len(given) > SHOWN else ""
         if isinstance(self.made, Sizes):
             return f"<Compiled program({inputs}) for {self.target.level}, of {len(self.made.programs)} sizes so far>"
         verdict = "not compared" if self.not_compared is not None else f"within {self.max_rel:.0e} of ONNX Runtime"

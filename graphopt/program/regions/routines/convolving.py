@@ -1,7 +1,8 @@
 """Conv and DeformConv of any rank and type, with weights that may be known only at run time.
 
 The pixels of all windows are written as columns in f32, and the weights multiply them as a matrix; halves are cast
-before and behind. Doubles, and groups of few channels, are summed row by row.
+before and behind. Doubles, and groups of few channels, are summed row by row: rows of results, or of the kernel where
+these are longer, as in the gradient of a depthwise convolution's weights, whose kernel is an image.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kernels.routine.writer import as_type, both, ge, integer, lt, number, pick,
 from kernels.tensor.expression import Expression, Unary
 
 MOST_COLUMNS = 1 << 28  # bytes; more are not written out
+_LANES = 16  # sums side by side along a row of the kernel
 _FEW_CHANNELS = 4  # of a group's result: fewer are no matrix worth a product
 
 
@@ -28,7 +30,10 @@ def conv(node: Defined) -> None:
     if 0 in (*node.shape(0), *node.output_shape(0)):
         _empty(node, 2)
     elif held(node.dtype(0)) is not DType.F32 or node.shape(1)[0] // groups < _FEW_CHANNELS or _is_large(node, windows):
-        _by_rows(node, windows, groups)
+        if windows.kernel[-1] > windows.count[-1]:
+            _by_kernel_rows(node, windows, groups)
+        else:
+            _by_rows(node, windows, groups)
     else:
         multiply(node, _columns(node, windows), groups, 2)
 
@@ -153,6 +158,43 @@ def _by_rows(node: Defined, windows: Windows, groups: int) -> None:
             here = w.local(DType.I64, y.place((image, channel, *outer, 0)))
             with w.loop(last) as at:
                 y.put(here + at, as_type(totals.at(at), y.dtype))
+
+
+def _by_kernel_rows(node: Defined, windows: Windows, groups: int) -> None:
+    """An element of the result at a time: rows of the kernel times the pixels they meet, in sums side by side."""
+    shape, kind = node.output_shape(0), held(node.dtype(0))
+    channels, each, axis = node.shape(1)[1], shape[1] // groups, len(windows.size) - 1
+    with node.stage() as w:
+        x, weights, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
+        totals = w.scratch(kind, (_LANES,))
+        with w.shared(*shape) as (image, channel, *outer):
+            with w.loop(_LANES) as lane:
+                totals.put(lane, number(0, kind))
+            group = w.local(DType.I64, quotient(channel, each))
+            begin, end = windows.inside(w, axis, outer[-1], 0, windows.size[axis])
+            whole = w.local(DType.I64, quotient(end - begin, _LANES))
+            with w.loop(channels) as one, outer_places(w, windows, outer[:-1]) as (places, pixels):
+                plane = w.local(DType.I64, image * (groups * channels) + group * channels + one)
+                row = line(plane, pixels, windows.size[:-1]) * windows.size[-1] + windows.first(axis, outer[-1])
+                first = w.local(DType.I64, row + begin * windows.dilations[axis])
+                kernel = w.local(DType.I64, weights.place((channel, one, *places, begin)))
+
+                def add(lane: Expression, at: Expression) -> None:
+                    pixel = first + at * windows.dilations[axis]
+                    share = as_type(weights.at(kernel + at), kind) * as_type(x.at(pixel), kind)
+                    totals.put(lane, totals.at(lane) + share)
+
+                with w.loop(whole) as block, w.loop(_LANES) as lane:
+                    add(lane, block * _LANES + lane)
+                with w.loop(end - begin - whole * _LANES) as lane:
+                    add(lane, whole * _LANES + lane)
+            start: Expression = number(0, kind)
+            if node.has(2):
+                start = as_type(w.reads(node.input(2)).at(channel), kind)
+            total = w.local(kind, start)
+            with w.loop(_LANES) as lane:
+                w.set(total, total + totals.at(lane))
+            y.put(y.place((image, channel, *outer)), as_type(total, y.dtype))
 
 
 # -- DeformConv -----------------------------------------------------------------------------------------------------

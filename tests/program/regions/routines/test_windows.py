@@ -32,6 +32,24 @@ def sizes_of(data: st.DataObject, rank: int) -> tuple[int, ...]:
     return tuple(data.draw(st.integers(2, 6)) for _ in range(rank))
 
 
+@pytest.mark.parametrize(
+    ("image", "kernel", "attributes"),
+    [
+        ((1, 6, 9, 21), (3, 2, 8, 20), {"group": 3}),
+        ((2, 4, 7, 40), (4, 2, 6, 18), {"group": 2, "dilations": [1, 2], "pads": [1, 0, 0, 1]}),
+        ((1, 2, 5, 17), (2, 1, 5, 17), {"group": 2, "pads": [1, 1, 1, 1], "strides": [1, 2]}),
+        ((1, 2, 20), (2, 1, 21), {"group": 2, "pads": [3, 3]}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("biased", [False, True])
+def test_kernels_that_are_longer_than_results(
+    image: tuple[int, ...], kernel: tuple[int, ...], attributes: dict[str, Any], biased: bool
+) -> None:
+    inputs = [array(*image), array(*kernel)] + ([array(kernel[0])] if biased else [])
+    same("Conv", inputs, tolerance=1e-4, **attributes)
+
+
 @given(st.data(), st.integers(1, 3), st.sampled_from([1, 2]), st.sampled_from([1, 2, 4]), st.booleans())
 @settings(max_examples=8, deadline=None)
 def test_convolutions_with_weights_of_a_run(
