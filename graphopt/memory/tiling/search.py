@@ -21,6 +21,7 @@ from graphopt.memory.tiling.write import split_around, write_tiles
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.operators.parts import Range
+from graphopt.model.operators.table import formula_of
 from graphopt.model.text import Progress, silent
 from memplan.bounds import live_bytes
 from memplan.work import Work
@@ -163,15 +164,36 @@ def _stretches(memory: ModelMemory, axes: Mapping[ir.Value, int], worst: int) ->
             for after in range(step + 1, last_use.get(name, step) + 1):
                 across[after] += sizes.get(name, 0)
 
-    def can_tile(step: int) -> bool:
-        used = nodes.used_outputs(memory.nodes[operators[step].name])
-        return bool(used) and used[0] in axes
+    tiled = [_tiled_result(memory.nodes[one.name], axes) for one in operators]
 
-    begins = [step for step in range(worst, max(-1, worst - REACH - 1), -1) if can_tile(step)]
-    ends = [step for step in range(worst, min(len(operators), worst + REACH + 1)) if can_tile(step)]
+    def begins_alone(step: int) -> bool:
+        node = memory.nodes[operators[step].name]
+        return not any(value in axes and _joins(value) is node for value in node.inputs if value is not None)
+
+    def ends_alone(step: int) -> bool:
+        value = tiled[step]
+        user = None if value is None else _joins(value)
+        return user is None or user.outputs[0] not in axes
+
+    begins = [step for step in range(worst, max(-1, worst - REACH - 1), -1) if tiled[step] and begins_alone(step)]
+    ends = [step for step in range(worst, min(len(operators), worst + REACH + 1)) if tiled[step] and ends_alone(step)]
     firsts = _front(begins, [across[step] for step in begins])
     lasts = _front(ends, [across[step + 1] for step in ends])
     return [(first, last) for first in firsts for last in lasts]
+
+
+def _tiled_result(node: ir.Node, axes: Mapping[ir.Value, int]) -> ir.Value | None:
+    used = nodes.used_outputs(node)
+    return used[0] if used and used[0] in axes else None
+
+
+def _joins(value: ir.Value) -> ir.Node | None:
+    """The elementwise node that alone reads a value: kernels compute both together, so tiles keep them together."""
+    users = {use.node for use in value.uses()}
+    if len(users) != 1 or value.is_graph_output():
+        return None
+    (user,) = users
+    return None if formula_of(user) is None else user
 
 
 def _front(steps: Sequence[int], costs: Sequence[int]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any, TypeVar
 
@@ -244,13 +245,15 @@ class Scope:
         counted = self.counted(value)
         return not counted or (len(counted) == 1 and prod(self.shape(value)[: counted[0]]) == 1)
 
-    def image(self, value: ir.Value, layout: Layout) -> Image:
-        """A place in a layout for a value that is about to be computed."""
+    def image(self, value: ir.Value, layout: Layout, *, apart: bool = True) -> Image:
+        """A place in a layout for a value that is about to be computed.
+
+        `apart`: whether its rows may lie as far apart as those of larger images, which it is a part of.
+        """
         dtype, shape = self.dtype(value), self.shape(value)
         home = self.homes.get(value)
-        if home is not None and layout.order == "NCHWc" and layout.before == layout.after == (0, 0, 0):
-            offset = home.channel // layout.block * layout.block_stride
-            self.images[value] = Image(home.buffer, dtype, shape, layout, offset)
+        if home is not None and layout.order == "NCHWc" and (apart or home.within == layout.stored):
+            self.images[value] = Image(home.buffer, dtype, shape, self.laid(value, layout), home.offset)
             return self.images[value]
         if value.is_graph_output() and layout.elements == prod(shape) and not self.counted(value):
             image = Image(self.output(value), dtype, shape, layout)
@@ -262,6 +265,11 @@ class Scope:
             self.temporary("value", value.name, dtype.bytes * layout.elements), dtype, shape, layout
         )
         return self.images[value]
+
+    def laid(self, value: ir.Value, layout: Layout) -> Layout:
+        """The layout that `image` gives a value: rows as far apart as those of the images that it is a part of."""
+        home = self.homes.get(value)
+        return layout if home is None or layout.order != "NCHWc" else replace(layout, within=home.within)
 
     def place_is_dense(self, value: ir.Value) -> bool:
         """Whether a value lies row-major in a buffer of its own."""
