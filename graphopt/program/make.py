@@ -22,6 +22,7 @@ from graphopt.program.deploy.emulation import Emulated
 from graphopt.program.deploy.folding import fold_constants
 from graphopt.program.deploy.hybrid import Hybrid, make_hybrid, parted_of
 from graphopt.program.deploy.web.node import InNode
+from graphopt.program.in_place import in_place
 from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order, within_budget
 from graphopt.program.quantizing import in_integers
@@ -216,7 +217,7 @@ def _within(model: ir.Model, lowered: Lowered, budget: int, target: Target, exac
     until it fits.
     """
     try:
-        return within_budget(lowered, budget)
+        return within_budget(in_place(lowered), budget)
     except BudgetNotKept as error:
         least = error.least
     model = with_pools_in_steps(model)
@@ -225,7 +226,7 @@ def _within(model: ir.Model, lowered: Lowered, budget: int, target: Target, exac
         if not regions:
             break
         try:
-            return within_budget(lower(tiled, target, exact=exact), budget)
+            return within_budget(in_place(lower(tiled, target, exact=exact)), budget)
         except BudgetNotKept as error:
             least = min(least, error.least)
     raise BudgetNotKept(budget, least)
