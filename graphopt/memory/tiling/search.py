@@ -7,7 +7,7 @@ written decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -44,6 +44,28 @@ LEAST_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What a model takes when it is run in the order of its nodes."""
+
+    live: Sequence[int]  # bytes at each operator of its graph
+    steps: Sequence[int]  # and at each step of the run
+    time: float  # nanoseconds by estimate
+
+
+Judge = Callable[[ir.Model, ModelMemory], Seen]
+
+
+def by_nodes(_: ir.Model, memory: ModelMemory) -> Seen:
+    """Where every node is a step, and its results are as large as the model says."""
+    changes = dict(live_bytes(problem_of(memory.graph)))
+    found, now = [], 0
+    for step in range(len(memory.graph.operators)):
+        now = changes.get(step, now)
+        found.append(now)
+    return Seen(found, found, sum(one.time for one in memory.graph.operators))
+
+
+@dataclass(frozen=True, slots=True)
 class _Goal:
     """Bytes to keep around a step, and the fewest columns of a convolution's tile."""
 
@@ -66,23 +88,26 @@ def tile_within(
     sharing: Sharing = True,
     columns: int = LEAST_COLUMNS,
     work: int = TILE_WORK,
+    judge: Judge = by_nodes,
     progress: Progress = silent,
 ) -> tuple[ir.Model, int]:
     """A copy of `model` in which regions are tiled until its live peak in file order is at most `budget` bytes.
 
     Where that is not reached with so much work, in steps, the copy with the least peak that was found. Also tells how
-    many regions were tiled. `sharing` as in `model_memory`; a tile of a convolution has at least so many `columns`.
+    many regions were tiled. `sharing` as in `model_memory`; a tile of a convolution has at least so many `columns`, and
+    one of a product enough rows, or with 0 any size that there is. `judge` says what a tiled model takes.
     """
     left = Work(work)
     copy = model.clone()
-    best = _Tiled(copy, model_memory(copy, sharing=sharing), 0)
+    memory = model_memory(copy, sharing=sharing)
+    best = _Tiled(copy, memory, 0, judge(copy, memory))
     if copy.graph.opset_imports.get("", 1) < LEAST_OPSET:
         return copy, 0
     start = best
     for aim in AIMS:
-        found = _greedy(start, budget, _Goal(int(aim * budget), columns), left, progress)
-        best = min(best, found, key=lambda one: max(_live(one.memory), default=0))
-        if max(_live(best.memory), default=0) <= budget:
+        found = _greedy(start, budget, _Goal(int(aim * budget), columns), left, judge, progress)
+        best = min(best, found, key=lambda one: (max(budget, *one.seen.steps, 0), one.seen.time))
+        if max(best.seen.steps, default=0) <= budget:
             break
     return best.model, best.regions
 
@@ -92,34 +117,27 @@ class _Tiled:
     model: ir.Model
     memory: ModelMemory
     regions: int
+    seen: Seen
 
 
-def _greedy(now: _Tiled, budget: int, goal: _Goal, work: Work, progress: Progress) -> _Tiled:
+def _greedy(now: _Tiled, budget: int, goal: _Goal, work: Work, judge: Judge, progress: Progress) -> _Tiled:
     """Tile around the worst step while that helps, each time as cheaply as the goal is kept there."""
-    live = _live(now.memory)
-    while live and max(live) > budget and not work.over():
-        for found in _candidates(now, live, goal, work):
+    while now.seen.steps and max(now.seen.steps) > budget and not work.over():
+        better: list[_Tiled] = []
+        for found in _candidates(now, goal, work):
             work.spend(STEPS_PER_NODE * len(now.model.graph))
             trial = _applied(now.model, found)
             memory = model_memory(trial, sharing=now.memory.sharing)
-            its = _live(memory)
-            if _worse(its) < _worse(live):
-                now, live = _Tiled(trial, memory, now.regions + 1), its
-                progress(f"{now.regions} regions in tiles")
-                break
-        else:
+            seen = judge(trial, memory)
+            if _worse(seen.steps) < _worse(now.seen.steps):
+                better.append(_Tiled(trial, memory, now.regions + 1, seen))
+                if judge is by_nodes:  # whose times are those by which candidates are sorted
+                    break
+        if not better:
             break
+        now = min(better, key=lambda one: (max(budget, *one.seen.steps), one.seen.time))
+        progress(f"{now.regions} regions in tiles")
     return now
-
-
-def _live(memory: ModelMemory) -> list[int]:
-    """Bytes at each step of the order."""
-    changes = dict(live_bytes(problem_of(memory.graph)))
-    found, now = [], 0
-    for step in range(len(memory.graph.operators)):
-        now = changes.get(step, now)
-        found.append(now)
-    return found
 
 
 def _worse(live: Sequence[int]) -> tuple[int, int]:
@@ -128,8 +146,9 @@ def _worse(live: Sequence[int]) -> tuple[int, int]:
     return peak, sum(one == peak for one in live)
 
 
-def _candidates(now: _Tiled, live: Sequence[int], goal: _Goal, work: Work) -> list[_Candidate]:
+def _candidates(now: _Tiled, goal: _Goal, work: Work) -> list[_Candidate]:
     """The most promising ways to tile around the worst step."""
+    live = now.seen.live
     worst = max(range(len(live)), key=live.__getitem__)
     facts, memory = Facts(now.model), now.memory
     found: list[_Candidate] = []
@@ -250,7 +269,7 @@ def _tilings(
 
 def _keeps_bits(facts: Facts, step: Step, columns: int) -> bool:
     """Whether libraries compute the tile as they compute the whole, as far as its size tells."""
-    if not isinstance(step, Run) or step.node.op_type not in ("Conv", "ConvTranspose", "MatMul", "Gemm"):
+    if not columns or not isinstance(step, Run) or step.node.op_type not in ("Conv", "ConvTranspose", "MatMul", "Gemm"):
         return True
     piece, operand = step.outputs[0], step.node.inputs[0]
     assert piece.axis is not None and operand is not None, "products have an operand, a run makes pieces"
