@@ -28,6 +28,7 @@ from memplan.work import Work
 
 COUNTS = (2, 3, 4, 6, 8, 12, 16)
 REACH = 40  # operators before and behind the worst step
+SEEDS = 6  # operators from the worst step on, whose results are tiled
 ENDS = 7  # of a stretch, to each side
 TILE_WORK = 60_000_000_000  # steps, about as many nanoseconds
 STEPS_PER_NODE, STEPS_PER_RUN = 250_000, 40_000  # of a model that is written and read; of one that is estimated
@@ -41,6 +42,7 @@ LEAST_COLUMNS, MANY_COLUMNS = 192, 1024
 FEW_COLUMNS = 65  # for one thread; its kernels for blocks of channels sum alike for any number of columns
 ONE_BLOCK = 128
 LEAST_ROWS = 16
+PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Attention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,10 @@ class Seen:
     live: Sequence[int]  # bytes at each operator of its graph
     steps: Sequence[int]  # and at each step of the run
     time: float  # nanoseconds by estimate
+
+    def rank(self, budget: int) -> tuple[int, int, float]:
+        """The peak and at how many steps it is above the budget; what keeps it, by time."""
+        return max(budget, *self.steps, 0), sum(one > budget for one in self.steps), self.time
 
 
 Judge = Callable[[ir.Model, ModelMemory], Seen]
@@ -106,7 +112,7 @@ def tile_within(
     start = best
     for aim in AIMS:
         found = _greedy(start, budget, _Goal(int(aim * budget), columns), left, judge, progress)
-        best = min(best, found, key=lambda one: (max(budget, *one.seen.steps, 0), one.seen.time))
+        best = min(best, found, key=lambda one: one.seen.rank(budget))
         if max(best.seen.steps, default=0) <= budget:
             break
     return best.model, best.regions
@@ -135,7 +141,7 @@ def _greedy(now: _Tiled, budget: int, goal: _Goal, work: Work, judge: Judge, pro
                     break
         if not better:
             break
-        now = min(better, key=lambda one: (max(budget, *one.seen.steps), one.seen.time))
+        now = min(better, key=lambda one: one.seen.rank(budget))
         progress(f"{now.regions} regions in tiles")
     return now
 
@@ -162,14 +168,19 @@ def _candidates(now: _Tiled, goal: _Goal, work: Work) -> list[_Candidate]:
 
 
 def _axes(facts: Facts, memory: ModelMemory, worst: int) -> Iterator[Mapping[ir.Value, int]]:
-    """For each axis of the worst step's result, the axes of values around it."""
-    names = [one.name for one in memory.graph.operators[max(0, worst - REACH) : worst + REACH + 1]]
-    near = [memory.nodes[name] for name in names]
-    seed = nodes.used_outputs(memory.nodes[memory.graph.operators[worst].name])
-    for axis in range(facts.rank(seed[0]) or 0) if seed else ():
-        found = axes_from(facts, seed[0], axis, near)
-        if len(found) > 1:
-            yield found
+    """For each axis of the worst step's result, the axes of values around it; then of the results that follow."""
+    operators = memory.graph.operators
+    near = [memory.nodes[one.name] for one in operators[max(0, worst - REACH) : worst + REACH + 1]]
+    known: list[Mapping[ir.Value, int]] = []
+    for one in operators[worst : worst + SEEDS]:
+        seed = nodes.used_outputs(memory.nodes[one.name])
+        for axis in range(facts.rank(seed[0]) or 0) if seed else ():
+            if any(axes.get(seed[0]) == axis for axes in known):
+                continue
+            found = axes_from(facts, seed[0], axis, near)
+            if len(found) > 1:
+                known.append(found)
+                yield found
 
 
 def _stretches(memory: ModelMemory, axes: Mapping[ir.Value, int], worst: int) -> list[tuple[int, int]]:
@@ -269,7 +280,7 @@ def _tilings(
 
 def _keeps_bits(facts: Facts, step: Step, columns: int) -> bool:
     """Whether libraries compute the tile as they compute the whole, as far as its size tells."""
-    if not columns or not isinstance(step, Run) or step.node.op_type not in ("Conv", "ConvTranspose", "MatMul", "Gemm"):
+    if not columns or not isinstance(step, Run) or step.node.op_type not in PRODUCTS:
         return True
     piece, operand = step.outputs[0], step.node.inputs[0]
     assert piece.axis is not None and operand is not None, "products have an operand, a run makes pieces"
