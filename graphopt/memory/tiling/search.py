@@ -16,7 +16,7 @@ import onnx_ir as ir
 from graphopt.memory.plan import problem_of
 from graphopt.memory.tensors import ModelMemory, Sharing, model_memory
 from graphopt.memory.tiling.estimate import Estimate, Stretch
-from graphopt.memory.tiling.region import Region, Run, Step, axes_from, region_of, steps_of
+from graphopt.memory.tiling.region import Region, Run, Step, axes_from, members_of, region_of, steps_of
 from graphopt.memory.tiling.write import split_around, write_tiles
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
@@ -73,10 +73,11 @@ def by_nodes(_: ir.Model, memory: ModelMemory) -> Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """Bytes to keep around a step, and the fewest columns of a convolution's tile."""
+    """Bytes to keep around a step, the fewest columns of a convolution's tile, and whether pieces are views."""
 
     budget: int
     columns: int
+    views: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def tile_within(
         return copy, 0
     start = best
     for aim in AIMS:
-        found = _greedy(start, budget, _Goal(int(aim * budget), columns), left, judge, progress)
+        found = _greedy(start, budget, _Goal(int(aim * budget), columns, judge is not by_nodes), left, judge, progress)
         best = min(best, found, key=lambda one: one.seen.rank(budget))
         if max(best.seen.steps, default=0) <= budget:
             break
@@ -251,15 +252,12 @@ def _tilings(
     operators = memory.graph.operators[first : last + 1]
     order = [memory.nodes[one.name] for one in operators]
     by_node = dict(zip(order, operators, strict=True))
-    members = [node for node in order if nodes.used_outputs(node) and nodes.used_outputs(node)[0] in axes]
-    region = region_of(facts, members, axes)
+    members = members_of(facts, order, axes)
+    region = region_of(facts, members, axes) if members else None
     if region is None:
         return
     head, behind, tail = split_around(order, set(members))
-    made_behind = {value for node in behind for value in node.outputs}
-    if any(value in made_behind for node in members for value in node.inputs):
-        return
-    stretch = Stretch(memory, facts, first, last)
+    stretch = Stretch(memory, facts, first, last, views=goal.views)
     before = [by_node[node] for node in head]
     after = [by_node[node] for node in (*behind, *tail)]
     untiled = sum(one.time for one in operators)
