@@ -11,9 +11,7 @@ import onnx_ir as ir
 from graphopt.check.feeds import NOTHING, Contents
 from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
-from graphopt.errors import BudgetNotKept, BundleError, NotLowered, OptionError, VerificationError
-from graphopt.memory.tiling.pools import with_pools_in_steps
-from graphopt.memory.tiling.search import tile_within
+from graphopt.errors import BundleError, NotLowered, OptionError, VerificationError
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Whole
@@ -22,19 +20,19 @@ from graphopt.program.deploy.emulation import Emulated
 from graphopt.program.deploy.folding import fold_constants
 from graphopt.program.deploy.hybrid import Hybrid, make_hybrid, parted_of
 from graphopt.program.deploy.web.node import InNode
+from graphopt.program.fitting import fitted
 from graphopt.program.listing import Linked, link
-from graphopt.program.order import in_best_order, within_budget
+from graphopt.program.order import in_best_order
 from graphopt.program.quantizing import in_integers
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import NO_CACHES, Cache, Lowered
+from graphopt.program.regions.scope import Kernels
 from graphopt.program.tuning import Tuning, tuned, with_choices
 from graphopt.program.unifying import unified
 from graphopt.program.weights import GROWTH, Weights, bytes_of
 from kernels.size import Dim, Size
 from kernels.target import Target
 
-TILED_SHARES = (1.0, 0.85, 0.7, 0.55)  # of a budget: what tiles of the model are planned for
-TILE_WORK = 30_000_000_000  # steps of searching, about as many nanoseconds
 COMPARE_SECONDS = 300.0  # for the model's own runs in ONNX Runtime; a longer one is not waited for
 
 Program = session.Program | Hybrid | Operators | Emulated | InNode
@@ -141,13 +139,23 @@ def make_listing(
     Raises OptionError for a budget that is not kept, and NotLowered where an operator has no kernel.
     """
     model = _folded(model)
-    lowered = lower(model, target, exact=exact)
-    if tuning is not None:
-        lowered = with_choices(lowered, tuning.database.choices())
-    lowered = in_best_order(lowered) if memory_budget is None else _within(model, lowered, memory_budget, target, exact)
+    lowered = _chosen(lower(model, target, exact=exact), tuning)
+    if memory_budget is None:
+        lowered = in_best_order(lowered)
+    else:
+        kernels: Kernels = {}
+        lowered = fitted(
+            model, lowered, memory_budget,
+            lambda one: _chosen(lower(one, target, exact=exact, tight=True, kernels=kernels), tuning),
+        )  # fmt: skip
     held = {one: tuple(sorted(numbers.items())) for one, numbers in contents.items()}
     lowered = replace(lowered, inputs=tuple(replace(one, held=held.get(one.name, ())) for one in lowered.inputs))
     return lowered, _linked(lowered, name, target, memory_budget, threads, costs, family, ram)
+
+
+def _chosen(lowered: Lowered, tuning: Tuning | None) -> Lowered:
+    """With the kernels that were measured best, where that is known."""
+    return lowered if tuning is None else with_choices(lowered, tuning.database.choices())
 
 
 def make_ranged(
@@ -207,28 +215,6 @@ def runnable(
         return elsewhere(made.linked.listing, made.linked.weights, machine), None
     except BundleError as error:
         return None, f"{not_here}; {error}"
-
-
-def _within(model: ir.Model, lowered: Lowered, budget: int, target: Target, exact: bool) -> Lowered:
-    """A program under a memory budget; of a model in tiles, where order and running kernels again are not enough.
-
-    Tiles are planned before kernels are: a program may need more than the model then says, so they are made smaller
-    until it fits.
-    """
-    try:
-        return within_budget(lowered, budget)
-    except BudgetNotKept as error:
-        least = error.least
-    model = with_pools_in_steps(model)
-    for share in TILED_SHARES:
-        tiled, regions = tile_within(model, int(budget * share), work=TILE_WORK)
-        if not regions:
-            break
-        try:
-            return within_budget(lower(tiled, target, exact=exact), budget)
-        except BudgetNotKept as error:
-            least = min(least, error.least)
-    raise BudgetNotKept(budget, least)
 
 
 def _require_a_run(model: ir.Model) -> None:

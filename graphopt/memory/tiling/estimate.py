@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from graphopt.memory.plan import problem_of
 from graphopt.memory.tensors import BANDWIDTH, ModelMemory
-from graphopt.memory.tiling.region import Cut, Piece, Run, Step
+from graphopt.memory.tiling.region import Cut, Join, Piece, Run, Step
 from graphopt.model import constants
 from graphopt.model.facts import Facts
 from memplan.bounds import live_peak
@@ -25,10 +25,14 @@ class Estimate:
 
 
 class Stretch:
-    """The operators `first` to `last` of an order, with what is live before them and needed behind."""
+    """The operators `first` to `last` of an order, with what is live before them and needed behind.
 
-    def __init__(self, memory: ModelMemory, facts: Facts, first: int, last: int) -> None:
+    With `views` pieces are cut without a copy, and written over what is cut for them alone, as in a program.
+    """
+
+    def __init__(self, memory: ModelMemory, facts: Facts, first: int, last: int, *, views: bool = False) -> None:
         graph = memory.graph
+        self._views = views
         self._facts = facts
         self.operators = graph.operators[first : last + 1]
         made = {name for one in graph.operators[:first] for name in one.outputs}
@@ -49,28 +53,59 @@ class Stretch:
         by_output = {name: one for one in self.operators for name in one.outputs}
         pieces: dict[Piece, Value] = {}
         operators, shares = list(before), list(self._shares)
+        steps = list(steps)
+        sources = {step.made: step.source for step in steps if isinstance(step, Cut)} if self._views else {}
+        replaced = self._replaced(steps, sources)
         for number, step in enumerate(steps):
             if isinstance(step, Run):
-                read = [piece for piece in step.inputs if piece is not None and self._takes_bytes(piece)]
+                read = [_source(piece, sources) for piece in step.inputs if piece is not None]
+                read = [piece for piece in read if self._takes_bytes(piece)]
                 made = step.outputs
                 time = by_output[self._names[made[0].value]].time * step.share
-                shares += self._kept(read, made)
+                shares += self._kept(read, [piece for piece in made if piece.value not in replaced])
             elif isinstance(step, Cut):
-                if not self._takes_bytes(step.source):
+                if self._views or not self._takes_bytes(step.source):
                     continue
                 read, made = [step.source], (step.made,)
                 time = 2e9 * self._size(step.made) / BANDWIDTH
             else:
-                read, made = list(step.pieces), (step.whole,)
-                time = 2e9 * self._size(step.whole) / BANDWIDTH
-                shares += self._side_by_side(step.pieces, step.whole) if self._sharing is True else []
+                read, made = [_source(piece, sources) for piece in step.pieces], (step.whole,)
+                time = 0.0 if self._views else 2e9 * self._size(step.whole) / BANDWIDTH
+                if step.whole.value in replaced:  # it takes the place of what was there until now
+                    read.append(Piece(replaced[step.whole.value]))
+                    shares.append(Share(self._name(step.whole), self._name(read[-1]), overwrites=True))
+                elif self._sharing is True:
+                    shares += self._side_by_side(read if self._views else step.pieces, step.whole)
             for piece in made:
+                size = 0 if piece.axis is not None and piece.value in replaced else self._size(piece)
                 pieces[piece] = replace(self._values[self._names[piece.value]], name=self._name(piece),
-                                        size=self._size(piece), kind="temporary")  # fmt: skip
+                                        size=size, kind="temporary")  # fmt: skip
             names = tuple(dict.fromkeys(self._name(piece) for piece in read))
             operators.append(Operator(f"tile step {number}", names, tuple(self._name(one) for one in made), time))
         operators += after
         return self._estimate(operators, list(pieces.values()), shares)
+
+    def _replaced(self, steps: Sequence[Step], sources: Mapping[Piece, Piece]) -> dict[ir.Value, ir.Value]:
+        """By what is joined, a value of which each piece is cut for that of the result which may take its place."""
+        readers: dict[ir.Value, set[ir.Node]] = {}
+        for step in steps:
+            for piece in step.inputs if isinstance(step, Run) else ():
+                if piece is not None:
+                    readers.setdefault(piece.value, set()).add(step.node)
+        found: dict[ir.Value, ir.Value] = {}
+        for step in steps:
+            whole = step.whole.value if isinstance(step, Join) and self._views else None
+            node = None if whole is None else whole.producer()
+            for value in node.inputs if node is not None and whole is not None else ():
+                if value is None or value not in self._names or value in found.values():
+                    continue
+                share = self._offered.get((self._names[whole], self._names[value])) if whole is not None else None
+                name = self._names[value]
+                held = name in self._begin and name not in self._end and readers.get(value) == {node}
+                if whole is not None and share is not None and share.overwrites and held:
+                    found[whole] = value
+                    break
+        return found
 
     def _estimate(self, operators: Sequence[Operator], pieces: Sequence[Value], shares: Sequence[Share]) -> Estimate:
         made = {name for one in operators for name in one.outputs} | set(self._begin)
@@ -129,6 +164,13 @@ class Stretch:
             for piece in pieces:
                 yield Share(self._name(piece), self._name(whole), at)
                 at += self._size(piece)
+
+
+def _source(piece: Piece, sources: Mapping[Piece, Piece]) -> Piece:
+    """What a piece is cut from in the end."""
+    while piece in sources:
+        piece = sources[piece]
+    return piece
 
 
 def _ir_values(memory: ModelMemory) -> Mapping[str, ir.Value]:

@@ -114,6 +114,39 @@ def _axis_across(facts: Facts, node: ir.Node, position: int, axis: int) -> int |
     return None
 
 
+def members_of(facts: Facts, order: Sequence[ir.Node], axes: Mapping[ir.Value, int]) -> list[ir.Node]:
+    """The nodes of a stretch whose results have an axis, but for those that must have run before the others begin.
+
+    Such a node makes what another one needs whole, or what leads there.
+    """
+    members = {node for node in order if (used := nodes.used_outputs(node)) and used[0] in axes}
+    needed = {node: _wholly_read(facts, node, axes) for node in members}
+    while True:
+        wanted = [value for node in members for value in needed[node]]
+        wanted += [
+            value
+            for node in members
+            for value in node.inputs
+            if value is not None and value.producer() in order and value.producer() not in members
+        ]
+        before: set[ir.Node] = set()
+        while wanted:
+            producer = wanted.pop().producer()
+            if producer is not None and producer in order and producer not in before:
+                before.add(producer)
+                wanted += [one for one in (*producer.inputs, *nodes.implicit_inputs(producer)) if one is not None]
+        if members.isdisjoint(before):
+            return [node for node in order if node in members]
+        members -= before
+
+
+def _wholly_read(facts: Facts, node: ir.Node, axes: Mapping[ir.Value, int]) -> list[ir.Value]:
+    how = _whole(facts, node, axes[nodes.used_outputs(node)[0]])
+    if how is None:
+        return []
+    return [value for value, found in zip(node.inputs, how.inputs, strict=True) if value is not None and found is None]
+
+
 def region_of(facts: Facts, members: Sequence[ir.Node], axes: Mapping[ir.Value, int]) -> Region | None:
     """The region of these nodes, given in an order that can run; None where one of them has no part that fits."""
     inside = set(members)

@@ -7,7 +7,7 @@ written decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -16,17 +16,19 @@ import onnx_ir as ir
 from graphopt.memory.plan import problem_of
 from graphopt.memory.tensors import ModelMemory, Sharing, model_memory
 from graphopt.memory.tiling.estimate import Estimate, Stretch
-from graphopt.memory.tiling.region import Region, Run, Step, axes_from, region_of, steps_of
+from graphopt.memory.tiling.region import Region, Run, Step, axes_from, members_of, region_of, steps_of
 from graphopt.memory.tiling.write import split_around, write_tiles
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.operators.parts import Range
+from graphopt.model.operators.table import formula_of
 from graphopt.model.text import Progress, silent
 from memplan.bounds import live_bytes
 from memplan.work import Work
 
 COUNTS = (2, 3, 4, 6, 8, 12, 16)
 REACH = 40  # operators before and behind the worst step
+SEEDS = 6  # operators from the worst step on, whose results are tiled
 ENDS = 7  # of a stretch, to each side
 TILE_WORK = 60_000_000_000  # steps, about as many nanoseconds
 STEPS_PER_NODE, STEPS_PER_RUN = 250_000, 40_000  # of a model that is written and read; of one that is estimated
@@ -40,14 +42,42 @@ LEAST_COLUMNS, MANY_COLUMNS = 192, 1024
 FEW_COLUMNS = 65  # for one thread; its kernels for blocks of channels sum alike for any number of columns
 ONE_BLOCK = 128
 LEAST_ROWS = 16
+PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Attention")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a model takes when it is run in the order of its nodes."""
+
+    live: Sequence[int]  # bytes at each operator of its graph
+    steps: Sequence[int]  # and at each step of the run
+    time: float  # nanoseconds by estimate
+
+    def rank(self, budget: int) -> tuple[int, int, float]:
+        """The peak and at how many steps it is above the budget; what keeps it, by time."""
+        return max(budget, *self.steps, 0), sum(one > budget for one in self.steps), self.time
+
+
+Judge = Callable[[ir.Model, ModelMemory], Seen]
+
+
+def by_nodes(_: ir.Model, memory: ModelMemory) -> Seen:
+    """Where every node is a step, and its results are as large as the model says."""
+    changes = dict(live_bytes(problem_of(memory.graph)))
+    found, now = [], 0
+    for step in range(len(memory.graph.operators)):
+        now = changes.get(step, now)
+        found.append(now)
+    return Seen(found, found, sum(one.time for one in memory.graph.operators))
 
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """Bytes to keep around a step, and the fewest columns of a convolution's tile."""
+    """Bytes to keep around a step, the fewest columns of a convolution's tile, and whether pieces are views."""
 
     budget: int
     columns: int
+    views: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +95,26 @@ def tile_within(
     sharing: Sharing = True,
     columns: int = LEAST_COLUMNS,
     work: int = TILE_WORK,
+    judge: Judge = by_nodes,
     progress: Progress = silent,
 ) -> tuple[ir.Model, int]:
     """A copy of `model` in which regions are tiled until its live peak in file order is at most `budget` bytes.
 
     Where that is not reached with so much work, in steps, the copy with the least peak that was found. Also tells how
-    many regions were tiled. `sharing` as in `model_memory`; a tile of a convolution has at least so many `columns`.
+    many regions were tiled. `sharing` as in `model_memory`; a tile of a convolution has at least so many `columns`, and
+    one of a product enough rows, or with 0 any size that there is. `judge` says what a tiled model takes.
     """
     left = Work(work)
     copy = model.clone()
-    best = _Tiled(copy, model_memory(copy, sharing=sharing), 0)
+    memory = model_memory(copy, sharing=sharing)
+    best = _Tiled(copy, memory, 0, judge(copy, memory))
     if copy.graph.opset_imports.get("", 1) < LEAST_OPSET:
         return copy, 0
     start = best
     for aim in AIMS:
-        found = _greedy(start, budget, _Goal(int(aim * budget), columns), left, progress)
-        best = min(best, found, key=lambda one: max(_live(one.memory), default=0))
-        if max(_live(best.memory), default=0) <= budget:
+        found = _greedy(start, budget, _Goal(int(aim * budget), columns, judge is not by_nodes), left, judge, progress)
+        best = min(best, found, key=lambda one: one.seen.rank(budget))
+        if max(best.seen.steps, default=0) <= budget:
             break
     return best.model, best.regions
 
@@ -91,34 +124,27 @@ class _Tiled:
     model: ir.Model
     memory: ModelMemory
     regions: int
+    seen: Seen
 
 
-def _greedy(now: _Tiled, budget: int, goal: _Goal, work: Work, progress: Progress) -> _Tiled:
+def _greedy(now: _Tiled, budget: int, goal: _Goal, work: Work, judge: Judge, progress: Progress) -> _Tiled:
     """Tile around the worst step while that helps, each time as cheaply as the goal is kept there."""
-    live = _live(now.memory)
-    while live and max(live) > budget and not work.over():
-        for found in _candidates(now, live, goal, work):
+    while now.seen.steps and max(now.seen.steps) > budget and not work.over():
+        better: list[_Tiled] = []
+        for found in _candidates(now, goal, work):
             work.spend(STEPS_PER_NODE * len(now.model.graph))
             trial = _applied(now.model, found)
             memory = model_memory(trial, sharing=now.memory.sharing)
-            its = _live(memory)
-            if _worse(its) < _worse(live):
-                now, live = _Tiled(trial, memory, now.regions + 1), its
-                progress(f"{now.regions} regions in tiles")
-                break
-        else:
+            seen = judge(trial, memory)
+            if _worse(seen.steps) < _worse(now.seen.steps):
+                better.append(_Tiled(trial, memory, now.regions + 1, seen))
+                if judge is by_nodes:  # whose times are those by which candidates are sorted
+                    break
+        if not better:
             break
+        now = min(better, key=lambda one: one.seen.rank(budget))
+        progress(f"{now.regions} regions in tiles")
     return now
-
-
-def _live(memory: ModelMemory) -> list[int]:
-    """Bytes at each step of the order."""
-    changes = dict(live_bytes(problem_of(memory.graph)))
-    found, now = [], 0
-    for step in range(len(memory.graph.operators)):
-        now = changes.get(step, now)
-        found.append(now)
-    return found
 
 
 def _worse(live: Sequence[int]) -> tuple[int, int]:
@@ -127,8 +153,9 @@ def _worse(live: Sequence[int]) -> tuple[int, int]:
     return peak, sum(one == peak for one in live)
 
 
-def _candidates(now: _Tiled, live: Sequence[int], goal: _Goal, work: Work) -> list[_Candidate]:
+def _candidates(now: _Tiled, goal: _Goal, work: Work) -> list[_Candidate]:
     """The most promising ways to tile around the worst step."""
+    live = now.seen.live
     worst = max(range(len(live)), key=live.__getitem__)
     facts, memory = Facts(now.model), now.memory
     found: list[_Candidate] = []
@@ -142,14 +169,19 @@ def _candidates(now: _Tiled, live: Sequence[int], goal: _Goal, work: Work) -> li
 
 
 def _axes(facts: Facts, memory: ModelMemory, worst: int) -> Iterator[Mapping[ir.Value, int]]:
-    """For each axis of the worst step's result, the axes of values around it."""
-    names = [one.name for one in memory.graph.operators[max(0, worst - REACH) : worst + REACH + 1]]
-    near = [memory.nodes[name] for name in names]
-    seed = nodes.used_outputs(memory.nodes[memory.graph.operators[worst].name])
-    for axis in range(facts.rank(seed[0]) or 0) if seed else ():
-        found = axes_from(facts, seed[0], axis, near)
-        if len(found) > 1:
-            yield found
+    """For each axis of the worst step's result, the axes of values around it; then of the results that follow."""
+    operators = memory.graph.operators
+    near = [memory.nodes[one.name] for one in operators[max(0, worst - REACH) : worst + REACH + 1]]
+    known: list[Mapping[ir.Value, int]] = []
+    for one in operators[worst : worst + SEEDS]:
+        seed = nodes.used_outputs(memory.nodes[one.name])
+        for axis in range(facts.rank(seed[0]) or 0) if seed else ():
+            if any(axes.get(seed[0]) == axis for axes in known):
+                continue
+            found = axes_from(facts, seed[0], axis, near)
+            if len(found) > 1:
+                known.append(found)
+                yield found
 
 
 def _stretches(memory: ModelMemory, axes: Mapping[ir.Value, int], worst: int) -> list[tuple[int, int]]:
@@ -163,15 +195,36 @@ def _stretches(memory: ModelMemory, axes: Mapping[ir.Value, int], worst: int) ->
             for after in range(step + 1, last_use.get(name, step) + 1):
                 across[after] += sizes.get(name, 0)
 
-    def can_tile(step: int) -> bool:
-        used = nodes.used_outputs(memory.nodes[operators[step].name])
-        return bool(used) and used[0] in axes
+    tiled = [_tiled_result(memory.nodes[one.name], axes) for one in operators]
 
-    begins = [step for step in range(worst, max(-1, worst - REACH - 1), -1) if can_tile(step)]
-    ends = [step for step in range(worst, min(len(operators), worst + REACH + 1)) if can_tile(step)]
+    def begins_alone(step: int) -> bool:
+        node = memory.nodes[operators[step].name]
+        return not any(value in axes and _joins(value) is node for value in node.inputs if value is not None)
+
+    def ends_alone(step: int) -> bool:
+        value = tiled[step]
+        user = None if value is None else _joins(value)
+        return user is None or user.outputs[0] not in axes
+
+    begins = [step for step in range(worst, max(-1, worst - REACH - 1), -1) if tiled[step] and begins_alone(step)]
+    ends = [step for step in range(worst, min(len(operators), worst + REACH + 1)) if tiled[step] and ends_alone(step)]
     firsts = _front(begins, [across[step] for step in begins])
     lasts = _front(ends, [across[step + 1] for step in ends])
     return [(first, last) for first in firsts for last in lasts]
+
+
+def _tiled_result(node: ir.Node, axes: Mapping[ir.Value, int]) -> ir.Value | None:
+    used = nodes.used_outputs(node)
+    return used[0] if used and used[0] in axes else None
+
+
+def _joins(value: ir.Value) -> ir.Node | None:
+    """The elementwise node that alone reads a value: kernels compute both together, so tiles keep them together."""
+    users = {use.node for use in value.uses()}
+    if len(users) != 1 or value.is_graph_output():
+        return None
+    (user,) = users
+    return None if formula_of(user) is None else user
 
 
 def _front(steps: Sequence[int], costs: Sequence[int]) -> list[int]:
@@ -199,15 +252,12 @@ def _tilings(
     operators = memory.graph.operators[first : last + 1]
     order = [memory.nodes[one.name] for one in operators]
     by_node = dict(zip(order, operators, strict=True))
-    members = [node for node in order if nodes.used_outputs(node) and nodes.used_outputs(node)[0] in axes]
-    region = region_of(facts, members, axes)
+    members = members_of(facts, order, axes)
+    region = region_of(facts, members, axes) if members else None
     if region is None:
         return
     head, behind, tail = split_around(order, set(members))
-    made_behind = {value for node in behind for value in node.outputs}
-    if any(value in made_behind for node in members for value in node.inputs):
-        return
-    stretch = Stretch(memory, facts, first, last)
+    stretch = Stretch(memory, facts, first, last, views=goal.views)
     before = [by_node[node] for node in head]
     after = [by_node[node] for node in (*behind, *tail)]
     untiled = sum(one.time for one in operators)
@@ -228,7 +278,7 @@ def _tilings(
 
 def _keeps_bits(facts: Facts, step: Step, columns: int) -> bool:
     """Whether libraries compute the tile as they compute the whole, as far as its size tells."""
-    if not isinstance(step, Run) or step.node.op_type not in ("Conv", "ConvTranspose", "MatMul", "Gemm"):
+    if not columns or not isinstance(step, Run) or step.node.op_type not in PRODUCTS:
         return True
     piece, operand = step.outputs[0], step.node.inputs[0]
     assert piece.axis is not None and operand is not None, "products have an operand, a run makes pieces"

@@ -127,6 +127,25 @@ def _gemm_part(wanted: Wanted) -> Part | None:
     return Part(tuple(ranges), wanted.range[1:])
 
 
+def _attention_part(wanted: Wanted) -> Part | None:
+    """Some batches, or some queries with all keys and values, where every query sees the same of them."""
+    node, axis, shapes = wanted.node, wanted.axis, wanted.shapes
+    rank = len(wanted.result)
+    if len(nodes.used_outputs(node)) > 1 or any(nodes.input_at(node, at) is not None for at in (4, 5, 6)):
+        return None
+    if axis not in (0, rank - 2) or (axis > 0 and nodes.int_attribute(node, "is_causal", 0)):
+        return None
+    reach = wanted.range
+    ranges: list[Range | None] = [reach, *((reach if axis == 0 else None,) * 2)]
+    if len(shapes) > 3:
+        mask = shapes[3]
+        at = len(mask) - 4 if axis == 0 else len(mask) - 2
+        cut = nodes.input_at(node, 3) is not None and at >= 0 and mask[at] > 1
+        ranges.append(Range(at, *reach[1:]) if cut else None)
+        ranges += [None] * (len(shapes) - 4)
+    return Part(tuple(ranges), reach[1:])
+
+
 OPERATORS = (
     Operator(
         name="MatMul",
@@ -140,5 +159,5 @@ OPERATORS = (
     Operator(name="MatMulInteger", flops=_matmul_flops, epilogue=True),
     Operator(name="QLinearMatMul", flops=_matmul_flops, epilogue=True),
     Operator(name="Einsum", flops=_einsum_flops, gradient=gradients.einsum),
-    Operator(name="Attention", shape=_attention_dims, flops=_attention_flops),
+    Operator(name="Attention", shape=_attention_dims, flops=_attention_flops, part=_attention_part),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod, sqrt
 
 import numpy as np
@@ -9,6 +10,7 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import float_attribute, input_at, int_attribute, is_used, required_input
+from graphopt.model.operators.table import RESHAPES
 from graphopt.program.regions.copies import copy, dense
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
@@ -41,7 +43,7 @@ def lower_attention(scope: Scope, node: ir.Node) -> None:
     if q.shape[::3] != k.shape[::3] or k.shape[:3] != v.shape[:3] or k.shape[1] < 1 or q.shape[1] % k.shape[1]:
         shapes = ", ".join(str(list(one.shape)) for one in (q, k, v))
         raise NotLowered(f"{label} has queries, keys and values of {shapes}, which do not fit one another.")
-    output = scope.result(node.outputs[0])
+    output = _over_queries(scope, node) or scope.result(node.outputs[0], apart=True)
     shown = by_heads(output, q.shape[1]) if len(output.shape) == 3 else output
     batch, heads, queries, size = q.shape
     mask_value, buffers = input_at(node, 3), {"q": q.buffer, "k": k.buffer, "v": v.buffer, "output": output.buffer}
@@ -68,6 +70,30 @@ def lower_attention(scope: Scope, node: ir.Node) -> None:
         _place(q), _place(k), _place(v), _place(shown),
     )  # fmt: skip
     scope.add(scope.kernel(ATTENTION, problem), buffers, (node,))
+
+
+def _over_queries(scope: Scope, node: ir.Node) -> View | None:
+    """The place of the queries for the result, where they are a part of a larger value and nothing else needs them.
+
+    None where memory is not tight, or they stand alone: then their bytes are found when memory is planned. A block
+    reads a head's rows of queries before it writes those of the result, and no other block reads them.
+    """
+    value, result = required_input(node, 0), node.outputs[0]
+    place = scope.place(value)
+    if not scope.tight or place.buffer.role != "temporary" or place.shape != scope.shape(result):
+        return None
+    while len(value.uses()) == 1 and not value.is_graph_output():
+        producer = value.producer()
+        if producer is None or producer.op_type not in (*RESHAPES, "Transpose", "Split"):
+            return None
+        source = required_input(producer, 0)
+        if producer.op_type == "Split":
+            if len(source.uses()) > 1 or source.is_graph_output() or source.is_graph_input():
+                return None
+            scope.places[result] = replace(place, dtype=scope.dtype(result))
+            return scope.places[result]
+        value = source
+    return None
 
 
 def _sees_up_to_itself(scope: Scope, mask: ir.Value, dims: tuple[int, int], past: int) -> bool:

@@ -29,7 +29,7 @@ from graphopt.program.regions.images.borders import lower_pad, lower_slice, slic
 from graphopt.program.regions.images.joining import homes_of, joins_images, lower_joining
 from graphopt.program.regions.images.operators import lower_images
 from graphopt.program.regions.images.pointwise import lower_pointwise
-from graphopt.program.regions.movement import lower_movement
+from graphopt.program.regions.movement import lower_movement, parts_of
 from graphopt.program.regions.products import lower_product
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.recurrent import CELLS, lower_recurrent
@@ -38,7 +38,7 @@ from graphopt.program.regions.rotary import lower_rotary
 from graphopt.program.regions.routines.stage import Definition
 from graphopt.program.regions.routines.table import definition_of, lower_defined
 from graphopt.program.regions.rows import lower_rows
-from graphopt.program.regions.scope import LowerBody, Scope
+from graphopt.program.regions.scope import Kernels, LowerBody, Scope
 from graphopt.program.regions.view import View
 from graphopt.program.regions.wide import kept_wide
 from kernels.errors import KernelsError
@@ -49,26 +49,32 @@ from kernels.tensor.expression import index
 ByCounts = Mapping[ir.Node, Definition]  # for nodes whose kernel does not do for what data decides
 
 
-def lower(model: ir.Model, target: Target, *, exact: bool = False, caches: Mapping[str, Cache] = NO_CACHES) -> Lowered:
+def lower(
+    model: ir.Model, target: Target, *, exact: bool = False, tight: bool = False,
+    caches: Mapping[str, Cache] = NO_CACHES, kernels: Kernels | None = None,
+) -> Lowered:  # fmt: skip
     """The main graph as regions, all dims being numbers; `exact` leaves out convolutions that round more than sums do.
 
-    `caches` are outputs by name that lie in the memory of an input.
+    Where memory is `tight`, results may lie less well where that saves some. `caches` are outputs by name that lie in
+    the memory of an input. `kernels` are those of other models for this target: they are taken where problems are
+    equal, and those that are built join them.
 
     Raises NotLowered naming the node that has no kernel.
     """
     target = replace(target, constants=sum(map(stored_bytes, tensors_of(model))))
 
     def inner(body: ir.Model, prefix: str) -> Lowered:
-        return _lowered(body, target, inner, exact, prefix, NO_CACHES)
+        return _lowered(body, target, inner, exact, False, prefix, NO_CACHES, None)
 
-    return _lowered(model, target, inner, exact, "", caches)
+    return _lowered(model, target, inner, exact, tight, "", caches, kernels)
 
 
 def _lowered(
-    model: ir.Model, target: Target, inner: LowerBody, exact: bool, prefix: str, caches: Mapping[str, Cache]
-) -> Lowered:
+    model: ir.Model, target: Target, inner: LowerBody, exact: bool, tight: bool, prefix: str,
+    caches: Mapping[str, Cache], kernels: Kernels | None,
+) -> Lowered:  # fmt: skip
     model = kept_wide(without_batch_norm(model))
-    scope, graph = Scope(model, target, inner, exact=exact, prefix=prefix), model.graph
+    scope, graph = Scope(model, target, inner, exact=exact, tight=tight, prefix=prefix, kernels=kernels), model.graph
     scope.rooms = {value: caches[value.name].room for value in graph.outputs if value.name and value.name in caches}
     kept = {caches[value.name or ""].past: value for value in scope.rooms}
     inputs = []
@@ -91,7 +97,7 @@ def _lowered(
         with _naming((node,)):
             definition = definition_by_counts(scope, node)
             by_counts |= {} if definition is None else {node: definition}
-    scope.homes = homes_of(scope, computed)
+    scope.homes, scope.parts = homes_of(scope, computed), parts_of(scope, computed)
     by_root: dict[ir.Node, list[Tree]] = {}
     for tree in trees(computed, scope.shape):
         if tree.root is not None:
@@ -189,7 +195,7 @@ def _lower_elementwise(scope: Scope, tree: Tree) -> None:
     axes = axes_of(scope.shape(root))
     reader = Reader(tree, scope.place, scope.constant, {})
     value = reader.node(tree.root, tuple(index(axis) for axis in axes))
-    store(scope, axes, value, reader, scope.result(root), tree.in_order)
+    store(scope, axes, value, reader, scope.result(root, apart=True), tree.in_order)
 
 
 def _lower_alone(scope: Scope, node: ir.Node, by_counts: ByCounts) -> None:

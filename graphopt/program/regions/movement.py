@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -81,8 +81,29 @@ def lower_movement(scope: Scope, node: ir.Node) -> None:
     scope.places[output] = replace(view, dtype=scope.dtype(output))  # BitCast reads the same bytes as another type
 
 
+def parts_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, View]:
+    """Where values should be computed that a Concat alone reads, as blocks of memory one after the other."""
+    found: dict[ir.Value, View] = {}
+    for node in reversed(list(nodes)):
+        if node.op_type != "Concat" or node.domain not in ("", "ai.onnx") or node.outputs[0].is_graph_output():
+            continue
+        output, shape, start = node.outputs[0], scope.shape(node.outputs[0]), 0
+        axis = int_attribute(node, "axis", 0) % max(1, len(shape))
+        if set(shape[:axis]) - {1} or 0 in shape or scope.counted(output):
+            continue
+        dtype, wholly = scope.dtype(output), found.get(output)
+        whole = wholly or View.dense(scope.temporary("joined", output.name, dtype.bytes * prod(shape)), dtype, shape)
+        for value in node.inputs:
+            assert value is not None, "every operand of a Concat is there"
+            count = scope.shape(value)[axis]
+            if len(value.uses()) == 1 and value.producer() is not None and count and not value.is_graph_output():
+                found[value], found[output] = whole.sliced(axis, start, count), whole
+            start += count
+    return found
+
+
 def _concat(scope: Scope, node: ir.Node) -> None:
-    whole, start = scope.result(node.outputs[0]), 0
+    whole, start = scope.result(node.outputs[0], apart=True), 0
     axis = int_attribute(node, "axis", 0) % len(whole.shape)
     for value in node.inputs:
         assert value is not None, "every operand of a Concat is there"

@@ -74,13 +74,13 @@ def lower_product(scope: Scope, tree: Tree) -> None:
     elif scope.facts.is_constant(required_input(node, 0)):
         found = replace(found, a=_read(scope, node, scope.place).a)
     if shape[-1] == 1 and (kind.is_float or not is_scaled):
-        _sum(scope, tree, found, scope.result(root_of(tree).outputs[0]))
+        _sum(scope, tree, found, scope.result(root_of(tree).outputs[0], apart=True))
         return
     if kind in (DType.F16, DType.BF16):
         found = _read(scope, node, partial(widened, scope))
     elif kind not in (DType.F32, DType.F64):
         raise NotLowered(f"{node.op_type} '{node.name}' is of {kind.value}, which its template does not compute.")
-    output = scope.result(root_of(tree).outputs[0])
+    output = scope.result(root_of(tree).outputs[0], apart=True)
     if len(found.b.shape) == 2 and len(shape) > 2:
         try:
             _build(scope, tree, found, output, (prod(shape[:-1]), shape[-1]), constant)

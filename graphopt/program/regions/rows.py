@@ -153,5 +153,5 @@ def _output(
     assert tree.anchor is not None
     reader.accumulated[tree.anchor.outputs[0]] = result
     value = result if tree.root is tree.anchor else reader.node(root_of(tree), at)
-    view = scope.result(root_of(tree).outputs[0])
+    view = scope.result(root_of(tree).outputs[0], apart=True)
     return Output(view.operand("y"), value, tuple(places))

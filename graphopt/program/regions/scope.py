@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any, TypeVar
 
@@ -36,6 +37,7 @@ from kernels.tensor.expression import dense_strides
 Places = Mapping[str, Buffer | Place]  # by the names of a kernel's operands; a buffer stands for its start
 Problem = TypeVar("Problem")
 Candidate = TypeVar("Candidate")
+Kernels = dict[Hashable, Kernel]  # that were built, by their problems
 LowerBody = Callable[[ir.Model, str], Lowered]  # a model, and what the names of its kernels begin with
 
 
@@ -43,7 +45,15 @@ class Scope:
     """One graph on its way to regions."""
 
     def __init__(
-        self, model: ir.Model, target: Target, inner: LowerBody | None = None, *, exact: bool = False, prefix: str = ""
+        self,
+        model: ir.Model,
+        target: Target,
+        inner: LowerBody | None = None,
+        *,
+        exact: bool = False,
+        tight: bool = False,
+        prefix: str = "",
+        kernels: Kernels | None = None,
     ) -> None:
         self.model = model
         self.facts = Facts(model)
@@ -52,17 +62,19 @@ class Scope:
         self._graph = model.graph
         self.target = target
         self.exact = exact
+        self.tight = tight  # whether a result may lie less well where that saves memory
         self.places: dict[ir.Value, View] = {}
         self.dense_copies: dict[ir.Value, View] = {}  # row-major copies of values that lie otherwise
         self.block_copies: dict[tuple[ir.Value, int], Image] = {}  # copies in blocks of so many channels
         self.homes: dict[ir.Value, Home] = {}  # where images should lie to be concatenated without copies
+        self.parts: dict[ir.Value, View] = {}  # where others should be computed to be concatenated without copies
         self.images: dict[ir.Value, Image] = {}  # values that lie as images; `place` gives their views
         self.regions: list[Region] = []
         self.constants: dict[Buffer, Constant] = {}
         self._filled: dict[tuple[ir.Value, str], View] = {}
         self._outputs: dict[ir.Value, Buffer] = {}
         self._buffers = self._named = 0
-        self._kernels: dict[Hashable, Kernel] = {}
+        self._kernels: Kernels = {} if kernels is None else kernels
         self._symbols: dict[sympy.Symbol, int] | None = None
         self.counts = Counts(self.facts, model.graph)
         self.problems: dict[str, tuple[Template[Any, Any], Any]] = {}  # by the names of kernels
@@ -225,8 +237,14 @@ class Scope:
             self._filled[value, purpose] = self.keep(purpose, value.name, array, self.dtype(value))
         return self._filled[value, purpose]
 
-    def result(self, value: ir.Value) -> View:
-        """A dense place for a value that is about to be computed: an output of the graph, or a temporary."""
+    def result(self, value: ir.Value, *, apart: bool = False) -> View:
+        """A dense place for a value that is about to be computed: an output of the graph, or a temporary.
+
+        With `apart` it may be the part of a larger value that it becomes, and begin anywhere in a buffer.
+        """
+        if apart and value in self.parts:
+            self.places[value] = self.parts[value]
+            return self.places[value]
         if value in self.rooms:
             self.places[value] = self.given(value)
             return self.places[value]
@@ -244,13 +262,15 @@ class Scope:
         counted = self.counted(value)
         return not counted or (len(counted) == 1 and prod(self.shape(value)[: counted[0]]) == 1)
 
-    def image(self, value: ir.Value, layout: Layout) -> Image:
-        """A place in a layout for a value that is about to be computed."""
+    def image(self, value: ir.Value, layout: Layout, *, apart: bool = True) -> Image:
+        """A place in a layout for a value that is about to be computed.
+
+        `apart`: whether its rows may lie as far apart as those of larger images, which it is a part of.
+        """
         dtype, shape = self.dtype(value), self.shape(value)
         home = self.homes.get(value)
-        if home is not None and layout.order == "NCHWc" and layout.before == layout.after == (0, 0, 0):
-            offset = home.channel // layout.block * layout.block_stride
-            self.images[value] = Image(home.buffer, dtype, shape, layout, offset)
+        if home is not None and layout.order == "NCHWc" and (apart or home.within == layout.stored):
+            self.images[value] = Image(home.buffer, dtype, shape, self.laid(value, layout), home.offset)
             return self.images[value]
         if value.is_graph_output() and layout.elements == prod(shape) and not self.counted(value):
             image = Image(self.output(value), dtype, shape, layout)
@@ -262,6 +282,11 @@ class Scope:
             self.temporary("value", value.name, dtype.bytes * layout.elements), dtype, shape, layout
         )
         return self.images[value]
+
+    def laid(self, value: ir.Value, layout: Layout) -> Layout:
+        """The layout that `image` gives a value: rows as far apart as those of the images that it is a part of."""
+        home = self.homes.get(value)
+        return layout if home is None or layout.order != "NCHWc" else replace(layout, within=home.within)
 
     def place_is_dense(self, value: ir.Value) -> bool:
         """Whether a value lies row-major in a buffer of its own."""
@@ -288,11 +313,11 @@ class Scope:
 
     def kernel(self, template: Template[Problem, Candidate], problem: Problem) -> Kernel:
         """The kernel of a problem by its likely best candidate; equal problems share one kernel."""
-        key = (template.name, problem)
+        key = (self._prefix, template.name, template.variant, problem)
         if key not in self._kernels:
             name = f"{self._prefix}{template.name}_{len(self._kernels)}"
             self._kernels[key] = template.kernel(problem, self.target, name)
-            self.problems[name] = template, problem
+        self.problems[self._kernels[key].name] = template, problem
         return self._kernels[key]
 
     def inner(self, body: ir.Model, prefix: str) -> Lowered:

@@ -3,12 +3,14 @@
 All three orders are one form: channels come in blocks of `block`, and the channels of a block lie side by side at each
 pixel. NCHW has blocks of one channel, NHWC one block of all channels, NCHWc blocks of a multiple of a vector. Rows and
 columns of zeros around the image (the halo) spare its reader every question about borders; writers fill the inside
-only. In NCHWc the channels that fill up the last block are zero too.
+only. In NCHWc the channels that fill up the last block are zero too. Images may be a part of larger ones, some of their
+planes, rows and columns: then they lie as far apart as in those, and what stands around them is no halo.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 import numpy as np
@@ -37,6 +39,7 @@ class Layout:
     block: int = 0  # channels side by side at a pixel; given for NCHWc only, filled in for the others
     before: Triple = (0, 0, 0)  # zeros stored before the first plane, row, column
     after: Triple = (0, 0, 0)  # and after the last
+    within: Triple | None = None  # planes, rows, columns of the images that these are a part of; they have no halo
 
     def __post_init__(self) -> None:
         natural = {"NCHW": 1, "NHWC": self.channels}.get(self.order, self.block)
@@ -44,6 +47,13 @@ class Layout:
             raise InvalidLayout(f"{self.order} of {self.channels} channels cannot have blocks of {self.block} channels")
         if min(self.batch, self.channels, *self.size) < 1 or min(*self.before, *self.after) < 0:
             raise InvalidLayout(f"an image needs positive dims and no negative halo: {self}")
+        if self.within == self.size and self.stored == self.size:
+            object.__setattr__(self, "within", None)
+        if self.within is not None and (
+            (*self.before, *self.after) != (0,) * 6
+            or any(whole < part for whole, part in zip(self.within, self.size, strict=True))
+        ):
+            raise InvalidLayout(f"a part of images has no halo and is not larger than they are: {self}")
         object.__setattr__(self, "block", natural)
 
     @property
@@ -53,7 +63,9 @@ class Layout:
 
     @property
     def stored(self) -> Triple:
-        """Planes, rows and columns with the halo."""
+        """Planes, rows and columns with the halo, or of the images that these are a part of."""
+        if self.within is not None:
+            return self.within
         depth, height, width = (b + s + a for b, s, a in zip(self.before, self.size, self.after, strict=True))
         return depth, height, width
 
@@ -84,8 +96,16 @@ class Layout:
 
     @property
     def elements(self) -> int:
-        """Elements of the storage."""
-        return self.batch * self.image_stride
+        """Elements of the storage; of a part of larger images, to the end of its last pixel."""
+        if self.within is None:
+            return self.batch * self.image_stride
+        last = self.size[0] - 1, self.size[1] - 1, self.size[2] - 1
+        return self.position(self.batch - 1, (self.blocks - 1) * self.block, last) + self.block
+
+    @property
+    def passing(self) -> int:
+        """Elements that who reads or writes all of the images moves."""
+        return self.elements if self.within is None else self.batch * self.blocks * self.block * prod(self.size)
 
     @property
     def origin(self) -> int:
@@ -119,12 +139,15 @@ class Layout:
         whole = np.zeros((self.batch, self.blocks * self.block, *self.size), images.dtype)
         whole[:, : self.channels] = images.reshape(self.batch, self.channels, *self.size)
         blocked = whole.reshape(self.batch, self.blocks, self.block, *self.size).transpose(0, 1, 3, 4, 5, 2)
-        halo = tuple(zip(self.before, self.after, strict=True))
-        return np.pad(blocked, ((0, 0), (0, 0), *halo, (0, 0))).reshape(-1)
+        rest = tuple(w - b - s for w, b, s in zip(self.stored, self.before, self.size, strict=True))
+        halo = tuple(zip(self.before, rest, strict=True))
+        return np.pad(blocked, ((0, 0), (0, 0), *halo, (0, 0))).reshape(-1)[: self.elements]
 
     def read(self, storage: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The images in a flat storage, of shape (batch, channels, depth, height, width)."""
-        blocked = storage[: self.elements].reshape(self.batch, self.blocks, *self.stored, self.block)
+        whole = np.zeros(self.batch * self.image_stride, storage.dtype)
+        whole[: self.elements] = storage[: self.elements]
+        blocked = whole.reshape(self.batch, self.blocks, *self.stored, self.block)
         inside = tuple(slice(b, b + s) for b, s in zip(self.before, self.size, strict=True))
         taken = blocked[(slice(None), slice(None), *inside)].transpose(0, 1, 5, 2, 3, 4)
         return taken.reshape(self.batch, self.blocks * self.block, *self.size)[:, : self.channels]

@@ -173,7 +173,7 @@ class Convolution:
         weights = self.output.channels * self.depth * self.kernel[0] * self.kernel[1] * self.kernel[2]
         others = sum(operand.bytes for operand in operands_of(self.epilogue.buffers))
         weights *= self.weights_dtype.bytes
-        return 4 * self.input.elements + weights + others + self.epilogue.dtype.bytes * self.output.elements
+        return 4 * self.input.passing + weights + others + self.epilogue.dtype.bytes * self.output.passing
 
 
 def output_size(

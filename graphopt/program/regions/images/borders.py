@@ -1,4 +1,4 @@
-"""Slices and pads of rows and columns: copies in the layout that the images have."""
+"""Slices and pads of rows and columns, in the layout that the images have."""
 
 from __future__ import annotations
 
@@ -24,18 +24,28 @@ _NAMES = ("image", "block", "plane", "row", "column", "lane")
 
 
 def slices_pixels(scope: Scope, node: ir.Node) -> bool:
-    """Whether a Slice takes rows or columns, forwards, of images that have no strides."""
-    if node.op_type != "Slice" or node.domain not in ("", "ai.onnx") or not _is_blocked(scope, required_input(node, 0)):
+    """Whether a Slice takes rows or columns, forwards, of images in blocks of channels."""
+    source = scope.images.get(required_input(node, 0)) if node.op_type == "Slice" else None
+    if node.domain not in ("", "ai.onnx") or source is None or source.layout.order != "NCHWc":
         return False
     before, after = scope.shape(required_input(node, 0)), scope.shape(node.outputs[0])
-    return before[:2] == after[:2] and all(step > 0 for _, _, step in sliced_axes(node, before, scope.facts))
+    if before[:2] != after[:2] or 0 in after:
+        return False
+    steps = {step for _, _, step in sliced_axes(node, before, scope.facts)}
+    return steps <= {1} or (min(steps) > 0 and source.channel_stride is None)
 
 
 def lower_slice(scope: Scope, node: ir.Node) -> None:
-    """The region that copies the pixels of a Slice."""
+    """The pixels of a Slice where they are; a region that copies every so manieth of them."""
     source, shape = scope.images[required_input(node, 0)], scope.shape(node.outputs[0])
     first, step = [0] * 5, [1] * 5
-    for axis, start, stride in sliced_axes(node, source.shape, scope.facts):
+    axes = list(sliced_axes(node, source.shape, scope.facts))
+    if all(stride == 1 for _, _, stride in axes):
+        for axis, start, _ in axes:
+            source = source.part(axis, start, (*source.shape[:axis], shape[axis], *source.shape[axis + 1 :]))
+        scope.images[node.outputs[0]] = source
+        return
+    for axis, start, stride in axes:
         place = axis + 5 - len(shape)
         first[place], step[place] = start, stride
     result = scope.image(node.outputs[0], layout_of(shape, source.layout.order, source.layout.block))

@@ -41,6 +41,7 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     if node.op_type == "ConvTranspose" and _by_phases(scope, tree, node, weights, stored):
         return
     problem, source = _problem(scope, node, root, weights.shape)
+    problem = replace(problem, output=scope.laid(root, problem.output))
     reader = ImageReader(scope, tree, problem)
     at = reader.at(len(scope.shape(root)))
     sums: Expression = ACCUMULATED[()]

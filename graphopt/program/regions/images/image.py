@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
-from kernels.templates.convolution.layout import Layout, Order
+from kernels.templates.convolution.layout import Layout, Order, Triple
 from kernels.templates.convolution.problem import whole
 from kernels.tensor import expression
 
@@ -32,7 +32,11 @@ class Image:
             return cls(view.buffer, view.dtype, view.shape, layout_of(view.shape, "NHWC"))
         if view.is_dense:
             return cls(view.buffer, view.dtype, view.shape, layout_of(view.shape, "NCHW"))
-        return None
+        within = _within(view)
+        layout = None if within is None else replace(layout_of(view.shape, "NCHW"), within=within)
+        if layout is None or (view.shape[0] > 1 and view.strides[0] != layout.image_stride):
+            return None
+        return cls(view.buffer, view.dtype, view.shape, layout, view.offset)
 
     @property
     def place(self) -> Place:
@@ -50,6 +54,14 @@ class Image:
         if strides is None:
             return None
         return View(self.buffer, self.dtype, self.shape, strides, self.offset + self.layout.origin)
+
+    def part(self, axis: int, start: int, shape: tuple[int, ...]) -> Image:
+        """Some of the planes, rows or columns, from `start` on along an axis of the dims: where they are."""
+        layout = self.layout
+        before = whole(tuple(start if at == axis else 0 for at in range(2, len(self.shape))), 0)
+        made = replace(layout, size=whole(shape[2:], 1), before=(0, 0, 0), after=(0, 0, 0), within=layout.stored)
+        moved = layout.position(0, 0, before) + layout.origin
+        return replace(self, shape=shape, layout=made, offset=self.offset + moved)
 
     def inside(self, name: str) -> expression.Buffer:
         """The pixels, with the layout's dims (image, block, plane, row, column, lane)."""
@@ -77,12 +89,26 @@ class Image:
         )
 
 
+def _within(view: View) -> Triple | None:
+    """Planes, rows and columns of the images of which a view has some, where channels come first and one by one."""
+    strides = (0,) * (5 - len(view.shape)) + view.strides[2:]
+    channel, (plane, row, column) = view.strides[1], strides
+    plane = plane or channel  # images of two dims have one plane, which is a whole channel
+    row = row or plane
+    if column != 1 or min(channel, plane, row) < 1 or channel % plane or plane % row:
+        return None
+    found = channel // plane, plane // row, row
+    fits = all(one <= stored for one, stored in zip(whole(view.shape[2:], 1), found, strict=True))
+    return found if fits else None
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a value should lie so that concatenating it needs no copy: from a channel on of images in blocks."""
+    """Where a value should lie so that concatenating it needs no copy: a part of larger images in blocks."""
 
     buffer: Buffer
-    channel: int
+    offset: int  # elements of the buffer before the storage
+    within: Triple  # planes, rows and columns of the larger images
 
 
 def channel_stride(layout: Layout) -> int | None:
@@ -103,6 +129,11 @@ def strides_of(layout: Layout, rank: int) -> tuple[int, ...] | None:
 def is_image(shape: tuple[int, ...]) -> bool:
     """Whether dims can be those of images."""
     return 3 <= len(shape) <= 5 and 0 not in shape
+
+
+def whole_layout(layout: Layout) -> Layout:
+    """The layout of a result that lies like these images: in storage of its own where they are a part of others."""
+    return replace(layout, within=None)
 
 
 def layout_of(shape: tuple[int, ...], order: Order, block: int = 0) -> Layout:

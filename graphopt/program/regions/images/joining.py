@@ -1,83 +1,120 @@
-"""Concatenation of images along their channels: operands are computed where the result wants them, or copied there.
+"""Concatenation of images: operands are computed where the result wants them, or copied there.
 
 Of one image, blocks of channels follow one another in memory. A value that is concatenated behind whole blocks is
-therefore written to its place in the result, and a result that is concatenated again lies in the larger one: in a
-DenseNet, all concatenations of a stage are the first blocks of one buffer.
+therefore written to its place in the result, and so is one that becomes some of the rows or columns, as far apart as
+those of the result are. A result that is concatenated again lies in the larger one: in a DenseNet, all concatenations
+of a stage are the first blocks of one buffer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import accumulate
 
 import onnx_ir as ir
 
 from graphopt.model.nodes import int_attribute, required_input
-from graphopt.program.regions.images.image import Home, is_image, layout_of
+from graphopt.program.regions.images.image import Home, Image, is_image, layout_of
 from graphopt.program.regions.images.sources import block_of, image_of
 from graphopt.program.regions.scope import Scope
 from kernels.dtype import DType
+from kernels.templates.convolution.layout import Layout
+
+FLOATS = (DType.F32, DType.F16, DType.BF16)  # that kernels of images store
 
 
 def joins_images(scope: Scope, node: ir.Node) -> bool:
-    """Whether a Concat is one of channels, of images of several pixels of which some are not row-major."""
-    if not _joins_channels(scope, node) or set(scope.shape(node.outputs[0])[2:]) == {1}:
+    """Whether a Concat is one of images of several pixels, some of which are not row-major, but not of batches."""
+    axis = _axis(scope, node)
+    if not axis or set(scope.shape(node.outputs[0])[2:]) == {1}:
         return False
     images = [scope.images[value] for value in node.inputs if value in scope.images]
-    return any(image.layout.order != "NCHW" for image in images)
+    if len(images) < len(node.inputs) and scope.dtype(node.outputs[0]) is not DType.F32:
+        return False
+    if axis == 1:
+        return any(image.layout.order != "NCHW" for image in images)
+    return any(image.layout.order == "NCHWc" for image in images)
 
 
 def lower_joining(scope: Scope, node: ir.Node) -> None:
     """A region for each operand that does not lie in its place, which copies it there."""
-    output = node.outputs[0]
-    sources = [image_of(scope, required_input(node, position)) for position in range(len(node.inputs))]
-    aim = scope.image(output, layout_of(scope.shape(output), "NCHWc", block_of(scope.target)))
+    output, axis = node.outputs[0], _axis(scope, node)
+    sources = [_source(scope, required_input(node, position)) for position in range(len(node.inputs))]
+    aim = scope.image(output, _layout(scope, output))
     first = 0
     for source in sources:
-        there = aim.offset + first // aim.layout.block * aim.layout.block_stride
-        if (source.buffer, source.offset) != (aim.buffer, there) or first % aim.layout.block:
-            scope.convert(source, aim, first, (node,))
-        first += source.layout.channels
+        if axis == 1:
+            there = aim.offset + first // aim.layout.block * aim.layout.block_stride
+            if (source.buffer, source.offset) != (aim.buffer, there) or first % aim.layout.block:
+                scope.convert(source, aim, first, (node,))
+        else:
+            part = aim.part(axis, first, source.shape)
+            if source != part:
+                scope.convert(source, part, 0, (node,))
+        first += source.shape[axis]
+
+
+def _source(scope: Scope, value: ir.Value) -> Image:
+    """Where a value lies as images, of whatever type."""
+    return scope.images.get(value) or image_of(scope, value)
 
 
 def homes_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, Home]:
     """Where values should lie that are concatenated, and the results; the last Concat of a value decides."""
     homes: dict[ir.Value, Home] = {}
     for node in reversed(list(nodes)):
-        if not _joins_channels(scope, node) or not _fits(scope, node):
+        axis = _axis(scope, node)
+        if not axis or not _fits(scope, node, axis):
             continue
         output, values = node.outputs[0], [required_input(node, position) for position in range(len(node.inputs))]
-        counts = [scope.shape(value)[1] for value in values]
-        starts = [0, *accumulate(counts)][:-1]
         held = [homes.get(value) for value in values]
-        if output not in homes:
-            first = held[0]
-            if first is not None and all(
-                one is not None and (one.buffer, one.channel) == (first.buffer, first.channel + start)
-                for one, start in zip(held, starts, strict=True)
-            ):
-                homes[output] = first
-                continue
-            layout = layout_of(scope.shape(output), "NCHWc", block_of(scope.target))
-            buffer = scope.temporary("joined", output.name, DType.F32.bytes * layout.elements)
-            homes[output] = Home(buffer, 0)
-        home = homes[output]
-        for value, start in zip(values, starts, strict=True):
+        first, there = held[0], homes.get(output)
+        if there is None and first is not None and held == _parts(scope, output, values, axis, first):
+            homes[output] = first
+            continue
+        if there is None:
+            layout = _layout(scope, output)
+            buffer = scope.temporary("joined", output.name, scope.dtype(output).bytes * layout.elements)
+            there = homes[output] = Home(buffer, 0, layout.stored)
+        for value, part in zip(values, _parts(scope, output, values, axis, there), strict=True):
             if value not in homes and value.producer() is not None and not value.is_graph_output():
-                homes[value] = Home(home.buffer, home.channel + start)
+                homes[value] = part
     return homes
 
 
-def _joins_channels(scope: Scope, node: ir.Node) -> bool:
+def _parts(scope: Scope, output: ir.Value, values: Iterable[ir.Value], axis: int, whole: Home) -> list[Home]:
+    """Where operands lie in the images that a Concat makes of them."""
+    layout = replace(_layout(scope, output), within=whole.within)
+    image = Image(whole.buffer, scope.dtype(output), scope.shape(output), layout, whole.offset)
+    shapes = [scope.shape(value) for value in values]
+    starts = [0, *accumulate(shape[axis] for shape in shapes)]
+    offsets = [
+        whole.offset + start // layout.block * layout.block_stride
+        if axis == 1
+        else image.part(axis, start, shape).offset
+        for start, shape in zip(starts, shapes, strict=False)
+    ]
+    return [Home(whole.buffer, offset, whole.within) for offset in offsets]
+
+
+def _layout(scope: Scope, value: ir.Value) -> Layout:
+    return layout_of(scope.shape(value), "NCHWc", block_of(scope.target))
+
+
+def _axis(scope: Scope, node: ir.Node) -> int:
+    """The axis along which a Concat joins images; 0 where it joins batches, or anything else."""
     if node.op_type != "Concat" or node.domain not in ("", "ai.onnx"):
-        return False
+        return 0
     shape = scope.shape(node.outputs[0])
-    return is_image(shape) and int_attribute(node, "axis", 0) % len(shape) == 1
+    return int_attribute(node, "axis", 0) % len(shape) if is_image(shape) else 0
 
 
-def _fits(scope: Scope, node: ir.Node) -> bool:
-    """Whether all operands are whole blocks of one image."""
+def _fits(scope: Scope, node: ir.Node, axis: int) -> bool:
+    """Whether operands can be written where the result wants them: whole blocks, or pixels, of one image."""
     output, block = node.outputs[0], block_of(scope.target)
     shapes = [scope.shape(required_input(node, position)) for position in range(len(node.inputs))]
-    whole = all(shape[0] == 1 and shape[1] % block == 0 for shape in shapes) and set(shapes[0][2:]) != {1}
-    return whole and scope.dtype(output) is DType.F32 and not output.is_graph_output()
+    if any(shape[0] != 1 or 0 in shape for shape in shapes) or set(scope.shape(output)[2:]) == {1}:
+        return False
+    whole = all(shape[1] % block == 0 for shape in shapes) if axis == 1 else shapes[0][1] >= block // 2
+    return whole and scope.dtype(output) in FLOATS and not output.is_graph_output()

@@ -77,7 +77,7 @@ def lower_phases(
     if not all(_is_readable(scope, final, value) for value in _operands(tree)):
         return False
     source = image_of(scope, required_input(node, 0))
-    result = scope.image(root, final)
+    result = scope.image(root, final, apart=False)
     columns = _joined([phase(number, stride[2], window[2], pad[2]) for number in range(stride[2])])
     whole_weights = weights.reshape(*weights.shape[:2], *window[1:])
     for number in range(stride[1]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.program.regions.fusion import Tree, root_of
-from graphopt.program.regions.images.image import Image, is_image
+from graphopt.program.regions.images.image import Image, is_image, whole_layout
 from graphopt.program.regions.images.pool import lower_pixels
 from graphopt.program.regions.images.sources import ImageReader
 from graphopt.program.regions.scope import Scope
@@ -61,7 +61,7 @@ def lower_pointwise(scope: Scope, tree: Tree) -> bool:
 
 
 def _lower(scope: Scope, tree: Tree, value: ir.Value, image: Image) -> None:
-    layout, root = image.layout, root_of(tree).outputs[0]
+    layout, root = whole_layout(image.layout), root_of(tree).outputs[0]
     if _is_padded(image):
         lower_pixels(scope, tree, value, image)  # the lanes that fill up the last block stay zero
         return

@@ -13,7 +13,7 @@ from graphopt.model.nodes import int_attribute, ints_attribute, is_used, require
 from graphopt.model.operators.padding import padding
 from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.fusion import Tree, root_of
-from graphopt.program.regions.images.image import Image, layout_of
+from graphopt.program.regions.images.image import Image, layout_of, whole_layout
 from graphopt.program.regions.images.sources import ImageReader, vector_image
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
@@ -39,7 +39,7 @@ def lower_pool(scope: Scope, tree: Tree) -> None:
         )
     source = vector_image(scope, required_input(node, 0))
     if node.op_type not in ("MaxPool", "AveragePool"):
-        _build(scope, tree, source, _global(source, node), node.outputs[0])
+        _build(scope, tree, source, _global(scope, source, node), node.outputs[0])
         return
     shape, size = scope.shape(node.outputs[0]), source.shape[2:]
     rank = len(size)
@@ -60,27 +60,38 @@ def like(layout: Layout, shape: tuple[int, ...]) -> Layout:
     return layout_of(shape, layout.order, layout.block)
 
 
-def _global(source: Image, node: ir.Node) -> Pooling:
-    layout = source.layout
-    output = replace(layout, size=(1, 1, 1))
-    return Pooling(Convolution(layout, output, layout.size, groups=layout.channels), _KINDS[node.op_type])
+def _global(scope: Scope, source: Image, node: ir.Node) -> Pooling:
+    """Windows as large as the images along what a node reduces: all of their dims, or some."""
+    layout, rank = source.layout, len(source.shape)
+    axes = _reduced(scope, node) if node.op_type in ("ReduceMean", "ReduceMax") else frozenset(range(2, rank))
+    reduced = whole(tuple(int(axis in axes) for axis in range(2, rank)), 1)
+    window = tuple(size if gone else 1 for size, gone in zip(layout.size, reduced, strict=True))
+    output = tuple(1 if gone else size for size, gone in zip(layout.size, reduced, strict=True))
+    made = replace(layout, size=output, within=None)  # type: ignore[arg-type]
+    return Pooling(Convolution(layout, made, window, groups=layout.channels), _KINDS[node.op_type])  # type: ignore[arg-type]
 
 
 def is_global(scope: Scope, node: ir.Node) -> bool:
-    """Whether a reduction is one over all pixels of images that have no strides."""
+    """Whether a reduction is one of images that have no strides: over all pixels, or along rows or columns."""
     if node.op_type not in ("ReduceMean", "ReduceMax"):
         return False
     source = required_input(node, 0)
     if source not in scope.images:
         return False
-    rank = len(scope.shape(source))
+    axes, pixels = _reduced(scope, node), frozenset(range(2, len(scope.shape(source))))
+    return axes == pixels or (bool(axes) and axes < pixels and bool(int_attribute(node, "keepdims", 1)))
+
+
+def _reduced(scope: Scope, node: ir.Node) -> frozenset[int]:
+    """The axes of a reduction of images, counted from 0."""
+    rank = len(scope.shape(required_input(node, 0)))
     given = scope.facts.ints(node.inputs[1]) if len(node.inputs) > 1 else ints_attribute(node, "axes", ())
-    return {axis % rank for axis in given or ()} == set(range(2, rank))
+    return frozenset(axis % rank for axis in given or ())
 
 
 def lower_pixels(scope: Scope, tree: Tree, source: ir.Value, image: Image) -> None:
     """An elementwise tree whose result lies as `source`, one of its operands, does: windows of one pixel."""
-    windows = Convolution(image.layout, image.layout, (1, 1, 1), groups=image.layout.channels)
+    windows = Convolution(image.layout, whole_layout(image.layout), (1, 1, 1), groups=image.layout.channels)
     _build(scope, tree, image, Pooling(windows, "max"), source)
 
 
@@ -88,6 +99,7 @@ def _build(scope: Scope, tree: Tree, source: Image, problem: Pooling, pooled: ir
     """The region; `pooled` is the value that the windows give."""
     node, root = tree.anchor, root_of(tree).outputs[0]
     shape = scope.shape(root)
+    problem = replace(problem, windows=replace(problem.windows, output=scope.laid(root, problem.windows.output)))
     reader = ImageReader(scope, tree, problem.windows)
     reader.accumulated[pooled] = ACCUMULATED[()]
     value = reader.value(root, reader.at(len(shape)))

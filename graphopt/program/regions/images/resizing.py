@@ -47,7 +47,7 @@ def lower_resize(scope: Scope, tree: Tree) -> None:
     if not side_by_side(source.layout, scope.target.lanes()):
         raise NotLowered(f"{problem_name} is of images whose channels lie apart; loops over rows are faster.")
     problem = Resize(
-        source.layout, like(source.layout, after), mode, coordinates, rounding,  # type: ignore[arg-type]
+        source.layout, scope.laid(root, like(source.layout, after)), mode, coordinates, rounding,  # type: ignore[arg-type]
         _scales(scope, node, len(after)),
     )  # fmt: skip
     reader = ImageReader(scope, tree, problem.places)

@@ -1,0 +1,103 @@
+"""A program under a memory budget: order, results in place, kernels that run again, and the model in tiles.
+
+One search tries them all on what a program really needs, from what changes least. Where several keep the budget, the
+one whose kernels take least time by estimate is taken. Tiles are of the model: regions are cut where kernels begin and
+end, and every model in tiles that looks promising is lowered to see what its kernels need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import onnx_ir as ir
+
+from graphopt.errors import BudgetNotKept
+from graphopt.memory.tensors import ModelMemory
+from graphopt.memory.tiling.pools import with_pools_in_steps
+from graphopt.memory.tiling.search import Seen, tile_within
+from graphopt.program.costs import ESTIMATED
+from graphopt.program.in_place import in_place
+from graphopt.program.lifetimes import memory_problem
+from graphopt.program.order import within_budget
+from graphopt.program.regions.region import Lowered
+from kernels.kernel import Kernel
+from memplan.bounds import live_bytes
+
+SHARES = (1.0, 0.85)  # of a budget: what tiles are planned for
+TILE_WORK = 30_000_000_000  # steps of searching, about as many nanoseconds
+DEAR = 1.02  # so much longer than without a budget may a program take before other ways are looked at
+
+Lowering = Callable[[ir.Model], Lowered]  # where results may lie less well if that saves memory
+
+
+def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering) -> Lowered:
+    """The regions of `model`, which are `lowered`, within a budget in bytes of their arena.
+
+    Raises BudgetNotKept naming the least that was found.
+    """
+    least: list[int] = []
+    found: list[Lowered] = []
+    time = _Clock()
+
+    def keep(one: Lowered) -> None:
+        try:
+            found.append(within_budget(one, budget))
+        except BudgetNotKept as error:
+            least.append(error.least)
+
+    before = time(lowered)
+    keep(lowered)
+    if not found or time(found[-1]) > before:
+        keep(in_place(lower(model)))
+    cut = with_pools_in_steps(model)
+    for share in SHARES:
+        if found and min(map(time, found)) <= DEAR * before:
+            break
+        tiled, regions = tile_within(cut, int(budget * share), columns=0, work=TILE_WORK, judge=_judge(time, lower))
+        if not regions:
+            break
+        keep(in_place(lower(tiled)))
+    if not found:
+        raise BudgetNotKept(budget, min(least))
+    return min(found, key=time)
+
+
+class _Clock:
+    """Nanoseconds of a program on one core: what templates estimate, and flops and bytes where they do not."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, float] = {}
+
+    def __call__(self, lowered: Lowered) -> float:
+        return sum(self._time(lowered, region.kernel) for region in lowered.regions)
+
+    def _time(self, lowered: Lowered, kernel: Kernel) -> float:
+        template, problem = lowered.problems.get(kernel.name, (None, None))
+        if template is None or template.estimate is None:
+            return ESTIMATED.time(kernel)
+        key = (template.name, template.variant, problem, kernel.choice)
+        if key not in self._known:
+            candidates = template.candidates(problem, lowered.target)
+            chosen = next((one for one in candidates if str(one) == kernel.choice), candidates[0])
+            self._known[key] = template.estimate(problem, chosen, lowered.target)
+        return self._known[key]
+
+
+def _judge(time: Callable[[Lowered], float], lower: Lowering) -> Callable[[ir.Model, ModelMemory], Seen]:
+    """What the program of a model takes in the order of its nodes."""
+
+    def judge(model: ir.Model, memory: ModelMemory) -> Seen:
+        lowered = in_place(lower(model))
+        changes = dict(live_bytes(memory_problem(lowered)))
+        place = {one.name: at for at, one in enumerate(memory.graph.operators)}
+        live, steps, now, last = [0] * len(place), [], 0, 0
+        for step, region in enumerate(lowered.regions):
+            now = changes.get(step, now)
+            steps.append(now)
+            there = [place[one.name] for one in region.nodes if one.name in place] or [last]
+            for at in there:
+                live[at] = max(live[at], now)
+            last = max(there)
+        return Seen(live, steps, time(lowered))
+
+    return judge

@@ -1,0 +1,115 @@
+"""Results in the place of an operand: a sum where one of its terms stood, which nothing else needs.
+
+A kernel may write over an operand of which it reads each element only to compute the one that takes its place. What
+templates promise: the operands of an expression are read at the place that is written, by the block that writes it,
+before it does so (kernels/templates/elementwise.py, epilogue.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from graphopt.program.regions.buffer import Buffer
+from graphopt.program.regions.region import Lowered, Region
+from kernels.dtype import DType
+from kernels.templates.attention.problem import Attention
+from kernels.templates.axes import distinct_loads
+from kernels.templates.convolution.problem import OUTPUT, Convolution
+from kernels.templates.elementwise import Elementwise
+from kernels.templates.gemm_problem import Gemm
+from kernels.templates.pooling import Pooling
+from kernels.tensor.expression import Buffer as Storage
+from kernels.tensor.expression import Load, Variable
+
+Place = tuple[int, tuple[tuple[Variable, int], ...]]  # bytes from the start, and elements for a step of each variable
+
+
+def in_place(lowered: Lowered) -> Lowered:
+    """The same regions, in which temporaries take the bytes of one that is read for the last time as they are made."""
+    writers: dict[Buffer, list[int]] = {}
+    for step, region in enumerate(lowered.regions):
+        for one in region.writes:
+            writers.setdefault(one, []).append(step)
+    used: dict[Buffer, list[int]] = {}
+    for step, region in enumerate(lowered.regions):
+        for one in {place.buffer for place in region.places}:
+            used.setdefault(one, []).append(step)
+    moved: dict[Buffer, Buffer] = {}
+    for result, steps in writers.items():
+        if result.role != "temporary":
+            continue
+        each = [_overwritable(lowered, lowered.regions[step], result) for step in steps]
+        for operand in each[0]:
+            fits = operand.role == "temporary" and operand.size == result.size
+            alone = [step for step in used[operand] if step >= steps[0]] == steps
+            if fits and alone and all(operand in others for others in each):
+                moved[result] = moved.get(operand, operand)
+                break
+    regions = (
+        replace(one, places=tuple(replace(at, buffer=moved.get(at.buffer, at.buffer)) for at in one.places))
+        for one in lowered.regions
+    )
+    return replace(lowered, regions=tuple(regions))
+
+
+def _overwritable(lowered: Lowered, region: Region, result: Buffer) -> list[Buffer]:
+    """The buffers of which the region reads only the elements that it then writes over, were they its result's."""
+    names = [operand.name for operand in region.kernel.operands]
+    found = dict(zip(names, region.places, strict=True))
+    outputs = [name for name, place in found.items() if place.buffer == result]
+    aims = _stored(lowered.problems[region.kernel.name][1]) if region.kernel.name in lowered.problems else {}
+    if len(outputs) != 1 or set(aims) != set(outputs):
+        return []
+    (name,) = outputs
+    aim, loads = aims[name]
+    where, kept = _place(aim, found[name].offset), []
+    for operand in dict.fromkeys(one.buffer.name for one in loads):
+        buffer = found[operand].buffer
+        read = [one for one in loads if one.buffer.name == operand]
+        alone = sum(place.buffer == buffer for place in region.places) == 1
+        alike = all(one.dtype.bytes == aim.dtype.bytes and _place(one, found[operand].offset) == where for one in read)
+        if alone and alike:
+            kept.append(buffer)
+    return kept
+
+
+def _stored(problem: object) -> dict[str, tuple[Load, tuple[Load, ...]]]:
+    """By the name of what a problem writes the element that is written, and what its expression reads."""
+    match problem:
+        case Attention():
+            axes = tuple(
+                Variable(name, size)
+                for name, size in zip(
+                    ("batch", "head", "row", "element"),
+                    (problem.batch, problem.heads, problem.queries, problem.size), strict=True,
+                )
+            )  # fmt: skip
+            q, output = (_of_heads(problem, name)[axes] for name in ("q", "output"))
+            return {"output": (output, (q,))} if problem.size == problem.value_size else {}
+        case Pooling():
+            return _stored(problem.windows)
+        case Convolution():
+            aim = problem.here(problem.output.buffer(OUTPUT, problem.epilogue.dtype))
+            return {OUTPUT: (aim, problem.epilogue.loads)}
+        case Gemm():
+            c, axes = problem.place_c, (*problem.batch_variables, problem.row, problem.column)
+            shape = (*problem.batch, problem.rows, problem.columns)
+            whole = Storage("c", problem.epilogue.dtype, shape, (*c.batch, c.row, c.column), c.offset)
+            return {"c": (whole[axes], problem.epilogue.loads)}
+        case Elementwise():
+            loads = tuple(distinct_loads(problem.values))
+            return {one.buffer.name: (problem.load(one), loads) for one in problem.outputs}
+    return {}
+
+
+def _of_heads(problem: Attention, name: Literal["q", "output"]) -> Storage:
+    lies, shape = problem.place(name), (problem.batch, problem.heads, problem.queries, problem.size)
+    return Storage(name, DType.F32, shape, (lies.batch, lies.head, lies.row, 1), lies.offset)
+
+
+def _place(load: Load, start: int) -> Place:
+    """Where a load reads, in a buffer in which its operand starts at so many bytes."""
+    position = load.buffer.position(load.indices)
+    steps = {variable: step for variable, step in position.terms if step and variable.extent != 1}
+    return start + position.offset * load.dtype.bytes, tuple(sorted(steps.items(), key=lambda one: one[0].name))
