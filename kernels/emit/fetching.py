@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernels.emit import layout as at
+from kernels.emit.ahead import REQUESTS, ROOM, write_ahead
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.reading import (
     BELL,
@@ -34,7 +35,7 @@ from kernels.emit.reading import (
     state,
     write_reading,
 )
-from kernels.emit.refusal import BAD_WEIGHTS, NO_MEMORY, OK, refuse_when, return_when, say, within
+from kernels.emit.refusal import BAD_WEIGHTS, NO_MEMORY, OK, called, refuse_when, return_when, say, within
 from kernels.listing import Fetch, FetchRows, Listing, Ticketed
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
@@ -57,7 +58,11 @@ def write_fetching(module: Module, listing: Listing, layout: MemoryLayout, ticke
     _write_tables(module, layout, ticketed)
     if transforms_of(ticketed):
         _write_transform(module, listing, ticketed)
-    _write_all(module, layout, ticketed)
+    write_ahead(module, layout)
+    _write_free(module, ticketed)
+    _write_begun(module, layout)
+    _write_ended(module, layout, ticketed)
+    _write_all(module, ticketed)
     _write_fetcher(module, listing, layout, ticketed)
     _write_start(module, listing, layout)
     _write_begin(module, layout, ticketed)
@@ -170,55 +175,127 @@ def _write_transform(module: Module, listing: Listing, ticketed: Ticketed) -> No
     f.finish()
 
 
-def _write_all(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None:
-    """fetch_all(record, call): those of one call."""
-    f = Function(module, "fetch_all", (Parameter("record"), Parameter("call", "i64")))
-    record, call = f.parameter("record"), f.parameter("call")
-    arena, done = f.load("ptr", within(f, record, at.ARENA)), f.load("ptr", within(f, record, at.SHARED + at.DONE))
-    table, waits = Value(("@fetch.rows",), "ptr"), Value(("@fetch.waits",), "ptr")
+def _field(f: Function, number: Value, field: int) -> Value:
+    """A field of a fetch in the table; of the one behind the last there is only what tells where its waits start."""
+    return f.load("i64", f.at(f.at(Value(("@fetch.rows",), "ptr"), f.mul(number, _ROW), "i8"), field, "i64"))
 
-    def one(number: Value, _: tuple[Value, ...]) -> None:
-        start = f.at(table, f.mul(number, _ROW), "i8")
-        fields = [f.load("i64", f.at(start, field, "i64")) for field in (0, 1, 2, 3, 4, 9)]
-        source, place, size, kind, first, last = fields
 
-        def wait(which: Value, _: tuple[Value, ...]) -> None:
-            row = f.convert("zext", "i64", f.load("i32", f.at(waits, which, "i32")))
-            blocks = _word(f, "shared.rows", 16, row, 4)
-            wanted, counter = f.mul(call, blocks), f.at(done, row, "i64")
-            _doze(f, lambda: f.compare("sge", read(f, "i64", counter, "acquire"), wanted))
+def _write_free(module: Module, ticketed: Ticketed) -> None:
+    """fetch_free(record, call, number) -> whether what a fetch waits for has ended."""
+    given = (Parameter("record"), Parameter("call", "i64"), Parameter("number", "i64"))
+    f = Function(module, "fetch_free", given, result="i1")
+    record, call, number = (f.parameter(one.name) for one in given)
+    done = f.load("ptr", within(f, record, at.SHARED + at.DONE))
+    first, last = _field(f, number, 4), _field(f, f.add(number, 1), 4)
 
-        f.loop(first, last, 1, wait)
-        whole = f.compare("eq", read(f, "i64", state(f, layout, FAULT), "acquire"), f.integer(0))
-        there = f.at(arena, place, "i8")
+    def look(which: Value, carried: tuple[Value, ...]) -> list[Value]:
+        row = f.convert("zext", "i64", f.load("i32", f.at(Value(("@fetch.waits",), "ptr"), which, "i32")))
+        wanted = f.mul(call, _word(f, "shared.rows", 16, row, 4))
+        ended = f.compare("sge", read(f, "i64", f.at(done, row, "i64"), "acquire"), wanted)
+        return [f.binary("and", carried[0], ended)]
 
-        def by_name() -> None:
-            f.call("fetch_named", record, source, there, f.sub(kind, 1))
+    (free,) = f.loop(first, last, 1, look, [f.number("i1", True)])
+    f.give(free)
+    f.finish()
 
-        def make() -> None:
-            f.call("fetch_transform", arena, there, f.sub(f.integer(-1), kind))
 
-        def whole_one() -> None:
-            _fetch(f, record, source, there, size)
-            if transforms_of(ticketed):
-                f.when(f.compare("slt", kind, f.integer(0)), make)
+def _write_begun(module: Module, layout: MemoryLayout) -> None:
+    """fetch_begun(record, room, number): a request, where the system takes one for this fetch."""
+    given = (Parameter("record"), Parameter("room"), Parameter("number", "i64"))
+    f = Function(module, "fetch_begun", given)
+    record, room, number = (f.parameter(one.name) for one in given)
+    source, place, size, kind = (_field(f, number, field) for field in range(4))
+    there = f.at(f.load("ptr", within(f, record, at.ARENA)), place, "i8")
+    slot = f.binary("urem", number, f.integer(REQUESTS))
+    whole = f.compare("eq", read(f, "i64", state(f, layout, FAULT), "acquire"), f.integer(0))
+    asked = f.binary("and", whole, f.compare("sle", kind, f.integer(0)))
+    f.call("ahead_ask", record, room, slot, source, there, f.select(asked, size, f.integer(0)))
+    f.finish()
 
-        def bring() -> None:
-            if any(isinstance(other, FetchRows) for other in ticketed.fetches):
-                f.when(f.compare("sgt", kind, f.integer(0)), by_name, whole_one)
-            else:
-                whole_one()
 
-        f.when(whole, bring)
-        add(f, state(f, layout, FETCHED), f.integer(1), "release")
+def _write_ended(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None:
+    """fetch_ended(record, room, number): all bytes of a fetch are there, or there is a fault; everybody is told."""
+    given = (Parameter("record"), Parameter("room"), Parameter("number", "i64"))
+    f = Function(module, "fetch_ended", given)
+    record, room, number = (f.parameter(one.name) for one in given)
+    source, place, size, kind = (_field(f, number, field) for field in range(4))
+    arena = f.load("ptr", within(f, record, at.ARENA))
+    there = f.at(arena, place, "i8")
+    got = called(f, "ahead_await", room, f.binary("urem", number, f.integer(REQUESTS)), result="i64")
+    missing = f.compare("ne", got, size)
 
-    f.loop(f.integer(0), len(ticketed.fetches), 1, one)
+    def by_name() -> None:
+        f.call("fetch_named", record, source, there, f.sub(kind, 1))
+
+    def make() -> None:
+        f.call("fetch_transform", arena, there, f.sub(f.integer(-1), kind))
+
+    def whole_one() -> None:
+        f.when(missing, lambda: _fetch(f, record, source, there, size))
+        if transforms_of(ticketed):
+            f.when(f.compare("slt", kind, f.integer(0)), make)
+
+    def bring() -> None:
+        if any(isinstance(other, FetchRows) for other in ticketed.fetches):
+            f.when(f.compare("sgt", kind, f.integer(0)), by_name, whole_one)
+        else:
+            whole_one()
+
+    whole = f.compare("eq", read(f, "i64", state(f, layout, FAULT), "acquire"), f.integer(0))
+    f.when(whole, bring)
+    add(f, state(f, layout, FETCHED), f.integer(1), "release")
+    f.finish()
+
+
+def _write_all(module: Module, ticketed: Ticketed) -> None:
+    """fetch_all(record, call, room): those of one call, a few of them under way at the same time.
+
+    They begin in their order and end in their order; while there are some under way, the thread waits for the first of
+    these rather than for runs, because runs may wait for it.
+    """
+    given = (Parameter("record"), Parameter("call", "i64"), Parameter("room"))
+    f = Function(module, "fetch_all", given)
+    record, call, room = (f.parameter(one.name) for one in given)
+
+    def is_free(number: Value) -> Value:
+        return called(f, "fetch_free", record, call, number, result="i1")
+
+    def one(number: Value, carried: tuple[Value, ...]) -> list[Value]:
+        before, head, look, end, after = (f.fresh(stem) for stem in ("before", "head", "look", "end", "after"))
+        f.line(f"br label %{before}")
+        f.label(before)
+        f.line(f"br label %{head}")
+        f.label(head)
+        f.line(f"%{head}.n = phi i64 [ {carried[0].text}, %{before} ], [ %{head}.next, %{end} ]")
+        ended = Value((f"%{head}.n",), "i64")
+        under_way = f.sub(number, ended)
+        f.line(f"br i1 {f.compare('eq', under_way, f.integer(0)).text}, label %{after}, label %{look}")
+        f.label(look)
+        room_left = f.compare("slt", under_way, f.integer(REQUESTS))
+        f.line(f"br i1 {f.binary('and', room_left, is_free(number)).text}, label %{after}, label %{end}")
+        f.label(end)
+        f.call("fetch_ended", record, room, ended)
+        f.line(f"%{head}.next = add i64 {ended.text}, 1")
+        f.line(f"br label %{head}")
+        f.label(after)
+        _doze(f, lambda: is_free(number))
+        f.call("fetch_begun", record, room, number)
+        return [ended]
+
+    (ended,) = f.loop(f.integer(0), len(ticketed.fetches), 1, one, [f.integer(0)])
+
+    def last(number: Value, _: tuple[Value, ...]) -> None:
+        f.call("fetch_ended", record, room, number)
+
+    f.loop(ended, len(ticketed.fetches), 1, last)
     f.finish()
 
 
 def _write_fetcher(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
     f = Function(module, listing.symbol("fetcher"), (Parameter("record"),), exported=True, result="ptr")
     record = f.parameter("record")
+    room = f.value("ptr", f"alloca [{ROOM} x i8], align 8")
+    f.call("ahead_begin", room)
     begun = f.div(read(f, "i64", state(f, layout, FETCHED)), f.integer(len(ticketed.fetches)), signed=False)
     f.line("br label %first")
     f.label("first")
@@ -236,9 +313,10 @@ def _write_fetcher(module: Module, listing: Listing, layout: MemoryLayout, ticke
     f.line("br label %next")
     f.label("work")
     f.line("%following = add i64 %turn, 1")
-    f.call("fetch_all", record, Value(("%following",), "i64"))
+    f.call("fetch_all", record, Value(("%following",), "i64"), room)
     f.line("br label %next")
     f.label("end")
+    f.call("ahead_end", room)
     f.line("ret ptr null")
     f.finish()
 
