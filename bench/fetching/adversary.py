@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +35,9 @@ class Adversary:
         self.open = {piece: len(blocks) for piece, blocks in self.left.items()}
         self.unfinished = Counter(self.run_of.values())
         self.begun: set[int] = set()  # runs
-        self.fetched = 0
-        self.fetching = False
+        self.fetched = 0  # that runs know of
+        self.asked = 0  # that have begun
+        self.landed: set[int] = set()  # whose bytes are there
         self.faults: list[str] = []
 
     def _blocks(self, piece: int) -> list[int]:
@@ -49,8 +51,7 @@ class Adversary:
         working: list[tuple[int, int] | None] = [None] * WORKERS
         while any(self.open.values()) and not self.faults:
             moves: list[Callable[[], None]] = []
-            if self._may_fetch():
-                moves.append(self._fetch)
+            moves += self._fetching()
             for worker in range(WORKERS):
                 busy = working[worker]
                 if busy is not None:
@@ -71,22 +72,29 @@ class Adversary:
     def _may_begin(self, piece: int, before: Sequence[int]) -> bool:
         return not any(self.open[one] for one in before) and self.ticketed.fetched[piece] <= self.fetched
 
-    def _may_fetch(self) -> bool:
-        if self.fetching:
-            return True
+    def _fetching(self) -> list[Callable[[], None]]:
+        """What the reader may do: ask for the next bytes, have any that it asked for, tell the runs of the next."""
         fetches = self.ticketed.fetches
-        return self.fetched < len(fetches) and not any(self.open[one] for one in fetches[self.fetched].after)
+        moves = [partial(self._land, one) for one in range(self.fetched, self.asked) if one not in self.landed]
+        if self.fetched in self.landed:
+            moves.append(self._tell)
+        if self.asked < len(fetches) and not any(self.open[one] for one in fetches[self.asked].after):
+            moves.append(self._ask)
+        return moves
 
-    def _fetch(self) -> None:
-        one = self.ticketed.fetches[self.fetched]
+    def _ask(self) -> None:
+        for place, size in self.ticketed.fetches[self.asked].writes:
+            self.arena[place : place + size] = BROKEN
+        self.asked += 1
+
+    def _land(self, number: int) -> None:
+        one = self.ticketed.fetches[number]
         assert isinstance(one, Fetch), "tables and transforms are for tests of programs"
-        if self.fetching:
-            content = self.given.file[self.start + one.source : self.start + one.source + one.bytes]
-            self.arena[one.place : one.place + one.bytes] = content
-            self.fetched += 1
-        else:
-            self.arena[one.place : one.place + one.bytes] = BROKEN
-        self.fetching = not self.fetching
+        self.arena[one.place : one.place + one.bytes] = self.given.file[self.start + one.source :][: one.bytes]
+        self.landed.add(number)
+
+    def _tell(self) -> None:
+        self.fetched += 1
 
     def _beginning(
         self, worker: int, working: list[tuple[int, int] | None], waited: list[int | None], row: int, piece: int

@@ -59,6 +59,16 @@ def _swapped(ticketed: Ticketed, draw: random.Random) -> Ticketed:
     return replace(ticketed, fetches=tuple(fetches))
 
 
+def _another_below(ticketed: Ticketed, draw: random.Random) -> Ticketed:
+    """Other bytes into the same place just before: what comes last is not known."""
+    at = draw.randrange(len(ticketed.fetches))
+    one = ticketed.fetches[at]
+    assert not isinstance(one, FetchRows)
+    other = replace(one, source=max(0, one.source + _shift(draw)))
+    fetches = (*ticketed.fetches[:at], other, *ticketed.fetches[at:])
+    return replace(ticketed, fetches=fetches, fetched=tuple(count + (count > at) for count in ticketed.fetched))
+
+
 def _early(ticketed: Ticketed, draw: random.Random) -> Ticketed:
     fetched = list(ticketed.fetched)
     at = draw.randrange(len(fetched))
@@ -122,7 +132,8 @@ def _other_part(ticketed: Ticketed, draw: random.Random) -> Ticketed:
 
 CHANGES: tuple[tuple[str, Callable[[Ticketed, random.Random], Ticketed]], ...] = (
     ("a fetch to another place", _moved), ("a fetch from elsewhere", _from_elsewhere), ("a shorter fetch", _shorter),
-    ("a fetch that waits for less", _hasty), ("two fetches swapped", _swapped), ("a run before its fetch", _early),
+    ("a fetch that waits for less", _hasty), ("two fetches swapped", _swapped),
+    ("two fetches to one place", _another_below), ("a run before its fetch", _early),
     ("a wait left out", _without_wait), ("two claims swapped", _reordered), ("other blocks", _other_blocks),
     ("an operand elsewhere", _other_place), ("another part", _other_part),
 )  # fmt: skip

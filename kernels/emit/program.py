@@ -21,7 +21,7 @@ import numpy.typing as npt
 from kernels.emit.checksum import STRIPE, checksum, write_checksum
 from kernels.emit.creation import write_creation
 from kernels.emit.description import Description, describe, with_points
-from kernels.emit.fetching import transforms_of
+from kernels.emit.fetches import transforms_of
 from kernels.emit.layout import MemoryLayout, fetched_at, layout_of
 from kernels.emit.making import NOTHING, Making, write_making, write_transform
 from kernels.emit.processor import Requirement, requirements, write_missing

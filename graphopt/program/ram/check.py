@@ -2,10 +2,12 @@
 
 Everything is decided of the listing as it is emitted. What must have happened when a run begins follows from what is
 waited for: all that is waited for at a claim has ended for every later claim too, since whoever comes to that has
-claimed before, or has seen the claim of somebody who had waited. Fetches are done one after the other. Then
+claimed before, or has seen the claim of somebody who had waited. Fetches begin in their order, several may be under way
+at the same time, and runs are told of them in their order. Then
 
 - the runs are those of the program without, in blocks that are each there once, with the same operands but weights;
 - of two accesses to the same bytes, of which one writes, one happens before the other, or both are of one run;
+- what a fetch writes no other one writes that may be under way with it, nor is it where indices lie that one reads;
 - a run that reads weights finds, where it reads, the bytes of the file that are these weights.
 """
 
@@ -47,6 +49,7 @@ class _Check:
         of_run = self._of_runs()
         ended, fetched, freed = self._known()
         self._check_places(of_run, ended, fetched, freed)
+        self._check_fetches(fetched, freed)
         for piece in self.order:
             self._check_weights(of_run[piece], piece, fetched[piece])
 
@@ -162,6 +165,22 @@ class _Check:
             for number, (one, given) in enumerate(zip(self.ticketed.fetches, freed, strict=True)):
                 if isinstance(one, FetchRows) and one.indices.space == "arena":
                     self._check_indices(number, one, given, fetched)
+
+    def _check_fetches(self, fetched: Sequence[int], freed: Bits) -> None:
+        """No two of them write the same bytes at once, and none where another one reads indices."""
+        rows = list(self._fetched_bytes())
+        numbers, begins, ends = (np.array([row[at] for row in rows]) for at in range(3))
+        told = np.array([max((fetched[piece] for piece in np.flatnonzero(one)), default=0) for one in freed])
+        for at, (number, begin, end) in enumerate(rows):
+            meets = (begins < end) & (begin < ends) & (numbers <= number) & (numbers >= told[number])
+            meets[at] = False
+            if meets.any():
+                raise VerificationError(f"fetches {numbers[meets][0]} and {number} may write the same bytes at once.")
+        for number, one in enumerate(self.ticketed.fetches):
+            if isinstance(one, FetchRows) and one.indices.space == "arena":
+                begin, end = one.indices.offset, one.indices.offset + one.count * one.dtype.bytes
+                if ((begins < end) & (begin < ends)).any():
+                    raise VerificationError(f"a fetch writes where fetch {number} reads indices.")
 
     def _fetched_bytes(self) -> Iterator[tuple[int, int, int]]:
         for number, one in enumerate(self.ticketed.fetches):

@@ -37,7 +37,10 @@ def course(
     def read(until: int) -> None:
         nonlocal asked
         for number in range(len(fetched), until):
-            one, free = ticketed.fetches[number], max((ended[run] for run in ticketed.fetches[number].after), default=0.0)
+            one, free = (
+                ticketed.fetches[number],
+                max((ended[run] for run in ticketed.fetches[number].after), default=0.0),
+            )
             under_way = [end for end in fetched[-REQUESTS:] if end > free]  # the reader looks up when one of them ends
             seen = min(under_way) if under_way else free + NOTICE
             asked = max(asked, seen if one.after else 0.0, *fetched[-REQUESTS : 1 - REQUESTS])
