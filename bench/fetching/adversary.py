@@ -75,7 +75,9 @@ class Adversary:
     def _fetching(self) -> list[Callable[[], None]]:
         """What the reader may do: ask for the next bytes, have any that it asked for, tell the runs of the next."""
         fetches = self.ticketed.fetches
-        moves = [partial(self._land, one) for one in range(self.fetched, self.asked) if one not in self.landed]
+        moves: list[Callable[[], None]] = [
+            partial(self._land, one) for one in range(self.fetched, self.asked) if one not in self.landed
+        ]
         if self.fetched in self.landed:
             moves.append(self._tell)
         if self.asked < len(fetches) and not any(self.open[one] for one in fetches[self.asked].after):

@@ -170,7 +170,7 @@ class _Check:
         """No two of them write the same bytes at once, and none where another one reads indices."""
         rows = list(self._fetched_bytes())
         numbers, begins, ends = (np.array([row[at] for row in rows]) for at in range(3))
-        told = np.array([max((fetched[piece] for piece in np.flatnonzero(one)), default=0) for one in freed])
+        told = np.array([max((fetched[piece] for piece in np.flatnonzero(one).tolist()), default=0) for one in freed])
         for at, (number, begin, end) in enumerate(rows):
             meets = (begins < end) & (begin < ends) & (numbers <= number) & (numbers >= told[number])
             meets[at] = False
