@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from bench.fetching.subject import Subject
 from kernels.listing import Fetch, Listing, Ticketed
+from kernels.moves import Reload, Spill
 
 SCHEDULES, WORKERS = 12, 3
 BROKEN = -1
@@ -30,6 +31,7 @@ class Adversary:
         self.run_of = _runs_of(given)
         self.expected = _expected(given.whole)
         self.arena: Values = np.full(self.ticketed.arena_bytes, BROKEN, np.int64)
+        self.spilled: Values = np.full(self.ticketed.spilled_bytes, BROKEN, np.int64)
         self.start = given.file.size - self.ticketed.fetched_bytes
         self.left = {piece: self._blocks(piece) for piece in self.run_of}
         self.open = {piece: len(blocks) for piece, blocks in self.left.items()}
@@ -80,8 +82,11 @@ class Adversary:
         ]
         if self.fetched in self.landed:
             moves.append(self._tell)
-        if self.asked < len(fetches) and not any(self.open[one] for one in fetches[self.asked].after):
-            moves.append(self._ask)
+        if self.asked < len(fetches):
+            one = fetches[self.asked]
+            told = one.told if isinstance(one, Reload) else 0
+            if told <= self.fetched and not any(self.open[run] for run in one.after):
+                moves.append(self._ask)
         return moves
 
     def _ask(self) -> None:
@@ -91,8 +96,14 @@ class Adversary:
 
     def _land(self, number: int) -> None:
         one = self.ticketed.fetches[number]
-        assert isinstance(one, Fetch), "tables and transforms are for tests of programs"
-        self.arena[one.place : one.place + one.bytes] = self.given.file[self.start + one.source :][: one.bytes]
+        here = slice(one.place, one.place + one.bytes)
+        if isinstance(one, Spill):
+            self.spilled[one.offset : one.offset + one.bytes] = self.arena[here]
+        elif isinstance(one, Reload):
+            self.arena[here] = self.spilled[one.offset : one.offset + one.bytes]
+        else:
+            assert isinstance(one, Fetch), "tables and transforms are for tests of programs"
+            self.arena[here] = self.given.file[self.start + one.source :][: one.bytes]
         self.landed.add(number)
 
     def _tell(self) -> None:

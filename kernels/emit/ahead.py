@@ -1,7 +1,8 @@
 """Reads that are under way at the same time, by Linux's asynchronous input and output, as LLVM.
 
     ahead_begin(room)                                      of a thread, whose bytes these are
-    ahead_ask(record, room, slot, source, place, bytes)    a request, past the system's cache; none for 0 bytes
+    ahead_ask(room, slot, file, code, source, place, bytes)    a request to read (code 0) or write (1); none for a file
+                                                               below 0
     ahead_await(room, slot) -> bytes                       that it has brought; below 0 where it has not, or was none
     ahead_end(room)                                        after the last request
 
@@ -11,8 +12,6 @@ it none. A request is never repeated: what it does not bring, for whatever reaso
 
 from __future__ import annotations
 
-from kernels.emit.layout import MemoryLayout
-from kernels.emit.reading import DIRECT, SOURCE, state
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 
@@ -25,15 +24,15 @@ _REQUEST = _RESULTS + 8 * REQUESTS
 _ADDRESS = _REQUEST + 64
 _EVENT = _ADDRESS + 8
 ROOM = _EVENT + 32  # bytes
-_SLOT, _FILE, _PLACE, _BYTES, _SOURCE = 0, 20, 24, 32, 40  # offsets in a request (struct iocb); to read is code 0
+_SLOT, _CODE, _FILE, _PLACE, _BYTES, _SOURCE = 0, 16, 20, 24, 32, 40  # offsets in a request (struct iocb)
 _SETUP, _SUBMIT, _GET_EVENTS, _DESTROY = range(4)  # places in the architecture's numbers of system calls
 _RESULT = 16  # offset in a struct io_event; the slot is its first field
 
 
-def write_ahead(module: Module, layout: MemoryLayout) -> None:
+def write_ahead(module: Module) -> None:
     """Add the functions; the module has declared `syscall`."""
     _write_begin(module)
-    _write_ask(module, layout)
+    _write_ask(module)
     _write_await(module)
     _write_end(module)
 
@@ -52,26 +51,24 @@ def _write_begin(module: Module) -> None:
     f.finish()
 
 
-def _write_ask(module: Module, layout: MemoryLayout) -> None:
+def _write_ask(module: Module) -> None:
     given = (
-        Parameter("record"), Parameter("room"), Parameter("slot", "i64"), Parameter("source", "i64"),
-        Parameter("place"), Parameter("bytes", "i64"),
+        Parameter("room"), Parameter("slot", "i64"), Parameter("file", "i32"), Parameter("code", "i16"),
+        Parameter("source", "i64"), Parameter("place"), Parameter("bytes", "i64"),
     )  # fmt: skip
     f = Function(module, "ahead_ask", given)
-    room, slot, source, place, size = (f.parameter(one.name) for one in given[1:])
+    room, slot, file, code, source, place, size = (f.parameter(one.name) for one in given)
     result = f.at(f.at(room, _RESULTS, "i8"), slot, "i64")
     f.store(f.integer(NOT_READ), result)
-    context, file = f.load("i64", room), f.load("i32", state(f, layout, DIRECT))
-    held = f.compare("ne", f.load("ptr", state(f, layout, SOURCE)), Value(("null",), "ptr"))
-    none = f.binary("or", f.compare("eq", context, f.integer(0)), f.compare("eq", file, f.number("i32", 0)))
-    none = f.binary("or", none, f.compare("eq", size, f.integer(0)))
+    context = f.load("i64", room)
+    none = f.binary("or", f.compare("eq", context, f.integer(0)), f.compare("slt", file, f.number("i32", 0)))
 
     def ask() -> None:
         request = f.at(room, _REQUEST, "i8")
         for offset in range(0, 64, 8):
             f.store(f.integer(0), f.at(request, offset, "i8"))
         for value, offset in (
-            (slot, _SLOT), (f.sub(file, 1), _FILE), (place, _PLACE), (size, _BYTES), (source, _SOURCE),
+            (slot, _SLOT), (code, _CODE), (file, _FILE), (place, _PLACE), (size, _BYTES), (source, _SOURCE),
         ):  # fmt: skip
             f.store(value, f.at(request, offset, "i8"))
         f.store(request, f.at(room, _ADDRESS, "i8"))
@@ -80,7 +77,7 @@ def _write_ask(module: Module, layout: MemoryLayout) -> None:
         refused = f.compare("ne", taken, f.integer(1))
         f.when(refused, lambda: f.store(f.integer(NOT_READ), result))
 
-    f.when(f.binary("or", none, held), lambda: None, ask)
+    f.when(none, lambda: None, ask)
     f.finish()
 
 

@@ -13,14 +13,19 @@ from collections.abc import Callable
 from kernels.emit import layout as at
 from kernels.emit.ahead import REQUESTS, write_ahead
 from kernels.emit.layout import MemoryLayout
-from kernels.emit.reading import FAULT, FETCHED, NAMED, state, write_reading
+from kernels.emit.reading import DIRECT, FAULT, FETCHED, NAMED, SOURCE, state, write_reading
 from kernels.emit.refusal import called, within
+from kernels.emit.spilling import SPILLED, write_spilling
 from kernels.listing import Fetch, FetchRows, Listing, Ticketed
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.llvm.threads import add, pause, read
+from kernels.moves import Reload, Spill
 
-_ROW = 40  # bytes of a fetch in the table: source, place, bytes, its kind, the first of what it waits for
+# Bytes of a fetch in the table: source, place, bytes, its kind, how many before it have to have ended, and the first of
+# what it waits for. Kinds: 0; rows of a table from 1 on, transforms from -1 down, and those of intermediate results.
+_ROW = 48
+_SPILL, _RELOAD = 1 << 32, (1 << 32) + 1
 _SPINS = 100  # looks before a thread sleeps
 _NAP_NS = 30_000
 _MADE = 4  # numbers of a row of the table of what is transformed
@@ -34,9 +39,11 @@ def write_fetches(module: Module, listing: Listing, layout: MemoryLayout, ticket
     _write_tables(module, layout, ticketed)
     if transforms_of(ticketed):
         _write_transform(module, listing, ticketed)
-    write_ahead(module, layout)
-    _write_free(module)
-    _write_begun(module, layout)
+    write_ahead(module)
+    if ticketed.spilled_bytes:
+        write_spilling(module, layout, ticketed.spilled_bytes)
+    _write_free(module, layout, ticketed)
+    _write_begun(module, layout, ticketed)
     _write_ended(module, layout, ticketed)
     _write_all(module, ticketed)
 
@@ -78,8 +85,11 @@ def _write_tables(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> N
     made: list[int] = []
     shapes = transforms_of(ticketed)
     for one in ticketed.fetches:
-        kind = 0
-        if isinstance(one, FetchRows):
+        kind, told, source = 0, 0, 0
+        if isinstance(one, Spill | Reload):
+            kind, source = (_SPILL, one.offset) if isinstance(one, Spill) else (_RELOAD, one.offset)
+            told = one.told if isinstance(one, Reload) else 0
+        elif isinstance(one, FetchRows):
             argument = one.indices.argument if one.indices.space == "input" else -1
             named += [one.rows, one.row_bytes, one.count, one.dtype.bytes, argument, one.indices.offset, one.numbers]
             kind = len(named) // NAMED
@@ -87,9 +97,11 @@ def _write_tables(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> N
             by = one.transformed
             made += [by.place, by.elements, by.groups, shapes.index(by.matrix)]
             kind = -(len(made) // _MADE)
-        words += [layout.fetched_at + one.source, one.place, one.bytes, kind, len(waits)]
+        if not isinstance(one, Spill | Reload):
+            source = layout.fetched_at + one.source
+        words += [source, one.place, one.bytes, kind, told, len(waits)]
         waits += [claimed[run] for run in one.after]
-    words += [0, 0, 0, 0, len(waits)]
+    words += [0, 0, 0, 0, 0, len(waits)]
     module.constant("fetch.named", "i64", [str(word) for word in named or [0]], align=8)
     module.constant("fetch.made", "i64", [str(word) for word in made or [0]], align=8)
     module.constant("fetch.rows", "i64", [str(word) for word in words], align=8)
@@ -136,13 +148,13 @@ def _field(f: Function, number: Value, field: int) -> Value:
     return f.load("i64", f.at(f.at(Value(("@fetch.rows",), "ptr"), f.mul(number, _ROW), "i8"), field, "i64"))
 
 
-def _write_free(module: Module) -> None:
+def _write_free(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None:
     """fetch_free(record, call, number) -> whether what a fetch waits for has ended."""
     given = (Parameter("record"), Parameter("call", "i64"), Parameter("number", "i64"))
     f = Function(module, "fetch_free", given, result="i1")
     record, call, number = (f.parameter(one.name) for one in given)
     done = f.load("ptr", within(f, record, at.SHARED + at.DONE))
-    first, last = _field(f, number, 4), _field(f, f.add(number, 1), 4)
+    first, last = _field(f, number, 5), _field(f, f.add(number, 1), 5)
 
     def look(which: Value, carried: tuple[Value, ...]) -> list[Value]:
         row = f.convert("zext", "i64", f.load("i32", f.at(Value(("@fetch.waits",), "ptr"), which, "i32")))
@@ -150,22 +162,30 @@ def _write_free(module: Module) -> None:
         ended = f.compare("sge", read(f, "i64", f.at(done, row, "i64"), "acquire"), wanted)
         return [f.binary("and", carried[0], ended)]
 
-    (free,) = f.loop(first, last, 1, look, [f.number("i1", True)])
+    told = f.add(f.mul(f.sub(call, 1), len(ticketed.fetches)), _field(f, number, 4))
+    there = f.compare("sge", read(f, "i64", state(f, layout, FETCHED), "acquire"), told)
+    (free,) = f.loop(first, last, 1, look, [there])
     f.give(free)
     f.finish()
 
 
-def _write_begun(module: Module, layout: MemoryLayout) -> None:
+def _write_begun(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None:
     """fetch_begun(record, room, number): a request, where the system takes one for this fetch."""
     given = (Parameter("record"), Parameter("room"), Parameter("number", "i64"))
     f = Function(module, "fetch_begun", given)
     record, room, number = (f.parameter(one.name) for one in given)
     source, place, size, kind = (_field(f, number, field) for field in range(4))
     there = f.at(f.load("ptr", within(f, record, at.ARENA)), place, "i8")
-    slot = f.binary("urem", number, f.integer(REQUESTS))
+    held = f.compare("ne", f.load("ptr", state(f, layout, SOURCE)), Value(("null",), "ptr"))
+    plain = f.binary("and", f.compare("sle", kind, f.integer(0)), f.compare("eq", held, f.number("i1", False)))
+    none = f.number("i32", 0)
+    file = f.select(plain, f.load("i32", state(f, layout, DIRECT)), none)
+    if ticketed.spilled_bytes:
+        file = f.select(f.compare("sge", kind, f.integer(_SPILL)), f.load("i32", state(f, layout, SPILLED)), file)
+    code = f.convert("zext", "i16", f.compare("eq", kind, f.integer(_SPILL)))
     whole = f.compare("eq", read(f, "i64", state(f, layout, FAULT), "acquire"), f.integer(0))
-    asked = f.binary("and", whole, f.compare("sle", kind, f.integer(0)))
-    f.call("ahead_ask", record, room, slot, source, there, f.select(asked, size, f.integer(0)))
+    slot = f.binary("urem", number, f.integer(REQUESTS))
+    f.call("ahead_ask", room, slot, f.sub(f.select(whole, file, none), 1), code, source, there, size)
     f.finish()
 
 
@@ -191,11 +211,25 @@ def _write_ended(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> No
         if transforms_of(ticketed):
             f.when(f.compare("slt", kind, f.integer(0)), make)
 
-    def bring() -> None:
+    def weights() -> None:
         if any(isinstance(other, FetchRows) for other in ticketed.fetches):
             f.when(f.compare("sgt", kind, f.integer(0)), by_name, whole_one)
         else:
             whole_one()
+
+    def move() -> None:
+        writes = f.compare("eq", kind, f.integer(_SPILL))
+
+        def again() -> None:
+            f.call("spill_move", record, source, there, size, writes)
+
+        f.when(missing, again)
+
+    def bring() -> None:
+        if ticketed.spilled_bytes:
+            f.when(f.compare("sge", kind, f.integer(_SPILL)), move, weights)
+        else:
+            weights()
 
     whole = f.compare("eq", read(f, "i64", state(f, layout, FAULT), "acquire"), f.integer(0))
     f.when(whole, bring)

@@ -32,7 +32,8 @@ from kernels.emit.reading import (
     close,
     state,
 )
-from kernels.emit.refusal import BAD_WEIGHTS, NO_MEMORY, OK, refuse_when, return_when, say, within
+from kernels.emit.refusal import BAD_WEIGHTS, NO_MEMORY, OK, called, failed, refuse_when, return_when, say, within
+from kernels.emit.spilling import OF_SPILLS, SPILLED
 from kernels.listing import Listing, Ticketed
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
@@ -47,7 +48,7 @@ def write_fetching(module: Module, listing: Listing, layout: MemoryLayout, ticke
     module.declare("strerror", "ptr", ["i32"])
     write_fetches(module, listing, layout, ticketed)
     _write_fetcher(module, listing, layout, ticketed)
-    _write_start(module, listing, layout)
+    _write_start(module, listing, layout, ticketed)
     _write_begin(module, layout, ticketed)
     _write_end(module, layout)
     _write_stop(module, layout)
@@ -98,10 +99,13 @@ def _write_fetcher(module: Module, listing: Listing, layout: MemoryLayout, ticke
     f.finish()
 
 
-def _write_start(module: Module, listing: Listing, layout: MemoryLayout) -> None:
-    """fetch_start(record) -> code: the thread, which handles no signals of the program."""
+def _write_start(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
+    """fetch_start(record) -> code: the thread, which handles no signals of the program, and its file for spills."""
     f = Function(module, "fetch_start", (Parameter("record"),), result="i32")
     record = f.parameter("record")
+    if ticketed.spilled_bytes:
+        _shut(f, layout, SPILLED)  # a child process has its parent's
+        failed(f, called(f, "spill_open", record))
     every, before = bytes_of(f, 255), bytes_of(f, 0)
     f.value("i32", f"call i32 @pthread_sigmask(i32 2, ptr {every.text}, ptr {before.text})")
     error = f.value(
@@ -150,14 +154,15 @@ def _write_end(module: Module, layout: MemoryLayout) -> None:
     fault = f.value("i64", f"atomicrmw xchg ptr {place.text}, i64 0 acq_rel, align 8")
     return_when(f, f.compare("eq", fault, f.integer(0)), f.number("i32", OK))
     return_when(f, f.compare("eq", fault, f.integer(_NO_THREAD)), f.number("i32", NO_MEMORY))
+    number = f.convert("trunc", "i32", fault)
+    told = f.value("ptr", f"call ptr @strerror(i32 {number.text})")
+    spilled = f.compare("sge", fault, f.integer(OF_SPILLS))
+    refuse_when(f, spilled, NO_MEMORY, record, "the temporary file of intermediate results fails: %s.", told)
     ended = f.compare("eq", fault, f.integer(CUT_OFF))
     f.when(
         ended,
         lambda: say(f, record, "the weights file cannot be read: it is shorter than when the model was created."),
-        lambda: say(
-            f, record, "the weights file cannot be read: %s.",
-            f.value("ptr", f"call ptr @strerror(i32 {f.convert('trunc', 'i32', fault).text})"),
-        ),
+        lambda: say(f, record, "the weights file cannot be read: %s.", told),
     )  # fmt: skip
     f.give(f.number("i32", BAD_WEIGHTS))
     f.finish()
@@ -175,11 +180,18 @@ def _write_stop(module: Module, layout: MemoryLayout) -> None:
         f.value("i32", f"call i32 @pthread_join(i64 {f.load('i64', state(f, layout, THREAD)).text}, ptr null)")
 
     f.when(f.compare("eq", f.load("i32", state(f, layout, PROCESS)), ours), stop)
-    for field in (FILE, DIRECT):
-        file = f.load("i32", state(f, layout, field))
-
-        def shut(file: Value = file) -> None:
-            close(f, f.sub(file, 1))
-
-        f.when(f.compare("ne", file, f.number("i32", 0)), shut)
+    for field in (FILE, DIRECT, SPILLED):
+        _shut(f, layout, field)
     f.finish()
+
+
+def _shut(f: Function, layout: MemoryLayout, field: int) -> None:
+    """Close a file of the state, where there is one."""
+    place = state(f, layout, field)
+    file = f.load("i32", place)
+
+    def shut() -> None:
+        close(f, f.sub(file, 1))
+        f.store(f.number("i32", 0), place)
+
+    f.when(f.compare("ne", file, f.number("i32", 0)), shut)

@@ -74,7 +74,7 @@ class Emitted:
 def stored_weights(listing: Listing, weights: bytes | npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     """The weights as their file has them: filled with zeros to a multiple of 64 bytes. Raises WrongWeights."""
     data, expected = _flat(weights), listing.weights_bytes
-    if listing.ticketed is not None and listing.ticketed.fetches:
+    if listing.ticketed is not None and listing.ticketed.fetched_bytes:
         expected = fetched_at(listing.weights_bytes) + listing.ticketed.fetched_bytes
     if data.size != expected:
         raise WrongWeights(f"listing '{listing.name}' has {expected:,} bytes of weights, not {data.size:,}.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kernels.emit.ahead import REQUESTS
 from kernels.kernel import Kernel
 from kernels.listing import Fetch, Ticketed
+from kernels.moves import Reload
 
 NOTICE = 100e3  # nanoseconds until who naps sees that a run has ended, or a fetch
 LATENCY = 150e3  # nanoseconds from a request to its first byte
@@ -43,6 +44,8 @@ def course(
             )
             under_way = [end for end in fetched[-REQUESTS:] if end > free]  # the reader looks up when one of them ends
             seen = min(under_way) if under_way else free + NOTICE
+            if isinstance(one, Reload):
+                asked = max(asked, fetched[one.told - 1])
             asked = max(asked, seen if one.after else 0.0, *fetched[-REQUESTS : 1 - REQUESTS])
             end = max(asked + LATENCY, fetched[-1] if fetched else 0.0) + 1e9 * one.bytes / rates.disk
             if isinstance(one, Fetch) and one.transformed is not None:
