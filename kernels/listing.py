@@ -13,6 +13,7 @@ from typing import Literal
 from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel
+from kernels.moves import Reload, Spill
 from kernels.size import Dim, Size
 
 ALIGNMENT = 64  # bytes: where buffers in the arena and in the weights start
@@ -119,7 +120,7 @@ class Transformed:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Bytes of the file of weights that a thread of its own brings into the arena in each run, one after the other."""
+    """Bytes of the file of weights that a thread of its own brings into the arena in each run."""
 
     source: int  # in what the file has behind the weights that stay in memory
     place: int  # in the arena
@@ -169,6 +170,9 @@ class FetchRows:
         return (self.place, self.bytes), (self.numbers, self.count * self.dtype.bytes)
 
 
+Moved = Fetch | FetchRows | Spill | Reload
+
+
 @dataclass(frozen=True, slots=True)
 class Ticketed:
     """The runs of a listing for any number of workers, each of which goes through all steps in order.
@@ -181,7 +185,7 @@ class Ticketed:
     steps: tuple[ListStep, ...]
     runs: tuple[Run, ...]
     arena_bytes: int
-    fetches: tuple[Fetch | FetchRows, ...] = ()
+    fetches: tuple[Moved, ...] = ()  # what that thread does in each run: they begin and end in their order
     fetched: tuple[int, ...] = ()  # by run: how many of them have to have ended before it begins; none: as without any
     fetched_bytes: int = 0  # of the file, behind the weights that stay in memory
     most_workers: int = 0  # that run it; 0: any number
@@ -197,6 +201,11 @@ class Ticketed:
                 found.append((step.run, tuple(before)))
                 before = []
         return tuple(found)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Of the temporary file."""
+        return max((one.offset + one.bytes for one in self.fetches if isinstance(one, Spill | Reload)), default=0)
 
     @property
     def whole(self) -> frozenset[int]:
@@ -352,11 +361,16 @@ def _check_fetches(ticketed: Ticketed) -> None:
     if len(fetched) != (len(ticketed.runs) if fetches else 0):
         raise InvalidListing(f"{len(fetched)} runs say what is fetched before them, of {len(ticketed.runs)}.")
     for number, one in enumerate(fetches):
-        if one.bytes <= 0 or one.source < 0 or one.source + one.stored_bytes > ticketed.fetched_bytes:
+        if isinstance(one, Spill | Reload):
+            if one.bytes <= 0 or one.offset < 0 or (isinstance(one, Reload) and one.told > number):
+                raise InvalidListing(
+                    f"fetch {number} moves {one.bytes:,} bytes at {one.offset:,} of the temporary file."
+                )
+        elif one.bytes <= 0 or one.source < 0 or one.source + one.stored_bytes > ticketed.fetched_bytes:
             raise InvalidListing(
                 f"fetch {number} takes {one.stored_bytes:,} bytes from {one.source:,} of {ticketed.fetched_bytes:,}."
             )
-        for place, size in one.writes:
+        for place, size in ((one.place, one.bytes), *one.writes):
             if place < 0 or place + size > ticketed.arena_bytes:
                 raise InvalidListing(
                     f"fetch {number} puts {size:,} bytes at {place:,} of the arena, which has {ticketed.arena_bytes:,}."

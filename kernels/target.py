@@ -43,6 +43,7 @@ class Architecture:
     emulation: str  # as lld names the form of its programs
     page: int  # bytes: the largest page that a Linux kernel for it may be set to
     futex: int  # the number of the system call
+    asynchronous: tuple[int, int, int, int]  # those of io_setup, io_submit, io_getevents and io_destroy
     # Registers as far as LLVM keeps up: x86 broadcasts from memory; more sums were seen on the stack all the same.
     free_of_product: int  # registers of 32 that the sums, the row of B and the broadcast of a product leave free
     free_of_convolution: int  # registers that sums, weights and a broadcast of a direct convolution leave free
@@ -50,13 +51,14 @@ class Architecture:
     is_fused: bool = True  # whether it multiplies and adds with one rounding
 
 
+_NEW, _OLD = (0, 2, 4, 1), (206, 209, 208, 207)  # all newer architectures share the first ones
 _WASM = ("+simd128", "+bulk-memory", "+nontrapping-fptoint", "+sign-ext", "+mutable-globals")
 _RV64 = ("+m", "+a", "+f", "+d", "+c", "+zihintpause")
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "x86_64": Architecture("x86_64", "x86-64", ("+sse2",), "elf_x86_64", 4 << 10, 202, 1, 1, 27),
-    "aarch64": Architecture("aarch64", "generic", ("+neon", "+fp-armv8"), "aarch64linux", 64 << 10, 98, 2, 4, 24),
-    "riscv64": Architecture("riscv64", "generic-rv64", _RV64, "elf64lriscv", 4 << 10, 98, 2, 4, 24),
-    "wasm32": Architecture("wasm32", "generic", _WASM, "wasm32", 64 << 10, 0, 1, 1, 27, is_fused=False),
+    "x86_64": Architecture("x86_64", "x86-64", ("+sse2",), "elf_x86_64", 4 << 10, 202, _OLD, 1, 1, 27),
+    "aarch64": Architecture("aarch64", "generic", ("+neon", "+fp-armv8"), "aarch64linux", 64 << 10, 98, _NEW, 2, 4, 24),
+    "riscv64": Architecture("riscv64", "generic-rv64", _RV64, "elf64lriscv", 4 << 10, 98, _NEW, 2, 4, 24),
+    "wasm32": Architecture("wasm32", "generic", _WASM, "wasm32", 64 << 10, 0, _NEW, 1, 1, 27, is_fused=False),
 }
 
 

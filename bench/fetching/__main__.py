@@ -43,7 +43,7 @@ def tally(count: int, seed: int) -> dict[str, Tally]:
         given = subject(draw)
         if given is None:
             continue
-        check_streamed(given.whole, given.weights, given.listing, given.file)
+        check_streamed(given.whole, given.weights, given.listing, given.file, given.owned)
         fault = broken(given, draw)
         assert fault is None, f"a program that is whole: {fault}"
         for _ in range(min(PER_PROGRAM, count - made)):
@@ -61,7 +61,7 @@ def tally(count: int, seed: int) -> dict[str, Tally]:
 
 def _is_refused(given: Subject) -> bool:
     try:
-        check_streamed(given.whole, given.weights, given.listing, given.file)
+        check_streamed(given.whole, given.weights, given.listing, given.file, given.owned)
     except VerificationError:
         return True
     return False

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.fetching.subject import Subject
 from kernels.listing import Fetch, Listing, Ticketed
+from kernels.moves import Reload, Spill
 
 SCHEDULES, WORKERS = 12, 3
 BROKEN = -1
@@ -29,13 +31,15 @@ class Adversary:
         self.run_of = _runs_of(given)
         self.expected = _expected(given.whole)
         self.arena: Values = np.full(self.ticketed.arena_bytes, BROKEN, np.int64)
+        self.spilled: Values = np.full(self.ticketed.spilled_bytes, BROKEN, np.int64)
         self.start = given.file.size - self.ticketed.fetched_bytes
         self.left = {piece: self._blocks(piece) for piece in self.run_of}
         self.open = {piece: len(blocks) for piece, blocks in self.left.items()}
         self.unfinished = Counter(self.run_of.values())
         self.begun: set[int] = set()  # runs
-        self.fetched = 0
-        self.fetching = False
+        self.fetched = 0  # that runs know of
+        self.asked = 0  # that have begun
+        self.landed: set[int] = set()  # whose bytes are there
         self.faults: list[str] = []
 
     def _blocks(self, piece: int) -> list[int]:
@@ -49,8 +53,7 @@ class Adversary:
         working: list[tuple[int, int] | None] = [None] * WORKERS
         while any(self.open.values()) and not self.faults:
             moves: list[Callable[[], None]] = []
-            if self._may_fetch():
-                moves.append(self._fetch)
+            moves += self._fetching()
             for worker in range(WORKERS):
                 busy = working[worker]
                 if busy is not None:
@@ -71,22 +74,40 @@ class Adversary:
     def _may_begin(self, piece: int, before: Sequence[int]) -> bool:
         return not any(self.open[one] for one in before) and self.ticketed.fetched[piece] <= self.fetched
 
-    def _may_fetch(self) -> bool:
-        if self.fetching:
-            return True
+    def _fetching(self) -> list[Callable[[], None]]:
+        """What the reader may do: ask for the next bytes, have any that it asked for, tell the runs of the next."""
         fetches = self.ticketed.fetches
-        return self.fetched < len(fetches) and not any(self.open[one] for one in fetches[self.fetched].after)
+        moves: list[Callable[[], None]] = [
+            partial(self._land, one) for one in range(self.fetched, self.asked) if one not in self.landed
+        ]
+        if self.fetched in self.landed:
+            moves.append(self._tell)
+        if self.asked < len(fetches):
+            one = fetches[self.asked]
+            told = one.told if isinstance(one, Reload) else 0
+            if told <= self.fetched and not any(self.open[run] for run in one.after):
+                moves.append(self._ask)
+        return moves
 
-    def _fetch(self) -> None:
-        one = self.ticketed.fetches[self.fetched]
-        assert isinstance(one, Fetch), "tables and transforms are for tests of programs"
-        if self.fetching:
-            content = self.given.file[self.start + one.source : self.start + one.source + one.bytes]
-            self.arena[one.place : one.place + one.bytes] = content
-            self.fetched += 1
+    def _ask(self) -> None:
+        for place, size in self.ticketed.fetches[self.asked].writes:
+            self.arena[place : place + size] = BROKEN
+        self.asked += 1
+
+    def _land(self, number: int) -> None:
+        one = self.ticketed.fetches[number]
+        here = slice(one.place, one.place + one.bytes)
+        if isinstance(one, Spill):
+            self.spilled[one.offset : one.offset + one.bytes] = self.arena[here]
+        elif isinstance(one, Reload):
+            self.arena[here] = self.spilled[one.offset : one.offset + one.bytes]
         else:
-            self.arena[one.place : one.place + one.bytes] = BROKEN
-        self.fetching = not self.fetching
+            assert isinstance(one, Fetch), "tables and transforms are for tests of programs"
+            self.arena[here] = self.given.file[self.start + one.source :][: one.bytes]
+        self.landed.add(number)
+
+    def _tell(self) -> None:
+        self.fetched += 1
 
     def _beginning(
         self, worker: int, working: list[tuple[int, int] | None], waited: list[int | None], row: int, piece: int

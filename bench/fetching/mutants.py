@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bench.fetching.subject import PAGE, PART, VALUE, Subject
-from kernels.listing import Claim, Fetch, FetchRows, InvalidListing, Run, Ticketed, Wait
+from kernels.listing import Claim, FetchRows, InvalidListing, Moved, Run, Ticketed, Wait
+from kernels.moves import Reload, Spill
 
 
 def mutant(given: Subject, draw: random.Random) -> tuple[str, Subject | None]:
@@ -27,12 +28,35 @@ def _shift(draw: random.Random) -> int:
     return draw.choice([-2, -1, 1, 2]) * PAGE
 
 
-def _fetch(ticketed: Ticketed, draw: random.Random, change: Callable[[Fetch], Fetch]) -> Ticketed:
+def _fetch(ticketed: Ticketed, draw: random.Random, change: Callable[[Moved], Moved]) -> Ticketed:
     fetches = list(ticketed.fetches)
     at = draw.randrange(len(fetches))
+    fetches[at] = change(fetches[at])
+    return replace(ticketed, fetches=tuple(fetches))
+
+
+def _from(one: Moved, shift: int) -> Moved:
+    """The same from, or to, elsewhere in its file."""
+    if isinstance(one, Spill | Reload):
+        return replace(one, offset=max(0, one.offset + shift))
+    return replace(one, source=max(0, one.source + shift))
+
+
+def _resized(one: Moved) -> Moved:
+    assert not isinstance(one, FetchRows), "there are no tables"
+    return replace(one, bytes=one.bytes - PAGE)
+
+
+def _untold(ticketed: Ticketed, draw: random.Random) -> Ticketed:
+    """A move that begins before those have ended which it has to wait for."""
+    reloads = [at for at, one in enumerate(ticketed.fetches) if isinstance(one, Reload)]
+    if not reloads:
+        return _hasty(ticketed, draw)
+    at = draw.choice(reloads)
+    fetches = list(ticketed.fetches)
     one = fetches[at]
-    assert not isinstance(one, FetchRows)
-    fetches[at] = change(one)
+    assert isinstance(one, Reload)
+    fetches[at] = replace(one, told=max(0, one.told - draw.choice([1, 2, 9])))
     return replace(ticketed, fetches=tuple(fetches))
 
 
@@ -41,11 +65,11 @@ def _moved(ticketed: Ticketed, draw: random.Random) -> Ticketed:
 
 
 def _from_elsewhere(ticketed: Ticketed, draw: random.Random) -> Ticketed:
-    return _fetch(ticketed, draw, lambda one: replace(one, source=one.source + _shift(draw)))
+    return _fetch(ticketed, draw, lambda one: _from(one, _shift(draw)))
 
 
 def _shorter(ticketed: Ticketed, draw: random.Random) -> Ticketed:
-    return _fetch(ticketed, draw, lambda one: replace(one, bytes=one.bytes - PAGE))
+    return _fetch(ticketed, draw, _resized)
 
 
 def _hasty(ticketed: Ticketed, draw: random.Random) -> Ticketed:
@@ -57,6 +81,15 @@ def _swapped(ticketed: Ticketed, draw: random.Random) -> Ticketed:
     one, other = draw.randrange(len(fetches)), draw.randrange(len(fetches))
     fetches[one], fetches[other] = fetches[other], fetches[one]
     return replace(ticketed, fetches=tuple(fetches))
+
+
+def _another_below(ticketed: Ticketed, draw: random.Random) -> Ticketed:
+    """Other bytes into the same place just before: what comes last is not known."""
+    at = draw.randrange(len(ticketed.fetches))
+    one = ticketed.fetches[at]
+    other = _from(one, _shift(draw))
+    fetches = (*ticketed.fetches[:at], other, *ticketed.fetches[at:])
+    return replace(ticketed, fetches=fetches, fetched=tuple(count + (count > at) for count in ticketed.fetched))
 
 
 def _early(ticketed: Ticketed, draw: random.Random) -> Ticketed:
@@ -122,7 +155,9 @@ def _other_part(ticketed: Ticketed, draw: random.Random) -> Ticketed:
 
 CHANGES: tuple[tuple[str, Callable[[Ticketed, random.Random], Ticketed]], ...] = (
     ("a fetch to another place", _moved), ("a fetch from elsewhere", _from_elsewhere), ("a shorter fetch", _shorter),
-    ("a fetch that waits for less", _hasty), ("two fetches swapped", _swapped), ("a run before its fetch", _early),
+    ("a fetch that waits for less", _hasty), ("two fetches swapped", _swapped),
+    ("two fetches to one place", _another_below), ("a reload before its spill", _untold),
+    ("a run before its fetch", _early),
     ("a wait left out", _without_wait), ("two claims swapped", _reordered), ("other blocks", _other_blocks),
     ("an operand elsewhere", _other_place), ("another part", _other_part),
 )  # fmt: skip

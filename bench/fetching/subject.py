@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.errors import BudgetNotKept
+from graphopt.program.ram.contents import Owned
 from graphopt.program.ram.course import Rates
-from graphopt.program.ram.plan import streamed
+from graphopt.program.ram.plan import Asked, Timed
+from graphopt.program.ram.spill import Away, spilled
 from graphopt.program.ticketed import ticketed
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
@@ -20,6 +21,7 @@ from kernels.target import host
 from scheduler.chains import Chain
 
 PART, PAGE, VALUE = 12 << 10, 4096, 512  # bytes: of a block's weights, of a fetch's steps, of an intermediate result
+RATES, WORKERS = Rates(1e9, 1e9), 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Subject:
     weights: npt.NDArray[np.uint8]
     listing: Listing
     file: npt.NDArray[np.uint8]
+    owned: Owned
 
 
 def subject(draw: random.Random) -> Subject | None:
@@ -37,6 +40,8 @@ def subject(draw: random.Random) -> Subject | None:
     kernels, runs, weights_top, arena_top = [], [], 0, 0
     free: list[int] = []
     values: list[int] = []
+    owner: dict[int, str] = {}  # by offset in the arena the buffer that lies there
+    owned: list[list[tuple[str, int] | None]] = []
     count = draw.randint(2, 9)
     for number in range(count):
         blocks = draw.choice([1, 2, 6, 8, 12])
@@ -49,10 +54,13 @@ def subject(draw: random.Random) -> Subject | None:
         for value in draw.sample(values, min(len(values), draw.randint(1, 2))):
             operands.append(Operand(f"x{value}", "input", DType.F32, VALUE // 4))
             places.append(Place("arena", value))
+        owned.append([None if place.space == "weights" else (owner[place.offset], 0) for place in places])
         where = free.pop() if free and draw.random() < 0.7 else arena_top
         arena_top = max(arena_top, where + VALUE)
         operands.append(Operand("y", "output", DType.F32, VALUE // 4))
         places.append(Place("arena", where))
+        owner[where] = f"y{number}"
+        owned[-1].append((owner[where], 0))
         if values and draw.random() < 0.6:
             free.append(values.pop(draw.randrange(len(values))))
         values.append(where)
@@ -61,16 +69,18 @@ def subject(draw: random.Random) -> Subject | None:
     known = {one.name: one for one in kernels}
     chains = [Chain((run,), draw.random() < 0.2) for run in range(count)]
     program = ticketed(runs, known, chains, arena_top)
-    given = (Argument("x", DType.F32, (1,)),)
-    whole = Listing("subject", given, given, tuple(kernels), tuple(runs), arena_top, weights_top, program)
+    ends = (Argument("x", DType.F32, (1,)),)
+    whole = Listing("subject", ends, ends, tuple(kernels), tuple(runs), arena_top, weights_top, program)
     weights = np.frombuffer(draw.randbytes(weights_top), np.uint8)
     durations = {one.name: draw.uniform(1e3, 1e6) for one in kernels}
-    least = 0
-    try:
-        streamed(whole, weights, (), durations, Rates(1e9, 1e9), 0, 2, PART)
-    except BudgetNotKept as error:
-        least = error.least
+    listing: Listing = whole
+    away: tuple[Away, ...] = ()
+    if draw.random() < 0.7:
+        listing, away = spilled(whole, owned, int(draw.random() * arena_top), 1) or (whole, ())
+    least = Asked(weights, (), durations, RATES, 0, WORKERS, PART).within(listing, away)
+    assert isinstance(least, int), "nothing fits in no bytes"
     budget = least + int(draw.random() ** 2 * weights_top)
-    made = streamed(whole, weights, (), durations, Rates(1e9, 1e9), budget, 2, PART)
-    assert made.listing.ticketed is not None
-    return Subject(whole, weights, made.listing, made.file) if made.listing.ticketed.fetches else None
+    made = Asked(weights, (), durations, RATES, budget, WORKERS, PART).within(listing, away)
+    assert isinstance(made, Timed) and made.program.listing.ticketed is not None, "the least is enough"
+    given = Subject(whole, weights, made.program.listing, made.program.file, owned)
+    return given if made.program.listing.ticketed.fetches else None

@@ -11,9 +11,11 @@ import numpy.typing as npt
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.lifetimes import planned
 from graphopt.program.ram.check import check_streamed
+from graphopt.program.ram.contents import Owned
 from graphopt.program.ram.course import Rates
 from graphopt.program.ram.plan import Streamed, streamed
 from graphopt.program.regions import buffer
+from graphopt.program.regions.buffer import distinct_names
 from graphopt.program.regions.region import Lowered
 from graphopt.program.sharing import WORKERS, kernels_of, plan_shared, shared_plans
 from graphopt.program.weights import Held, Weights, bytes_of
@@ -88,6 +90,16 @@ def link(
     if ram is not None:
         durations = {one.name: costs.time(one) for one in listing.kernels}
         rates = Rates(costs.disk, costs.bandwidth)
-        within = streamed(listing, held.bytes, held.held, durations, rates, ram, threads or WORKERS)
-        check_streamed(listing, held.bytes, within.listing, within.file)
+        owned = _owned(lowered)
+        within = streamed(listing, held.bytes, held.held, owned, durations, rates, ram, threads or WORKERS)
+        check_streamed(listing, held.bytes, within.listing, within.file, owned)
     return Linked(listing, held.bytes, arena.problem, plan, held.held, within)
+
+
+def _owned(lowered: Lowered) -> Owned:
+    """By run and operand the buffer of the arena that it lies in, and where."""
+    names = distinct_names(lowered.temporaries)
+    return [
+        [(names[one.buffer], one.offset) if one.buffer in names else None for one in region.places]
+        for region in lowered.regions
+    ]

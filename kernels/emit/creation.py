@@ -138,7 +138,7 @@ def _write_take(module: Module, listing: Listing, layout: MemoryLayout) -> None:
 
     if listing.ticketed is None:
         alone()
-    elif layout.fetches:
+    elif layout.moves:
         together()
     else:
         f.when(f.compare("sgt", workers, f.integer(1)), together, alone)

@@ -1,6 +1,6 @@
 """Weights that come into the arena while a program runs, as LLVM: a thread of its own reads the file. Linux only.
 
-    fetcher(record)                      the thread: for each call all fetches, one after the other
+    fetcher(record)                      the thread: for each call all fetches (kernels/emit/fetches.py)
     fetch_begin(record)                  a call begins: the thread is woken, in a child process started anew
     fetch_end(record) -> code            whether all that the call read was read
     fetch_start(record) -> code          fetch_stop(record)
@@ -15,9 +15,9 @@ Where the weights are in the caller's memory, they are copied from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kernels.emit import layout as at
+from kernels.emit.ahead import ROOM
+from kernels.emit.fetches import doze, word, write_fetches
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.reading import (
     BELL,
@@ -26,40 +26,29 @@ from kernels.emit.reading import (
     FAULT,
     FETCHED,
     FILE,
-    NAMED,
     PROCESS,
     STOP,
     THREAD,
     close,
     state,
-    write_reading,
 )
-from kernels.emit.refusal import BAD_WEIGHTS, NO_MEMORY, OK, refuse_when, return_when, say, within
-from kernels.listing import Fetch, FetchRows, Listing, Ticketed
+from kernels.emit.refusal import BAD_WEIGHTS, NO_MEMORY, OK, called, failed, refuse_when, return_when, say, within
+from kernels.emit.spilling import OF_SPILLS, SPILLED
+from kernels.listing import Listing, Ticketed
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
-from kernels.llvm.threads import add, bytes_of, futex, pause, read, write
+from kernels.llvm.threads import add, bytes_of, futex, read, write
 
-_ROW = 40  # bytes of a fetch in the table: source, place, bytes, its kind, the first of what it waits for
-_SPINS = 100  # looks before a thread sleeps
-_NAP_NS = 30_000
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # private to the process
-_MADE = 4  # numbers of a row of the table of what is transformed
 _NO_THREAD = -2  # in place of an error's number: nobody reads, as is said already
 
 
 def write_fetching(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
     """Add the functions, and their tables."""
-    module.declare("nanosleep", "i32", ["ptr", "ptr"])
     module.declare("strerror", "ptr", ["i32"])
-    write_reading(module, layout, named=any(isinstance(one, FetchRows) for one in ticketed.fetches))
-    module.constant("fetch.nap", "i64", ["0", str(_NAP_NS)], align=8)
-    _write_tables(module, layout, ticketed)
-    if transforms_of(ticketed):
-        _write_transform(module, listing, ticketed)
-    _write_all(module, layout, ticketed)
+    write_fetches(module, listing, layout, ticketed)
     _write_fetcher(module, listing, layout, ticketed)
-    _write_start(module, listing, layout)
+    _write_start(module, listing, layout, ticketed)
     _write_begin(module, layout, ticketed)
     _write_end(module, layout)
     _write_stop(module, layout)
@@ -67,158 +56,24 @@ def write_fetching(module: Module, listing: Listing, layout: MemoryLayout, ticke
 
 def first_block(f: Function, row: Value) -> Value:
     """The first block of a row."""
-    return _word(f, "fetch.runs", 8, row, 0)
-
-
-def _word(f: Function, table: str, width: int, row: Value, offset: int) -> Value:
-    """A number of 32 bits in a row of a table."""
-    start = f.at(Value((f"@{table}",), "ptr"), f.mul(row, width), "i8")
-    return f.convert("zext", "i64", f.load("i32", f.at(start, offset, "i8")))
+    return word(f, "fetch.runs", 8, row, 0)
 
 
 def await_fetches(f: Function, layout: MemoryLayout, ticketed: Ticketed, row: Value) -> None:
     """Wait for the fetches of a row, in a function whose first parameter is the job."""
     job = Value((f"%{f.parameters[0].name}",), "ptr")
-    needed = _word(f, "fetch.runs", 8, row, 4)
+    needed = word(f, "fetch.runs", 8, row, 4)
     before = f.mul(f.sub(read(f, "i64", f.at(job, at.CALL, "i8"), "acquire"), 1), len(ticketed.fetches))
     wanted = f.add(before, needed)
     counter = f.at(job, layout.fetching - at.SHARED + FETCHED, "i8")
-    _doze(f, lambda: f.compare("sge", read(f, "i64", counter, "acquire"), wanted))
-
-
-def _doze(f: Function, ended: Callable[[], Value]) -> None:
-    """Look until `ended` gives true; after some looks with naps between them."""
-    names = ("before", "look", "wait", "pause", "nap", "ended")
-    before, look, wait, pausing, nap, out = (f.fresh(stem) for stem in names)
-    f.line(f"br label %{before}")
-    f.label(before)
-    f.line(f"br label %{look}")
-    f.label(look)
-    f.line(f"%{look}.n = phi i64 [ 0, %{before} ], [ %{wait}.n, %{pausing} ], [ %{wait}.n, %{nap} ]")
-    f.line(f"br i1 {ended().text}, label %{out}, label %{wait}")
-    f.label(wait)
-    f.line(f"%{wait}.n = add i64 %{look}.n, 1")
-    f.line(f"%{wait}.long = icmp ugt i64 %{wait}.n, {_SPINS}")
-    f.line(f"br i1 %{wait}.long, label %{nap}, label %{pausing}")
-    f.label(pausing)
-    pause(f)
-    f.line(f"br label %{look}")
-    f.label(nap)
-    f.value("i32", "call i32 @nanosleep(ptr @fetch.nap, ptr null)")
-    f.line(f"br label %{look}")
-    f.label(out)
-
-
-def _write_tables(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None:
-    claimed = {run: row for row, (run, _) in enumerate(ticketed.waits)}
-    words: list[int] = []
-    waits: list[int] = []
-    named: list[int] = []
-    made: list[int] = []
-    shapes = transforms_of(ticketed)
-    for one in ticketed.fetches:
-        kind = 0
-        if isinstance(one, FetchRows):
-            argument = one.indices.argument if one.indices.space == "input" else -1
-            named += [one.rows, one.row_bytes, one.count, one.dtype.bytes, argument, one.indices.offset, one.numbers]
-            kind = len(named) // NAMED
-        elif one.transformed is not None:
-            by = one.transformed
-            made += [by.place, by.elements, by.groups, shapes.index(by.matrix)]
-            kind = -(len(made) // _MADE)
-        words += [layout.fetched_at + one.source, one.place, one.bytes, kind, len(waits)]
-        waits += [claimed[run] for run in one.after]
-    words += [0, 0, 0, 0, len(waits)]
-    module.constant("fetch.named", "i64", [str(word) for word in named or [0]], align=8)
-    module.constant("fetch.made", "i64", [str(word) for word in made or [0]], align=8)
-    module.constant("fetch.rows", "i64", [str(word) for word in words], align=8)
-    module.constant("fetch.waits", "i32", [str(row) for row in waits or [0]], align=4)
-    runs: list[int] = []
-    for run, _ in ticketed.waits:
-        runs += [(ticketed.runs[run].blocks or (0, 0))[0], ticketed.fetched[run]]
-    runs += [0, len(ticketed.fetches)]  # a call ends with all of them
-    module.constant("fetch.runs", "i32", [str(word) for word in runs], align=4)
-
-
-def _fetch(f: Function, record: Value, source: Value, place: Value, size: Value) -> None:
-    f.call("fetch", record, source, place, size, f.number("i1", True))
-
-
-def transforms_of(ticketed: Ticketed | None) -> list[tuple[tuple[float, ...], ...]]:
-    """The matrices by which fetched bytes are transformed, different ones."""
-    fetches = () if ticketed is None else ticketed.fetches
-    made = (one.transformed for one in fetches if isinstance(one, Fetch))
-    return sorted({one.matrix for one in made if one is not None})
-
-
-def _write_transform(module: Module, listing: Listing, ticketed: Ticketed) -> None:
-    """fetch_transform(arena, source, which): of a row of the table; a function for each matrix."""
-    f = Function(module, "fetch_transform", (Parameter("arena"), Parameter("source"), Parameter("which", "i64")))
-    arena, source, which = (f.parameter(one.name) for one in f.parameters)
-    start = f.at(Value(("@fetch.made",), "ptr"), f.mul(which, 8 * _MADE), "i8")
-    place, elements, groups, shape = (f.load("i64", f.at(start, number, "i64")) for number in range(_MADE))
-    target = f.at(arena, place, "i8")
-    for number in range(len(transforms_of(ticketed))):
-        name = listing.symbol(f"transform{number}")
-        module.declare(name, "void", ["ptr", "ptr", "i64", "i64"])
-        given = f"ptr {source.text}, ptr {target.text}, i64 {elements.text}, i64 {groups.text}"
-
-        def make(name: str = name, given: str = given) -> None:
-            f.line(f"call void @{name}({given})")
-
-        f.when(f.compare("eq", shape, f.integer(number)), make)
-    f.finish()
-
-
-def _write_all(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None:
-    """fetch_all(record, call): those of one call."""
-    f = Function(module, "fetch_all", (Parameter("record"), Parameter("call", "i64")))
-    record, call = f.parameter("record"), f.parameter("call")
-    arena, done = f.load("ptr", within(f, record, at.ARENA)), f.load("ptr", within(f, record, at.SHARED + at.DONE))
-    table, waits = Value(("@fetch.rows",), "ptr"), Value(("@fetch.waits",), "ptr")
-
-    def one(number: Value, _: tuple[Value, ...]) -> None:
-        start = f.at(table, f.mul(number, _ROW), "i8")
-        fields = [f.load("i64", f.at(start, field, "i64")) for field in (0, 1, 2, 3, 4, 9)]
-        source, place, size, kind, first, last = fields
-
-        def wait(which: Value, _: tuple[Value, ...]) -> None:
-            row = f.convert("zext", "i64", f.load("i32", f.at(waits, which, "i32")))
-            blocks = _word(f, "shared.rows", 16, row, 4)
-            wanted, counter = f.mul(call, blocks), f.at(done, row, "i64")
-            _doze(f, lambda: f.compare("sge", read(f, "i64", counter, "acquire"), wanted))
-
-        f.loop(first, last, 1, wait)
-        whole = f.compare("eq", read(f, "i64", state(f, layout, FAULT), "acquire"), f.integer(0))
-        there = f.at(arena, place, "i8")
-
-        def by_name() -> None:
-            f.call("fetch_named", record, source, there, f.sub(kind, 1))
-
-        def make() -> None:
-            f.call("fetch_transform", arena, there, f.sub(f.integer(-1), kind))
-
-        def whole_one() -> None:
-            _fetch(f, record, source, there, size)
-            if transforms_of(ticketed):
-                f.when(f.compare("slt", kind, f.integer(0)), make)
-
-        def bring() -> None:
-            if any(isinstance(other, FetchRows) for other in ticketed.fetches):
-                f.when(f.compare("sgt", kind, f.integer(0)), by_name, whole_one)
-            else:
-                whole_one()
-
-        f.when(whole, bring)
-        add(f, state(f, layout, FETCHED), f.integer(1), "release")
-
-    f.loop(f.integer(0), len(ticketed.fetches), 1, one)
-    f.finish()
+    doze(f, lambda: f.compare("sge", read(f, "i64", counter, "acquire"), wanted))
 
 
 def _write_fetcher(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
     f = Function(module, listing.symbol("fetcher"), (Parameter("record"),), exported=True, result="ptr")
     record = f.parameter("record")
+    room = f.value("ptr", f"alloca [{ROOM} x i8], align 8")
+    f.call("ahead_begin", room)
     begun = f.div(read(f, "i64", state(f, layout, FETCHED)), f.integer(len(ticketed.fetches)), signed=False)
     f.line("br label %first")
     f.label("first")
@@ -236,17 +91,21 @@ def _write_fetcher(module: Module, listing: Listing, layout: MemoryLayout, ticke
     f.line("br label %next")
     f.label("work")
     f.line("%following = add i64 %turn, 1")
-    f.call("fetch_all", record, Value(("%following",), "i64"))
+    f.call("fetch_all", record, Value(("%following",), "i64"), room)
     f.line("br label %next")
     f.label("end")
+    f.call("ahead_end", room)
     f.line("ret ptr null")
     f.finish()
 
 
-def _write_start(module: Module, listing: Listing, layout: MemoryLayout) -> None:
-    """fetch_start(record) -> code: the thread, which handles no signals of the program."""
+def _write_start(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
+    """fetch_start(record) -> code: the thread, which handles no signals of the program, and its file for spills."""
     f = Function(module, "fetch_start", (Parameter("record"),), result="i32")
     record = f.parameter("record")
+    if ticketed.spilled_bytes:
+        _shut(f, layout, SPILLED)  # a child process has its parent's
+        failed(f, called(f, "spill_open", record))
     every, before = bytes_of(f, 255), bytes_of(f, 0)
     f.value("i32", f"call i32 @pthread_sigmask(i32 2, ptr {every.text}, ptr {before.text})")
     error = f.value(
@@ -295,14 +154,15 @@ def _write_end(module: Module, layout: MemoryLayout) -> None:
     fault = f.value("i64", f"atomicrmw xchg ptr {place.text}, i64 0 acq_rel, align 8")
     return_when(f, f.compare("eq", fault, f.integer(0)), f.number("i32", OK))
     return_when(f, f.compare("eq", fault, f.integer(_NO_THREAD)), f.number("i32", NO_MEMORY))
+    number = f.convert("trunc", "i32", fault)
+    told = f.value("ptr", f"call ptr @strerror(i32 {number.text})")
+    spilled = f.compare("sge", fault, f.integer(OF_SPILLS))
+    refuse_when(f, spilled, NO_MEMORY, record, "the temporary file of intermediate results fails: %s.", told)
     ended = f.compare("eq", fault, f.integer(CUT_OFF))
     f.when(
         ended,
         lambda: say(f, record, "the weights file cannot be read: it is shorter than when the model was created."),
-        lambda: say(
-            f, record, "the weights file cannot be read: %s.",
-            f.value("ptr", f"call ptr @strerror(i32 {f.convert('trunc', 'i32', fault).text})"),
-        ),
+        lambda: say(f, record, "the weights file cannot be read: %s.", told),
     )  # fmt: skip
     f.give(f.number("i32", BAD_WEIGHTS))
     f.finish()
@@ -320,11 +180,18 @@ def _write_stop(module: Module, layout: MemoryLayout) -> None:
         f.value("i32", f"call i32 @pthread_join(i64 {f.load('i64', state(f, layout, THREAD)).text}, ptr null)")
 
     f.when(f.compare("eq", f.load("i32", state(f, layout, PROCESS)), ours), stop)
-    for field in (FILE, DIRECT):
-        file = f.load("i32", state(f, layout, field))
-
-        def shut(file: Value = file) -> None:
-            close(f, f.sub(file, 1))
-
-        f.when(f.compare("ne", file, f.number("i32", 0)), shut)
+    for field in (FILE, DIRECT, SPILLED):
+        _shut(f, layout, field)
     f.finish()
+
+
+def _shut(f: Function, layout: MemoryLayout, field: int) -> None:
+    """Close a file of the state, where there is one."""
+    place = state(f, layout, field)
+    file = f.load("i32", place)
+
+    def shut() -> None:
+        close(f, f.sub(file, 1))
+        f.store(f.number("i32", 0), place)
+
+    f.when(f.compare("ne", file, f.number("i32", 0)), shut)

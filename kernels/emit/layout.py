@@ -73,6 +73,11 @@ class MemoryLayout:
     file_bytes: int
 
     @property
+    def moves(self) -> bool:
+        """Whether a thread of the model's own fetches weights, or spills intermediate results."""
+        return self.record > self.fetching
+
+    @property
     def fetches(self) -> bool:
         """Whether the file has more than stays in memory."""
         return self.file_bytes > self.weights_bytes
@@ -111,7 +116,8 @@ def layout_of(
     few = blocks + (8 * len(listing.kernels) if listing.sizes else 0)
     fetching = few + (8 if listing.sizes else 0)
     fetched = listing.ticketed.fetched_bytes if listing.ticketed is not None else 0
-    record = fetching + (FETCHING_BYTES if fetched else 0)
+    moves = listing.ticketed is not None and bool(listing.ticketed.fetches)
+    record = fetching + (FETCHING_BYTES if moves else 0)
     behind = fetched_at(weights)
     shared = 0
     if any(one.ticketed is not None for one in together):

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from kernels.emit.checksum import STRIPE, checksum, write_checksum
 from kernels.emit.creation import write_creation
 from kernels.emit.description import Description, describe, with_points
-from kernels.emit.fetching import transforms_of
+from kernels.emit.fetches import transforms_of
 from kernels.emit.layout import MemoryLayout, fetched_at, layout_of
 from kernels.emit.making import NOTHING, Making, write_making, write_transform
 from kernels.emit.processor import Requirement, requirements, write_missing
@@ -74,7 +74,7 @@ class Emitted:
 def stored_weights(listing: Listing, weights: bytes | npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     """The weights as their file has them: filled with zeros to a multiple of 64 bytes. Raises WrongWeights."""
     data, expected = _flat(weights), listing.weights_bytes
-    if listing.ticketed is not None and listing.ticketed.fetches:
+    if listing.ticketed is not None and listing.ticketed.fetched_bytes:
         expected = fetched_at(listing.weights_bytes) + listing.ticketed.fetched_bytes
     if data.size != expected:
         raise WrongWeights(f"listing '{listing.name}' has {expected:,} bytes of weights, not {data.size:,}.")

@@ -8,7 +8,7 @@ The state is a piece of the model's record (kernels/emit/layout.py). A read that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kernels.emit import layout as at
 from kernels.emit.layout import MemoryLayout
@@ -16,13 +16,16 @@ from kernels.emit.refusal import within
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.llvm.threads import write
+from kernels.target import ArchitectureName
 
 # Offsets in the state, in bytes. FILE, DIRECT: descriptors and one, 0 for none; SOURCE: weights in the caller's memory.
 FETCHED, BELL, STOP, FAULT, FILE, DIRECT, THREAD, SOURCE, PROCESS = 0, 8, 12, 16, 24, 28, 32, 40, 48
 CUT_OFF = -1  # in place of an error's number: the file ends too early
 WILL_NEED, DONT_NEED = 3, 4  # POSIX_FADV_
 NAMED = 7  # numbers of a row of the table of rows that indices name
-_INTERRUPTED = 4  # EINTR
+INTERRUPTED = 4  # EINTR
+CLOSE_ON_EXEC = 0x80000  # O_CLOEXEC; O_RDONLY is 0
+PAST_CACHE: Mapping[ArchitectureName, int] = {"x86_64": 0x4000, "aarch64": 0x10000, "riscv64": 0x4000}  # O_DIRECT
 _NULL = Value(("null",), "ptr")
 
 
@@ -88,7 +91,7 @@ def _write_fetch(module: Module, layout: MemoryLayout) -> None:
     # What cannot be read past the cache, as the rest after a short read, may be read through it.
     was_direct = Value(("%was_direct",), "i1")
     interrupted = f.binary(
-        "and", f.compare("slt", got, f.integer(0)), f.compare("eq", error, f.number("i32", _INTERRUPTED))
+        "and", f.compare("slt", got, f.integer(0)), f.compare("eq", error, f.number("i32", INTERRUPTED))
     )
     f.line(f"br i1 {f.binary('or', was_direct, interrupted).text}, label %again, label %fault")
     f.label("again")

@@ -8,8 +8,6 @@ int P_check(P_model *model)     they are read through, and their checksum compar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from kernels.emit import layout as at
@@ -18,7 +16,7 @@ from kernels.emit.layout import FETCH_ALIGNMENT, HUGE_PAGE, LIVE, MemoryLayout
 from kernels.emit.making import Making
 from kernels.emit.memory import FIXED, PRIVATE, READ, allow, count
 from kernels.emit.options import LENDER, MEMORY_LIMIT, WEIGHTS, WEIGHTS_BYTES, WEIGHTS_PATH, option, purse
-from kernels.emit.reading import DIRECT, DONT_NEED, FILE, SOURCE, close
+from kernels.emit.reading import CLOSE_ON_EXEC, DIRECT, DONT_NEED, FILE, PAST_CACHE, SOURCE, close
 from kernels.emit.refusal import (
     BAD_ARGUMENT,
     BAD_WEIGHTS,
@@ -36,8 +34,6 @@ from kernels.listing import ALIGNMENT, Listing
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 
-_CLOSE_ON_EXEC = 0x80000  # O_CLOEXEC; O_RDONLY is 0
-_DIRECT: Mapping[str, int] = {"x86_64": 0x4000, "aarch64": 0x10000, "riscv64": 0x4000}  # O_DIRECT
 _PIECE = 1 << 20  # bytes that are read at once when the checksum is compared
 
 
@@ -60,7 +56,7 @@ def _write_open(module: Module, layout: MemoryLayout) -> None:
     f = Function(module, "open_weights", (Parameter("record"), Parameter("path"), Parameter("out")), result="i32")
     record, path = f.parameter("record"), f.parameter("path")
     refuse_when(f, is_null(f, path), BAD_ARGUMENT, record, "no path of a weights file is given.")
-    file = f.value("i32", f"call i32 (ptr, i32, ...) @open(ptr {path.text}, i32 {_CLOSE_ON_EXEC})")
+    file = f.value("i32", f"call i32 (ptr, i32, ...) @open(ptr {path.text}, i32 {CLOSE_ON_EXEC})")
     refuse_when(
         f, f.compare("slt", file, f.number("i32", 0)), BAD_WEIGHTS, record,
         "weights file '%s' cannot be opened: %m.", path,
@@ -136,7 +132,7 @@ def _write_read(module: Module, layout: MemoryLayout) -> None:
     short = f.compare("ne", Value(("%count",), "i64"), f.integer(size))
     f.when(short, lambda: say(f, record, "weights file '%s' cannot be read: %m.", path))
     if layout.fetches:
-        flags = _CLOSE_ON_EXEC | _DIRECT[module.target.architecture.name]
+        flags = CLOSE_ON_EXEC | PAST_CACHE[module.target.architecture.name]
         direct = f.value("i32", f"call i32 (ptr, i32, ...) @open(ptr {path.text}, i32 {flags})")
         for one, field in ((file, FILE), (direct, DIRECT)):  # -1 where the file system does not let us
             f.store(f.add(one, 1), within(f, record, layout.fetching + field))

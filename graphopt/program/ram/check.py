@@ -2,10 +2,13 @@
 
 Everything is decided of the listing as it is emitted. What must have happened when a run begins follows from what is
 waited for: all that is waited for at a claim has ended for every later claim too, since whoever comes to that has
-claimed before, or has seen the claim of somebody who had waited. Fetches are done one after the other. Then
+claimed before, or has seen the claim of somebody who had waited. Fetches begin in their order, several may be under way
+at the same time, and runs are told of them in their order. Then
 
-- the runs are those of the program without, in blocks that are each there once, with the same operands but weights;
+- the runs are those of the program without, in blocks that are each there once, with the same operands outside;
 - of two accesses to the same bytes, of which one writes, one happens before the other, or both are of one run;
+- of two moves that may be under way together none writes what the other one reads or writes;
+- what a run reads of the arena has the values that it would have without moves (graphopt/program/ram/contents.py);
 - a run that reads weights finds, where it reads, the bytes of the file that are these weights.
 """
 
@@ -18,18 +21,26 @@ import numpy as np
 import numpy.typing as npt
 
 from graphopt.errors import VerificationError
+from graphopt.program.ram.contents import Contents, Owned
 from kernels.kernel import Kernel, Operand
-from kernels.listing import Claim, Fetch, FetchRows, Listing, Place, Run, Ticketed, Wait
+from kernels.listing import Claim, Fetch, FetchRows, Listing, Moved, Place, Run, Ticketed, Wait
+from kernels.moves import Reload, Spill
 
 Bytes = npt.NDArray[np.uint8]
 Bits = npt.NDArray[np.bool_]
 _NOTHING = -1
 
 
-def check_streamed(whole: Listing, weights: Bytes, listing: Listing, file: Bytes) -> None:
-    """Raise VerificationError where a program with this file might compute anything else than the one without."""
+def check_streamed(whole: Listing, weights: Bytes, listing: Listing, file: Bytes, owned: Owned) -> None:
+    """Raise VerificationError where a program with this file might compute anything else than the one without.
+
+    `owned` are the buffers of the arena, by run and operand of the program without.
+    """
     assert whole.ticketed is not None and listing.ticketed is not None, "programs for several workers"
-    _Check(whole, whole.ticketed, weights, listing, listing.ticketed, file).check()
+    checked = _Check(whole, whole.ticketed, weights, listing, listing.ticketed, file)
+    of_run, begun = checked.check()
+    contents = Contents(whole.ticketed, listing.ticketed, checked.kernels, owned)
+    contents.check(checked.order, of_run, begun)
 
 
 class _Check:
@@ -40,15 +51,18 @@ class _Check:
         self.listing, self.ticketed, self.file = listing, ticketed, file
         self.kernels: Mapping[str, Kernel] = {one.name: one for one in listing.kernels}
         self.start = file.size - ticketed.fetched_bytes  # of what is fetched, in the file
+        self.numbers = {one.numbers for one in ticketed.fetches if isinstance(one, FetchRows)}
         self.order = [step.run for step in ticketed.steps if not isinstance(step, Wait)]
 
-    def check(self) -> None:
-        """All of it."""
+    def check(self) -> tuple[list[int], list[int]]:
+        """All but what values are. By piece its run, and how many moves have ended when it begins."""
         of_run = self._of_runs()
         ended, fetched, freed = self._known()
         self._check_places(of_run, ended, fetched, freed)
+        self._check_moves(fetched, freed)
         for piece in self.order:
             self._check_weights(of_run[piece], piece, fetched[piece])
+        return of_run, fetched
 
     # -- the same runs -------------------------------------------------------------------------------------------------
 
@@ -59,6 +73,7 @@ class _Check:
         for run, _ in self.before.waits:
             wanted = self.before.runs[run]
             blocks: list[tuple[int, int]] = []
+            before: list[Place] = []  # of operands, but for weights
             count = self.kernels[wanted.kernel].blocks
             while sum(end - first for first, end in blocks) < max(1, count):
                 piece = next(pieces, None)
@@ -66,6 +81,12 @@ class _Check:
                 if piece is None or given is None or given.kernel != wanted.kernel or not self._alike(wanted, given):
                     raise VerificationError(f"run {run} of the program is not there with all of its blocks.")
                 found[piece] = run
+                places = [
+                    place for place, old in zip(given.operands, wanted.operands, strict=True) if old.space != "weights"
+                ]
+                if blocks and places != before:
+                    raise VerificationError(f"pieces of run {run} of the program work in several places.")
+                before = places
                 blocks.append(given.blocks or (0, max(1, count)))
             blocks.sort()
             if blocks[0][0] or any(one[1] != two[0] for one, two in pairwise(blocks)):
@@ -75,11 +96,11 @@ class _Check:
         return found
 
     def _alike(self, wanted: Run, given: Run) -> bool:
-        """Whether operands are the same but for weights, and indices that are numbered anew."""
-        numbers = {one.numbers for one in self.ticketed.fetches if isinstance(one, FetchRows)}
+        """Whether operands are the same but for weights, the arena, and indices that are numbered anew."""
         for one, other in zip(wanted.operands, given.operands, strict=True):
-            renumbered = other.space == "arena" and other.offset in numbers and other.part is None
-            if one.space != "weights" and one != other and not renumbered:
+            renumbered = other.space == "arena" and other.offset in self.numbers and other.part is None
+            moved = one.space == other.space == "arena" and one.part == other.part
+            if one.space != "weights" and one != other and not moved and not renumbered:
                 return False
         return True
 
@@ -155,27 +176,45 @@ class _Check:
             if space != "arena":
                 continue
             before = np.array(fetched)[pieces]
-            for number, begin, end in self._fetched_bytes():
+            for number, begin, end, is_write in self._moved_bytes():
                 meets = (begins < end) & (begin < ends) & ~freed[number, pieces] & (before <= number)
+                meets &= writes | is_write
                 if meets.any():
-                    raise VerificationError(f"fetch {number} writes where run {pieces[meets][0]} may be at work.")
-            for number, (one, given) in enumerate(zip(self.ticketed.fetches, freed, strict=True)):
-                if isinstance(one, FetchRows) and one.indices.space == "arena":
-                    self._check_indices(number, one, given, fetched)
+                    verb = "writes" if is_write else "reads"
+                    raise VerificationError(f"fetch {number} {verb} where run {pieces[meets][0]} may be at work.")
 
-    def _fetched_bytes(self) -> Iterator[tuple[int, int, int]]:
+    def _check_moves(self, fetched: Sequence[int], freed: Bits) -> None:
+        """Of two that may be under way together none writes what the other one reads or writes."""
+        known: list[int] = []  # by move: how many have ended when it begins
+        for number, one in enumerate(self.ticketed.fetches):
+            told = max((fetched[piece] for piece in np.flatnonzero(freed[number]).tolist()), default=0)
+            known.append(max(told, one.told if isinstance(one, Reload) else 0, known[-1] if known else 0))
+        for rows in (list(self._moved_bytes()), list(self._filed_bytes())):
+            numbers, begins, ends, writes = (np.array([row[at] for row in rows], np.int64) for at in range(4))
+            for at, (number, begin, end, is_write) in enumerate(rows):
+                meets = (begins < end) & (begin < ends) & (numbers <= number) & (numbers >= known[number])
+                meets &= (writes > 0) | is_write
+                meets[at] = False
+                if isinstance(self.ticketed.fetches[number], FetchRows) and not is_write:
+                    meets[:] = False  # indices are read when all before have ended
+                if meets.any():
+                    raise VerificationError(f"fetches {numbers[meets][0]} and {number} may meet in the same bytes.")
+
+    def _moved_bytes(self) -> Iterator[tuple[int, int, int, bool]]:
+        """Of the arena: the number of a move, begin, end, and whether it writes there."""
         for number, one in enumerate(self.ticketed.fetches):
             for place, size in one.writes:
-                yield number, place, place + size
+                yield number, place, place + size, True
+            if isinstance(one, Spill):
+                yield number, one.place, one.place + one.bytes, False
+            elif isinstance(one, FetchRows) and one.indices.space == "arena":
+                yield number, one.indices.offset, one.indices.offset + one.count * one.dtype.bytes, False
 
-    def _check_indices(self, number: int, one: FetchRows, given: Bits, fetched: Sequence[int]) -> None:
-        """Whoever writes the indices has ended, or begins when they have been read."""
-        begin, end = one.indices.offset, one.indices.offset + one.count * one.dtype.bytes
-        for piece, run in enumerate(self.ticketed.runs):
-            for operand, place in zip(self.kernels[run.kernel].operands, run.operands, strict=True):
-                meets = place.space == "arena" and place.offset < end and begin < place.offset + operand.bytes
-                if operand.role == "output" and meets and not given[piece] and fetched[piece] <= number:
-                    raise VerificationError(f"fetch {number} reads indices that run {piece} may be writing.")
+    def _filed_bytes(self) -> Iterator[tuple[int, int, int, bool]]:
+        """Likewise of the temporary file."""
+        for number, one in enumerate(self.ticketed.fetches):
+            if isinstance(one, Spill | Reload):
+                yield number, one.offset, one.offset + one.bytes, isinstance(one, Spill)
 
     # -- weights -------------------------------------------------------------------------------------------------------
 
@@ -185,10 +224,10 @@ class _Check:
         for at, (operand, place, old) in enumerate(zip(kernel.operands, given.operands, wanted.operands, strict=True)):
             if old.space == "weights":
                 self._check_operand(kernel, given, operand, place, old, fetched, f"operand {at} of run {piece}")
-            elif place != old:  # indices that are numbered anew
+            elif old.space != place.space or place.offset in self.numbers:  # indices that are numbered anew
                 source = next((one for one in given.operands if one.part is not None), None)
                 rows = None if source is None else self._last(source.offset, fetched)
-                if not isinstance(rows, FetchRows) or rows.numbers != place.offset or rows.indices != old:
+                if not isinstance(rows, FetchRows) or rows.numbers != place.offset or not _same(rows.indices, old):
                     raise VerificationError(f"operand {at} of run {piece} holds other indices than the program's.")
 
     def _check_operand(
@@ -215,7 +254,7 @@ class _Check:
             if source.place != place.offset or not inside or not np.array_equal(table, whole):
                 raise wrong
             return
-        if source is None or begin < from_byte or behind > to_byte:
+        if not isinstance(source, Fetch) or begin < from_byte or behind > to_byte:
             raise wrong
         there = self._brought(source)
         skipped = place.offset - source.place if source.transformed is None else place.offset - source.transformed.place
@@ -223,7 +262,7 @@ class _Check:
         if skipped < 0 or not np.array_equal(content, there):
             raise wrong
 
-    def _last(self, place: int, fetched: int) -> Fetch | FetchRows | None:
+    def _last(self, place: int, fetched: int) -> Moved | None:
         """The fetch, of so many first ones, that wrote the byte at a place last."""
         for one in reversed(self.ticketed.fetches[:fetched]):
             if any(start <= place < start + size for start, size in one.writes):
@@ -243,6 +282,11 @@ class _Check:
         found = np.stack([_sum(numbers, rows, 2) for numbers in made.matrix], axis=2).astype(np.float32)
         assert found.shape == (made.groups, points, points, made.elements)
         return found.reshape(-1).view(np.uint8)
+
+
+def _same(one: Place, other: Place) -> bool:
+    """Whether two places are one, where they may lie differently in the arena."""
+    return one == other or one.space == other.space == "arena"
 
 
 def _sum(numbers: Sequence[float], terms: npt.NDArray[np.float64], axis: int) -> npt.NDArray[np.float64]:

@@ -8,10 +8,25 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from graphopt.program.ram.spill import AHEAD, Away
 from graphopt.program.ram.units import Constant, Constants, Unit, filled, page, ranges
 from kernels.emit.layout import fetched_at
 from kernels.kernel import Kernel, Transforming
-from kernels.listing import Claim, Fetch, FetchRows, Follow, Listing, ListStep, Place, Run, Ticketed, Transformed, Wait
+from kernels.listing import (
+    Claim,
+    Fetch,
+    FetchRows,
+    Follow,
+    Listing,
+    ListStep,
+    Moved,
+    Place,
+    Run,
+    Ticketed,
+    Transformed,
+    Wait,
+)
+from kernels.moves import Reload, Spill
 from kernels.run import area
 
 Bytes = npt.NDArray[np.uint8]
@@ -22,7 +37,7 @@ class Pieces:
 
     def __init__(
         self, listing: Listing, kernels: Mapping[str, Kernel], constants: Constants,
-        others: Sequence[tuple[int, int]], ring: int, workers: int,
+        others: Sequence[tuple[int, int]], ring: int, workers: int, away: Sequence[Away] = (),
     ) -> None:  # fmt: skip
         assert listing.ticketed is not None, "one for several workers"
         self.listing, self.ticketed, self.kernels, self.constants = listing, listing.ticketed, kernels, constants
@@ -38,8 +53,14 @@ class Pieces:
             self.kept_bytes += filled(size)
         self.pieces: list[Run] = []
         self.pieces_of: dict[int, list[int]] = {}  # by run
-        self.fetches: list[Fetch | FetchRows] = []
+        self.fetches: list[Moved] = []
         self.needed: list[int] = []  # by piece: how many fetches
+        self.most = 0  # of these so far: whoever comes later has waited for as many
+        self.order = [run for run, _ in self.ticketed.waits]
+        self.step_of = {run: step for step, run in enumerate(self.order)}
+        self.away = sorted(away, key=lambda one: self.step_of[one.last])
+        self.spilled: dict[Away, int] = {}  # which fetch
+        self.reloaded: dict[Away, int] = {}
         self.sources: dict[tuple[int, Unit], int] = {}  # by the start of a constant and a unit: where the file has it
         self.fetched_bytes = 0
         self.next = 0  # in the ring
@@ -48,8 +69,15 @@ class Pieces:
     def listing_of(self) -> Listing:
         """The listing; `file` then gives the file of its weights."""
         pieces_of = self.pieces_of
-        for run, _ in self.ticketed.waits:
+        for step, run in enumerate(self.order):
+            for one in self.away:
+                if self.step_of[one.next] - AHEAD == step:
+                    self._reload(one)
+            self._await_moves(step, run)
             pieces_of[run] = self._pieces(run)
+            for one in self.away:
+                if self.step_of[one.last] + AHEAD == step:
+                    self._spill(one)
         arena = self.base + self.ring
         ticketed = Ticketed(
             tuple(self._steps(pieces_of)), tuple(self.pieces), arena, tuple(self.fetches), tuple(self.needed),
@@ -58,6 +86,39 @@ class Pieces:
         return replace(
             self.listing, runs=ticketed.runs, arena_bytes=arena, weights_bytes=self.kept_bytes, ticketed=ticketed
         )
+
+    def _spill(self, one: Away) -> None:
+        if one not in self.spilled:
+            self.spilled[one] = len(self.fetches)
+            after = tuple(sorted(piece for run in one.users for piece in self.pieces_of[run]))
+            self.fetches.append(Spill(one.offset, one.origin, one.bytes, after))
+
+    def _reload(self, one: Away) -> None:
+        """Behind the move that wrote the bytes, those that read what lies in their place, and the runs there."""
+        self._spill(one)
+        there = (other for other in self.spilled if _meet(one.target, one.bytes, other.origin, other.bytes))
+        told = 1 + max(self.spilled[other] for other in (one, *there))
+        after = {piece for run in self._touching(one.target, one.bytes) for piece in self.pieces_of[run]}
+        self.reloaded[one] = len(self.fetches)
+        self.fetches.append(Reload(one.offset, one.target, one.bytes, told, tuple(sorted(after))))
+
+    def _await_moves(self, step: int, run: int) -> None:
+        """A run comes behind the reloads of what it works on, and the spills of what lay where it writes."""
+        for one in self.away:
+            if self.step_of[one.last] < step and self._touches(run, one.origin, one.bytes):
+                self._spill(one)
+                self.most = max(self.most, self.spilled[one] + 1)
+            if self.step_of[one.next] == step:
+                self.most = max(self.most, self.reloaded[one] + 1)
+
+    def _touches(self, run: int, begin: int, size: int) -> bool:
+        given = self.ticketed.runs[run]
+        pairs = zip(self.kernels[given.kernel].operands, given.operands, strict=True)
+        return any(place.space == "arena" and _meet(begin, size, place.offset, one.bytes) for one, place in pairs)
+
+    def _touching(self, begin: int, size: int) -> list[int]:
+        """The runs so far that work on bytes of the arena."""
+        return [run for run in self.pieces_of if self._touches(run, begin, size)]
 
     def _pieces(self, run: int) -> list[int]:
         """Add the pieces of a run; their numbers."""
@@ -122,6 +183,7 @@ class Pieces:
             )  # fmt: skip
             operands[at] = Place("arena", place, 0, (0, unit.fetched_bytes))
             operands[named.operand] = Place("arena", numbers)
+        self.most = len(self.fetches)
         for some in blocks or (None,):
             given = self.ticketed.runs[run]
             readers.append(self._piece(replace(given, operands=tuple(operands), blocks=some)))
@@ -131,9 +193,8 @@ class Pieces:
         """The pieces that write bytes of the arena which this run reads: the last ones before it, each byte's."""
         if place.space != "arena":
             return []
-        order = [one for one, _ in self.ticketed.waits]
         found: list[int] = []
-        for other in order[: order.index(run)]:
+        for other in self.order[: self.step_of[run]]:
             given = self.ticketed.runs[other]
             for operand, there in zip(self.kernels[given.kernel].operands, given.operands, strict=True):
                 meet = there.offset < place.offset + size and place.offset < there.offset + operand.bytes
@@ -143,7 +204,7 @@ class Pieces:
 
     def _piece(self, run: Run) -> int:
         self.pieces.append(run)
-        self.needed.append(len(self.fetches))
+        self.needed.append(self.most)
         return len(self.pieces) - 1
 
     def _source(self, one: Constant, unit: Unit) -> int:
@@ -176,12 +237,11 @@ class Pieces:
         return steps
 
     def _before(self, run: int) -> int:
-        order = [one for one, _ in self.ticketed.waits]
-        return order[order.index(run) - 1]
+        return self.order[self.step_of[run] - 1]
 
     def file(self, weights: Bytes) -> Bytes:
         """What stays, and behind it the units, out of the block of all weights."""
-        start = fetched_at(self.kept_bytes)
+        start = fetched_at(self.kept_bytes) if self.fetched_bytes else self.kept_bytes
         found = area(start + self.fetched_bytes)
         for source, target, size in self.copies:
             found[target : target + size] = weights[source : source + size]
@@ -194,3 +254,7 @@ class Pieces:
             target = start + offset
             found[target : target + content.size] = content
         return found
+
+
+def _meet(begin: int, size: int, other: int, taken: int) -> bool:
+    return begin < other + taken and other < begin + size

@@ -6,7 +6,7 @@ bytes to fetch for each nanosecond that they compute, as long as they have so ma
 computing everywhere or nowhere: what is read is spread as evenly as it can be, whatever the disk's rate is. Where the
 disk cannot keep up, what frees the most bytes for its time may go first, and what must be transformed may stay. Rings
 of several sizes are tried with each order: what a ring takes is read in addition, and a small one makes the reader
-wait. A simulation says which is fastest.
+wait. A simulation says which is fastest, or nearly so, with disks of several rates.
 """
 
 from __future__ import annotations
@@ -15,17 +15,22 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import truediv
 
 from graphopt.errors import BudgetNotKept
+from graphopt.program.ram.contents import Owned
 from graphopt.program.ram.course import Rates, course
 from graphopt.program.ram.pieces import Bytes, Pieces
+from graphopt.program.ram.spill import Away, spilled
 from graphopt.program.ram.units import UNIT, Constant, Constants, Unit, constants_of, filled, others_of, page, rooms_of
 from graphopt.program.weights import Held
 from kernels.listing import Listing, Ticketed
 
 RINGS = (1, 2, 4, 8, 16)  # units of a ring that are tried, where that is more than some blocks need at once
+DISKS = (1.0, 2.0)  # times the known rate: a disk's is not known better, and a program has to be fast with each
 EQUAL = 1.01  # of the fastest time: the smallest ring so fast is taken, which caches hold best
 FEW = 3  # of what blocks need at once, the least and the most
+ARENAS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)  # of the arena without spills that are tried, where it has to shrink
 STACK = 64 << 10  # bytes of a thread's stack that are touched
 CODE, CODE_OF_KERNEL = 256 << 10, 12 << 10  # bytes of a library, about: they count as they are touched
 
@@ -58,44 +63,94 @@ class Streamed:
 
 
 def streamed(
-    listing: Listing, weights: Bytes, held: Sequence[Held], durations: Mapping[str, float], rates: Rates, budget: int,
-    workers: int, unit: int = UNIT,
+    listing: Listing, weights: Bytes, held: Sequence[Held], owned: Owned, durations: Mapping[str, float], rates: Rates,
+    budget: int, workers: int, unit: int = UNIT,
 ) -> Streamed:  # fmt: skip
     """A listing for several workers within `budget` bytes of the process, of which `workers` run it at the most.
 
-    `weights` are the listing's, where `held` says what lies there; `durations` are nanoseconds of kernels on one core.
-    Raises BudgetNotKept, with the least that is possible, where nothing more can be fetched.
+    `weights` are the listing's, where `held` says what lies there, `owned` the buffers of its arena by run and operand;
+    `durations` are nanoseconds of kernels on one core. Where weights alone do not keep the budget, intermediate results
+    leave the arena too. Raises BudgetNotKept, with the least that is possible, where nothing more can leave.
     """
-    ticketed = listing.ticketed
-    assert ticketed is not None, "one for several workers"
-    kernels = {kernel.name: kernel for kernel in listing.kernels}
-    constants = constants_of(ticketed.runs, kernels, durations, held, unit)
-    fixed = _fixed(listing, ticketed, workers)
-    others = others_of(ticketed.runs, kernels, constants)
-    small = sum(filled(size) for _, size in others)
-    everything = small + sum(filled(one.size) for one in constants.values())
-    if fixed.total + everything <= budget:
-        kept = replace(listing, ticketed=replace(ticketed, most_workers=workers))
-        return Streamed(kept, weights, replace(fixed, kept=everything), workers)
-    rooms = rooms_of(ticketed.runs, kernels, constants)
-    room = budget - fixed.total - small
-    found: list[tuple[float, int, int, Listing, Pieces]] = []
-    for ring in _rings(rooms, unit):
-        movable = [one for pair, one in constants.items() if rooms[pair] <= ring]
-        stays = sum(filled(one.size) for pair, one in constants.items() if rooms[pair] > ring)
-        for order in _ORDERS:
-            if not _choose(constants.values(), movable, room - ring - stays, partial(order, rates)):
-                break
-            pieces = Pieces(listing, kernels, constants, others, ring, workers)
-            made = pieces.listing_of()
-            assert made.ticketed is not None, "one for several workers"
-            found.append((course(made.ticketed, kernels, durations, workers, rates), len(found), ring, made, pieces))
-    if not found:
-        raise BudgetNotKept(budget, fixed.total + small + _least(constants, rooms), "the process takes")
-    fastest = min(one[0] for one in found)
-    _, _, ring, made, pieces = next(one for one in found if one[0] <= EQUAL * fastest)
-    parts = replace(fixed, kept=pieces.kept_bytes, ring=ring)
-    return Streamed(made, pieces.file(weights), parts, workers)
+    asked = Asked(weights, held, durations, rates, budget, workers, unit)
+    found = asked.within(listing, ())
+    if isinstance(found, Timed):
+        return found.program
+    least, timed = found, []
+    for share in ARENAS:
+        smaller = spilled(listing, owned, int(share * _arena(listing)))
+        if smaller is None:
+            break
+        found = asked.within(*smaller)
+        if isinstance(found, Timed):
+            timed.append(found)
+        else:
+            least = min(least, found)
+    if not timed:
+        raise BudgetNotKept(budget, least, "the process takes")
+    return min(timed, key=lambda one: one.nanoseconds).program
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A program that keeps a budget, and how long a run of it takes."""
+
+    nanoseconds: float
+    program: Streamed
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What all listings of a program are planned for, as `streamed` says."""
+
+    weights: Bytes
+    held: Sequence[Held]
+    durations: Mapping[str, float]
+    rates: Rates
+    budget: int
+    workers: int
+    unit: int
+
+    def within(self, listing: Listing, away: Sequence[Away]) -> Timed | int:
+        """The fastest program that was found; the least bytes that the process takes where none keeps the budget."""
+        ticketed = listing.ticketed
+        assert ticketed is not None, "one for several workers"
+        kernels = {kernel.name: kernel for kernel in listing.kernels}
+        constants = constants_of(ticketed.runs, kernels, self.durations, self.held, self.unit)
+        fixed = _fixed(listing, ticketed, self.workers)
+        others = others_of(ticketed.runs, kernels, constants)
+        small = sum(filled(size) for _, size in others)
+        everything = small + sum(filled(one.size) for one in constants.values())
+        if fixed.total + everything <= self.budget and not away:
+            kept = replace(listing, ticketed=replace(ticketed, most_workers=self.workers))
+            return Timed(0.0, Streamed(kept, self.weights, replace(fixed, kept=everything), self.workers))
+        rooms = rooms_of(ticketed.runs, kernels, constants)
+        room = self.budget - fixed.total - small
+        disks = [replace(self.rates, disk=times * self.rates.disk) for times in DISKS]
+        found: list[tuple[list[float], int, Listing, Pieces]] = []
+        for ring in _rings(rooms, self.unit) if everything - small > room else [0]:
+            movable = [one for pair, one in constants.items() if rooms[pair] <= ring]
+            stays = sum(filled(one.size) for pair, one in constants.items() if rooms[pair] > ring)
+            for order in _ORDERS if ring else _ORDERS[:1]:
+                if not _choose(constants.values(), movable, room - ring - stays, partial(order, self.rates)):
+                    break
+                pieces = Pieces(listing, kernels, constants, others, ring, self.workers, away)
+                made = pieces.listing_of()
+                assert made.ticketed is not None, "one for several workers"
+                times = [course(made.ticketed, kernels, self.durations, self.workers, one) for one in disks]
+                found.append((times, ring, made, pieces))
+        if not found:
+            return fixed.total + small + _least(constants, rooms)
+        fastest = [min(times) for times in zip(*(one[0] for one in found), strict=True)]
+        worst = [max(map(truediv, one[0], fastest)) for one in found]  # times the fastest with a disk
+        times, ring, made, pieces = found[next(at for at, one in enumerate(worst) if one <= EQUAL * min(worst))]
+        parts = replace(fixed, kept=pieces.kept_bytes, ring=ring)
+        return Timed(times[0], Streamed(made, pieces.file(self.weights), parts, self.workers))
+
+
+def _arena(listing: Listing) -> int:
+    assert listing.ticketed is not None, "one for several workers"
+    return listing.ticketed.arena_bytes
 
 
 def _least(constants: Constants, rooms: Mapping[tuple[int, int], int]) -> int:

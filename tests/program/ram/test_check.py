@@ -34,7 +34,7 @@ def _with(given: Subject, **changes: object) -> Subject:
 
 
 def _check(given: Subject) -> None:
-    check_streamed(given.whole, given.weights, given.listing, given.file)
+    check_streamed(given.whole, given.weights, given.listing, given.file, given.owned)
 
 
 def test_nothing_that_breaks_is_missed() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
+import platform
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +22,7 @@ from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.deploy.manifest import read_manifest
 from graphopt.program.deploy.session import Bundle
 from kernels.listing import Fetch, FetchRows
+from kernels.target import ARCHITECTURES
 from tests import support
 
 GENERATOR = np.random.default_rng(8)
@@ -227,6 +232,35 @@ def test_a_child_process_reads_for_itself(bundle: Path, feed: dict[str, np.ndarr
     os.close(writing)
     assert os.read(reading, 1) == b"=" and os.waitpid(child, 0)[1] == 0
     assert np.array_equal(program.run(None, feed)[0], expected)
+
+
+def _refuse(call: int) -> None:
+    """From here on the system refuses a call to this process: a filter of Linux (seccomp) of four instructions."""
+    load, compare, give = 0x20, 0x15, 0x06
+    allowed, refused = 0x7FFF0000, 0x00050000 | errno.ENOSYS
+    rows = [(load, 0, 0, 0), (compare, 0, 1, call), (give, 0, 0, refused), (give, 0, 0, allowed)]
+    content = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in rows))
+    program = struct.pack("HxxxxxxQ", len(rows), ctypes.addressof(content))
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    unprivileged, filtered = (38, 1, 0, 0, 0), (22, 2, program, 0, 0)
+    for words in (unprivileged, filtered):
+        assert prctl(*words) == 0, os.strerror(ctypes.get_errno())
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_where_the_system_has_no_asynchronous_reads_they_follow_one_another(
+    bundle: Path, feed: dict[str, np.ndarray], which: int
+) -> None:
+    (expected,) = Bundle(bundle).run(None, feed)
+    child = os.fork()
+    if child == 0:
+        try:
+            _refuse(ARCHITECTURES[platform.machine()].asynchronous[which])  # io_setup, or io_submit
+            equal = np.array_equal(Bundle(bundle, threads=2).run(None, feed)[0], expected)
+            os._exit(0 if equal else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 PEAK = r"""#include <stdio.h>
