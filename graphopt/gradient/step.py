@@ -52,15 +52,20 @@ def from_metadata(text: str) -> Step:
     return Step(data["loss"], tuple(Carried(*row) for row in data["carried"]), data["seed"], data["rate"])
 
 
+def step_of(model: ir.Model) -> Step | None:
+    """The step that a model says it is; None where it says none."""
+    text = model.metadata_props.get(METADATA)
+    return None if text is None else from_metadata(text)
+
+
 def open_carried(model: ir.Model, *, required: bool) -> None:
     """Let checks begin with what a training step begins with: weights as they are, state that is zero.
 
     With `required`, weights lose their defaults: they must be fed, as a program that held them could not train.
     """
-    text = model.metadata_props.get(METADATA)
-    if text is None:
+    step = step_of(model)
+    if step is None:
         return
-    step = from_metadata(text)
     names = {step.learning_rate, *(one.input for one in step.carried)}
     for value in model.graph.inputs:
         if value.name not in names:
@@ -98,16 +103,40 @@ def make_step(
     if strangers:
         raise OptionError(f"'{strangers[0]}' is an input, which a step cannot change; name weights.")
     writer = _Writer(maker, optimizer, accumulate)
+    computed = len(graph)
     del graph.outputs[:]
     graph.outputs.append(done.loss)
     carried = writer.write({value: maker.term(gradient) for value, gradient in done.gradients.items()})
     for value, term in modes[0].running.items():
         carried.append(_carry(maker, value, term, "statistic"))
+    _in_early_order(graph, computed)
     remove_unused(graph)
     seed = modes[0].seed
     step = Step(done.loss.name or "", tuple(carried), None if seed is None else SEED)
     model.metadata_props[METADATA] = step.to_metadata()
     return step
+
+
+def _in_early_order(graph: ir.Graph, computed: int) -> None:
+    """Put the nodes behind the first `computed` ones where their operands are there: a gradient then goes at once."""
+    nodes = list(graph)
+    missing = {
+        node: {value.producer() for value in node.inputs if value is not None} - {None} for node in nodes[computed:]
+    }
+    ordered: list[ir.Node] = []
+    waiting = [node for node, producers in reversed(missing.items()) if not producers]
+    for node in [None, *nodes[:computed]]:
+        pending = waiting if node is None else [node]
+        while pending:
+            one = pending.pop()
+            ordered.append(one)
+            for reader in reversed([reader for output in one.outputs for reader in output.consumers()]):
+                if reader in missing and one in missing[reader]:
+                    missing[reader].remove(one)
+                    if not missing[reader]:
+                        pending.append(reader)
+    graph.remove(nodes)
+    graph.extend(ordered)
 
 
 def _carry(maker: GradientMaker, value: ir.Value, after: Term, kind: str) -> Carried:

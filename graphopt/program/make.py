@@ -12,6 +12,7 @@ from graphopt.check.feeds import NOTHING, Contents
 from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.errors import BundleError, NotLowered, OptionError, VerificationError
+from graphopt.program.carried import changed_in_place
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Whole
@@ -138,16 +139,19 @@ def make_listing(
 
     Raises OptionError for a budget that is not kept, and NotLowered where an operator has no kernel.
     """
+    kernels: Kernels = {}
+
+    def regions(one: ir.Model, *, tight: bool) -> Lowered:
+        ordered, changed = changed_in_place(one)
+        known = kernels if tight else None
+        return _chosen(lower(ordered, target, exact=exact, tight=tight, caches=changed, kernels=known), tuning)
+
     model = _folded(model)
-    lowered = _chosen(lower(model, target, exact=exact), tuning)
+    lowered = regions(model, tight=False)
     if memory_budget is None:
         lowered = in_best_order(lowered)
     else:
-        kernels: Kernels = {}
-        lowered = fitted(
-            model, lowered, memory_budget,
-            lambda one: _chosen(lower(one, target, exact=exact, tight=True, kernels=kernels), tuning),
-        )  # fmt: skip
+        lowered = fitted(model, lowered, memory_budget, lambda one: regions(one, tight=True))
     held = {one: tuple(sorted(numbers.items())) for one, numbers in contents.items()}
     lowered = replace(lowered, inputs=tuple(replace(one, held=held.get(one.name, ())) for one in lowered.inputs))
     return lowered, _linked(lowered, name, target, memory_budget, threads, costs, family, ram)

@@ -187,6 +187,7 @@ class Program:
         self._room = _ROOM
         self._after_fork = interface.after_fork
         self._lock = threading.Lock()
+        self._changed: dict[int, weakref.ref[Array]] = {}  # arrays that runs changed in place, by their ids
         self._places = {one.name: number for number, one in enumerate(self.inputs)}
         self._given = (ctypes.c_void_p * max(1, len(self.inputs)))()
         self._made = (ctypes.c_void_p * max(1, len(self.outputs)))()
@@ -378,9 +379,24 @@ class Program:
             if (found := int(array.reshape(-1)[place])) != number:
                 why = f"holds {found} at place {place}; the program is compiled for {number} there"
                 raise self.refusal(f"input '{name}' {why}.")
+        if wanted.room and wanted.room == wanted.shape and not wanted.free:
+            return self._own_array(array)
         if wanted.room:
             return _with_room(array, wanted.room)
         return array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
+
+    def _own_array(self, array: Array) -> Array:
+        """What a run changes in place: an array that an earlier run gave is taken as it is, any other is copied."""
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        known = self._changed.get(id(owner))
+        if known is not None and known() is owner and owner.shape == array.shape and owner.dtype == array.dtype:
+            return owner
+        made = np.array(array, order="C")
+        key = id(made)
+        self._changed[key] = weakref.ref(made, lambda _: self._changed.pop(key, None))
+        return made
 
 
 def _with_room(rows: Array, room: tuple[int, ...]) -> Array:
