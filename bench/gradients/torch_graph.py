@@ -126,7 +126,7 @@ def gradients(
     """The loss and its gradients with respect to inputs and initializers by `names`.
 
     The loss is the sum of `output` times `seed` (ones where there is none), or what `loss` makes of all values. A name
-    that the loss does not depend on has a gradient of zeros. Gradients have `dtype` and the dims of what they belong to.
+    that the loss does not depend on has no gradient. Gradients are of `dtype`, with the dims of what they belong to.
     """
     graph = Graph(model, dtype)
     leaves = {
@@ -140,10 +140,7 @@ def gradients(
         assert output is not None, "either an output or a loss is named"
         total = values[output].sum() if seed is None else (values[output] * tensor(seed, dtype)).sum()
     found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-    return total.item(), {
-        name: np.zeros(tuple(leaf.shape), leaf.detach().numpy().dtype) if one is None else one.numpy()
-        for (name, leaf), one in zip(leaves.items(), found, strict=True)
-    }
+    return total.item(), {name: one.numpy() for name, one in zip(leaves, found, strict=True) if one is not None}
 
 
 def _decoded(value: Any) -> Any:

@@ -53,8 +53,8 @@ def _matrix(node: Node, size: int, result: int, scale: float, region: Sequence[f
     mode, at = node.get("mode", "nearest"), _coordinates(node, size, result, scale, region)
     rows, matrix = np.arange(result), np.zeros((result, size))
     if mode == "nearest":
-        places = ROUNDINGS[node.get("nearest_mode", "round_prefer_floor")](at)
-        matrix[rows, np.clip(places, 0, size - 1).astype(np.int64)] = 1.0
+        nearest = ROUNDINGS[node.get("nearest_mode", "round_prefer_floor")](at)
+        matrix[rows, np.clip(nearest, 0, size - 1).astype(np.int64)] = 1.0
     else:
         reach = 1 if mode == "linear" else 2
         stretch = min(scale, 1.0) if node.get("antialias", 0) else 1.0
@@ -63,14 +63,15 @@ def _matrix(node: Node, size: int, result: int, scale: float, region: Sequence[f
         offsets = np.arange(-reach + 1, reach + 1)
         places = first[:, None] + offsets
         distance = (places - at[:, None]) * stretch
-        weights = (
+        weights: Floats = (
             np.maximum(1 - np.abs(distance), 0.0) if mode == "linear"
             else _cubic(distance, node.get("cubic_coeff_a", -0.75))
         )  # fmt: skip
         if node.get("exclude_outside", 0):
             weights = np.where((places < 0) | (places >= size), 0.0, weights)
         weights /= weights.sum(axis=1, keepdims=True)
-        np.add.at(matrix, (rows[:, None], np.clip(places, 0, size - 1)), weights)
+        columns = np.clip(places, 0, size - 1).astype(np.int64)
+        np.add.at(matrix, (np.broadcast_to(rows[:, None], columns.shape), columns), weights)
     return matrix
 
 
