@@ -16,7 +16,8 @@ request makes fail raises a subclass of `GraphoptError`. Programs that use it st
 """
 FUNCTIONS = (
     "optimize", "compile", "memory", "schedule", "verify", "first_divergence", "explain_rule", "explain_node", "load",
-    "run", "profile", "machine", "certify", "check_bundle", "measure", "serve", "simplify", "slim",
+    "run", "profile", "machine", "certify", "check_bundle", "measure", "serve", "gradient",
+    "train_step", "fit", "simplify", "slim",
 )  # fmt: skip
 
 

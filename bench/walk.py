@@ -24,6 +24,7 @@ import models
 ROOT = Path(graphopt.__file__).parent
 FLOORS = (
     "libraries", "errors", "extras", "lazy", "version", "files", "machine", "model", "check", "rewrite", "passes",
+    "gradient",
     "memory", "program", "flows", "report", "refusals", "cli",
 )  # fmt: skip
 LIBRARIES = ("memplan", "scheduler", "kernels")

@@ -10,6 +10,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import graphopt.gradient
 import graphopt.machine
 import graphopt.memory  # noqa: F401
 from graphopt.errors import (
@@ -30,12 +31,14 @@ from graphopt.version import VERSION
 refusals, shown = Lazy("graphopt.refusals"), Lazy("graphopt.flows.shown")
 _pages, _profile_pages = Lazy("graphopt.report.page"), Lazy("graphopt.report.profile.page")
 _memory_pages, _schedule_pages = Lazy("graphopt.report.memory.page"), Lazy("graphopt.report.schedule.page")
+_training_pages = Lazy("graphopt.report.training")
 # What draws the page of a result.
 _DRAWN = {
     "OptimizeResult": lambda result: _pages.page_of(result),
     "MemoryReport": lambda report, *beside: _memory_pages.memory_page(report.record, beside),
     "ProfileReport": lambda report: _profile_pages.profile_page(report.record),
     "ScheduleReport": lambda report: _schedule_pages.schedule_page(report.record),
+    "FitResult": lambda result: _training_pages.fit_page(result.record),
 }
 
 if TYPE_CHECKING:
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from graphopt.flows.check_bundle import check_bundle
     from graphopt.flows.compile import compile
     from graphopt.flows.explain import explain_node, explain_rule
+    from graphopt.flows.fit import FitResult, fit
+    from graphopt.flows.gradient import GradientResult, gradient
     from graphopt.flows.machine import machine
     from graphopt.flows.memory import MemoryReport, memory
     from graphopt.flows.optimize import optimize
@@ -56,13 +61,19 @@ if TYPE_CHECKING:
     from graphopt.flows.scenario import serve
     from graphopt.flows.schedule import ScheduleReport, schedule
     from graphopt.flows.simplify import simplify, slim
+    from graphopt.flows.train_step import StepResult, train_step
     from graphopt.flows.verify import first_divergence, verify
+    from graphopt.gradient.optimizers import Optimizer
     from graphopt.machine.record import MachineRecord
     from graphopt.model.census import Census
     from graphopt.model.load import Source, load
     from graphopt.program.deploy.compiled import Compiled
 else:
-    del globals()["machine"], globals()["memory"]  # the packages; `__getattr__` finds the functions
+    del (
+        globals()["gradient"],
+        globals()["machine"],
+        globals()["memory"],
+    )  # packages; `__getattr__` has the functions
 
 __version__ = VERSION
 
@@ -70,6 +81,9 @@ __version__ = VERSION
 _USE_CASES = {
     "optimize": "graphopt.flows.optimize",
     "compile": "graphopt.flows.compile",
+    "gradient": "graphopt.flows.gradient",
+    "fit": "graphopt.flows.fit",
+    "train_step": "graphopt.flows.train_step",
     "machine": "graphopt.flows.machine",
     "memory": "graphopt.flows.memory",
     "schedule": "graphopt.flows.schedule",
@@ -93,6 +107,10 @@ _HOMES = {
     "Census": "graphopt.model.census",
     "Certificate": "graphopt.flows.records.certificate",
     "Compiled": "graphopt.program.deploy.compiled",
+    "FitResult": "graphopt.flows.fit",
+    "GradientResult": "graphopt.flows.gradient",
+    "Optimizer": "graphopt.gradient.optimizers",
+    "StepResult": "graphopt.flows.train_step",
     "Divergence": "graphopt.check.divergence",
     "MachineRecord": "graphopt.machine.record",
     "MemoryReport": "graphopt.flows.memory",
@@ -144,6 +162,8 @@ __all__ = [
     "Certificate",
     "Compiled",
     "Divergence",
+    "FitResult",
+    "GradientResult",
     "GraphoptError",
     "MachineRecord",
     "MemoryReport",
@@ -152,10 +172,12 @@ __all__ = [
     "NotLowered",
     "OptimizeResult",
     "OptionError",
+    "Optimizer",
     "ProfileReport",
     "SaveError",
     "ScheduleReport",
     "Source",
+    "StepResult",
     "Verification",
     "VerificationError",
     "certify",
@@ -164,6 +186,8 @@ __all__ = [
     "explain_node",
     "explain_rule",
     "first_divergence",
+    "fit",
+    "gradient",
     "load",
     "machine",
     "measure",
@@ -175,5 +199,6 @@ __all__ = [
     "serve",
     "simplify",
     "slim",
+    "train_step",
     "verify",
 ]

@@ -15,7 +15,8 @@ ROOT = Path(__file__).parent.parent
 LIBRARIES = ("memplan", "scheduler", "kernels")
 # From the ground up; a module may import its own room and those before it.
 ROOMS = (
-    "errors", "extras", "lazy", "version", "files", "machine", "model", "check", "rewrite", "passes", "memory",
+    "errors", "extras", "lazy", "version", "files", "machine", "model", "check", "rewrite", "passes", "gradient",
+    "memory",
     "program", "flows", "report", "refusals", "cli",
 )  # fmt: skip
 

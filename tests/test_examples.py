@@ -36,6 +36,7 @@ RUNS = {
     ),
     "memory_budget": (["model.onnx", "4096", "out.onnx"], r"peak [\d,]+ bytes at .+\norder: "),
     "own_feeds": (["model.onnx", "feeds.npz"], r"verified on \d+ feeds \(given, .*\), largest error "),
+    "train": (["model.onnx", "out.onnx", "page.html"], r"mean loss [\d.]+ -> [\d.]+\n"),
     "schedule": (["model.onnx"], r"\d+ regions in \d+ us by [\w -]+, \d+ waits\nno schedule is below "),
 }
 

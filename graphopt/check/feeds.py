@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 import onnx
 
-from graphopt.check.inputs import Input
+from graphopt.check.inputs import MOST_OVERRIDDEN, Input
 from graphopt.model.limits import MOST_FED
 
 Feed = dict[str, object]
@@ -42,6 +42,7 @@ COUNTS = (2, 3)  # to try where a model refuses the count of a draw
 LAST_COUNTS = (-1, 0)  # at last: an axis may be such, and with a number of trips nothing is computed
 SPECIALS = (np.nan, np.inf, -np.inf, -0.0)
 FEW = 64  # values of an input
+MOVING: tuple[Draw, ...] = ("wild", "grid", "unit")  # draws that move inputs with defaults
 HUGE = {8: 1 << 40, 4: 1 << 30, 2: 1 << 14, 1: 1 << 6}  # integers by the bytes of their type
 
 
@@ -60,7 +61,9 @@ def make_feed(inputs: tuple[Input, ...], sizes: Mapping[str, int], draw: Draw, c
     for item in inputs:
         if item.default is None:
             feed[item.name] = _value(item, item.type, sizes, draw, count, generator)
-        elif draw in ("wild", "grid", "unit"):
+        elif item.required and (draw not in MOVING or item.default.size > MOST_OVERRIDDEN):
+            feed[item.name] = item.default
+        elif draw in MOVING:
             feed[item.name] = _near(item.default, draw, generator)
     return feed
 

@@ -29,6 +29,7 @@ class Input:
     dims: tuple[int | str, ...] | None
     use: Use
     default: np.ndarray | None = None  # an initializer of this name, which a caller may override
+    required: bool = False  # with a default: a caller must feed it, and the default is only a value that suits it
     strings: tuple[str, ...] = UNKNOWN  # that the model knows, and others
 
     @property
@@ -59,14 +60,15 @@ def inputs_of(model: ir.Model) -> tuple[Input, ...]:
         default = None
         if value.const_value is not None:
             constant = (model.ir_version or 0) < 4 or constants.of_initializer(value) is not None
-            if constant or value.const_value.size > MOST_OVERRIDDEN:
+            if value.is_initializer() and (constant or value.const_value.size > MOST_OVERRIDDEN):
                 continue  # before IR version 4 every initializer was listed as an input
             default = value.const_value.numpy()
             dims = tuple(default.shape)
         name = value.name or ""
         use = uses[name]
         use.constants |= uses[""].constants
-        found.append(Input(name, proto.type, dims, use, default, (*strings, *UNKNOWN)))
+        required = default is not None and not value.is_initializer()
+        found.append(Input(name, proto.type, dims, use, default, required, (*strings, *UNKNOWN)))
     return tuple(found)
 
 

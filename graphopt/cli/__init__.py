@@ -36,6 +36,8 @@ COMMANDS = {
     "compile": "Write a program that runs without Python: a shared library, its weights, a C header, an example.",
     "memory": "Show how much memory intermediate results need, what causes the peak, and what would save some.",
     "schedule": "Show how a model's kernels share the workers of a device, simulated.",
+    "gradient": "Write a model with a loss and its gradients as further outputs.",
+    "train-step": "Write a model's training step, which any runtime repeats.",
     "verify": "Compare two models with the same inputs and outputs.",
     "diff": "Show what changed between two models, node by node.",
     "inspect": "Show operators, opsets, parameters, shapes, dynamic dims, flops and bytes.",
@@ -67,7 +69,7 @@ class Commands(click.Group):
         """The command, imported now."""
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = importlib.import_module(f"graphopt.cli.{cmd_name}").command
+        found: click.Command = importlib.import_module(f"graphopt.cli.{cmd_name.replace('-', '_')}").command
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

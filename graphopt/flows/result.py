@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import onnx
 import onnx_ir as ir
 import onnxruntime
 from msgspec import structs
 
 from graphopt.check.verification import Verification
-from graphopt.errors import SaveError, VerificationError
+from graphopt.errors import VerificationError
 from graphopt.flows.records.models import OptimizeFile, OptimizeRecord, RewriteLine
 from graphopt.flows.shown import Shown
+from graphopt.flows.written import Written
 from graphopt.memory.budgeted import Budgeted
 from graphopt.memory.contract import contract_options
 from graphopt.model.census import Census, census
 from graphopt.model.save import save
-from graphopt.model.self_contained import self_contained
 from graphopt.model.signature import Signature
 from graphopt.model.text import binary_size, several
 from graphopt.passes import pipeline
@@ -30,7 +29,7 @@ from graphopt.rewrite.record import PassRecord, Rewrite, Rollback
 
 
 @dataclass(frozen=True, repr=False)
-class OptimizeResult(Shown):
+class OptimizeResult(Shown, Written):
     """The optimized model and what was done to reach it. What is in a model is counted when it is first asked for."""
 
     request: pipeline.Request  # what the caller asked for
@@ -137,26 +136,12 @@ class OptimizeResult(Shown):
             )
         save(self.model, path, source=self.source, source_data=self.source_data, in_place=in_place)
 
-    def to_proto(self) -> onnx.ModelProto:
-        """The model as a ModelProto that holds all of its data, external data included, checked or not."""
-        return self_contained(self.model).proto
-
-    def to_bytes(self) -> bytes:
-        """The model as the bytes of a file without external data. Raises SaveError for more than 2 GiB."""
-        try:
-            data: bytes = self.to_proto().SerializeToString()
-        except ValueError as error:  # protobuf's own limit
-            raise SaveError("the model has more than 2 GiB, which one file cannot hold; save it to a path.") from error
-        return data
-
     def session(self, options: onnxruntime.SessionOptions | None = None) -> onnxruntime.InferenceSession:
         """A session of ONNX Runtime's CPU provider for the model, checked or not.
 
         Without `options` those of ONNX Runtime, or under a memory budget those that keep it.
         """
-        if options is None and self.budgeted is not None:
-            options = contract_options()
-        return onnxruntime.InferenceSession(self.to_bytes(), options, providers=["CPUExecutionProvider"])
+        return super().session(contract_options() if options is None and self.budgeted is not None else options)
 
 
 def rewrite_lines(rewrites: Sequence[Rewrite]) -> tuple[RewriteLine, ...]:

@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from graphopt.errors import OptionError
+from graphopt.gradient.step import open_carried
 from graphopt.lazy import Lazy
 from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.fixing import fix_inputs
@@ -34,6 +35,7 @@ def read(
     `values` by input name; `fix_defaults` fixes the inputs that have defaults. Raises ModelError and OptionError.
     """
     model = load(source)
+    open_carried(model, required=fix_defaults)
     return model, fix_inputs(model, values or {}, defaults=fix_defaults)
 
 

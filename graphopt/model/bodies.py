@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import onnx
 import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
 
 from graphopt.model import contrib_bodies, nodes
+from graphopt.model.facts import Facts
 from graphopt.model.known import Knowledge
 from graphopt.model.schema import told_type
+
+_DOMAIN = "graphopt.body"
+
+
+def put_bodies(model: ir.Model, wanting: Callable[[Facts], Iterable[ir.Node]]) -> None:
+    """Put bodies in the places of the nodes that `wanting` gives, and of those in bodies, where they have one."""
+    found = True
+    while found:
+        facts = Facts(model)
+        bodies = [(node, body) for node in wanting(facts) if (body := body_of(node, facts)) is not None]
+        for number, (node, body) in enumerate(bodies):
+            name = f"{node.op_type}_{number}"
+            body.domain, body.name, body.overload = _DOMAIN, name, ""
+            body.opset_imports.clear()
+            body.opset_imports.update({domain: facts.opset(node, domain) for domain in ("", node.domain)})
+            node.domain, node.op_type = _DOMAIN, name
+            model.functions[body.identifier()] = body
+        found = bool(bodies)
+        if found:
+            InlinePass(lambda function: function.domain == _DOMAIN)(model)
+            model.graph.opset_imports.pop(_DOMAIN, None)
 
 
 def body_of(node: ir.Node, facts: Knowledge) -> ir.Function | None:

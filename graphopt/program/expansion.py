@@ -9,14 +9,10 @@ hold operators that have bodies themselves.
 from __future__ import annotations
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from graphopt.model import nodes
-from graphopt.model.bodies import body_of
-from graphopt.model.facts import Facts
+from graphopt.model.bodies import put_bodies
 from graphopt.program.regions.lower import has_lowering
-
-_DOMAIN = "graphopt.body"
 
 
 def expanded(model: ir.Model) -> ir.Model:
@@ -24,8 +20,7 @@ def expanded(model: ir.Model) -> ir.Model:
     if not _wanting(model):
         return model
     work = model.clone()
-    while _put_bodies(work):
-        pass
+    put_bodies(work, lambda facts: _wanting(work))
     return work
 
 
@@ -36,20 +31,3 @@ def _wanting(model: ir.Model) -> list[ir.Node]:
     every = (node for graph in graphs for node in graph)
     return [one for one in every if one.op_identifier() not in calls and not nodes.has_subgraphs(one)
             and one.op_type != "Constant" and not has_lowering(one)]  # fmt: skip
-
-
-def _put_bodies(model: ir.Model) -> bool:
-    """Put the bodies of such nodes in their places, where they have one; whether there was any."""
-    facts = Facts(model)
-    found = [(node, body) for node in _wanting(model) if (body := body_of(node, facts)) is not None]
-    for number, (node, body) in enumerate(found):
-        name = f"{node.op_type}_{number}"
-        body.domain, body.name, body.overload = _DOMAIN, name, ""
-        body.opset_imports.clear()
-        body.opset_imports.update({domain: facts.opset(node, domain) for domain in ("", node.domain)})
-        node.domain, node.op_type = _DOMAIN, name
-        model.functions[body.identifier()] = body
-    if found:
-        InlinePass(lambda function: function.domain == _DOMAIN)(model)
-        model.graph.opset_imports.pop(_DOMAIN, None)
-    return bool(found)

@@ -38,113 +38,24 @@ class Refused(Exception):
     """The pattern fits but a condition does not hold; the text says which."""
 
 
-class Match:
-    """One place where a rule's pattern fits, and the hands to rebuild it."""
+class Making:
+    """The hands that make nodes and constants which are in no graph yet, read under the imports of a node that is."""
 
-    def __init__(self, root: ir.Node, binding: Binding, facts: Facts) -> None:
+    def __init__(self, root: ir.Node, facts: Facts) -> None:
         self.root = root
         self.facts = facts
-        self.binding = binding
         self.new_nodes: list[ir.Node] = []
         self.new_constants: list[ir.Value] = []
-        self.reason: str | None = None
-
-    def __getitem__(self, name: str) -> ir.Value:
-        return self.binding.values[name]
-
-    def node(self, name: str) -> ir.Node:
-        """The node that the operator pattern called `name` stands for."""
-        return self.binding.nodes[name]
 
     @cached_property
     def opset(self) -> int:
-        """The version of ONNX's own operators where the match is."""
+        """The version of ONNX's own operators where the root is."""
         return self.facts.opset(self.root)
-
-    @property
-    def output(self) -> ir.Value:
-        """The first output of the pattern's last node."""
-        return self.root.outputs[0]
-
-    # -- conditions -----------------------------------------------------------------------------------------------
 
     def require(self, condition: object, reason: str) -> None:
         """Refuse with `reason` unless the condition holds."""
         if not condition:
             raise Refused(reason)
-
-    def refuse(self, reason: str) -> NoReturn:
-        """Refuse."""
-        raise Refused(reason)
-
-    def because(self, reason: str) -> None:
-        """What a report shall say of this one place: a number or a name that the docstring cannot know."""
-        self.reason = reason
-
-    def shape(self, value: ir.Value | str) -> dims.Dims:
-        """The dims of a value (or of what a name is bound to); refuses when they are unknown."""
-        target = self[value] if isinstance(value, str) else value
-        shape = self.facts.shape(target)
-        if shape is None:
-            raise Refused(f"the shape of '{target.name}' is not known")
-        return shape
-
-    def static_shape(self, value: ir.Value | str) -> tuple[int, ...]:
-        """The dims as integers; refuses when one is not known."""
-        shape = dims.static(self.shape(value))
-        if shape is None:
-            target = self[value] if isinstance(value, str) else value
-            raise Refused(f"a dimension of '{target.name}' is not known")
-        return shape
-
-    def rank(self, value: ir.Value | str) -> int:
-        """The number of dims; refuses when unknown."""
-        return len(self.shape(value))
-
-    def dtype(self, value: ir.Value | str) -> ir.DataType:
-        """The element type; refuses when unknown."""
-        target = self[value] if isinstance(value, str) else value
-        kind = self.facts.dtype(target)
-        if kind is None:
-            raise Refused(f"the type of '{target.name}' is not known")
-        return kind
-
-    def array(self, value: ir.Value | str) -> np.ndarray:
-        """The data of a constant (read-only; may be a splat); refuses when it is not constant."""
-        target = self[value] if isinstance(value, str) else value
-        self.readable(target)
-        array = self.facts.array(target)
-        if array is None:
-            raise Refused(f"'{target.name}' is not a constant")
-        return array
-
-    def readable(self, value: ir.Value) -> ir.TensorProtocol | None:
-        """The tensor of a constant that may be computed with; None for a splat; refuses when it is not constant."""
-        tensor = self.facts.tensor(value)
-        if isinstance(tensor, ir.ExternalTensor) and tensor.nbytes > READ_LIMIT:
-            raise Refused(f"'{value.name}' is {tensor.nbytes / 1e6:,.0f} MB on disk, too much to compute with")
-        if tensor is None and not self.facts.is_constant(value):
-            raise Refused(f"'{value.name}' is not a constant")
-        return tensor
-
-    def ints(self, value: ir.Value | None, what: str) -> tuple[int, ...]:
-        """The numbers of a constant integer vector; refuses, calling it `what`, when they are not known."""
-        found = self.facts.ints(value)
-        if found is None:
-            raise Refused(f"{what} is not constant")
-        return found
-
-    def parameter(self, node: ir.Node, name: str, meaning: str = "the list of axes") -> tuple[int, ...] | None:
-        """The numbers of an attribute that may have become an input, None where the node says none.
-
-        Refuses, calling it `meaning`, where it is not constant.
-        """
-        try:
-            return parameter(self.facts, node, name, OPERATORS[node.domain, node.op_type].parameters[name], meaning)
-        except Unclear as unclear:
-            raise Refused(str(unclear)) from None
-
-    # -- building -------------------------------------------------------------------------------------------------
 
     def op(
         self,
@@ -223,6 +134,100 @@ class Match:
     def ints_constant(self, *numbers: int) -> ir.Value:
         """A new int64 vector."""
         return self.constant(np.array(numbers, dtype=np.int64))
+
+
+class Match(Making):
+    """One place where a rule's pattern fits, and the hands to rebuild it."""
+
+    def __init__(self, root: ir.Node, binding: Binding, facts: Facts) -> None:
+        super().__init__(root, facts)
+        self.binding = binding
+        self.reason: str | None = None
+
+    def __getitem__(self, name: str) -> ir.Value:
+        return self.binding.values[name]
+
+    def node(self, name: str) -> ir.Node:
+        """The node that the operator pattern called `name` stands for."""
+        return self.binding.nodes[name]
+
+    @property
+    def output(self) -> ir.Value:
+        """The first output of the pattern's last node."""
+        return self.root.outputs[0]
+
+    # -- conditions -----------------------------------------------------------------------------------------------
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Refuse."""
+        raise Refused(reason)
+
+    def because(self, reason: str) -> None:
+        """What a report shall say of this one place: a number or a name that the docstring cannot know."""
+        self.reason = reason
+
+    def shape(self, value: ir.Value | str) -> dims.Dims:
+        """The dims of a value (or of what a name is bound to); refuses when they are unknown."""
+        target = self[value] if isinstance(value, str) else value
+        shape = self.facts.shape(target)
+        if shape is None:
+            raise Refused(f"the shape of '{target.name}' is not known")
+        return shape
+
+    def static_shape(self, value: ir.Value | str) -> tuple[int, ...]:
+        """The dims as integers; refuses when one is not known."""
+        shape = dims.static(self.shape(value))
+        if shape is None:
+            target = self[value] if isinstance(value, str) else value
+            raise Refused(f"a dimension of '{target.name}' is not known")
+        return shape
+
+    def rank(self, value: ir.Value | str) -> int:
+        """The number of dims; refuses when unknown."""
+        return len(self.shape(value))
+
+    def dtype(self, value: ir.Value | str) -> ir.DataType:
+        """The element type; refuses when unknown."""
+        target = self[value] if isinstance(value, str) else value
+        kind = self.facts.dtype(target)
+        if kind is None:
+            raise Refused(f"the type of '{target.name}' is not known")
+        return kind
+
+    def array(self, value: ir.Value | str) -> np.ndarray:
+        """The data of a constant (read-only; may be a splat); refuses when it is not constant."""
+        target = self[value] if isinstance(value, str) else value
+        self.readable(target)
+        array = self.facts.array(target)
+        if array is None:
+            raise Refused(f"'{target.name}' is not a constant")
+        return array
+
+    def readable(self, value: ir.Value) -> ir.TensorProtocol | None:
+        """The tensor of a constant that may be computed with; None for a splat; refuses when it is not constant."""
+        tensor = self.facts.tensor(value)
+        if isinstance(tensor, ir.ExternalTensor) and tensor.nbytes > READ_LIMIT:
+            raise Refused(f"'{value.name}' is {tensor.nbytes / 1e6:,.0f} MB on disk, too much to compute with")
+        if tensor is None and not self.facts.is_constant(value):
+            raise Refused(f"'{value.name}' is not a constant")
+        return tensor
+
+    def ints(self, value: ir.Value | None, what: str) -> tuple[int, ...]:
+        """The numbers of a constant integer vector; refuses, calling it `what`, when they are not known."""
+        found = self.facts.ints(value)
+        if found is None:
+            raise Refused(f"{what} is not constant")
+        return found
+
+    def parameter(self, node: ir.Node, name: str, meaning: str = "the list of axes") -> tuple[int, ...] | None:
+        """The numbers of an attribute that may have become an input, None where the node says none.
+
+        Refuses, calling it `meaning`, where it is not constant.
+        """
+        try:
+            return parameter(self.facts, node, name, OPERATORS[node.domain, node.op_type].parameters[name], meaning)
+        except Unclear as unclear:
+            raise Refused(str(unclear)) from None
 
 
 # A rule computes with a weight in double precision, so that reading one takes three times its bytes. Weights of a

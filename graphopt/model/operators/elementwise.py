@@ -13,6 +13,8 @@ from graphopt.model.content import WIDE_TYPES, Content
 from graphopt.model.operators import arrays, formulas, shapes
 from graphopt.model.operators.arrays import Arrays, Evaluator, arithmetic, of_symbols, ufunc
 from graphopt.model.operators.formulas import Formula, Operands
+from graphopt.model.operators.gradients import elementwise as gradients
+from graphopt.model.operators.gradients.terms import GradientRule
 from graphopt.model.operators.parts import Shape, Wanted
 from graphopt.model.operators.record import Operator, ShapeRule, no_flops, per_element
 from kernels.tensor.expression import Binary, BinaryOp, CompareOp, Expression, Number, UnaryOp
@@ -21,20 +23,20 @@ from kernels.tensor.expression import Binary, BinaryOp, CompareOp, Expression, N
 def _each(
     name: str, formula: Formula | UnaryOp | None = None, flops: int = 1, *,
     shape: ShapeRule | None = shapes.same_as_first, evaluate: Evaluator | None = None,
-    content: Evaluator | None = None, not_negative: bool = False,
+    content: Evaluator | None = None, not_negative: bool = False, gradient: GradientRule | None = None,
 ) -> Operator:  # fmt: skip
     """An operator of one tensor; what other operands it has are numbers."""
     return Operator(
         name=name, shape=shape, flops=per_element(flops), storage="in place", axes="each", evaluate=evaluate,
         content=content, formula=formulas.unary(formula) if isinstance(formula, str) else formula,
-        not_negative=not_negative,
+        not_negative=not_negative, gradient=gradient,
     )  # fmt: skip
 
 
 def _broadcast(
     name: str, since: int | None, formula: Formula | BinaryOp, *, evaluate: Evaluator | None = None,
     content: Evaluator | None = None, shape: ShapeRule = shapes.broadcast, commutative: bool = False,
-    variadic: bool = False,
+    variadic: bool = False, gradient: GradientRule | None = None,
 ) -> Operator:  # fmt: skip
     """An operator of tensors that broadcast, in both directions from opset `since` on; variadic: of any number."""
     if isinstance(formula, str):
@@ -42,6 +44,7 @@ def _broadcast(
     return Operator(
         name=name, shape=shape, flops=_one_less if variadic else per_element(1), storage="in place", axes="broadcast",
         evaluate=evaluate, content=content, formula=formula, broadcasts=since, commutative=commutative,
+        gradient=gradient,
     )  # fmt: skip
 
 
@@ -49,7 +52,7 @@ def _compare(name: str, since: int, op: CompareOp, evaluate: np.ufunc, yes: str,
     """A comparison, and the signs of the difference for which it is true and false."""
     return _broadcast(
         name, since, formulas.compare(op), shape=shapes.compare, evaluate=ufunc(evaluate), content=_sign_in(yes, no),
-        commutative=op == "eq",
+        commutative=op == "eq", gradient=gradients.nothing,
     )  # fmt: skip
 
 
@@ -176,84 +179,89 @@ def _cast_content(node: ir.Node, inputs: Arrays, opset: int) -> Content | None:
 
 
 OPERATORS = (
-    _each("Abs", "abs", evaluate=ufunc(np.abs), not_negative=True),
-    _each("Acos", "acos"),
-    _each("Acosh", "acosh"),
-    _each("Asin", "asin"),
-    _each("Asinh", "asinh"),
-    _each("Atan", "atan"),
-    _each("Atanh", "atanh"),
+    _each("Abs", "abs", evaluate=ufunc(np.abs), not_negative=True, gradient=gradients.absolute),
+    _each("Acos", "acos", gradient=gradients.arc_cosine),
+    _each("Acosh", "acosh", gradient=gradients.arc_cosine_hyperbolic),
+    _each("Asin", "asin", gradient=gradients.arc_sine),
+    _each("Asinh", "asinh", gradient=gradients.arc_sine_hyperbolic),
+    _each("Atan", "atan", gradient=gradients.arc_tangent),
+    _each("Atanh", "atanh", gradient=gradients.arc_tangent_hyperbolic),
     _each("BitwiseNot", _every_bit),
-    _each("Ceil", "ceil"),
-    _each("Celu", formulas.celu),
-    _each("Clip", formulas.clip),
-    _each("Cos", "cos"),
-    _each("Cosh", "cosh"),
-    _each("Elu", formulas.elu),
-    _each("Erf", "erf"),
-    _each("Exp", "exp", not_negative=True),
-    _each("Floor", "floor"),
-    _each("Gelu", formulas.gelu, 8),
-    _each("HardSigmoid", formulas.hard_sigmoid, not_negative=True),
-    _each("HardSwish", formulas.hard_swish, 3),
-    _each("IsInf", formulas.is_inf, shape=None),
-    _each("IsNaN", "is_nan", shape=None),
-    _each("LeakyRelu", formulas.leaky),
-    _each("Log", "log"),
-    _each("Mish", formulas.mish, 6),
-    _each("Neg", "neg", evaluate=ufunc(np.negative), content=arithmetic(lambda a: -a)),
+    _each("Ceil", "ceil", gradient=gradients.nothing),
+    _each("Celu", formulas.celu, gradient=gradients.celu),
+    _each("Clip", formulas.clip, gradient=gradients.clip),
+    _each("Cos", "cos", gradient=gradients.cosine),
+    _each("Cosh", "cosh", gradient=gradients.cosine_hyperbolic),
+    _each("Elu", formulas.elu, gradient=gradients.elu),
+    _each("Erf", "erf", gradient=gradients.error_function),
+    _each("Exp", "exp", not_negative=True, gradient=gradients.exponential),
+    _each("Floor", "floor", gradient=gradients.nothing),
+    _each("Gelu", formulas.gelu, 8, gradient=gradients.gelu),
+    _each("HardSigmoid", formulas.hard_sigmoid, not_negative=True, gradient=gradients.hard_sigmoid),
+    _each("HardSwish", formulas.hard_swish, 3, gradient=gradients.hard_swish),
+    _each("IsInf", formulas.is_inf, shape=None, gradient=gradients.nothing),
+    _each("IsNaN", "is_nan", shape=None, gradient=gradients.nothing),
+    _each("LeakyRelu", formulas.leaky, gradient=gradients.leaky),
+    _each("Log", "log", gradient=gradients.logarithm),
+    _each("Mish", formulas.mish, 6, gradient=gradients.mish),
+    _each("Neg", "neg", evaluate=ufunc(np.negative), content=arithmetic(lambda a: -a), gradient=gradients.negative),
     _each("Not", "not", evaluate=ufunc(np.logical_not), content=of_symbols(_negated)),
-    _each("Reciprocal", "reciprocal"),
-    _each("Relu", formulas.relu, not_negative=True),
-    _each("Round", "round"),
-    _each("Selu", formulas.selu),
-    _each("Shrink", formulas.shrink),
-    _each("Sigmoid", "sigmoid", 4, not_negative=True),
-    _each("Sign", "sign"),
-    _each("Sin", "sin"),
-    _each("Sinh", "sinh"),
-    _each("Softplus", formulas.softplus, not_negative=True),
-    _each("Softsign", formulas.softsign),
-    _each("Sqrt", "sqrt", not_negative=True),
-    _each("Swish", formulas.swish, 5),
-    _each("Tan", formulas.tan),
-    _each("Tanh", "tanh"),
-    _each("ThresholdedRelu", formulas.thresholded),
-    _each("Cast", formulas.cast, 0, shape=None, evaluate=_cast, content=_cast_content),
-    Operator(name="CastLike", flops=no_flops, axes="symmetric"),
+    _each("Reciprocal", "reciprocal", gradient=gradients.reciprocal),
+    _each("Relu", formulas.relu, not_negative=True, gradient=gradients.relu),
+    _each("Round", "round", gradient=gradients.nothing),
+    _each("Selu", formulas.selu, gradient=gradients.selu),
+    _each("Shrink", formulas.shrink, gradient=gradients.shrink),
+    _each("Sigmoid", "sigmoid", 4, not_negative=True, gradient=gradients.sigmoid),
+    _each("Sign", "sign", gradient=gradients.nothing),
+    _each("Sin", "sin", gradient=gradients.sine),
+    _each("Sinh", "sinh", gradient=gradients.sine_hyperbolic),
+    _each("Softplus", formulas.softplus, not_negative=True, gradient=gradients.softplus),
+    _each("Softsign", formulas.softsign, gradient=gradients.softsign),
+    _each("Sqrt", "sqrt", not_negative=True, gradient=gradients.square_root),
+    _each("Swish", formulas.swish, 5, gradient=gradients.swish),
+    _each("Tan", formulas.tan, gradient=gradients.tangent),
+    _each("Tanh", "tanh", gradient=gradients.tangent_hyperbolic),
+    _each("ThresholdedRelu", formulas.thresholded, gradient=gradients.thresholded),
+    _each("Cast", formulas.cast, 0, shape=None, evaluate=_cast, content=_cast_content, gradient=gradients.cast),
+    Operator(name="CastLike", flops=no_flops, axes="symmetric", gradient=gradients.cast),
     Operator(
         name="Identity", moves=True, shape=shapes.same_as_first, flops=no_flops, storage="same", axes="each",
         evaluate=arrays.first_operand, content=arrays.first_operand, formula=formulas.identity,
+        gradient=gradients.same,
     ),
     Operator(name="BitCast", flops=no_flops, storage="same", axes="symmetric"),
     Operator(
         name="Dropout", flops=no_flops, storage="same", purity="training", axes="symmetric", part=Wanted.same,
+        gradient=gradients.dropout,
     ),
-    _broadcast("Add", 7, "add", evaluate=ufunc(np.add), content=arithmetic(lambda a, b: a + b), commutative=True),
-    _broadcast("Sub", 7, "sub", evaluate=ufunc(np.subtract), content=arithmetic(lambda a, b: a - b)),
-    _broadcast("Mul", 7, "mul", evaluate=ufunc(np.multiply), content=arithmetic(lambda a, b: a * b), commutative=True),
-    _broadcast("Div", 7, "div", evaluate=_divide, content=of_symbols(_quotient)),
-    _broadcast("Pow", 7, formulas.power),
+    _broadcast("Add", 7, "add", evaluate=ufunc(np.add), content=arithmetic(lambda a, b: a + b), commutative=True,
+               gradient=gradients.add),
+    _broadcast("Sub", 7, "sub", evaluate=ufunc(np.subtract), content=arithmetic(lambda a, b: a - b),
+               gradient=gradients.subtract),
+    _broadcast("Mul", 7, "mul", evaluate=ufunc(np.multiply), content=arithmetic(lambda a, b: a * b), commutative=True,
+               gradient=gradients.multiply),
+    _broadcast("Div", 7, "div", evaluate=_divide, content=of_symbols(_quotient), gradient=gradients.divide),
+    _broadcast("Pow", 7, formulas.power, gradient=gradients.power),
     _broadcast("And", 7, "and", evaluate=ufunc(np.logical_and), commutative=True),
     _broadcast("Or", 7, "or", evaluate=ufunc(np.logical_or), commutative=True),
     _broadcast("Xor", 7, "xor", evaluate=ufunc(np.logical_xor), commutative=True),
     _compare("Equal", 7, "eq", np.equal, "0", "+-"),
     _compare("Less", 7, "lt", np.less, "-", "+0"),
     _compare("Greater", 7, "gt", np.greater, "+", "-0"),
-    _broadcast("Max", 8, "max", content=_extreme(True), variadic=True, commutative=True),
-    _broadcast("Min", 8, "min", content=_extreme(False), variadic=True, commutative=True),
-    _broadcast("Sum", 8, "add", variadic=True),
-    _broadcast("Mean", 8, formulas.mean, variadic=True),
+    _broadcast("Max", 8, "max", content=_extreme(True), variadic=True, commutative=True, gradient=gradients.extreme),
+    _broadcast("Min", 8, "min", content=_extreme(False), variadic=True, commutative=True, gradient=gradients.extreme),
+    _broadcast("Sum", 8, "add", variadic=True, gradient=gradients.add),
+    _broadcast("Mean", 8, formulas.mean, variadic=True, gradient=gradients.mean),
     Operator(
         name="Where", shape=shapes.choose, flops=no_flops, storage="in place", axes="broadcast", broadcasts=9,
-        formula=formulas.where, evaluate=_where, content=of_symbols(_chosen),
+        formula=formulas.where, evaluate=_where, content=of_symbols(_chosen), gradient=gradients.where,
     ),
-    _broadcast("Mod", 10, formulas.mod, content=of_symbols(_remainder)),
+    _broadcast("Mod", 10, formulas.mod, content=of_symbols(_remainder), gradient=gradients.modulo),
     _broadcast("BitShift", 11, formulas.shift),
     _compare("LessOrEqual", 12, "le", np.less_equal, "-0", "+"),
     _compare("GreaterOrEqual", 12, "ge", np.greater_equal, "+0", "-"),
     _broadcast("BitwiseAnd", 18, "and", commutative=True),
     _broadcast("BitwiseOr", 18, "or", commutative=True),
     _broadcast("BitwiseXor", 18, "xor", commutative=True),
-    _broadcast("PRelu", None, formulas.prelu, shape=shapes.slope),
+    _broadcast("PRelu", None, formulas.prelu, shape=shapes.slope, gradient=gradients.prelu),
 )  # fmt: skip

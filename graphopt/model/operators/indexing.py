@@ -10,6 +10,7 @@ from graphopt.model.known import Knowledge
 from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
 from graphopt.model.operators.axes import Axes, counted, named_axis, rank_of
+from graphopt.model.operators.gradients import indexing as gradients
 from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.parts import Part, Range, Wanted
 from graphopt.model.operators.record import Operator, mover, no_flops
@@ -52,12 +53,17 @@ def _mover(name: str) -> Operator:
 OPERATORS = (
     mover(
         name="Gather", evaluate=_gather, content=_gather, reads="selected", axes=_gathered_axes,
-        part=_gathered_part,
+        part=_gathered_part, gradient=gradients.gathered,
     ),
-    mover(name="GatherElements", reads="selected", axes=named_axis(0, operands=2)),
-    mover(name="GatherND", reads="selected"),
-    Operator(name="ScatterElements", shape=same_as_first, flops=no_flops, axes=named_axis(0, operands=3)),
-    Operator(name="ScatterND", shape=same_as_first, flops=no_flops),
+    mover(
+        name="GatherElements", reads="selected", axes=named_axis(0, operands=2), gradient=gradients.gathered_elements,
+    ),
+    mover(name="GatherND", reads="selected", gradient=gradients.gathered_slices),
+    Operator(
+        name="ScatterElements", shape=same_as_first, flops=no_flops, axes=named_axis(0, operands=3),
+        gradient=gradients.scattered_elements,
+    ),
+    Operator(name="ScatterND", shape=same_as_first, flops=no_flops, gradient=gradients.scattered_slices),
     Operator(name="Scatter", shape=same_as_first, flops=no_flops),
     *map(_mover, ("OneHot", "TensorScatter")),
 )  # fmt: skip

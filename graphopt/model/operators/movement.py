@@ -13,6 +13,7 @@ from graphopt.model.known import Knowledge
 from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
 from graphopt.model.operators.axes import Axes, named_axis
+from graphopt.model.operators.gradients import movement as gradients
 from graphopt.model.operators.parameters import SLICE, Parameter, Unclear, parameter
 from graphopt.model.operators.parts import Part, Range, Wanted
 from graphopt.model.operators.record import Counting, Operator, mover, no_flops
@@ -296,24 +297,33 @@ def _padded_part(wanted: Wanted) -> Part | None:
 OPERATORS = (
     mover(
         name="Transpose", shape=_transposed_dims, evaluate=_transpose, storage="strides",
-        part=_transposed_part,
+        part=_transposed_part, gradient=gradients.transposed,
     ),
     Operator(
         name="Concat", shape=_joined_dims, evaluate=_concat, content=_concat, flops=no_flops, storage="joined",
-        axes=_joined_axes,
+        axes=_joined_axes, gradient=gradients.concatenated,
     ),
-    mover(name="Split", parameters={"split": Parameter(13, 1)}, storage="pieces", axes=_split_axes),
+    mover(
+        name="Split", parameters={"split": Parameter(13, 1)}, storage="pieces", axes=_split_axes,
+        gradient=gradients.split,
+    ),
     mover(
         name="Slice", parameters=SLICE, shape=_sliced_dims, counted=_cut, evaluate=_slice, content=_slice,
-        reads="selected", storage="strides", part=_sliced_part,
+        reads="selected", storage="strides", part=_sliced_part, gradient=gradients.sliced,
     ),
     mover(
         name="Expand", shape=_expanded_dims, evaluate=_expand, content=_expand, storage="strides",
+        gradient=gradients.expanded,
     ),
-    mover(name="Tile", shape=_tiled_dims),
-    Operator(name="Pad", parameters={"pads": Parameter(11, 1)}, shape=_padded_dims, flops=no_flops, part=_padded_part),
-    mover(name="DepthToSpace", images=(0,)),
-    mover(name="SpaceToDepth", images=(0,)),
-    Operator(name="ReverseSequence", shape=same_as_first, flops=no_flops),
-    Operator(name="Trilu", shape=same_as_first, flops=no_flops),
+    mover(name="Tile", shape=_tiled_dims, gradient=gradients.tiled),
+    Operator(
+        name="Pad", parameters={"pads": Parameter(11, 1)}, shape=_padded_dims, flops=no_flops, part=_padded_part,
+        gradient=gradients.padded,
+    ),
+    mover(name="DepthToSpace", images=(0,), gradient=gradients.depth_to_space),
+    mover(name="SpaceToDepth", images=(0,), gradient=gradients.space_to_depth),
+    Operator(
+        name="ReverseSequence", shape=same_as_first, flops=no_flops, gradient=gradients.reversed_sequence
+    ),
+    Operator(name="Trilu", shape=same_as_first, flops=no_flops, gradient=gradients.triangle),
 )  # fmt: skip

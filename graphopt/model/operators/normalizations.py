@@ -7,6 +7,9 @@ import onnx_ir as ir
 from graphopt.model import nodes
 from graphopt.model.known import Knowledge
 from graphopt.model.operators.axes import Axes, channels_first, counted, named_axis, rank_of
+from graphopt.model.operators.gradients import elementwise
+from graphopt.model.operators.gradients import normalizations as gradients
+from graphopt.model.operators.gradients.terms import GradientRule
 from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.record import Operator, Storage, per_element
 from graphopt.model.operators.shapes import same_as_first
@@ -51,32 +54,46 @@ def _listed_axes(node: ir.Node, facts: Knowledge) -> Axes:
     return Axes(rank, frozenset(names), names, "axes")
 
 
-def _softmax(name: str, storage: Storage = "in place", *, flops: int = 5, not_negative: bool = False) -> Operator:
+def _softmax(
+    name: str, gradient: GradientRule, storage: Storage = "in place", *, flops: int = 5, not_negative: bool = False
+) -> Operator:
     return Operator(
         name=name, shape=same_as_first, flops=per_element(flops), storage=storage, axes=_softmax_axes,
         epilogue=storage == "in place", not_negative=not_negative,
+        gradient=gradient,
     )  # fmt: skip
 
 
 OPERATORS = (
-    _softmax("Softmax", not_negative=True),
-    _softmax("LogSoftmax"),
-    _softmax("Hardmax", "own", flops=2),
+    _softmax("Softmax", gradients.softmax, not_negative=True),
+    _softmax("LogSoftmax", gradients.log_softmax),
+    _softmax("Hardmax", elementwise.nothing, "own", flops=2),
     Operator(
         name="BatchNormalization", flops=per_element(2), storage="in place", purity="training", axes=_channel_axes,
-        images=(0,),
+        images=(0,), gradient=gradients.batch,
     ),
     Operator(
         name="InstanceNormalization", shape=same_as_first, flops=per_element(8), epilogue=True,
-        axes=channels_first(1), images=(0,),
+        axes=channels_first(1), images=(0,), gradient=gradients.instance,
     ),
-    Operator(name="GroupNormalization", shape=same_as_first, flops=per_element(8), epilogue=True, images=(0,)),
-    Operator(name="LayerNormalization", flops=per_element(8), epilogue=True, axes=_last_axes),
     Operator(
-        name="RMSNormalization", shape=same_as_first, flops=per_element(5), epilogue=True, axes=_last_axes
+        name="GroupNormalization", shape=same_as_first, flops=per_element(8), epilogue=True, images=(0,),
+        gradient=gradients.group,
     ),
-    Operator(name="LpNormalization", shape=same_as_first, flops=per_element(4), axes=named_axis(-1)),
-    Operator(name="LRN", shape=same_as_first, flops=per_element(5), images=(0,)),
+    Operator(
+        name="LayerNormalization", flops=per_element(8), epilogue=True, axes=_last_axes, gradient=gradients.layer
+    ),
+    Operator(
+        name="RMSNormalization", shape=same_as_first, flops=per_element(5), epilogue=True, axes=_last_axes,
+        gradient=gradients.root_mean_square,
+    ),
+    Operator(
+        name="LpNormalization", shape=same_as_first, flops=per_element(4), axes=named_axis(-1),
+        gradient=gradients.length,
+    ),
+    Operator(
+        name="LRN", shape=same_as_first, flops=per_element(5), images=(0,), gradient=gradients.local_response
+    ),
     Operator(name="MeanVarianceNormalization", flops=per_element(8), epilogue=True, axes=_listed_axes),
     Operator(name="RotaryEmbedding", flops=per_element(3)),
 )  # fmt: skip

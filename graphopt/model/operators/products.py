@@ -9,6 +9,7 @@ import sympy
 
 from graphopt.model import dims, nodes
 from graphopt.model.known import Knowledge, Known
+from graphopt.model.operators.gradients import products as gradients
 from graphopt.model.operators.parts import Part, Range, Shape, Wanted
 from graphopt.model.operators.record import Operator
 from graphopt.model.operators.shapes import Result, like_first, source_shape
@@ -127,10 +128,17 @@ def _gemm_part(wanted: Wanted) -> Part | None:
 
 
 OPERATORS = (
-    Operator(name="MatMul", shape=_matmul_dims, flops=_matmul_flops, epilogue=True, part=_matmul_part),
-    Operator(name="Gemm", shape=_gemm_dims, flops=_gemm_flops, epilogue=True, part=_gemm_part),
+    Operator(
+        name="MatMul",
+        shape=_matmul_dims,
+        flops=_matmul_flops,
+        epilogue=True,
+        part=_matmul_part,
+        gradient=gradients.matmul,
+    ),
+    Operator(name="Gemm", shape=_gemm_dims, flops=_gemm_flops, epilogue=True, part=_gemm_part, gradient=gradients.gemm),
     Operator(name="MatMulInteger", flops=_matmul_flops, epilogue=True),
     Operator(name="QLinearMatMul", flops=_matmul_flops, epilogue=True),
-    Operator(name="Einsum", flops=_einsum_flops),
+    Operator(name="Einsum", flops=_einsum_flops, gradient=gradients.einsum),
     Operator(name="Attention", shape=_attention_dims, flops=_attention_flops),
 )

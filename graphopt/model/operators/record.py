@@ -2,7 +2,8 @@
 
 Every room reads these records: inference asks for `shape` and `content`, folding for `evaluate`, costs for `flops` and
 `reads`, memory plans for `storage`, tiling for `axes` and `part`, layouts for `axes` and `images`, programs for
-`formula`, `storage` and `epilogue`. A field that is left out says that nothing more is known than the schema tells.
+`formula`, `storage` and `epilogue`, training graphs for `gradient`. A field that is left out says that nothing more is
+known than the schema tells.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from graphopt.model.known import Knowledge, Known
 from graphopt.model.operators.arrays import Evaluator
 from graphopt.model.operators.axes import AxesRule
 from graphopt.model.operators.formulas import Formula
+from graphopt.model.operators.gradients.terms import GradientRule
 from graphopt.model.operators.parameters import Parameter
 from graphopt.model.operators.parts import PartRule, Shape
 
@@ -95,6 +97,7 @@ class Operator:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)  # attributes that became inputs
     axes: AxesRule | None = None
     part: PartRule | None = None  # where a range of its result asks for more than `axes` says
+    gradient: GradientRule | None = None  # those of its operands from those of its results
     images: tuple[int, ...] = ()  # inputs that are [N, C, ...] by definition; so is the first output then
 
 

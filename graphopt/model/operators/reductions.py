@@ -13,6 +13,9 @@ from graphopt.model.known import Knowledge, Known
 from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
 from graphopt.model.operators.axes import Axes, counted, named_axis, rank_of
+from graphopt.model.operators.gradients import elementwise
+from graphopt.model.operators.gradients import reductions as gradients
+from graphopt.model.operators.gradients.terms import GradientRule
 from graphopt.model.operators.parameters import AXES, REDUCED, Parameter, numbers_at, parameter
 from graphopt.model.operators.record import Operator, per_operand_element
 from graphopt.model.operators.shapes import Result, first_type, same_as_first, source_shape
@@ -77,32 +80,38 @@ def _top_dims(node: ir.Node, facts: Knowledge) -> Result:
     return (Known(first_type(node, facts), tuple(shape), None), places)
 
 
-def _reduction(name: str, content: arrays.Evaluator | None = None, *, not_negative: bool = False) -> Operator:
+def _reduction(
+    name: str, gradient: GradientRule, content: arrays.Evaluator | None = None, *, not_negative: bool = False
+) -> Operator:
     return Operator(
         name=name, flops=per_operand_element, axes=_reduced_axes, parameters={"axes": _axes_of(name)}, content=content,
-        epilogue=True, not_negative=not_negative,
+        epilogue=True, not_negative=not_negative, gradient=gradient,
     )  # fmt: skip
 
 
 REDUCTIONS = (
-    _reduction("ReduceSum"),
-    _reduction("ReduceMean"),
-    _reduction("ReduceMax", _of_dims(lambda items: dims.normal(sympy.Max(*items)))),
-    _reduction("ReduceMin", _of_dims(lambda items: dims.normal(sympy.Min(*items)))),
-    _reduction("ReduceProd", _of_dims(dims.product)),
-    _reduction("ReduceL1", not_negative=True),
-    _reduction("ReduceL2", not_negative=True),
-    _reduction("ReduceLogSum"),
-    _reduction("ReduceLogSumExp"),
-    _reduction("ReduceSumSquare", not_negative=True),
+    _reduction("ReduceSum", gradients.total),
+    _reduction("ReduceMean", gradients.average),
+    _reduction("ReduceMax", gradients.extreme, _of_dims(lambda items: dims.normal(sympy.Max(*items)))),
+    _reduction("ReduceMin", gradients.extreme, _of_dims(lambda items: dims.normal(sympy.Min(*items)))),
+    _reduction("ReduceProd", gradients.product, _of_dims(dims.product)),
+    _reduction("ReduceL1", gradients.absolute, not_negative=True),
+    _reduction("ReduceL2", gradients.length, not_negative=True),
+    _reduction("ReduceLogSum", gradients.log_sum),
+    _reduction("ReduceLogSumExp", gradients.log_sum_exp),
+    _reduction("ReduceSumSquare", gradients.sum_of_squares, not_negative=True),
 )
 OPERATORS = (
     *REDUCTIONS,
-    Operator(name="ArgMax", flops=per_operand_element, axes=_extreme_axes, epilogue=True),
-    Operator(name="ArgMin", flops=per_operand_element, axes=_extreme_axes, epilogue=True),
-    Operator(name="TopK", shape=_top_dims, flops=per_operand_element, axes=named_axis(-1)),
+    Operator(
+        name="ArgMax", flops=per_operand_element, axes=_extreme_axes, epilogue=True, gradient=elementwise.nothing
+    ),
+    Operator(
+        name="ArgMin", flops=per_operand_element, axes=_extreme_axes, epilogue=True, gradient=elementwise.nothing
+    ),
+    Operator(name="TopK", shape=_top_dims, flops=per_operand_element, axes=named_axis(-1), gradient=gradients.largest),
     Operator(
         name="CumSum", shape=same_as_first, flops=per_operand_element, axes=_running_axes,
-        parameters={"axis": Parameter(11, 1, scalar=True)},
+        parameters={"axis": Parameter(11, 1, scalar=True)}, gradient=gradients.running_sum,
     ),
 )  # fmt: skip

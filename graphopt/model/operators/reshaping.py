@@ -14,6 +14,7 @@ from graphopt.model.limits import MOST_DIMS
 from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
 from graphopt.model.operators.axes import Axes, counted, rank_of
+from graphopt.model.operators.gradients import movement as gradients
 from graphopt.model.operators.parameters import AXES, Unclear, parameter
 from graphopt.model.operators.parts import Part, Range, Wanted
 from graphopt.model.operators.record import mover
@@ -128,17 +129,18 @@ def _same_positions(wanted: Wanted) -> Part | None:
 OPERATORS = (
     mover(
         name="Reshape", shape=_reshaped_dims, evaluate=_reshape, content=_reshape, storage="same",
-        part=_same_positions,
+        part=_same_positions, gradient=gradients.reshaped,
     ),
     mover(
         name="Flatten", shape=_flattened_dims, evaluate=_flatten, storage="same", part=_same_positions,
+        gradient=gradients.reshaped,
     ),
     mover(
         name="Squeeze", parameters={"axes": AXES}, evaluate=_squeeze, content=_squeeze, storage="same",
-        axes=_squeezed_axes, part=_same_positions,
+        axes=_squeezed_axes, part=_same_positions, gradient=gradients.reshaped,
     ),
     mover(
         name="Unsqueeze", parameters={"axes": AXES}, evaluate=_unsqueeze, content=_unsqueeze, storage="same",
-        part=_same_positions,
+        part=_same_positions, gradient=gradients.reshaped,
     ),
 )  # fmt: skip

@@ -13,6 +13,7 @@ from graphopt.model.operators import (
     elementwise,
     indexing,
     learned,
+    losses,
     movement,
     normalizations,
     products,
@@ -31,6 +32,7 @@ FAMILIES = (
     elementwise.OPERATORS, reshaping.OPERATORS, movement.OPERATORS, indexing.OPERATORS, products.OPERATORS,
     windows.OPERATORS, resampling.OPERATORS, reductions.OPERATORS, normalizations.OPERATORS, recurrent.OPERATORS,
     quantized.OPERATORS, sources.OPERATORS, contrib.OPERATORS, counting.OPERATORS, learned.OPERATORS,
+    losses.OPERATORS,
 )  # fmt: skip
 OPERATORS: Mapping[tuple[str, str], Operator] = {
     (operator.domain, operator.name): operator for family in FAMILIES for operator in family

@@ -10,28 +10,14 @@ import sympy
 
 from graphopt.model import constants, dims, nodes
 from graphopt.model.known import Knowledge, Known
-from graphopt.model.nodes import int_attribute, ints_attribute, string_attribute
+from graphopt.model.nodes import int_attribute, ints_attribute
 from graphopt.model.operators.axes import channels_first
+from graphopt.model.operators.gradients import windows as gradients
+from graphopt.model.operators.gradients.terms import GradientRule
+from graphopt.model.operators.padding import padding
 from graphopt.model.operators.parts import AttributeValue, Part, Range, Shape, Wanted
 from graphopt.model.operators.record import Flops, Operator, per_operand_element
 from graphopt.model.operators.shapes import Result, first_type, source_shape
-
-
-def padding(
-    node: ir.Node, size: Sequence[int], out: Sequence[int], reach: Sequence[int], strides: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Zeros before and after each spatial dim, by `pads` or by `auto_pad`; `reach` is what a window spans."""
-    rank = len(size)
-    automatic = string_attribute(node, "auto_pad", "NOTSET")
-    if automatic == "NOTSET":
-        given = ints_attribute(node, "pads", (0,) * (2 * rank))
-        return given[:rank], given[rank:]
-    if automatic == "VALID":
-        return (0,) * rank, (0,) * rank
-    needed = [max(0, (o - 1) * step + span - s) for s, o, span, step in zip(size, out, reach, strides, strict=True)]
-    less = tuple(one // 2 for one in needed)
-    more = tuple(one - half for one, half in zip(needed, less, strict=True))
-    return (less, more) if automatic == "SAME_UPPER" else (more, less)
 
 
 def _window_dims(node: ir.Node, facts: Knowledge) -> Result:
@@ -199,36 +185,37 @@ def _transposed_convolution_part(wanted: Wanted) -> Part | None:
     return wanted.first(Range(wanted.axis, low, high), attributes=changed)
 
 
-def _pool(name: str) -> Operator:
+def _pool(name: str, gradient: GradientRule) -> Operator:
     return Operator(
-        name=name, shape=_pool_dims, flops=_pool_flops, epilogue=True, part=_pool_part, images=(0,)
+        name=name, shape=_pool_dims, flops=_pool_flops, epilogue=True, part=_pool_part, images=(0,),
+        gradient=gradient,
     )  # fmt: skip
 
 
-def _global_pool(name: str, *, epilogue: bool = True) -> Operator:
+def _global_pool(name: str, gradient: GradientRule | None = None, *, epilogue: bool = True) -> Operator:
     return Operator(
-        name=name, flops=per_operand_element, epilogue=epilogue, axes=channels_first(2), images=(0,)
+        name=name, flops=per_operand_element, epilogue=epilogue, axes=channels_first(2), images=(0,),
+        gradient=gradient,
     )  # fmt: skip
 
 
 OPERATORS = (
     Operator(
         name="Conv", shape=_window_dims, flops=_convolution_flops(1, 2), epilogue=True, part=_convolution_part,
-        images=(0,),
+        images=(0,), gradient=gradients.convolution,
     ),
     Operator(
         name="ConvTranspose", shape=_transposed_dims, flops=_transposed_convolution_flops, epilogue=True,
-        part=_transposed_convolution_part,
-        images=(0,),
+        part=_transposed_convolution_part, images=(0,), gradient=gradients.transposed_convolution,
     ),
     Operator(name="ConvInteger", flops=_convolution_flops(1), epilogue=True, images=(0,)),
     Operator(name="QLinearConv", flops=_convolution_flops(3), epilogue=True, images=(0,)),
     Operator(name="DeformConv", flops=_convolution_flops(1), images=(0, 2, 4)),
-    _pool("AveragePool"),
-    _pool("MaxPool"),
+    _pool("AveragePool", gradients.average),
+    _pool("MaxPool", gradients.largest),
     Operator(name="LpPool", shape=_pool_dims, flops=_pool_flops, images=(0,)),
-    _global_pool("GlobalAveragePool"),
-    _global_pool("GlobalMaxPool"),
+    _global_pool("GlobalAveragePool", gradients.global_average),
+    _global_pool("GlobalMaxPool", gradients.global_largest),
     _global_pool("GlobalLpPool", epilogue=False),
     Operator(name="MaxRoiPool", images=(0,)),
     Operator(name="RoiAlign", images=(0,)),

@@ -17,8 +17,8 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import attribute_of, float_attribute, input_at, int_attribute, ints_attribute, required_input
 from graphopt.model.operators.linear import requantized
+from graphopt.model.operators.padding import padding
 from graphopt.model.operators.quantized import BIAS
-from graphopt.model.operators.windows import padding
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import Image, layout_of

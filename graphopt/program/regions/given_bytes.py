@@ -18,7 +18,7 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import input_at, int_attribute, ints_attribute, required_input
 from graphopt.model.operators.linear import requantized, requantized_by_scales
-from graphopt.model.operators.windows import padding
+from graphopt.model.operators.padding import padding
 from graphopt.program.regions import buffer as program
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.scope import Scope

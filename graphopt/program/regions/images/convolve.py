@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import input_at, int_attribute, ints_attribute, required_input, string_attribute
-from graphopt.model.operators.windows import padding
+from graphopt.model.operators.padding import padding
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import Image, layout_of
 from graphopt.program.regions.images.phases import lower_phases

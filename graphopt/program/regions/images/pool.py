@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import int_attribute, ints_attribute, is_used, required_input
-from graphopt.model.operators.windows import padding
+from graphopt.model.operators.padding import padding
 from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import Image, layout_of

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphopt.model.operators.linear import requantized_by_scales
-from graphopt.model.operators.windows import padding
+from graphopt.model.operators.padding import padding
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage
 from kernels.dtype import DType
 from kernels.routine.writer import (

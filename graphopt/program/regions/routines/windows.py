@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from graphopt.model.operators.windows import padding
+from graphopt.model.operators.padding import padding
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
 from kernels.dtype import DType
 from kernels.routine.writer import Grid, as_type, gt, integer, lt, maximum, minimum, number, pick, quotient

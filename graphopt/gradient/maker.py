@@ -1,0 +1,124 @@
+"""Nodes of a gradient: made where a rule says so, joined to the graph at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model import constants, dims, nodes
+from graphopt.model.facts import Facts
+from graphopt.model.operators.gradients.terms import Attributes, Maker
+from graphopt.rewrite.rule import Making
+
+PREFIX = "gradient"
+# Constants of at most so many bytes are written once and read by all that need their data.
+SHARED_BYTES = 256
+
+
+class GradientMaker(Maker):
+    """Makes nodes behind those of a model's main graph. Each is named after the node whose gradient it serves."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self.model = model
+        self.graph = model.graph
+        self.facts: Facts = Facts(model)
+        self.opset = model.graph.opset_imports.get("", 1)
+        self._shared: dict[Hashable, ir.Value] = {}
+        self._names = {name for graph in nodes.graphs_of(model) for name in _names_of(graph)}
+        self._serves = PREFIX
+        self._making: Making | None = None
+
+    def serve(self, node: ir.Node) -> None:
+        """Name what is made from now on after this node, and read it under its imports."""
+        self._serves = f"{PREFIX}/{node.name or node.outputs[0].name}"
+        self._making = Making(node, self.facts)
+
+    def node(
+        self, op_type: str, inputs: Sequence[ir.Value | None], attributes: Attributes, outputs: int
+    ) -> Sequence[ir.Value]:
+        """The results of a new node, which joins the graph at once."""
+        assert self._making is not None, "a node is served"
+        made = self._making.node_of(op_type, *inputs, attributes=dict(attributes), outputs=outputs)
+        self._take_constants()
+        made.name = self.unique(f"{self._serves}/{op_type}")
+        for output in made.outputs:
+            output.name = self.unique(f"{made.name}_output")
+        self.graph.append(made)
+        return made.outputs
+
+    def _take_constants(self) -> None:
+        """Give the graph the constants that a node of `Making` came with."""
+        assert self._making is not None, "a node is served"
+        for value in self._making.new_constants:
+            assert value.const_value is not None, "a new constant has data"
+            shared = self._register(value, value.const_value)
+            if shared is not value:
+                for user, index in list(value.uses()):
+                    user.replace_input_with(index, shared)
+        self._making.new_constants.clear()
+
+    def constant(self, array: np.ndarray, dtype: ir.DataType) -> ir.Value:
+        """A new initializer, or an earlier one with equal data."""
+        assert self._making is not None, "a node is served"
+        value = self._making.constant(array, dtype)
+        if value.const_value is None:  # many equal numbers, as a node that writes them
+            producer = value.producer()
+            assert producer is not None, "a splat is a ConstantOfShape"
+            self._take_constants()
+            producer.name = self.unique(f"{self._serves}/{producer.op_type}")
+            value.name = self.unique(f"{producer.name}_output")
+            self.graph.append(producer)
+            return value
+        self._making.new_constants.remove(value)
+        return self._register(value, value.const_value)
+
+    def _register(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Value:
+        key = None
+        if tensor.nbytes <= SHARED_BYTES:
+            key = (tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes())
+            if key in self._shared:
+                return self._shared[key]
+        constants.rename(value, self.unique(f"{PREFIX}/constant"))
+        self.graph.register_initializer(value)
+        if key is not None:
+            self._shared[key] = value
+        return value
+
+    def result(self, node: ir.Node, position: int) -> ir.Value:
+        """A result of a node of the model; one that was left out gets a place and a name."""
+        if position >= len(node.outputs):
+            node.resize_outputs(position + 1)
+        for number, output in enumerate(node.outputs):
+            if number == position and not output.name:
+                output.name = self.unique(f"{node.outputs[0].name}/{number}")
+        return node.outputs[position]
+
+    def give(self, value: ir.Value, name: str) -> ir.Value:
+        """Make a value an output of the model under a name, with its type and dims."""
+        if value.is_graph_output() or value.producer() is None:
+            value = self.term(value).apply("Identity").value
+        known = self.facts.known(value)
+        value.name, value.type = self.unique(name), known.type
+        value.shape = None if known.shape is None else ir.Shape([dims.to_ir(dim) for dim in known.shape])
+        self.graph.outputs.append(value)
+        return value
+
+    def has(self, name: str) -> bool:
+        """Whether something in the model has this name."""
+        return name in self._names
+
+    def unique(self, base: str) -> str:
+        """A name that nothing in the model has."""
+        name, number = base, 0
+        while name in self._names:
+            number += 1
+            name = f"{base}_{number}"
+        self._names.add(name)
+        return name
+
+
+def _names_of(graph: ir.Graph) -> set[str]:
+    values = [*graph.inputs, *(output for node in graph for output in node.outputs)]
+    return {*(value.name or "" for value in values), *graph.initializers, *(node.name or "" for node in graph)}

@@ -1,0 +1,1 @@
+"""Gradients of operators: one rule for each, a file for each family."""

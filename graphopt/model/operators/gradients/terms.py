@@ -1,0 +1,397 @@
+"""The language of gradient rules: terms with arithmetic, and the node that a rule is asked about.
+
+A rule gets a `Backward` and gives one term for each operand of the node: the vector-Jacobian product of the operator
+with the gradients of its results. None says that no gradient flows into the operand: it holds integers, or the result
+is flat in it. A term may have the shape to which operands were broadcast; its reader sums it to the operand's shape.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model import dims, nodes
+from graphopt.model.known import Knowledge
+from graphopt.model.operators.parameters import Parameter, Unclear, parameter
+
+AttributeValue = int | float | str | Sequence[int] | Sequence[float] | ir.TensorProtocol | None
+Attributes = Mapping[str, AttributeValue]
+FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+
+LAST = (1 << 63) - 1  # an end behind every element
+
+
+class NoGradient(Exception):
+    """A node has no gradient that could be written; the text says why."""
+
+
+class Maker(ABC):
+    """Makes the nodes and constants of a gradient; `graphopt.gradient` has the one that there is."""
+
+    facts: Knowledge
+    opset: int  # of the operators of ONNX in the model
+
+    @abstractmethod
+    def node(
+        self, op_type: str, inputs: Sequence[ir.Value | None], attributes: Attributes, outputs: int
+    ) -> Sequence[ir.Value]:
+        """The results of a new node. Parameters that became inputs (axes, pads ...) are given as attributes."""
+
+    @abstractmethod
+    def constant(self, array: np.ndarray, dtype: ir.DataType) -> ir.Value:
+        """A new constant, or an earlier one with equal data."""
+
+    @abstractmethod
+    def result(self, node: ir.Node, position: int) -> ir.Value:
+        """A result of a node of the model, which gets it where it lacked it: an output that was left out."""
+
+    def term(self, value: ir.Value) -> Term:
+        """A value as a term."""
+        return Term(self, value)
+
+    def op(self, op_type: str, *inputs: Term | None, attributes: Attributes | None = None, outputs: int = 1) -> Term:
+        """The first result of a new node."""
+        return self.ops(op_type, *inputs, attributes=attributes, outputs=outputs)[0]
+
+    def ops(
+        self, op_type: str, *inputs: Term | None, attributes: Attributes | None = None, outputs: int = 1
+    ) -> tuple[Term, ...]:
+        """The results of a new node."""
+        operands = [None if one is None else one.value for one in inputs]
+        return tuple(Term(self, value) for value in self.node(op_type, operands, attributes or {}, outputs))
+
+    def ints(self, *numbers: int) -> Term:
+        """A constant int64 vector."""
+        return Term(self, self.constant(np.array(numbers, np.int64), ir.DataType.INT64))
+
+    def array(self, array: np.ndarray, dtype: ir.DataType | None = None) -> Term:
+        """A constant."""
+        return Term(self, self.constant(array, ir.DataType.from_numpy(array.dtype) if dtype is None else dtype))
+
+    def join(self, terms: Sequence[Term], axis: int) -> Term:
+        """Terms one after the other along an axis."""
+        return terms[0] if len(terms) == 1 else self.op("Concat", *terms, attributes={"axis": axis})
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A value while a gradient is written. Arithmetic makes nodes; numbers take the term's type."""
+
+    maker: Maker
+    value: ir.Value
+
+    # -- what is known --------------------------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> ir.DataType:
+        """The element type; raises NoGradient where it is not known."""
+        found = self.maker.facts.dtype(self.value)
+        if found is None:
+            raise NoGradient(f"the type of '{self.value.name}' is not known")
+        return found
+
+    @property
+    def shape(self) -> dims.Dims:
+        """The dims, some of them symbols; raises NoGradient where the rank is not known."""
+        found = self.maker.facts.shape(self.value)
+        if found is None:
+            raise NoGradient(f"the rank of '{self.value.name}' is not known")
+        return found
+
+    @property
+    def rank(self) -> int:
+        """The number of dims."""
+        return len(self.shape)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The dims as integers; raises NoGradient where one is not known."""
+        found = dims.static(self.shape)
+        if found is None:
+            raise NoGradient(f"a dim of '{self.value.name}' is not known; fix it with --dim or --shape")
+        return found
+
+    def axis(self, number: int) -> int:
+        """An axis counted from 0."""
+        return number % max(self.rank, 1)
+
+    # -- arithmetic -----------------------------------------------------------------------------------------------
+
+    def number(self, value: float) -> Term:
+        """A number of this term's type, of rank 0."""
+        return self.maker.array(np.array(value).astype(self.dtype.numpy()), self.dtype)
+
+    def _other(self, other: Term | float) -> Term:
+        return other if isinstance(other, Term) else self.number(other)
+
+    def __add__(self, other: Term | float) -> Term:
+        return self.maker.op("Add", self, self._other(other))
+
+    def __radd__(self, other: float) -> Term:
+        return self.maker.op("Add", self.number(other), self)
+
+    def __sub__(self, other: Term | float) -> Term:
+        return self.maker.op("Sub", self, self._other(other))
+
+    def __rsub__(self, other: float) -> Term:
+        return self.maker.op("Sub", self.number(other), self)
+
+    def __mul__(self, other: Term | float) -> Term:
+        return self.maker.op("Mul", self, self._other(other))
+
+    def __rmul__(self, other: float) -> Term:
+        return self.maker.op("Mul", self.number(other), self)
+
+    def __truediv__(self, other: Term | float) -> Term:
+        return self.maker.op("Div", self, self._other(other))
+
+    def __rtruediv__(self, other: float) -> Term:
+        return self.maker.op("Div", self.number(other), self)
+
+    def __neg__(self) -> Term:
+        return self.maker.op("Neg", self)
+
+    def __matmul__(self, other: Term) -> Term:
+        return self.maker.op("MatMul", self, other)
+
+    def __gt__(self, other: Term | float) -> Term:
+        return self.maker.op("Greater", self, self._other(other))
+
+    def __lt__(self, other: Term | float) -> Term:
+        return self.maker.op("Less", self, self._other(other))
+
+    def __ge__(self, other: Term | float) -> Term:
+        return self.maker.op("Not", self < other)
+
+    def __le__(self, other: Term | float) -> Term:
+        return self.maker.op("Not", self > other)
+
+    def equals(self, other: Term | float) -> Term:
+        """Where two terms have equal elements."""
+        return self.maker.op("Equal", self, self._other(other))
+
+    def squared(self) -> Term:
+        """Each element times itself."""
+        return self * self
+
+    def apply(self, op_type: str) -> Term:
+        """The result of an operator of one operand."""
+        return self.maker.op(op_type, self)
+
+    def where(self, condition: Term, otherwise: Term | float = 0.0) -> Term:
+        """This term where the condition holds, else the other one."""
+        return self.maker.op("Where", condition, self, self._other(otherwise))
+
+    def cast(self, dtype: ir.DataType) -> Term:
+        """The elements in another type."""
+        return self if self.dtype is dtype else self.maker.op("Cast", self, attributes={"to": int(dtype)})
+
+    # -- shapes ---------------------------------------------------------------------------------------------------
+
+    def dims(self) -> Term:
+        """The dims as an int64 vector: a constant where all are known."""
+        known = self.maker.facts.static_shape(self.value)
+        return self.maker.op("Shape", self) if known is None else self.maker.ints(*known)
+
+    def dim(self, axis: int) -> Term:
+        """One dim as an int64 vector of one element."""
+        known = self.shape[axis]
+        if isinstance(known, int):
+            return self.maker.ints(known)
+        return self.maker.op("Gather", self.maker.op("Shape", self), self.maker.ints(self.axis(axis)))
+
+    def reshape(self, *sizes: int | Term) -> Term:
+        """The elements under other dims: integers (0 keeps a dim, -1 takes the rest), or int64 vectors of dims."""
+        if all(isinstance(size, int) for size in sizes):
+            return self.maker.op("Reshape", self, self.maker.ints(*(size for size in sizes if isinstance(size, int))))
+        parts = [size if isinstance(size, Term) else self.maker.ints(size) for size in sizes]
+        return self.maker.op("Reshape", self, parts[0] if len(parts) == 1 else self.maker.join(parts, 0))
+
+    def reshape_like(self, other: Term) -> Term:
+        """The elements under the dims of another term."""
+        return self if dims.same(self.shape, other.shape) else self.reshape(other.dims())
+
+    def transpose(self, *order: int) -> Term:
+        """The axes in another order."""
+        return (
+            self if order == tuple(range(len(order))) else self.maker.op("Transpose", self, attributes={"perm": order})
+        )
+
+    def swapped(self) -> Term:
+        """The last two axes in the place of one another."""
+        order = list(range(self.rank))
+        order[-2:] = order[:-3:-1]
+        return self.transpose(*order)
+
+    def unsqueeze(self, *axes: int) -> Term:
+        """Dims of 1 put in."""
+        return self.maker.op("Unsqueeze", self, attributes={"axes": axes}) if axes else self
+
+    def squeeze(self, *axes: int) -> Term:
+        """Dims of 1 taken away."""
+        return self.maker.op("Squeeze", self, attributes={"axes": axes}) if axes else self
+
+    def slice(self, axis: int, start: int, end: int, step: int = 1) -> Term:
+        """A range along an axis."""
+        attributes: dict[str, Sequence[int]] = {"starts": [start], "ends": [end], "axes": [axis]}
+        if step != 1:
+            attributes["steps"] = [step]
+        return self.maker.op("Slice", self, attributes=attributes)
+
+    def pad(self, before: Sequence[int], after: Sequence[int]) -> Term:
+        """Zeros put around, a number for each axis; negative ones take elements away."""
+        found = self
+        if any(one < 0 for one in (*before, *after)):
+            axes = [axis for axis, ends in enumerate(zip(before, after, strict=True)) if min(ends) < 0]
+            attributes = {
+                "starts": [max(-before[axis], 0) for axis in axes],
+                "ends": [min(after[axis], 0) or LAST for axis in axes],
+                "axes": axes,
+            }
+            found = self.maker.op("Slice", self, attributes=attributes)
+        pads = [max(one, 0) for one in (*before, *after)]
+        return self.maker.op("Pad", found, attributes={"pads": pads}) if any(pads) else found
+
+    def expand(self, other: Term) -> Term:
+        """Broadcast to the dims of another term."""
+        return self if dims.same(self.shape, other.shape) else self.maker.op("Expand", self, other.dims())
+
+    def expand_to(self, sizes: Term) -> Term:
+        """Broadcast to dims."""
+        return self.maker.op("Expand", self, sizes)
+
+    def zeros(self, dtype: ir.DataType | None = None) -> Term:
+        """Zeros of this term's dims, of its type where none is named."""
+        kind = self.dtype if dtype is None else dtype
+        filler = ir.Tensor(np.zeros(1, kind.numpy()), dtype=kind)
+        return self.maker.op("ConstantOfShape", self.dims(), attributes={"value": filler})
+
+    # -- reductions -----------------------------------------------------------------------------------------------
+
+    def sum(self, *axes: int, keep: bool = True) -> Term:
+        """Sums along axes."""
+        return self._reduce("ReduceSum", axes, keep)
+
+    def mean(self, *axes: int, keep: bool = True) -> Term:
+        """Means along axes."""
+        return self._reduce("ReduceMean", axes, keep)
+
+    def _reduce(self, op_type: str, axes: Sequence[int], keep: bool) -> Term:
+        return self.maker.op(op_type, self, attributes={"axes": axes, "keepdims": int(keep)}) if axes else self
+
+    def count(self, *axes: int) -> float | Term:
+        """How many elements lie along axes: a number where it is known, else a term of this one's type."""
+        sizes = [self.shape[axis] for axis in axes]
+        if all(isinstance(size, int) for size in sizes):
+            return float(np.prod([size for size in sizes if isinstance(size, int)]))
+        found = self.dim(axes[0])
+        for axis in axes[1:]:
+            found = found * self.dim(axis)
+        return found.squeeze(0).cast(self.dtype)
+
+    def sum_to(self, other: Term) -> Term:
+        """Sums along the axes along which the other term was broadcast to this one's dims."""
+        mine, wanted = self.shape, other.shape
+        if dims.same(mine, wanted):
+            return self
+        more = len(mine) - len(wanted)
+        found = self.sum(*range(more), keep=False) if more else self
+        unclear, axes = False, []
+        for axis, (left, right) in enumerate(zip(mine[more:], wanted, strict=True)):
+            if right == 1 and isinstance(right, int) and left != 1:
+                axes.append(axis)
+            elif not dims.equal(left, right):
+                unclear = True
+        return found._sum_where_one(other) if unclear else found.sum(*axes)
+
+    def _sum_where_one(self, other: Term) -> Term:
+        """Sums along the axes along which only a run can tell that the other term has one element."""
+        if self.maker.opset < 13:
+            raise NoGradient(
+                f"only a run tells along which axes '{other.value.name}' is broadcast, which needs opset 13; "
+                "fix its dims with --dim, or lift the model with 'graphopt optimize --opset 13'"
+            )
+        differs = self.maker.op("Not", self.maker.op("Equal", self.dims(), other.dims()))
+        axes = self.maker.op("Compress", self.maker.ints(*range(other.rank)), differs, attributes={"axis": 0})
+        found = self.maker.op("ReduceSum", self, axes, attributes={"keepdims": 1, "noop_with_empty_axes": 1})
+        return found.reshape(other.dims())
+
+
+@dataclass(frozen=True, eq=False)
+class Backward:
+    """A node whose operands' gradients are asked for."""
+
+    maker: Maker
+    node: ir.Node
+    incoming: tuple[Term | None, ...]  # by result; None: no gradient reaches it
+    wanted: tuple[bool, ...]  # by operand
+
+    @property
+    def facts(self) -> Knowledge:
+        """What is known of the model's values."""
+        return self.maker.facts
+
+    @property
+    def dy(self) -> Term:
+        """The gradient of the first result; raises NoGradient where only others have one."""
+        found = self.incoming[0]
+        if found is None:
+            raise NoGradient("a gradient reaches only further results of it")
+        return found
+
+    def x(self, position: int = 0) -> Term:
+        """An operand; raises NoGradient where it is absent."""
+        found = self.optional(position)
+        if found is None:
+            raise NoGradient(f"operand {position} is absent")
+        return found
+
+    def optional(self, position: int) -> Term | None:
+        """An operand; None where it is left out."""
+        value = nodes.input_at(self.node, position)
+        return None if value is None else Term(self.maker, value)
+
+    def y(self, position: int = 0) -> Term:
+        """A result; the node gets it where it was left out."""
+        return Term(self.maker, self.maker.result(self.node, position))
+
+    def wants(self, position: int) -> bool:
+        """Whether the gradient of an operand is asked for."""
+        return position < len(self.wanted) and self.wanted[position]
+
+    def only(self, *positions: int) -> None:
+        """Raise NoGradient where a gradient of another operand than these is asked for."""
+        for position, wanted in enumerate(self.wanted):
+            if wanted and position not in positions:
+                raise NoGradient(f"there is no rule for its operand {position}")
+
+    def integer(self, name: str, otherwise: int) -> int:
+        """An attribute that is an integer."""
+        return nodes.int_attribute(self.node, name, otherwise)
+
+    def real(self, name: str, otherwise: float) -> float:
+        """An attribute that is a number."""
+        return nodes.float_attribute(self.node, name, otherwise)
+
+    def text(self, name: str, otherwise: str) -> str:
+        """An attribute that is a text."""
+        return nodes.string_attribute(self.node, name, otherwise)
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """An attribute that is a list of integers."""
+        return nodes.ints_attribute(self.node, name)
+
+    def parameter(self, name: str, place: Parameter, meaning: str) -> tuple[int, ...] | None:
+        """The numbers of an attribute that may have become an input; raises NoGradient where only a run tells them."""
+        try:
+            return parameter(self.facts, self.node, name, place, meaning)
+        except Unclear as unclear:
+            raise NoGradient(str(unclear)) from None
+
+
+Gradients = Sequence[Term | None]  # by operand; fewer than there are: None for the rest
+GradientRule = Callable[[Backward], Gradients]

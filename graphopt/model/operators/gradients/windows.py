@@ -1,0 +1,256 @@
+"""Gradients of convolutions and pools.
+
+The gradient of a convolution to its image is a transposed convolution. That to its weights is a product for each place
+of the kernel: [channels, positions] of the image as that place sees it, times [positions, channels] of the gradient.
+Where the image has fewer channels than the kernel has places (a first layer, depthwise), or several groups, it is one
+convolution of the image with the gradient as its kernel: batch and channels change places, strides and dilations too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model.operators.gradients.indexing import ADDING_SINCE
+from graphopt.model.operators.gradients.terms import AttributeValue, Backward, Gradients, NoGradient, Term
+from graphopt.model.operators.padding import padding
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows over an image, each number by spatial dim."""
+
+    size: tuple[int, ...]  # of the image
+    out: tuple[int, ...]  # windows
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]  # zeros in front of the image
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """The elements that a window spans."""
+        return tuple((k - 1) * step + 1 for k, step in zip(self.kernel, self.dilations, strict=True))
+
+    @property
+    def after(self) -> tuple[int, ...]:
+        """Elements that the last window reaches beyond the image; negative: that it leaves out."""
+        rows = zip(self.out, self.strides, self.reach, self.before, self.size, strict=True)
+        return tuple((out - 1) * step + reach - low - size for out, step, reach, low, size in rows)
+
+    def transposed(self) -> dict[str, AttributeValue]:
+        """Attributes of the ConvTranspose that gives an image of this size."""
+        return {
+            "strides": self.strides, "dilations": self.dilations,
+            "pads": (*self.before, *(max(one, 0) for one in self.after)),
+            "output_padding": tuple(max(-one, 0) for one in self.after),
+        }  # fmt: skip
+
+
+def _spatial(term: Term) -> tuple[int, ...]:
+    found = tuple(size for size in term.shape[2:] if isinstance(size, int))
+    if len(found) != term.rank - 2:
+        raise NoGradient(f"the sides of '{term.value.name}' are not known; fix them with --dim or --shape")
+    return found
+
+
+def _windows(back: Backward, kernel: tuple[int, ...]) -> Windows:
+    size, out = _spatial(back.x()), _spatial(back.maker.term(back.node.outputs[0]))
+    ones = (1,) * len(size)
+    strides, dilations = back.integers("strides") or ones, back.integers("dilations") or ones
+    reach = [(k - 1) * step + 1 for k, step in zip(kernel, dilations, strict=True)]
+    before, _ = padding(back.node, size, out, reach, strides)
+    return Windows(size, out, kernel, strides, dilations, before)
+
+
+def convolution(back: Backward) -> Gradients:
+    """Conv: a transposed convolution, products by place of the kernel, and the sum over images and positions."""
+    x, weights, dy = back.x(), back.x(1), back.dy
+    windows, groups = _windows(back, _spatial(weights)), back.integer("group", 1)
+    to_x = None
+    if back.wants(0):
+        attributes: dict[str, AttributeValue] = {**windows.transposed(), "group": groups}
+        to_x = back.maker.op("ConvTranspose", dy, weights, attributes=attributes)
+    to_weights = _of_weights(x, dy, windows, groups) if back.wants(1) else None
+    to_bias = dy.sum(0, *range(2, dy.rank), keep=False) if back.wants(2) else None
+    return to_x, to_weights, to_bias
+
+
+def transposed_convolution(back: Backward) -> Gradients:
+    """ConvTranspose: the convolution that it turns, whose image is its result."""
+    x, weights, dy = back.x(), back.x(1), back.dy
+    size, out, kernel = _spatial(back.maker.term(back.node.outputs[0])), _spatial(x), _spatial(weights)
+    ones = (1,) * len(size)
+    strides, dilations = back.integers("strides") or ones, back.integers("dilations") or ones
+    before = _cut(back, size, out, kernel, strides, dilations)
+    windows, groups = Windows(size, out, kernel, strides, dilations, before), back.integer("group", 1)
+    to_x = None
+    if back.wants(0):
+        attributes: dict[str, AttributeValue] = {
+            "strides": strides, "dilations": dilations, "group": groups,
+            "pads": (*before, *(max(one, 0) for one in windows.after)),
+        }  # fmt: skip
+        to_x = back.maker.op("Conv", dy, weights, attributes=attributes)
+        for axis, (want, low, high) in enumerate(zip(out, before, windows.after, strict=True)):
+            reach = (kernel[axis] - 1) * dilations[axis] + 1
+            if (size[axis] + low + max(high, 0) - reach) // strides[axis] + 1 > want:
+                to_x = to_x.slice(axis + 2, 0, want)
+    to_weights = _of_weights(dy, x, windows, groups) if back.wants(1) else None
+    to_bias = dy.sum(0, *range(2, dy.rank), keep=False) if back.wants(2) else None
+    return to_x, to_weights, to_bias
+
+
+def _cut(
+    back: Backward,
+    size: Sequence[int],
+    out: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> tuple[int, ...]:
+    """What a ConvTranspose takes away in front: its pads, or what its automatic padding or wanted sides come to."""
+    automatic = back.text("auto_pad", "NOTSET")
+    if automatic == "NOTSET" and back.integers("output_shape") is None:
+        return (back.integers("pads") or (0,) * len(size))[: len(size)]
+    if automatic == "VALID":
+        return (0,) * len(size)
+    more = back.integers("output_padding") or (0,) * len(size)
+    rows = zip(size, out, kernel, strides, dilations, more, strict=True)
+    total = [max(0, (o - 1) * s + (k - 1) * d + 1 + p - n) for n, o, k, s, d, p in rows]
+    return tuple(one // 2 if automatic == "SAME_UPPER" else one - one // 2 for one in total)
+
+
+def _of_weights(image: Term, dy: Term, windows: Windows, groups: int) -> Term:
+    """[M, C / groups, kernel]: the sum over images and windows of the gradient times what a place of the kernel saw."""
+    channels = image.shape[1]
+    if not isinstance(channels, int):
+        raise NoGradient(f"the channels of '{image.value.name}' are not known; fix them with --dim")
+    if groups == 1 and prod(windows.kernel) <= channels:
+        return _by_places(image, dy, windows, channels)
+    return _by_convolution(image, dy, windows, groups, channels)
+
+
+def _by_places(image: Term, dy: Term, windows: Windows, channels: int) -> Term:
+    """One product for each place of the kernel."""
+    rank = len(windows.size)
+    seen = image.pad((0, 0, *windows.before), (0, 0, *windows.after))  # negative ones take away what no window sees
+    counted = image.maker.ints(prod(windows.out))
+    rows = dy.reshape(dy.dim(0), dy.dim(1), counted)  # [N, M, windows]
+    found = []
+    for place in product(*(range(size) for size in windows.kernel)):
+        part = seen
+        for axis in range(rank):
+            start, step = place[axis] * windows.dilations[axis], windows.strides[axis]
+            end = start + (windows.out[axis] - 1) * step + 1
+            if (start, end, step) != (0, windows.size[axis] + windows.before[axis] + windows.after[axis], 1):
+                part = part.slice(axis + 2, start, end, step)
+        turned = part.reshape(part.dim(0), image.maker.ints(channels), counted).transpose(0, 2, 1)
+        found.append((rows @ turned).sum(0, keep=False))
+    # The places are stacked in front: reading them behind is as many streams, and [M, C] is in order already.
+    stacked = image.maker.join(found, 0).reshape(*windows.kernel, -1, channels)  # [kernel, M, C]
+    return stacked.transpose(rank, rank + 1, *range(rank))
+
+
+def _by_convolution(image: Term, dy: Term, windows: Windows, groups: int, channels: int) -> Term:
+    """One convolution: [C / groups, groups N, ...] with kernels [M, N, ...]."""
+    rank, each = len(windows.size), channels // groups
+    rest = list(range(2, rank + 2))
+    rows, kernels = image.transpose(1, 0, *rest), dy.transpose(1, 0, *rest)
+    if groups > 1:
+        sides = [image.maker.ints(size) for size in windows.size]
+        rows = rows.reshape(groups, each, image.dim(0), *sides).transpose(1, 0, 2, *(at + 1 for at in rest))
+        rows = rows.reshape(image.maker.ints(each), image.maker.ints(-1), *sides)
+    attributes: dict[str, AttributeValue] = {
+        "strides": windows.dilations, "dilations": windows.strides, "group": groups,
+        "pads": (*windows.before, *(max(one, 0) for one in windows.after)),
+    }  # fmt: skip
+    found = image.maker.op("Conv", rows, kernels, attributes=attributes)  # [C / groups, M, kernel and more]
+    for axis, (size, after) in enumerate(zip(windows.kernel, windows.after, strict=True)):
+        if -after >= windows.dilations[axis]:
+            found = found.slice(axis + 2, 0, size)
+    return found.transpose(1, 0, *rest)
+
+
+def largest(back: Backward) -> Gradients:
+    """MaxPool: each gradient goes where the largest element was; there several add up where windows overlap."""
+    x, dy, maker = back.x(), back.dy, back.maker
+    if back.integer("storage_order", 0):
+        raise NoGradient("there is no rule for storage_order 1")
+    windows = _windows(back, back.integers("kernel_shape") or ())
+    overlap = any(step < reach for step, reach in zip(windows.strides, windows.reach, strict=True))
+    places = back.y(1)
+    known = back.facts.static_shape(x.value)
+    count = maker.op("Size", x).unsqueeze(0) if known is None else maker.ints(prod(known))
+    filler = ir.Tensor(np.zeros(1, x.dtype.numpy()), dtype=x.dtype)
+    zeros = maker.op("ConstantOfShape", count, attributes={"value": filler})
+    if not overlap or maker.opset >= ADDING_SINCE:
+        attributes: dict[str, AttributeValue] = {"axis": 0, "reduction": "add"} if overlap else {"axis": 0}
+        flat = maker.op("ScatterElements", zeros, places.reshape(-1), dy.reshape(-1), attributes=attributes)
+    else:
+        flat = _by_phases(zeros, places, dy, windows)
+    return (flat.reshape(x.dims()),)
+
+
+def _by_phases(zeros: Term, places: Term, dy: Term, windows: Windows) -> Term:
+    """The sum of scatters of windows so far from one another that no two of them meet."""
+    phases = [-(-reach // step) for reach, step in zip(windows.reach, windows.strides, strict=True)]
+    found: Term | None = None
+    for phase in product(*map(range, phases)):
+        if any(first >= out for first, out in zip(phase, windows.out, strict=True)):
+            continue
+        where, what = places, dy
+        for axis, (first, apart) in enumerate(zip(phase, phases, strict=True)):
+            if apart > 1:
+                out = windows.out[axis]
+                where, what = (one.slice(axis + 2, first, out, apart) for one in (where, what))
+        part = zeros.maker.op("ScatterElements", zeros, where.reshape(-1), what.reshape(-1), attributes={"axis": 0})
+        found = part if found is None else found + part
+    assert found is not None, "there is a window"
+    return found
+
+
+def average(back: Backward) -> Gradients:
+    """AveragePool: each element gets its share of every window that it is in."""
+    x, dy = back.x(), back.dy
+    windows = _windows(back, back.integers("kernel_shape") or ())
+    counts = _counts(back, windows)
+    share = (
+        dy * float(1 / counts.flat[0])
+        if (counts == counts.flat[0]).all()
+        else dy * back.maker.array((1 / counts)[None, None].astype(dy.dtype.numpy()), dy.dtype)
+    )
+    one = back.maker.array(np.ones((1, 1, *windows.kernel)).astype(dy.dtype.numpy()), dy.dtype)
+    sides = [back.maker.ints(size) for size in windows.out]
+    flat = share.reshape(back.maker.ints(-1), back.maker.ints(1), *sides)
+    return (back.maker.op("ConvTranspose", flat, one, attributes=windows.transposed()).reshape_like(x),)
+
+
+def _counts(back: Backward, windows: Windows) -> np.ndarray:
+    """By window, the elements that its mean is over: the image's, with count_include_pad the pads' too."""
+    padded = back.integer("count_include_pad", 0)
+    _, given = padding(back.node, windows.size, windows.out, windows.reach, windows.strides)
+    found = np.ones((), np.float64)
+    for axis, size in enumerate(windows.size):
+        first = np.arange(windows.out[axis]) * windows.strides[axis] - windows.before[axis]
+        places = first[:, None] + np.arange(windows.kernel[axis]) * windows.dilations[axis]
+        low, high = (-windows.before[axis], size + given[axis]) if padded else (0, size)
+        found = np.multiply.outer(found, ((places >= low) & (places < high)).sum(1))
+    return found
+
+
+def global_average(back: Backward) -> Gradients:
+    """GlobalAveragePool: the gradient by the number of positions."""
+    x = back.x()
+    return ((back.dy / x.count(*range(2, x.rank))).expand(x),)
+
+
+def global_largest(back: Backward) -> Gradients:
+    """GlobalMaxPool: positions that have the maximum share the gradient evenly."""
+    x = back.x()
+    chosen = x.equals(back.y()).cast(x.dtype)
+    return (chosen * (back.dy / chosen.sum(*range(2, x.rank))),)

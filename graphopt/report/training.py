@@ -1,0 +1,62 @@
+"""Gradients, training steps and curves of losses: tables for a terminal, and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+from graphopt.flows.records.gradient import FitRecord, GradientRecord, StepRecord
+from graphopt.model.text import several
+from graphopt.report.interactive import interactive_page
+from graphopt.report.screen import Screen
+
+SHOWN = 8  # names that are listed one by one
+
+
+def print_gradient(screen: Screen, record: GradientRecord) -> None:
+    """What was added to the model."""
+    screen.line(f"{record.input} -> {record.output}", "bold")
+    screen.line(f"loss          {record.loss}")
+    screen.line(f"gradients     {len(record.gradients):,}, to {record.parameters:,} numbers")
+    _listed(screen, (f"{output}" for output in record.gradients.values()), len(record.gradients))
+    screen.line(f"nodes         {record.nodes_before:,} -> {record.nodes_after:,}")
+
+
+def print_step(screen: Screen, record: StepRecord) -> None:
+    """What a run takes and gives, beside batches."""
+    screen.line(f"{record.input} -> {record.output}", "bold")
+    screen.line(f"loss          {record.loss}")
+    screen.line(f"optimizer     {record.optimizer}")
+    kinds = [kind for *_, kind in record.carried]
+    for kind in dict.fromkeys(kinds):
+        names = [f"{taken} -> {given}" for taken, given, one in record.carried if one == kind]
+        screen.line(f"{kind:<13} {several(len(names), 'value')} carried from run to run")
+        _listed(screen, names, len(names))
+    carried = {taken for taken, *_ in record.carried}
+    batch = [port for port in record.inputs if port.partition(":")[0] not in carried]
+    for port in batch:
+        screen.line(f"{'input':<13} {port}")
+    screen.line(f"nodes         {record.nodes_before:,} -> {record.nodes_after:,}")
+
+
+def _listed(screen: Screen, names: Iterable[str], number: int) -> None:
+    for place, name in zip(count(), names):
+        if place == SHOWN:
+            screen.small(f"{'':<13} and {several(number - SHOWN, 'more')}")
+            return
+        screen.small(f"{'':<13} {name}")
+
+
+def smoothed(losses: Sequence[float], share: float = 0.1) -> list[float]:
+    """The running mean that forgets all but `share` at each run, of the runs so far."""
+    found, total, weight = [], 0.0, 0.0
+    for loss in losses:
+        total, weight = total * (1 - share) + loss * share, weight * (1 - share) + share
+        found.append(total / weight)
+    return found
+
+
+def fit_page(record: FitRecord) -> bytes:
+    """The losses by run, UTF-8; one file, no network."""
+    data = {"runs": list(range(1, len(record.losses) + 1)), "loss": record.losses, "mean": smoothed(record.losses)}
+    return interactive_page("fit.html", data, ("fit.js",), {}, record={"model": record.model}, fit=record)
