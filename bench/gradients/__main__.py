@@ -3,8 +3,9 @@
 The gradient graph that graphopt writes runs in stock ONNX Runtime in float32; torch evaluates the same model by
 operations of its own in float64, which is the truth, and in float32, which is what is usual. The error of a gradient is
 its largest difference from float64 over the largest number of the float64 one. It may be twice that of torch in
-float32, the worst of three runs on weights that differ by a unit of rounding, or 1e-5. A tensor whose gradient is nothing but rounding (below 1e-9 of the model's largest, as that of a key's
-bias in attention, which is zero) is held to the model's largest gradient.
+float32, the worst of three runs on weights that differ by a unit of rounding, or 1e-5. A tensor whose gradient is
+nothing but rounding (below 1e-9 of the model's largest, as that of a key's bias in attention, which is zero) is held to
+the model's largest gradient.
 
 torch is in an environment of its own, so that neither the product nor its tests can lean on it.
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -66,8 +65,8 @@ def gradients_beside(name: str, loss: Loss) -> Beside:
         _, plain = by_torch(nudged(model, run), feed, target, loss, list(wide), torch.float32)
         own = {key: max(own[key], one) for key, one in errors(wide, plain).items()}
     try:
-        found = _by_graphopt(model, feed, target, loss, list(wide))
-    except (GraphoptError, AttributeError, RuntimeError) as refusal:
+        found = _by_graphopt(name, model, feed, target, loss, list(wide))
+    except (GraphoptError, RuntimeError) as refusal:
         words = str(refusal).splitlines()[0][:120]
         return Beside(name, len(wide), max(own.values()), None, None, words, len(wide))
     ours = errors(wide, found)
@@ -136,11 +135,11 @@ def errors(wide: Mapping[str, Array], found: Mapping[str, Array]) -> dict[str, f
 
 
 def _by_graphopt(
-    model: onnx.ModelProto, feed: Mapping[str, Array], target: Array, loss: Loss, names: list[str]
+    name: str, model: onnx.ModelProto, feed: Mapping[str, Array], target: Array, loss: Loss, names: list[str]
 ) -> dict[str, Array]:
-    product: Any = graphopt
-    graph: onnx.ModelProto = product.gradient(model, loss=loss, with_respect_to=names)
+    done = graphopt.gradient(model, loss=loss, with_respect_to=names, dims=models.sizes(name))
+    graph = done.to_proto()
     onnx.checker.check_model(graph, full_check=True)
     session = ort.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
-    wanted = [f"gradient/{name}" for name in names]
-    return dict(zip(names, session.run(wanted, {**feed, "target": target}), strict=True))
+    results = session.run([done.gradients[one] for one in names], {**feed, "target": target})
+    return dict(zip(names, results, strict=True))
