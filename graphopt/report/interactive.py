@@ -46,10 +46,21 @@ class Texts:
 
 
 def interactive_page(
-    template: str, data: object, scripts: tuple[str, ...], filters: dict[str, Callable[..., str]], **shown: object
+    template: str,
+    data: object,
+    scripts: tuple[str, ...],
+    filters: dict[str, Callable[..., str]],
+    *,
+    folder: Path | None = None,
+    **shown: object,
 ) -> bytes:
-    """The page of a template, UTF-8; `data` is what its `scripts` read, `shown` what the template itself says."""
+    """The page of a template, UTF-8; `data` is what its `scripts` read, `shown` what the template itself says.
+
+    Template and scripts may lie in a `folder` of the caller's, and use those of this package.
+    """
     environment = ENVIRONMENT.overlay()
+    if folder is not None and ENVIRONMENT.loader is not None:
+        environment.loader = jinja2.ChoiceLoader([jinja2.FileSystemLoader(folder), ENVIRONMENT.loader])
     environment.filters = {**ENVIRONMENT.filters, "bytes": binary_size, **filters}
     page = environment.get_template(template).render(
         data=_packed(data),
