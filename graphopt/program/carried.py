@@ -101,6 +101,11 @@ def _is_elementwise(node: ir.Node) -> bool:
     )  # fmt: skip
 
 
+def _addend(node: ir.Node) -> ir.Value | None:
+    """The third operand of a Gemm, which is added to the product; None for other nodes."""
+    return nodes.input_at(node, 2) if node.op_type == "Gemm" and nodes.is_standard(node) else None
+
+
 def _is_view(node: ir.Node) -> bool:
     operator = operator_of(node)
     return operator is not None and operator.storage in ("same", "strides", "joined", "pieces")
@@ -124,16 +129,20 @@ def _sources(output: ir.Value) -> list[ir.Node]:
         if node is None or node in seen:
             continue
         seen.add(node)
+        addend = _addend(node)
         if _is_elementwise(node):
             pending += _operands(node)
         else:
             found.append(node)
+        if addend is not None:
+            pending.append(addend)
     return found
 
 
 def _reaches(node: ir.Node, value: ir.Value) -> bool:
     """Whether a kernel of this node might read the value: as its operand, or through elementwise nodes and views."""
-    seen, pending = set(), _operands(node)
+    seen = set()
+    pending = _operands(node)[: None if _addend(node) is None else 2]
     while pending:
         operand = pending.pop()
         if operand is value:
@@ -157,16 +166,21 @@ def _path(facts: Facts, pair: Pair) -> set[ir.Node]:
     pending = [output]
     while pending:
         node = pending.pop().producer()
-        if node is None or node in back or not _is_elementwise(node):
+        if node is None or node in back or facts.static_shape(node.outputs[0]) != shape:
             continue
-        if facts.static_shape(node.outputs[0]) == shape:
+        addend = _addend(node)
+        if _is_elementwise(node):
             back.add(node)
             pending += _operands(node)
+        elif addend is not None and facts.static_shape(addend) == shape:
+            back.add(node)
+            pending.append(addend)
     found: set[ir.Node] = set()
     frontier = [value]
     while frontier:
-        for reader in frontier.pop().consumers():
-            if reader in back and reader not in found:
+        one = frontier.pop()
+        for reader in one.consumers():
+            if reader in back and reader not in found and _addend(reader) in (None, one):
                 found.add(reader)
                 frontier.append(reader.outputs[0])
     return found

@@ -287,7 +287,7 @@ def _check_written(statement: Statement, meant: Sequence[Sequence[Sequence[Sourc
         for number, pieces in enumerate(operands):
             if run < caller:
                 touch = statement.meant[run][number]
-                if touch.written or touch.room.kind in ("weights", "input", "sizes"):
+                if touch.written or touch.room.kind in ("weights", "input", "sizes") or _is_carried(statement, touch):
                     continue
                 what = str(touch.room)
             else:
@@ -307,21 +307,28 @@ def _check_values(
     compared = 0
     for run, (wanted, given) in enumerate(zip(meant, planned, strict=True)):
         for number, (pieces, others) in enumerate(zip(wanted, given, strict=True)):
+            held = run < len(statement.names) and _is_carried(statement, statement.meant[run][number])
             for begin, end, source in pieces:
-                if source is None:
+                if source is None and not held:
                     continue
                 for low, high, other in others:
                     start, stop = max(begin, low), min(end, high)
                     if start >= stop:
                         continue
                     compared += 1
-                    right = (source[0], source[1], source[2] + start - begin)
-                    if other is None or (other[0], other[1], other[2] + start - low) != right:
+                    right = None if source is None else (source[0], source[1], source[2] + start - begin)
+                    there = None if other is None else (other[0], other[1], other[2] + start - low)
+                    if there != right:
                         raise Refused(
                             f"{statement.named(run)} finds in bytes {start:,} to {stop:,} of operand {number} "
                             f"{_told(statement, other)}; it needs {_told(statement, source)}."
                         )
     return compared
+
+
+def _is_carried(statement: Statement, touch: Touch) -> bool:
+    """Whether an operand holds what the caller gave until a run writes it."""
+    return touch.room.kind == "output" and touch.room.number in statement.carried
 
 
 def _told(statement: Statement, source: tuple[int, int, int] | None) -> str:

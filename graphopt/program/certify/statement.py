@@ -70,6 +70,7 @@ class Statement:
     outputs: tuple[int, ...]  # bytes of each output
     buffers: tuple[tuple[int, int, int, int], ...]  # offset, bytes, first run, run after the last, as one worker's plan
     several: Several | None
+    carried: frozenset[int] = frozenset()  # outputs in the memory of inputs: they hold what the caller gave at first
 
     def named(self, run: int) -> str:
         """A run as messages call it."""

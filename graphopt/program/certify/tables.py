@@ -64,6 +64,7 @@ def read_statement(manifest: Manifest, library: SharedLibrary) -> Statement:
         tuple(tuple(map(_meant, run, used)) for run, used in zip(operands, uses, strict=True)),
         _touches(operands, places), sizes, outputs,
         tuple((one.offset, one.bytes, one.begin, one.end) for one in manifest.buffers), several,
+        frozenset(number for number, one in enumerate(program.outputs) if one.cache >= 0),
     )  # fmt: skip
 
 

@@ -260,6 +260,8 @@ def _kept(tensor: Tensor) -> str:
     """Where a cache lies."""
     if tensor.cache >= 0:
         return f", in the memory of input {tensor.cache}"
+    if tensor.room == tensor.shape and not tensor.free:
+        return ", which a run changes where it lies" if tensor.room else ""
     return f", as the first rows in memory for {list(tensor.room)}" if tensor.room else ""
 
 

@@ -327,3 +327,25 @@ def test_bytes_that_a_write_may_keep_are_held_too() -> None:
     assert prove(stated(meant, (64,), Several((0, 1, 2, 3), chain, placed(meant, {0: 0, 1: 64}), 128))).waits == 4
     with pytest.raises(Refused, match=r"run 2 \('k2'\) finds in bytes 16 to 32 of operand 0 what run 1 \('k1'\)"):
         prove(stated(meant, (64,), Several((0, 1, 2, 3), chain, placed(meant, {0: 0, 1: 32}), 128)))
+
+
+def test_what_a_caller_gave_is_read_before_a_run_writes_in_its_place() -> None:
+    """Run 0 reads what the caller gave in output 0, run 1 writes there, run 2 gives output 1 what run 0 made."""
+    meant = (
+        (Touch(OUT, 0, 2, written=False), buffer(0, 0, 2, written=True)),
+        (Touch(OUT, 0, 2, written=True),),
+        (buffer(0, 0, 2), Touch(Room("output", 1), 0, 2, written=True)),
+    )
+    chain = ((), (0,), (0, 1), (0, 1, 2))
+
+    def program(order: tuple[int, ...], waits: tuple[tuple[int, ...], ...]) -> Statement:
+        several = Several(order, waits, placed(meant, {0: 0}), 2)
+        return replace(stated(meant, (2, 2), several), carried=frozenset({0}))
+
+    assert prove(program((0, 1, 2), chain)).waits == 6
+    with pytest.raises(Refused, match="finds in bytes 0 to 2 of operand 0 what run 1 .* it needs what nobody wrote"):
+        prove(program((1, 0, 2), chain))
+    with pytest.raises(Refused):  # run 1 may write while run 0 reads
+        prove(program((0, 1, 2), ((), (), (0, 1), (0, 1, 2))))
+    with pytest.raises(Refused, match="which no run has written"):
+        prove(replace(program((0, 1, 2), chain), carried=frozenset()))
