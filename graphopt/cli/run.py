@@ -43,8 +43,9 @@ def command(
         seconds.append(time.perf_counter() - started)
     lines = tuple(_line(name, array) for name, array in found.items())
     times = tuple(1e3 * second for second in seconds)
-    planned, grown = runnable.planned_bytes, growth.bytes
-    record = RunRecord(str(program), runnable.engine, lines, times, planned, grown)
+    ram, grown = runnable.ram, growth.bytes
+    planned = (None, grown) if ram is None else (ram.bytes, grown, ram.fetched, ram.spilled)
+    record = RunRecord(str(program), runnable.engine, lines, times, *planned)
     place = shown(record, json, print_run)
     if output is not None:
         for name, array in found.items():

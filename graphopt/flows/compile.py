@@ -309,12 +309,12 @@ def _made(original: ir.Model, asked: Asked, family: Family | None = None) -> Com
     )
 
 
-def _ram_of(programs: Sequence[Linked]) -> tuple[int | None, int, int]:
-    """What a process takes for a program within a budget, how many workers run it, and what each run reads."""
+def _ram_of(programs: Sequence[Linked]) -> tuple[int | None, int, int, int]:
+    """What a process takes for a program within a budget, how many workers run it, what a run reads and spills."""
     within = programs[0].streamed
-    if within is None or within.listing.ticketed is None:
-        return None, 0, 0
-    return within.parts.total, within.workers, sum(one.bytes for one in within.listing.ticketed.fetches)
+    if within is None:
+        return None, 0, 0, 0
+    return within.parts.total, within.workers, within.fetched_bytes, within.spilled_bytes
 
 
 def compile_record(

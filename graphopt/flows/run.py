@@ -20,7 +20,7 @@ from graphopt.memory.contract import contract_options
 from graphopt.model.load import load
 from graphopt.model.self_contained import self_contained
 from graphopt.model.text import nearest
-from graphopt.program.deploy.manifest import read_manifest
+from graphopt.program.deploy.manifest import Ram, read_manifest
 from graphopt.program.deploy.runtime import Program, Tensor
 from graphopt.program.deploy.session import Bundle
 
@@ -36,7 +36,7 @@ class Runnable:
     engine: str
     inputs: Mapping[str, Callable[[], np.ndarray]]  # each with what draws it
     call: Callable[[Feeds], dict[str, np.ndarray]]
-    planned_bytes: int | None = None  # that a process takes for it, of a bundle within a budget
+    ram: Ram | None = None  # what a process takes for it, of a bundle within a budget
 
 
 class Growth:
@@ -100,8 +100,7 @@ def drawn_inputs(program: Program) -> dict[str, np.ndarray]:
 
 def _bundle(path: Path, threads: int) -> Runnable:
     program = Bundle(path, threads=threads)
-    ram = read_manifest(path).ram
-    return Runnable(BUNDLE, _draws(program), lambda feeds: program(**feeds), None if ram is None else ram.bytes)
+    return Runnable(BUNDLE, _draws(program), lambda feeds: program(**feeds), read_manifest(path).ram)
 
 
 def _draws(program: Program) -> dict[str, Callable[[], np.ndarray]]:

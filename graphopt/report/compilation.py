@@ -47,6 +47,8 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
     memory = []
     if record.ram_bytes is not None:
         read = f"; each run reads {binary_size(record.fetched_bytes)} of weights" if record.fetched_bytes else ""
+        if record.spilled_bytes:
+            read += f"; each run writes {binary_size(record.spilled_bytes)} to a temporary file and reads them back"
         threads = several(record.ram_workers, "thread") + " at the most"
         memory.append(("process", f"{binary_size(record.ram_bytes)} for the program in all{read}"))
     left = [("left", f"to ONNX Runtime: {', '.join(record.fallback)}")] if record.fallback else []

@@ -21,4 +21,8 @@ def print_run(screen: Screen, record: RunRecord) -> None:
     if record.planned_bytes is not None:
         taken = "" if record.measured_bytes is None else f", the process grew by {binary_size(record.measured_bytes)}"
         screen.line(f"{'memory':<13} {binary_size(record.planned_bytes)} planned{taken}")
+    if record.read_bytes:
+        screen.line(f"{'read':<13} {binary_size(record.read_bytes)} of weights in each run")
+    if record.spilled_bytes:
+        screen.line(f"{'spilled':<13} {binary_size(record.spilled_bytes)} to a temporary file and back in each run")
     screen.line(f"{'time':<13} {middle}, {several(len(times), 'run')} {where}")

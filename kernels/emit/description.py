@@ -68,6 +68,7 @@ class Description(msgspec.Struct, frozen=True, omit_defaults=True):
     sizes: tuple[FreeDim, ...] = ()  # of a program for ranges of sizes, in the order of their numbers
     derived: int = 0  # numbers in the record behind the sizes, which follow from them
     fetched_bytes: int = 0  # of the file, at its end, that are read in each run and not kept
+    spilled_bytes: int = 0  # of a temporary file for intermediate results
 
 
 def describe(
@@ -92,6 +93,7 @@ def describe(
         sizes=tuple(FreeDim(one.name, one.least, one.most) for one in listing.sizes),
         derived=len(listing.derived),
         fetched_bytes=0 if listing.ticketed is None else listing.ticketed.fetched_bytes,
+        spilled_bytes=0 if listing.ticketed is None else listing.ticketed.spilled_bytes,
     )
 
 

@@ -37,5 +37,6 @@ class CompileRecord(msgspec.Struct, frozen=True):
     ram_bytes: int | None = None  # that a process takes, where a budget was given, with `ram_workers`
     ram_workers: int = 0
     fetched_bytes: int = 0  # of weights that each run reads
+    spilled_bytes: int = 0  # of intermediate results that each run writes to a temporary file and reads back
     points: int = 1  # sizes that there is a program for; regions, kernels and arena are those of the first
     schema: str = "graphopt.compile/1"

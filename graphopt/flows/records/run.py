@@ -25,4 +25,6 @@ class RunRecord(msgspec.Struct, frozen=True):
     milliseconds: tuple[float, ...]  # wall time of each run
     planned_bytes: int | None = None  # that a process takes for the program, of a bundle within a budget
     measured_bytes: int | None = None  # by which this process grew at the most, in creation and runs
+    read_bytes: int | None = None  # of weights that each run reads, of a bundle within a budget
+    spilled_bytes: int | None = None  # that each run writes to a temporary file and reads back
     schema: str = "graphopt.run/1"

@@ -214,12 +214,15 @@ def _threads(program: Description) -> str:
 
 
 def _fetches(program: Description) -> str:
-    if not program.fetched_bytes:
-        return ""
-    return f"""
+    spilled = f"""
+ *
+ * Each run writes {program.spilled_bytes:,} bytes of intermediate results to a temporary file and reads them back. The
+ * file has no name; it is made in the folder that TMPDIR names at creation, else in /var/tmp."""
+    fetched = f"""
  *
  * Each run reads {program.fetched_bytes:,} bytes of weights at the end of their file, which stays open and must not
  * change; a thread of the model's own does it. The others are read when the model is created."""
+    return (fetched if program.fetched_bytes else "") + (spilled if program.spilled_bytes else "")
 
 
 def _ranges(program: Description) -> str:

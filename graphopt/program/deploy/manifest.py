@@ -86,7 +86,7 @@ class Uses(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Ram(msgspec.Struct, frozen=True):
-    """What a process takes for a program that reads weights while it runs, in bytes."""
+    """What a process takes for a program within a budget, in bytes."""
 
     bytes: int  # the sum of the others
     workers: int  # that run it at the most
@@ -97,6 +97,7 @@ class Ram(msgspec.Struct, frozen=True):
     arguments: int  # inputs and outputs
     code: int  # the library, tables and stacks, about
     fetched: int  # weights that each run reads: memory that it does not take
+    spilled: int = 0  # intermediate results that each run writes to a temporary file and reads back
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -216,10 +217,10 @@ def steps_of(listing: Listing, nodes: Sequence[Sequence[Origin]] = ()) -> tuple[
 
 def ram_of(streamed: Streamed) -> Ram:
     """What a program within a budget takes."""
-    parts, fetches = streamed.parts, streamed.listing.ticketed.fetches if streamed.listing.ticketed is not None else ()
+    parts = streamed.parts
     return Ram(
         parts.total, streamed.workers, parts.kept, parts.ring, parts.arena, parts.scratch, parts.arguments, parts.code,
-        sum(one.bytes for one in fetches),
+        streamed.fetched_bytes, streamed.spilled_bytes,
     )  # fmt: skip
 
 

@@ -28,19 +28,22 @@ class _Space:
     rows: list[_Row] = field(default_factory=list)
 
     def get(self, begin: int, end: int) -> list[_Row]:
-        found = [(max(one, begin), min(two, end), *rest) for one, two, *rest in self.rows if one < end and begin < two]
+        """Those of some bytes, in their order."""
+        found = [row for row in self.rows if row[0] < end and begin < row[1]]
         merged: list[_Row] = []
-        for row in sorted(found):
-            if merged and merged[-1][1] == row[0] and merged[-1][2:] == row[2:]:
-                merged[-1] = (merged[-1][0], *row[1:])
-            else:
-                merged.append(row)
+        for one, two, mark, base in sorted(found):
+            one, two = max(one, begin), min(two, end)
+            if merged and merged[-1][1:] == (one, mark, base):
+                one = merged.pop()[0]
+            merged.append((one, two, mark, base))
         return merged
 
     def put(self, begin: int, end: int, rows: Sequence[_Row]) -> None:
+        """These in place of what was there."""
         kept: list[_Row] = []
-        for one, two, *rest in self.rows:
-            kept += [(*part, *rest) for part in ((one, min(two, begin)), (max(one, end), two)) if part[0] < part[1]]
+        for one, two, mark, base in self.rows:
+            parts = ((one, min(two, begin)), (max(one, end), two))
+            kept += [(first, last, mark, base) for first, last in parts if first < last]
         self.rows = [*kept, *rows]
 
 

@@ -24,7 +24,8 @@ from graphopt.program.ram.pieces import Bytes, Pieces
 from graphopt.program.ram.spill import Away, spilled
 from graphopt.program.ram.units import UNIT, Constant, Constants, Unit, constants_of, filled, others_of, page, rooms_of
 from graphopt.program.weights import Held
-from kernels.listing import Listing, Ticketed
+from kernels.listing import Fetch, FetchRows, Listing, Moved, Ticketed
+from kernels.moves import Spill
 
 RINGS = (1, 2, 4, 8, 16)  # units of a ring that are tried, where that is more than some blocks need at once
 DISKS = (1.0, 2.0)  # times the known rate: a disk's is not known better, and a program has to be fast with each
@@ -60,6 +61,20 @@ class Streamed:
     file: Bytes
     parts: RamParts
     workers: int
+
+    @property
+    def fetched_bytes(self) -> int:
+        """Of weights, that each run reads."""
+        return sum(one.bytes for one in self._moves if isinstance(one, Fetch | FetchRows))
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Of intermediate results, that each run writes to a temporary file and reads back."""
+        return sum(one.bytes for one in self._moves if isinstance(one, Spill))
+
+    @property
+    def _moves(self) -> tuple[Moved, ...]:
+        return () if self.listing.ticketed is None else self.listing.ticketed.fetches
 
 
 def streamed(
