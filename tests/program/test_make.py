@@ -10,7 +10,6 @@ import pytest
 import graphopt
 from bench.node_tests import node_test, value_of
 from graphopt.errors import BudgetNotKept, OptionError
-from graphopt.program import make as making
 from graphopt.program.deploy.compiled import Whole
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.listing import link
@@ -115,33 +114,6 @@ def test_tiles_end_in_a_pool() -> None:
     budget = 100 << 10  # of two maps of 144 KiB
     tiled = make(_model(POOLED, up=up, across=across), TARGET, "g", False, budget, "elsewhere")
     assert isinstance(tiled, Whole) and tiled.linked.listing.arena_bytes <= budget
-
-
-def test_the_least_of_all_ways_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def tiles(model: ir.Model, budget: int, *, work: int) -> tuple[ir.Model, int]:
-        asked.append((budget, work))
-        return model, int(budget > 600)
-
-    monkeypatch.setattr(making, "tile_within", tiles)
-    monkeypatch.setattr(making, "lower", lambda model, target, exact: f"lowered {len(asked)}")
-    least = {"given": 5000, "lowered 1": 4000, "lowered 2": 4500}
-
-    def within(lowered: str, budget: int) -> str:
-        assert budget == 1000
-        if lowered == "lowered 3":
-            return "kept"
-        raise BudgetNotKept(budget, least[lowered])
-
-    monkeypatch.setattr(making, "within_budget", within)
-    assert making._within(_convolutions(), "given", 1000, TARGET, False) == "kept"  # type: ignore[arg-type, comparison-overlap]
-    assert asked == [(share, making.TILE_WORK) for share in (1000, 850, 700)]
-    asked.clear()
-    monkeypatch.setattr(making, "TILED_SHARES", (1.0, 0.85, 0.5))
-    with pytest.raises(BudgetNotKept) as refusal:
-        making._within(_convolutions(), "given", 1000, TARGET, False)  # type: ignore[arg-type]
-    assert refusal.value.least == 4000 and len(asked) == 3
 
 
 HALF = "g (float[4,5] x) => (float[4,5] y) { a = Relu(x) b = Softmax(a) c = Hardmax(b) d = Exp(c) y = Softmax(d) }"

@@ -55,7 +55,7 @@ class Stretch:
         operators, shares = list(before), list(self._shares)
         steps = list(steps)
         sources = {step.made: step.source for step in steps if isinstance(step, Cut)} if self._views else {}
-        replaced = self._replaced(steps, sources)
+        replaced = self._replaced(steps)
         for number, step in enumerate(steps):
             if isinstance(step, Run):
                 read = [_source(piece, sources) for piece in step.inputs if piece is not None]
@@ -85,24 +85,23 @@ class Stretch:
         operators += after
         return self._estimate(operators, list(pieces.values()), shares)
 
-    def _replaced(self, steps: Sequence[Step], sources: Mapping[Piece, Piece]) -> dict[ir.Value, ir.Value]:
+    def _replaced(self, steps: Sequence[Step]) -> dict[ir.Value, ir.Value]:
         """By what is joined, a value of which each piece is cut for that of the result which may take its place."""
         readers: dict[ir.Value, set[ir.Node]] = {}
-        for step in steps:
-            for piece in step.inputs if isinstance(step, Run) else ():
+        for run in [step for step in steps if isinstance(step, Run)]:
+            for piece in run.inputs:
                 if piece is not None:
-                    readers.setdefault(piece.value, set()).add(step.node)
+                    readers.setdefault(piece.value, set()).add(run.node)
         found: dict[ir.Value, ir.Value] = {}
-        for step in steps:
-            whole = step.whole.value if isinstance(step, Join) and self._views else None
-            node = None if whole is None else whole.producer()
-            for value in node.inputs if node is not None and whole is not None else ():
+        for whole in [step.whole.value for step in steps if isinstance(step, Join) and self._views]:
+            node = whole.producer()
+            for value in node.inputs if node is not None else ():
                 if value is None or value not in self._names or value in found.values():
                     continue
-                share = self._offered.get((self._names[whole], self._names[value])) if whole is not None else None
                 name = self._names[value]
+                share = self._offered.get((self._names[whole], name))
                 held = name in self._begin and name not in self._end and readers.get(value) == {node}
-                if whole is not None and share is not None and share.overwrites and held:
+                if share is not None and share.overwrites and held:
                     found[whole] = value
                     break
         return found

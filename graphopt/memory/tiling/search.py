@@ -199,7 +199,8 @@ def _stretches(memory: ModelMemory, axes: Mapping[ir.Value, int], worst: int) ->
 
     def begins_alone(step: int) -> bool:
         node = memory.nodes[operators[step].name]
-        return not any(value in axes and _joins(value) is node for value in node.inputs if value is not None)
+        made = [value for value in node.inputs if value is not None and value.producer() is not None]
+        return not any(value in axes and _joins(value) is node for value in made)
 
     def ends_alone(step: int) -> bool:
         value = tiled[step]

@@ -85,14 +85,15 @@ def parts_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, View]:
     """Where values should be computed that a Concat alone reads, as blocks of memory one after the other."""
     found: dict[ir.Value, View] = {}
     for node in reversed(list(nodes)):
-        if node.op_type != "Concat" or node.domain not in ("", "ai.onnx") or node.outputs[0].is_graph_output():
+        if node.op_type != "Concat" or node.domain not in ("", "ai.onnx") or node.outputs[0] in scope.rooms:
             continue
         output, shape, start = node.outputs[0], scope.shape(node.outputs[0]), 0
         axis = int_attribute(node, "axis", 0) % max(1, len(shape))
         if set(shape[:axis]) - {1} or 0 in shape or scope.counted(output):
             continue
-        dtype, wholly = scope.dtype(output), found.get(output)
-        whole = wholly or View.dense(scope.temporary("joined", output.name, dtype.bytes * prod(shape)), dtype, shape)
+        dtype, whole = scope.dtype(output), found.get(output)
+        if whole is None:
+            whole = View.dense(scope.result_buffer("joined", output, dtype.bytes * prod(shape)), dtype, shape)
         for value in node.inputs:
             assert value is not None, "every operand of a Concat is there"
             count = scope.shape(value)[axis]

@@ -249,10 +249,10 @@ class Scope:
             self.places[value] = self.given(value)
             return self.places[value]
         dtype, shape = self.dtype(value), self.shape(value)
-        self.places[value] = View.dense(self._result_buffer("value", value, dtype.bytes * prod(shape)), dtype, shape)
+        self.places[value] = View.dense(self.result_buffer("value", value, dtype.bytes * prod(shape)), dtype, shape)
         return self.places[value]
 
-    def _result_buffer(self, purpose: str, value: ir.Value, size: int) -> Buffer:
+    def result_buffer(self, purpose: str, value: ir.Value, size: int) -> Buffer:
         """The caller's buffer for an output of the graph, a temporary of `size` bytes for any other value."""
         given = value.is_graph_output() and self.is_prefix(value) and value not in self.rooms
         return self.output(value) if given else self.temporary(purpose, value.name, size)
@@ -305,7 +305,7 @@ class Scope:
         if view is not None:
             return view
         size = image.dtype.bytes * prod(image.shape)
-        view = View.dense(self._result_buffer("dense", value, size), image.dtype, image.shape)
+        view = View.dense(self.result_buffer("dense", value, size), image.dtype, image.shape)
         aim = Image.of_view(view)
         assert aim is not None, "dense dims of images"
         self.convert(image, aim)

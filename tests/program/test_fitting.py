@@ -1,0 +1,95 @@
+"""The search for a program within a budget: what it tries, what it takes, and what it says where nothing does."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from graphopt.errors import BudgetNotKept
+from graphopt.program import fitting
+from graphopt.program.fitting import fitted
+from graphopt.program.lifetimes import planned
+from graphopt.program.regions.lower import lower
+from graphopt.program.regions.region import Lowered
+from kernels.target import host
+from tests import support
+from tests.program.regions.running import run_lowered
+
+
+def _weight(*shape: int) -> np.ndarray:
+    return np.random.default_rng([7, *shape]).standard_normal(shape).astype(np.float32) / 4
+
+
+MIDDLE = """g (float[1,64,32] x) => (float[1,64,32] y) {
+    a = MatMul(x, square) b = MatMul(a, wide) c = Gelu(b) d = MatMul(c, narrow) e = Add(d, a) y = MatMul(e, square)
+}"""
+IMAGES = """g (float[1,3,32,32] x) => (float[1,16,14,14] y) {
+    a = Conv<pads = [1, 1, 1, 1]>(x, first) b = Relu(a) c = MaxPool<kernel_shape = [3, 3], strides = [2, 2]>(b)
+    y = Conv(c, last)
+}"""
+ARRAYS = {
+    "square": _weight(32, 32), "wide": _weight(32, 128), "narrow": _weight(128, 32),
+    "first": _weight(32, 3, 3, 3), "last": _weight(16, 32, 2, 2),
+}  # fmt: skip
+
+
+def _fit(text: str, share: float) -> tuple[Lowered, Lowered, int]:
+    model = ir.from_proto(support.model(text, 20, **ARRAYS))
+    whole = lower(model, host())
+    budget = int(share * planned(whole).plan.arena_size)
+    return whole, fitted(model, whole, budget, lambda one: lower(one, host(), tight=True)), budget
+
+
+@pytest.mark.parametrize("text", [MIDDLE, IMAGES])
+@pytest.mark.parametrize("share", [0.9, 0.75, 0.6])
+def test_a_budget_is_kept_with_the_same_results(text: str, share: float) -> None:
+    whole, kept, budget = _fit(text, share)
+    assert planned(kept).plan.arena_size <= budget
+    feed = {"x": np.random.default_rng(0).standard_normal(whole.inputs[0].shape).astype(np.float32)}
+    np.testing.assert_allclose(run_lowered(kept, feed)[0], run_lowered(whole, feed)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_tiles_of_a_program_are_its_kernels_and_no_copies() -> None:
+    whole, kept, _ = _fit(MIDDLE, 0.6)
+    kinds = {tuple(node.operator for node in region.nodes) for region in whole.regions}
+    assert {tuple(node.operator for node in region.nodes) for region in kept.regions} == kinds
+
+
+def test_what_needs_no_lever_stays() -> None:
+    model = ir.from_proto(support.model(MIDDLE, 20, **ARRAYS))
+    whole = lower(model, host())
+
+    def refused(_: ir.Model) -> Lowered:
+        raise AssertionError("nothing else is tried")
+
+    assert fitted(model, whole, 1 << 30, refused).regions == whole.regions
+
+
+def test_the_cheapest_of_what_keeps_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that run again are not, where tiles take less time."""
+    least = {"plain": None, "placed": 5.0, "tiles 1": 4.0, "tiles 2": 3.0}
+    tried: list[str] = []
+
+    def within(lowered: str, budget: int) -> str:
+        tried.append(lowered)
+        if least[lowered] is None:
+            raise BudgetNotKept(budget, 700)
+        return lowered
+
+    tiles = iter(("tiles 1", "tiles 2"))
+    monkeypatch.setattr(fitting, "_Clock", lambda: lambda one: least[one] or 1.0)
+    monkeypatch.setattr(fitting, "within_budget", within)
+    monkeypatch.setattr(fitting, "in_place", lambda one: one)
+    monkeypatch.setattr(fitting, "with_pools_in_steps", lambda model: model)
+    monkeypatch.setattr(fitting, "tile_within", lambda *_, **__: (next(tiles), 1))
+    model = ir.from_proto(support.model(MIDDLE, 20, **ARRAYS))
+    found = fitted(model, "plain", 600, lambda one: one if isinstance(one, str) else "placed")  # type: ignore[arg-type, return-value]
+    assert found == "tiles 2" and tried == list(least)  # type: ignore[comparison-overlap]
+
+
+def test_the_least_that_was_found_is_named() -> None:
+    with pytest.raises(BudgetNotKept) as refusal:
+        _fit(MIDDLE, 0.05)
+    whole = planned(lower(ir.from_proto(support.model(MIDDLE, 20, **ARRAYS)), host())).plan.arena_size
+    assert whole * 0.05 < refusal.value.least < whole

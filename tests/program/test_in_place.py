@@ -1,0 +1,75 @@
+"""Results that take the place of an operand: the bits are those of results with bytes of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from graphopt.program.in_place import in_place
+from graphopt.program.regions.lower import lower
+from graphopt.program.regions.region import Lowered
+from kernels.target import host
+from tests import support
+from tests.program.regions.running import run_lowered
+
+
+def _weight(*shape: int) -> np.ndarray:
+    return np.random.default_rng([7, *shape]).standard_normal(shape).astype(np.float32) / 4
+
+
+ARRAYS = {
+    "w": _weight(16, 16, 3, 3), "m": _weight(24, 24), "up": _weight(24, 72),
+    "n0": np.array([0]), "n5": np.array([5]), "n9": np.array([9]), "n1": np.array([1]),
+}  # fmt: skip
+# text, and how many buffers fewer there are
+CASES = [
+    # A residual in a convolution, in a product, in a sum of both; a reader behind it, and one of another kind.
+    ("float[1,16,9,9] x", "a = Conv<pads = [1,1,1,1]>(x, w) e = Conv<pads = [1,1,1,1]>(a, w)"
+     " b = Conv<pads = [1,1,1,1]>(e, w) c = Add(b, a) y = Conv<pads = [1,1,1,1]>(c, w)", 1),
+    ("float[1,16,9,9] x", "a = Conv<pads = [1,1,1,1]>(x, w) b = Conv<pads = [1,1,1,1]>(a, w) c = Add(b, a)"
+     " y = Conv<pads = [1,1,1,1]>(c, w)", 0),
+    ("float[1,16,9,9] x", "a = Conv<pads = [1,1,1,1]>(x, w) b = Conv<pads = [1,1,1,1]>(a, w) c = Add(b, a)"
+     " d = Conv<pads = [1,1,1,1]>(c, w) y = Add(d, a)", 0),
+    ("float[1,9,24] x", "a = MatMul(x, m) b = Softmax(a) c = MatMul(b, m) d = Add(c, a) y = Softmax(d)", 1),
+    ("float[1,9,24] x", "a = MatMul(x, m) b = Softmax(a) c = Softmax(b) d = Mul(c, a) y = Softmax(d)", 0),
+    ("float[9,24] x", "a = Softmax(x) b = Transpose(a) c = Softmax(b) d = Transpose(c) e = Add(d, a) y = Softmax(e)", 1),
+    # Two pieces over two parts of what they read, and pieces of which one reads what the other has written over.
+    ("float[1,9,24] x", "a = Softmax(x) p = Slice(a, n0, n5, n1) q = Slice(a, n5, n9, n1) f = Softmax(p)"
+     " g = Softmax(q) r = MatMul(f, m) s = MatMul(g, m) t = Add(r, p) u = Add(s, q) v = Concat<axis = 1>(t, u) y = Softmax(v)", 1),
+    ("float[1,9,24] x", "a = Softmax(x) p = Slice(a, n0, n5, n1) q = Slice(a, n5, n9, n1) r = MatMul(p, m)"
+     " t = Add(r, p) s = MatMul(a, m) u = Slice(s, n5, n9, n1) v = Concat<axis = 1>(t, u) y = Softmax(v)", 0),
+]  # fmt: skip
+
+
+def _buffers(lowered: Lowered) -> int:
+    return len(lowered.temporaries)
+
+
+@pytest.mark.parametrize(("given", "body", "fewer"), CASES)
+def test_a_term_that_nothing_else_needs_is_written_over(given: str, body: str, fewer: int) -> None:
+    proto = support.model(f"g ({given}) => ({given.replace(' x', ' y')}) {{ {body} }}", 18, **ARRAYS)
+    lowered = lower(ir.from_proto(proto), host())
+    placed = in_place(lowered)
+    assert _buffers(lowered) - _buffers(placed) == fewer
+    feed = {"x": np.random.default_rng(0).standard_normal(lowered.inputs[0].shape).astype(np.float32)}
+    np.testing.assert_array_equal(run_lowered(placed, feed)[0], run_lowered(lowered, feed)[0])
+
+
+def test_attention_is_written_over_its_queries() -> None:
+    """They stand alone, or are a part of a product that has keys and values too."""
+    apart = "q = MatMul(x, m) k = Softmax(q) v = Softmax<axis = 1>(x)"
+    joined = "all = MatMul(x, up) q, k, v = Split<axis = 2, num_outputs = 3>(all)"
+    for body, alone in ((joined, True), (apart, False)):
+        proto = support.model(
+            f"""g (float[1,40,24] x) => (float[1,40,24] y) {{
+                {body} a = Attention<q_num_heads = 3, kv_num_heads = 3>(q, k, v) y = MatMul(a, m)
+            }}""",
+            23, m=ARRAYS["m"], up=ARRAYS["up"],
+        )  # fmt: skip
+        plain, tight = (lower(ir.from_proto(proto), host(), tight=tight) for tight in (False, True))
+        placed = in_place(tight)
+        assert _buffers(placed) == _buffers(plain) - 1
+        assert (_buffers(tight) < _buffers(plain)) is alone
+        feed = {"x": np.random.default_rng(0).standard_normal((1, 40, 24)).astype(np.float32)}
+        np.testing.assert_array_equal(run_lowered(placed, feed)[0], run_lowered(plain, feed)[0])
