@@ -343,7 +343,7 @@ def test_what_a_caller_gave_is_read_before_a_run_writes_in_its_place() -> None:
         return replace(stated(meant, (2, 2), several), carried=frozenset({0}))
 
     assert prove(program((0, 1, 2), chain)).waits == 6
-    with pytest.raises(Refused, match="finds in bytes 0 to 2 of operand 0 what run 1 .* it needs what nobody wrote"):
+    with pytest.raises(Refused, match=r"finds in bytes 0 to 2 of operand 0 what run 1 .* it needs what nobody wrote"):
         prove(program((1, 0, 2), chain))
     with pytest.raises(Refused):  # run 1 may write while run 0 reads
         prove(program((0, 1, 2), ((), (), (0, 1), (0, 1, 2))))
