@@ -9,10 +9,12 @@ from graphopt.memory.plan import Planned, plan, problem_of
 from graphopt.memory.tensors import ModelMemory
 from memplan.bounds import live_peak
 from memplan.condense import condense
+from memplan.packing.reduced import CannotFit
 from memplan.remat.errors import BudgetTooSmall
 from memplan.remat.recompute import recompute
 
 RECOMPUTE_WORK = 30_000_000_000  # steps of searching
+CHECK_WORK = 500_000_000  # steps in which offsets within the budget are looked for, for one of many orders
 LOOSER = (1.15, 1.05, 1.0, 0.93, 0.86)  # budgets for planners, as multiples of what the arena may take
 # Ways to condense a graph for planners: joined sums, and room for slices. None is always best.
 VARIANTS = ((True, False), (True, True), (False, False), (False, True))
@@ -46,11 +48,13 @@ def within(memory: ModelMemory, budget: int, *, start: Planned | None = None, wo
             if peak > budget:
                 arenas.append(peak)
                 continue
-            candidate = plan(ordered, order)
-            arenas.append(candidate.packing.arena_size)
-            if candidate.packing.arena_size <= budget:
-                found.append(candidate)
-                break
+            try:
+                found.append(plan(ordered, order, capacity=budget, work=CHECK_WORK))
+            except CannotFit:
+                arenas.append(plan(ordered, order, work=CHECK_WORK).packing.arena_size)
+                continue
+            arenas.append(budget)
+            break
     if not found:
         raise BudgetNotKept(budget, min(arenas))
     return min(found, key=lambda one: (one.time, one.packing.arena_size))
