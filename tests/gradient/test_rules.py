@@ -26,7 +26,7 @@ def _ints(*values: object) -> np.ndarray:
 
 
 # Operators, and forms of others, that neither evaluator computes in float64, or one computes wrongly.
-SINGLE = ("Celu", "Erf", "Gelu", "LRN", "Shrink", "LSTM", "GRU", "RNN")
+SINGLE = ("Celu", "Erf", "Gelu", "LRN", "Shrink", "LSTM", "GRU", "RNN", "Resize", "Upsample")
 Case = tuple[str, dict[str, object], dict[str, np.ndarray], int, int]  # operator, attributes, inputs, results, opset
 
 
@@ -53,6 +53,18 @@ def _recurrent(
         _floats(directions, 4 * gates) if biases else None, np.array(lengths, np.int32) if lengths else None,
         state if starts else None, *([-state] if op_type == "LSTM" and starts else []),
         results=3 if op_type == "LSTM" else 2, hidden_size=2, **attributes,
+    )  # fmt: skip
+
+
+def _resized(
+    mode: str, *, scales: Sequence[float] = (1, 1, 1.7, 0.6), sizes: Sequence[int] = (), area: Sequence[float] = (),
+    opset: int = 19, **attributes: object,
+) -> Case:  # fmt: skip
+    return _case(
+        "Resize", _floats(2, 3, 4, 5), np.array(area, np.float32) if area or opset < 13 else None,
+        np.array(() if sizes else scales, np.float32) if not sizes or opset < 13 else None,
+        _ints(*sizes) if sizes else None,
+        opset=opset, mode=mode, **attributes,
     )  # fmt: skip
 
 
@@ -158,6 +170,24 @@ CASES: list[Case] = [
     _case("AveragePool", IMAGE, kernel_shape=[3, 2], strides=[2, 2], ceil_mode=1, opset=19),
     _case("GlobalAveragePool", IMAGE),
     _case("GlobalMaxPool", IMAGE),
+    # resampling
+    *(_resized(mode, coordinate_transformation_mode=where) for mode in ("linear", "nearest", "cubic") for where in (
+        "half_pixel", "half_pixel_symmetric", "asymmetric", "align_corners", "pytorch_half_pixel",
+    )),
+    *(_resized("nearest", nearest_mode=how) for how in ("floor", "ceil", "round_prefer_ceil")),
+    *(_resized(mode, sizes=(2, 3, 3, 2), antialias=1) for mode in ("linear", "cubic")),
+    _resized("cubic", exclude_outside=1, cubic_coeff_a=-0.5),
+    _resized("linear", area=(0, 0, 0.1, -0.2, 1, 1, 0.8, 1.1), extrapolation_value=2.0,
+             coordinate_transformation_mode="tf_crop_and_resize"),
+    _resized("nearest", scales=(1, 1, 2, 3)),
+    _resized("nearest", scales=(2, 3), axes=[2, 3]),
+    _resized("linear", sizes=(5, 7), axes=[3, 2]),
+    _resized("linear", scales=(1, 2, 1.5, 1)),
+    _resized("linear", sizes=(2, 3, 7, 9), opset=11),
+    *(_case("Resize", _floats(2, 2, 3, 4), np.array(scales, np.float32), opset=10, mode=mode)
+      for mode, scales in (("nearest", (1, 1, 2, 2)), ("linear", (1, 1, 1.5, 2)), ("nearest", (1, 1, 1.5, 2)))),
+    *(_case("Upsample", _floats(2, 2, 3, 4), np.array((1, 1, 2, 3), np.float32), opset=9, mode=mode)
+      for mode in ("nearest", "linear")),
     # normalizations
     *(_case(name, _floats(2, 3, 4), axis=1, opset=opset) for name in ("Softmax", "LogSoftmax") for opset in (11, 13)),
     _case("LayerNormalization", _floats(2, 3, 4), _floats(3, 4), _floats(3, 4), axis=1),
@@ -184,8 +214,8 @@ CASES: list[Case] = [
     _case("NegativeLogLikelihoodLoss", _floats(3, 4), _ints(0, 3, 1), ignore_index=1, reduction="mean"),
     _case("NegativeLogLikelihoodLoss", _floats(3, 4), _ints(0, 3, 1), RNG.uniform(0.5, 2, 4), reduction="sum"),
 ]  # fmt: skip
-# Operands that have no gradient where they are floats: what a loss weighs classes by.
-FLAT = {"SoftmaxCrossEntropyLoss": 1, "NegativeLogLikelihoodLoss": 1}
+# How many operands of floats have gradients, where not all have: not what a loss weighs classes by, nor scales.
+FLAT = {"SoftmaxCrossEntropyLoss": 1, "NegativeLogLikelihoodLoss": 1, "Resize": 1, "Upsample": 1}
 
 
 def _title(case: Case) -> str:
