@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from graphopt.model import constants, dims, nodes
 from graphopt.model.facts import Facts
-from graphopt.model.operators.gradients.terms import Attributes, Maker
+from graphopt.model.known import Known
+from graphopt.model.operators.gradients.terms import Attributes, Maker, Step, Term
 from graphopt.rewrite.rule import Making
 
 PREFIX = "gradient"
@@ -18,7 +19,10 @@ SHARED_BYTES = 256
 
 
 class GradientMaker(Maker):
-    """Makes nodes behind those of a model's main graph. Each is named after the node whose gradient it serves."""
+    """Makes nodes behind those of a model's main graph, and in bodies of Scans.
+
+    Each is named after the node whose gradient it serves.
+    """
 
     def __init__(self, model: ir.Model) -> None:
         self.model = model
@@ -40,13 +44,65 @@ class GradientMaker(Maker):
     ) -> Sequence[ir.Value]:
         """The results of a new node, which joins the graph at once."""
         assert self._making is not None, "a node is served"
-        made = self._making.node_of(op_type, *inputs, attributes=dict(attributes), outputs=outputs)
+        return self._join(self._making.node_of(op_type, *inputs, attributes=dict(attributes), outputs=outputs))
+
+    def _join(self, made: ir.Node) -> Sequence[ir.Value]:
         self._take_constants()
-        made.name = self.unique(f"{self._serves}/{op_type}")
+        made.name = self.unique(f"{self._serves}/{made.op_type}")
         for output in made.outputs:
             output.name = self.unique(f"{made.name}_output")
         self.graph.append(made)
         return made.outputs
+
+    def scan(
+        self, states: Sequence[Term], rows: Sequence[Term], step: Step, *, backwards: bool = False
+    ) -> tuple[Sequence[Term], Sequence[Term]]:
+        """The last states, and what each step keeps, of steps over the first axis of `rows`."""
+        assert self._making is not None, "a node is served"
+        outer = self.graph
+        given = [
+            *(self._port(term, term.shape, "state") for term in states),
+            *(self._port(term, term.shape[1:], "row") for term in rows),
+        ]
+        body = ir.Graph(given, [], nodes=[], name=self.unique(f"{self._serves}/body"))
+        self.facts.register(body, outer)
+        terms = [self.term(value) for value in given]
+        self.graph = body
+        after, kept = step(terms[: len(states)], terms[len(states) :])
+        for term in (*after, *kept):
+            seen = term.value.producer() is None or term.value.graph is not body or term.value in body.outputs
+            end = term.apply("Identity").value if seen else term.value
+            self._declare(end, term.shape)
+            body.outputs.append(end)
+        self.graph = outer
+        attributes: dict[str, ir.Attr] = {
+            "body": ir.AttrGraph("body", body), "num_scan_inputs": ir.AttrInt64("num_scan_inputs", len(rows)),
+        }  # fmt: skip
+        if backwards:
+            for name, count in (("scan_input_directions", len(rows)), ("scan_output_directions", len(kept))):
+                attributes[name] = ir.AttrInt64s(name, [1] * count)
+        operands = [term.value for term in (*states, *rows)]
+        count = len(states) + len(kept)
+        results = self._join(self._making.node_of("Scan", *operands, attributes=attributes, outputs=count))
+        shapes = [term.shape for term in states] + [(rows[0].shape[0], *term.shape) for term in kept]
+        for value, term, shape in zip(results, (*states, *kept), shapes, strict=True):
+            value.type = ir.TensorType(term.dtype)
+            self._declare(value, shape)
+        found = [self.term(value) for value in results]
+        return found[: len(states)], found[len(states) :]
+
+    def _port(self, term: Term, shape: dims.Dims, kind: str) -> ir.Value:
+        """An input of a body."""
+        value = ir.Value(name=self.unique(f"{self._serves}/{kind}"), type=ir.TensorType(term.dtype))
+        self._declare(value, shape)
+        return value
+
+    def _declare(self, value: ir.Value, shape: dims.Dims) -> None:
+        """Write down dims that only the maker can tell."""
+        if value.type is None:
+            value.type = self.facts.known(value).type
+        value.shape = ir.Shape([dims.to_ir(dim) for dim in shape])
+        self.facts.set_known(value, Known(value.type, shape, None))
 
     def _take_constants(self) -> None:
         """Give the graph the constants that a node of `Making` came with."""
@@ -81,7 +137,7 @@ class GradientMaker(Maker):
             if key in self._shared:
                 return self._shared[key]
         constants.rename(value, self.unique(f"{PREFIX}/constant"))
-        self.graph.register_initializer(value)
+        self.model.graph.register_initializer(value)
         if key is not None:
             self._shared[key] = value
         return value

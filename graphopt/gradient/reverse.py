@@ -15,7 +15,8 @@ from graphopt.errors import ModelError
 from graphopt.gradient.maker import GradientMaker
 from graphopt.model import nodes
 from graphopt.model.known import Knowledge
-from graphopt.model.operators.gradients.terms import FLOATS, Backward, NoGradient, Term
+from graphopt.model.operators.gradients.backward import Backward
+from graphopt.model.operators.gradients.terms import FLOATS, NoGradient, Term
 from graphopt.model.operators.table import operator_of
 
 

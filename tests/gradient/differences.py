@@ -19,23 +19,27 @@ STEPS = {np.dtype(np.float64): (1e-5, 1e-6), np.dtype(np.float32): (1e-2, 1e-3)}
 Arrays = Mapping[str, np.ndarray]
 
 
-def weighted(nodes: list[onnx.NodeProto], inputs: Arrays, results: list[str], opset: int) -> onnx.ModelProto:
-    """A model whose output `loss` is the sum of all elements of results, each times a weight of its own."""
+def weighted(
+    nodes: list[onnx.NodeProto], inputs: Arrays, results: list[str], wanted: list[str], opset: int
+) -> onnx.ModelProto:
+    """A model whose output `loss` is the sum of all elements of results, each times a weight of its own.
+
+    What no gradient is taken to is a constant of the model.
+    """
     kind = np.dtype(np.float32 if any(array.dtype == np.float32 for array in inputs.values()) else np.float64)
     graph = helper.make_graph(
-        nodes, "g", [_port(name, array) for name, array in inputs.items() if _is_fed(array)],
+        nodes, "g", [_port(name, array) for name, array in inputs.items() if name in wanted],
         [helper.make_tensor_value_info("loss", helper.np_dtype_to_tensor_dtype(kind), [])],
     )  # fmt: skip
     for name, array in inputs.items():
-        if not _is_fed(array):
+        if name not in wanted:
             graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    inputs = _fed(inputs)
     rng = np.random.default_rng(7)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     plain = onnx.ModelProto.FromString(model.SerializeToString())
     plain.graph.output.pop()
     plain.graph.output.extend(onnx.ValueInfoProto(name=name) for name in results)
-    made = runner(plain)(results, inputs)
+    made = runner(plain)(results, _fed(plain, inputs))
     totals = []
     for number, array in enumerate(made):
         weights = rng.uniform(0.5, 1.5, np.asarray(array).shape) * rng.choice([-1, 1], np.asarray(array).shape)
@@ -48,13 +52,9 @@ def weighted(nodes: list[onnx.NodeProto], inputs: Arrays, results: list[str], op
     return model
 
 
-def _is_fed(array: np.ndarray) -> bool:
-    return array.dtype.kind != "i"
-
-
-def _fed(inputs: Arrays) -> dict[str, np.ndarray]:
-    """What a run gives: integers are constants of the model."""
-    return {name: array for name, array in inputs.items() if _is_fed(array)}
+def _fed(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
+    """What a run gives."""
+    return {value.name: inputs[value.name] for value in model.graph.input}
 
 
 def _port(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
@@ -81,7 +81,7 @@ def analytic(model: onnx.ModelProto, inputs: Arrays, wanted: list[str]) -> dict[
     remove_unused(work.graph)
     proto = to_proto(work)
     onnx.checker.check_model(proto, full_check=True)
-    found = runner(proto)([names[name] for name in wanted], _fed(inputs))
+    found = runner(proto)([names[name] for name in wanted], _fed(model, inputs))
     return dict(zip(wanted, found, strict=True))
 
 
@@ -96,7 +96,7 @@ def numeric(model: onnx.ModelProto, inputs: Arrays, name: str) -> np.ndarray:
         for step in (width, -width):
             moved = base.copy()
             moved[place] += step
-            sides.append(float(run(["loss"], {**_fed(inputs), name: moved})[0]))
+            sides.append(float(run(["loss"], {**_fed(model, inputs), name: moved})[0]))
         found[place] = (sides[0] - sides[1]) / (2 * width)
     return found
 
@@ -106,7 +106,7 @@ def agree(nodes: list[onnx.NodeProto], inputs: Arrays, results: list[str], wante
 
     Operators that neither evaluator computes in float64 are compared in float32.
     """
-    model = weighted(nodes, inputs, results, opset)
+    model = weighted(nodes, inputs, results, wanted, opset)
     found = analytic(model, inputs, wanted)
     for name in wanted:
         expected = numeric(model, inputs, name)

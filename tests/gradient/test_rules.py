@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -24,14 +26,46 @@ def _ints(*values: object) -> np.ndarray:
 
 
 # Operators, and forms of others, that neither evaluator computes in float64, or one computes wrongly.
-SINGLE = ("Celu", "Erf", "Gelu", "LRN", "Shrink")
+SINGLE = ("Celu", "Erf", "Gelu", "LRN", "Shrink", "LSTM", "GRU", "RNN", "Resize", "Upsample")
 Case = tuple[str, dict[str, object], dict[str, np.ndarray], int, int]  # operator, attributes, inputs, results, opset
 
 
-def _case(op_type: str, *operands: np.ndarray, results: int = 1, opset: int = 18, **attributes: object) -> Case:
+def _case(op_type: str, *operands: np.ndarray | None, results: int = 1, opset: int = 18, **attributes: object) -> Case:
     if op_type in SINGLE or attributes.get("group") in (2, 4) or (op_type, opset) == ("Gather", 13):
-        operands = tuple(one.astype(np.float32) if one.dtype == np.float64 else one for one in operands)
-    return (op_type, attributes, {f"x{at}": operand for at, operand in enumerate(operands)}, results, opset)
+        operands = tuple(one.astype(np.float32) if _is_double(one) else one for one in operands)
+    given = {f"x{at}": operand for at, operand in enumerate(operands) if operand is not None}
+    return (op_type, attributes, given, results, opset)
+
+
+def _is_double(operand: np.ndarray | None) -> bool:
+    return operand is not None and operand.dtype == np.float64
+
+
+def _recurrent(
+    op_type: str, *, directions: int = 1, lengths: Sequence[int] = (), starts: bool = True, biases: bool = True,
+    **attributes: object,
+) -> Case:  # fmt: skip
+    """A layer of 2 hidden units over 3 steps of 2 sequences of 2 numbers."""
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op_type]
+    state = _floats(directions, 2, 2, low=-0.8, high=0.8)
+    return _case(
+        op_type, _floats(3, 2, 2), _floats(directions, 2 * gates, 2), _floats(directions, 2 * gates, 2),
+        _floats(directions, 4 * gates) if biases else None, np.array(lengths, np.int32) if lengths else None,
+        state if starts else None, *([-state] if op_type == "LSTM" and starts else []),
+        results=3 if op_type == "LSTM" else 2, hidden_size=2, **attributes,
+    )  # fmt: skip
+
+
+def _resized(
+    mode: str, *, scales: Sequence[float] = (1, 1, 1.7, 0.6), sizes: Sequence[int] = (), area: Sequence[float] = (),
+    opset: int = 19, **attributes: object,
+) -> Case:  # fmt: skip
+    return _case(
+        "Resize", _floats(2, 3, 4, 5), np.array(area, np.float32) if area or opset < 13 else None,
+        np.array(() if sizes else scales, np.float32) if not sizes or opset < 13 else None,
+        _ints(*sizes) if sizes else None,
+        opset=opset, mode=mode, **attributes,
+    )  # fmt: skip
 
 
 SMOOTH = ("Asinh", "Atan", "Cos", "Cosh", "Erf", "Exp", "Neg", "Sigmoid", "Sin", "Sinh", "Softplus", "Softsign", "Tanh")
@@ -136,6 +170,24 @@ CASES: list[Case] = [
     _case("AveragePool", IMAGE, kernel_shape=[3, 2], strides=[2, 2], ceil_mode=1, opset=19),
     _case("GlobalAveragePool", IMAGE),
     _case("GlobalMaxPool", IMAGE),
+    # resampling
+    *(_resized(mode, coordinate_transformation_mode=where) for mode in ("linear", "nearest", "cubic") for where in (
+        "half_pixel", "half_pixel_symmetric", "asymmetric", "align_corners", "pytorch_half_pixel",
+    )),
+    *(_resized("nearest", nearest_mode=how) for how in ("floor", "ceil", "round_prefer_ceil")),
+    *(_resized(mode, sizes=(2, 3, 3, 2), antialias=1) for mode in ("linear", "cubic")),
+    _resized("cubic", exclude_outside=1, cubic_coeff_a=-0.5),
+    _resized("linear", area=(0, 0, 0.1, -0.2, 1, 1, 0.8, 1.1), extrapolation_value=2.0,
+             coordinate_transformation_mode="tf_crop_and_resize"),
+    _resized("nearest", scales=(1, 1, 2, 3)),
+    _resized("nearest", scales=(2, 3), axes=[2, 3]),
+    _resized("linear", sizes=(5, 7), axes=[3, 2]),
+    _resized("linear", scales=(1, 2, 1.5, 1)),
+    _resized("linear", sizes=(2, 3, 7, 9), opset=11),
+    *(_case("Resize", _floats(2, 2, 3, 4), np.array(scales, np.float32), opset=10, mode=mode)
+      for mode, scales in (("nearest", (1, 1, 2, 2)), ("linear", (1, 1, 1.5, 2)), ("nearest", (1, 1, 1.5, 2)))),
+    *(_case("Upsample", _floats(2, 2, 3, 4), np.array((1, 1, 2, 3), np.float32), opset=9, mode=mode)
+      for mode in ("nearest", "linear")),
     # normalizations
     *(_case(name, _floats(2, 3, 4), axis=1, opset=opset) for name in ("Softmax", "LogSoftmax") for opset in (11, 13)),
     _case("LayerNormalization", _floats(2, 3, 4), _floats(3, 4), _floats(3, 4), axis=1),
@@ -147,6 +199,14 @@ CASES: list[Case] = [
     _case("LpNormalization", _floats(3, 4), axis=0, p=1),
     _case("LRN", _floats(2, 5, 2, 2), size=3, alpha=0.2, beta=0.6, bias=1.5),
     _case("LRN", _floats(2, 5, 2, 2), size=5, alpha=0.2),
+    # recurrent layers
+    *(_recurrent(name) for name in ("LSTM", "GRU", "RNN")),
+    *(_recurrent(name, starts=False, biases=False, direction="reverse") for name in ("LSTM", "GRU", "RNN")),
+    *(_recurrent(name, directions=2, lengths=(3, 1), direction="bidirectional") for name in ("LSTM", "GRU", "RNN")),
+    _recurrent("GRU", linear_before_reset=1),
+    _recurrent("GRU", linear_before_reset=1, directions=2, lengths=(2, 3), direction="bidirectional"),
+    _recurrent("RNN", activations=["Relu"]),
+    _recurrent("LSTM", activations=["Sigmoid", "Sigmoid", "Tanh"], opset=9),
     # losses
     *(_case("SoftmaxCrossEntropyLoss", _floats(3, 4, 2), _ints([0, 3], [1, 1], [2, 0]), results=1, reduction=kind)
       for kind in ("mean", "sum", "none")),
@@ -154,8 +214,8 @@ CASES: list[Case] = [
     _case("NegativeLogLikelihoodLoss", _floats(3, 4), _ints(0, 3, 1), ignore_index=1, reduction="mean"),
     _case("NegativeLogLikelihoodLoss", _floats(3, 4), _ints(0, 3, 1), RNG.uniform(0.5, 2, 4), reduction="sum"),
 ]  # fmt: skip
-# Operands that have no gradient where they are floats: what a loss weighs classes by.
-FLAT = {"SoftmaxCrossEntropyLoss": 1, "NegativeLogLikelihoodLoss": 1}
+# How many operands of floats have gradients, where not all have: not what a loss weighs classes by, nor scales.
+FLAT = {"SoftmaxCrossEntropyLoss": 1, "NegativeLogLikelihoodLoss": 1, "Resize": 1, "Upsample": 1}
 
 
 def _title(case: Case) -> str:
@@ -168,9 +228,11 @@ def _title(case: Case) -> str:
 def test_gradient_is_that_of_central_differences(case: Case) -> None:
     op_type, attributes, inputs, results, opset = case
     outputs = [f"y{at}" for at in range(results)]
-    node = helper.make_node(op_type, list(inputs), outputs, name="n", **attributes)
+    last = max(int(name[1:]) for name in inputs)
+    operands = [f"x{at}" if f"x{at}" in inputs else "" for at in range(last + 1)]
+    node = helper.make_node(op_type, operands, outputs, name="n", **attributes)
     floats = [name for name, array in inputs.items() if array.dtype.kind == "f"][: FLAT.get(op_type)]
-    agree([node], inputs, outputs[:1], floats, opset)
+    agree([node], inputs, outputs[:1] if op_type == "TopK" else outputs, floats, opset)
 
 
 def test_every_operator_with_a_rule_is_compared() -> None:

@@ -14,7 +14,7 @@ from graphopt.model.operators import arrays, formulas, shapes
 from graphopt.model.operators.arrays import Arrays, Evaluator, arithmetic, of_symbols, ufunc
 from graphopt.model.operators.formulas import Formula, Operands
 from graphopt.model.operators.gradients import elementwise as gradients
-from graphopt.model.operators.gradients.terms import GradientRule
+from graphopt.model.operators.gradients.backward import GradientRule
 from graphopt.model.operators.parts import Shape, Wanted
 from graphopt.model.operators.record import Operator, ShapeRule, no_flops, per_element
 from kernels.tensor.expression import Binary, BinaryOp, CompareOp, Expression, Number, UnaryOp

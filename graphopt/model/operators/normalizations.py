@@ -9,7 +9,7 @@ from graphopt.model.known import Knowledge
 from graphopt.model.operators.axes import Axes, channels_first, counted, named_axis, rank_of
 from graphopt.model.operators.gradients import elementwise
 from graphopt.model.operators.gradients import normalizations as gradients
-from graphopt.model.operators.gradients.terms import GradientRule
+from graphopt.model.operators.gradients.backward import GradientRule
 from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.record import Operator, Storage, per_element
 from graphopt.model.operators.shapes import same_as_first

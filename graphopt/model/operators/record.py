@@ -21,7 +21,7 @@ from graphopt.model.known import Knowledge, Known
 from graphopt.model.operators.arrays import Evaluator
 from graphopt.model.operators.axes import AxesRule
 from graphopt.model.operators.formulas import Formula
-from graphopt.model.operators.gradients.terms import GradientRule
+from graphopt.model.operators.gradients.backward import GradientRule
 from graphopt.model.operators.parameters import Parameter
 from graphopt.model.operators.parts import PartRule, Shape
 

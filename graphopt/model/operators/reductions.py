@@ -15,7 +15,7 @@ from graphopt.model.operators.arrays import Arrays
 from graphopt.model.operators.axes import Axes, counted, named_axis, rank_of
 from graphopt.model.operators.gradients import elementwise
 from graphopt.model.operators.gradients import reductions as gradients
-from graphopt.model.operators.gradients.terms import GradientRule
+from graphopt.model.operators.gradients.backward import GradientRule
 from graphopt.model.operators.parameters import AXES, REDUCED, Parameter, numbers_at, parameter
 from graphopt.model.operators.record import Operator, per_operand_element
 from graphopt.model.operators.shapes import Result, first_type, same_as_first, source_shape

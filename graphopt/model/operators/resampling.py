@@ -7,16 +7,12 @@ import onnx_ir as ir
 
 from graphopt.model import dims, nodes
 from graphopt.model.known import Knowledge
+from graphopt.model.operators.gradients import resampling as gradients
 from graphopt.model.operators.parts import Part, Range, Wanted
 from graphopt.model.operators.record import Operator, no_flops, per_element
 from graphopt.model.operators.shapes import Result, like_first, source_shape
 
 DOUBLINGS = (2, 4, 8)  # factors of linear Resize whose positions have no rounding, so that a shift keeps their bits
-# Ways of nearest Resize in which every element becomes a block of `times` equal ones.
-BLOCKS = frozenset({
-    ("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil"),
-    ("pytorch_half_pixel", "round_prefer_floor"), ("pytorch_half_pixel", "round_prefer_ceil"),
-})  # fmt: skip
 
 
 def _resized_dims(node: ir.Node, facts: Knowledge) -> Result:
@@ -55,7 +51,7 @@ def _resized_part(wanted: Wanted) -> Part | None:
     low, high = wanted.range.low // times, -(-wanted.range.high // times)
     if mode == "linear" and positions in ("half_pixel", "pytorch_half_pixel") and times in DOUBLINGS:
         low, high = max(0, low - 1), min(size, high + 1)
-    elif mode != "nearest" or (positions, rounding) not in BLOCKS:
+    elif mode != "nearest" or (positions, rounding) not in gradients.BLOCKS:
         return None
     if nodes.int_attribute(wanted.node, "antialias", 0) or nodes.ints_attribute(wanted.node, "axes") is not None:
         return None
@@ -72,7 +68,10 @@ def _resized_part(wanted: Wanted) -> Part | None:
 
 OPERATORS = (
     Operator(
-        name="Resize", shape=_resized_dims, flops=per_element(7), epilogue=True, part=_resized_part, images=(0,)
+        name="Resize", shape=_resized_dims, flops=per_element(7), epilogue=True, part=_resized_part, images=(0,),
+        gradient=gradients.resized,
     ),
-    Operator(name="Upsample", shape=_resized_dims, flops=no_flops, epilogue=True, images=(0,)),
+    Operator(
+        name="Upsample", shape=_resized_dims, flops=no_flops, epilogue=True, images=(0,), gradient=gradients.resized,
+    ),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from graphopt.model.known import Knowledge, Known
 from graphopt.model.nodes import int_attribute, ints_attribute
 from graphopt.model.operators.axes import channels_first
 from graphopt.model.operators.gradients import windows as gradients
-from graphopt.model.operators.gradients.terms import GradientRule
+from graphopt.model.operators.gradients.backward import GradientRule
 from graphopt.model.operators.padding import padding
 from graphopt.model.operators.parts import AttributeValue, Part, Range, Shape, Wanted
 from graphopt.model.operators.record import Flops, Operator, per_operand_element

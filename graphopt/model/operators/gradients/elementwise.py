@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable
 from functools import reduce
 
-from graphopt.model.operators.gradients.terms import FLOATS, Backward, GradientRule, Gradients, Term
+from graphopt.model.operators.gradients.backward import Backward, GradientRule, Gradients
+from graphopt.model.operators.gradients.terms import FLOATS, Term
 
 Slope = Callable[[Term], Term]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.model.operators.gradients.terms import Backward, Gradients, NoGradient, Term
+from graphopt.model.operators.gradients.backward import Backward, Gradients
+from graphopt.model.operators.gradients.terms import NoGradient, Term
 
 ADDING_SINCE = 16  # opset
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphopt.model.operators.gradients.terms import Backward, Gradients, Term
+from graphopt.model.operators.gradients.backward import Backward, Gradients
+from graphopt.model.operators.gradients.terms import Term
 
 
 def negative_log_likelihood(back: Backward) -> Gradients:

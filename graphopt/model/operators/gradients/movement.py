@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.model.operators.gradients.terms import Backward, Gradients, NoGradient, Term
+from graphopt.model.operators.gradients.backward import Backward, Gradients
+from graphopt.model.operators.gradients.terms import NoGradient, Term
 from graphopt.model.operators.parameters import SLICE, Parameter
 
 

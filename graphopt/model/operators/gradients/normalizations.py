@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphopt.model.operators.gradients.terms import AttributeValue, Backward, Gradients, NoGradient, Term
+from graphopt.model.operators.gradients.backward import Backward, Gradients
+from graphopt.model.operators.gradients.terms import AttributeValue, NoGradient, Term
 
 FLATTENS_BEFORE = 13  # opset: Softmax takes all axes from its own on as one
 

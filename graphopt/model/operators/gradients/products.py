@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.model.operators.gradients.terms import Backward, Gradients, Maker, NoGradient, Term
+from graphopt.model.operators.gradients.backward import Backward, Gradients
+from graphopt.model.operators.gradients.terms import Maker, NoGradient, Term
 
 
 def product(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphopt.model.operators.gradients.terms import Backward, GradientRule, Gradients, Term
+from graphopt.model.operators.gradients.backward import Backward, GradientRule, Gradients
+from graphopt.model.operators.gradients.terms import Term
 from graphopt.model.operators.parameters import AXES, REDUCED
 
 

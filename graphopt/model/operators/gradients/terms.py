@@ -1,9 +1,4 @@
-"""The language of gradient rules: terms with arithmetic, and the node that a rule is asked about.
-
-A rule gets a `Backward` and gives one term for each operand of the node: the vector-Jacobian product of the operator
-with the gradients of its results. None says that no gradient flows into the operand: it holds integers, or the result
-is flat in it. A term may have the shape to which operands were broadcast; its reader sums it to the operand's shape.
-"""
+"""The language of gradient rules: terms with arithmetic, which make nodes."""
 
 from __future__ import annotations
 
@@ -14,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.model import dims, nodes
+from graphopt.model import dims
 from graphopt.model.known import Knowledge
-from graphopt.model.operators.parameters import Parameter, Unclear, parameter
 
 AttributeValue = int | float | str | Sequence[int] | Sequence[float] | ir.TensorProtocol | None
 Attributes = Mapping[str, AttributeValue]
@@ -48,6 +42,16 @@ class Maker(ABC):
     @abstractmethod
     def result(self, node: ir.Node, position: int) -> ir.Value:
         """A result of a node of the model, which gets it where it lacked it: an output that was left out."""
+
+    @abstractmethod
+    def scan(
+        self, states: Sequence[Term], rows: Sequence[Term], step: Step, *, backwards: bool = False
+    ) -> tuple[Sequence[Term], Sequence[Term]]:
+        """The last states, and what each step keeps, of steps over the first axis of `rows`, whose dims are equal.
+
+        The step is written once, into a graph of its own; values of the graph around may be read there. Steps go from
+        the last row to the first one where they go `backwards`; what they keep lies in the order of the rows.
+        """
 
     def term(self, value: ir.Value) -> Term:
         """A value as a term."""
@@ -321,77 +325,5 @@ class Term:
         return found.reshape(other.dims())
 
 
-@dataclass(frozen=True, eq=False)
-class Backward:
-    """A node whose operands' gradients are asked for."""
-
-    maker: Maker
-    node: ir.Node
-    incoming: tuple[Term | None, ...]  # by result; None: no gradient reaches it
-    wanted: tuple[bool, ...]  # by operand
-
-    @property
-    def facts(self) -> Knowledge:
-        """What is known of the model's values."""
-        return self.maker.facts
-
-    @property
-    def dy(self) -> Term:
-        """The gradient of the first result; raises NoGradient where only others have one."""
-        found = self.incoming[0]
-        if found is None:
-            raise NoGradient("a gradient reaches only further results of it")
-        return found
-
-    def x(self, position: int = 0) -> Term:
-        """An operand; raises NoGradient where it is absent."""
-        found = self.optional(position)
-        if found is None:
-            raise NoGradient(f"operand {position} is absent")
-        return found
-
-    def optional(self, position: int) -> Term | None:
-        """An operand; None where it is left out."""
-        value = nodes.input_at(self.node, position)
-        return None if value is None else Term(self.maker, value)
-
-    def y(self, position: int = 0) -> Term:
-        """A result; the node gets it where it was left out."""
-        return Term(self.maker, self.maker.result(self.node, position))
-
-    def wants(self, position: int) -> bool:
-        """Whether the gradient of an operand is asked for."""
-        return position < len(self.wanted) and self.wanted[position]
-
-    def only(self, *positions: int) -> None:
-        """Raise NoGradient where a gradient of another operand than these is asked for."""
-        for position, wanted in enumerate(self.wanted):
-            if wanted and position not in positions:
-                raise NoGradient(f"there is no rule for its operand {position}")
-
-    def integer(self, name: str, otherwise: int) -> int:
-        """An attribute that is an integer."""
-        return nodes.int_attribute(self.node, name, otherwise)
-
-    def real(self, name: str, otherwise: float) -> float:
-        """An attribute that is a number."""
-        return nodes.float_attribute(self.node, name, otherwise)
-
-    def text(self, name: str, otherwise: str) -> str:
-        """An attribute that is a text."""
-        return nodes.string_attribute(self.node, name, otherwise)
-
-    def integers(self, name: str) -> tuple[int, ...] | None:
-        """An attribute that is a list of integers."""
-        return nodes.ints_attribute(self.node, name)
-
-    def parameter(self, name: str, place: Parameter, meaning: str) -> tuple[int, ...] | None:
-        """The numbers of an attribute that may have become an input; raises NoGradient where only a run tells them."""
-        try:
-            return parameter(self.facts, self.node, name, place, meaning)
-        except Unclear as unclear:
-            raise NoGradient(str(unclear)) from None
-
-
-Gradients = Sequence[Term | None]  # by operand; fewer than there are: None for the rest
-GradientRule = Callable[[Backward], Gradients]
+# One step of a Scan: from the states and one row of each sequence the next states, and what is kept of the step.
+Step = Callable[[Sequence[Term], Sequence[Term]], tuple[Sequence[Term], Sequence[Term]]]

@@ -16,8 +16,9 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
+from graphopt.model.operators.gradients.backward import Backward, Gradients
 from graphopt.model.operators.gradients.indexing import ADDING_SINCE
-from graphopt.model.operators.gradients.terms import AttributeValue, Backward, Gradients, NoGradient, Term
+from graphopt.model.operators.gradients.terms import AttributeValue, NoGradient, Term
 from graphopt.model.operators.padding import padding
 
 
