@@ -15,6 +15,7 @@ from graphopt.errors import GraphoptError, NotLowered
 from graphopt.model import nodes
 from graphopt.model.dims import declared
 from graphopt.model.facts import Facts
+from graphopt.model.short import WidenedTensor
 
 CONTROL = ("If", "Loop", "Scan")
 Kind = tuple[ir.DataType, tuple[int, ...]]  # element type and dims
@@ -68,7 +69,7 @@ def body_of(model: ir.Model, facts: Facts, graph: ir.Graph, kinds: Sequence[Kind
         dtype, shape = _kind(facts, value)
         array, tensor = facts.array(value), facts.tensor(value)
         if array is not None:
-            new.const_value = ir.Tensor(array, dtype=dtype) if tensor is None else tensor
+            new.const_value = ir.Tensor(array, dtype=dtype) if tensor is None else _named_apart(tensor)
             new.type, new.shape = ir.TensorType(dtype), ir.Shape(array.shape)
             copy.register_initializer(new)
             continue
@@ -84,6 +85,13 @@ def body_of(model: ir.Model, facts: Facts, graph: ir.Graph, kinds: Sequence[Kind
     _replace_outputs(copy, stands_for)
     _give_each_output_a_node(copy)
     return Body(ir.Model(copy, ir_version=model.ir_version, functions=tuple(model.functions.values())), tuple(outside))
+
+
+def _named_apart(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """The same numbers with a name of their own: that of a tensor in a caller's model stays what it is."""
+    if isinstance(tensor, WidenedTensor):
+        return tensor
+    return ir.LazyTensor(lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=tensor.name)
 
 
 def kinds_of(body: Body) -> tuple[Kind, ...]:

@@ -33,10 +33,12 @@ CASES = [
      " d = Conv<pads = [1,1,1,1]>(c, w) y = Add(d, a)", 0),
     ("float[1,9,24] x", "a = MatMul(x, m) b = Softmax(a) c = MatMul(b, m) d = Add(c, a) y = Softmax(d)", 1),
     ("float[1,9,24] x", "a = MatMul(x, m) b = Softmax(a) c = Softmax(b) d = Mul(c, a) y = Softmax(d)", 0),
-    ("float[9,24] x", "a = Softmax(x) b = Transpose(a) c = Softmax(b) d = Transpose(c) e = Add(d, a) y = Softmax(e)", 1),
+    ("float[9,24] x", "a = Softmax(x) b = Transpose(a) c = Softmax(b) d = Transpose(c)"
+     " e = Add(d, a) y = Softmax(e)", 1),
     # Two pieces over two parts of what they read, and pieces of which one reads what the other has written over.
     ("float[1,9,24] x", "a = Softmax(x) p = Slice(a, n0, n5, n1) q = Slice(a, n5, n9, n1) f = Softmax(p)"
-     " g = Softmax(q) r = MatMul(f, m) s = MatMul(g, m) t = Add(r, p) u = Add(s, q) v = Concat<axis = 1>(t, u) y = Softmax(v)", 1),
+     " g = Softmax(q) r = MatMul(f, m) s = MatMul(g, m) t = Add(r, p) u = Add(s, q)"
+     " v = Concat<axis = 1>(t, u) y = Softmax(v)", 1),
     ("float[1,9,24] x", "a = Softmax(x) p = Slice(a, n0, n5, n1) q = Slice(a, n5, n9, n1) r = MatMul(p, m)"
      " t = Add(r, p) s = MatMul(a, m) u = Slice(s, n5, n9, n1) v = Concat<axis = 1>(t, u) y = Softmax(v)", 0),
 ]  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graphopt.memory.tiling.region import Cut, Join, Piece, Run, Step, axes_from, region_of, steps_of
+from graphopt.memory.tiling.region import Cut, Join, Piece, Run, Step, axes_from, members_of, region_of, steps_of
 from graphopt.model.facts import Facts
 from graphopt.model.load import load
 from tests import support
@@ -183,3 +183,59 @@ def test_a_member_that_needs_all_of_another_is_no_region() -> None:
     assert region(text, {"a": 1, "y": 1}) is None, "libraries sum columns otherwise"
     assert region("g (float[4,6] x) => (float[4,6] y) { a = Exp(x) y = Softmax(a) }", {"a": 1, "y": 1}) is None
     assert region("g (float[4,6] x) => (float[4,6] y) { a = Exp(x) y = Softmax(a) }", {"a": 0, "y": 0}) == ["y"]
+
+
+def test_keys_come_before_the_tiles_of_queries() -> None:
+    """Rows of a are those of q, k and the queries, but every query sees all keys: k and what leads there run before."""
+    model = load(
+        support.model(
+            """g (float[1,12,8] x) => (float[1,12,8] y) {
+                a = Relu(x) q = MatMul(a, w) b = Exp(a) k = MatMul(b, w)
+                s = Attention<q_num_heads = 2, kv_num_heads = 2>(q, k, k) y = Add(s, x)
+            }""",
+            23, w=np.ones((8, 8), np.float32),
+        )
+    )  # fmt: skip
+    facts, order = Facts(model), list(model.graph)
+    axes = axes_from(facts, order[-1].outputs[0], 1, order)
+    members = members_of(facts, order, axes)
+    assert [node.op_type for node in members] == ["MatMul", "Attention", "Add"]
+    region = region_of(facts, members, axes)
+    assert region is not None and members[0].outputs[0].name == "q"
+    steps = [step_text(step) for step in steps_of(facts, region, 2) or ()]
+    assert (
+        steps[1] == "MatMul a[1: 0-6], w => q[1: 0-6] (0.500)"
+        and "Attention q[1: 0-6], k, k => s[1: 0-6] (0.500)" in steps
+    )
+
+
+ATTENTION = """g (float[4,6,8] q, float[4,5,8] k) => (float[4,6,8] y) {
+    y = Attention<q_num_heads = 2, kv_num_heads = 2 OPTIONS>(q, k, k, m)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("axis", "options", "mask", "given"),
+    [
+        (0, "", (4, 1, 6, 5), "q[0: 2-4], k[0: 2-4], k[0: 2-4], m[0: 2-4]"),
+        (0, "", (6, 5), "q[0: 2-4], k[0: 2-4], k[0: 2-4], m"),
+        (0, ", is_causal = 1", (6, 5), "q[0: 2-4], k[0: 2-4], k[0: 2-4], m"),
+        (1, "", (4, 2, 6, 5), "q[1: 3-6], k, k, m[2: 3-6]"),
+        (1, "", (6, 5), "q[1: 3-6], k, k, m[0: 3-6]"),
+        (1, "", (1, 5), "q[1: 3-6], k, k, m"),
+        (1, ", is_causal = 1", (6, 5), None),
+        (2, "", (6, 5), None),
+    ],
+)
+def test_attention_has_parts_of_batches_and_queries(
+    axis: int, options: str, mask: tuple[int, ...], given: str | None
+) -> None:
+    model = load(support.model(ATTENTION.replace("OPTIONS", options), 23, m=np.zeros(mask, np.float32)))
+    facts, order = Facts(model), list(model.graph)
+    region = region_of(facts, order, {order[0].outputs[0]: axis})
+    if given is None:
+        assert region is None
+        return
+    assert region is not None
+    runs = [step for step in steps_of(facts, region, 2) or () if isinstance(step, Run)]
+    assert ", ".join(map(piece_text, runs[1].inputs)) == given

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from graphopt.model.nodes import int_attribute, required_input
 from graphopt.program.regions.images.image import Home, Image, is_image, layout_of
-from graphopt.program.regions.images.sources import block_of, image_of
+from graphopt.program.regions.images.sources import block_of, image_of, result_layout
 from graphopt.program.regions.scope import Scope
 from kernels.dtype import DType
 from kernels.templates.convolution.layout import Layout
@@ -34,7 +34,8 @@ def joins_images(scope: Scope, node: ir.Node) -> bool:
         return False
     if axis == 1:
         return any(image.layout.order != "NCHW" for image in images)
-    return any(image.layout.order == "NCHWc" for image in images)
+    wanted = result_layout(scope, node.outputs[0]).order == "NCHWc"
+    return wanted and any(image.layout.order == "NCHWc" for image in images)
 
 
 def lower_joining(scope: Scope, node: ir.Node) -> None:
@@ -116,5 +117,7 @@ def _fits(scope: Scope, node: ir.Node, axis: int) -> bool:
     shapes = [scope.shape(required_input(node, position)) for position in range(len(node.inputs))]
     if any(shape[0] != 1 or 0 in shape for shape in shapes) or set(scope.shape(output)[2:]) == {1}:
         return False
-    whole = all(shape[1] % block == 0 for shape in shapes) if axis == 1 else shapes[0][1] >= block // 2
+    whole = all(shape[1] % block == 0 for shape in shapes)
+    if axis > 1:
+        whole = result_layout(scope, output).order == "NCHWc"
     return whole and scope.dtype(output) in FLOATS and not output.is_graph_output()
