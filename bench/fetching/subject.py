@@ -20,7 +20,7 @@ from kernels.llvm.module import Module
 from kernels.target import host
 from scheduler.chains import Chain
 
-PART, PAGE, VALUE = 12 << 10, 4096, 512  # bytes: of a block's weights, of a fetch's steps, of an intermediate result
+PART, PAGE, VALUE = 12 << 10, 4096, 4096  # bytes: of a block's weights, of a fetch's steps, of an intermediate result
 RATES, WORKERS = Rates(1e9, 1e9), 2
 
 
@@ -42,7 +42,7 @@ def subject(draw: random.Random) -> Subject | None:
     values: list[int] = []
     owner: dict[int, str] = {}  # by offset in the arena the buffer that lies there
     owned: list[list[tuple[str, int] | None]] = []
-    count = draw.randint(2, 9)
+    count = draw.randint(2, 14)
     for number in range(count):
         blocks = draw.choice([1, 2, 6, 8, 12])
         size = PART * blocks
@@ -61,7 +61,7 @@ def subject(draw: random.Random) -> Subject | None:
         places.append(Place("arena", where))
         owner[where] = f"y{number}"
         owned[-1].append((owner[where], 0))
-        if values and draw.random() < 0.6:
+        if values and draw.random() < 0.5:
             free.append(values.pop(draw.randrange(len(values))))
         values.append(where)
         kernels.append(Kernel(f"k{number}", Module(host()), tuple(operands), blocks * repeated, flops=1))
@@ -76,7 +76,8 @@ def subject(draw: random.Random) -> Subject | None:
     listing: Listing = whole
     away: tuple[Away, ...] = ()
     if draw.random() < 0.7:
-        listing, away = spilled(whole, owned, int(draw.random() * arena_top), 1) or (whole, ())
+        found = [spilled(whole, owned, target, 1) for target in range(arena_top, 0, -VALUE)]
+        listing, away = next((one for one in reversed(found) if one is not None), (whole, ()))
     least = Asked(weights, (), durations, RATES, 0, WORKERS, PART).within(listing, away)
     assert isinstance(least, int), "nothing fits in no bytes"
     budget = least + int(draw.random() ** 2 * weights_top)

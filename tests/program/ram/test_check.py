@@ -13,6 +13,7 @@ from bench.fetching.subject import Subject, subject
 from graphopt.errors import VerificationError
 from graphopt.program.ram.check import check_streamed
 from kernels.listing import Fetch, InvalidListing, Ticketed
+from kernels.moves import Reload, Spill
 
 
 def _subject(seed: int, least: int = 6) -> Subject:
@@ -90,3 +91,36 @@ def test_sentences_of_listings_that_cannot_be() -> None:
     ):
         with pytest.raises(InvalidListing, match=sentence):
             _with(given, **changes)
+
+
+def _spilling() -> tuple[Subject, int, int]:
+    """A program that spills, and the numbers of a spill that waits for runs and of its reload."""
+    draw = random.Random(9)
+    while True:
+        given = subject(draw)
+        moves = () if given is None or given.listing.ticketed is None else given.listing.ticketed.fetches
+        for number, one in enumerate(moves):
+            if isinstance(one, Reload) and given is not None:
+                (spill,) = (
+                    at for at, other in enumerate(moves) if isinstance(other, Spill) and other.offset == one.offset
+                )
+                return given, spill, number
+
+
+def _changed(given: Subject, number: int, **changes: object) -> Subject:
+    assert given.listing.ticketed is not None
+    moves = list(given.listing.ticketed.fetches)
+    moves[number] = replace(moves[number], **changes)  # type: ignore[arg-type]
+    return _with(given, fetches=tuple(moves))
+
+
+def test_other_bytes_of_the_temporary_file_are_seen() -> None:
+    given, spill, reload = _spilling()
+    _check(given)
+    moves = given.listing.ticketed.fetches if given.listing.ticketed is not None else ()
+    for other, sentence in (
+        (_changed(given, reload, offset=moves[reload].offset + 1), "another value"),  # type: ignore[union-attr]
+        (_changed(given, spill, bytes=moves[spill].bytes // 8), "another value"),
+    ):
+        with pytest.raises(VerificationError, match=sentence):
+            _check(other)
