@@ -64,12 +64,12 @@ def differentiate(
     _fold_sizes(model)
     put_bodies(model, lambda facts: _lacking(model, facts, request, with_respect_to))
     maker = GradientMaker(model)
+    wanted = chosen(model.graph, maker.facts, with_respect_to)  # before the loss brings constants of its own
     if prepare is not None:
         prepare(maker)
     loss = attach_loss(
         maker, request.loss, output=request.output, class_axis=request.class_axis, ignore_index=request.ignore_index
     )
-    wanted = chosen(model.graph, maker.facts, with_respect_to)
     found = gradients(maker, loss, wanted)
     apart = [f"'{value.name}'" for value in wanted if value not in found]
     if apart and with_respect_to != "trainable":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 import onnx_ir as ir
 
 from graphopt.errors import ModelError, OptionError
@@ -121,7 +122,9 @@ def _in_pieces(scores: Term, target: Term, ignore_index: int | None) -> ir.Value
         skipped = rows.equals(ignore_index)
         rows = rows.zeros().where(skipped, rows)
         kept = maker.op("Not", skipped).cast(scores.dtype)
-    taken = maker.op("GatherElements", logarithms, rows.unsqueeze(1), attributes={"axis": 1}).squeeze(1)
+    choice = maker.array(np.array([0, 1]).astype(scores.dtype.numpy()), scores.dtype)
+    chosen = maker.op("OneHot", rows, scores.dim(1), choice, attributes={"axis": 1})
+    taken = (logarithms * chosen).sum(1, keep=False)
     if kept is None:
         return (-taken.mean(0, keep=False)).value
     return (-((taken * kept).sum(0, keep=False) / kept.sum(0, keep=False))).value

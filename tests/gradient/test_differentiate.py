@@ -1,0 +1,127 @@
+"""A model with gradients: what trains, what a loss reads, what is inlined, folded, expanded and refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import graphopt
+from graphopt.errors import ModelError, OptionError
+from tests.gradient.differences import runner
+
+
+def _model(text: str, opset: int = 17, functions: str = "") -> onnx.ModelProto:
+    imports = f'"": {opset}' + (', "own": 1' if functions else "")
+    return onnx.parser.parse_model(f"<ir_version: 8, opset_import: [{imports}]> {text} {functions}")
+
+
+def _run(result: graphopt.GradientResult, **feeds: np.ndarray) -> dict[str, np.ndarray]:
+    proto = result.to_proto()
+    onnx.checker.check_model(proto, full_check=True)
+    names = [value.name for value in proto.graph.output]
+    return dict(zip(names, runner(proto)(names, feeds), strict=True))
+
+
+def test_weights_train_and_masks_numbers_and_statistics_do_not() -> None:
+    model = _model("""g (float[2, 3] x) => (float[2, 3] y)
+        <float[3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}, float[3] mask = {0, 0, -10000}, float half = {0.5},
+         float[3] scale = {1, 1, 1}, float[3] bias = {0, 0, 0}, float[3] mean = {0, 0, 0}, float[3] var = {1, 1, 1},
+         float[1] slope = {0.1}, float[3] idle = {1, 2, 3}>
+        { a = MatMul(x, w) b = Mul(a, half) c = Add(b, mask) d = PRelu(c, slope)
+          y = BatchNormalization(d, scale, bias, mean, var) }""")
+    assert set(graphopt.gradient(model, loss="mse").gradients) == {"w", "slope", "scale", "bias"}
+    chosen = graphopt.gradient(model, loss="mse", with_respect_to=["x", "sc*"])
+    assert dict(chosen.gradients) == {"x": "gradient/x", "scale": "gradient/scale"}
+    with pytest.raises(OptionError, match="the loss does not depend on 'idle', or is flat in it"):
+        graphopt.gradient(model, loss="mse", with_respect_to=["w", "idle"])
+
+
+LOGITS = (
+    "g (float[2, 3] x) => (float[2, 3] y) <float[3, 3] w = {1, -2, 3, 0.5, 1, -1, 2, 0, 1}> { a = MatMul(x, w) %s }"
+)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 17])
+@pytest.mark.parametrize("end", ["y = Softmax <axis = 1> (a)", "y = Identity(a)"])
+def test_a_cross_entropy_passes_over_a_softmax(end: str, opset: int) -> None:
+    """Softmax and logits have one loss, also where an opset has no operator for it: against NumPy."""
+    result = graphopt.gradient(
+        _model(LOGITS % end, opset), loss="cross-entropy", ignore_index=7 if opset > 12 else None
+    )
+    x, target = np.array([[0.1, -0.2, 0.3], [1, 0.5, -0.4]], np.float32), np.array([2, 0])
+    found = _run(result, x=x, target=target)
+    w = np.array([[1, -2, 3], [0.5, 1, -1], [2, 0, 1]])
+    shares = np.exp(x @ w) / np.exp(x @ w).sum(1, keepdims=True)
+    np.testing.assert_allclose(found["loss"], -np.log(shares[[0, 1], target]).mean(), rtol=1e-5)
+    expected = x.T @ ((shares - np.eye(3)[target]) / 2)
+    np.testing.assert_allclose(found["gradient/w"], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_targets_that_do_not_count_have_no_gradient(opset: int) -> None:
+    result = graphopt.gradient(
+        _model(LOGITS % "y = Identity(a)", opset), loss="cross-entropy", with_respect_to="x", ignore_index=-100
+    )
+    found = _run(result, x=np.ones((2, 3), np.float32), target=np.array([1, -100]))
+    assert np.abs(found["gradient/x"][0]).max() > 0.1
+    assert not found["gradient/x"][1].any()
+
+
+def test_classes_of_a_sequence_lie_last_and_elsewhere_where_that_is_said() -> None:
+    text = "g (float[2, 4, 3] x) => (float[2, 4, 3] y) <float[3] b = {1, 2, 3}> { y = Add(x, b) }"
+    last = graphopt.gradient(_model(text), loss="cross-entropy")
+    assert next(value.shape for value in last.model.graph.inputs if value.name == "target") == (2, 4)
+    second = graphopt.gradient(_model(text), loss="cross-entropy", class_axis=1)
+    assert next(value.shape for value in second.model.graph.inputs if value.name == "target") == (2, 3)
+    with pytest.raises(OptionError, match="output 'y' has no axis 5 for classes; its rank is 3"):
+        graphopt.gradient(_model(text), loss="cross-entropy", class_axis=5)
+
+
+def test_functions_are_inlined_and_bodies_stand_for_operators_without_a_rule() -> None:
+    functions = '<domain: "own", opset_import: ["": 17]> twice (a) => (b) { b = Add(a, a) }'
+    model = _model(
+        "g (float[2, 3, 4, 4] x) => (float[2, 3, 4, 4] y) <float[3, 1, 1] w = {1, 2, 3}>"
+        "{ a = Mul(x, w) b = own.twice(a) y = MeanVarianceNormalization(b) }", functions=functions
+    )  # fmt: skip
+    result = graphopt.gradient(model, loss="mse")
+    types = {node.op_type for node in result.model.graph}
+    assert not types & {"twice", "MeanVarianceNormalization"}
+    assert result.model.opset_imports[""] == 17
+
+
+def test_pads_that_constants_decide_are_known_to_rules() -> None:
+    model = _model("""g (float[1, 2, 5] x) => (float[1, 2, 8] y)
+        <float[2, 1] w = {2, 3}, int32[6] pads = {0, 0, 1, 0, 0, 2}>
+        { p = Cast <to = 7> (pads) a = Mul(x, w) y = Pad(a, p) }""")
+    x, target = np.ones((1, 2, 5), np.float32), np.zeros((1, 2, 8), np.float32)
+    found = _run(graphopt.gradient(model, loss="mse"), x=x, target=target)
+    np.testing.assert_allclose(found["gradient/w"], [[2 * 2 * 5 / 16], [2 * 3 * 5 / 16]], rtol=1e-6)
+
+
+def test_free_dims_are_summed_as_a_run_has_them() -> None:
+    """Only a run tells whether `b` is broadcast along its first axis."""
+    model = _model("""g (float[n, 3] x, float[m, 3] b) => (float[k, 3] y)
+        <float[3] w = {1, 2, 3}> { a = Mul(x, w) y = Add(a, b) }""")
+    result = graphopt.gradient(model, loss="mse", with_respect_to=["b", "w"])
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    for rows in (1, 4):
+        b = np.ones((rows, 3), np.float32)
+        found = _run(result, x=x, b=b, target=np.zeros((4, 3), np.float32))
+        slope = 2 * (x * [1, 2, 3] + b) / 12
+        np.testing.assert_allclose(found["gradient/b"], slope.sum(0, keepdims=True) if rows == 1 else slope, rtol=1e-5)
+        np.testing.assert_allclose(found["gradient/w"], (slope * x).sum(0), rtol=1e-5)
+
+
+def test_what_has_no_rule_is_named() -> None:
+    model = _model("""g (float[4] x) => (float y) <float[4] w = {1, 2, 3, 4}, int64[2] s = {2, 2}>
+        { a = Mul(x, w) b = Reshape(a, s) y = Det(b) }""")
+    model.graph.node[2].name = "det"
+    with pytest.raises(ModelError, match=r"there is no gradient rule for Det \('det'\)"):
+        graphopt.gradient(model, loss="y")
+    with pytest.raises(OptionError, match="gradients need opset 9 or newer, and the model has 8"):
+        graphopt.gradient(_model("g (float[2] x) => (float[2] y) { y = Relu(x) }", 8), loss="mse", with_respect_to="x")
+    taken = _model("g (float[2] target) => (float[2] y) { y = Relu(target) }")
+    with pytest.raises(ModelError, match="the model has a value named 'target' already"):
+        graphopt.gradient(taken, loss="mse", with_respect_to="target")
