@@ -77,9 +77,12 @@ class Annealing:
     def run(self, steps: int, price: float, *, warm: float = WARM) -> Ints:
         """After so many steps of work the best sequence that keeps the budget, or the one that comes nearest to it.
 
-        `price` is what a run of mean time counts, against one mean value above the budget at one step.
+        `price` is what a run of mean time counts, against one mean value above the budget at one step. A sequence in
+        which an operator runs more than `MOST_RUNS` times stays as it is.
         """
         self._seed += 1
+        if np.bincount(self.runs).max(initial=0) > MOST_RUNS:  # the tables have no room for it
+            return self.runs
         self.runs = _anneal(
             self.runs, self.budget, steps, self._unit, price / self._moment, warm, COLD, self._adding, self._seed,
             self._time, *self._given, *self._columns,

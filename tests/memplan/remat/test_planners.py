@@ -13,6 +13,7 @@ from memplan.ordering.arrays import arrays_of
 from memplan.ordering.greedy import greedy_orders
 from memplan.ordering.profile import peak
 from memplan.ordering.runs import needs, tables
+from memplan.ordering.sequence import MOST_RUNS
 from memplan.remat.bounds import least_need
 from memplan.remat.evict import Rule, evict
 from memplan.remat.prune import prune
@@ -99,3 +100,12 @@ def test_the_same_search_every_time(adding: bool) -> None:
     budget = int(0.8 * peak(arrays, order))
     first, second = (Annealing(arrays, order, budget, adding=adding, seed=3).run(5_000_000, 1.0) for _ in range(2))
     assert np.array_equal(first, second)
+
+
+def test_a_sequence_with_more_runs_of_an_operator_than_tables_hold_stays_as_it_is() -> None:
+    graph = random_graph(5, 25)
+    arrays = arrays_of(graph)
+    order = np.arange(arrays.count, dtype=np.int64)
+    often = np.concatenate([order, np.repeat(order[-1:], MOST_RUNS)])
+    search = Annealing(arrays, often, int(0.8 * peak(arrays, order)), adding=True)
+    assert np.array_equal(search.run(1_000_000, 1.0), often)
