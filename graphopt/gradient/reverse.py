@@ -27,7 +27,7 @@ def active_nodes(graph: ir.Graph, facts: Knowledge, wanted: Iterable[ir.Value], 
     for node in graph:
         if any(value in reached for value in _reads(node)):
             forward.append(node)
-            reached.update(output for output in node.outputs if facts.dtype(output) in FLOATS)
+            reached.update(output for output in node.outputs if facts.dtype(output) in FLOATS or _is_rounded(output))
     needed = {loss}
     found = []
     for node in reversed(forward):
@@ -35,6 +35,15 @@ def active_nodes(graph: ir.Graph, facts: Knowledge, wanted: Iterable[ir.Value], 
             found.append(node)
             needed.update(value for value in _reads(node) if value in reached)
     return found[::-1]
+
+
+def _is_rounded(value: ir.Value) -> bool:
+    """Whether integers stand for floats, whose gradient they have: they are quantized, and only to be dequantized."""
+    producer = value.producer()
+    return (
+        producer is not None and producer.op_type == "QuantizeLinear" and nodes.is_standard(producer)
+        and all(node.op_type == "DequantizeLinear" and index == 0 for node, index in value.uses())
+    )  # fmt: skip
 
 
 def _reads(node: ir.Node) -> list[ir.Value]:
