@@ -225,6 +225,8 @@ CASES: list[Case] = [
       for mode, scales in (("nearest", (1, 1, 2, 2)), ("linear", (1, 1, 1.5, 2)), ("nearest", (1, 1, 1.5, 2)))),
     *(_case("Upsample", _floats(2, 2, 3, 4), np.array((1, 1, 2, 3), np.float32), opset=9, mode=mode)
       for mode in ("nearest", "linear")),
+    _case("AffineGrid", _floats(2, 2, 3), _ints(2, 1, 3, 4), opset=20),
+    _case("AffineGrid", _floats(1, 3, 4), _ints(1, 1, 2, 3, 2), align_corners=1, opset=20),
     # normalizations
     *(_case(name, _floats(2, 3, 4), axis=1, opset=opset) for name in ("Softmax", "LogSoftmax") for opset in (11, 13)),
     _case("LayerNormalization", _floats(2, 3, 4), _floats(3, 4), _floats(3, 4), axis=1),
