@@ -57,8 +57,9 @@ def read_by(graph: ir.Graph, facts: Knowledge, loss: str, output: str | None) ->
 def _named(graph: ir.Graph, facts: Knowledge, name: str) -> ir.Value:
     for value in graph.outputs:
         if value.name == name:
-            shape = facts.shape(value)
-            if facts.dtype(value) not in FLOATS or shape is None or any(dim != 1 for dim in shape):
+            # Behind an operator of another domain only the file tells, until its body is in its place.
+            known = facts.declared(value) if facts.shape(value) is None else facts.known(value)
+            if known.dtype not in FLOATS or known.shape is None or any(dim != 1 for dim in known.shape):
                 raise OptionError(
                     f"output '{name}' is no float of one element, which a loss is; name one that is, or make a loss of "
                     "it with --loss cross-entropy or --loss mse."

@@ -27,7 +27,7 @@ def active_nodes(graph: ir.Graph, facts: Knowledge, wanted: Iterable[ir.Value], 
     for node in graph:
         if any(value in reached for value in _reads(node)):
             forward.append(node)
-            reached.update(output for output in node.outputs if facts.dtype(output) in FLOATS)
+            reached.update(output for output in node.outputs if _may_vary(output, facts))
     needed = {loss}
     found = []
     for node in reversed(forward):
@@ -35,6 +35,20 @@ def active_nodes(graph: ir.Graph, facts: Knowledge, wanted: Iterable[ir.Value], 
             found.append(node)
             needed.update(value for value in _reads(node) if value in reached)
     return found[::-1]
+
+
+def _may_vary(value: ir.Value, facts: Knowledge) -> bool:
+    """Whether a value has a gradient: floats, values of which nothing is known, and quantized numbers.
+
+    Integers stand for floats where they are quantized, and only to be dequantized.
+    """
+    if facts.dtype(value) is None or facts.dtype(value) in FLOATS:
+        return True
+    producer = value.producer()
+    return (
+        producer is not None and producer.op_type == "QuantizeLinear" and nodes.is_standard(producer)
+        and all(node.op_type == "DequantizeLinear" and index == 0 for node, index in value.uses())
+    )  # fmt: skip
 
 
 def _reads(node: ir.Node) -> list[ir.Value]:

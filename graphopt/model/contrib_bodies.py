@@ -7,6 +7,7 @@ ONNX Runtime's documentation of contributed operators. Operators of other domain
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import pi, sqrt
 
 import onnx
 import onnx.parser
@@ -17,6 +18,7 @@ from graphopt.model.known import Knowledge
 
 DOMAIN = "com.microsoft"
 OPSET = 21
+GELU_SINCE = 20
 _CONVOLUTION = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 Body = Callable[["Node"], str]
 
@@ -26,6 +28,7 @@ class Node:
 
     def __init__(self, node: ir.Node, facts: Knowledge) -> None:
         self.node = node
+        self.opset = facts.opset(node)
         self.rank = [None if one is None else _rank(one, facts) for one in node.inputs]
 
     def has(self, at: int) -> bool:
@@ -96,12 +99,24 @@ def _list(value: object) -> str:
     return str(list(value)) if isinstance(value, list | tuple) else str(value)
 
 
+def _gelu(node: Node, *, tangent: bool = False) -> str:
+    """y, the Gelu of x: the operator where the model's opset has it, else its formula, of Erf or of Tanh."""
+    if node.opset >= GELU_SINCE:
+        return 'y = Gelu <approximate = "tanh"> (x)' if tangent else "y = Gelu(x)"
+    numbers = {"half": 0.5, "one": 1.0, "inner": sqrt(2 / pi) if tangent else sqrt(0.5), "cube": 0.044715}
+    lines = [f"{name}_ = {_scalar(number)}\n {name} = CastLike({name}_, x)" for name, number in numbers.items()]
+    if tangent:
+        lines.append("xx = Mul(x, x)\n c = Mul(xx, cube)\n c1 = Add(c, one)\n z = Mul(x, c1)")
+    lines.append(f"s = Mul({'z' if tangent else 'x'}, inner)\n e = {'Tanh' if tangent else 'Erf'}(s)")
+    return "\n ".join([*lines, "t = Add(e, one)\n u = Mul(x, t)\n y = Mul(u, half)"])
+
+
 def _bias_gelu(node: Node) -> str:
-    return "x = Add(i0, i1)\n y = Gelu(x)"
+    return f"x = Add(i0, i1)\n {_gelu(node)}"
 
 
 def _fast_gelu(node: Node) -> str:
-    return f'x = {"Add(i0, i1)" if node.has(1) else "Identity(i0)"}\n y = Gelu <approximate = "tanh"> (x)'
+    return f"x = {'Add(i0, i1)' if node.has(1) else 'Identity(i0)'}\n {_gelu(node, tangent=True)}"
 
 
 def _quick_gelu(node: Node) -> str:
@@ -224,7 +239,7 @@ BODIES: Mapping[str, Body] = {
     "FusedConv": _fused_conv,
     "FusedGemm": _fused_gemm,
     "FusedMatMul": _fused_matmul,
-    "Gelu": _one_to_one("Gelu"),
+    "Gelu": lambda node: f"x = Identity(i0)\n {_gelu(node)}",
     "MatMulIntegerToFloat": _integers_to_floats,
     "NhwcConv": _nhwc_conv,
     "QLinearAdd": _quantized("Add", operands=2),

@@ -35,7 +35,9 @@ def weighted(
         if name not in wanted:
             graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     rng = np.random.default_rng(7)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    domains = {node.domain for node in nodes} - {""}
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(name, 1) for name in domains)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
     plain = onnx.ModelProto.FromString(model.SerializeToString())
     plain.graph.output.pop()
     plain.graph.output.extend(onnx.ValueInfoProto(name=name) for name in results)

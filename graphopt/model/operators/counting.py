@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from graphopt.model import dims, nodes
 from graphopt.model.known import Knowledge, Known
+from graphopt.model.operators.gradients.indexing import selected
 from graphopt.model.operators.record import Counting, Operator, no_flops
 from graphopt.model.operators.shapes import Result, source_shape
 
@@ -85,7 +86,7 @@ def _suppressed(node: ir.Node, facts: Knowledge) -> tuple[Counting, ...]:
 
 OPERATORS = (
     Operator(name="NonZero", shape=_non_zero_dims, counted=_non_zero, flops=no_flops),
-    Operator(name="Compress", shape=_compressed_dims, counted=_compressed, flops=no_flops),
+    Operator(name="Compress", shape=_compressed_dims, counted=_compressed, flops=no_flops, gradient=selected),
     Operator(name="Unique", shape=_unique_dims, counted=_unique, flops=no_flops),
     Operator(name="NonMaxSuppression", shape=_suppressed_dims, counted=_suppressed),
 )  # fmt: skip

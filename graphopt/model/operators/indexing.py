@@ -46,10 +46,6 @@ def _gathered_part(wanted: Wanted) -> Part | None:
     return Part((None, Range(at, *wanted.range[1:])), wanted.range[1:])
 
 
-def _mover(name: str) -> Operator:
-    return Operator(name=name, flops=no_flops)
-
-
 OPERATORS = (
     mover(
         name="Gather", evaluate=_gather, content=_gather, reads="selected", axes=_gathered_axes,
@@ -65,5 +61,6 @@ OPERATORS = (
     ),
     Operator(name="ScatterND", shape=same_as_first, flops=no_flops, gradient=gradients.scattered_slices),
     Operator(name="Scatter", shape=same_as_first, flops=no_flops),
-    *map(_mover, ("OneHot", "TensorScatter")),
+    Operator(name="OneHot", flops=no_flops, gradient=gradients.one_hot),
+    Operator(name="TensorScatter", flops=no_flops, gradient=gradients.cached),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from graphopt.model import nodes
 from graphopt.model.known import Knowledge, Known
 from graphopt.model.operators import linear
 from graphopt.model.operators.axes import Axes, counted, rank_of
+from graphopt.model.operators.gradients import quantized as gradients
 from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.record import Operator, per_element
 
@@ -44,6 +45,7 @@ OPERATORS = (
         axes=_scaled_axes,
         formula=linear.quantize,
         along=True,
+        gradient=gradients.quantized,
     ),
     Operator(
         name="DequantizeLinear",
@@ -51,6 +53,7 @@ OPERATORS = (
         axes=_scaled_axes,
         formula=linear.dequantize,
         along=True,
+        gradient=gradients.dequantized,
     ),
     Operator(name="DynamicQuantizeLinear", axes="symmetric"),
     *(Operator(name=name, domain=IN_BYTES, shape=_told, epilogue=True) for name in ("QLinearConv", "QLinearMatMul")),

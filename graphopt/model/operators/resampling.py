@@ -1,4 +1,4 @@
-"""Resize and Upsample."""
+"""Resize, Upsample and AffineGrid."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ OPERATORS = (
         name="Resize", shape=_resized_dims, flops=per_element(7), epilogue=True, part=_resized_part, images=(0,),
         gradient=gradients.resized,
     ),
+    Operator(name="AffineGrid", flops=per_element(6), gradient=gradients.affine_grid),
     Operator(
         name="Upsample", shape=_resized_dims, flops=no_flops, epilogue=True, images=(0,), gradient=gradients.resized,
     ),

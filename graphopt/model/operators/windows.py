@@ -16,7 +16,7 @@ from graphopt.model.operators.gradients import windows as gradients
 from graphopt.model.operators.gradients.backward import GradientRule
 from graphopt.model.operators.padding import padding
 from graphopt.model.operators.parts import AttributeValue, Part, Range, Shape, Wanted
-from graphopt.model.operators.record import Flops, Operator, per_operand_element
+from graphopt.model.operators.record import Flops, Operator, no_flops, per_operand_element
 from graphopt.model.operators.shapes import Result, first_type, source_shape
 
 
@@ -213,10 +213,12 @@ OPERATORS = (
     Operator(name="DeformConv", flops=_convolution_flops(1), images=(0, 2, 4)),
     _pool("AveragePool", gradients.average),
     _pool("MaxPool", gradients.largest),
-    Operator(name="LpPool", shape=_pool_dims, flops=_pool_flops, images=(0,)),
+    Operator(name="LpPool", shape=_pool_dims, flops=_pool_flops, images=(0,), gradient=gradients.power_mean),
     _global_pool("GlobalAveragePool", gradients.global_average),
     _global_pool("GlobalMaxPool", gradients.global_largest),
-    _global_pool("GlobalLpPool", epilogue=False),
+    _global_pool("GlobalLpPool", gradients.global_power_mean, epilogue=False),
+    Operator(name="MaxUnpool", flops=no_flops, gradient=gradients.unpooled),
+    Operator(name="Col2Im", gradient=gradients.folded),
     Operator(name="MaxRoiPool", images=(0,)),
     Operator(name="RoiAlign", images=(0,)),
     Operator(name="GridSample", images=(0,)),

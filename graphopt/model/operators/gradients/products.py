@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from string import ascii_letters
+
 from graphopt.model.operators.gradients.backward import Backward, Gradients
 from graphopt.model.operators.gradients.terms import Maker, NoGradient, Term
 
@@ -77,11 +79,11 @@ def einsum(back: Backward) -> Gradients:
     written = back.text("equation", "").replace(" ", "")
     terms, arrow, result = written.partition("->")
     operands = terms.split(",")
-    if "." in written:
-        raise NoGradient("there is no rule for an ellipsis; write its labels out")
     if not arrow:
-        labels = "".join(operands)
-        result = "".join(sorted(label for label in set(labels) if labels.count(label) == 1))
+        labels = "".join(operands).replace(".", "")
+        result = "..." * ("." in terms) + "".join(sorted(label for label in set(labels) if labels.count(label) == 1))
+    if "." in written:
+        operands, result = _written_out(back, operands, result)
     found: list[Term | None] = []
     for position, labels in enumerate(operands):
         if not back.wants(position):
@@ -98,3 +100,15 @@ def einsum(back: Backward) -> Gradients:
         alone = [at for at, label in enumerate(labels) if label not in there]
         found.append(term.unsqueeze(*alone).expand(x) if alone else term)
     return found
+
+
+def _written_out(back: Backward, operands: list[str], result: str) -> tuple[list[str], str]:
+    """Labels in place of the ellipsis: as many of the last ones as an operand has axes for."""
+    ranks = [back.x(at).rank - len(labels.replace(".", "")) for at, labels in enumerate(operands) if "." in labels]
+    free = [label for label in ascii_letters if label not in result + "".join(operands)][: max(ranks)]
+
+    def whole(labels: str, rank: int) -> str:
+        return labels.replace("...", "".join(free[len(free) - rank :]))
+
+    found = [whole(labels, back.x(at).rank - len(labels.replace(".", ""))) for at, labels in enumerate(operands)]
+    return found, whole(result, len(free))

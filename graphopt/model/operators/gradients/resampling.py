@@ -1,4 +1,4 @@
-"""Gradients of Resize and Upsample.
+"""Gradients of Resize, Upsample and AffineGrid.
 
 Nearest neighbours by a whole factor copy each element into a block, whose sum flows back. All else is linear along each
 axis and leaves the others as they are: the matrix of an axis is the operator's own result for an identity matrix, which
@@ -120,3 +120,17 @@ def _matrix(back: Backward, axis: int, result: Term) -> Term:
         area = maker.join([whole[0], ends[0], whole[1], ends[1]], 0)
     sizes = None if scales is not None else maker.join([size, result.dim(axis)], 0)
     return maker.op("Resize", identity, area or none, scales or none, sizes, attributes=attributes)
+
+
+def affine_grid(back: Backward) -> Gradients:
+    """Positions are the product of theta with the identity's positions and a one: dtheta is that with the gradient."""
+    theta, size, dy, maker = back.x(), back.x(1), back.dy, back.maker
+    rank = theta.shape[1]
+    if not isinstance(rank, int):
+        raise NoGradient(f"the dims of '{theta.value.name}' are not known")
+    identity = maker.array(np.eye(rank, rank + 1)[None].astype(theta.dtype.numpy()), theta.dtype)
+    one = maker.join([maker.ints(1), size.slice(0, 1, rank + 2)], 0)
+    attributes = {"align_corners": back.integer("align_corners", 0)}
+    base = maker.op("AffineGrid", identity, one, attributes=attributes).reshape(-1, rank)
+    whole = maker.join([base, base.slice(1, 0, 1).zeros() + 1.0], 1)  # [positions, rank + 1]
+    return ((dy.reshape(theta.dim(0), -1, rank).transpose(0, 2, 1) @ whole),)

@@ -144,12 +144,7 @@ def _by_places(image: Term, dy: Term, windows: Windows, channels: int) -> Term:
     rows = dy.reshape(dy.dim(0), dy.dim(1), counted)  # [N, M, windows]
     found = []
     for place in product(*(range(size) for size in windows.kernel)):
-        part = seen
-        for axis in range(rank):
-            start, step = place[axis] * windows.dilations[axis], windows.strides[axis]
-            end = start + (windows.out[axis] - 1) * step + 1
-            if (start, end, step) != (0, windows.size[axis] + windows.before[axis] + windows.after[axis], 1):
-                part = part.slice(axis + 2, start, end, step)
+        part = _seen(seen, windows, place)
         turned = part.reshape(part.dim(0), image.maker.ints(channels), counted).transpose(0, 2, 1)
         found.append((rows @ turned).sum(0, keep=False))
     # The places are stacked in front: reading them behind is as many streams, and [M, C] is in order already.
@@ -225,10 +220,81 @@ def average(back: Backward) -> Gradients:
         if (counts == counts.flat[0]).all()
         else dy * back.maker.array((1 / counts)[None, None].astype(dy.dtype.numpy()), dy.dtype)
     )
-    one = back.maker.array(np.ones((1, 1, *windows.kernel)).astype(dy.dtype.numpy()), dy.dtype)
-    sides = [back.maker.ints(size) for size in windows.out]
-    flat = share.reshape(back.maker.ints(-1), back.maker.ints(1), *sides)
-    return (back.maker.op("ConvTranspose", flat, one, attributes=windows.transposed()).reshape_like(x),)
+    return (_to_all(share, windows, x),)
+
+
+def _to_all(share: Term, windows: Windows, x: Term) -> Term:
+    """The sums, by element of an image, over the windows that it is in."""
+    maker = share.maker
+    one = maker.array(np.ones((1, 1, *windows.kernel)).astype(share.dtype.numpy()), share.dtype)
+    flat = share.reshape(maker.ints(-1), maker.ints(1), *(maker.ints(size) for size in windows.out))
+    return maker.op("ConvTranspose", flat, one, attributes=windows.transposed()).reshape_like(x)
+
+
+def power_mean(back: Backward) -> Gradients:
+    """LpPool: sign(x) |x|^(p - 1) times the windows' gradients by their lengths to that power."""
+    windows = _windows(back, back.integers("kernel_shape") or ())
+    return (_powers(back) * _to_all(_by_length(back), windows, back.x()),)
+
+
+def global_power_mean(back: Backward) -> Gradients:
+    """GlobalLpPool: the same with one window."""
+    return (_powers(back) * _by_length(back),)
+
+
+def _powers(back: Backward) -> Term:
+    """sign(x) |x|^(p - 1)."""
+    x, p = back.x(), back.integer("p", 2)
+    if p == 2:
+        return x
+    sign = x.apply("Sign")
+    return sign if p == 1 else sign * back.maker.op("Pow", x.apply("Abs"), x.number(p - 1))
+
+
+def _by_length(back: Backward) -> Term:
+    """dy / y^(p - 1), 0 where y is 0."""
+    y, p = back.y(), back.integer("p", 2)
+    if p == 1:
+        return back.dy
+    flat = y.equals(0.0)
+    length = y.number(1.0).where(flat, y)
+    power = length if p == 2 else back.maker.op("Pow", length, y.number(p - 1))
+    return back.dy.zeros().where(flat, back.dy / power)
+
+
+def unpooled(back: Backward) -> Gradients:
+    """MaxUnpool: each element's gradient is where the element went."""
+    if back.optional(2) is not None:
+        raise NoGradient("there is no rule for its output_shape")
+    flat, places = back.dy.reshape(-1), back.x(1).reshape(-1)
+    return (back.maker.op("GatherElements", flat, places, attributes={"axis": 0}).reshape_like(back.x()),)
+
+
+def folded(back: Backward) -> Gradients:
+    """Col2Im: each window reads the gradient where it was added to the image."""
+    x, dy, ones = back.x(), back.dy, (1,) * (back.dy.rank - 2)
+    kernel = back.facts.ints(back.x(2).value)
+    if kernel is None:
+        raise NoGradient("its block_shape is not constant")
+    size, strides = _spatial(dy), back.integers("strides") or ones
+    dilations, pads = back.integers("dilations") or ones, back.integers("pads") or (0,) * 2 * len(ones)
+    rows = zip(size, kernel, strides, dilations, pads, pads[len(size) :], strict=False)
+    out = tuple((n + low + high - (k - 1) * d - 1) // s + 1 for n, k, s, d, low, high in rows)
+    windows = Windows(size, out, kernel, strides, dilations, pads[: len(size)])
+    seen = dy.pad((0, 0, *windows.before), (0, 0, *windows.after))
+    parts = [_seen(seen, windows, place).unsqueeze(2) for place in product(*map(range, kernel))]
+    return (back.maker.join(parts, 2).reshape_like(x),)
+
+
+def _seen(padded: Term, windows: Windows, place: Sequence[int]) -> Term:
+    """[N, C, windows]: the elements of an image that a place of the kernel sees."""
+    part = padded
+    for axis, at in enumerate(place):
+        start, step = at * windows.dilations[axis], windows.strides[axis]
+        end = start + (windows.out[axis] - 1) * step + 1
+        if (start, end, step) != (0, windows.size[axis] + windows.before[axis] + windows.after[axis], 1):
+            part = part.slice(axis + 2, start, end, step)
+    return part
 
 
 def _counts(back: Backward, windows: Windows) -> np.ndarray:
