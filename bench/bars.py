@@ -47,6 +47,8 @@ from bench import (
 )
 from bench import kept as results
 from bench.bar import Bar, Sheet, console
+from bench.gradients import __main__ as gradients
+from bench.gradients import train
 from bench.kernels import all as kernels
 from bench.memory import all as memory
 from bench.mutants import sweep as mutants
@@ -101,6 +103,8 @@ MEASURES: dict[str, Measure] = {
     "d5": custom_ops.measure,
     "d9": webassembly.measure,
     "r1": ram.measure,
+    "g1": gradients.measure,
+    "g2": train.measure,
 }
 
 

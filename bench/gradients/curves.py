@@ -12,6 +12,7 @@ import onnx
 import torch
 
 import graphopt
+from bench.gradients.beside import RUNS, nudged, trained
 from bench.gradients.losses import Loss, loss_of
 from bench.gradients.torch_graph import Graph, tensor
 from graphopt.errors import GraphoptError
@@ -32,13 +33,15 @@ class Curves:
     name: trainable.Name
     optimizer: graphopt.Optimizer
     losses: Mapping[str, Sequence[float]]
+    nudged: Sequence[Sequence[float]]  # of torch in float32 on weights that differ by a unit of rounding
     refused: Mapping[Engine, str]
 
     def distance(self, run: str) -> float | None:
         """The largest difference of a run's losses from float64; None where it has none, infinite where it broke."""
         if run not in self.losses:
             return None
-        largest = float(np.abs(np.array(self.losses[run]) - self.losses[WIDE]).max())
+        runs = [self.losses[run], *(self.nudged if run == PLAIN else ())]
+        largest = float(np.abs(np.array(runs) - self.losses[WIDE]).max())
         return largest if np.isfinite(largest) else float("inf")
 
     def holds(self, factor: float, floor: float) -> bool:
@@ -63,13 +66,14 @@ class Curves:
         return "; ".join([", ".join(found), *(f"{engine}: {words}" for engine, words in self.refused.items())])
 
 
-def trained(name: trainable.Name, optimizer: graphopt.Optimizer, steps: int) -> Curves:
+def train(name: trainable.Name, optimizer: graphopt.Optimizer, steps: int) -> Curves:
     """Train a network in every way."""
     model, loss = trainable.NETWORKS[name](0), _loss(name)
     losses: dict[str, Sequence[float]] = {
         run: by_torch(model, name, loss, optimizer, steps, dtype)
         for run, dtype in ((WIDE, torch.float64), (PLAIN, torch.float32))
     }
+    nudges = [by_torch(nudged(model, run), name, loss, optimizer, steps, torch.float32) for run in range(1, RUNS)]
     refused: dict[Engine, str] = {}
     for engine in ENGINES:
         try:
@@ -77,7 +81,7 @@ def trained(name: trainable.Name, optimizer: graphopt.Optimizer, steps: int) -> 
             losses[engine] = graphopt.fit(step, trainable.batches(name, steps), engine=engine).losses
         except (GraphoptError, RuntimeError) as refusal:
             refused[engine] = str(refusal).splitlines()[0][:160]
-    return Curves(name, optimizer, losses, refused)
+    return Curves(name, optimizer, losses, nudges, refused)
 
 
 def _loss(name: trainable.Name) -> Loss:
@@ -90,7 +94,7 @@ def by_torch(
 ) -> list[float]:  # fmt: skip
     """The losses of torch's own optimizer on the model in training mode."""
     graph = Graph(in_training_mode(model), dtype)
-    names = trained_names(model)
+    names = trained(model)
     for one in names:
         graph.initializers[one].requires_grad_()
     stepper = _torch_optimizer([graph.initializers[one] for one in names], optimizer)
@@ -104,12 +108,6 @@ def by_torch(
         stepper.step()
         found.append(float(total))
     return found
-
-
-def trained_names(model: onnx.ModelProto) -> list[str]:
-    """The weights that train: those that `models.trainable` draws, without statistics of a normalization."""
-    fixed = {name for node in model.graph.node if node.op_type == "BatchNormalization" for name in node.input[3:]}
-    return [one.name for one in model.graph.initializer if one.name.startswith("weight") and one.name not in fixed]
 
 
 def in_training_mode(model: onnx.ModelProto) -> onnx.ModelProto:

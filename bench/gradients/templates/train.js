@@ -22,7 +22,7 @@ unpacked("data").then(networks => {
   }
 
   for (const network of networks) {
-    curves(document.getElementById(`loss-${network.name}`), network.losses, "loss", false);
-    curves(document.getElementById(`distance-${network.name}`), network.distances, "distance from float64", true);
+    curves(document.getElementById(`chart-loss-${network.name}`), network.losses, "loss", false);
+    curves(document.getElementById(`chart-distance-${network.name}`), network.distances, "distance from float64", true);
   }
 });
