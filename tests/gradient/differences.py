@@ -55,8 +55,8 @@ def weighted(
 
 
 def _fed(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
-    """What a run gives."""
-    return {value.name: inputs[value.name] for value in model.graph.input}
+    """What a run gives; other inputs have defaults."""
+    return {value.name: inputs[value.name] for value in model.graph.input if value.name in inputs}
 
 
 def _port(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
