@@ -109,7 +109,7 @@ def _lacking(
     """The nodes between parameters and loss that have no rule."""
     end = read_by(model.graph, facts, request.loss, request.output)
     wanted = chosen(model.graph, facts, with_respect_to)
-    return [node for node in active_nodes(model.graph, facts, wanted, end) if not has_rule(node)]
+    return [node for node in active_nodes(model.graph, facts, wanted, [end]) if not has_rule(node)]
 
 
 def remove_unused(graph: ir.Graph) -> None:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from graphopt.model import constants, dims, nodes
 from graphopt.model.facts import Facts
 from graphopt.model.known import Known
-from graphopt.model.operators.gradients.terms import Attributes, Maker, Step, Term
+from graphopt.model.operators.gradients.terms import Attributes, Maker, NoGradient, Step, Term
 from graphopt.rewrite.rule import Making
 
 PREFIX = "gradient"
@@ -59,7 +59,7 @@ class GradientMaker(Maker):
     ) -> tuple[Sequence[Term], Sequence[Term]]:
         """The last states, and what each step keeps, of steps over the first axis of `rows`."""
         assert self._making is not None, "a node is served"
-        outer = self.graph
+        outer, serving = self.graph, (self._serves, self._making)
         given = [
             *(self._port(term, term.shape, "state") for term in states),
             *(self._port(term, term.shape[1:], "row") for term in rows),
@@ -74,7 +74,8 @@ class GradientMaker(Maker):
             end = term.apply("Identity").value if seen else term.value
             self._declare(end, term.shape)
             body.outputs.append(end)
-        self.graph = outer
+        _remove_dead(body)
+        self.graph, (self._serves, self._making) = outer, serving
         attributes: dict[str, ir.Attr] = {
             "body": ir.AttrGraph("body", body), "num_scan_inputs": ir.AttrInt64("num_scan_inputs", len(rows)),
         }  # fmt: skip
@@ -90,6 +91,55 @@ class GradientMaker(Maker):
             self._declare(value, shape)
         found = [self.term(value) for value in results]
         return found[: len(states)], found[len(states) :]
+
+    def copied(self, body: ir.Graph, given: Sequence[Term]) -> tuple[list[ir.Node], dict[ir.Value, ir.Value]]:
+        """The nodes of a body once more, behind the last node, and its values by those of the body.
+
+        Raises NoGradient where one of them holds a graph.
+        """
+        places = dict(zip(body.inputs, (term.value for term in given), strict=True))
+        for value in body.initializers.values():
+            tensor = constants.of_initializer(value)
+            assert tensor is not None, "an initializer has data"
+            places[value] = self.constant(tensor.numpy(), tensor.dtype)
+        order = []
+        for node in body:
+            if nodes.has_subgraphs(node):
+                raise NoGradient(f"{nodes.describe(node)} in it holds a graph")
+            operands = [None if value is None else places.get(value, value) for value in node.inputs]
+            made = ir.Node(
+                node.domain, node.op_type, operands, dict(node.attributes), num_outputs=len(node.outputs),
+                name=self.unique(f"{self._serves}/{node.name or node.op_type}"),
+            )  # fmt: skip
+            for old, new in zip(node.outputs, made.outputs, strict=True):
+                new.name = self.unique(f"{made.name}_output") if old.name else ""
+                new.type, new.shape = old.type, old.shape
+                places[old] = new
+            self.graph.append(made)
+            order.append(made)
+        return order, places
+
+    def before(self, node: ir.Node, position: int) -> ir.Value:
+        """The states that the steps of a Scan of the model start from."""
+        (body,) = nodes.subgraphs(node)
+        state, start = body.inputs[position], nodes.given_input(node, position)
+        keep = ir.Node("", "Identity", [state], num_outputs=1, name=self.unique(f"{state.name}/before"))
+        body.append(keep)
+        (kept,) = keep.outputs
+        known = self.facts.known(start)
+        kept.name, kept.type = self.unique(f"{state.name}/before_output"), known.type
+        shape = self.term(start).shape
+        self._declare(kept, shape)
+        body.outputs.append(kept)
+        directions = nodes.ints_attribute(node, "scan_output_directions")
+        if directions is not None:
+            listed = [*directions, directions[0] if directions else 0]
+            node.attributes["scan_output_directions"] = ir.AttrInt64s("scan_output_directions", listed)
+        node.resize_outputs(len(node.outputs) + 1)
+        result = node.outputs[-1]
+        result.name, result.type = self.unique(f"{node.outputs[0].name}/before"), known.type
+        self._declare(result, (self.term(nodes.given_input(node, len(node.inputs) - 1)).shape[0], *shape))
+        return result
 
     def _port(self, term: Term, shape: dims.Dims, kind: str) -> ir.Value:
         """An input of a body."""
@@ -173,6 +223,12 @@ class GradientMaker(Maker):
             name = f"{base}_{number}"
         self._names.add(name)
         return name
+
+
+def _remove_dead(body: ir.Graph) -> None:
+    for node in reversed(list(body)):
+        if not any(nodes.is_used(output) for output in node.outputs):
+            body.remove(node, safe=True)
 
 
 def _names_of(graph: ir.Graph) -> set[str]:

@@ -8,6 +8,7 @@ Derivatives, 2nd ed. (2008), chapter 3: one sweep costs a small multiple of the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import onnx_ir as ir
 
@@ -20,15 +21,17 @@ from graphopt.model.operators.gradients.terms import FLOATS, NoGradient, Term
 from graphopt.model.operators.table import operator_of
 
 
-def active_nodes(graph: ir.Graph, facts: Knowledge, wanted: Iterable[ir.Value], loss: ir.Value) -> list[ir.Node]:
-    """The nodes through which a wanted value reaches the loss, in the graph's order."""
+def active_nodes(
+    order: Iterable[ir.Node], facts: Knowledge, wanted: Iterable[ir.Value], ends: Iterable[ir.Value]
+) -> list[ir.Node]:
+    """The nodes through which a wanted value reaches an end, in their order."""
     reached = set(wanted)
     forward = []
-    for node in graph:
+    for node in order:
         if any(value in reached for value in _reads(node)):
             forward.append(node)
             reached.update(output for output in node.outputs if _may_vary(output, facts))
-    needed = {loss}
+    needed = set(ends)
     found = []
     for node in reversed(forward):
         if any(output in needed for output in node.outputs):
@@ -65,17 +68,47 @@ def gradients(maker: GradientMaker, loss: ir.Value, wanted: Sequence[ir.Value]) 
 
     Raises ModelError, naming each operator in the way, where a node has no rule.
     """
-    active = active_nodes(maker.graph, maker.facts, wanted, loss)
+    active = active_nodes(maker.graph, maker.facts, wanted, [loss])
     _require_rules(active)
     if not active:
         return {}
-    useful = {output for node in active for output in node.outputs} | set(wanted)
+    if maker.facts.shape(loss) is None:
+        raise ModelError(f"the dims of '{loss.name}' do not follow from the model, so that it has no gradient.")
     maker.serve(active[-1])
     one = maker.term(loss)
-    found: dict[ir.Value, Term] = {loss: one.number(1.0) if one.rank == 0 else one.zeros() + 1.0}
+    found = {loss: one.number(1.0) if one.rank == 0 else one.zeros() + 1.0}
+    _sweep(maker, active, wanted, found)
+    return {value: found[value].value for value in wanted if value in found}
+
+
+def _sweep(
+    maker: GradientMaker, active: Sequence[ir.Node], wanted: Sequence[ir.Value], found: dict[ir.Value, Term]
+) -> None:
+    """Add the gradients of what active nodes read to those of what they give."""
+    useful = {output for node in active for output in node.outputs} | set(wanted)
     for node in reversed(active):
         _visit(maker, node, useful, found)
-    return {value: found[value].value for value in wanted if value in found}
+
+
+def _through(
+    maker: GradientMaker,
+    body: ir.Graph,
+    given: Sequence[Term],
+    incoming: Sequence[Term | None],
+    wanted: Sequence[ir.Value],
+) -> Sequence[Term | None]:
+    """The gradients of values that a body reads, from those of its outputs; the body is computed again for them."""
+    order, places = maker.copied(body, given)
+    found: dict[ir.Value, Term] = {}
+    for output, term in zip(body.outputs, incoming, strict=False):
+        if term is not None:
+            end = places.get(output, output)
+            found[end] = found[end] + term if end in found else term
+    targets = [places.get(value, value) for value in wanted]
+    active = active_nodes(order, maker.facts, targets, list(found))
+    _require_rules(active)
+    _sweep(maker, active, targets, found)
+    return [found.get(value) for value in targets]
 
 
 def has_rule(node: ir.Node) -> bool:
@@ -103,12 +136,13 @@ def _visit(maker: GradientMaker, node: ir.Node, useful: set[ir.Value], found: di
         return
     operator = operator_of(node)
     assert operator is not None and operator.gradient is not None, "the rules are there"
-    wanted = tuple(value is not None and value in useful for value in node.inputs)
+    operands = [*node.inputs, *(nodes.implicit_inputs(node) if nodes.has_subgraphs(node) else ())]
+    wanted = tuple(value is not None and value in useful for value in operands)
     maker.serve(node)
-    back = Backward(maker, node, incoming, wanted)
+    back = Backward(maker, node, incoming, wanted, partial(_through, maker))
     try:
         contributions = operator.gradient(back)
-        for value, asked, term in zip(node.inputs, wanted, contributions, strict=False):
+        for value, asked, term in zip(operands, wanted, contributions, strict=False):
             if value is None or not asked or term is None:
                 continue
             term = term.sum_to(maker.term(value))

@@ -99,7 +99,9 @@ def _count_axes_from_the_front(proto: onnx.NodeProto, first: Operand | None) -> 
 
 
 def _with_subgraphs(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
-    """If: what both branches agree on. Loop and Scan: what the file declares."""
+    """If: what both branches agree on. Loop and Scan: what the file declares; Scan: what its operands and body tell."""
+    if node.op_type == "Scan" and facts.opset(node) >= 9:
+        return _of_scan(node, facts)
     if node.op_type != "If":
         return tuple(facts.declared(output) for output in node.outputs)
     branches = list(nodes.subgraphs(node))
@@ -118,6 +120,28 @@ def _with_subgraphs(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
             results.append(Known(first.type, shape, None))
         else:
             results.append(UNKNOWN)
+    return tuple(results)
+
+
+def _of_scan(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
+    """States keep the dims that they start with; what is collected has one row for each row that is read."""
+    (body,) = nodes.subgraphs(node)
+    count = len(node.inputs) - nodes.int_attribute(node, "num_scan_inputs", 1)
+    axes = [nodes.ints_attribute(node, name, ()) for name in ("scan_input_axes", "scan_output_axes")]
+    moved = any(axis for listed in axes for axis in listed)
+    rows = facts.shape(nodes.given_input(node, count))
+    results = []
+    for at, output in enumerate(node.outputs):
+        told, inner = facts.declared(output), facts.known(body.outputs[at])
+        if told.shape is not None:
+            results.append(told)
+        elif at < count:
+            start = facts.known(nodes.given_input(node, at))
+            results.append(Known(start.type, start.shape, None))
+        elif inner.shape is None or rows is None or moved:
+            results.append(Known(inner.type, None, None))
+        else:
+            results.append(Known(inner.type, (rows[0], *inner.shape), None))
     return tuple(results)
 
 

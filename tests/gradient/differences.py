@@ -55,7 +55,7 @@ def weighted(
 
 
 def _fed(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
-    """What a run gives."""
+    """What a run gives; other inputs have defaults."""
     return {value.name: inputs[value.name] for value in model.graph.input if value.name in inputs}
 
 

@@ -279,4 +279,5 @@ def test_every_operator_with_a_rule_is_compared() -> None:
     ruled = {name for (domain, name), one in OPERATORS.items() if one.gradient is not None and not domain}
     flat = {"Ceil", "Floor", "Round", "Sign", "IsInf", "IsNaN", "Equal", "Less", "Greater", "LessOrEqual",
             "GreaterOrEqual", "ArgMax", "ArgMin", "Hardmax"}  # fmt: skip
-    assert ruled - flat - {case[0] for case in CASES} == {"CastLike", "Dropout", "QuantizeLinear"}
+    elsewhere = {"Dropout", "QuantizeLinear", "Scan"}  # test_training, test_quantized, test_scan
+    assert ruled - flat - elsewhere - {case[0] for case in CASES} == {"CastLike"}

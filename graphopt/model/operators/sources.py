@@ -10,6 +10,7 @@ from graphopt.model import constants, content, dims, nodes
 from graphopt.model.known import Knowledge, Known
 from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
+from graphopt.model.operators.gradients import control
 from graphopt.model.operators.record import Counting, Operator, no_flops
 from graphopt.model.operators.shapes import Result, first_type, like_first
 
@@ -103,7 +104,8 @@ OPERATORS = (
     _mover("EyeLike"),
     *map(_random, ("Bernoulli", "Multinomial")),
     *map(_random, ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")),
-    *map(_mover, ("If", "Scan")),
+    _mover("If"),
+    Operator(name="Scan", flops=no_flops, gradient=control.scanned),
     Operator(name="Loop", counted=_iterations, flops=no_flops),
     *map(
         _mover,

@@ -17,6 +17,9 @@ from graphopt.model.known import Knowledge
 from graphopt.model.operators.gradients.terms import Maker, NoGradient, Term
 from graphopt.model.operators.parameters import Parameter, Unclear, parameter
 
+# The gradients of values that a body reads: from the body, its inputs, the gradients of its outputs, and those values.
+Through = Callable[[ir.Graph, Sequence[Term], Sequence[Term | None], Sequence[ir.Value]], Sequence[Term | None]]
+
 
 @dataclass(frozen=True, eq=False)
 class Backward:
@@ -25,7 +28,8 @@ class Backward:
     maker: Maker
     node: ir.Node
     incoming: tuple[Term | None, ...]  # by result; None: no gradient reaches it
-    wanted: tuple[bool, ...]  # by operand
+    wanted: tuple[bool, ...]  # by operand, and behind them by value that its graphs read from around
+    through: Through
 
     @property
     def facts(self) -> Knowledge:

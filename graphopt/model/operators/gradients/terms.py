@@ -53,6 +53,10 @@ class Maker(ABC):
         the last row to the first one where they go `backwards`; what they keep lies in the order of the rows.
         """
 
+    @abstractmethod
+    def before(self, node: ir.Node, position: int) -> ir.Value:
+        """The states that the steps of a Scan of the model start from: a further result, which it gets."""
+
     def term(self, value: ir.Value) -> Term:
         """A value as a term."""
         return Term(self, value)
