@@ -80,14 +80,14 @@ def _attention(net: Network, x: str, mask: str) -> str:
 def resnet18(seed: int = 0) -> onnx.ModelProto:
     """He et al., Deep residual learning for image recognition (2016), table 1, with a quarter of its channels."""
     net = Network("resnet18", seed)
-    x = net.op("Relu", net.conv_norm(net.input("image", [BATCH, 3, EDGE, EDGE]), 3, 16, 7, 2))
+    x = net.op("Relu", _conv_norm(net, net.input("image", [BATCH, 3, EDGE, EDGE]), 3, 16, 7, 2))
     x = net.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     inner = 16
     for outer, first in ((16, 1), (32, 2), (64, 2), (128, 2)):
         for stride in (first, 1):
-            short = x if stride == 1 and inner == outer else net.conv_norm(x, inner, outer, 1, stride, gain=1.0)
-            wide = net.op("Relu", net.conv_norm(x, inner, outer, 3, stride))
-            x = net.op("Relu", net.op("Add", net.conv_norm(wide, outer, outer, 3, gain=1.0), short))
+            short = x if stride == 1 and inner == outer else _conv_norm(net, x, inner, outer, 1, stride)
+            wide = net.op("Relu", _conv_norm(net, x, inner, outer, 3, stride))
+            x = net.op("Relu", net.op("Add", _conv_norm(net, wide, outer, outer, 3), short))
             inner = outer
     return _classified(net, x, inner)
 
@@ -99,16 +99,25 @@ def mobilenet_v2(seed: int = 0) -> onnx.ModelProto:
     def active(x: str) -> str:
         return net.op("Clip", x, net.number(0.0), net.number(6.0))
 
-    x, inner = active(net.conv_norm(net.input("image", [BATCH, 3, EDGE, EDGE]), 3, 32, 3, 2)), 32
+    x, inner = active(_conv_norm(net, net.input("image", [BATCH, 3, EDGE, EDGE]), 3, 32, 3, 2)), 32
     for factor, outer, count, first in INVERTED:
         for place in range(count):
             stride, wide = first if place == 0 else 1, inner * factor
-            inside = x if factor == 1 else active(net.conv_norm(x, inner, wide))
-            inside = active(net.conv_norm(inside, wide, wide, 3, stride, groups=wide))
-            inside = net.conv_norm(inside, wide, outer, gain=1.0)
+            inside = x if factor == 1 else active(_conv_norm(net, x, inner, wide))
+            inside = active(_conv_norm(net, inside, wide, wide, 3, stride, groups=wide))
+            inside = _conv_norm(net, inside, wide, outer)
             x = net.op("Add", x, inside) if stride == 1 and inner == outer else inside
             inner = outer
-    return _classified(net, active(net.conv_norm(x, inner, 1280)), 1280)
+    return _classified(net, active(_conv_norm(net, x, inner, 1280)), 1280)
+
+
+def _conv_norm(
+    net: Network, x: str, inner: int, outer: int, kernel: int = 1, stride: int = 1, *, groups: int = 1
+) -> str:
+    """A convolution by He's rule and a batch normalization that begins with ones, zeros and no statistics."""
+    x = net.conv(x, inner, outer, kernel, stride, groups=groups, bias=False)
+    numbers = [net.tensor(np.full(outer, one, np.float32)) for one in (1, 0, 0, 1)]
+    return net.op("BatchNormalization", x, *numbers, epsilon=1e-5, momentum=0.9)
 
 
 def _classified(net: Network, x: str, width: int) -> onnx.ModelProto:

@@ -33,7 +33,7 @@ OPTIMIZERS: Mapping[trainable.Name, Optimizer] = {
     "lstm": Optimizer(name="adam", learning_rate=2e-3),
     "bert": Optimizer(name="adamw", learning_rate=5e-4, weight_decay=0.01),
     "resnet18": Optimizer(name="momentum", learning_rate=5e-4),
-    "mobilenet_v2": Optimizer(name="momentum", learning_rate=5e-4, weight_decay=1e-4),
+    "mobilenet_v2": Optimizer(name="momentum", learning_rate=1e-4, weight_decay=1e-4),
 }
 
 
