@@ -42,7 +42,7 @@ def print_step(screen: Screen, record: StepRecord) -> None:
 def _listed(screen: Screen, names: Iterable[str], number: int) -> None:
     for place, name in zip(count(), names):
         if place == SHOWN:
-            screen.small(f"{'':<13} and {several(number - SHOWN, 'more')}")
+            screen.small(f"{'':<13} and {number - SHOWN:,} more")
             return
         screen.small(f"{'':<13} {name}")
 
