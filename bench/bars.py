@@ -48,6 +48,7 @@ from bench import (
 from bench import kept as results
 from bench.bar import Bar, Sheet, console
 from bench.gradients import __main__ as gradients
+from bench.gradients import steps as gradient_steps
 from bench.gradients import train
 from bench.kernels import all as kernels
 from bench.memory import all as memory
@@ -105,6 +106,7 @@ MEASURES: dict[str, Measure] = {
     "r1": ram.measure,
     "g1": gradients.measure,
     "g2": train.measure,
+    "g6": gradient_steps.measure,
 }
 
 

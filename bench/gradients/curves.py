@@ -93,21 +93,31 @@ def by_torch(
     dtype: torch.dtype,
 ) -> list[float]:  # fmt: skip
     """The losses of torch's own optimizer on the model in training mode."""
-    graph = Graph(in_training_mode(model), dtype)
-    names = trained(model)
-    for one in names:
-        graph.initializers[one].requires_grad_()
-    stepper = _torch_optimizer([graph.initializers[one] for one in names], optimizer)
-    found = []
-    for batch in trainable.batches(name, steps):
+    stepper = Stepper(model, loss, optimizer, dtype)
+    return [stepper.run(batch) for batch in trainable.batches(name, steps)]
+
+
+class Stepper:
+    """Torch's eager mode and its own optimizer, step by step, on one thread."""
+
+    def __init__(
+        self, model: onnx.ModelProto, loss: Loss, optimizer: graphopt.Optimizer, dtype: torch.dtype = torch.float32
+    ) -> None:
+        torch.set_num_threads(1)
+        self._graph, self._loss = Graph(in_training_mode(model), dtype), loss
+        self._output, self._dtype = model.graph.output[0].name, dtype
+        weights = [self._graph.initializers[one].requires_grad_() for one in trained(model)]
+        self._optimizer = _torch_optimizer(weights, optimizer)
+
+    def run(self, batch: Mapping[str, np.ndarray]) -> float:
+        """The loss of a batch; the weights are those after the step."""
         feed = {key: value for key, value in batch.items() if key != "target"}
-        output = graph.evaluate(feed)[model.graph.output[0].name]
-        total = loss_of(loss, output, tensor(batch["target"], dtype))
-        stepper.zero_grad()
+        output = self._graph.evaluate(feed)[self._output]
+        total = loss_of(self._loss, output, tensor(batch["target"], self._dtype))
+        self._optimizer.zero_grad()
         total.backward()
-        stepper.step()
-        found.append(float(total))
-    return found
+        self._optimizer.step()
+        return float(total)
 
 
 def in_training_mode(model: onnx.ModelProto) -> onnx.ModelProto:

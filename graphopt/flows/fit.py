@@ -133,11 +133,11 @@ def fit(
     tell = progress or silent
     place = None if checkpoint is None else Path(checkpoint)
     losses: list[float] = []
-    values = _first_values(proto, names)
+    values = first_values(proto, names)
     if place is not None and place.exists():
         values, losses = _resume(place, values)
     resumed = len(losses)
-    runner: Runner = (_InOnnxRuntime if engine == "onnxruntime" else _InProgram)(proto, names, values, threads)
+    runner: Runner = (InOnnxRuntime if engine == "onnxruntime" else InProgram)(proto, names, values, threads)
     given = {value.name for value in proto.graph.input} - {one.input for one in names.carried} - {RATE, names.seed}
     for number, batch in enumerate(islice(batches, runs)):
         if number < resumed:
@@ -174,7 +174,7 @@ def _kind(value: onnx.ValueInfoProto) -> np.dtype:
     return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
 
 
-def _first_values(proto: onnx.ModelProto, step: Step) -> dict[str, np.ndarray]:
+def first_values(proto: onnx.ModelProto, step: Step) -> dict[str, np.ndarray]:
     """What the first run takes: defaults, and zeros for state."""
     defaults = {tensor.name: tensor for tensor in proto.graph.initializer}
     inputs = {value.name: value for value in proto.graph.input}
@@ -218,7 +218,7 @@ def _resume(place: Path, first: Arrays) -> tuple[dict[str, np.ndarray], list[flo
     return values, [float(loss) for loss in losses]
 
 
-class _InOnnxRuntime:
+class InOnnxRuntime:
     """A session; what is carried stays in its own arrays from run to run."""
 
     def __init__(self, proto: onnx.ModelProto, step: Step, values: Arrays, threads: int) -> None:
@@ -244,7 +244,7 @@ class _InOnnxRuntime:
         return {name: value.numpy() for name, value in self._values.items()}
 
 
-class _InProgram:
+class InProgram:
     """Our own program of the step."""
 
     def __init__(self, proto: onnx.ModelProto, step: Step, values: Arrays, threads: int) -> None:
