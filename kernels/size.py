@@ -95,9 +95,11 @@ class Size:
         """Numbers that the value lies between: the least and the greatest where every factor is positive."""
         low = high = 0
         for product, factor in self.terms:
-            ranges = [atom.range for atom in product]
-            least, most = prod(one for one, _ in ranges), prod(one for _, one in ranges)
-            low, high = low + factor * (least if factor > 0 else most), high + factor * (most if factor > 0 else least)
+            least = most = factor
+            for first, last in (atom.range for atom in product):  # either may be negative
+                corners = (least * first, least * last, most * first, most * last)
+                least, most = min(corners), max(corners)
+            low, high = low + least, high + most
         return low, high
 
     @property

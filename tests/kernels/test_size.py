@@ -53,6 +53,12 @@ def test_a_size_is_what_plain_numbers_give(number: tuple[Size | int, list[int]])
     assert low <= min(values) and max(values) <= high == bound(size)
 
 
+def test_a_product_with_a_negative_number_reaches_down_by_its_greatest_factor() -> None:
+    """5 times the least of 5 and 1 - 5 is -20."""
+    size = operator.mul(free(B), least(free(B), operator.sub(free(S), free(B))))
+    assert range_of(size) == (-20, 25)
+
+
 @settings(deadline=None, max_examples=300)
 @given(numbers(), numbers())
 def test_a_comparison_holds_in_every_run(

@@ -57,8 +57,9 @@ def middle(one: AliasClass) -> tuple[float, float]:
 
 
 def test_the_model_has_what_the_page_is_tried_with(record: MemoryRecord) -> None:
-    order, tiles = record.plans
+    order, tiles, larger = record.plans
     assert order.name == "the best order" and tiles.name.endswith(": 1 region in tiles")
+    assert larger.name.endswith(": 1 region in tiles") and larger.arena > tiles.arena
     assert record.arena > record.plans[0].arena > record.plans[1].arena
     assert {line.kind for line in record.buffers} == {"activation", "output"}
     assert {line.kind for line in record.given} == {"input", "weight"}
@@ -263,7 +264,7 @@ def test_a_step_of_the_right_plan_is_chosen_there(charted: Charted, record: Memo
 
 
 def test_a_buffer_is_marked_in_both_plans_and_fades_none_that_lacks_it(charted: Charted, record: MemoryRecord) -> None:
-    order, tiles = record.plans
+    order, tiles, _ = record.plans
     assert "wide" in {line.name for line in order.buffers} - {line.name for line in tiles.buffers}
     row = charted.page.locator("#list").get_by_role("button", name="wide", exact=True)
     charted.page.select_option("#beside", label=order.name)
@@ -280,8 +281,9 @@ def test_a_buffer_is_marked_in_both_plans_and_fades_none_that_lacks_it(charted: 
 
 def test_levers_and_points_of_the_curve_lead_to_their_plans(charted: Charted, record: MemoryRecord) -> None:
     page = charted.page
-    page.locator("#levers tr[data-plan] button", has_text="tiles").first.click()
-    assert page.locator("#name-right").text_content() == record.plans[1].name
+    for number, plan in enumerate((record.plans[2], record.plans[1])):  # by arena, the largest first
+        page.locator("#levers tr[data-plan] button", has_text="tiles").nth(number).click()
+        assert page.locator("#name-right").text_content() == plan.name
     page.locator("#levers tr[data-plan] button", has_text="order").first.click()
     assert page.locator("#name-right").text_content() == record.plans[0].name
     least = min(record.curve, key=lambda point: point.arena)
