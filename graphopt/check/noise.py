@@ -57,6 +57,8 @@ class Noise:
         """`runner` has the model loaded; `work` says what a run takes."""
         self._workplace, self._model, self._runner, self._sound = workplace, model, runner, sound
         self._work = work
+        # Inputs that hold weights, as a training step has them: they are moved as weights are.
+        self._fed = [value.name or "" for value in model.graph.inputs if value.const_value is not None]
         self._runners: dict[str, Runner | None] = {}
         self._computed: dict[str, Double | Definition | None] = {}
 
@@ -86,6 +88,9 @@ class Noise:
             feed = moved
         other = way if way in ("engine", "sums", "gates") else "weights"
         runner = self._runner if way == "inputs" else self._other(other)
+        if way == "weights" and self._fed:
+            moved = {name: _moved(feed[name], seed=len(WAYS)) for name in self._fed if name in feed}
+            feed, runner = {**feed, **moved}, runner or self._runner
         if runner is None:
             return None
         try:

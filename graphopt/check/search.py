@@ -61,6 +61,8 @@ class Search:
         known: dict[str | None, list[Assignment]] = {None: [accepted]} | dict(purposes.items())
         plan = DEAR if work > WORK else (*(DYNAMIC if purposes else FIXED), *REST)
         for purpose, following in plan:
+            if following == "large" and any(item.required for item in self.inputs):
+                continue  # a training step: slopes of what saturates are rounding and nothing else
             if purpose not in known or (purpose is None and following == draw):
                 continue
             for sizes in known[purpose]:
