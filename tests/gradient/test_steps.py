@@ -12,6 +12,7 @@ import pytest
 
 import graphopt
 from graphopt.errors import ModelError, OptionError
+from models import trainable
 
 MODEL = onnx.parser.parse_model("""
 <ir_version: 8, opset_import: ["": 17]>
@@ -166,3 +167,10 @@ def test_the_curve_is_a_page(tmp_path: Path) -> None:
     result = graphopt.fit(graphopt.train_step(MODEL, loss="mse"), _batches(3))
     result.write(tmp_path / "curve.html")
     assert "graphopt training report" in (tmp_path / "curve.html").read_text()
+
+
+def test_a_step_of_a_recurrent_network_is_compared_where_nothing_saturates() -> None:
+    """Slopes of what saturates are rounding: feeds of hundreds would tell nothing of a program."""
+    step = graphopt.train_step(trainable.lstm(0), loss="cross-entropy", optimizer="adam")
+    verification = graphopt.compile(step.to_proto(), threads=1).verification
+    assert verification.passed and "wild" in verification.draws and "large" not in verification.draws
