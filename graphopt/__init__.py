@@ -31,7 +31,7 @@ from graphopt.version import VERSION
 refusals, shown = Lazy("graphopt.refusals"), Lazy("graphopt.flows.shown")
 _pages, _profile_pages = Lazy("graphopt.report.page"), Lazy("graphopt.report.profile.page")
 _memory_pages, _schedule_pages = Lazy("graphopt.report.memory.page"), Lazy("graphopt.report.schedule.page")
-_training_pages = Lazy("graphopt.report.training")
+_training_pages = Lazy("graphopt.report.training_page")
 # What draws the page of a result.
 _DRAWN = {
     "OptimizeResult": lambda result: _pages.page_of(result),

@@ -1,13 +1,12 @@
-"""Gradients, training steps and curves of losses: tables for a terminal, and a page."""
+"""Gradients and training steps as tables for a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import count
 
-from graphopt.flows.records.gradient import FitRecord, GradientRecord, StepRecord
+from graphopt.flows.records.gradient import GradientRecord, StepRecord
 from graphopt.model.text import several
-from graphopt.report.interactive import interactive_page
 from graphopt.report.screen import Screen
 
 SHOWN = 8  # names that are listed one by one
@@ -45,18 +44,3 @@ def _listed(screen: Screen, names: Iterable[str], number: int) -> None:
             screen.small(f"{'':<13} and {number - SHOWN:,} more")
             return
         screen.small(f"{'':<13} {name}")
-
-
-def smoothed(losses: Sequence[float], share: float = 0.1) -> list[float]:
-    """The running mean that forgets all but `share` at each run, of the runs so far."""
-    found, total, weight = [], 0.0, 0.0
-    for loss in losses:
-        total, weight = total * (1 - share) + loss * share, weight * (1 - share) + share
-        found.append(total / weight)
-    return found
-
-
-def fit_page(record: FitRecord) -> bytes:
-    """The losses by run, UTF-8; one file, no network."""
-    data = {"runs": list(range(1, len(record.losses) + 1)), "loss": record.losses, "mean": smoothed(record.losses)}
-    return interactive_page("fit.html", data, ("fit.js",), {}, record={"model": record.model}, fit=record)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import onnx
 import pytest
 
@@ -65,3 +68,8 @@ def test_a_refusal_is_a_sentence_and_writes_nothing(network: Shell, words: tuple
     assert answer.status == 1
     assert answer.err.startswith(f"error: {sentence}"), answer.err
     assert not (network.folder / "out.onnx").exists()
+
+
+def test_the_commands_work_without_what_draws_pages() -> None:
+    code = "import sys; sys.modules['jinja2'] = None; import graphopt.cli.gradient, graphopt.cli.train_step"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
