@@ -128,7 +128,7 @@ def fit(
     if engine not in get_args(Engine):
         raise OptionError(f"there is no engine '{engine}'; there are {', '.join(get_args(Engine))}.")
     result = step if isinstance(step, StepResult) else None
-    proto = result.to_proto() if result is not None else _read(step)
+    proto = step.to_proto() if isinstance(step, StepResult) else to_proto(load(step))
     names = _step_of(proto)
     tell = progress or silent
     place = None if checkpoint is None else Path(checkpoint)
@@ -156,11 +156,6 @@ def fit(
     if place is not None and len(losses) > resumed:
         _write_checkpoint(place, values, losses)
     return FitResult(names, tuple(losses), values, engine, resumed, place, result)
-
-
-def _read(step: object) -> onnx.ModelProto:
-    model = load(step)  # type: ignore[arg-type]  # what is no source is refused there
-    return to_proto(model)
 
 
 def _step_of(proto: onnx.ModelProto) -> Step:
