@@ -9,7 +9,7 @@ import pytest
 
 import graphopt
 from graphopt.errors import OptionError
-from tests.gradient.differences import numeric, runner
+from tests.gradient.differences import agree, numeric, runner
 
 NORMALIZED = """
 <ir_version: 8, opset_import: ["": 17]>
@@ -131,3 +131,11 @@ def test_an_input_is_no_weight() -> None:
 
 
 NORMALIZED_MODEL = onnx.parser.parse_model(NORMALIZED)
+
+
+def test_a_normalization_that_trains_already_has_gradients_through_its_batch() -> None:
+    rng = np.random.default_rng(0)
+    inputs = {"x": rng.normal(size=(4, 3, 2)), **{name: rng.normal(size=3) for name in ("scale", "bias", "mean")}}
+    inputs["var"] = rng.uniform(0.5, 1.5, 3)
+    node = onnx.helper.make_node("BatchNormalization", list(inputs), ["y", "m", "v"], name="n", training_mode=1)
+    agree([node], inputs, ["y"], ["x", "scale", "bias"], 17)
