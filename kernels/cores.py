@@ -28,6 +28,7 @@ class Core:
     call: float = 4.0  # cycles of a call and its return
     gigahertz: float = 3.6  # under vectors
     latency: float = 100.0  # nanoseconds until memory answers a load
+    tile_products: float = 0.0625  # of two tiles of bfloat16, where there is a matrix unit
 
     @property
     def under_way(self) -> int:

@@ -337,6 +337,11 @@ class Listing:
         """
         return tuple(Argument(f"{one.name}:dims", DType.I64, (len(one.shape),)) for one in self.outputs if one.counted)
 
+    @property
+    def uses_units(self) -> bool:
+        """Whether any kernel runs on matrix units."""
+        return any(kernel.module.uses_units for kernel in self.kernels)
+
     def symbol(self, name: str) -> str:
         """What a function of the program is called in its objects, where it is none of the interface's.
 

@@ -24,6 +24,7 @@ from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.load import Loaded, ObjectCache
 from kernels.llvm.module import Module
 from kernels.target import Target
+from kernels.units.state import configure, permitted, release
 
 ALIGNMENT = 64  # bytes
 Array = npt.NDArray[np.generic]
@@ -59,6 +60,10 @@ def placed(weights: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return copy
 
 
+class NoPermission(KernelsError):
+    """The system denies the process its matrix units."""
+
+
 class Executable:
     """Kernels compiled together and loaded; `driver` calls run several of them from one table without Python."""
 
@@ -70,7 +75,7 @@ class Executable:
         code = (cache or ObjectCache(None)).get(module.text(), target)
         self.kernels = tuple(kernels)
         self._loaded = Loaded(code, target)
-        self.driver = driver(target)
+        self.driver = driver(target, units=module.uses_units)
         self._scratch = aligned(max(kernel.scratch_bytes for kernel in kernels), np.uint8)
 
     def address(self, name: str) -> int:
@@ -110,15 +115,21 @@ class Executable:
         self.calls([(self.kernels[0], arrays)])()
 
 
-def driver(target: Target) -> Driver:
-    """What runs kernels by the address of a table and its rows: (entry, arguments, first block, last + 1, scratch)."""
-    return _driver(replace(target, core=Core(1, 1, 1), constants=None))  # of which it makes no use
+def driver(target: Target, *, units: bool = False) -> Driver:
+    """What runs kernels by the address of a table and its rows: (entry, arguments, first block, last + 1, scratch).
+
+    `units`: whether a kernel runs on matrix units; raises NoPermission where the system denies them.
+    """
+    denied = permitted() if units else None
+    if denied is not None:
+        raise NoPermission(f"the system does not let this process use the matrix units: {denied}.")
+    return _driver(replace(target, core=Core(1, 1, 1), constants=None), units)  # of which it makes no use
 
 
 @functools.cache
-def _driver(target: Target) -> Driver:
+def _driver(target: Target, units: bool) -> Driver:
     module = Module(target)
-    _write_driver(module)
+    _write_driver(module, units)
     loaded = Loaded(ObjectCache(None).get(module.text(), target), target)
     found = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(loaded.address("run_all"))
 
@@ -143,11 +154,13 @@ class Calls:
         self._driver(self._address, self._count)
 
 
-def _write_driver(module: Module) -> None:
+def _write_driver(module: Module, units: bool) -> None:
     """run_all(rows, count), as `driver` says."""
     function = Function(module, "run_all", (Parameter("rows"), Parameter("count", "i64")), exported=True)
     rows = function.parameter("rows")
     word = control_word.enter(function)
+    if units:
+        configure(function)
 
     def one(row: Value, _: tuple[Value, ...]) -> None:
         index = function.mul(row, 5)
@@ -164,5 +177,7 @@ def _write_driver(module: Module) -> None:
         function.loop(start, end, 1, block)
 
     function.loop(0, function.parameter("count"), 1, one)
+    if units:
+        release(function)
     control_word.leave(function, word)
     function.finish()

@@ -129,6 +129,7 @@ class Target:
 
 
 _V3 = ("+avx", "+avx2", "+bmi", "+bmi2", "+f16c", "+fma", "+lzcnt", "+movbe", "+popcnt", "+sse4.2")
+_UNITS = ("+amx-bf16", "+amx-int8", "+amx-tile", "+avx512bf16", "+avx512vnni")
 _V4 = (*_V3, "+avx512f", "+avx512bw", "+avx512cd", "+avx512dq", "+avx512vl")
 
 
@@ -145,6 +146,11 @@ def x86_64_v4() -> Target:
 def x86_64_v4_256() -> Target:
     """x86-64 with AVX-512 in vectors of 32 bytes, of which there are 32: for cores that slow down for wider ones."""
     return Target("x86_64-unknown-linux-gnu", "x86-64-v4", _V4, 32, 32)
+
+
+def x86_64_amx() -> Target:
+    """x86-64 with AVX-512 and matrix units of bfloat16 and bytes (AMX), as Intel's servers since 2023 have them."""
+    return Target("x86_64-unknown-linux-gnu", "x86-64-v4", (*_V4, *_UNITS), 64, 32, l1=48 << 10, l2=2 << 20, core=_WIDE)
 
 
 def aarch64() -> Target:
@@ -182,12 +188,13 @@ def host() -> Target:
     raise UnknownTarget(f"no code is generated for '{triple}' with the CPU '{cpu}': x86-64 needs AVX2 and FMA.")
 
 
-TargetName = Literal["host", "x86-64-v3", "x86-64-v4", "x86-64-v4-256", "aarch64", "riscv64", "wasm32"]
+TargetName = Literal["host", "x86-64-v3", "x86-64-v4", "x86-64-v4-256", "x86-64-amx", "aarch64", "riscv64", "wasm32"]
 _MAKERS: dict[TargetName, Callable[[], Target]] = {
     "host": host,
     "x86-64-v3": x86_64_v3,
     "x86-64-v4": x86_64_v4,
     "x86-64-v4-256": x86_64_v4_256,
+    "x86-64-amx": x86_64_amx,
     "aarch64": aarch64,
     "riscv64": riscv64,
     "wasm32": wasm32,

@@ -104,7 +104,7 @@ class Trial:
         target: Target, *, clock: Clock = time.perf_counter,
     ) -> None:  # fmt: skip
         self.runs, self.clock = listing.runs, clock
-        self._driver = driver(target)
+        self._target = target
         arena = placed(np.zeros(max(listing.arena_bytes, 1), np.uint8))
         outputs = [aligned(max(one.bytes, 1), np.uint8) for one in (*listing.outputs, *listing.dims)]
         self._memory: dict[str, Sequence[Array]] = {
@@ -207,7 +207,8 @@ class Trial:
         table = np.array(pointers, np.uint64)
         row = np.array([entry, table.ctypes.data, 0, kernel.blocks, scratch if kernel.scratch_bytes else 0], np.uint64)
         self._kept += [table, row]
-        return functools.partial(self._driver, row.ctypes.data, 1)
+        run_rows = driver(self._target, units=kernel.module.uses_units)
+        return functools.partial(run_rows, row.ctypes.data, 1)
 
     def _in_place(self, rival: Rival, run: Run) -> _Prepared:
         self._kept.append(rival)

@@ -35,6 +35,7 @@ from graphopt.model.text import nearest
 from graphopt.program.deploy.bundle import replaced_files
 from graphopt.program.deploy.manifest import read_manifest
 from graphopt.program.make import Form
+from graphopt.program.regions.precision import PrecisionName
 from graphopt.report.compilation import print_compile
 from kernels.target import TargetName
 
@@ -61,6 +62,11 @@ from kernels.target import TargetName
 @value_option
 @defaults_option
 @switch("--small", "No transformed weights, which would take memory beside those of the file; sometimes slower.")
+@click.option(
+    "--precision", type=click.Choice(get_args(PrecisionName)), default="float32", show_default=True,
+    help="bf16: products and convolutions multiply rounded numbers on matrix units, within --tolerance of each "
+    "output's largest element (0.01).",
+)  # fmt: skip
 @switch("--exact", "No Winograd convolutions: closer to ONNX Runtime, sometimes slower.")
 @click.option(
     "--memory-budget", metavar="SIZE",
@@ -85,7 +91,7 @@ from kernels.target import TargetName
 def command(
     ctx: click.Context, source: Path, output: Path, targets: str, name: str | None, form: Form,
     shape: tuple[str, ...], dim: tuple[str, ...], caches: bool, value: tuple[str, ...], fix_defaults: bool,
-    small: bool, exact: bool,
+    small: bool, exact: bool, precision: PrecisionName,
     memory_budget: str | None, ram: str | None, threads: int, machine: str | None, tune: float | None, unchecked: bool,
     feeds: tuple[str, ...], tolerance: float | None, json: bool, jobs: int, dask: str | None,
 ) -> None:  # fmt: skip
@@ -117,6 +123,7 @@ def command(
         compiled = graphopt.compile(
             read_source(source), target=target, name=name, shapes=shapes, dims=dims, values=parse_values(value),
             fix_defaults=fix_defaults, feeds=feeds or None, tolerance=tolerance, exact=exact, small=small,
+            precision=precision,
             memory_budget=budget, ram=parse_budget(ram, "--ram"), threads=threads, machine=record,
             tune=seconds_of(tune, here=here), form=form,
             caches=caches, progress=tell,

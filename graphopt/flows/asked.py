@@ -17,6 +17,7 @@ from graphopt.program.control import without_control_flow
 from graphopt.program.core import with_core
 from graphopt.program.expansion import expanded
 from graphopt.program.make import COMPARE_SECONDS, Form
+from graphopt.program.regions.precision import PrecisionName
 from graphopt.program.subprograms import undeclared, with_bodies
 from graphopt.program.tuning import Tuning
 from graphopt.program.widening import widened
@@ -45,6 +46,7 @@ class Asked:
     digest: str  # of the model
     form: Form
     caches: bool
+    precision: PrecisionName = "float32"
 
 
 def planned_target(name: TargetName, machine: MachineRecord | str | None, threads: int) -> Target:

@@ -22,6 +22,7 @@ from graphopt.flows.comparing import compared, reference_of, way_on
 from graphopt.flows.ranged import of_ranges
 from graphopt.flows.ranges import dims_of_ranges, free_batch, split_ranges
 from graphopt.flows.records.compilation import CompileRecord
+from graphopt.flows.rounded import made_rounded
 from graphopt.flows.several import made_several, ordered, points_of, split_listed
 from graphopt.flows.source import digest_of, read, resize
 from graphopt.flows.tune import tuning_of
@@ -33,16 +34,18 @@ from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
 from graphopt.program.contents import decided_contents, with_contents
 from graphopt.program.costs import costs_of
-from graphopt.program.deploy.compiled import Compiled, type_of
+from graphopt.program.deploy.compiled import Compiled, Rounding, type_of
 from graphopt.program.deploy.custom.operators import Operators, operators_of_several
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.listing import Linked
 from graphopt.program.make import Family, Form, Program, make, runnable
+from graphopt.program.regions.precision import PrecisionName
 from graphopt.program.regions.scope import Scope
 from kernels.emit.description import Description
 from kernels.emit.program import Points
 from kernels.target import Target, TargetName, named, why_not_here
+from kernels.units.write import has_unit
 from memplan.compiling import telling
 
 TAKEN = frozenset(("pthread", "thrd", "timer"))  # names with which the C library has functions like a program's
@@ -59,6 +62,7 @@ def compile(  # the builtin of this name is not used here
     fix_defaults: bool = False,
     exact: bool = False,
     small: bool = False,
+    precision: PrecisionName = "float32",
     memory_budget: int | None = None,
     ram: int | None = None,
     threads: int = 0,
@@ -81,14 +85,18 @@ def compile(  # the builtin of this name is not used here
     With `caches`, outputs that begin with the rows of an input (keys and values of a decoder) lie in its memory: what a
     call returns is the next call's input, and nothing of it is copied.
 
-    The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a dict),
-    and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4", "aarch64",
-    "riscv64", "wasm32" for web pages, or "x86-64-v4-256" for cores that slow down for vectors of 64 bytes. A program
-    for a processor that this machine is not runs in QEMU, or in node, for the comparison; where there is none,
-    `not_compared` of the result says why, and `save` asks for `unchecked=True`. `name` is that of the library and of
-    its functions in C; with None it follows from the file's. `exact` leaves out kernels that round otherwise than a
-    plain sum does: Winograd's convolutions. `small` leaves out the same, whose transformed weights take up to four
-    times the model's memory. `memory_budget` in bytes is what the arena of temporaries may take; some kernels then run
+    The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a
+    dict), and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4",
+    "x86-64-amx", "aarch64", "riscv64", "wasm32" for web pages, or "x86-64-v4-256" for cores that slow down for
+    vectors of 64 bytes. A program for a processor that this machine is not runs in QEMU, or in node, for the
+    comparison; where there is none, `not_compared` of the result says why, and `save` asks for `unchecked=True`.
+    `name` is that of the library and of its functions in C; with None it follows from the file's. `exact` leaves
+    out kernels that round otherwise than a plain sum does: Winograd's convolutions. `small` leaves out the same,
+    whose transformed weights take up to four times the model's memory. With the `precision` "bf16" products and
+    convolutions multiply numbers rounded to bfloat16 on the processor's matrix units, where that is faster and for
+    as many of them as keep every output within `tolerance` of the model's (0.01 with None, in shares of the
+    output's largest element); sums and all else stay in float32, and `rounding` of the result has the measured
+    errors. `memory_budget` in bytes is what the arena of temporaries may take; some kernels then run
     again, or in tiles. `ram` in bytes is what a process may take for the program when at most `threads` run it (0: as
     many as its plan is for): weights that do not fit are read from the bundle's file while it runs, by a thread of its
     own; results have the same bits. `threads` run the program here, 0: as many as it may use cores,
@@ -144,13 +152,15 @@ def compile(  # the builtin of this name is not used here
     examples = read_feeds(original, feeds)
     asked = Asked(
         processor, name, exact or small, memory_budget, ram, not_here, threads, machine, tuning, examples, tolerance,
-        progress, digest, form, caches,
+        progress, digest, form, caches, precision,
     )  # fmt: skip
     if caches and not ranges:
         raise OptionError("caches grow from call to call: give their length a range, past=0..511 for example.")
     if caches and form != "bundle":
         raise OptionError("ONNX Runtime gives every output memory of its own; leave out the caches, or the form.")
     several = len(points) > 1 or len(targets) > 1
+    if precision != "float32":
+        _require_units(targets, exact=exact, ranges=bool(ranges), form=form)
     if ram is not None:
         _require_one_program(processor, form, several or bool(ranges))
     if several and ranges:
@@ -174,6 +184,20 @@ def _require_one_program(processor: Target, form: Form, several: bool) -> None:
         raise OptionError("ONNX Runtime takes memory of its own; leave out the budget of the process, or the form.")
     if several:
         raise OptionError("a budget of the process is kept by a program of one size and one target.")
+
+
+def _require_units(targets: Sequence[TargetName], *, exact: bool, ranges: bool, form: Form) -> None:
+    """Raise OptionError where nothing of a program would be rounded."""
+    if exact:
+        raise OptionError("exact kernels are those of float32; leave out 'exact', or the precision.")
+    if ranges or form != "bundle":
+        what = "a range of sizes is compiled" if ranges else "custom operators are compiled"
+        raise OptionError(f"{what} in float32; leave out the precision.")
+    if not any(has_unit("bf16", named(one)) for one in targets):
+        raise OptionError(
+            f"{', '.join(targets)}: the processor has no matrix units, without which products in bf16 are no faster; "
+            "leave out the precision, or compile for x86-64-amx."
+        )
 
 
 def named_by(source: Source) -> str:
@@ -266,6 +290,11 @@ def _why_no_bundle(model: ir.Model, target: Target) -> str:
 
 def _made(original: ir.Model, asked: Asked, family: Family | None = None) -> Compiled:
     """The program of a model whose dims are all numbers, as `compile` says."""
+    if asked.precision != "float32":
+        rounded = made_rounded(original, asked, family)
+        if rounded is not None:
+            return rounded
+        asked = replace(asked, precision="float32", tolerance=None)
     exact, progress = asked.exact, asked.progress
     ways = [(exact, False), (True, False), (True, True)] if not exact else [(True, False), (True, True)]
     held = sum(tensor.nbytes for tensor in tensors_of(original))
@@ -317,6 +346,19 @@ def _ram_of(programs: Sequence[Linked]) -> tuple[int | None, int, int, int]:
     return within.parts.total, within.workers, within.fetched_bytes, within.spilled_bytes
 
 
+def _level(compiled: Compiled) -> str:
+    """What a machine must have to run the program."""
+    on_units = any(one.listing.uses_units for one in compiled.programs)
+    return f"{compiled.target.level} and matrix units (AMX)" if on_units else compiled.target.level
+
+
+def _rounding_of(rounding: Rounding | None) -> tuple[PrecisionName, dict[str, float], int, int]:
+    """The precision, each output's error, regions that are rounded, and those that could be."""
+    if rounding is None:
+        return "float32", {}, 0, 0
+    return "bf16", rounding.errors, rounding.rounded, rounding.rounded + rounding.wide
+
+
 def compile_record(
     compiled: Compiled,
     source: str,
@@ -332,7 +374,7 @@ def compile_record(
     listings, plans = [one.listing for one in programs], [one.plan for one in programs]
     shared = [one.ticketed.arena_bytes for one in listings if one.ticketed is not None]
     return CompileRecord(
-        source, output, compiled.target.cpu, compiled.target.level, sum(len(one.runs) for one in listings),
+        source, output, compiled.target.cpu, _level(compiled), sum(len(one.runs) for one in listings),
         sum(len(one.kernels) for one in listings),
         sum(one.weights_bytes for one in listings) if written is None else written.weights_bytes,
         sum(one.arena_size for one in plans), sum(one.lower_bound for one in plans),
@@ -344,4 +386,5 @@ def compile_record(
         tuple(dict.fromkeys(one.target.cpu for one in compiled.sizes)),
         *_ram_of(programs),
         1 if written is None else max(1, len(written.points)),
+        *_rounding_of(compiled.rounding),
     )  # fmt: skip

@@ -11,9 +11,11 @@ from graphopt.machine import kept
 from graphopt.machine.file import read
 from graphopt.machine.record import ALL, MachineRecord
 from graphopt.model.text import ONCE, Progress, silent
+from kernels.target import host
+from kernels.units.write import has_unit
 
-# The entries that records have had for the shortest time, of one core and between cores.
-LATEST, LATEST_BETWEEN = "memory_latency", "other_read"
+# The entries that records have had for the shortest time, of one core, between cores, and of matrix units.
+LATEST, LATEST_BETWEEN, LATEST_OF_UNITS = "memory_latency", "other_read", "tile_products"
 MEASURING = f"measuring this machine ({ONCE})"
 
 
@@ -51,6 +53,8 @@ def _found(folder: Path) -> MachineRecord | None:
     except OptionError:
         return None
     if found is None or found.value(LATEST) is None:
+        return None
+    if found.value(LATEST_OF_UNITS) is None and has_unit("bf16", host()):
         return None
     return None if found.value(LATEST_BETWEEN) is None and len(os.sched_getaffinity(0)) > 1 else found
 

@@ -15,6 +15,7 @@ from graphopt.program.make import Family
 from kernels.emit.program import Points
 from kernels.target import Target, TargetName
 
+ROUNDED = 8  # times the constants of a level that rounds them: what they may take on another one, transformed
 MOST_POINTS = 64  # of listed sizes, all combinations together
 Listed = Mapping[str, Sequence[int]]
 MakeOne = Callable[[ir.Model, TargetName, Family], Compiled]
@@ -44,7 +45,8 @@ def made_several(original: ir.Model, targets: Sequence[TargetName], points: Poin
 
     Raises NotLowered for a point that has no program of its own.
     """
-    family = Family(growth=2 * len(targets) * len(points) + 2, keep=len(targets) > 1)
+    growth = 2 * len(targets) * len(points) + 2 + ROUNDED * (len(targets) - 1)
+    family = Family(growth=growth, keep=len(targets) > 1)
     levels = []
     for target in targets:
         row = []

@@ -13,6 +13,7 @@ from graphopt.program.regions.region import Lowered
 from kernels.kernel import Packing, Transforming
 from kernels.listing import ALIGNMENT
 from kernels.run import area
+from kernels.templates.units.rounding import Rounded
 
 GROWTH = 4  # times the constants of the first program: room for those of others
 Bytes = npt.NDArray[np.uint8]
@@ -59,7 +60,8 @@ class Weights:
             start, self._held[key] = self._top, self._top
             known = lowered.constants[constant]
             taps = isinstance(known.packing, Transforming) and known.packing.is_stored_as_taps
-            self.held.append(Held(start, raw.size, known.packing, known.array if taps or self._keep else None))
+            kept = taps or (self._keep and not isinstance(known.packing, Rounded))  # nothing else is made of those
+            self.held.append(Held(start, raw.size, known.packing, known.array if kept else None))
             self._block[start : start + raw.size] = raw
             self._top += _filled(raw.size)
         return self._held[key]

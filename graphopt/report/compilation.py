@@ -19,12 +19,21 @@ def _others(record: CompileRecord) -> str:
     return f"; {', '.join(others)}" if others else ""
 
 
+def _precision(record: CompileRecord) -> str:
+    """What is rounded, and how far each output is off for it."""
+    errors = ", ".join(f"'{name}' by {error:.1e}" for name, error in record.errors.items()) or "not measured"
+    regions = f"{record.rounded_regions:,} of {record.roundable_regions:,} products and convolutions"
+    return f"{record.precision} in {regions}; off, in shares of the largest element: {errors}"
+
+
 def print_compile(screen: Screen, record: CompileRecord) -> None:
     """A few lines."""
     compared = (
         f"within {record.max_rel:.1e} of ONNX Runtime on {several(record.feeds, 'feed')} (relative to the elements "
         f"beside; at most {record.max_abs:.1e} absolute)"
     )
+    if record.precision != "float32":
+        compared = f"with ONNX Runtime on {several(record.feeds, 'feed')}; at most {record.max_abs:.1e} absolute"
     if record.rounding:
         compared += f", {record.rounding:.2g} x the model's own rounding"
     if record.remade is not None:
@@ -41,6 +50,7 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
         weights += (
             f"; {binary_size(record.model_bytes)} in the model; kernels keep some in larger forms, fewer with --exact"
         )
+    precision = [("precision", _precision(record))] if record.precision != "float32" else []
     threads = "one: several would gain nothing, or --threads 1 was given"
     if record.shared_arena_bytes is not None:
         threads = f"any number, with an arena of {binary_size(record.shared_arena_bytes)} for several"
@@ -63,6 +73,7 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
         *memory,
         ("threads", threads),
         ("chosen", f"by the record of {record.machine}" if record.machine else "by the figures of a usual server"),
+        *precision,
         ("compared", compared),
         ("written", f"{record.output} in {record.seconds:.1f} s"),
     ):

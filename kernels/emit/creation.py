@@ -45,6 +45,7 @@ from kernels.emit.refusal import (
 )
 from kernels.emit.shared_memory import write_shared_memory
 from kernels.emit.sizes import write_sizes
+from kernels.emit.units import require_units
 from kernels.emit.weights import make_weights, write_weights
 from kernels.listing import Listing
 from kernels.llvm.function import Function, Parameter, Value
@@ -67,7 +68,7 @@ def write_creation(module: Module, listing: Listing, layout: MemoryLayout, check
     write_sizes(module, listing, layout)
     write_shared_memory(module, listing, layout, listing.ticketed)
     write_weights(module, listing, layout, checksum)
-    _write_begin(module, layout)
+    _write_begin(module, listing, layout)
     _write_take(module, listing, layout)
     _write_finish(module, listing, layout)
     _write_bring(module, listing, layout.making)
@@ -79,8 +80,8 @@ def write_creation(module: Module, listing: Listing, layout: MemoryLayout, check
     _write_error(module, listing)
 
 
-def _write_begin(module: Module, layout: MemoryLayout) -> None:
-    """begin(out) -> code: the record, and the check of the processor."""
+def _write_begin(module: Module, listing: Listing, layout: MemoryLayout) -> None:
+    """begin(out) -> code: the record, the check of the processor, the system's permission to use its matrix units."""
     f = Function(module, "begin", (Parameter("out"),), result="i32")
     out = f.parameter("out")
     return_when(f, is_null(f, out), f.number("i32", BAD_ARGUMENT))
@@ -95,6 +96,7 @@ def _write_begin(module: Module, layout: MemoryLayout) -> None:
         "this processor lacks '%s', which the code was compiled for; compile it for a processor like this one.",
         lacking,
     )  # fmt: skip
+    require_units(f, listing, record)
     f.give(f.number("i32", OK))
     f.finish()
 

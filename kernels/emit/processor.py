@@ -28,7 +28,8 @@ class Requirement:
     state: int = 0  # bits of XCR0, below 31: registers that the operating system must save
 
 
-_AVX, _AVX512 = 0x6, 0xE6
+_AVX, _AVX512, _TILES = 0x6, 0xE6, 0x60000
+UNITS = frozenset(("amx-bf16", "amx-tile", "amx-int8"))  # of programs whose kernels run on matrix units alone
 _X86 = tuple(
     Requirement(name, leaf, subleaf, register, bit, state)
     for leaf, subleaf, register, state, bits in (
@@ -47,6 +48,7 @@ _X86 = tuple(
         (7, 1, 0, _AVX, {"avxvnni": 4, "avxifma": 23}),
         (7, 1, 0, _AVX512, {"avx512bf16": 5}),
         (7, 1, 3, _AVX, {"avxvnniint8": 4, "avxneconvert": 5, "avxvnniint16": 10}),
+        (7, 0, 3, _TILES, {"amx-bf16": 22, "amx-tile": 24, "amx-int8": 25}),
         (0x80000001, 0, 2, 0, {"lzcnt": 5, "sse4a": 6, "prfchw": 8, "tbm": 21}),
         (0x80000001, 0, 2, _AVX, {"xop": 11, "fma4": 16}),
     )
@@ -80,9 +82,10 @@ _CPUID = "53 89F8 89F1 4989D0 0FA2 418900 41895804 41894808 4189500C 5B C3"
 _XCR0 = "31C9 0F01D0 48C1E220 4809D0 C3"
 
 
-def requirements(target: Target) -> tuple[Requirement, ...]:
-    """What code for a target needs of a processor."""
-    return tuple(one for one in FEATURES[target.architecture.name] if target.has(one.name))
+def requirements(target: Target, *, units: bool = False) -> tuple[Requirement, ...]:
+    """What code for a target needs of a processor; `units`: code that runs on its matrix units."""
+    known = FEATURES[target.architecture.name]
+    return tuple(one for one in known if target.has(one.name) and (units or one.name not in UNITS))
 
 
 def write_missing(module: Module, name: str, needed: Sequence[Requirement]) -> None:

@@ -28,6 +28,7 @@ from kernels.emit.processor import Requirement, requirements, write_missing
 from kernels.emit.refusal import return_when, text
 from kernels.emit.running import write_running
 from kernels.emit.several import Level, Sizes, write_several
+from kernels.emit.units import write_units
 from kernels.emit.version import Origin, write_version
 from kernels.listing import InvalidListing, Listing
 from kernels.llvm.function import Function
@@ -105,7 +106,7 @@ def emit(
     `needed`: what to ask of the processor; None: all that code for the target needs. `origin` is what the library says
     of itself. With `making` the weights are those of the file, and the others of the listing are made of them.
     """
-    asked, total = _asked(target, needed), checksum(weights)
+    asked, total = _asked(target, needed, [listing]), checksum(weights)
     layout = layout_of(listing, target, making=making)
     assert weights.size == layout.file_bytes, "weights as they are stored"
     description = describe(listing, target, layout, asked, total)
@@ -139,7 +140,7 @@ def emit_several(
     """
     total, modules, levels, descriptions = checksum(weights), [], [], []
     for number, choice in enumerate(choices):
-        asked = _asked(choice.target, choice.needed)
+        asked = _asked(choice.target, choice.needed, choice.listings)
         total_bytes = choice.making.start + choice.making.bytes if choice.making.steps else weights.size
         own = tuple(
             replace(one, name=f"{name}__{number}_{place}", weights_bytes=total_bytes)
@@ -162,8 +163,12 @@ def emit_several(
     return Emitted((front, *modules), tuple(f"{name}_{one}" for one in exported), descriptions[0], tuple(descriptions))
 
 
-def _asked(target: Target, needed: Sequence[Requirement] | None) -> tuple[Requirement, ...]:
-    return tuple(requirements(target) if needed is None else needed)
+def _asked(
+    target: Target, needed: Sequence[Requirement] | None, listings: Sequence[Listing]
+) -> tuple[Requirement, ...]:
+    if needed is not None:
+        return tuple(needed)
+    return requirements(target, units=any(one.uses_units for one in listings))
 
 
 def _interface(
@@ -181,6 +186,7 @@ def _code(listing: Listing, target: Target, making: Making) -> tuple[Module, Mod
     beside = Module(target)
     if making.steps:
         write_making(beside, listing.symbol("make"), making.steps)
+    write_units(beside, listing)
     write_checksum(beside, f"{listing.name}_checksum")
     for number, matrix in enumerate(transforms_of(listing.ticketed)):
         write_transform(beside, listing.symbol(f"transform{number}"), matrix)

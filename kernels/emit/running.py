@@ -37,6 +37,7 @@ from kernels.emit.sharing import write_sharing
 from kernels.emit.sizes import free_places, shape_of
 from kernels.emit.stamping import write_profile
 from kernels.emit.types import code_of
+from kernels.emit.units import begin_units, end_units
 from kernels.listing import Argument, FetchRows, Listing
 from kernels.llvm import control_word
 from kernels.llvm.function import Function, Parameter, Value
@@ -89,7 +90,9 @@ def _write_compute(module: Module, listing: Listing, layout: MemoryLayout) -> No
         write_places(f, listing.runs, layout, "output", number, f.at(record, offset, "i8"))
 
     def alone() -> None:
+        begin_units(f, listing)
         f.call("alone", record, f.load("ptr", f.at(record, at.SCRATCH, "i8")))
+        end_units(f, listing)
 
     if listing.ticketed is None:
         alone()

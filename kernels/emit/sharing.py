@@ -30,6 +30,7 @@ from kernels.emit.alone import KERNELS
 from kernels.emit.fetching import await_fetches, first_block, write_fetching
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.stamping import is_stamped, run_block, stamp
+from kernels.emit.units import begin_units, end_units
 from kernels.listing import Listing, Ticketed, Wait
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
@@ -165,6 +166,7 @@ def _write_walk(module: Module, listing: Listing, ticketed: Ticketed) -> None:
     record, runs = f.at(job, -at.SHARED, "i8"), len(listing.runs)
     workers, call = f.load("i64", f.at(job, at.WORKERS, "i8")), _call(f, job)
     claims, done = (f.load("ptr", f.at(job, place, "i8")) for place in (at.CLAIMS, at.DONE))
+    begin_units(f, listing)
     stride = f.load("i64", f.at(job, at.STRIDE, "i8"))
     scratch = f.at(f.load("ptr", f.at(record, at.SCRATCH, "i8")), f.mul(stride, worker), "i8")
     stamped = is_stamped(f, job)
@@ -252,6 +254,7 @@ def _write_walk(module: Module, listing: Listing, ticketed: Ticketed) -> None:
     f.loop(0, runs, 1, step)
     f.line("br label %late")
     f.label("late")
+    end_units(f, listing)
     f.finish()
 
 

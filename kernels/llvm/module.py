@@ -23,12 +23,14 @@ _NAME = re.compile(r"@([\w.]+)")
 class Module:
     """Collects text; a function of one name is written once.
 
-    `sized` are the internal functions that read the sizes of a run, and how many.
+    `sized` are the internal functions that read the sizes of a run, and how many. `uses_units`: whether anything in it
+    runs on matrix units, which whoever calls it has to configure (`kernels/units/state.py`).
     """
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.sized: dict[str, int] = {}
+        self.uses_units = False
         self._declarations: dict[str, str] = {}
         self._globals: dict[str, str] = {}
         self._functions: dict[str, str] = {}
@@ -85,6 +87,7 @@ class Module:
                 mine[name] = text
         self._plain |= other._plain
         self.sized |= other.sized
+        self.uses_units |= other.uses_units
 
     def text(self) -> str:
         """The whole module; behind the line OPTIMIZED a module of its own with the functions left to the optimizer."""

@@ -12,8 +12,11 @@ from kernels.llvm.function import Function, Value, joined
 from kernels.llvm.module import Module
 from kernels.run import Array, aligned
 from kernels.target import Target
+from kernels.units.instructions import Clear, Instruction, Loop, Multiply
+from kernels.units.write import write
 
 TURNS = 20_000  # a loop of 0.1 ms or more, beside which the call from Python does not count
+TILE_TURNS = 2_000  # of products of tiles, which take sixteen cycles
 LINKS = 32  # instructions of the chain in a turn of the clock's loop
 STEPS = 8  # of products in a turn
 PLACES = 32  # vectors that loads go through: in the nearest cache of every core
@@ -89,6 +92,22 @@ def broadcasts(target: Target) -> tuple[Kernel, dict[str, Array], int]:
     size = STEPS * sums
     kernel = write_kernel(Module(target), "broadcasts", (Operand("x", "output", DType.F32, size),), 1, body)
     return kernel, {"x": aligned(size)}, TURNS * STEPS * sums
+
+
+def tile_products(target: Target) -> tuple[Kernel, dict[str, Array], int]:
+    """Products of tiles of bfloat16 out of tiles that are there, into four that take turns, and how many."""
+    turn = tuple(Multiply("bf16", total, 4, 5) for _ in range(STEPS) for total in range(4))
+    program: tuple[Instruction, ...] = (*(Clear(tile) for tile in range(6)), Loop("turn", TURNS // 10, turn))
+
+    def body(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        write(f, program, {})
+        f.store(block, pointers["x"])
+
+    return (
+        write_kernel(Module(target), "tile_products", (_CHAIN,), 1, body),
+        {"x": aligned(4, "int64")},
+        TURNS // 10 * len(turn),
+    )
 
 
 def calls(target: Target) -> tuple[Kernel, dict[str, Array], int]:

@@ -24,6 +24,8 @@ from kernels.measure.entries import ENTRIES, Reading, reading_of
 from kernels.peak import peak_calls
 from kernels.run import Array, Calls, Executable, aligned
 from kernels.target import Target
+from kernels.units.state import permitted
+from kernels.units.write import has_unit
 
 ROUNDS, MORE_ROUNDS = 5, 15  # that every entry has, and that one has at the most
 AGREED = 0.05  # the relative spread with which an entry needs no more rounds
@@ -84,6 +86,8 @@ def _instructions(target: Target) -> dict[str, Read]:
         "clock": instructions.clock(target), "loads": instructions.loads(target),
         "broadcasts": instructions.broadcasts(target), "tile_call": instructions.calls(target),
     }  # fmt: skip
+    if has_unit("bf16", target) and permitted() is None:
+        loops["tile_products"] = instructions.tile_products(target)
     executable = Executable([kernel for kernel, *_ in loops.values()])
     peak, flops = peak_calls(target, 1)
     calls: dict[str, tuple[Calls, int]] = {"multiply_adds": (peak[0], flops // (2 * target.lanes()))}

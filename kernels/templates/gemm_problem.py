@@ -23,7 +23,7 @@ class Gemm:
     """C[rows, columns] = epilogue(A[rows, depth] B[depth, columns]) for each index of `batch`.
 
     The epilogue's variables are `row`, `column` and `batch_variables`. The accumulated type is f32, i32 for "u8s8" and
-    f64 for "f64".
+    f64 for "f64". "rounded" is of float32 too: A, as a block reads it, and a constant B are rounded to bf16.
     """
 
     rows: int

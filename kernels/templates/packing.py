@@ -29,11 +29,16 @@ class PanelPacking:
     column: int = 1
     matrices: int = 1
     apart: int = 0
+    least: int = 0  # groups of the depth that a panel has at the least, filled with zeros
 
     @property
     def words(self) -> int:
         """32-bit groups of one matrix."""
-        return -(-self.depth // self.group) * self._padded_columns
+        return self._steps * self._padded_columns
+
+    @property
+    def _steps(self) -> int:
+        return max(-(-self.depth // self.group), self.least)
 
     @property
     def elements(self) -> int:
@@ -54,7 +59,7 @@ class PanelPacking:
             (self.apart * size, (self.row or self.columns) * size, self.column * size),
             writeable=False,
         )
-        steps = -(-self.depth // self.group)
+        steps = self._steps
         padded = np.zeros((self.matrices, steps * self.group, self._padded_columns), flat.dtype)
         padded[:, : self.depth, : self.columns] = view
         lanes_last = padded.reshape(self.matrices, steps, self.group, self._padded_columns).transpose(0, 1, 3, 2)

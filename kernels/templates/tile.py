@@ -30,7 +30,7 @@ from kernels.tensor.expression import Variable
 UNROLL = 4  # steps of the depth per turn of the loop
 LINE = 64  # bytes that one prefetch asks for
 
-ProductArithmetic = Literal["f32", "f64", "bf16", "u8s8"]
+ProductArithmetic = Literal["f32", "f64", "bf16", "u8s8", "rounded"]  # the last on matrix units alone
 # Elements of the depth in one group, which is a lane wide.
 GROUP: Mapping[ProductArithmetic, int] = {"f32": 1, "f64": 1, "bf16": 2, "u8s8": 4}
 _SOURCE: Mapping[ProductArithmetic, str] = {"f32": "float", "f64": "double", "bf16": "bfloat", "u8s8": "i8"}

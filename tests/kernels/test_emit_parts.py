@@ -36,7 +36,8 @@ _KERNELS = {
     "sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1", "lzcnt": "abm", "prfchw": "3dnowprefetch",
     "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512bitalg": "avx512_bitalg",
     "avx512vpopcntdq": "avx512_vpopcntdq", "avx512vp2intersect": "avx512_vp2intersect", "avx512fp16": "avx512_fp16",
-    "avxvnni": "avx_vnni", "avx512bf16": "avx512_bf16",
+    "avxvnni": "avx_vnni", "avx512bf16": "avx512_bf16", "amx-bf16": "amx_bf16", "amx-tile": "amx_tile",
+    "amx-int8": "amx_int8",
 }  # fmt: skip
 _UNNAMED = {"avxifma", "avxvnniint8", "avxneconvert", "avxvnniint16"}  # of which /proc/cpuinfo has no flag
 

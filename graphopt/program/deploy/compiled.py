@@ -45,6 +45,16 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
+class Rounding:
+    """Products and convolutions of a program in bfloat16, and what that was measured to cost."""
+
+    errors: dict[str, float]  # of each output: the largest difference, in shares of its largest element
+    tolerance: float
+    rounded: int  # regions
+    wide: int  # regions that stay in float32, as their rounding would have cost more
+
+
+@dataclass(frozen=True, slots=True)
 class Several:
     """Programs of one model that share their constants: for each level, best first, one for each point of sizes."""
 
@@ -124,6 +134,7 @@ class Compiled:
     remade: str | None = None  # what was wrong with the first program, in whose place an exact one was made
     model_bytes: int = 0  # of the tensors in the model
     digest: str = ""  # SHA-256 of the model's file and of its data files; empty for a model that is none
+    rounding: Rounding | None = None  # None: everything is in float32
 
     @property
     def max_abs(self) -> float:

@@ -30,6 +30,7 @@ from graphopt.program.regions.images.joining import homes_of, joins_images, lowe
 from graphopt.program.regions.images.operators import lower_images
 from graphopt.program.regions.images.pointwise import lower_pointwise
 from graphopt.program.regions.movement import lower_movement, parts_of
+from graphopt.program.regions.precision import FLOAT32, Precision
 from graphopt.program.regions.products import lower_product
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.recurrent import CELLS, lower_recurrent
@@ -50,10 +51,12 @@ ByCounts = Mapping[ir.Node, Definition]  # for nodes whose kernel does not do fo
 
 
 def lower(
-    model: ir.Model, target: Target, *, exact: bool = False, tight: bool = False,
+    model: ir.Model, target: Target, *, exact: bool = False, precision: Precision = FLOAT32, tight: bool = False,
     caches: Mapping[str, Cache] = NO_CACHES, kernels: Kernels | None = None,
 ) -> Lowered:  # fmt: skip
     """The main graph as regions, all dims being numbers; `exact` leaves out convolutions that round more than sums do.
+
+    `precision` says what may be rounded to a narrower type; bodies stay as they are.
 
     Where memory is `tight`, results may lie less well where that saves some. `caches` are outputs by name that lie in
     the memory of an input. `kernels` are those of other models for this target: they are taken where problems are
@@ -64,17 +67,20 @@ def lower(
     target = replace(target, constants=sum(map(stored_bytes, tensors_of(model))))
 
     def inner(body: ir.Model, prefix: str) -> Lowered:
-        return _lowered(body, target, inner, exact, False, prefix, NO_CACHES, None)
+        return _lowered(body, target, inner, exact, FLOAT32, False, prefix, NO_CACHES, None)
 
-    return _lowered(model, target, inner, exact, tight, "", caches, kernels)
+    return _lowered(model, target, inner, exact, precision, tight, "", caches, kernels)
 
 
 def _lowered(
-    model: ir.Model, target: Target, inner: LowerBody, exact: bool, tight: bool, prefix: str,
+    model: ir.Model, target: Target, inner: LowerBody, exact: bool, precision: Precision, tight: bool, prefix: str,
     caches: Mapping[str, Cache], kernels: Kernels | None,
 ) -> Lowered:  # fmt: skip
     model = kept_wide(without_batch_norm(model))
-    scope, graph = Scope(model, target, inner, exact=exact, tight=tight, prefix=prefix, kernels=kernels), model.graph
+    graph = model.graph
+    scope = Scope(
+        model, target, inner, exact=exact, precision=precision, tight=tight, prefix=prefix, kernels=kernels
+    )  # fmt: skip
     scope.rooms = {value: caches[value.name].room for value in graph.outputs if value.name and value.name in caches}
     kept = {caches[value.name or ""].past: value for value in scope.rooms}
     inputs = []

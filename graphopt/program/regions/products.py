@@ -15,12 +15,13 @@ from graphopt.model.nodes import float_attribute, input_at, int_attribute, requi
 from graphopt.program.regions.copies import axes_of, store
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.reader import Reader
+from graphopt.program.regions.rounding import product_template
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.templates.elementwise import Output as ReducedOutput
 from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_DOUBLE, Epilogue
-from kernels.templates.gemm import GEMM, Gemm
+from kernels.templates.gemm import Gemm
 from kernels.templates.matrix import Matrix
 from kernels.templates.reduction import REDUCTION, Reduction, reduced
 from kernels.tensor.expression import Cast, Expression, Index, Variable, index
@@ -168,7 +169,8 @@ def _build(
         constant is not None, Epilogue(value), "f64" if is_double else "f32",
         DType.F32 if weights is None or is_double else weights[1],
     )  # fmt: skip
-    kernel = scope.kernel(GEMM, problem)
+    template, problem = product_template(scope, node, problem)
+    kernel = scope.kernel(template, problem)
     buffers = {**reader.buffers, "a": a.buffer, "b": b.buffer, "c": output.buffer}
     if weights is not None:
         buffers["b"] = scope.weight("packed", node.outputs[0].name, weights[0], kernel.operand("b"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from graphopt.program.regions.buffer import Buffer, Place
 from kernels.kernel import Kernel, Packing
@@ -24,6 +25,11 @@ class Origin:
 
     operator: str
     name: str  # the node's, or that of its first result
+
+    @classmethod
+    def of(cls, node: ir.Node) -> Origin:
+        """The origin that a node is."""
+        return cls(node.op_type, node.name or node.outputs[0].name or "")
 
     def __str__(self) -> str:
         return f"{self.operator} {self.name}"

@@ -24,6 +24,7 @@ from graphopt.program.regions.buffer import Buffer, Place, Role
 from graphopt.program.regions.counts import Counts
 from graphopt.program.regions.images.convert import copies
 from graphopt.program.regions.images.image import Home, Image
+from graphopt.program.regions.precision import FLOAT32, Precision
 from graphopt.program.regions.region import Constant, Lowered, Origin, Region
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
@@ -51,6 +52,7 @@ class Scope:
         inner: LowerBody | None = None,
         *,
         exact: bool = False,
+        precision: Precision = FLOAT32,
         tight: bool = False,
         prefix: str = "",
         kernels: Kernels | None = None,
@@ -61,7 +63,7 @@ class Scope:
         self._prefix = prefix  # of the names of kernels
         self._graph = model.graph
         self.target = target
-        self.exact = exact
+        self.exact, self.precision = exact, precision
         self.tight = tight  # whether a result may lie less well where that saves memory
         self.places: dict[ir.Value, View] = {}
         self.dense_copies: dict[ir.Value, View] = {}  # row-major copies of values that lie otherwise
@@ -333,7 +335,7 @@ class Scope:
 
     def add(self, kernel: Kernel, places: Places, nodes: tuple[ir.Node, ...]) -> None:
         """A region."""
-        origins = tuple(Origin(node.op_type, node.name or node.outputs[0].name or "") for node in nodes)
+        origins = tuple(map(Origin.of, nodes))
         given = (places[operand.name] for operand in kernel.operands)
         self.regions.append(
             Region(origins, kernel, tuple(Place(one) if isinstance(one, Buffer) else one for one in given))

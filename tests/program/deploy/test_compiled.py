@@ -210,7 +210,7 @@ def test_a_program_that_was_compared_is_saved_without_a_word(model: Path, tmp_pa
 
 
 def test_unknown_targets_are_refused_by_name(model: Path) -> None:
-    known = "known are host, x86-64-v3, x86-64-v4, x86-64-v4-256, aarch64"
+    known = "known are host, x86-64-v3, x86-64-v4, x86-64-v4-256, x86-64-amx, aarch64"
     for call in (
         lambda: graphopt.compile(model, dims={"n": 3}, target="arm"),  # type: ignore[arg-type]
         lambda: graphopt.schedule(model, device="cpu:1", dims={"n": 3}, target="arm"),  # type: ignore[arg-type]

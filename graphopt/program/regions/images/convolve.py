@@ -16,11 +16,11 @@ from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import Image, layout_of
 from graphopt.program.regions.images.phases import lower_phases
 from graphopt.program.regions.images.sources import ImageReader, image_of, result_layout, vector_image
+from graphopt.program.regions.rounding import convolution_template
 from graphopt.program.regions.scope import Places, Scope
 from kernels.dtype import DType
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution, whole
-from kernels.templates.convolution.ways import CONVOLUTION, EXACT_CONVOLUTION
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.tensor.expression import Expression
 
@@ -56,7 +56,7 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     if problem.is_depthwise:  # a few weights for each channel, which its kernel wants wide
         weights, stored = np.asarray(scope.constant(required_input(node, 1)), np.float32), DType.F32
     problem = replace(problem, epilogue=Epilogue(value), weights_dtype=stored)
-    kernel = scope.kernel(EXACT_CONVOLUTION if scope.exact else CONVOLUTION, problem)
+    kernel = scope.kernel(convolution_template(scope, node, problem), problem)
     packed = scope.weight("weights", node.outputs[0].name, weights, kernel.operand("weights"))
     result = scope.image(root, problem.output)
     places: Places = {

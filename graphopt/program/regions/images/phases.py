@@ -21,11 +21,11 @@ from graphopt.model.nodes import input_at, required_input
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import layout_of
 from graphopt.program.regions.images.sources import ImageReader, block_of, image_of
+from graphopt.program.regions.rounding import convolution_template
 from graphopt.program.regions.scope import Places, Scope
 from kernels.dtype import DType
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution, whole
-from kernels.templates.convolution.ways import CONVOLUTION, EXACT_CONVOLUTION
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.tensor.expression import Expression, Index
 
@@ -103,7 +103,7 @@ def lower_phases(
         reader.accumulated[node.outputs[0]] = sums
         value = sums if root is node.outputs[0] else reader.value(root, at)
         problem = replace(problem, epilogue=Epilogue(value))
-        kernel = scope.kernel(EXACT_CONVOLUTION if scope.exact else CONVOLUTION, problem)
+        kernel = scope.kernel(convolution_template(scope, node, problem), problem)
         arranged = _arranged(whole_weights, rows, columns, width)
         packed = scope.weight(f"weights {number}", node.outputs[0].name, arranged, kernel.operand("weights"))
         places: Places = {**reader.buffers, "x": source.place, "weights": packed, "y": result.place}

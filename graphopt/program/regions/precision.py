@@ -1,0 +1,27 @@
+"""In which types products and convolutions of float32 are computed: as they are, or rounded to bfloat16.
+
+Weights and what they are multiplied with are rounded, sums and all else stay in float32. A region is rounded where its
+kernel is estimated to be faster for it, and where it is not among those that have to stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+PrecisionName = Literal["float32", "bf16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """What may be rounded."""
+
+    name: PrecisionName = "float32"
+    wide: frozenset[str] = frozenset()  # products and convolutions that stay in float32, by the names of origins
+
+    def rounds(self, name: str) -> bool:
+        """Whether the product or convolution of this name may be rounded."""
+        return self.name == "bf16" and name not in self.wide
+
+
+FLOAT32 = Precision()

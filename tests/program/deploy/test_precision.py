@@ -1,0 +1,148 @@
+"""Programs in bf16: what is rounded, how the tolerance decides, what is refused, and what a system may deny."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+import graphopt
+from graphopt.cli import app
+from graphopt.errors import OptionError
+from graphopt.flows.rounded import _chosen, _Region, rounded_regions
+from graphopt.program.deploy.manifest import read_manifest
+from graphopt.program.deploy.session import Bundle
+from kernels.emit.processor import UNITS
+from tests import support
+from tests.kernels.units.test_units import has_units
+
+DENIED = """
+import ctypes, sys
+from graphopt.program.deploy.runtime import load
+libc = ctypes.CDLL(None, use_errno=True)
+room = ctypes.create_string_buffer(8192)  # too small for a signal's frame with tiles in it
+class Stack(ctypes.Structure):
+    _fields_ = [("place", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+assert libc.sigaltstack(ctypes.byref(Stack(ctypes.addressof(room), 0, 8192)), None) == 0
+try:
+    load(sys.argv[1])
+except Exception as error:
+    print(error)
+"""
+
+
+def layers() -> onnx.ModelProto:
+    """Two products and a convolution that are worth a matrix unit, and one of planes, which no unit reads."""
+    generator = np.random.default_rng(0)
+    weights = {
+        "w": generator.standard_normal((256, 512)).astype(np.float32) / 16,
+        "v": generator.standard_normal((512, 64)).astype(np.float32) / 16,
+        "k": generator.standard_normal((64, 64, 3, 3)).astype(np.float32) / 24,
+        "c": np.array([1, 64, 8, 8], np.int64),
+    }  # fmt: skip
+    return support.model(
+        """g (float[64,256] x) => (float[64,64] y, float[1,64,8,8] z) {
+            p = MatMul(x, w) q = Relu(p) y = MatMul(q, v) r = Reshape(y, c)
+            s = Conv<pads = [1, 1, 1, 1]>(r, k) z = Conv<pads = [1, 1, 1, 1]>(s, k)
+        }""",
+        **weights,
+    )
+
+
+@has_units
+def test_products_and_convolutions_are_rounded_within_the_tolerance() -> None:
+    proto = layers()
+    program = graphopt.compile(proto, precision="bf16")
+    x = np.random.default_rng(1).standard_normal((64, 256)).astype(np.float32)
+    for expected, found in zip(support.session(proto).run(None, {"x": x}), program.run(None, {"x": x}), strict=True):
+        distance = np.abs(found - expected).max() / np.abs(expected).max()
+        assert 1e-4 < distance < 1e-2  # numbers of eight bits
+    assert program.rounding is not None and program.rounding.rounded == 3 and program.rounding.wide == 0
+    assert set(program.rounding.errors) == {"y", "z"} and max(program.rounding.errors.values()) < 1e-2
+    assert program.max_abs > 0 and program.verification.tolerance["float32"] == 1e-2
+
+
+@has_units
+def test_a_tolerance_that_only_float32_keeps_gives_float32() -> None:
+    program = graphopt.compile(layers(), precision="bf16", tolerance=1e-6)
+    assert program.rounding is None and program.max_rel < 1e-5
+    assert not rounded_regions(program.lowered)
+
+
+@has_units
+def test_regions_stay_in_float32_as_the_tolerance_wants_it() -> None:
+    whole = graphopt.compile(layers(), precision="bf16")
+    assert whole.rounding is not None
+    least = max(whole.rounding.errors.values())
+    program = graphopt.compile(layers(), precision="bf16", tolerance=0.9 * least)
+    assert program.rounding is not None and program.rounding.wide > 0 < program.rounding.rounded
+    assert max(program.rounding.errors.values()) <= 0.9 * least
+
+
+def test_groups_of_regions_are_chosen_by_what_their_errors_cost() -> None:
+    """Errors of regions add up as noise does; one of eight makes nearly all of it."""
+    regions = [_Region(f"r{number}", 100) for number in range(8)]
+    errors = {one.name: 1e-3 for one in regions} | {"r5": 1e-1}
+
+    def error_of(wide: frozenset[str]) -> float:
+        return math.sqrt(sum(error**2 for name, error in errors.items() if name not in wide))
+
+    assert _chosen(regions, error_of, 1.0) == frozenset()
+    assert _chosen(regions, error_of, 1e-2) == frozenset(["r5"])
+    assert _chosen(regions, error_of, 1e-4) == frozenset(errors)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"target": "x86-64-v4"}, "x86-64-v4: the processor has no matrix units"),
+        ({"target": "aarch64"}, "compile for x86-64-amx"),
+        ({"target": "x86-64-amx", "exact": True}, "exact kernels are those of float32"),
+        ({"target": "x86-64-amx", "form": "onnxruntime"}, "custom operators are compiled in float32"),
+    ],
+)
+def test_what_would_not_be_rounded_is_refused(given: dict[str, object], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        graphopt.compile(layers(), precision="bf16", **given)  # type: ignore[arg-type]
+
+
+@has_units
+def test_a_bundle_says_what_it_needs_and_runs(tmp_path: Path) -> None:
+    model, bundle = tmp_path / "layers.onnx", tmp_path / "layers"
+    onnx.save(layers(), model)
+    result = CliRunner().invoke(app, ["compile", str(model), str(bundle), "--precision", "bf16", "--tune", "0"])
+    assert result.exit_code == 0, result.output
+    assert "matrix units (AMX)" in result.stdout
+    assert "bf16 in 3 of 3 products and convolutions" in result.stdout and "'y' by" in result.stdout
+    program = read_manifest(bundle).program
+    assert program is not None and set(program.features) >= UNITS
+    x = np.random.default_rng(1).standard_normal((64, 256)).astype(np.float32)
+    expected = graphopt.compile(layers(), precision="bf16").run(None, {"x": x})
+    for threads in (1, 2):
+        found = Bundle(bundle, threads=threads).run(None, {"x": x})
+        assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+@has_units
+def test_levels_with_and_without_units_share_a_bundle(tmp_path: Path) -> None:
+    program = graphopt.compile(layers(), precision="bf16", target=["x86-64-amx", "x86-64-v3"])
+    program.save(tmp_path / "both")
+    x = np.random.default_rng(1).standard_normal((64, 256)).astype(np.float32)
+    found = Bundle(tmp_path / "both").run(None, {"x": x})
+    assert all(np.array_equal(one, other) for one, other in zip(found, program.run(None, {"x": x}), strict=True))
+
+
+@has_units
+def test_a_system_that_denies_the_units_is_refused_with_its_reason(tmp_path: Path) -> None:
+    graphopt.compile(layers(), precision="bf16").save(tmp_path / "layers")
+    done = subprocess.run(
+        [sys.executable, "-c", DENIED, str(tmp_path / "layers")], capture_output=True, text=True, check=True
+    )
+    said = "the system does not let this process use the matrix units, which the code was compiled for: "
+    assert said + "No space left on device; compile it in float32." in done.stdout
