@@ -41,7 +41,7 @@ def measure(
     text = TEXT.format(len(names))
     if find_spec("torch") is None:
         return [Bar(ISSUE, NUMBER, text, TARGET, "not measured: torch is not installed", None)]
-    from bench.gradients.curves import Stepper  # torch is in an environment of its own
+    from bench.gradients.stepper import Stepper  # torch is in an environment of its own
 
     pin()
     try:

@@ -106,10 +106,12 @@ def _fold_sizes(model: ir.Model) -> None:
 def _lacking(
     model: ir.Model, facts: Knowledge, request: LossRequest, with_respect_to: str | Sequence[str]
 ) -> list[ir.Node]:
-    """The nodes between parameters and loss that have no rule."""
+    """The nodes between parameters and loss that have no rule, and those in graphs that such nodes hold."""
     end = read_by(model.graph, facts, request.loss, request.output)
     wanted = chosen(model.graph, facts, with_respect_to)
-    return [node for node in active_nodes(model.graph, facts, wanted, [end]) if not has_rule(node)]
+    active = active_nodes(model.graph, facts, wanted, [end])
+    inside = [inner for node in active for graph in nodes.subgraphs(node) for inner in nodes.nodes_of(graph)]
+    return [node for node in (*active, *inside) if not has_rule(node)]
 
 
 def remove_unused(graph: ir.Graph) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import constants, dims, nodes
 from graphopt.model.facts import Facts
+from graphopt.model.going import fixed_trips
 from graphopt.model.known import Known
-from graphopt.model.operators.gradients.terms import Attributes, Maker, NoGradient, Step, Term
+from graphopt.model.operators.gradients.terms import Attributes, Maker, Step, Term
 from graphopt.rewrite.rule import Making
 
 PREFIX = "gradient"
@@ -19,7 +20,7 @@ SHARED_BYTES = 256
 
 
 class GradientMaker(Maker):
-    """Makes nodes behind those of a model's main graph, and in bodies of Scans.
+    """Makes nodes behind those of a model's main graph, and in graphs that these hold.
 
     Each is named after the node whose gradient it serves.
     """
@@ -30,6 +31,7 @@ class GradientMaker(Maker):
         self.facts: Facts = Facts(model)
         self.opset = model.graph.opset_imports.get("", 1)
         self._shared: dict[Hashable, ir.Value] = {}
+        self._counted: dict[ir.Node, dims.Dim] = {}
         self._names = {name for graph in nodes.graphs_of(model) for name in _names_of(graph)}
         self._serves = PREFIX
         self._making: Making | None = None
@@ -58,24 +60,20 @@ class GradientMaker(Maker):
         self, states: Sequence[Term], rows: Sequence[Term], step: Step, *, backwards: bool = False
     ) -> tuple[Sequence[Term], Sequence[Term]]:
         """The last states, and what each step keeps, of steps over the first axis of `rows`."""
-        assert self._making is not None, "a node is served"
-        outer, serving = self.graph, (self._serves, self._making)
         given = [
             *(self._port(term, term.shape, "state") for term in states),
             *(self._port(term, term.shape[1:], "row") for term in rows),
         ]
-        body = ir.Graph(given, [], nodes=[], name=self.unique(f"{self._serves}/body"))
-        self.facts.register(body, outer)
-        terms = [self.term(value) for value in given]
-        self.graph = body
-        after, kept = step(terms[: len(states)], terms[len(states) :])
-        for term in (*after, *kept):
-            seen = term.value.producer() is None or term.value.graph is not body or term.value in body.outputs
-            end = term.apply("Identity").value if seen else term.value
-            self._declare(end, term.shape)
-            body.outputs.append(end)
-        _remove_dead(body)
-        self.graph, (self._serves, self._making) = outer, serving
+        after: Sequence[Term] = ()
+        kept: Sequence[Term] = ()
+
+        def stepped() -> Sequence[Term]:
+            nonlocal after, kept
+            terms = [self.term(value) for value in given]
+            after, kept = step(terms[: len(states)], terms[len(states) :])
+            return [*after, *kept]
+
+        body = self._body(given, stepped)
         attributes: dict[str, ir.Attr] = {
             "body": ir.AttrGraph("body", body), "num_scan_inputs": ir.AttrInt64("num_scan_inputs", len(rows)),
         }  # fmt: skip
@@ -83,46 +81,110 @@ class GradientMaker(Maker):
             for name, count in (("scan_input_directions", len(rows)), ("scan_output_directions", len(kept))):
                 attributes[name] = ir.AttrInt64s(name, [1] * count)
         operands = [term.value for term in (*states, *rows)]
-        count = len(states) + len(kept)
-        results = self._join(self._making.node_of("Scan", *operands, attributes=attributes, outputs=count))
         shapes = [term.shape for term in states] + [(rows[0].shape[0], *term.shape) for term in kept]
-        for value, term, shape in zip(results, (*states, *kept), shapes, strict=True):
-            value.type = ir.TensorType(term.dtype)
-            self._declare(value, shape)
-        found = [self.term(value) for value in results]
+        found = self._holding("Scan", operands, attributes, [*states, *kept], shapes)
         return found[: len(states)], found[len(states) :]
 
-    def copied(self, body: ir.Graph, given: Sequence[Term]) -> tuple[list[ir.Node], dict[ir.Value, ir.Value]]:
-        """The nodes of a body once more, behind the last node, and its values by those of the body.
+    def choose(
+        self, condition: Term, then: Callable[[], Sequence[Term]], otherwise: Callable[[], Sequence[Term]],
+        likes: Sequence[Term],
+    ) -> Sequence[Term]:  # fmt: skip
+        """What one of two graphs gives, by a condition; results have the types and dims of `likes`."""
+        attributes = {
+            name: ir.AttrGraph(name, self._body([], branch))
+            for name, branch in (("then_branch", then), ("else_branch", otherwise))
+        }
+        return self._holding("If", [condition.value], attributes, likes, [term.shape for term in likes])
 
-        Raises NoGradient where one of them holds a graph.
-        """
+    def _body(self, given: Sequence[ir.Value], write: Callable[[], Sequence[Term]]) -> ir.Graph:
+        """A graph with these inputs, whose outputs are what `write` makes in it."""
+        outer, serving = self.graph, (self._serves, self._making)
+        body = ir.Graph(given, [], nodes=[], name=self.unique(f"{self._serves}/body"))
+        self.facts.register(body, outer)
+        self.graph = body
+        for term in write():
+            seen = term.value.producer() is None or term.value.graph is not body or term.value in body.outputs
+            end = term.apply("Identity").value if seen else term.value
+            self._declare(end, term.shape)
+            body.outputs.append(end)
+        _remove_dead(body)
+        self.graph, (self._serves, self._making) = outer, serving
+        return body
+
+    def _holding(
+        self, op_type: str, operands: Sequence[ir.Value], attributes: Mapping[str, ir.Attr], likes: Sequence[Term],
+        shapes: Sequence[dims.Dims],
+    ) -> list[Term]:  # fmt: skip
+        """The results of a node that holds graphs, of types of `likes`, whose dims only the maker can tell."""
+        assert self._making is not None, "a node is served"
+        made = self._making.node_of(op_type, *operands, attributes=attributes, outputs=len(likes))
+        results = self._join(made)
+        for value, term, shape in zip(results, likes, shapes, strict=True):
+            value.type = ir.TensorType(term.dtype)
+            self._declare(value, shape)
+        return [self.term(value) for value in results]
+
+    def copied(self, body: ir.Graph, given: Sequence[Term]) -> tuple[list[ir.Node], dict[ir.Value, ir.Value]]:
+        """The nodes of a body once more, behind the last node, and its values by those of the body."""
         places = dict(zip(body.inputs, (term.value for term in given), strict=True))
+        order = self._copies(body, places)
+        for node in order:
+            self.graph.append(node)
+            for inner in nodes.subgraphs(node):
+                self.facts.register(inner, self.graph)
+        return order, places
+
+    def _copies(self, body: ir.Graph, places: dict[ir.Value, ir.Value]) -> list[ir.Node]:
+        """The nodes of a graph once more, in no graph yet; `places` gets its values. Constants go to the main graph."""
         for value in body.initializers.values():
             tensor = constants.of_initializer(value)
             assert tensor is not None, "an initializer has data"
             places[value] = self.constant(tensor.numpy(), tensor.dtype)
         order = []
         for node in body:
-            if nodes.has_subgraphs(node):
-                raise NoGradient(f"{nodes.describe(node)} in it holds a graph")
             operands = [None if value is None else places.get(value, value) for value in node.inputs]
+            held = {
+                name: ir.AttrGraph(name, self._copied_graph(one.as_graph(), places))
+                for name, one in node.attributes.items()
+                if one.type == ir.AttributeType.GRAPH
+            }
             made = ir.Node(
-                node.domain, node.op_type, operands, dict(node.attributes), num_outputs=len(node.outputs),
+                node.domain, node.op_type, operands, {**node.attributes, **held}, num_outputs=len(node.outputs),
                 name=self.unique(f"{self._serves}/{node.name or node.op_type}"),
             )  # fmt: skip
             for old, new in zip(node.outputs, made.outputs, strict=True):
                 new.name = self.unique(f"{made.name}_output") if old.name else ""
                 new.type, new.shape = old.type, old.shape
                 places[old] = new
-            self.graph.append(made)
             order.append(made)
-        return order, places
+        return order
+
+    def _copied_graph(self, graph: ir.Graph, around: dict[ir.Value, ir.Value]) -> ir.Graph:
+        """A graph that a node holds, once more, reading the copies of what it reads from around."""
+        places = dict(around)
+        inputs = []
+        for value in graph.inputs:
+            name = self.unique(f"{self._serves}/{value.name}")
+            inputs.append(ir.Value(name=name, type=value.type, shape=value.shape))
+            places[value] = inputs[-1]
+        order = self._copies(graph, places)
+        outputs = []
+        for value in graph.outputs:
+            end = places.get(value, value)
+            if end.producer() not in order:  # a constant of the graph, which is the main one's now
+                keep = ir.Node("", "Identity", [end], num_outputs=1, name=self.unique(f"{self._serves}/Identity"))
+                order.append(keep)
+                (end,) = keep.outputs
+                end.name = self.unique(f"{keep.name}_output")
+                end.type, end.shape = value.type, value.shape
+            outputs.append(end)
+        return ir.Graph(inputs, outputs, nodes=order, name=self.unique(f"{self._serves}/body"))
 
     def before(self, node: ir.Node, position: int) -> ir.Value:
-        """The states that the steps of a Scan of the model start from."""
+        """The states that the steps of a Scan or Loop of the model start from."""
         (body,) = nodes.subgraphs(node)
-        state, start = body.inputs[position], nodes.given_input(node, position)
+        offset = 2 if node.op_type == "Loop" else 0  # the number of the step and the condition
+        state, start = body.inputs[offset + position], nodes.given_input(node, offset + position)
         keep = ir.Node("", "Identity", [state], num_outputs=1, name=self.unique(f"{state.name}/before"))
         body.append(keep)
         (kept,) = keep.outputs
@@ -138,8 +200,18 @@ class GradientMaker(Maker):
         node.resize_outputs(len(node.outputs) + 1)
         result = node.outputs[-1]
         result.name, result.type = self.unique(f"{node.outputs[0].name}/before"), known.type
-        self._declare(result, (self.term(nodes.given_input(node, len(node.inputs) - 1)).shape[0], *shape))
+        self._declare(result, (self._steps(node), *shape))
         return result
+
+    def _steps(self, node: ir.Node) -> dims.Dim:
+        """How many steps a Scan or Loop of the model takes."""
+        if node not in self._counted:
+            if node.op_type == "Scan":
+                self._counted[node] = self.term(nodes.given_input(node, len(node.inputs) - 1)).shape[0]
+            else:
+                count = fixed_trips(node, self.facts)
+                self._counted[node] = self.facts.fresh() if count is None else count
+        return self._counted[node]
 
     def _port(self, term: Term, shape: dims.Dims, kind: str) -> ir.Value:
         """An input of a body."""

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from graphopt.errors import ModelError
 from graphopt.gradient.maker import GradientMaker
-from graphopt.model import nodes
+from graphopt.model import dims, nodes
 from graphopt.model.known import Knowledge
 from graphopt.model.operators.gradients.backward import Backward
 from graphopt.model.operators.gradients.terms import FLOATS, NoGradient, Term
@@ -103,6 +103,9 @@ def _through(
     for output, term in zip(body.outputs, incoming, strict=False):
         if term is not None:
             end = places.get(output, output)
+            shape = maker.facts.shape(end)
+            if shape is None or not dims.may_be_same(shape, term.shape):
+                raise NoGradient(f"the dims of '{output.name}' in it change from step to step, or are not known")
             found[end] = found[end] + term if end in found else term
     targets = [places.get(value, value) for value in wanted]
     active = active_nodes(order, maker.facts, targets, list(found))

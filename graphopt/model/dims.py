@@ -86,6 +86,14 @@ def same(left: Dims | None, right: Dims | None) -> bool:
     return left is not None and right is not None and left == right
 
 
+def may_be_same(left: Dims, right: Dims) -> bool:
+    """Whether no dim of two shapes is known to be another than the other's."""
+    return len(left) == len(right) and not any(
+        isinstance(apart := normal(sympy.sympify(one) - sympy.sympify(other)), int) and apart != 0
+        for one, other in zip(left, right, strict=True)
+    )
+
+
 def quotient(dividend: Dim, divisor: Dim) -> Dim | None:
     """dividend / divisor where that is exact for every value of the symbols, else None."""
     if isinstance(dividend, int) and isinstance(divisor, int):

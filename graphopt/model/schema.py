@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from graphopt.model import content, dims, nodes
+from graphopt.model.going import fixed_trips
 from graphopt.model.known import UNKNOWN, Knowledge, Known
 from graphopt.model.maps import type_of, type_proto
 
@@ -99,9 +100,11 @@ def _count_axes_from_the_front(proto: onnx.NodeProto, first: Operand | None) -> 
 
 
 def _with_subgraphs(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
-    """If: what both branches agree on. Loop and Scan: what the file declares; Scan: what its operands and body tell."""
+    """If: what both branches agree on. Loop and Scan: what the file declares, else what operands and body tell."""
     if node.op_type == "Scan" and facts.opset(node) >= 9:
         return _of_scan(node, facts)
+    if node.op_type == "Loop":
+        return _of_loop(node, facts)
     if node.op_type != "If":
         return tuple(facts.declared(output) for output in node.outputs)
     branches = list(nodes.subgraphs(node))
@@ -142,6 +145,28 @@ def _of_scan(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
             results.append(Known(inner.type, None, None))
         else:
             results.append(Known(inner.type, (rows[0], *inner.shape), None))
+    return tuple(results)
+
+
+def _of_loop(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
+    """States whose dims the body keeps have those that they start with; what is collected has a row for each step."""
+    (body,) = nodes.subgraphs(node)
+    count = len(node.inputs) - 2
+    rows: dims.Dim | None = fixed_trips(node, facts)
+    results = []
+    for at, output in enumerate(node.outputs):
+        told = facts.declared(output)
+        inner = facts.known(body.outputs[1 + at]) if 1 + at < len(body.outputs) else UNKNOWN
+        if told.shape is not None or inner.shape is None or not isinstance(inner.type, ir.TensorType):
+            results.append(told)
+        elif at >= count:
+            rows = facts.fresh() if rows is None else rows
+            results.append(Known(inner.type, (rows, *inner.shape), None))
+        else:
+            start = nodes.input_at(node, 2 + at)
+            known = UNKNOWN if start is None else facts.known(start)
+            kept = known.shape is not None and dims.same(known.shape, inner.shape)
+            results.append(Known(inner.type, known.shape, None) if kept else told)
     return tuple(results)
 
 

@@ -11,25 +11,6 @@ from graphopt.model.facts import Facts
 from graphopt.model.known import SMALL
 
 
-def count_of(facts: Facts, value: ir.Value | None) -> int | None:
-    """The number of iterations that an operand says; None where that is not known."""
-    found = facts.ints(value)
-    return max(found[0], 0) if found is not None and len(found) == 1 else None
-
-
-def keeps_going(facts: Facts, body: ir.Graph) -> bool:
-    """Whether the body hands its condition on as it was, or always says true."""
-    value: ir.Value | None = body.outputs[0]
-    while value is not None and value is not body.inputs[1]:
-        if facts.scalar(value) is True:
-            return True
-        producer = value.producer()
-        if producer is None or producer.op_type != "Identity" or not nodes.is_standard(producer):
-            return False
-        value = producer.inputs[0]
-    return value is not None
-
-
 def ended(facts: Facts, loop: ir.Node, body: ir.Graph, most: int) -> int | None:
     """After how many iterations the body's condition is false; None for more than `most`, and where it cannot be told.
 

@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import constants, nodes
-from graphopt.model.trips import count_of, ended, keeps_going
+from graphopt.model.going import count_of, keeps_going
+from graphopt.model.trips import ended
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.record import LeftAlone
 

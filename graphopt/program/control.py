@@ -20,7 +20,8 @@ from graphopt.errors import NotLowered
 from graphopt.model import nodes
 from graphopt.model.dims import declared
 from graphopt.model.facts import Facts
-from graphopt.model.trips import count_of, ended, keeps_going
+from graphopt.model.going import count_of, keeps_going
+from graphopt.model.trips import ended
 from graphopt.program.fixed_states import without_fixed_states
 from graphopt.program.subprograms import declare_results, has_control_flow
 

@@ -20,11 +20,12 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def weighted(
-    nodes: list[onnx.NodeProto], inputs: Arrays, results: list[str], wanted: list[str], opset: int
-) -> onnx.ModelProto:
+    nodes: list[onnx.NodeProto], inputs: Arrays, results: list[str], wanted: list[str], opset: int,
+    runnable: Callable[[onnx.ModelProto], onnx.ModelProto] = lambda model: model,
+) -> onnx.ModelProto:  # fmt: skip
     """A model whose output `loss` is the sum of all elements of results, each times a weight of its own.
 
-    What no gradient is taken to is a constant of the model.
+    What no gradient is taken to is a constant of the model. `runnable` makes a model one that the evaluators run.
     """
     kind = np.dtype(np.float32 if any(array.dtype == np.float32 for array in inputs.values()) else np.float64)
     graph = helper.make_graph(
@@ -41,7 +42,7 @@ def weighted(
     plain = onnx.ModelProto.FromString(model.SerializeToString())
     plain.graph.output.pop()
     plain.graph.output.extend(onnx.ValueInfoProto(name=name) for name in results)
-    made = runner(plain)(results, _fed(plain, inputs))
+    made = runner(runnable(plain))(results, _fed(plain, inputs))
     totals = []
     for number, array in enumerate(made):
         weights = rng.uniform(0.5, 1.5, np.asarray(array).shape) * rng.choice([-1, 1], np.asarray(array).shape)

@@ -40,12 +40,14 @@ SINGLE = (
     "LpPool",
     "GlobalLpPool",
     "DequantizeLinear",
+    "MaxRoiPool",
 )
+SINGLE_OPSETS = {("Gather", 13), ("GridSample", 16)}
 Case = tuple[str, dict[str, object], dict[str, np.ndarray], int, int]  # operator, attributes, inputs, results, opset
 
 
 def _case(op_type: str, *operands: np.ndarray | None, results: int = 1, opset: int = 18, **attributes: object) -> Case:
-    if op_type in SINGLE or attributes.get("group") in (2, 4) or (op_type, opset) == ("Gather", 13):
+    if op_type in SINGLE or attributes.get("group") in (2, 4) or (op_type, opset) in SINGLE_OPSETS:
         operands = tuple(one.astype(np.float32) if _is_double(one) else one for one in operands)
     given = {f"x{at}": operand for at, operand in enumerate(operands) if operand is not None}
     return (op_type, attributes, given, results, opset)
@@ -57,15 +59,16 @@ def _is_double(operand: np.ndarray | None) -> bool:
 
 def _recurrent(
     op_type: str, *, directions: int = 1, lengths: Sequence[int] = (), starts: bool = True, biases: bool = True,
-    **attributes: object,
+    peepholes: bool = False, **attributes: object,
 ) -> Case:  # fmt: skip
     """A layer of 2 hidden units over 3 steps of 2 sequences of 2 numbers."""
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op_type]
     state = _floats(directions, 2, 2, low=-0.8, high=0.8)
+    states = [state if starts else None, *([-state if starts else None] if op_type == "LSTM" else [])]
     return _case(
         op_type, _floats(3, 2, 2), _floats(directions, 2 * gates, 2), _floats(directions, 2 * gates, 2),
         _floats(directions, 4 * gates) if biases else None, np.array(lengths, np.int32) if lengths else None,
-        state if starts else None, *([-state] if op_type == "LSTM" and starts else []),
+        *states, *([_floats(directions, 6)] if peepholes else []),
         results=3 if op_type == "LSTM" else 2, hidden_size=2, **attributes,
     )  # fmt: skip
 
@@ -82,12 +85,35 @@ def _resized(
     )  # fmt: skip
 
 
+def _deformed(
+    *, kernel: tuple[int, int], channels: int, biases: bool = False, masked: bool = False, **attributes: object
+) -> Case:
+    """A DeformConv whose positions are nowhere near whole numbers, where its slopes jump."""
+    given = {"pads": [0, 0, 0, 0], "strides": [1, 1], "dilations": [1, 1], "offset_group": 1, "group": 1, **attributes}
+    pads, strides, dilations = given["pads"], given["strides"], given["dilations"]
+    out = [
+        (size + pads[axis] + pads[axis + 2] - (kernel[axis] - 1) * dilations[axis] - 1) // strides[axis] + 1
+        for axis, size in enumerate((5, 6))
+    ]
+    places, apart = kernel[0] * kernel[1], given["offset_group"]
+    offsets = RNG.integers(-2, 2, (1, apart * places * 2, *out)) + RNG.uniform(0.1, 0.9, (1, apart * places * 2, *out))
+    return _case(
+        "DeformConv", _floats(1, channels, 5, 6), _floats(4, channels // given["group"], *kernel), offsets,
+        _floats(4) if biases else None, _floats(1, apart * places, *out) if masked else None, opset=19,
+        kernel_shape=list(kernel), **attributes,
+    )  # fmt: skip
+
+
 SMOOTH = ("Asinh", "Atan", "Cos", "Cosh", "Erf", "Exp", "Neg", "Sigmoid", "Sin", "Sinh", "Softplus", "Softsign", "Tanh")
 INSIDE = ("Acos", "Asin", "Atanh")
 POSITIVE = ("Log", "Sqrt", "Reciprocal")
 KINKED = ("Abs", "Celu", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Selu", "Shrink", "ThresholdedRelu")
 IMAGE = _floats(2, 4, 6, 5)
 APART = IMAGE + 0.1 * np.sign(IMAGE)  # no element within the step of a difference in float32 from 0
+ZEROS = _floats(3, 4) * np.array([[1, 0, 1, 1], [0, 1, 1, 0], [1, 1, 1, 1]])
+SQUARE = _floats(2, 2, 5, 6)
+GRID = _floats(2, 3, 4, 2, low=-1.7, high=1.7)
+REGIONS = np.array([[0.3, 1.1, 7.2, 6.4], [2.2, -3.7, 11.3, 4.1], [-4.3, 2.6, 3.4, 13.2]])
 CASES: list[Case] = [
     *(_case(name, _floats(3, 4)) for name in (*SMOOTH, *KINKED, "Mish", "Identity")),
     *(_case(name, _floats(3, 4, low=-0.9, high=0.9)) for name in (*INSIDE, "Tan")),
@@ -121,6 +147,8 @@ CASES: list[Case] = [
     _case("ReduceSum", _floats(2, 3)),
     _case("CumSum", _floats(3, 4), np.array(1, np.int64)),
     _case("CumSum", _floats(3, 4), np.array(0, np.int64), exclusive=1, reverse=1),
+    *(_case("CumProd", factors, np.array(axis, np.int64), opset=26, exclusive=exclusive, reverse=reverse)
+      for factors in (_floats(3, 4), ZEROS) for axis in (0, 1) for exclusive in (0, 1) for reverse in (0, 1)),
     _case("TopK", _floats(3, 5), _ints(2), results=2, axis=1),
     # movement
     _case("Reshape", _floats(3, 4), _ints(2, -1)),
@@ -227,6 +255,22 @@ CASES: list[Case] = [
       for mode in ("nearest", "linear")),
     _case("AffineGrid", _floats(2, 2, 3), _ints(2, 1, 3, 4), opset=20),
     _case("AffineGrid", _floats(1, 3, 4), _ints(1, 1, 2, 3, 2), align_corners=1, opset=20),
+    # between elements
+    *(_case("GridSample", SQUARE, GRID, opset=22, mode=mode, padding_mode=outside, align_corners=corners)
+      for mode in ("linear", "cubic", "nearest") for outside in ("zeros", "border", "reflection")
+      for corners in (0, 1)),
+    *(_case("GridSample", SQUARE, GRID[:, :1, :1], opset=16, mode=mode) for mode in ("bilinear", "bicubic")),
+    *(_case("GridSample", _floats(1, 2, 3, 4, 2), _floats(1, 2, 1, 3, 3, low=-1.4, high=1.4), opset=20, mode=mode,
+            padding_mode=outside) for mode in ("linear", "nearest") for outside in ("zeros", "border", "reflection")),
+    _deformed(kernel=(2, 3), channels=2, biases=True, masked=True),
+    _deformed(kernel=(3, 2), channels=4, pads=[1, 0, 1, 1], strides=[2, 1], dilations=[1, 2], offset_group=2),
+    _deformed(kernel=(2, 2), channels=4, group=2, offset_group=2, masked=True, pads=[1, 1, 0, 0]),
+    # regions
+    *(_case("RoiAlign", SQUARE, REGIONS, _ints(0, 1, 0), opset=16, output_height=2, output_width=3, sampling_ratio=2,
+            spatial_scale=0.5, coordinate_transformation_mode=mode) for mode in ("half_pixel", "output_half_pixel")),
+    _case("RoiAlign", SQUARE, REGIONS, _ints(0, 1, 1), opset=10, output_height=3, output_width=1, sampling_ratio=1),
+    *(_case("MaxRoiPool", SQUARE, np.concatenate([np.array([[0], [1], [0]]), REGIONS], 1), pooled_shape=shape,
+            spatial_scale=scale) for shape, scale in (([2, 3], 0.5), ([1, 2], 1.0))),
     # normalizations
     *(_case(name, _floats(2, 3, 4), axis=1, opset=opset) for name in ("Softmax", "LogSoftmax") for opset in (11, 13)),
     _case("LayerNormalization", _floats(2, 3, 4), _floats(3, 4), _floats(3, 4), axis=1),
@@ -247,6 +291,9 @@ CASES: list[Case] = [
     _case("RNN", _floats(3, 2, 2), _floats(1, 2, 2), _floats(1, 2, 2, low=-0.5, high=0.5), np.array([[9.0, -9, 0, 0]]),
           results=2, hidden_size=2, activations=["Relu"]),  # one unit is on, and one is off
     _recurrent("LSTM", activations=["Sigmoid", "Sigmoid", "Tanh"], opset=9),
+    *(_recurrent("LSTM", peepholes=True, **more) for more in ({}, {"input_forget": 1}, {
+        "directions": 2, "lengths": (3, 1), "direction": "bidirectional"}, {"starts": False, "biases": False})),
+    _recurrent("LSTM", input_forget=1),
     # losses
     *(_case("SoftmaxCrossEntropyLoss", _floats(3, 4, 2), _ints([0, 3], [1, 1], [2, 0]), results=1, reduction=kind)
       for kind in ("mean", "sum", "none")),
@@ -254,8 +301,15 @@ CASES: list[Case] = [
     _case("NegativeLogLikelihoodLoss", _floats(3, 4), _ints(0, 3, 1), ignore_index=1, reduction="mean"),
     _case("NegativeLogLikelihoodLoss", _floats(3, 4), _ints(0, 3, 1), RNG.uniform(0.5, 2, 4), reduction="sum"),
 ]  # fmt: skip
-# How many operands of floats have gradients, where not all have: not what a loss weighs classes by, nor scales.
-FLAT = {"SoftmaxCrossEntropyLoss": 1, "NegativeLogLikelihoodLoss": 1, "Resize": 1, "Upsample": 1}
+# How many operands of floats have gradients, where not all have: not what a loss weighs classes by, scales, regions.
+FLAT = {
+    "RoiAlign": 1,
+    "MaxRoiPool": 1,
+    "SoftmaxCrossEntropyLoss": 1,
+    "NegativeLogLikelihoodLoss": 1,
+    "Resize": 1,
+    "Upsample": 1,
+}
 
 
 def _title(case: Case) -> str:
@@ -271,7 +325,9 @@ def test_gradient_is_that_of_central_differences(case: Case) -> None:
     last = max(int(name[1:]) for name in inputs)
     operands = [f"x{at}" if f"x{at}" in inputs else "" for at in range(last + 1)]
     node = helper.make_node(op_type, operands, outputs, name="n", **attributes)
-    floats = [name for name, array in inputs.items() if array.dtype.kind == "f"][: FLAT.get(op_type)]
+    # Positions that read the nearest element have none, and of cubics differences in float32 are too coarse.
+    flat = 1 if attributes.get("mode") in ("nearest", "bicubic") and op_type == "GridSample" else FLAT.get(op_type)
+    floats = [name for name, array in inputs.items() if array.dtype.kind == "f"][:flat]
     agree([node], inputs, outputs[:1] if op_type == "TopK" else outputs, floats, opset)
 
 
@@ -279,5 +335,5 @@ def test_every_operator_with_a_rule_is_compared() -> None:
     ruled = {name for (domain, name), one in OPERATORS.items() if one.gradient is not None and not domain}
     flat = {"Ceil", "Floor", "Round", "Sign", "IsInf", "IsNaN", "Equal", "Less", "Greater", "LessOrEqual",
             "GreaterOrEqual", "ArgMax", "ArgMin", "Hardmax"}  # fmt: skip
-    elsewhere = {"Dropout", "QuantizeLinear", "Scan"}  # test_training, test_quantized, test_scan
+    elsewhere = {"Dropout", "QuantizeLinear", "Scan", "Loop", "If"}  # test_training, _quantized, _scan, _loops
     assert ruled - flat - elsewhere - {case[0] for case in CASES} == {"CastLike"}

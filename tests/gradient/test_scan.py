@@ -57,17 +57,27 @@ def test_rows_in_both_directions_are_refused() -> None:
         graphopt.gradient(model, loss="loss", with_respect_to=["w"])
 
 
-def test_bodies_that_hold_graphs_are_refused() -> None:
+def test_bodies_may_hold_graphs() -> None:
     model = onnx.parser.parse_model(MODEL.replace("ATTRIBUTES", ""))
     scan = next(node for node in model.graph.node if node.op_type == "Scan")
     body = next(one.g for one in scan.attribute if one.name == "body")
-    inner = onnx.helper.make_graph(
-        [onnx.helper.make_node("Tanh", ["sum"], ["chosen"])], "chosen", [],
-        [onnx.helper.make_tensor_value_info("chosen", onnx.TensorProto.DOUBLE, [3])],
+    first, second = (
+        onnx.helper.make_graph(
+            [onnx.helper.make_node(op_type, ["sum"], [f"chosen{op_type}"])], op_type, [],
+            [onnx.helper.make_tensor_value_info(f"chosen{op_type}", onnx.TensorProto.DOUBLE, [3])],
+        )
+        for op_type in ("Tanh", "Sin")
     )  # fmt: skip
+    decided = onnx.helper.make_node("ReduceSum", ["product"], ["total"], keepdims=0)
+    asked = onnx.helper.make_node("Less", ["total", "zero"], ["less"])
     body.node[2].CopyFrom(
-        onnx.helper.make_node("If", ["yes"], ["next"], name="c", then_branch=inner, else_branch=inner)
+        onnx.helper.make_node("If", ["less"], ["next"], name="c", then_branch=first, else_branch=second)
     )
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "yes"))
-    with pytest.raises(ModelError, match="If 'c' in it holds a graph"):
-        graphopt.gradient(model, loss="loss", with_respect_to=["w"])
+    body.node.insert(2, asked)
+    body.node.insert(2, decided)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(0.0), "zero"))
+    inputs = _inputs()
+    found = analytic(model, inputs, ["start", "rows", "w"])
+    for name, gradient in found.items():
+        tolerance = STEPS[np.dtype(np.float64)][1]
+        np.testing.assert_allclose(gradient, numeric(model, inputs, name), rtol=0, atol=tolerance, err_msg=name)

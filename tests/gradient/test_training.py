@@ -10,6 +10,7 @@ import pytest
 import graphopt
 from graphopt.errors import OptionError
 from tests.gradient.differences import agree, numeric, runner
+from tests.gradient.masks import kept
 
 NORMALIZED = """
 <ir_version: 8, opset_import: ["": 17]>
@@ -108,6 +109,53 @@ def test_a_seed_decides_what_is_dropped() -> None:
     np.testing.assert_allclose(one["y"], (kept**2).mean(), rtol=1e-5)
     expected = x.T.astype(np.float64) @ (2 * kept / kept.size * one[mask] / 0.75)
     np.testing.assert_allclose(weights - one["w_new"], expected, rtol=0, atol=1e-5)
+
+
+TWICE = """
+<ir_version: 8, opset_import: ["": 17]>
+net (float[20, 6] x) => (float y)
+<float ratio = {0.25}, float other = {0.5}>
+{
+    h = MatMul(x, w)
+    d = Dropout(h, ratio)
+    e = Dropout(d, other)
+    m = Mul(e, e)
+    y = ReduceMean <keepdims = 0> (m)
+}
+"""
+
+
+def test_what_a_seed_drops_follows_from_the_formula_alone() -> None:
+    """Two Dropouts, each with a stream of its own, in the order of the model."""
+    model = onnx.parser.parse_model(TWICE)
+    weights = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    step = graphopt.train_step(model, loss="y").to_proto()
+    x = np.random.default_rng(2).normal(size=(20, 6)).astype(np.float32)
+    for seed in (0, 7, 2**31 - 1, 2**40 + 3):
+        masks = kept(seed, 1, (20, 5), 0.25) / 0.75 * kept(seed, 2, (20, 5), 0.5) / 0.5
+        expected = ((x.astype(np.float64) @ weights * masks) ** 2).mean()
+        np.testing.assert_allclose(_run(step, {"x": x, "seed": np.array(seed, np.int64)})["y"], expected, rtol=1e-5)
+
+
+def test_what_is_dropped_leaves_the_mean_as_it_is() -> None:
+    """Over 400 seeds: each element's deviation of its mean is (0.25 / 0.75 / 400) ** 0.5; five of them are allowed."""
+    masks = np.mean([kept(seed, 1, (40, 30), 0.25) / 0.75 for seed in range(400)], axis=0)
+    deviation = (0.25 / 0.75 / 400) ** 0.5
+    assert np.abs(masks - 1).max() < 5 * deviation and abs(masks.mean() - 1) < 5 * deviation / 1200**0.5
+
+
+def test_running_statistics_follow_over_steps_as_numpy_has_them() -> None:
+    """The weights stand still; the statistics of three batches go into the running ones, one after the other."""
+    step = graphopt.train_step(NORMALIZED_MODEL, loss="y", optimizer=graphopt.Optimizer(learning_rate=0.0))
+    batches = [{"x": np.random.default_rng(number).normal(size=(4, 3, 2)) + number} for number in range(3)]
+    mean, variance = np.array([0.5, 0, 1]), np.array([1, 2, 0.5])
+    for batch in batches:
+        mean = 0.8 * mean + 0.2 * batch["x"].mean((0, 2))
+        variance = 0.8 * variance + 0.2 * batch["x"].var((0, 2))
+    found = graphopt.fit(step, batches).parameters
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-6)  # the momentum is a float32 attribute
+    np.testing.assert_allclose(found["var"], variance, rtol=1e-6)
 
 
 def test_numbers_of_places_and_seeds_are_uniform() -> None:

@@ -20,14 +20,19 @@ def _batch(node: Node) -> Results:
     x, scale, bias, mean, variance = node.inputs
     epsilon, keep = node.get("epsilon", 1e-5), node.get("momentum", 0.9)
     if node.get("training_mode", 0):
-        y = F.batch_norm(x, None, None, scale, bias, training=True, eps=epsilon)
-        axes = [0, *range(2, x.dim())]
-        own_variance, own_mean = torch.var_mean(x, axes, correction=0)
-        return [y, mean * keep + own_mean * (1 - keep), variance * keep + own_variance * (1 - keep)]
+        followed = (None, None) if node.outputs == 1 else (mean.clone(), variance.clone())
+        y = F.batch_norm(x, *followed, scale, bias, training=True, momentum=1 - keep, eps=epsilon)
+        return [y] if node.outputs == 1 else [y, followed[0], _of_population(followed[1], variance, keep, x)]
     if not mean.requires_grad and not variance.requires_grad:
         return [F.batch_norm(x, mean, variance, scale, bias, eps=epsilon)]
     factor = scale * torch.rsqrt(variance + epsilon)
     return [(x - _channels(mean, x.dim())) * _channels(factor, x.dim()) + _channels(bias, x.dim())]
+
+
+def _of_population(followed: Tensor, before: Tensor, keep: float, x: Tensor) -> Tensor:
+    """A running variance as ONNX has it, from torch's, which follows that of a sample: n / (n - 1) of ONNX's."""
+    count = x.numel() // x.shape[1]
+    return before * keep + (followed - before * keep) * ((count - 1) / count)
 
 
 def _layer(node: Node) -> Results:

@@ -114,4 +114,8 @@ OPERATORS = (
         name="CumSum", shape=same_as_first, flops=per_operand_element, axes=_running_axes,
         parameters={"axis": Parameter(11, 1, scalar=True)}, gradient=gradients.running_sum,
     ),
+    Operator(
+        name="CumProd", shape=same_as_first, flops=per_operand_element,
+        parameters={"axis": Parameter(26, 1, scalar=True)}, gradient=gradients.running_product,
+    ),
 )  # fmt: skip

@@ -104,9 +104,9 @@ OPERATORS = (
     _mover("EyeLike"),
     *map(_random, ("Bernoulli", "Multinomial")),
     *map(_random, ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")),
-    _mover("If"),
+    Operator(name="If", flops=no_flops, gradient=control.chosen),
     Operator(name="Scan", flops=no_flops, gradient=control.scanned),
-    Operator(name="Loop", counted=_iterations, flops=no_flops),
+    Operator(name="Loop", counted=_iterations, flops=no_flops, gradient=control.looped),
     *map(
         _mover,
         (

@@ -12,6 +12,7 @@ from graphopt.model import constants, dims, nodes
 from graphopt.model.known import Knowledge, Known
 from graphopt.model.nodes import int_attribute, ints_attribute
 from graphopt.model.operators.axes import channels_first
+from graphopt.model.operators.gradients import regions, sampling
 from graphopt.model.operators.gradients import windows as gradients
 from graphopt.model.operators.gradients.backward import GradientRule
 from graphopt.model.operators.padding import padding
@@ -210,7 +211,7 @@ OPERATORS = (
     ),
     Operator(name="ConvInteger", flops=_convolution_flops(1), epilogue=True, images=(0,)),
     Operator(name="QLinearConv", flops=_convolution_flops(3), epilogue=True, images=(0,)),
-    Operator(name="DeformConv", flops=_convolution_flops(1), images=(0, 2, 4)),
+    Operator(name="DeformConv", flops=_convolution_flops(1), images=(0, 2, 4), gradient=sampling.deformed),
     _pool("AveragePool", gradients.average),
     _pool("MaxPool", gradients.largest),
     Operator(name="LpPool", shape=_pool_dims, flops=_pool_flops, images=(0,), gradient=gradients.power_mean),
@@ -219,7 +220,7 @@ OPERATORS = (
     _global_pool("GlobalLpPool", gradients.global_power_mean, epilogue=False),
     Operator(name="MaxUnpool", flops=no_flops, gradient=gradients.unpooled),
     Operator(name="Col2Im", gradient=gradients.folded),
-    Operator(name="MaxRoiPool", images=(0,)),
-    Operator(name="RoiAlign", images=(0,)),
-    Operator(name="GridSample", images=(0,)),
+    Operator(name="MaxRoiPool", images=(0,), gradient=regions.largest),
+    Operator(name="RoiAlign", images=(0,), gradient=regions.aligned),
+    Operator(name="GridSample", images=(0,), gradient=sampling.grid_sampled),
 )  # fmt: skip

@@ -12,170 +12,95 @@ Steps behind the end of a sequence leave the state as it is: the factors of thei
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
 
 from graphopt.model.operators.gradients.backward import Backward, GradientRule, Gradients
+from graphopt.model.operators.gradients.layer import (
+    BIASES,
+    CELL,
+    LENGTHS,
+    PEEPHOLES,
+    RECURRENT,
+    SLOPES,
+    START,
+    WEIGHTS,
+    Layer,
+    Stepped,
+    X,
+)
 from graphopt.model.operators.gradients.products import product
 from graphopt.model.operators.gradients.terms import NoGradient, Term
 
-# The slope of an activation from its result.
-SLOPES: dict[str, Callable[[Term], Term]] = {
-    "Sigmoid": lambda y: y * (1.0 - y),
-    "Tanh": lambda y: 1.0 - y.squared(),
-    "Relu": lambda y: (y > 0.0).cast(y.dtype),
-}
-Stepped = tuple[Sequence[Term], Sequence[Term]]  # states, and what is kept
-X, WEIGHTS, RECURRENT, BIASES, LENGTHS, START, CELL, PEEPHOLES = range(8)  # operands
-
-
-@dataclass(frozen=True, eq=False)
-class Layer:
-    """One direction of a recurrent layer of H hidden units and G gates, its steps in the order of their computation."""
-
-    back: Backward
-    x: Term  # [T, N, I]
-    weights: Term  # [G H, I]
-    recurrent: Term  # [G H, H]
-    biases: Term | None  # [2 G H]: with the input, with the state
-    start: Term  # [N, H]
-    cell: Term | None  # [N, H]: the first cell of an LSTM
-    y: Term  # [T, N, H]
-    incoming: tuple[Term | None, ...]  # gradients of the states of all steps, of the last state, and of the last cell
-    inside: Term | None  # [T, N, 1]: 1 for steps of a sequence, 0 for those behind its end
-    activations: tuple[str, ...]
-
-    @property
-    def hidden(self) -> int:
-        """H."""
-        return self.recurrent.sizes[1]
-
-    @cached_property
-    def states(self) -> Term:
-        """[T, N, H]: the state that each step starts from."""
-        return self.before(self.start, self.y)
-
-    def before(self, first: Term, states: Term) -> Term:
-        """[T, N, H]: what each step starts from."""
-        return self.y.maker.join([first.unsqueeze(0), states.slice(0, 0, -1)], 0).reshape_like(self.y)
-
-    def by_input(self) -> Term:
-        """[T, N, G H]: the input's part of all gates, with its bias."""
-        return self._gates(self.x, self.weights, 0, self.weights.sizes[0])
-
-    def by_state(self, states: Term, first: int, end: int) -> Term:
-        """[T, N, (end - first) H]: the part of states in a range of gates, with its bias."""
-        start, stop, total = first * self.hidden, end * self.hidden, self.recurrent.sizes[0]
-        weights = self.recurrent if (start, stop) == (0, total) else self.recurrent.slice(0, start, stop)
-        return self._gates(states, weights, total + start, stop - start)
-
-    def _gates(self, rows: Term, weights: Term, bias: int, size: int) -> Term:
-        found = product(self.y.maker, _flat(rows), weights, turn_right=True)
-        if self.biases is not None:
-            found = found + self.biases.slice(0, bias, bias + size)
-        return found.reshape(self.y.dim(0), self.y.dim(1), size)
-
-    def part(self, gates: Term, number: int) -> Term:
-        """[T, N, H]: one gate of [T, N, G H]."""
-        return gates.slice(2, number * self.hidden, (number + 1) * self.hidden)
-
-    def activated(self, gate: Term, activation: int) -> tuple[Term, Term]:
-        """An activation's result, and its slope there."""
-        result = gate.apply(self.activations[activation])
-        return result, SLOPES[self.activations[activation]](result)
-
-    def masked(self, term: Term) -> Term:
-        """0 behind the ends of sequences."""
-        return term if self.inside is None else term * self.inside
-
-    def passed(self, term: Term) -> Term:
-        """1 behind the ends of sequences."""
-        return term if self.inside is None else term * self.inside + (1.0 - self.inside)
-
-    def last(self, position: int) -> Term:
-        """The gradient of the last state or cell: [N, H]."""
-        found = self.incoming[position]
-        return self.start.zeros() if found is None else found
-
-    def backwards(
-        self,
-        states: Sequence[Term],
-        factors: Sequence[Term],
-        step: Callable[..., Stepped],
-    ) -> Stepped:
-        """The steps from the last one to the first; each gets the gradient of its state, other states, and factors."""
-        dy = self.incoming[0]
-        rows = [*([] if dy is None else [self.masked(dy)]), *factors]
-
-        def body(states: Sequence[Term], rows: Sequence[Term]) -> Stepped:
-            state = states[0] if dy is None else states[0] + rows[0]
-            return step(state, *states[1:], *rows[len(rows) - len(factors) :])
-
-        return self.y.maker.scan(states, rows, body, backwards=True)
-
-    def stay(self) -> list[Term]:
-        """The share of a state that a step hands on beside its gates, where sequences have ends: [T, N, 1]."""
-        return [] if self.inside is None else [1.0 - self.inside]
-
-    def found(self, gates: Term, start: Term, *, reads: Sequence[tuple[Term, Term]] = (), cell: Term | None = None,
-              shared: Term | None = None) -> dict[int, Term]:  # fmt: skip
-        """The gradients by operand, from those of the input's part of the gates.
-
-        `reads` are the gradients of the state's part, by ranges of gates, with the states that they met; none: those of
-        `gates` and the states before. `shared` is the gradient of the state's bias where that is not the input's.
-        """
-        maker, flat, given = self.y.maker, _flat(gates), {START: start}
-        if self.back.wants(X):
-            given[X] = product(maker, flat, self.weights).reshape_like(self.x)
-        if self.back.wants(WEIGHTS):
-            given[WEIGHTS] = product(maker, flat, _flat(self.x), turn_left=True)
-        if self.back.wants(RECURRENT):
-            met = reads or [(gates, self.states)]
-            parts = [product(maker, _flat(left), _flat(states), turn_left=True) for left, states in met]
-            given[RECURRENT] = maker.join(parts, 0)
-        if self.back.wants(BIASES):
-            bias = gates.sum(0, 1, keep=False)
-            given[BIASES] = maker.join([bias, bias if shared is None else shared.sum(0, 1, keep=False)], 0)
-        if cell is not None:
-            given[CELL] = cell
-        return given
-
-
-def _flat(term: Term) -> Term:
-    """[T, N, F] as [T N, F]."""
-    return term.reshape(term.maker.ints(-1), term.dim(2))
-
 
 def _long_short_term(layer: Layer) -> dict[int, Term]:
-    """Gates i, o, f and c: C = f C' + i c, H = o h(C). The cells come from a Scan of that sum."""
-    maker, first = layer.y.maker, layer.cell
+    """Gates i, o, f and c: C = f C' + i c, H = o h(C). The cells come from a Scan of that sum.
+
+    With peepholes i and f also read C' and o reads C, so that the Scan has these gates inside. With input_forget f is
+    1 - i.
+    """
+    maker, first, seen = layer.y.maker, layer.cell, layer.peepholes
     assert first is not None, "an LSTM has cells"
+    coupled, size = bool(layer.back.integer("input_forget", 0)), layer.hidden
     gates = layer.by_input() + layer.by_state(layer.states, 0, 4)
-    (i, i_slope), (o, o_slope), (f, f_slope) = (layer.activated(layer.part(gates, at), 0) for at in range(3))
+    to_i, to_o, to_f = (layer.part(gates, at) for at in range(3))
     c, c_slope = layer.activated(layer.part(gates, 3), 1)
-    passed = layer.passed(f)
+    looks = [None if seen is None else seen.slice(0, at * size, (at + 1) * size) for at in range(3)]
+
+    def shares(to_i: Term, to_f: Term, cell: Term) -> tuple[tuple[Term, Term], tuple[Term, Term] | None]:
+        """The gates i and f with their slopes; f is none of its own where it is coupled."""
+        to_i, to_f = (
+            to if look is None else to + look * cell for to, look in ((to_i, looks[0]), (to_f, looks[2]))
+        )  # fmt: skip
+        return layer.activated(to_i, 0), None if coupled else layer.activated(to_f, 0)
+
+    def kept(i: tuple[Term, Term], f: tuple[Term, Term] | None) -> Term:
+        return 1.0 - i[0] if f is None else f[0]
 
     def forwards(states: Sequence[Term], rows: Sequence[Term]) -> Stepped:
-        cell = states[0] * rows[0] + rows[1]
+        if seen is None:
+            cell = states[0] * rows[0] + rows[1]
+            return [cell], [cell]
+        i, f = shares(rows[0], rows[1], states[0])
+        cell = states[0] * kept(i, f) + i[0] * rows[2]
+        if layer.inside is not None:
+            cell = cell * rows[3] + states[0] * (1.0 - rows[3])
         return [cell], [cell]
 
-    cells = maker.scan([first], [passed, layer.masked(i * c)], forwards)[1][0]
-    h, h_slope = layer.activated(cells, 2)
-    to_cell = layer.masked(o * h_slope)
-    factors = layer.masked(maker.join([c * i_slope, h * o_slope, layer.before(first, cells) * f_slope, i * c_slope], 2))
+    if seen is None:
+        i, f = shares(to_i, to_f, c)
+        rows = [layer.passed(kept(i, f)), layer.masked(i[0] * c)]
+    else:
+        rows = [to_i, to_f, c, *([] if layer.inside is None else [layer.inside])]
+    cells = maker.scan([first], rows, forwards)[1][0]
+    before = layer.before(first, cells)
+    if seen is not None:
+        i, f = shares(to_i, to_f, before)
+    o, o_slope = layer.activated(to_o if looks[1] is None else to_o + looks[1] * cells, 0)
+    h, h_slope = layer.activated(cells, 2, of_cells=True)
+    by_o, by_i = h * o_slope, (c if f is not None else c - before) * i[1]
+    by_f = None if f is None else before * f[1]
+    onto = o * h_slope if looks[1] is None else o * h_slope + by_o * looks[1]
+    passed = kept(i, f)
+    for part, look in ((by_i, looks[0]), (by_f, looks[2])):
+        passed = passed if part is None or look is None else passed + part * look
+    passed, to_cell = layer.passed(passed), layer.masked(onto)
+    factors = layer.masked(maker.join([by_i, by_o, by_i.zeros() if by_f is None else by_f, i[0] * c_slope], 2))
 
     def step(state: Term, cell: Term, to_cell: Term, factors: Term, passed: Term, *stay: Term) -> Stepped:
         cell = cell + state * to_cell
         gates = maker.join([cell, state, cell, cell], 1) * factors
-        before = product(maker, gates, layer.recurrent)
-        return [before + state * stay[0] if stay else before, cell * passed], [gates]
+        back = product(maker, gates, layer.recurrent)
+        return [back + state * stay[0] if stay else back, cell * passed], [gates]
 
     rows = [to_cell, factors, passed, *layer.stay()]
     (start, cell), (found,) = layer.backwards([layer.last(1), layer.last(2)], rows, step)
-    return layer.found(found, start, cell=cell)
+    given = layer.found(found, start, cell=cell)
+    if layer.back.wants(PEEPHOLES):
+        met = maker.join([before, cells, before], 2)
+        given[PEEPHOLES] = (found.slice(2, 0, 3 * size) * met).sum(0, 1, keep=False)
+    return given
 
 
 def _gated(layer: Layer) -> dict[int, Term]:
@@ -216,9 +141,12 @@ def _gated(layer: Layer) -> dict[int, Term]:
 
 
 def _plain(layer: Layer) -> dict[int, Term]:
-    """H = f(x W + H' R): the slope of f at H is all that a step needs."""
+    """H = f(x W + H' R): the slope of f at H is all that a step needs, where nothing is clipped."""
     maker = layer.y.maker
-    slope = layer.masked(SLOPES[layer.activations[0]](layer.y))
+    slope = SLOPES[layer.activations[0]](layer.y)
+    if layer.clip:
+        slope = layer.activated(layer.by_input() + layer.by_state(layer.states, 0, 1), 0)[1]
+    slope = layer.masked(slope)
 
     def step(state: Term, slope: Term, *stay: Term) -> Stepped:
         gates = state * slope
@@ -243,7 +171,12 @@ def _recurrence(defaults: Sequence[str], rule: Callable[[Layer], dict[int, Term]
             if X in given:
                 given[X] = _turned(back, given[X], backwards)
             found.append(given)
-        return tuple(_joined([given.get(position) for given in found], position) for position in range(CELL + 1))
+        joined = [_joined([given.get(position) for given in found], position) for position in range(PEEPHOLES + 1)]
+        if back.integer("layout", 0):
+            for position in (X, START, CELL):
+                term = joined[position]
+                joined[position] = None if term is None else term.transpose(1, 0, 2)
+        return joined
 
     return gradient
 
@@ -259,12 +192,7 @@ def _joined(terms: Sequence[Term | None], position: int) -> Term | None:
 
 
 def _activations(back: Backward, defaults: Sequence[str], directions: int) -> tuple[str, ...]:
-    """The activations of all directions; raises NoGradient for attributes that have no rule."""
-    if back.optional(PEEPHOLES) is not None:
-        raise NoGradient("there is no rule for its peepholes")
-    if back.real("clip", 0.0) or back.integer("input_forget", 0) or back.integer("layout", 0):
-        named = [name for name in ("clip", "input_forget", "layout") if name in back.node.attributes]
-        raise NoGradient(f"there is no rule for its {' and '.join(named)}")
+    """The activations of all directions; raises NoGradient for one that has no rule."""
     given = tuple(name.title() for name in back.texts("activations") or tuple(defaults) * directions)
     for name in given:
         if name not in SLOPES:
@@ -272,12 +200,17 @@ def _activations(back: Backward, defaults: Sequence[str], directions: int) -> tu
     return given
 
 
+def _rows(back: Backward) -> Term:
+    """[T, N, I]: the input, whose first axis is that of steps or that of sequences."""
+    return back.x(X).transpose(1, 0, 2) if back.integer("layout", 0) else back.x(X)
+
+
 def _inside(back: Backward) -> Term | None:
     """[T, N, 1]: 1 for each step that a sequence has, else 0; None where all have all steps."""
     lengths = back.optional(LENGTHS)
     if lengths is None:
         return None
-    x, maker = back.x(X), back.maker
+    x, maker = _rows(back), back.maker
     zero, one = (maker.array(np.array(number, np.int64)) for number in (0, 1))
     steps = maker.op("Range", zero, x.dim(0).squeeze(0), one)
     return (steps.unsqueeze(1, 2) < lengths.cast(ir.DataType.INT64).unsqueeze(1)).cast(x.dtype)
@@ -293,22 +226,27 @@ def _layer(back: Backward, number: int, backwards: bool, inside: Term | None, ac
     def of(term: Term | None) -> Term | None:
         return None if term is None else chosen(term, 0)
 
-    def over_steps(term: Term) -> Term:
-        return _turned(back, chosen(term, 1), backwards)
+    behind = bool(back.integer("layout", 0))  # axes of steps and directions lie behind that of sequences
 
-    x, y = back.x(X), back.y()
+    def over_steps(term: Term) -> Term:
+        return _turned(back, chosen(term.transpose(1, 2, 0, 3) if behind else term, 1), backwards)
+
+    def of_state(term: Term | None) -> Term | None:
+        return of(term.transpose(1, 0, 2) if term is not None and behind else term)
+
+    x, y = _rows(back), back.y()
     weights, recurrent = chosen(back.x(WEIGHTS), 0), chosen(back.x(RECURRENT), 0)
     filler = ir.Tensor(np.zeros(1, x.dtype.numpy()), dtype=x.dtype)
 
     def state(position: int) -> Term:
-        given = of(back.optional(position))
+        given = of_state(back.optional(position))
         if given is None:
             sizes = back.maker.join([x.dim(1), recurrent.dim(1)], 0)
             given = back.maker.op("ConstantOfShape", sizes, attributes={"value": filler})
         return given
 
     dy = back.incoming[0]
-    last = [of(back.incoming[at]) if at < len(back.incoming) else None for at in (1, 2)]
+    last = [of_state(back.incoming[at]) if at < len(back.incoming) else None for at in (1, 2)]
     return Layer(
         back=back,
         x=_turned(back, x, backwards),
@@ -321,6 +259,8 @@ def _layer(back: Backward, number: int, backwards: bool, inside: Term | None, ac
         incoming=(None if dy is None else over_steps(dy), *last),
         inside=inside,
         activations=activations,
+        peepholes=of(back.optional(PEEPHOLES)) if back.node.op_type == "LSTM" else None,
+        clip=back.real("clip", 0.0),
     )
 
 

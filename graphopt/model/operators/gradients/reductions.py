@@ -1,4 +1,4 @@
-"""Gradients of reductions, running sums and TopK."""
+"""Gradients of reductions, running sums and products, and TopK."""
 
 from __future__ import annotations
 
@@ -70,6 +70,26 @@ def running_sum(back: Backward) -> Gradients:
     """The running sum from the other end."""
     attributes = {"exclusive": back.integer("exclusive", 0), "reverse": 1 - back.integer("reverse", 0)}
     return (back.maker.op("CumSum", back.dy, back.x(1), attributes=attributes),)
+
+
+def running_product(back: Backward) -> Gradients:
+    """dy y summed from the other end, over x. The first 0 of a row gets what the row would give with a 1 in its place;
+    behind it everything stays 0, and no element has a gradient.
+    """
+    x, axis, maker = back.x(), back.x(1), back.maker
+    exclusive, reverse = back.integer("exclusive", 0), back.integer("reverse", 0)
+
+    def behind(term: Term) -> Term:
+        return maker.op("CumSum", term, axis, attributes={"exclusive": exclusive, "reverse": 1 - reverse})
+
+    zero = x.equals(0.0)
+    count = maker.op("CumSum", zero.cast(x.dtype), axis, attributes={"reverse": reverse})
+    first = maker.op("And", zero, count.equals(1.0))
+    one = x.number(1.0)
+    attributes = {"exclusive": exclusive, "reverse": reverse}
+    without = maker.op("CumProd", one.where(first, x), axis, attributes=attributes)
+    before = (behind(back.dy * back.y()) / one.where(zero, x)).where(count.equals(0.0))
+    return (behind(back.dy * without).where(first, before),)
 
 
 def largest(back: Backward) -> Gradients:

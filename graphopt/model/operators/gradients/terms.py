@@ -55,7 +55,17 @@ class Maker(ABC):
 
     @abstractmethod
     def before(self, node: ir.Node, position: int) -> ir.Value:
-        """The states that the steps of a Scan of the model start from: a further result, which it gets."""
+        """The states that the steps of a Scan or Loop of the model start from: a further result, which it gets."""
+
+    @abstractmethod
+    def choose(
+        self, condition: Term, then: Callable[[], Sequence[Term]], otherwise: Callable[[], Sequence[Term]],
+        likes: Sequence[Term],
+    ) -> Sequence[Term]:  # fmt: skip
+        """What one of two graphs gives, by a condition; results have the types and dims of `likes`.
+
+        Each graph is written by a call; values of the graph around may be read there.
+        """
 
     def term(self, value: ir.Value) -> Term:
         """A value as a term."""

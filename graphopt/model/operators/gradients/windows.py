@@ -53,7 +53,8 @@ class Windows:
         }  # fmt: skip
 
 
-def _spatial(term: Term) -> tuple[int, ...]:
+def spatial(term: Term) -> tuple[int, ...]:
+    """The sides of an image or a kernel; raises NoGradient where one is not known."""
     found = tuple(size for size in term.shape[2:] if isinstance(size, int))
     if len(found) != term.rank - 2:
         raise NoGradient(f"the sides of '{term.value.name}' are not known; fix them with --dim or --shape")
@@ -61,7 +62,7 @@ def _spatial(term: Term) -> tuple[int, ...]:
 
 
 def _windows(back: Backward, kernel: tuple[int, ...]) -> Windows:
-    size, out = _spatial(back.x()), _spatial(back.maker.term(back.node.outputs[0]))
+    size, out = spatial(back.x()), spatial(back.maker.term(back.node.outputs[0]))
     ones = (1,) * len(size)
     strides, dilations = back.integers("strides") or ones, back.integers("dilations") or ones
     reach = [(k - 1) * step + 1 for k, step in zip(kernel, dilations, strict=True)]
@@ -72,7 +73,7 @@ def _windows(back: Backward, kernel: tuple[int, ...]) -> Windows:
 def convolution(back: Backward) -> Gradients:
     """Conv: a transposed convolution, products by place of the kernel, and the sum over images and positions."""
     x, weights, dy = back.x(), back.x(1), back.dy
-    windows, groups = _windows(back, _spatial(weights)), back.integer("group", 1)
+    windows, groups = _windows(back, spatial(weights)), back.integer("group", 1)
     to_x = None
     if back.wants(0):
         attributes: dict[str, AttributeValue] = {**windows.transposed(), "group": groups}
@@ -85,7 +86,7 @@ def convolution(back: Backward) -> Gradients:
 def transposed_convolution(back: Backward) -> Gradients:
     """ConvTranspose: the convolution that it turns, whose image is its result."""
     x, weights, dy = back.x(), back.x(1), back.dy
-    size, out, kernel = _spatial(back.maker.term(back.node.outputs[0])), _spatial(x), _spatial(weights)
+    size, out, kernel = spatial(back.maker.term(back.node.outputs[0])), spatial(x), spatial(weights)
     ones = (1,) * len(size)
     strides, dilations = back.integers("strides") or ones, back.integers("dilations") or ones
     before = _cut(back, size, out, kernel, strides, dilations)
@@ -276,7 +277,7 @@ def folded(back: Backward) -> Gradients:
     kernel = back.facts.ints(back.x(2).value)
     if kernel is None:
         raise NoGradient("its block_shape is not constant")
-    size, strides = _spatial(dy), back.integers("strides") or ones
+    size, strides = spatial(dy), back.integers("strides") or ones
     dilations, pads = back.integers("dilations") or ones, back.integers("pads") or (0,) * 2 * len(ones)
     rows = zip(size, kernel, strides, dilations, pads, pads[len(size) :], strict=False)
     out = tuple((n + low + high - (k - 1) * d - 1) // s + 1 for n, k, s, d, low, high in rows)

@@ -1,0 +1,66 @@
+"""Forms without a rule of operators that have one: refused by a sentence with the operator and the cause."""
+
+from __future__ import annotations
+
+import onnx.parser
+import pytest
+
+import graphopt
+from graphopt.errors import ModelError
+
+REGIONS = """
+<ir_version: 8, opset_import: ["": 16]>
+net (float[1, 2, H, 6] x, float[3, 4] rois, int64[3] images) => (float loss)
+{
+    y = RoiAlign <ATTRIBUTES> (x, rois, images)
+    loss = ReduceSum <keepdims = 0> (y)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("attributes", "side", "wanted", "said"),
+    [
+        ('mode = "max"', "5", "x", "RoiAlign 'y' has no gradient: there is no rule for its mode max"),
+        ("output_height = 2", "5", "x", "its sampling_ratio is 0, so that how many samples a region has depends on"),
+        ("sampling_ratio = 2", "5", "rois", "there is no rule for its operand 1"),
+        ("sampling_ratio = 2", "H", "x", "the sides of 'x' are not known; fix them with --dim or --shape"),
+    ],
+)  # fmt: skip
+def test_regions_that_have_no_rule(attributes: str, side: str, wanted: str, said: str) -> None:
+    text = REGIONS.replace("ATTRIBUTES", attributes).replace("H,", f"{side},")
+    with pytest.raises(ModelError, match=said):
+        graphopt.gradient(onnx.parser.parse_model(text), loss="loss", with_respect_to=[wanted])
+
+
+def test_a_deformed_convolution_over_a_line_has_no_rule() -> None:
+    model = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["": 19]>
+    net (float[1, 2, 9] x, float[3, 2, 3] w, float[1, 3, 7] moved) => (float[1, 3, 7] y, float loss)
+    {
+        y = DeformConv(x, w, moved)
+        loss = ReduceSum <keepdims = 0> (y)
+    }
+    """)
+    with pytest.raises(ModelError, match="there is a rule for images of two sides and known channels alone"):
+        graphopt.gradient(model, loss="loss", with_respect_to=["x"])
+
+
+def test_states_that_are_no_tensors_have_no_rule() -> None:
+    model = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["": 17]>
+    net (float[3] x) => (float loss)
+    <int64 trips = {2}>
+    {
+        none = SequenceEmpty()
+        all, last = Loop (trips, , none, x) <body = step (int64 i, bool going, seq(float[3]) held, float[3] state)
+            => (bool go, seq(float[3]) more, float[3] next) {
+            go = Identity(going)
+            next = Sin(state)
+            more = SequenceInsert(held, state)
+        }>
+        loss = ReduceSum <keepdims = 0> (last)
+    }
+    """)
+    with pytest.raises(ModelError, match="Loop 'all' has no gradient: its state 'none' is no tensor"):
+        graphopt.gradient(model, loss="loss", with_respect_to=["x"])
