@@ -30,6 +30,7 @@ from bench import (
     ort_models,
     ort_target,
     pool,
+    precision,
     programs,
     quantized,
     quantized_regions,
@@ -107,6 +108,7 @@ MEASURES: dict[str, Measure] = {
     "g1": gradients.measure,
     "g2": train.measure,
     "g6": gradient_steps.measure,
+    "l1": precision.measure,
 }
 
 

@@ -27,18 +27,20 @@ from graphopt.memory.levers.order import best_order
 from graphopt.memory.levers.recompute import RECOMPUTATION, RECOMPUTE_WORK
 from graphopt.memory.levers.tile import TILES
 from graphopt.memory.measured import Use, use_in_onnxruntime
-from graphopt.memory.plan import given
+from graphopt.memory.plan import given, problem_of
 from graphopt.memory.sequence import write_order
 from graphopt.memory.tensors import Sharing, model_memory
-from graphopt.memory.ties import tie
+from graphopt.memory.ties import tie, tie_branches, visited_order
 from graphopt.memory.tiling.search import FEW_COLUMNS, LEAST_COLUMNS, MANY_COLUMNS
 from graphopt.model.text import Progress, silent
+from memplan.bounds import live_peak
 from memplan.compiling import telling
 
 RETRIES = 3  # plans for less, after ONNX Runtime took more than the budget
 PROCESSES = 3  # further ones in which a kept budget has to be kept: the order of nodes differs between processes
 BOOKS = 64 << 10  # bytes that a runtime may take for its own books, or a share of the budget
 BOOKS_SHARE = 0.02
+LARGE = (64, 256, 1024, 4096)  # parts of the budget: a value as large is worth three nodes; smaller ones where needed
 TIES = 1 << 10  # bytes of an arena for the few numbers that a tied node reads
 
 
@@ -180,7 +182,12 @@ def _written(
     there = dict(zip(fitted.model.graph, kept.graph, strict=True))
     write_order(kept, fitted.planned.order, {name: there[node] for name, node in fitted.memory.nodes.items()})
     tied, arena = kept.clone(), fitted.planned.packing.arena_size
-    if tie(tied):
+    added = tie(tied)
+    for parts in LARGE:
+        if _visited_peak(tied, fitted.memory.sharing) <= budget:
+            break
+        added += tie_branches(tied, budget // parts)
+    if added:
         with_ties = given(model_memory(tied, sharing=fitted.memory.sharing)).packing.arena_size
         if with_ties <= budget:
             kept, arena = tied, with_ties
@@ -188,6 +195,13 @@ def _written(
         return kept, arena, None
     verification = _compare(model, kept, verify_seconds)
     return kept, arena, None if verification.passed else verification.reason or "nothing ran it"
+
+
+def _visited_peak(model: ir.Model, sharing: Sharing) -> int:
+    """The live peak in the order in which ONNX Runtime runs the nodes."""
+    memory = model_memory(model, sharing=sharing)
+    names = {node: name for name, node in memory.nodes.items()}
+    return live_peak(problem_of(memory.graph, [names[node] for node in visited_order(model.graph) if node in names]))
 
 
 def _compare(model: ir.Model, changed: ir.Model, seconds: float) -> Verification:

@@ -16,7 +16,7 @@ from graphopt.memory.levers.recompute import RECOMPUTATION
 from graphopt.memory.levers.tile import TILES
 from graphopt.memory.plan import Planned
 from graphopt.memory.tensors import ModelMemory
-from graphopt.memory.tiling.search import LEAST_COLUMNS
+from graphopt.memory.tiling.search import LARGEST_TILED, LEAST_COLUMNS
 from graphopt.model.text import Progress, several, silent
 
 LEVERS: tuple[Lever, ...] = (RECOMPUTATION, TILES)
@@ -45,7 +45,7 @@ def fit(
     candidates: list[Fitted] = []
     least = start.packing.arena_size
     for lever in LEVERS:
-        if steps[lever.name] <= 0:
+        if steps[lever.name] <= 0 or (lever is TILES and candidates and len(model.graph) > LARGEST_TILED):
             continue
         progress(lever.search)
         try:

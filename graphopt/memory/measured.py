@@ -21,7 +21,9 @@ import onnx_ir as ir
 
 from graphopt.check.feeds import make_feed
 from graphopt.check.inputs import inputs_of
+from graphopt.gradient.step import step_of
 from graphopt.memory.heap import counter
+from graphopt.model.facts import Facts
 from graphopt.model.save import save
 
 RUNS = 3  # whose heap is counted
@@ -72,7 +74,20 @@ with np.load(asked["feed"]) as arrays:
     feed = {name: ort.OrtValue.ortvalue_from_numpy(arrays[f"arr_{at}"]) for at, name in enumerate(asked["names"])}
 counted = Heap() if asked["counted"] else Resident()
 sessions = [session(path) for path in asked["models"]]
-calls = [lambda one=one: one.run_with_ort_values(None, feed) for one in sessions]
+
+def bound(session):
+    binding = session.io_binding()
+    for name, value in feed.items():
+        binding.bind_ortvalue_input(name, value)
+    for output in session.get_outputs():
+        place = places.get(output.name)
+        binding.bind_output(output.name, "cpu") if place is None else binding.bind_ortvalue_output(output.name, place)
+    return lambda: session.run_with_iobinding(binding)
+
+places = {
+    name: ort.OrtValue.ortvalue_from_numpy(np.zeros(dims, dtype)) for name, (dims, dtype) in asked["places"].items()
+}
+calls = [bound(one) if places else lambda one=one: one.run_with_ort_values(None, feed) for one in sessions]
 peaks = [[max(column) for column in zip(*(counted.around(call) for _ in range(asked["runs"])))] for call in calls]
 times = [[] for _ in calls]
 for _ in range(asked["rounds"]):
@@ -104,7 +119,8 @@ def use_in_onnxruntime(
     """What each model takes on the same seeded inputs; None where it cannot be measured.
 
     Models have the same inputs, of dims that are all numbers. ONNX Runtime numbers the nodes that it adds by addresses,
-    and runs nodes by their numbers: with several `processes` the bytes are the most in any of them.
+    and runs nodes by their numbers: with several `processes` the bytes are the most in any of them. What a training
+    step carries to the next one is written where the caller has memory for it, which is not counted.
     """
     library = counter()
     inputs = inputs_of(models[0])
@@ -121,7 +137,7 @@ def use_in_onnxruntime(
             save(model.clone(), path)
         asked = {
             "models": paths, "contract": contract, "feed": str(arrays), "names": list(feed), "runs": runs,
-            "rounds": rounds, "counted": library is not None,
+            "rounds": rounds, "counted": library is not None, "places": _places(models[0]),
         }  # fmt: skip
         environment = dict(os.environ)
         if library is not None:
@@ -139,3 +155,16 @@ def use_in_onnxruntime(
             return tuple(uses)
         except (subprocess.SubprocessError, ValueError, TypeError):
             return None
+
+
+def _places(model: ir.Model) -> dict[str, tuple[list[int], str]]:
+    """Dims and type of what a training step carries."""
+    step, facts = step_of(model), Facts(model)
+    outputs = {value.name: value for value in model.graph.outputs}
+    found = {}
+    for name in () if step is None else [one.output for one in step.carried]:
+        value = outputs.get(name)
+        dims, dtype = (None, None) if value is None else (facts.static_shape(value), facts.dtype(value))
+        if dims is not None and dtype is not None:
+            found[name] = (list(dims), str(dtype.numpy()))
+    return found

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import onnx_ir as ir
 
 from graphopt.errors import OptionError
+from graphopt.gradient.step import step_of
 from graphopt.lazy import Lazy
 from graphopt.model import nodes
 from graphopt.model.costs import Sizes, cost_of
@@ -78,6 +79,8 @@ def model_memory(
     that count the bytes themselves). Without `sharing` only views share bytes, as in a runtime that gives every other
     result bytes of its own; "in place" leaves out operands of a Concat and results of a Split. Raises OptionError
     naming a dim without a number, or a tensor whose size only a run can tell.
+
+    What a training step carries to the next one has no bytes: the caller has memory for it, which he binds.
     """
     return _Reader(model, peak_flops, bandwidth, sharing).read()
 
@@ -89,6 +92,7 @@ class _Reader:
         self._sizes = Sizes(self._facts, {})
         self._peak_flops, self._bandwidth, self._sharing = peak_flops, bandwidth, sharing
         self._notes: dict[str, None] = {}
+        self._elsewhere: frozenset[ir.Value] = frozenset()  # results for which the caller has memory
         self._observed: dict[str, tuple[str, tuple[int, ...], int]] = {}
 
     def read(self) -> ModelMemory:
@@ -99,6 +103,11 @@ class _Reader:
         values = [Value(names[value], self._bytes(value, None), "constant") for value in given]
         outputs = set(graph.outputs)
         fixed = {value for value in given if value.const_value is not None}
+        step = step_of(self._model)
+        carried = frozenset() if step is None else frozenset(one.output for one in step.carried)
+        self._elsewhere = frozenset(value for value in outputs if value.name in carried)
+        if self._elsewhere:
+            self._notes["weights and state that a step gives count as the caller's memory"] = None
         operators, by_operator = [], {}
         shares: list[Share] = []
         for node in graph:
@@ -108,7 +117,8 @@ class _Reader:
                 fixed.update(made)
             for value in made:
                 kind: Kind = "constant" if value in fixed else "output" if value in outputs else "temporary"
-                values.append(Value(names[value], self._bytes(value, node), kind))
+                size = 0 if value in self._elsewhere else self._bytes(value, node)
+                values.append(Value(names[value], size, kind))
             if not made or made[0] in fixed:
                 continue
             name = names_of_node(node)
@@ -123,7 +133,8 @@ class _Reader:
                 )
             )
             by_operator[name] = node
-            shares += self._shares(node, made, names)
+            if self._elsewhere.isdisjoint((*read, *made)):
+                shares += self._shares(node, made, names)
         weights = sum(self._bytes(value, None) for value in fixed)
         inputs = sum(self._bytes(value, None) for value in graph.inputs if value.name not in graph.initializers)
         found = Graph(tuple(values), tuple(operators), tuple(shares))

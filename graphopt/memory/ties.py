@@ -10,6 +10,7 @@ not fold Size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -18,6 +19,7 @@ import onnx_ir as ir
 from graphopt.model import constants, nodes
 from graphopt.model.facts import Facts
 
+FARTHEST = 256  # nodes that are looked back upon
 LEAST_OPSET = 10  # Slice with its places as operands
 
 
@@ -31,6 +33,42 @@ def tie(model: ir.Model) -> int:
     if model.graph.opset_imports.get("", 1) < LEAST_OPSET:
         return 0
     return _Ties(model).write()
+
+
+def tie_branches(model: ir.Model, large: int) -> int:
+    """Tie nodes that ONNX Runtime would run before others that stand before them, in place, where that takes memory.
+
+    Such a branch begins behind what only outputs need, as gradients of weights are: going back from the outputs, every
+    one of them would be left for the end, and what it reads with it. Only values of `large` bytes and more count.
+    One tie may uncover another branch: then call again. Returns how many nodes were added.
+    """
+    if model.graph.opset_imports.get("", 1) < LEAST_OPSET:
+        return 0
+    return _Ties(model).write_branches(large)
+
+
+def visited_order(graph: ir.Graph) -> list[ir.Node]:
+    """The order in which ONNX Runtime runs the nodes of a graph that it does not change.
+
+    Depth first from the nodes whose results no node reads, the last of the file first, and of the nodes that one reads
+    from the last of the file first: a node runs when all of these have.
+    """
+    place = {node: at for at, node in enumerate(graph)}
+    ends = [node for node in graph if not any(user in place for value in node.outputs for user, _ in value.uses())]
+    order: list[ir.Node] = []
+    seen: set[ir.Node] = set()
+    stack = [(node, False) for node in ends]
+    while stack:
+        node, is_ready = stack.pop()
+        if is_ready:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            read = (value.producer() for value in (*node.inputs, *nodes.implicit_inputs(node)) if value is not None)
+            makers = {maker for maker in read if maker is not None and maker in place}
+            stack += [(maker, False) for maker in sorted(makers, key=place.__getitem__) if maker not in seen]
+    return order
 
 
 class _Ties:
@@ -69,6 +107,53 @@ class _Ties:
         self._graph.extend(self._sequence)
         return len(self._graph) - before
 
+    def write_branches(self, large: int) -> int:
+        """Tie the first node behind each stretch that is passed over to the deepest of that stretch.
+
+        That one waits for most: of layer after layer, for what the last of them makes.
+        """
+        before, given = len(self._graph), tuple(self._graph)
+        place = {node: at for at, node in enumerate(given)}
+        depth = self._depths(given)
+        ran = [False] * len(given)
+        waits: dict[ir.Node, ir.Value] = {}
+        for node in visited_order(self._graph):
+            at = end = place[node]
+            while at and not ran[at - 1] and end - at < FARTHEST:
+                at -= 1
+            ran[end] = True
+            anchors = [(one, anchor) for one in given[at:end] if (anchor := self._anchor(one)) is not None]
+            if any(self._touches(one, large) for one, _ in anchors):
+                waits[node] = max(anchors, key=lambda one: depth[one[0]])[1]
+        for node in given:
+            if node in waits:
+                self._tie_operand(node, waits[node], again=True)
+            self._sequence.append(node)
+        self._graph.extend(self._sequence)
+        return len(self._graph) - before
+
+    def _depths(self, given: Sequence[ir.Node]) -> dict[ir.Node, int]:
+        """Nodes on the longest way that ends with each."""
+        depth: dict[ir.Node, int] = {}
+        for node in given:
+            read = (value.producer() for value in (*node.inputs, *nodes.implicit_inputs(node)) if value is not None)
+            depth[node] = 1 + max((depth.get(one, 0) for one in read if one is not None), default=0)
+        return depth
+
+    def _anchor(self, node: ir.Node) -> ir.Value | None:
+        """A result whose size says that the node has run."""
+        made = nodes.used_outputs(node) or [value for value in node.outputs if value.is_graph_output()]
+        return made[0] if made and self._elements(made[0]) else None
+
+    def _touches(self, node: ir.Node, large: int) -> bool:
+        """Whether a node reads or makes a large value."""
+        values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.const_value is None]
+        return any(self._bytes(value) >= large for value in values)
+
+    def _bytes(self, value: ir.Value) -> int:
+        dtype = self._facts.dtype(value)
+        return 0 if dtype is None else int(self._elements(value) * dtype.itemsize)
+
     def _tie_slice(self, node: ir.Node, latest: ir.Value) -> None:
         begin = node.inputs[1]
         tensor = None if begin is None else constants.of_initializer(begin)
@@ -76,13 +161,13 @@ class _Ties:
             return
         node.replace_input_with(1, self._number(latest, tuple(tensor.numpy().tolist()), node))
 
-    def _tie_operand(self, node: ir.Node, latest: ir.Value) -> None:
-        """By the shape of its first operand, unless that has been computed again itself."""
+    def _tie_operand(self, node: ir.Node, latest: ir.Value, *, again: bool = False) -> None:
+        """By the shape of its first operand; unless that has been computed again itself, or is tied `again`."""
         for position, value in enumerate(node.inputs):
             if value is None or constants.of_initializer(value) is not None:
                 continue
             producer, shape = value.producer(), self._facts.static_shape(value)
-            if producer is not None and nodes.RECOMPUTED in producer.metadata_props:
+            if producer is not None and nodes.RECOMPUTED in producer.metadata_props and not again:
                 return
             if not shape or 0 in shape or value.const_value is not None:
                 continue

@@ -7,20 +7,20 @@ end, and every model in tiles that looks promising is lowered to see what its ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 
 import onnx_ir as ir
 
 from graphopt.errors import BudgetNotKept
 from graphopt.memory.tensors import ModelMemory
 from graphopt.memory.tiling.pools import with_pools_in_steps
-from graphopt.memory.tiling.search import Seen, tile_within
-from graphopt.program.costs import ESTIMATED
+from graphopt.memory.tiling.search import LARGEST_TILED, Seen, tile_within
+from graphopt.program.clock import Clock
+from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.in_place import in_place
 from graphopt.program.lifetimes import memory_problem
 from graphopt.program.order import within_budget
 from graphopt.program.regions.region import Lowered
-from kernels.kernel import Kernel
 from memplan.bounds import live_bytes
 
 SHARES = (1.0, 0.85)  # of a budget: what tiles are planned for
@@ -30,28 +30,31 @@ DEAR = 1.02  # so much longer than without a budget may a program take before ot
 Lowering = Callable[[ir.Model], Lowered]  # where results may lie less well if that saves memory
 
 
-def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering) -> Lowered:
+def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, costs: Costs = ESTIMATED) -> Lowered:
     """The regions of `model`, which are `lowered`, within a budget in bytes of their arena.
 
     Raises BudgetNotKept naming the least that was found.
     """
     least: list[int] = []
     found: list[Lowered] = []
-    time = _Clock()
+    clock = Clock(costs)
+    time = clock.of
 
     def keep(one: Lowered) -> None:
         try:
-            found.append(within_budget(one, budget))
+            found.append(within_budget(one, budget, clock))
         except BudgetNotKept as error:
             least.append(error.least)
 
     before = time(lowered)
     keep(lowered)
     if not found or time(found[-1]) > before:
-        keep(in_place(lower(model)))
+        tight = in_place(lower(model))
+        if _lie(tight) != _lie(lowered):
+            keep(tight)
     cut = with_pools_in_steps(model)
     for share in SHARES:
-        if found and min(map(time, found)) <= DEAR * before:
+        if found and (min(map(time, found)) <= DEAR * before or len(cut.graph) > LARGEST_TILED):
             break
         tiled, regions = tile_within(cut, int(budget * share), columns=0, work=TILE_WORK, judge=_judge(time, lower))
         if not regions:
@@ -62,25 +65,9 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering) -> L
     return min(found, key=time)
 
 
-class _Clock:
-    """Nanoseconds of a program on one core: what templates estimate, and flops and bytes where they do not."""
-
-    def __init__(self) -> None:
-        self._known: dict[Hashable, float] = {}
-
-    def __call__(self, lowered: Lowered) -> float:
-        return sum(self._time(lowered, region.kernel) for region in lowered.regions)
-
-    def _time(self, lowered: Lowered, kernel: Kernel) -> float:
-        template, problem = lowered.problems.get(kernel.name, (None, None))
-        if template is None or template.estimate is None:
-            return ESTIMATED.time(kernel)
-        key = (template.name, template.variant, problem, kernel.choice)
-        if key not in self._known:
-            candidates = template.candidates(problem, lowered.target)
-            chosen = next((one for one in candidates if str(one) == kernel.choice), candidates[0])
-            self._known[key] = template.estimate(problem, chosen, lowered.target)
-        return self._known[key]
+def _lie(lowered: Lowered) -> list[object]:
+    """Where its regions read and write."""
+    return [region.places for region in lowered.regions]
 
 
 def _judge(time: Callable[[Lowered], float], lower: Lowering) -> Callable[[ir.Model, ModelMemory], Seen]:

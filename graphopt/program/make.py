@@ -26,6 +26,7 @@ from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order
 from graphopt.program.quantizing import in_integers
 from graphopt.program.regions.lower import lower
+from graphopt.program.regions.precision import FLOAT32, Precision
 from graphopt.program.regions.region import NO_CACHES, Cache, Lowered
 from graphopt.program.regions.scope import Kernels
 from graphopt.program.tuning import Tuning, tuned, with_choices
@@ -71,6 +72,7 @@ def make(
     family: Family | None = None,
     form: Form = "bundle",
     ram: int | None = None,
+    precision: Precision = FLOAT32,
 ) -> Whole | Hybrid | Operators:
     """The program of a model whose dims are all numbers; `memory_budget` in bytes of its arena.
 
@@ -83,7 +85,7 @@ def make(
     """
     try:
         lowered, linked = make_listing(
-            model, target, name, exact, memory_budget, threads, costs, tuning, contents, family, ram
+            model, target, name, exact, memory_budget, threads, costs, tuning, contents, family, ram, precision
         )
     except NotLowered as error:
         if memory_budget is not None or ram is not None:
@@ -134,6 +136,7 @@ def make_listing(
     contents: Contents = NOTHING,
     family: Family | None = None,
     ram: int | None = None,
+    precision: Precision = FLOAT32,
 ) -> tuple[Lowered, Linked]:
     """The regions of a program and its listing, without any machine code; choices that `tuning` keeps are used.
 
@@ -144,14 +147,17 @@ def make_listing(
     def regions(one: ir.Model, *, tight: bool) -> Lowered:
         ordered, changed = changed_in_place(one)
         known = kernels if tight else None
-        return _chosen(lower(ordered, target, exact=exact, tight=tight, caches=changed, kernels=known), tuning)
+        found = lower(
+            ordered, target, exact=exact, precision=precision, tight=tight, caches=changed, kernels=known
+        )  # fmt: skip
+        return _chosen(found, tuning)
 
     model = _folded(model)
     lowered = regions(model, tight=False)
     if memory_budget is None:
         lowered = in_best_order(lowered)
     else:
-        lowered = fitted(model, lowered, memory_budget, lambda one: regions(one, tight=True))
+        lowered = fitted(model, lowered, memory_budget, lambda one: regions(one, tight=True), costs)
     held = {one: tuple(sorted(numbers.items())) for one, numbers in contents.items()}
     lowered = replace(lowered, inputs=tuple(replace(one, held=held.get(one.name, ())) for one in lowered.inputs))
     return lowered, _linked(lowered, name, target, memory_budget, threads, costs, family, ram)

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from graphopt.errors import BudgetNotKept
-from graphopt.memory.tensors import BANDWIDTH, PEAK_FLOPS
+from graphopt.program.clock import Clock
+from graphopt.program.costs import ESTIMATED
 from graphopt.program.regions.buffer import Buffer, distinct_names
 from graphopt.program.regions.region import Lowered
 from kernels.listing import ALIGNMENT
@@ -33,9 +34,9 @@ def in_best_order(lowered: Lowered) -> Lowered:
     return lowered if order is None else run_in_order(lowered, order)
 
 
-def within_budget(lowered: Lowered, budget: int) -> Lowered:
-    """Regions whose temporaries fit `budget` bytes; raises BudgetNotKept naming the least found."""
-    graph = region_graph(lowered)
+def within_budget(lowered: Lowered, budget: int, clock: Clock | None = None) -> Lowered:
+    """Regions whose temporaries fit `budget` bytes, by times of `clock`; raises BudgetNotKept naming the least."""
+    graph = region_graph(lowered, clock)
     better = _best(graph)
     graph = graph if better is None else graph.in_order(better)
     order = tuple(operator.name for operator in graph.operators)
@@ -48,7 +49,7 @@ def within_budget(lowered: Lowered, budget: int) -> Lowered:
     return run_in_order(lowered, order)
 
 
-def region_graph(lowered: Lowered) -> Graph:
+def region_graph(lowered: Lowered, clock: Clock | None = None) -> Graph:
     """The regions as memplan's operators, named by their position; temporaries as values, one for each write.
 
     The first write of a buffer has its name, and each later one shares the bytes of the one before. What the caller's
@@ -95,8 +96,6 @@ def region_graph(lowered: Lowered) -> Graph:
                 shares.append(Share(value, before, overwrites=True))
         for buffer in read:
             readers.setdefault(buffer, []).append(str(position))
-        kernel = region.kernel
-        time = 1e9 * max(kernel.flops / PEAK_FLOPS, kernel.traffic / BANDWIDTH)
         passing = any(left[buffer] for buffer in read)
         once = passing or not several.isdisjoint(written) or not makes
         operators.append(
@@ -104,7 +103,7 @@ def region_graph(lowered: Lowered) -> Graph:
                 str(position),
                 tuple(dict.fromkeys(reads)),
                 tuple(makes),
-                time,
+                ESTIMATED.time(region.kernel) if clock is None else clock.time(lowered, region.kernel),
                 recomputable=not once,
                 after=tuple(one for one in dict.fromkeys(after) if one != str(position)),
             )

@@ -181,15 +181,15 @@ class _Planner:
         orders = [self._orders[0]] if np.array_equal(lowest, self._orders[0]) else [self._orders[0], lowest]
         for order in orders:
             uses = uses_in(self.arrays, order)
-            for dropped in segment_plans(self.arrays, order, needs(self.graph, order)):
+            for plan in segment_plans(self.arrays, order, needs(self.graph, order)):
                 work.spend(STEPS_PER_VALUE * len(self.arrays.size))
-                runs = replay(self.graph, order, uses, dropped)
+                runs = replay(self.graph, order, uses, plan.dropped, plan.of, plan.held)
                 if len(runs) and self._peak(runs) <= budget:
                     yield from self._pruned(runs, budget, "segments", work)
                 elif len(runs):
                     yield self._plan(runs, "segments")
-                if work.over():
-                    return
+            if work.over():
+                return
             weight = np.ones(len(self.arrays.size))
             for rule in RULES:
                 runs, looks = evict(self.graph, order, uses, weight, budget, rule)

@@ -27,7 +27,7 @@ from graphopt.memory.levers import recompute as recompute_lever
 from graphopt.memory.levers.order import best_order
 from graphopt.memory.levers.recompute import within
 from graphopt.memory.measured import Use
-from graphopt.memory.plan import problem_of
+from graphopt.memory.plan import Planned, problem_of
 from graphopt.memory.tensors import model_memory
 from graphopt.model.load import load
 from graphopt.model.save import to_proto
@@ -41,6 +41,7 @@ from memplan.graph import Graph
 from memplan.ordering.solve import Ordered
 from memplan.ordering.solve import order as least_order
 from memplan.problem import InvalidProblem
+from memplan.remat import Recomputed
 from memplan.remat.errors import BudgetTooSmall
 from memplan.verify.sequence import verify_sequence
 from tests import support
@@ -116,7 +117,9 @@ def test_a_budget_is_kept_by_computing_again_what_is_cheap() -> None:
     assert within(memory, best.packing.arena_size) == best, "which the best order keeps"
 
 
-def test_planners_are_asked_for_the_loosest_budget_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planners_are_asked_for_the_budget_and_then_for_what_they_may_overcount(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each has an equal share of the work; where none finds anything, the least arena is that of the best order."""
     asked: list[tuple[float, int]] = []
 
@@ -131,7 +134,31 @@ def test_planners_are_asked_for_the_loosest_budget_first(monkeypatch: pytest.Mon
     with pytest.raises(BudgetNotKept) as refused:
         within(memory, budget, start=best, work=2_000_000)
     assert refused.value.least == budget + 1
-    assert asked == [(int(budget * looser), 100_000) for looser in (1.15, 1.05, 1.0, 0.93, 0.86)] * 4
+    bases = 1 if best.order == tuple(operator.name for operator in memory.graph.operators) else 2
+    assert asked == [(int(budget * aim), 100_000 // bases) for aim in (1.0, 1.15)] * 4 * bases
+
+
+def test_aims_follow_what_plans_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that takes a quarter more than planners know is followed by one for as much less, and then by a looser."""
+    aims: list[float] = []
+
+    def searching(graph: Graph, budget: int, *, work: int) -> Recomputed:
+        aims.append(budget / 10_000)
+        order = tuple(operator.name for operator in graph.operators)
+        return Recomputed(order, budget, 1.0, 0.0, 0, "given")
+
+    def packed(graph: Graph, order: Sequence[str], budget: int) -> Planned:
+        return replace(best, packing=replace(best.packing, arena_size=int(12_500 * aims[-1])))
+
+    memory = model_memory(skip())
+    best = best_order(memory)
+    monkeypatch.setattr(recompute_lever, "recompute", searching)
+    monkeypatch.setattr(recompute_lever, "_packed", packed)
+    monkeypatch.setattr(recompute_lever, "VARIANTS", ((True, False),))
+    over = replace(best, order=tuple(operator.name for operator in memory.graph.operators))
+    within(memory, 10_000, start=replace(over, packing=replace(best.packing, arena_size=20_000)))
+    assert aims[:2] == pytest.approx([1.0, 0.796], abs=1e-3), "what was missing, and a little more"
+    assert len(aims) == 2, "what is left buys no time"
 
 
 def test_a_budget_that_nothing_keeps_is_refused_with_what_is_missing() -> None:

@@ -7,8 +7,11 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+import graphopt
 import models
 from graphopt.errors import OptionError
+from graphopt.memory.measured import use_in_onnxruntime
+from graphopt.memory.plan import given
 from graphopt.memory.tensors import ModelMemory, Sharing, Tensor, model_memory
 from graphopt.model.load import load
 from graphopt.model.origin import Provenance
@@ -304,3 +307,19 @@ def test_a_dim_that_only_the_caller_knows_is_asked_for(dim: str, reason: str) ->
             value.type.tensor_type.shape.dim[0].dim_param = dim
     with pytest.raises(OptionError, match=reason):
         model_memory(load(proto))
+
+
+def test_what_a_training_step_carries_lies_where_the_caller_keeps_it() -> None:
+    """Weights of 64 KiB are changed; the step's own values are a few numbers beside them."""
+    text = "g (float[2,128] x) => (float[2,128] y) <float[128,128] w> { y = MatMul(x, w) }"
+    proto = support.model(text, 17, w=np.ones((128, 128), np.float32))
+    step = graphopt.train_step(proto, loss="mse")
+    memory = model_memory(load(step.to_proto()))
+    values = {value.name: value for value in memory.graph.values}
+    assert values["w_new"].kind == "output" and values["w_new"].size == 0
+    assert not any("w_new" in (share.value, share.of) for share in memory.graph.shares)
+    assert memory.notes == ("weights and state that a step gives count as the caller's memory",)
+    assert given(memory).packing.arena_size < 3 * 64 << 10
+    uses = use_in_onnxruntime((load(step.to_proto()),), contract=True, rounds=0)
+    if uses is not None:
+        assert 64 << 10 <= uses[0].heap < 3 * 64 << 10, "the gradient alone"

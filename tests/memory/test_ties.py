@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from graphopt.memory.ties import tie
+from graphopt.memory.ties import tie, tie_branches, visited_order
 from graphopt.memory.tiling.region import axes_from, region_of, steps_of
 from graphopt.memory.tiling.write import write_tiles
 from graphopt.model import nodes
@@ -113,6 +114,46 @@ def test_a_branch_behind_tiles_waits_for_them() -> None:
     assert kinds[kinds.index("Concat") :] == ["Concat", "Size", "Sub", "Reshape", "Cos", "Erf", "Add"]
     (plain,), (after,) = outputs(load(support.model(BRANCH, 18))), outputs(model)
     np.testing.assert_array_equal(plain, after)
+
+
+STEPS = """g (float[1,4,8,8] x, float[1,4,8,8] w) => (float[1,4,8,8] y, float[1,4,8,8] z, float[1,4,8,8] v) {
+    a = Sin(x) b = Cos(a) p = Exp(b) v = Mul(p, w) c = Neg(b) q = Erf(c) z = Mul(q, w) d = Cos(c) y = Sinh(d)
+}"""
+
+
+def executed(model: ir.Model, path: Path) -> list[str]:
+    """The operators in the order in which ONNX Runtime runs them, its own optimizations off."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_profiling, options.profile_file_prefix, options.log_severity_level = True, str(path), 4
+    proto = to_proto(model)
+    for number, node in enumerate(proto.graph.node):
+        node.name = f"n{number}"
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session.run(None, {value.name: np.ones([1, 4, 8, 8], np.float32) for value in proto.graph.input})
+    events = json.loads(Path(session.end_profiling()).read_text())
+    names = {node.name: node.op_type for node in proto.graph.node}
+    return [names[one["name"][:-12]] for one in events if one["name"].endswith("_kernel_time")]
+
+
+def test_the_order_of_onnx_runtime_is_known(tmp_path: Path) -> None:
+    model = load(support.model(STEPS, 18))
+    visited = [node.op_type for node in visited_order(model.graph)]
+    assert visited == executed(model, tmp_path / "plain")
+    assert visited != [node.op_type for node in model.graph], "branches that only outputs need are left for the end"
+
+
+def test_branches_that_would_be_left_for_the_end_are_tied(tmp_path: Path) -> None:
+    model = load(support.model(STEPS, 18))
+    assert tie_branches(model, 1 << 20) == 0, "nothing is so large"
+    assert tie_branches(model, 1) == 6, "c waits for v, and d for z"
+    kinds = [node.op_type for node in model.graph if nodes.TIED not in node.metadata_props]
+    assert kinds == [node.op_type for node in load(support.model(STEPS, 18)).graph], "the file's order stays"
+    for order in (executed(model, tmp_path / "tied"), [node.op_type for node in visited_order(model.graph)]):
+        assert [kind for kind in order if kind not in ("Size", "Sub", "Reshape")] == kinds
+    assert tie_branches(model, 1) == 0, "nothing is passed over any more"
+    for one, other in zip(outputs(load(support.model(STEPS, 18))), outputs(model), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from graphopt.errors import BudgetNotKept
 from graphopt.program import fitting
+from graphopt.program.clock import Clock
 from graphopt.program.fitting import fitted
 from graphopt.program.lifetimes import planned
 from graphopt.program.regions.lower import lower
@@ -71,14 +72,14 @@ def test_the_cheapest_of_what_keeps_it_is_taken(monkeypatch: pytest.MonkeyPatch)
     least = {"plain": None, "placed": 5.0, "tiles 1": 4.0, "tiles 2": 3.0}
     tried: list[str] = []
 
-    def within(lowered: str, budget: int) -> str:
+    def within(lowered: str, budget: int, _: Clock) -> str:
         tried.append(lowered)
         if least[lowered] is None:
             raise BudgetNotKept(budget, 700)
         return lowered
 
     tiles = iter(("tiles 1", "tiles 2"))
-    monkeypatch.setattr(fitting, "_Clock", lambda: lambda one: least[one] or 1.0)
+    monkeypatch.setattr(fitting.Clock, "of", lambda _, one: least[one] or 1.0)
     monkeypatch.setattr(fitting, "within_budget", within)
     monkeypatch.setattr(fitting, "in_place", lambda one: one)
     monkeypatch.setattr(fitting, "with_pools_in_steps", lambda model: model)

@@ -30,8 +30,10 @@ COUNTS = (2, 3, 4, 6, 8, 12, 16)
 REACH = 40  # operators before and behind the worst step
 SEEDS = 6  # operators from the worst step on, whose results are tiled
 ENDS = 7  # of a stretch, to each side
+LARGEST_TILED = 2_000  # nodes of a model in which tiles are looked for although another way has kept the budget
 TILE_WORK = 60_000_000_000  # steps, about as many nanoseconds
 STEPS_PER_NODE, STEPS_PER_RUN = 250_000, 40_000  # of a model that is written and read; of one that is estimated
+STEPS_PER_LOWERED = 750_000  # of a model that is lowered too
 AIMS = (1.0, 0.85, 0.7)  # what to keep around each step, of the budget: cheap choices may leave no way on
 EXACT = 3  # candidates that are written to see what they really take
 LEAST_OPSET = 10  # Slice with ends as operands
@@ -132,7 +134,7 @@ def _greedy(now: _Tiled, budget: int, goal: _Goal, work: Work, judge: Judge, pro
     while now.seen.steps and max(now.seen.steps) > budget and not work.over():
         better: list[_Tiled] = []
         for found in _candidates(now, goal, work):
-            work.spend(STEPS_PER_NODE * len(now.model.graph))
+            work.spend((STEPS_PER_NODE if judge is by_nodes else STEPS_PER_LOWERED) * len(now.model.graph))
             trial = _applied(now.model, found)
             memory = model_memory(trial, sharing=now.memory.sharing)
             seen = judge(trial, memory)

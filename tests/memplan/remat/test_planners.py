@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memplan.graph import Graph
+from memplan.graph import Graph, Operator, Value
 from memplan.ordering.anneal import Annealing
 from memplan.ordering.arrays import arrays_of
 from memplan.ordering.greedy import greedy_orders
@@ -17,6 +17,7 @@ from memplan.ordering.sequence import MOST_RUNS
 from memplan.remat.bounds import least_need
 from memplan.remat.evict import Rule, evict
 from memplan.remat.prune import prune
+from memplan.remat.recompute import recompute
 from memplan.remat.replay import replay, uses_in
 from memplan.remat.segments import segment_plans
 from memplan.verify.sequence import verify_sequence
@@ -82,14 +83,60 @@ def test_segments_of_a_training_graph() -> None:
     order = np.arange(arrays.count, dtype=np.int64)
     needed = needs(numbers, order)
     found = []
-    for dropped in segment_plans(arrays, order, needed):
-        runs = replay(numbers, order, uses_in(arrays, order), dropped)
+    for plan in segment_plans(arrays, order, needed):
+        runs = replay(numbers, order, uses_in(arrays, order), plan.dropped, plan.of, plan.held)
         most = verify_sequence(graph, [arrays.names[one] for one in runs])
         found.append((most, float(arrays.time[runs].sum() / arrays.time.sum() - 1)))
     least, extra = min(found)
     assert least < 0.6 * needed.max()
     assert extra < 0.4, "each forward operator runs at most once more"
     assert all(extra < 0.4 for _, extra in found)
+
+
+def test_a_segment_is_made_again_once_from_what_is_held_although_nothing_behind_reads_that() -> None:
+    """As with batch statistics: what is saved is derived from a sum that only the next layer reads."""
+    layers, size = 24, 64
+    values, operators, before = [], [], "x"
+    for layer in range(layers):
+        made = {name: f"{name}{layer}" for name in ("wide", "centred", "sum")}
+        values += [Value(made["wide"], size), Value(made["centred"], size), Value(made["sum"], size)]
+        operators += [
+            Operator(f"conv{layer}", (before,), (made["wide"],), 8.0),
+            Operator(f"centre{layer}", (made["wide"],), (made["centred"],), 1.0),
+            Operator(f"add{layer}", (before, made["wide"]), (made["sum"],), 1.0),
+        ]
+        before = made["sum"]
+    gradient = before
+    for layer in reversed(range(layers)):
+        values.append(Value(f"gradient{layer}", size, "temporary" if layer else "output"))
+        operators.append(
+            Operator(f"back{layer}", (gradient, f"centred{layer}"), (f"gradient{layer}",), 16.0)
+        )  # fmt: skip
+        gradient = f"gradient{layer}"
+    graph = Graph((Value("x", size, "input"), *values), tuple(operators))
+    arrays = arrays_of(graph)
+    numbers, order = tables(arrays), np.arange(arrays.count, dtype=np.int64)
+    needed = needs(numbers, order)
+    least = int(needed.max())
+    for plan in segment_plans(arrays, order, needed):
+        runs = replay(numbers, order, uses_in(arrays, order), plan.dropped, plan.of, plan.held)
+        assert np.bincount(runs).max() <= 2, "an operator runs once more at most"
+        least = min(least, verify_sequence(graph, [arrays.names[one] for one in runs]))
+    assert least <= size * 3 * layers**0.5
+    assert recompute(graph, needed.max() // 2).extra_percent < 25
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs, st.integers(0, 10**9))
+def test_segments_and_what_is_held_can_be_anything(graph: Graph, seed: int) -> None:
+    arrays = arrays_of(graph)
+    numbers, generator = tables(arrays), np.random.default_rng(seed)
+    order = np.arange(arrays.count, dtype=np.int64)
+    uses = uses_in(arrays, order)
+    dropped, held = generator.random(len(uses[1])) < 0.6, generator.random(len(arrays.size)) < 0.2
+    segment = generator.integers(-1, 4, len(arrays.size))
+    runs = replay(numbers, order, uses, dropped, segment, held)
+    assert verify_sequence(graph, [arrays.names[one] for one in runs]) == needs(numbers, runs).max()
 
 
 @pytest.mark.parametrize("adding", [False, True])

@@ -1,0 +1,33 @@
+"""What kernels of a program take on one core, by estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from graphopt.program.costs import ESTIMATED, Costs
+from graphopt.program.regions.region import Lowered
+from kernels.kernel import Kernel
+
+
+class Clock:
+    """Nanoseconds by what templates estimate, and by flops and bytes where they do not."""
+
+    def __init__(self, costs: Costs = ESTIMATED) -> None:
+        self._costs = costs
+        self._known: dict[Hashable, float] = {}
+
+    def of(self, lowered: Lowered) -> float:
+        """Of a whole program."""
+        return sum(self.time(lowered, region.kernel) for region in lowered.regions)
+
+    def time(self, lowered: Lowered, kernel: Kernel) -> float:
+        """Of one of its kernels."""
+        template, problem = lowered.problems.get(kernel.name, (None, None))
+        if template is None or template.estimate is None:
+            return self._costs.time(kernel)
+        key = (template.name, template.variant, problem, kernel.choice)
+        if key not in self._known:
+            candidates = template.candidates(problem, lowered.target)
+            chosen = next((one for one in candidates if str(one) == kernel.choice), candidates[0])
+            self._known[key] = template.estimate(problem, chosen, lowered.target)
+        return self._known[key]
