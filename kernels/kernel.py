@@ -129,7 +129,20 @@ def operands_of(inputs: Iterable[Buffer], outputs: Iterable[Buffer] = ()) -> tup
 def pointers_of(f: Function, operands: Sequence[Operand]) -> dict[str, Value]:
     """The addresses of operands by name, read from the parameter `arguments`."""
     table = f.parameter("arguments")
+    if f.module.target.is_gpu:
+        return _global_pointers(f, table, operands)
     return {operand.name: f.load("ptr", f.at(table, position, "ptr")) for position, operand in enumerate(operands)}
+
+
+def _global_pointers(f: Function, table: Value, operands: Sequence[Operand]) -> dict[str, Value]:
+    """The same on a GPU: LLVM is told that the table and all operands lie in global memory."""
+    found, there = {}, f.value("ptr addrspace(1)", f"addrspacecast ptr {table.text} to ptr addrspace(1)")
+    for number, operand in enumerate(operands):
+        kind = there.type
+        place = f.value(kind, f"getelementptr inbounds ptr, {kind} {there.text}, i64 {number}")
+        address = f.value(kind, f"load {kind}, {kind} {place.text}, align 8")
+        found[operand.name] = f.value("ptr", f"addrspacecast {kind} {address.text} to ptr")
+    return found
 
 
 def write_kernel(

@@ -30,7 +30,7 @@ class UnknownTarget(KernelsError):
     """A machine that no code is generated for."""
 
 
-ArchitectureName = Literal["x86_64", "aarch64", "riscv64", "wasm32"]
+ArchitectureName = Literal["x86_64", "aarch64", "riscv64", "wasm32", "nvptx64"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,13 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "riscv64": Architecture("riscv64", "generic-rv64", _RV64, "elf64lriscv", 4 << 10, 98, _NEW, 2, 4, 24),
     "wasm32": Architecture("wasm32", "generic", _WASM, "wasm32", 64 << 10, 0, _NEW, 1, 1, 27, is_fused=False),
 }
+# NVIDIA's GPUs run no program of their own, only kernels (kernels/ptx): no table of systems or links has them.
+_GPU = Architecture("nvptx64", "sm_75", (), "", 64 << 10, 0, _NEW, 1, 1, 27)
+# By compute capability, what the usual device has: multiprocessors, kilobytes of shared memory of a block.
+_DEVICES: Mapping[str, tuple[int, int]] = {
+    "sm_75": (40, 64), "sm_80": (108, 163), "sm_86": (84, 99), "sm_89": (142, 99), "sm_90": (132, 227),
+    "sm_100": (148, 227),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +127,16 @@ class Target:
         return "x86-64-v4 (AVX-512)" if self.has("avx512f") else "x86-64-v3 (AVX2)"
 
     @property
+    def is_gpu(self) -> bool:
+        """Whether its kernels are tasks of blocks of threads (`kernels/ptx/tasks`)."""
+        return self.triple.startswith(_GPU.name)
+
+    @property
     def architecture(self) -> Architecture:
         """What it shares with all of its kind; raises UnknownTarget."""
         name = self.triple.partition("-")[0]
+        if name == _GPU.name:
+            return _GPU
         if name not in ARCHITECTURES:
             raise UnknownTarget(f"no code is generated for '{self.triple}'; known are {', '.join(ARCHITECTURES)}.")
         return ARCHITECTURES[name]
@@ -170,6 +184,17 @@ def wasm32() -> Target:
     lies on the stack cost less than those of smaller tiles (in node: ResNet-18 by 10 %, BERT by 15 %).
     """
     return Target("wasm32-unknown-unknown", "generic", _WASM, 16, 32)
+
+
+def cuda(processor: str) -> Target:
+    """NVIDIA's GPUs of a compute capability, such as sm_90: each thread has one lane, and each worker is a multiprocessor.
+
+    `l1` is what a block may have of shared memory. Raises UnknownTarget.
+    """
+    if processor not in _DEVICES:
+        raise UnknownTarget(f"there is no GPU '{processor}'; known are {', '.join(_DEVICES)}.")
+    multiprocessors, shared = _DEVICES[processor]
+    return Target(f"{_GPU.name}-nvidia-cuda", processor, (), 4, 255, l1=shared << 10, l2=40 << 20, workers=multiprocessors)
 
 
 @functools.cache

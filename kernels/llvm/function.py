@@ -461,14 +461,18 @@ class Function:
     ) -> tuple[Value, ...]:
         """for i in range(start, stop, step): carried = body(i, carried). Returns what is carried at the end.
 
-        A loop of constant bounds that runs once is written without a jump.
+        A loop of constant bounds that runs once is written without a jump. The counter is an i64, or of the type of the
+        bounds that are values.
         """
         if isinstance(start, int) and isinstance(stop, int):
             if start >= stop:
                 return tuple(carried)
             if start + step >= stop:
                 return tuple(body(self.integer(start), tuple(carried)) or ())
-        first, last = self.integer(start), self.integer(stop)
+        kind = next((one.type for one in (start, stop) if isinstance(one, Value)), "i64")
+        first, last = (
+            self.number(kind, one) if isinstance(one, int) else self.integer(one) for one in (start, stop)
+        )
         before, head, after = self._block, self.fresh("loop"), self.fresh("end")
         known = isinstance(start, int) and isinstance(stop, int)
         if known:
@@ -478,18 +482,18 @@ class Function:
             self.line(f"br i1 {some.text}, label %{head}, label %{after}")
         self.label(head)
         mark = len(self._lines)  # the phis need the names that the body makes
-        counter = Value((f"%{head}.i",), "i64")
+        counter = Value((f"%{head}.i",), kind)
         phis = [
             Value(tuple(f"%{head}.c{n}.{p}" for p in range(len(value.parts))), value.type)
             for n, value in enumerate(carried)
         ]
         results = tuple(body(counter, tuple(phis)) or ())
         assert len(results) == len(carried), "a loop's body gives back what it carries"
-        following = self.value("i64", f"add nuw nsw i64 {counter.text}, {step}")
+        following = self.value(kind, f"add nuw nsw {kind} {counter.text}, {step}")
         more = self.compare("slt", following, last)
         back = self._block
         self.line(f"br i1 {more.text}, label %{head}, label %{after}, !llvm.loop !0")
-        phi_lines = [f"  {counter.text} = phi i64 [ {first.text}, %{before} ], [ {following.text}, %{back} ]"]
+        phi_lines = [f"  {counter.text} = phi {kind} [ {first.text}, %{before} ], [ {following.text}, %{back} ]"]
         for phi, initial, final in zip(phis, carried, results, strict=True):
             for name, one, other in zip(phi.parts, _spread(initial, phi), _spread(final, phi), strict=True):
                 phi_lines.append(f"  {name} = phi {phi.type} [ {one}, %{before} ], [ {other}, %{back} ]")

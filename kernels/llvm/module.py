@@ -116,5 +116,8 @@ class Module:
             declarations = {name: text for name, text in declarations.items() if name in used}
             held = {name: text for name, text in held.items() if name in used}
         declared = [text for name, text in declarations.items() if name not in names]
-        parts = (f'target triple = "{self.target.triple}"', *held.values(), *functions, *declared, *_FOOT)
+        foot: tuple[str, ...] = _FOOT
+        if self.target.is_gpu:  # all threads of a block meet in what is called
+            foot = tuple(line.replace("nounwind", "convergent nounwind") for line in foot)
+        parts = (f'target triple = "{self.target.triple}"', *held.values(), *functions, *declared, *foot)
         return "\n".join(parts) + "\n"

@@ -31,7 +31,7 @@ declare void @llvm.nvvm.nanosleep(i32)
 """
 
 # Waits until the word at %at is at least %target (compared as a difference, so that it may wrap around).
-_AWAIT = f"""
+AWAIT = f"""
 define internal void @await(ptr addrspace(1) %at, i32 %target, ptr addrspace(1) %errors) #0 {{
 entry:
   br label %look
@@ -56,7 +56,7 @@ done:
 """
 
 # Waits until counter %counter has counted %value tasks of this epoch; it counts as many as %totals says in each.
-_FULFIL = """
+FULFIL = """
 define internal void @fulfil(i32 %counter, i32 %value, i32 %epoch, ptr addrspace(1) %counters,
                              ptr addrspace(1) %totals, ptr addrspace(1) %errors) #0 {
 entry:
@@ -370,4 +370,4 @@ KERNELS = ("pinned", "ticketed", "empty", "pingpong", "look", "meet")
 
 def module() -> str:
     """The IR of all kernels."""
-    return "".join((_DECLARATIONS, _AWAIT, _FULFIL, _SIGNAL, _TASK, _PINNED, _TICKETED, _MEASURES, _ATTRIBUTES))
+    return "".join((_DECLARATIONS, AWAIT, FULFIL, _SIGNAL, _TASK, _PINNED, _TICKETED, _MEASURES, _ATTRIBUTES))

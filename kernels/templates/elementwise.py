@@ -133,7 +133,7 @@ class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
         self.lanes = lanes_for(problem.values, target)
         places = [*indices_of(problem.values), *(place(one) for one in self.stores)]
         axes = fused(problem.axes, places)
-        self.along = _vector_axis(axes, self.stores, places)
+        self.along = vector_axis(axes, self.stores, places)
         self.outer = tuple(axis for axis in axes if axis != self.along)
         self.vectors = unrolled(self.along.extent, self.lanes, candidate.vectors)
         self.rows = count(self.outer)
@@ -213,7 +213,7 @@ class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
         return piece
 
 
-def _vector_axis(axes: tuple[Axis, ...], stores: tuple[Load, ...], places: list[Index]) -> Axis:
+def vector_axis(axes: tuple[Axis, ...], stores: tuple[Load, ...], places: list[Index]) -> Axis:
     """The axis along which most operands lie side by side, outputs first; of equals the innermost."""
     if not axes:
         return Axis()

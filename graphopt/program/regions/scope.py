@@ -29,6 +29,7 @@ from graphopt.program.regions.region import Constant, Lowered, Origin, Region
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
+from kernels.ptx.tasks.table import task
 from kernels.target import Target
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.elementwise import ELEMENTWISE
@@ -318,7 +319,8 @@ class Scope:
         key = (self._prefix, template.name, template.variant, problem)
         if key not in self._kernels:
             name = f"{self._prefix}{template.name}_{len(self._kernels)}"
-            self._kernels[key] = template.kernel(problem, self.target, name)
+            written = task if self.target.is_gpu else Template.kernel
+            self._kernels[key] = written(template, problem, self.target, name)
         self.problems[self._kernels[key].name] = template, problem
         return self._kernels[key]
 

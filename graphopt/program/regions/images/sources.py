@@ -23,8 +23,8 @@ from kernels.tensor.expression import Expression, Index, Load, Variable, index
 
 
 def block_of(target: Target) -> int:
-    """Channels of a block: a vector, or two of the narrowest."""
-    return max(8, target.lanes())
+    """Channels of a block: a vector, or two of the narrowest; for a GPU one, as its threads have neighbouring pixels."""
+    return 1 if target.is_gpu else max(8, target.lanes())
 
 
 def image_of(scope: Scope, value: ir.Value) -> Image:

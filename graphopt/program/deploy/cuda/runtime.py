@@ -1,0 +1,332 @@
+"""A program on an NVIDIA GPU, through the driver's interface alone: no toolkit, no package but numpy.
+
+    program = Program("folder")                     # PTX, weights and tables that graphopt has written
+    outputs = program.run(None, {"x": array})       # as ONNX Runtime's session does
+    program.run_on_device({"x": pointer}, {"y": pointer}, stream)     # addresses on the device, or DLPack tensors
+
+A program is one launch of persistent blocks, which claim blocks of work in order and wait for one another; `launches`
+runs the same work as one launch for each region. Nothing is allocated after creation.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["CudaError", "Device", "Program", "Timer"]
+
+_MULTIPROCESSORS, _MAJOR, _MINOR, _SHARED_MEMORY = 16, 75, 76, 97  # CUdevice_attribute
+_DYNAMIC_SHARED = 8  # CUfunction_attribute: the most bytes of dynamic shared memory
+_JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 5, 6  # CUjit_option
+_COOPERATIVE_TOO_LARGE = 720  # CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+_CAPTURE_THREAD_LOCAL = 1  # CUstreamCaptureMode
+COOPERATIVE_TOO_LARGE = _COOPERATIVE_TOO_LARGE
+
+Array = npt.NDArray[Any]
+
+
+class CudaError(Exception):
+    """A call of the driver that failed, or a device that is not there; `code` is its CUresult, or -1."""
+
+    def __init__(self, text: str, code: int = -1) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Device:
+    """A GPU with its primary context. Raises CudaError where there is no driver, or no such GPU."""
+
+    def __init__(self, number: int = 0) -> None:
+        try:
+            self._cuda = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise CudaError(f"NVIDIA's driver is not installed here: {error}.") from error
+        self.call("cuInit", 0)
+        device = ctypes.c_int()
+        self.call("cuDeviceGet", ctypes.byref(device), number)
+        self._device = device
+        self._context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
+        self.call("cuCtxSetCurrent", self._context)
+        name = ctypes.create_string_buffer(128)
+        self.call("cuDeviceGetName", name, 128, device)
+        self.name = name.value.decode()
+        self.multiprocessors = self._attribute(_MULTIPROCESSORS)
+        self.capability = (self._attribute(_MAJOR), self._attribute(_MINOR))
+        self.shared_memory = self._attribute(_SHARED_MEMORY)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """A function of the driver; raises CudaError where it fails."""
+        code = getattr(self._cuda, name)(*arguments)
+        if code:
+            text = ctypes.c_char_p()
+            self._cuda.cuGetErrorName(code, ctypes.byref(text))
+            raise CudaError(f"{name} failed with {code} ({(text.value or b'?').decode()}).", code)
+
+    def _attribute(self, number: int) -> int:
+        value = ctypes.c_int()
+        self.call("cuDeviceGetAttribute", ctypes.byref(value), number, self._device)
+        return value.value
+
+    def load(self, code: bytes) -> ctypes.c_void_p:
+        """A module of PTX or machine code; what the driver's compiler objects to is in the error."""
+        module, log = ctypes.c_void_p(), ctypes.create_string_buffer(8192)
+        options = (ctypes.c_int * 2)(_JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES)
+        values = (ctypes.c_void_p * 2)(ctypes.cast(log, ctypes.c_void_p), ctypes.c_void_p(len(log)))
+        try:
+            self.call("cuModuleLoadDataEx", ctypes.byref(module), ctypes.c_char_p(code), 2, options, values)
+        except CudaError as error:
+            said = log.value.decode(errors="replace").strip()
+            raise CudaError(f"{error} {said}".strip(), error.code) from None
+        return module
+
+    def function(self, module: ctypes.c_void_p, name: str, shared: int = 0) -> ctypes.c_void_p:
+        """A kernel of a module, with so many bytes of dynamic shared memory."""
+        function = ctypes.c_void_p()
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+        if shared > 48 << 10:
+            self.call("cuFuncSetAttribute", function, _DYNAMIC_SHARED, shared)
+        return function
+
+    def resident(self, function: ctypes.c_void_p, threads: int, shared: int = 0) -> int:
+        """Blocks of the kernel that are resident on one multiprocessor, as the driver says."""
+        count = ctypes.c_int()
+        name = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+        self.call(name, ctypes.byref(count), function, threads, ctypes.c_size_t(shared))
+        return count.value
+
+    def allocate(self, size: int) -> int:
+        """The address of so many bytes, which hold zeros."""
+        pointer = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(size, 16)))
+        self.call("cuMemsetD8_v2", pointer, ctypes.c_ubyte(0), ctypes.c_size_t(max(size, 16)))
+        return pointer.value
+
+    def free(self, pointer: int) -> None:
+        """Give memory back."""
+        self.call("cuMemFree_v2", ctypes.c_uint64(pointer))
+
+    def write(self, pointer: int, array: Array, stream: int = 0) -> None:
+        """Copy an array to the device."""
+        data = np.ascontiguousarray(array)
+        if data.nbytes:
+            host, size = data.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(data.nbytes)
+            self.call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(pointer), host, size, ctypes.c_void_p(stream))
+            self.wait(stream)
+
+    def read(self, pointer: int, shape: Sequence[int], dtype: npt.DTypeLike, stream: int = 0) -> Array:
+        """An array from the device."""
+        data = np.empty(tuple(shape), dtype)
+        if data.nbytes:
+            host, size = data.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(data.nbytes)
+            self.call("cuMemcpyDtoHAsync_v2", host, ctypes.c_uint64(pointer), size, ctypes.c_void_p(stream))
+            self.wait(stream)
+        return data
+
+    def launch(
+        self, function: ctypes.c_void_p, blocks: int, threads: int, arguments: Sequence[Any], *, shared: int = 0,
+        stream: int = 0, cooperative: bool = False,
+    ) -> None:  # fmt: skip
+        """Start a kernel; arguments are of ctypes."""
+        table = (ctypes.c_void_p * max(len(arguments), 1))(
+            *(ctypes.cast(ctypes.pointer(one), ctypes.c_void_p) for one in arguments)
+        )
+        shape = (blocks, 1, 1, threads, 1, 1, shared, ctypes.c_void_p(stream), table)
+        if cooperative:
+            self.call("cuLaunchCooperativeKernel", function, *shape)
+        else:
+            self.call("cuLaunchKernel", function, *shape, None)
+
+    def stream(self) -> int:
+        """A stream of its own."""
+        made = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(made), 1)
+        return made.value or 0
+
+    def wait(self, stream: int = 0) -> None:
+        """Until everything that was started on a stream has ended."""
+        self.call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+    def captured(self, stream: int, work: Callable[[], None]) -> Callable[[], None]:
+        """What `work` starts on a stream, as a graph: a function that starts all of it."""
+        graph, ready = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream), _CAPTURE_THREAD_LOCAL)
+        work()
+        self.call("cuStreamEndCapture", ctypes.c_void_p(stream), ctypes.byref(graph))
+        self.call("cuGraphInstantiateWithFlags", ctypes.byref(ready), graph, ctypes.c_uint64(0))
+        return lambda: self.call("cuGraphLaunch", ready, ctypes.c_void_p(stream))
+
+
+class Timer:
+    """Microseconds between two marks on a stream."""
+
+    def __init__(self, device: Device, stream: int = 0) -> None:
+        self._device, self._stream = device, stream
+        self._marks = [ctypes.c_void_p(), ctypes.c_void_p()]
+        for mark in self._marks:
+            device.call("cuEventCreate", ctypes.byref(mark), 0)
+
+    def of(self, work: Callable[[], None]) -> float:
+        """What `work` takes on the device."""
+        device, found = self._device, ctypes.c_float()
+        device.call("cuEventRecord", self._marks[0], ctypes.c_void_p(self._stream))
+        work()
+        device.call("cuEventRecord", self._marks[1], ctypes.c_void_p(self._stream))
+        device.call("cuEventSynchronize", self._marks[1])
+        device.call("cuEventElapsedTime", ctypes.byref(found), *self._marks)
+        return 1000.0 * found.value
+
+
+class Program:
+    """A bundle on a device: its memory, and its kernels.
+
+    Raises CudaError where the device is older than the code, or has less shared memory than a block needs.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], device: Device | None = None) -> None:
+        path = Path(folder)
+        self.about: dict[str, Any] = json.loads((path / "program.json").read_text())
+        self.device = device or Device()
+        self._stream = self.device.stream()
+        about = self.about
+        wanted = tuple(about["capability"])
+        if self.device.capability < wanted:
+            mine, theirs = (".".join(map(str, one)) for one in (self.device.capability, wanted))
+            raise CudaError(f"the code is for GPUs of capability {theirs}; {self.device.name} has {mine}.")
+        self._shared, self._threads = int(about["shared"]), int(about["threads"])
+        if self._shared > self.device.shared_memory:
+            raise CudaError(
+                f"a block needs {self._shared:,} bytes of shared memory; {self.device.name} has {self.device.shared_memory:,}."
+            )
+        code = (path / "program.ptx").read_bytes() + b"\0"
+        self._module = self.device.load(code)
+        self._persistent = self.device.function(self._module, "ticketed", self._shared)
+        self.blocks = self.device.multiprocessors * max(
+            1, self.device.resident(self._persistent, self._threads, self._shared)
+        )
+        self._alone = [self.device.function(self._module, f"launch_{one}", self._shared) for one in about["kernels"]]
+        self._load(path)
+
+    def _load(self, path: Path) -> None:
+        device, about = self.device, self.about
+        words = {name: np.asarray(rows, np.int32) for name, rows in about["tables"].items()}
+        self._runs, self._totals, self._order = words["runs"], words["totals"], about["order"]
+        self._count = int(words["items"].size // 4)
+        self._words = {name: device.allocate(one.nbytes) for name, one in words.items()}
+        for name, one in words.items():
+            device.write(self._words[name], one)
+        weights = np.fromfile(path / "weights.bin", np.uint8)
+        self._bases = {("arena", 0): device.allocate(about["arena"]), ("weights", 0): device.allocate(weights.nbytes)}
+        device.write(self._bases["weights", 0], weights)
+        for role in ("input", "output"):
+            for number, one in enumerate(about[f"{role}s"]):
+                self._bases[role, number] = device.allocate(_bytes(one))
+        self._counters, self._claimed = device.allocate(4 * len(self._totals)), device.allocate(4)
+        self._errors = device.allocate(8)
+        self._epoch = self._base = 0
+        self._pointers = device.allocate(8 * len(about["places"]))
+        self._placed: Array | None = None
+        self._place(self._bases)
+
+    def _place(self, bases: Mapping[tuple[str, int], int]) -> None:
+        found = [bases[space, argument] + offset for space, argument, offset in self.about["places"]]
+        placed = np.array(found or [0], np.uint64)
+        if self._placed is None or not np.array_equal(placed, self._placed):
+            self.device.write(self._pointers, placed, self._stream)
+            self._placed = placed
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
+        """The outputs (those named, all with None) for arrays by the names of inputs."""
+        self._place(self._bases)
+        for number, one in enumerate(self.about["inputs"]):
+            array = np.asarray(feeds[one["name"]])
+            if list(array.shape) != one["shape"] or array.dtype != np.dtype(one["dtype"]):
+                raise ValueError(
+                    f"'{one['name']}' is {one['dtype']} of {one['shape']}; it was given {array.dtype} of {list(array.shape)}."
+                )
+            self.device.write(self._bases["input", number], array, self._stream)
+        self.start()
+        self.device.wait(self._stream)
+        self.check()
+        found = {
+            one["name"]: self.device.read(self._bases["output", number], one["shape"], one["dtype"], self._stream)
+            for number, one in enumerate(self.about["outputs"])
+        }
+        return [found[name] for name in (names or found)]
+
+    def run_on_device(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], stream: int = 0) -> None:
+        """Start a run on arrays that lie on the device: addresses, or whatever has `__dlpack__` or `data_ptr`."""
+        bases = dict(self._bases)
+        for role, given in (("input", inputs), ("output", outputs)):
+            for number, one in enumerate(self.about[f"{role}s"]):
+                bases[role, number] = _address(given[one["name"]])
+        self._place(bases)
+        self.start(stream)
+
+    def start(self, stream: int | None = None) -> None:
+        """Start a run on what lies in the program's memory."""
+        self._epoch += 1
+        words = self._words
+        arguments = (
+            ctypes.c_uint64(words["items"]), ctypes.c_uint32(self._count), ctypes.c_uint64(words["waits"]),
+            ctypes.c_uint64(words["runs"]), ctypes.c_uint64(self._pointers), ctypes.c_uint64(self._counters),
+            ctypes.c_uint64(words["totals"]), ctypes.c_uint64(self._claimed), ctypes.c_uint32(self._base & 0xFFFFFFFF),
+            ctypes.c_uint64(self._errors), ctypes.c_uint32(self._epoch & 0xFFFFFFFF),
+        )  # fmt: skip
+        self._base += self._count + self.blocks
+        where = self._stream if stream is None else stream
+        self.device.launch(
+            self._persistent, self.blocks, self._threads, arguments, shared=self._shared, stream=where
+        )
+
+    def launches(self, stream: int | None = None) -> None:
+        """Start the same work as one launch for each region, in their order."""
+        where = self._stream if stream is None else stream
+        for run in self._order:
+            task, first = (int(one) for one in self._runs.reshape(-1, 2)[run])
+            if self._totals[run]:
+                row = (ctypes.c_uint64(self._pointers + 8 * first),)
+                self.device.launch(
+                    self._alone[task], int(self._totals[run]), self._threads, row, shared=self._shared, stream=where
+                )
+
+    def check(self) -> None:
+        """Raise CudaError where a wait of an earlier run was given up."""
+        late = int(self.device.read(self._errors, (2,), np.int32)[1])
+        if late:
+            raise CudaError(f"{late} waits were given up: blocks of the program did not end.")
+
+
+def _bytes(one: Mapping[str, Any]) -> int:
+    return int(np.dtype(one["dtype"]).itemsize * np.prod(one["shape"], dtype=np.int64))
+
+
+def _address(given: Any) -> int:
+    """Where an array on the device begins."""
+    if isinstance(given, int):
+        return given
+    if hasattr(given, "data_ptr"):
+        return int(given.data_ptr())
+    capsule = given.__dlpack__()
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    tensor = ctypes.cast(pointer(capsule, b"dltensor"), ctypes.POINTER(_Tensor)).contents
+    return int(tensor.data or 0) + int(tensor.byte_offset)
+
+
+class _Tensor(ctypes.Structure):
+    """DLTensor, as DLPack lays it out."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("dtype", ctypes.c_uint32),
+        ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64),
+    )  # fmt: skip

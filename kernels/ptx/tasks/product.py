@@ -1,0 +1,267 @@
+"""Matrix products: tiles in shared memory, and for few rows the depth shared by warps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.dtype import DType
+from kernels.kernel import Kernel, Operand, operands_of
+from kernels.llvm.conversion import memory_type, widened
+from kernels.llvm.function import Value, joined
+from kernels.ptx.tasks.leaves import Elements, axes_of
+from kernels.ptx.tasks.threads import THREADS, WARP, Block, NoTask, write_task
+from kernels.ptx.tasks.tile import chosen, write_tile
+from kernels.target import Target
+from kernels.templates.epilogue import ACCUMULATED, Epilogue
+from kernels.templates.gemm_problem import Gemm
+from kernels.templates.matrix import Matrix, dense_batch
+from kernels.tensor.expression import Buffer, Load, Variable, index
+
+FEW_ROWS = 8  # up to so many a thread has a column, and the sums of all rows
+_TURN = 8  # steps of the depth whose loads are under way together
+
+
+@dataclass(frozen=True, slots=True)
+class RowMajor:
+    """A constant B as rows of the depth, its columns side by side."""
+
+    depth: int
+    columns: int
+    row: int  # strides of the array that is given
+    column: int
+    matrices: int = 1
+    apart: int = 0
+
+    @property
+    def elements(self) -> int:
+        """Elements of the packed form."""
+        return self.matrices * self.depth * self.columns
+
+    def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """The matrices, one after the other."""
+        flat = np.ascontiguousarray(array).reshape(-1)
+        shape, size = (self.matrices, self.depth, self.columns), flat.itemsize
+        strides = (self.apart * size, self.row * size, self.column * size)
+        return np.ascontiguousarray(np.lib.stride_tricks.as_strided(flat, shape, strides, writeable=False)).reshape(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """A matrix whose row, or column, is the outer dim of a tile."""
+
+    base: Value
+    outer_stride: int
+    depth_stride: int
+    outers: int
+    depth: int
+    dtype: DType
+    exact: bool  # whether slices end where the depth does
+
+    @property
+    def along(self) -> Literal["depth", "outer"]:
+        """What lies side by side."""
+        return "outer" if self.outer_stride == 1 and self.depth_stride != 1 else "depth"
+
+    def prepare(self, block: Block, outer: Value) -> Value:
+        """Where the row or column begins; beyond the last one, where the last does."""
+        return block.f.mul(block.least(outer, self.outers - 1), self.outer_stride)
+
+    def slice(self, block: Block, first: Value) -> None:
+        """Nothing."""
+
+    def element(self, block: Block, prepared: Any, part: Any, first: Value, place: Value) -> Value:
+        """The element, 0 beyond the depth."""
+        f = block.f
+        at = f.add(first, place)
+        inside = None if self.exact else block.below(at, self.depth)
+        if inside is not None:
+            at = f.select(inside, at, block.int(0))
+        address = block.at(self.base, f.add(prepared, f.mul(at, self.depth_stride)), memory_type(self.dtype))
+        value = widened(f, f.load(memory_type(self.dtype), address), self.dtype)
+        return value if inside is None else f.select(inside, value, f.number("float", 0.0))
+
+
+def product(problem: Gemm, target: Target, name: str) -> Kernel:
+    """The task: operands "a", "b", those of the epilogue, "c". Raises NoTask for other arithmetic than float32's."""
+    if problem.arithmetic != "f32":
+        raise NoTask(f"products of {problem.arithmetic} have no task.")
+    packing = _packing(problem)
+    b_place = problem.place_b
+    if packing is not None:
+        steps = dense_batch(problem.batch, problem.depth * problem.columns) if packing.matrices > 1 else (0,) * len(problem.batch)
+        b_place = Matrix(problem.columns, 1, steps)
+    b_dtype = problem.b_dtype
+    operands = (
+        Operand("a", "input", DType.F32, problem.place_a.elements(problem.rows, problem.depth, problem.batch)),
+        Operand(
+            "b", "constant" if packing else "input", b_dtype,
+            packing.elements if packing else b_place.elements(problem.depth, problem.columns, problem.batch), packing,
+        ),
+        *operands_of(problem.epilogue.buffers),
+        Operand("c", "output", problem.epilogue.dtype, problem.place_c.elements(problem.rows, problem.columns, problem.batch)),
+    )  # fmt: skip
+    if not (problem.rows and problem.columns and problem.matrices):
+        return write_task(target, name, operands, 0, lambda block: None)
+    if problem.rows <= FEW_ROWS:
+        return _few_rows(problem, b_place, b_dtype, operands, target, name)
+    tile = chosen(problem.rows, problem.columns, problem.depth, problem.matrices, target)
+    counts = (problem.matrices, -(-problem.rows // tile.rows), -(-problem.columns // tile.columns))
+
+    def body(block: Block) -> None:
+        f = block.f
+        matrix, down, over = block.split(block.number, counts)
+        batch = block.split(matrix, problem.batch)
+        exact = bool(problem.depth) and problem.depth % tile.slice == 0
+        a, b = problem.place_a, b_place
+        left = _Matrix(
+            _moved(block, "a", a, batch, DType.F32), a.row, a.column, problem.rows, problem.depth, DType.F32, exact
+        )
+        right = _Matrix(
+            _moved(block, "b", b, batch, b_dtype), b.column, b.row, problem.columns, problem.depth, b_dtype, exact
+        )
+
+        def store(rows: Value, columns: Value, sums: Value) -> None:
+            store_elements(
+                block, problem.epilogue, Output(problem, batch), rows, columns, sums, (problem.rows, problem.columns)
+            )
+
+        write_tile(block, tile, problem.depth, left, right, (f.mul(down, tile.rows), f.mul(over, tile.columns)), store)
+
+    return write_task(
+        target, name, operands, counts[0] * counts[1] * counts[2], body, shared=tile.shared, flops=problem.flops,
+        candidate=str(tile),
+    )  # fmt: skip
+
+
+class Output:
+    """Where the elements of a product go, and what its epilogue's variables are."""
+
+    def __init__(self, problem: Gemm, batch: Sequence[Value]) -> None:
+        self._problem = problem
+        self._batch = dict(zip(problem.batch_variables, batch, strict=True))
+        c = problem.place_c
+        self.load = Load(
+            Buffer("c", problem.epilogue.dtype, (*problem.batch, problem.rows, problem.columns), (*c.batch, c.row, 1), c.offset),
+            tuple(index(one) for one in (*problem.batch_variables, problem.row, problem.column)),
+        )  # fmt: skip
+
+    def at(self, row: Value, column: Value) -> dict[Variable, Value]:
+        """The variables at an element."""
+        return {**self._batch, self._problem.row: row, self._problem.column: column}
+
+
+def store_elements(
+    block: Block, epilogue: Epilogue, output: Any, rows: Value, columns: Value, sums: Value, limits: tuple[int, int]
+) -> None:
+    """The epilogue of some sums, and those of them stored that lie inside."""
+    f = block.f
+    inside = [
+        f.binary("and", block.below(row, limits[0]), block.below(column, limits[1]))
+        for row, column in zip(rows.split(), columns.split(), strict=True)
+    ]
+    safe = joined([block.least(one, limits[0] - 1) for one in rows.split()])
+    near = joined([block.least(one, limits[1] - 1) for one in columns.split()])
+    leaves = Elements(block, axes_of(output.at(safe, near)), {ACCUMULATED.name: sums})
+    values = leaves.values((epilogue.value,))[0].split()
+    pairs = zip(safe.split(), near.split(), inside, strict=True)
+    for number, (row, column, there) in enumerate(pairs):
+        one = values[number % len(values)]
+
+        def put(row: Value = row, column: Value = column, one: Value = one) -> None:
+            Elements(block, axes_of(output.at(row, column))).store(one, output.load)
+
+        f.when(there, put)
+
+
+def _moved(block: Block, name: str, place: Matrix, batch: Sequence[Value], dtype: DType) -> Value:
+    """Where a matrix of the batch begins."""
+    f, total = block.f, block.int(place.offset)
+    for where, step in zip(batch, place.batch, strict=True):
+        total = f.add(total, f.mul(where, step))
+    return block.at(block.pointers[name], total, memory_type(dtype))
+
+
+def _packing(problem: Gemm) -> RowMajor | None:
+    if not problem.constant_b:
+        return None
+    b = problem.place_b
+    several = any(b.batch)
+    if several and b.batch != dense_batch(problem.batch, b.batch[-1]):
+        raise NoTask("a constant B of a batch must hold one matrix per index, or one for all.")
+    return RowMajor(
+        problem.depth, problem.columns, b.row, b.column, problem.matrices if several else 1, b.batch[-1] if several else 0
+    )
+
+
+def _few_rows(
+    problem: Gemm, b_place: Matrix, b_dtype: DType, operands: tuple[Operand, ...], target: Target, name: str
+) -> Kernel:
+    """All rows of some columns: threads beside one another have columns, those apart a share of the depth."""
+    side_by_side = b_place.column == 1 or problem.columns == 1
+    enough = max(1, target.workers) * 2
+    wide = next((one for one in (WARP, 16, 8) if problem.matrices * -(-problem.columns // one) >= enough), 8)
+    if not side_by_side:
+        wide = THREADS // WARP  # a warp has a column, and its threads shares of the depth
+    shares = THREADS // wide
+    counts = (problem.matrices, -(-problem.columns // wide))
+    rows = problem.rows
+
+    def body(block: Block) -> None:
+        f = block.f
+        matrix, number = block.split(block.number, counts)
+        batch = block.split(matrix, problem.batch)
+        a = _moved(block, "a", problem.place_a, batch, DType.F32)
+        b = _moved(block, "b", b_place, batch, b_dtype)
+        slow = f.binary("udiv", block.thread, block.int(wide if side_by_side else shares))
+        fast = f.sub(block.thread, f.mul(slow, wide if side_by_side else shares))
+        mine, share = (fast, slow) if side_by_side else (slow, fast)
+        column = f.add(f.mul(number, wide), mine)
+        near = block.least(column, problem.columns - 1)
+        kind = memory_type(b_dtype)
+
+        def one(k: Value, total: Value) -> Value:
+            at = f.add(f.mul(k, b_place.row), f.mul(near, b_place.column))
+            weight = widened(f, f.load(kind, block.at(b, at, kind)), b_dtype)
+            parts = [
+                f.fma(f.load("float", block.at(a, f.add(f.mul(k, problem.place_a.column), row * problem.place_a.row))), weight, part)
+                for row, part in enumerate(total.split())
+            ]  # fmt: skip
+            return joined(parts)
+
+        def turn(first: Value, held: tuple[Value, ...]) -> Sequence[Value]:
+            total = held[0]
+            for step in range(_TURN):
+                total = one(f.add(first, step * shares), total)
+            return (total,)
+
+        start = joined([f.number("float", 0.0)] * rows)
+        whole = problem.depth // (shares * _TURN) * shares * _TURN
+        (total,) = f.loop(share, block.int(whole), shares * _TURN, turn, (start,))
+        rest = f.add(share, whole)
+        (total,) = f.loop(rest, block.int(problem.depth), shares, lambda k, held: (one(k, held[0]),), (total,))
+        for row, part in enumerate(total.split()):
+            f.store(part, block.at(block.shared, f.add(f.mul(f.add(f.mul(share, rows), row), wide), mine)))
+        block.barrier()
+
+        def finish(at: Value, _: tuple[Value, ...]) -> Sequence[Value]:
+            row, place = block.split(at, (rows, wide))
+            found = f.number("float", 0.0)
+            for other in range(shares):
+                found = f.add(found, f.load("float", block.at(block.shared, f.add(at, other * rows * wide))))
+            column = f.add(f.mul(number, wide), place)
+            store_elements(block, problem.epilogue, Output(problem, batch), row, column, found, (rows, problem.columns))
+            return ()
+
+        block.strided(block.thread, rows * wide, THREADS, finish)
+
+    return write_task(
+        target, name, operands, counts[0] * counts[1], body, shared=4 * THREADS * rows, flops=problem.flops,
+        candidate=f"{rows} rows, {wide} columns by {shares} shares",
+    )  # fmt: skip
+
+

@@ -1,0 +1,42 @@
+"""Which task computes a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
+
+from kernels.kernel import Kernel
+from kernels.ptx.tasks.convolution import convolution
+from kernels.ptx.tasks.elementwise import elementwise
+from kernels.ptx.tasks.pooling import pooling
+from kernels.ptx.tasks.product import product
+from kernels.ptx.tasks.rows import normalization, reduction, softmax
+from kernels.ptx.tasks.singly import singly
+from kernels.ptx.tasks.threads import NoTask
+from kernels.target import Target
+from kernels.templates.convolution.problem import Convolution
+from kernels.templates.elementwise import Elementwise
+from kernels.templates.gemm_problem import Gemm
+from kernels.templates.normalization import Normalization
+from kernels.templates.pooling import Pooling
+from kernels.templates.reduction import Reduction
+from kernels.templates.softmax import Softmax
+from kernels.templates.template import Template
+
+TASKS: dict[type, Callable[[Any, Target, str], Kernel]] = {
+    Convolution: convolution, Elementwise: elementwise, Gemm: product, Normalization: normalization, Pooling: pooling,
+    Reduction: reduction, Softmax: softmax,
+}  # fmt: skip
+
+
+def task(template: Template[Any, Any], problem: Hashable, target: Target, name: str) -> Kernel:
+    """The task of a problem, or its template's kernel thread by thread. Raises NoTask where there is neither."""
+    made = TASKS.get(type(problem))
+    if made is not None:
+        try:
+            return made(problem, target, name)
+        except NoTask:
+            pass
+    kernel = template.kernel(problem, replace(target, workers=0), name)
+    return singly(replace(kernel, shared=None), target)

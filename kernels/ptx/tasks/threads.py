@@ -1,0 +1,179 @@
+"""The threads of a block: their numbers, loops over what they share, barriers, shuffles, and shared memory.
+
+Numbers are of 32 bits: a GPU multiplies and divides those of 64 in many steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kernels.errors import KernelsError
+from kernels.kernel import Kernel, Operand, write_kernel
+from kernels.llvm import types
+from kernels.llvm.function import Function, Value
+from kernels.llvm.module import Module
+from kernels.target import Target
+
+THREADS = 256  # of a block
+WARP = 32  # threads that run in step
+WARPS = THREADS // WARP
+MOST_ELEMENTS = (1 << 31) - 1  # of what is numbered with 32 bits
+
+
+class NoTask(KernelsError):
+    """A problem that no task computes; the message says why."""
+
+
+class Block:
+    """One block of threads that computes a piece of a region: `number` says which."""
+
+    def __init__(self, f: Function, pointers: dict[str, Value], block: Value) -> None:
+        self.f, self.pointers = f, pointers
+        self.number = f.convert("trunc", "i32", block)
+        self.shared = Value((f"addrspacecast (ptr addrspace(3) {shared_memory(f.module)} to ptr)",), "ptr")
+        self.thread = special(f, "tid.x")
+
+    # -- numbers ----------------------------------------------------------------------------------------------------
+
+    def int(self, value: int) -> Value:
+        """A constant."""
+        return self.f.number("i32", value)
+
+    def split(self, number: Value, sizes: Sequence[int]) -> tuple[Value, ...]:
+        """The indices of an element with a number in row-major order."""
+        f, found = self.f, list[Value]()
+        for size in reversed(sizes[1:]):
+            if size == 1:
+                found.append(self.int(0))
+                continue
+            rest = f.binary("udiv", number, self.int(size))
+            found.append(f.sub(number, f.mul(rest, size)))
+            number = rest
+        return (number, *reversed(found)) if sizes else ()
+
+    def below(self, number: Value, limit: Value | int) -> Value:
+        """Whether a number that is not negative is less than a limit."""
+        return self.f.compare("ult", number, self.int(limit) if isinstance(limit, int) else limit)
+
+    def least(self, number: Value, limit: int) -> Value:
+        """The number, or the limit where that is less."""
+        return self.f.minimum(number, self.int(limit), signed=False)
+
+    # -- memory -----------------------------------------------------------------------------------------------------
+
+    def at(self, base: Value, place: Value | int, kind: str = "float") -> Value:
+        """The address so many elements of a type after `base`."""
+        if isinstance(place, int):
+            return self.f.at(base, place, kind)
+        return self.f.at(base, self.f.convert("sext", "i64", place), kind)
+
+    # -- together ---------------------------------------------------------------------------------------------------
+
+    def barrier(self) -> None:
+        """All threads of the block meet; what they wrote before is seen by all of them behind it."""
+        self.f.module.declare("llvm.nvvm.barrier.cta.sync.aligned.all", "void", ["i32"])
+        self.f.line("call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)")
+
+    def strided(
+        self, start: Value, stop: int, step: int, body: Callable[[Value, tuple[Value, ...]], Sequence[Value]],
+        carried: Sequence[Value] = (),
+    ) -> tuple[Value, ...]:  # fmt: skip
+        """carried = body(i, carried) for i from a start of the thread's own, in steps; what is carried at the end."""
+        return self.f.loop(start, self.int(stop), step, body, carried)
+
+    def shuffled(self, value: Value, distance: int) -> Value:
+        """The value of the thread of the warp whose number differs in one bit."""
+        f = self.f
+        bits = types.bits(value.type)
+        if bits == 64:
+            whole = f.convert("bitcast", "i64", value)
+            halves = [f.convert("trunc", "i32", one) for one in (whole, f.binary("lshr", whole, f.number("i64", 32)))]
+            low, high = (f.convert("zext", "i64", self._exchanged(one, distance)) for one in halves)
+            whole = f.binary("or", low, f.binary("shl", high, f.number("i64", 32)))
+            return f.convert("bitcast", value.type, whole)
+        if value.type == "float":
+            return f.convert("bitcast", "float", self._exchanged(f.convert("bitcast", "i32", value), distance))
+        word = value if bits == 32 else f.convert("zext", "i32", value)
+        found = self._exchanged(word, distance)
+        return found if bits == 32 else f.convert("trunc", value.type, found)
+
+    def _exchanged(self, word: Value, distance: int) -> Value:
+        name = "llvm.nvvm.shfl.sync.bfly.i32"
+        self.f.module.declare(name, "i32", ["i32", "i32", "i32", "i32"])
+        return self.f.value("i32", f"call i32 @{name}(i32 -1, i32 {word.text}, i32 {distance}, i32 31)")
+
+    def combined(
+        self, values: tuple[Value, ...], group: int, combine: Callable[[tuple[Value, ...], tuple[Value, ...]], tuple[Value, ...]]
+    ) -> tuple[Value, ...]:
+        """Of each group of threads the values of all of them together, in every thread: groups of 1, 32, or the block.
+
+        For whole blocks shared memory takes `shared_bytes(kinds)`; a barrier stands before it is written.
+        """
+        distance = min(group, WARP) // 2
+        while distance:
+            values = combine(values, tuple(self.shuffled(one, distance) for one in values))
+            distance //= 2
+        if group <= WARP:
+            return values
+        f = self.f
+        warp = f.binary("lshr", self.thread, self.int(5))
+        leads = f.compare("eq", f.binary("and", self.thread, self.int(WARP - 1)), self.int(0))
+        bases, offset = [], 0
+        for one in values:
+            bases.append(f.at(self.shared, offset, "i8"))
+            offset += WARPS * 8
+        self.barrier()
+
+        def store() -> None:
+            for one, base in zip(values, bases, strict=True):
+                f.store(one, self.at(base, f.mul(warp, 8), "i8"))
+
+        f.when(leads, store)
+        self.barrier()
+        found: tuple[Value, ...] | None = None
+        for number in range(WARPS):
+            some = tuple(
+                f.load(one.type, f.at(base, 8 * number, "i8")) for one, base in zip(values, bases, strict=True)
+            )
+            found = some if found is None else combine(found, some)
+        assert found is not None, "a block has warps"
+        return found
+
+
+def shared_bytes(values: int) -> int:
+    """Shared memory that `combined` takes for so many values of a whole block."""
+    return values * WARPS * 8
+
+
+def special(f: Function, register: str) -> Value:
+    """A special register of 32 bits, by PTX's name."""
+    name = f"llvm.nvvm.read.ptx.sreg.{register}"
+    f.module.declare(name, "i32", [])
+    return f.value("i32", f"call i32 @{name}()")
+
+
+def shared_memory(module: Module) -> str:
+    """The name of the shared memory that a launch gives a block: all tasks use it, one after the other."""
+    return module.variable("block_memory", "external addrspace(3) global [0 x i8], align 16")
+
+
+def write_task(
+    target: Target, name: str, operands: Sequence[Operand], blocks: int, body: Callable[[Block], None], *,
+    shared: int = 0, flops: int = 0, traffic: int | None = None, candidate: str = "",
+) -> Kernel:  # fmt: skip
+    """A task; `body` writes what the threads of a block do, and `shared` is the block's shared memory in bytes.
+
+    Raises NoTask where a block has less shared memory.
+    """
+    if shared > target.l1:
+        raise NoTask(f"a block would take {shared:,} bytes of shared memory; {target.cpu} gives it {target.l1:,}.")
+    if any(one.elements > MOST_ELEMENTS for one in operands):
+        raise NoTask("an operand has more elements than 32 bits count.")
+
+    def entry(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        body(Block(f, pointers, block))
+
+    return write_kernel(
+        Module(target), name, operands, blocks, entry, scratch_bytes=shared, flops=flops, traffic=traffic,
+        candidate=candidate,
+    )  # fmt: skip
