@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from kernels.ptx.machine.grammar import (
 from kernels.ptx.machine.reading import BYTES
 
 Family = Callable[["Encoder", PtxInstruction], None]
+_Part = tuple[int, int]  # of a parameter: offset and bytes
 
 
 def encode(module: PtxModule, kernel: str, addresses: Mapping[str, int], families: Mapping[str, Family]) -> Code:
@@ -135,7 +136,7 @@ class Encoder:
                 elif item.name == "exit":
                     raise self.refuse("ends a thread within a function")
                 elif item.name == "call":
-                    self._call(item)
+                    self._call(item, function)
                 else:
                     self._write(item)
         self.instruction = None
@@ -181,28 +182,49 @@ class Encoder:
         met = meeting([[one - begin for one in some] for some in following])
         return [one + begin if one >= 0 else -1 for one in met]
 
-    def _call(self, item: PtxInstruction) -> None:
+    def _call(self, item: PtxInstruction, function: PtxFunction) -> None:
         name = _callee(item)
         callee = self._called(name)
         groups = [one for one in item.operands if isinstance(one, PtxGroup)]
         given = groups.pop() if callee.parameters else PtxGroup(())
         results = groups.pop() if callee.results else PtxGroup(())
-        uses = _parts(callee)
+        before, after = _around(function, item)
+        mine, theirs = _parts(before, "st"), _parts(callee.body, "ld")
         for formal, actual in zip(callee.parameters, given.members, strict=True):
-            for offset, size in uses.get(formal.name, ()):
-                source = self._part(self.function.name, actual, offset, size)
-                self.row(n.MOV, D=self.slot((name, formal.name, offset, size)), A=source, D_BITS=8 * size)
+            for part in theirs.get(formal.name, ()):
+                target = self.slot((name, formal.name, *part))
+                if isinstance(actual, Symbol):
+                    self._moved(target, part, (function.name, actual.name), mine.get(actual.name, ()))
+                else:
+                    self.row(n.MOV, D=target, A=self.source(actual, 8 * part[1]), D_BITS=8 * part[1])
         self._calls.append((self.row(n.CALL, D=self.slot((name, "return"))), name))
         self._waiting.append(callee)
+        mine, theirs = _parts(after, "ld"), _parts(callee.body, "st")
         for formal, actual in zip(callee.results, results.members, strict=True):
-            for offset, size in uses.get(formal.name, ()):
-                target = self._part(self.function.name, actual, offset, size)
-                self.row(n.MOV, D=target, A=self.slot((name, formal.name, offset, size)), D_BITS=8 * size)
+            written = theirs.get(formal.name, ())
+            if isinstance(actual, Symbol):
+                for part in mine.get(actual.name, ()):
+                    self._moved(self.slot((function.name, actual.name, *part)), part, (name, formal.name), written)
+            else:
+                for part in written:
+                    self.row(
+                        n.MOV, D=self.source(actual, 8 * part[1]), A=self.slot((name, formal.name, *part)),
+                        D_BITS=8 * part[1],
+                    )  # fmt: skip
 
-    def _part(self, function: str, operand: PtxOperand, offset: int, size: int) -> int:
-        if isinstance(operand, Symbol):
-            return self.slot((function, operand.name, offset, size))
-        return self.source(operand, 8 * size)
+    def _moved(self, target: int, part: _Part, holder: tuple[str, str], written: Sequence[_Part]) -> None:
+        """A part of a parameter from where it was written, perhaps as a part of a longer one."""
+        offset, size = part
+        for begin, length in sorted(written, key=lambda one: one != part):
+            if begin <= offset and offset + size <= begin + length:
+                source = self.slot((*holder, begin, length))
+                if begin == offset:
+                    self.row(n.MOV, D=target, A=source, D_BITS=8 * size)
+                else:
+                    by = self.constant(8 * (offset - begin))
+                    self.row(n.SHR, D=target, A=source, B=by, BITS=64, D_BITS=8 * size)
+                return
+        raise self.refuse(f"passes bytes {offset} to {offset + size} of {holder[1]!r}, which are not written as one")
 
     # What families write with.
 
@@ -312,13 +334,20 @@ def _target(item: PtxInstruction) -> str:
     return operand.name
 
 
-def _parts(function: PtxFunction) -> dict[str, list[tuple[int, int]]]:
-    """Of each parameter and result the offsets and bytes that the function reads or writes."""
-    found: dict[str, set[tuple[int, int]]] = {}
-    for item in function.body:
-        if isinstance(item, PtxInstruction) and item.name in ("ld", "st") and "param" in item.modifiers:
-            address = item.operands[1 if item.name == "ld" else 0]
-            value = item.operands[0 if item.name == "ld" else 1]
+def _around(function: PtxFunction, call: PtxInstruction) -> tuple[list[PtxInstruction], list[PtxInstruction]]:
+    """The instructions between a call and the one before it, and the one behind it."""
+    items = [one for one in function.body if isinstance(one, PtxInstruction)]
+    at = next(place for place, one in enumerate(items) if one is call)
+    calls = [-1, *(place for place, one in enumerate(items) if one.name == "call"), len(items)]
+    return items[max(one for one in calls if one < at) + 1 : at], items[at + 1 : min(one for one in calls if one > at)]
+
+
+def _parts(items: Iterable[object], name: str) -> dict[str, list[_Part]]:
+    """Of each parameter and result the offsets and bytes that instructions read (ld) or write (st)."""
+    found: dict[str, set[_Part]] = {}
+    for item in items:
+        if isinstance(item, PtxInstruction) and item.name == name and "param" in item.modifiers:
+            address, value = item.operands if name == "st" else reversed(item.operands)
             size = BYTES[item.modifiers[-1]]
             many = len(value.members) if isinstance(value, PtxGroup) else 1
             if isinstance(address, Address) and isinstance(address.base, Symbol):

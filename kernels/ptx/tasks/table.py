@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernels.kernel import Kernel
+from kernels.ptx.tasks.attention import attention
 from kernels.ptx.tasks.convolution import convolution
 from kernels.ptx.tasks.elementwise import elementwise
 from kernels.ptx.tasks.pooling import pooling
@@ -15,6 +16,7 @@ from kernels.ptx.tasks.rows import normalization, reduction, softmax
 from kernels.ptx.tasks.singly import singly
 from kernels.ptx.tasks.threads import NoTask
 from kernels.target import Target
+from kernels.templates.attention.problem import Attention
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.elementwise import Elementwise
 from kernels.templates.gemm_problem import Gemm
@@ -25,8 +27,8 @@ from kernels.templates.softmax import Softmax
 from kernels.templates.template import Template
 
 TASKS: dict[type, Callable[[Any, Target, str], Kernel]] = {
-    Convolution: convolution, Elementwise: elementwise, Gemm: product, Normalization: normalization, Pooling: pooling,
-    Reduction: reduction, Softmax: softmax,
+    Attention: attention, Convolution: convolution, Elementwise: elementwise, Gemm: product,
+    Normalization: normalization, Pooling: pooling, Reduction: reduction, Softmax: softmax,
 }  # fmt: skip
 
 

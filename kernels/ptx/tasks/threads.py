@@ -92,6 +92,11 @@ class Block:
         self.f.module.declare("llvm.nvvm.barrier.cta.sync.aligned.all", "void", ["i32"])
         self.f.line("call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)")
 
+    def warp_barrier(self) -> None:
+        """All threads of the warp meet; what they wrote before is seen by all of them behind it."""
+        self.f.module.declare("llvm.nvvm.bar.warp.sync", "void", ["i32"])
+        self.f.line("call void @llvm.nvvm.bar.warp.sync(i32 -1)")
+
     def strided(
         self, start: Value, stop: int, step: int, body: Callable[[Value, tuple[Value, ...]], Sequence[Value]],
         carried: Sequence[Value] = (),

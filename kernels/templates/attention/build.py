@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Literal
 
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand
+from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Amount, Function, Value
 from kernels.size import bound, is_free
@@ -61,30 +61,8 @@ class _AttentionBuilder(Builder[Attention, AttentionCandidate]):
 
     def kernel(self) -> Kernel:
         one = self.problem
-        operands = [
-            Operand("q", "input", DType.F32, self._elements("q", one.heads, one.queries, one.size)),
-            Operand("k", "input", DType.F32, self._elements("k", one.groups, one.keys, one.size)),
-            Operand("v", "input", DType.F32, self._elements("v", one.groups, one.keys, one.value_size)),
-        ]
-        if one.mask is not None:
-            mask = one.mask
-            far = (
-                (one.batch - 1) * mask.batch + (one.heads - 1) * mask.head + (one.queries - 1) * mask.query
-                + (one.keys - 1) * mask.key + 1
-            )  # fmt: skip
-            operands.append(Operand("mask", "input", mask.dtype, far if one.keys and one.queries else 0))
-        if one.with_lengths:
-            operands.append(Operand("lengths", "input", DType.I64, one.batch))
-        size = self._elements("output", one.heads, one.queries, one.value_size)
-        operands.append(Operand("output", "output", DType.F32, size))
         blocks = one.batch * one.groups * self.stretches
-        return self.written(operands, blocks, scratch_bytes=self.scratch_bytes, flops=one.flops)
-
-    def _elements(self, name: Literal["q", "k", "v", "output"], heads: int, rows: int, size: int) -> int:
-        one, place = self.problem, self.problem.place(name)
-        if not (one.batch and heads and rows and size):
-            return 0
-        return place.offset + (one.batch - 1) * place.batch + (heads - 1) * place.head + (rows - 1) * place.row + size
+        return self.written(one.operands, blocks, scratch_bytes=self.scratch_bytes, flops=one.flops)
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         one = self.problem

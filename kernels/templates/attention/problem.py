@@ -8,6 +8,7 @@ from typing import Literal
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
+from kernels.kernel import Operand
 from kernels.size import is_free
 from kernels.target import Target
 from kernels.templates.grid import balanced, pieces
@@ -84,6 +85,32 @@ class Attention:
     def shared(self) -> int:
         """How many heads of queries share one of keys."""
         return self.heads // self.groups
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The table of arguments."""
+        mask = self.mask
+        found = [
+            Operand("q", "input", DType.F32, self._elements("q", self.heads, self.queries, self.size)),
+            Operand("k", "input", DType.F32, self._elements("k", self.groups, self.keys, self.size)),
+            Operand("v", "input", DType.F32, self._elements("v", self.groups, self.keys, self.value_size)),
+        ]
+        if mask is not None:
+            far = (
+                (self.batch - 1) * mask.batch + (self.heads - 1) * mask.head + (self.queries - 1) * mask.query
+                + (self.keys - 1) * mask.key + 1
+            )  # fmt: skip
+            found.append(Operand("mask", "input", mask.dtype, far if self.keys and self.queries else 0))
+        if self.with_lengths:
+            found.append(Operand("lengths", "input", DType.I64, self.batch))
+        size = self._elements("output", self.heads, self.queries, self.value_size)
+        return (*found, Operand("output", "output", DType.F32, size))
+
+    def _elements(self, name: Literal["q", "k", "v", "output"], heads: int, rows: int, size: int) -> int:
+        place = self.place(name)
+        if not (self.batch and heads and rows and size):
+            return 0
+        return place.offset + (self.batch - 1) * place.batch + (heads - 1) * place.head + (rows - 1) * place.row + size
 
     @property
     def flops(self) -> int:

@@ -14,6 +14,7 @@ from kernels.llvm.compile import assembly
 from kernels.target import Target, host
 from kernels.templates.attention.build import build
 from kernels.templates.attention.problem import Attention, InvalidAttention, Mask, Strides, candidates
+from tests.kernels.attention import attention_inputs, exact_attention
 from tests.kernels.guard import run_guarded
 from tests.kernels.machine_code import spills
 from tests.kernels.targets import HERE, NAMED, NAMES
@@ -21,44 +22,8 @@ from tests.kernels.targets import HERE, NAMED, NAMES
 TOLERANCE = 4e-6  # of results of size 1: sums of some hundred float32 products, and exponentials within 1 ULP
 
 
-def _exact(
-    one: Attention, q: np.ndarray, k: np.ndarray, v: np.ndarray,
-    mask: np.ndarray | None = None, lengths: np.ndarray | None = None,
-) -> np.ndarray:  # fmt: skip
-    """The definition, head by head; a row without any key is 0."""
-    found = np.zeros((one.batch, one.heads, one.queries, one.value_size))
-    for b in range(one.batch):
-        for h in range(one.heads):
-            group = h // one.shared
-            scores = q[b, h].astype(np.float64) @ k[b, group].T * one.scale
-            if one.softcap:
-                scores = one.softcap * np.tanh(scores / one.softcap)
-            if mask is not None:
-                scores = np.where(mask[b, h], scores, -np.inf) if mask.dtype == bool else scores + mask[b, h]
-            seen = np.arange(one.keys) < (one.keys if lengths is None else lengths[b])
-            allowed = np.broadcast_to(seen, scores.shape)
-            if one.causal:
-                allowed = allowed & (np.arange(one.keys) <= np.arange(one.queries)[:, None] + one.past)
-            scores = np.where(allowed, scores, -np.inf)
-            with np.errstate(invalid="ignore"):
-                weights = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
-                weights /= weights.sum(axis=1, keepdims=True)
-            weights[np.all(scores == -np.inf, axis=1)] = 0
-            found[b, h] = weights @ v[b, group]
-    return found
-
-
-def _inputs(one: Attention, seed: int) -> dict[str, np.ndarray]:
-    generator = np.random.default_rng(seed)
-    shapes = {
-        "q": (one.batch, one.heads, one.queries, one.size), "k": (one.batch, one.groups, one.keys, one.size),
-        "v": (one.batch, one.groups, one.keys, one.value_size),
-    }  # fmt: skip
-    return {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-
-
 def _check(one: Attention, target: Target, choice: int, seed: int, **more: np.ndarray) -> None:
-    given_arrays = _inputs(one, seed)
+    given_arrays = attention_inputs(one, seed)
     found = candidates(one, target)
     kernel = build(one, found[choice % len(found)], target)
     stored = dict(more)
@@ -67,7 +32,7 @@ def _check(one: Attention, target: Target, choice: int, seed: int, **more: np.nd
     if "lengths" in more:
         stored["lengths"] = more["lengths"].astype(np.int64)
     got = run_guarded(kernel, {**given_arrays, **stored})["output"]
-    exact = _exact(one, **given_arrays, **more)
+    exact = exact_attention(one, **given_arrays, **more)
     np.testing.assert_allclose(got.reshape(exact.shape), exact, rtol=TOLERANCE, atol=TOLERANCE)
 
 
@@ -141,16 +106,16 @@ def test_operands_as_projections_leave_them() -> None:
     kernel = build(one, candidates(one, host())[0], host())
     flat = {name: merged.reshape(-1)[: kernel.operand(name).elements] for name in "qkv"}
     got = run_guarded(kernel, flat)["output"].reshape(rows, heads, size).transpose(1, 0, 2)
-    np.testing.assert_allclose(got, _exact(one, **split)[0], rtol=TOLERANCE, atol=TOLERANCE)
+    np.testing.assert_allclose(got, exact_attention(one, **split)[0], rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def test_scores_far_apart_neither_overflow_nor_lose_the_largest() -> None:
     one = Attention(1, 1, 2, 40, 4, scale=1.0)
-    arrays = _inputs(one, 0)
+    arrays = attention_inputs(one, 0)
     arrays["q"] *= 100
     kernel = build(one, candidates(one, host())[-1], host())
     got = run_guarded(kernel, arrays)["output"].reshape(1, 1, 2, 4)
-    np.testing.assert_allclose(got, _exact(one, **arrays), rtol=1e-4, atol=1e-4)  # scores of 300 carry 2e-5
+    np.testing.assert_allclose(got, exact_attention(one, **arrays), rtol=1e-4, atol=1e-4)  # scores of 300 carry 2e-5
 
 
 def test_a_negative_scale() -> None:
@@ -167,7 +132,7 @@ def test_a_row_that_sees_nothing_is_zero_and_a_nan_is_nan(queries: int, kind: st
     )
     mask = np.ones(shape, bool) if kind == "bool" else np.zeros(shape, np.float32)
     mask[0, 0, 0] = False if kind == "bool" else -np.inf
-    arrays = _inputs(hidden, 1)
+    arrays = attention_inputs(hidden, 1)
     if queries > 1:
         arrays["q"][0, 0, 2] = np.nan
     for candidate in candidates(hidden, target):

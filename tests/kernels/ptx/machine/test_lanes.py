@@ -76,6 +76,30 @@ $L1: {call}{stored("%r2")}"""
     assert (found[0] == twice(np.where(LANE < 16, LANE, twice(twice(LANE))))).all()
 
 
+def test_calls_that_read_a_part_of_what_is_passed() -> None:
+    """A parameter or result of 64 bits of which only a half is read, as LLVM does where the rest is not needed."""
+    halves = """.func (.param .b64 result) halves(.param .b64 value) {
+ .reg .b32 %r<4>; .reg .b64 %d<2>;
+ ld.param.b32 %r1, [value+4]; ld.param.b32 %r2, [value]; mad.lo.s32 %r3, %r1, 100, %r2;
+ mov.b64 %d1, {%r3, %r1}; st.param.b64 [result], %d1; ret; }
+"""
+    body = """ mov.b32 %r2, 7; mov.b64 %d5, {%r0, %r2}; { .param .b64 param0; st.param.b64 [param0], %d5;
+ .param .b64 retval0; call.uni (retval0), halves, (param0); ld.param.b32 %r3, [retval0]; }
+ { .param .b64 param0; st.param.b64 [param0], 5; .param .b64 retval0;
+ call.uni (retval0), halves, (param0); ld.param.b32 %r4, [retval0+4]; ld.param.b32 %r5, [retval0]; }
+ add.s32 %r4, %r4, %r5; mul.lo.s32 %r4, %r4, 1000; add.s32 %r3, %r3, %r4;"""
+    outcome, found = run(entry(body + stored("%r3"), 1, outside=halves), [np.zeros(32, np.uint32)])
+    assert not outcome.faults
+    assert (found[0] == LANE + 700 + 5000).all()
+
+
+def test_calls_that_read_what_is_not_passed() -> None:
+    takes = ".func takes(.param .b64 value) { .reg .b64 %d<2>; ld.param.b64 %d1, [value]; ret; }\n"
+    body = " { .param .b32 param0; st.param.b32 [param0], %r0; call.uni takes, (param0); }"
+    with pytest.raises(NotPtx, match="bytes 0 to 8 of 'param0', which are not written as one"):
+        run(entry(body, 1, outside=takes), [np.zeros(32, np.uint32)])
+
+
 def test_shuffles() -> None:
     one = {"%r11": X}
     found = lanes("shfl.sync.down.b32 %r10|%p1, %r11, 5, 31, -1; @!%p1 add.s32 %r10, %r10, 1;", one, "%r10", 32)
