@@ -70,6 +70,8 @@ def constant(kind: str, value: float | int | bool) -> str:
 def constant_lanes(kind: str, values: Sequence[int] | Sequence[float]) -> str:
     """A vector of given numbers."""
     one = element(kind)
+    if lanes(kind) == 1:
+        return _literal(one, values[0])
     return "<" + ", ".join(f"{one} {_literal(one, value)}" for value in values) + ">"
 
 

@@ -12,7 +12,7 @@ from kernels.llvm.function import Function, Value, joined
 from kernels.llvm.module import Module
 from kernels.run import Array, aligned
 from kernels.target import Target
-from kernels.units.instructions import Clear, Instruction, Loop, Multiply
+from kernels.units.instructions import Clear, Instruction, Multiply, Repeat
 from kernels.units.write import write
 
 TURNS = 20_000  # a loop of 0.1 ms or more, beside which the call from Python does not count
@@ -97,7 +97,7 @@ def broadcasts(target: Target) -> tuple[Kernel, dict[str, Array], int]:
 def tile_products(target: Target) -> tuple[Kernel, dict[str, Array], int]:
     """Products of tiles of bfloat16 out of tiles that are there, into four that take turns, and how many."""
     turn = tuple(Multiply("bf16", total, 4, 5) for _ in range(STEPS) for total in range(4))
-    program: tuple[Instruction, ...] = (*(Clear(tile) for tile in range(6)), Loop("turn", TURNS // 10, turn))
+    program: tuple[Instruction, ...] = (*(Clear(tile) for tile in range(6)), Repeat("turn", TURNS // 10, turn))
 
     def body(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         write(f, program, {})

@@ -50,8 +50,8 @@ class EmulatedTasks:
         bases |= {("output", number): one.address for number, one in enumerate(self._outputs)}
         self._tables, self._items = tables, len(tables.items)
         self._pointers = self._constant("pointers", tables.pointers(bases))
-        self._words = [self._constant(name, getattr(tables, name)) for name in ("items", "waits", "runs", "totals")]
-        self._counters = memory.place("counters", np.zeros(len(tables.totals), np.int32))
+        self._words = [self._constant(name, _filled(getattr(tables, name))) for name in ("items", "waits")]
+        self._counters = memory.place("counters", np.zeros(max(1, len(tables.runs)), np.int32))
         self._claimed = memory.place("claimed", np.zeros(1, np.int32))
         self._errors = memory.place("errors", np.zeros(2, np.int32))
         self._epoch, self._base = 0, 0
@@ -86,10 +86,10 @@ class EmulatedTasks:
 
     def _ticketed(self, blocks: int, resident: int) -> list[Launch]:
         self._epoch += 1
-        items, waits, runs, totals = self._words
+        items, waits = self._words
         arguments = (
-            items, self._items, waits, runs, self._pointers, self._counters, totals, self._claimed, self._base,
-            self._errors, self._epoch,
+            items, self._items, waits, self._pointers, self._counters, self._claimed, self._base, self._errors,
+            self._epoch,
         )  # fmt: skip
         self._base += self._items + blocks
         return [self._launch("ticketed", blocks, arguments, resident or blocks)]
@@ -98,11 +98,16 @@ class EmulatedTasks:
         found, ticketed = [], self._listing.ticketed
         assert ticketed is not None, "checked at creation"
         for number, _ in ticketed.waits:
-            if self._tables.totals[number]:
-                row = self._pointers.address + 8 * int(self._tables.runs[number, 1])
-                name = f"launch_{ticketed.runs[number].kernel}"
-                found.append(self._launch(name, int(self._tables.totals[number]), (row,), resident))
+            _, first, blocks = self._tables.runs[number].tolist()
+            if blocks:
+                name, row = f"launch_{ticketed.runs[number].kernel}", self._pointers.address + 8 * first
+                found.append(self._launch(name, blocks, (row,), resident))
         return found
 
     def _launch(self, kernel: str, blocks: int, arguments: tuple[Placed | int, ...], resident: int) -> Launch:
         return Launch(kernel, (blocks, 1, 1), (THREADS, 1, 1), arguments, resident, self._shared, PATIENCE)
+
+
+def _filled(words: Array) -> Array:
+    """The words, or one that nobody reads."""
+    return words if words.size else np.zeros(1, np.int32)

@@ -56,7 +56,7 @@ done:
 """
 
 # Waits until counter %counter has counted %value tasks of this epoch; it counts as many as %totals says in each.
-FULFIL = """
+_FULFIL = """
 define internal void @fulfil(i32 %counter, i32 %value, i32 %epoch, ptr addrspace(1) %counters,
                              ptr addrspace(1) %totals, ptr addrspace(1) %errors) #0 {
 entry:
@@ -370,4 +370,4 @@ KERNELS = ("pinned", "ticketed", "empty", "pingpong", "look", "meet")
 
 def module() -> str:
     """The IR of all kernels."""
-    return "".join((_DECLARATIONS, AWAIT, FULFIL, _SIGNAL, _TASK, _PINNED, _TICKETED, _MEASURES, _ATTRIBUTES))
+    return "".join((_DECLARATIONS, AWAIT, _FULFIL, _SIGNAL, _TASK, _PINNED, _TICKETED, _MEASURES, _ATTRIBUTES))

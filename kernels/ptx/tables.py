@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kernels.listing import Claim, Follow, Listing, Place, Wait
+from kernels.listing import Claim, Listing, Place, Wait
 
 Words = npt.NDArray[np.int32]
 
@@ -17,10 +17,9 @@ Words = npt.NDArray[np.int32]
 class Tables:
     """The words of a program (see `kernels.ptx.program`), and the places that `pointers` becomes."""
 
-    items: Words  # [item, 4]
+    items: Words  # [item, 8]
     waits: Words  # [wait, 2]
-    runs: Words  # [run, 2]
-    totals: Words  # blocks of each run
+    runs: Words  # [run, 3]: the task, its first place, its blocks
     places: tuple[Place, ...]
 
     @classmethod
@@ -28,22 +27,23 @@ class Tables:
         """The tables of a listing for several workers: an item for each block of a run, in the order of the claims."""
         assert listing.ticketed is not None, "a program of tasks is for several workers"
         numbers = {kernel.name: number for number, kernel in enumerate(listing.kernels)}
-        runs, places, totals = list[tuple[int, int]](), list[Place](), list[int]()
+        runs, places = list[tuple[int, ...]](), list[Place]()
         for run in listing.ticketed.runs:
-            runs.append((numbers[run.kernel], len(places)))
+            number = numbers[run.kernel]
+            runs.append((number, len(places), listing.kernels[number].blocks))
             places += run.operands
-            totals.append(listing.kernels[numbers[run.kernel]].blocks)
-        items, waits = list[tuple[int, int, int, int]](), list[tuple[int, int]]()
+        items, waits = list[tuple[int, ...]](), list[tuple[int, ...]]()
         begin = 0
         for step in listing.ticketed.steps:
             if isinstance(step, Wait):
-                if totals[step.run]:
-                    waits.append((step.run, totals[step.run]))
+                if runs[step.run][2]:
+                    waits.append((step.run, runs[step.run][2]))
                 continue
-            assert isinstance(step, Claim) and not isinstance(step, Follow), "blocks are claimed one by one"
-            items += [(step.run, block, begin, len(waits)) for block in range(totals[step.run])]
+            assert isinstance(step, Claim) and not step.whole, "blocks are claimed one by one"
+            task, first, blocks = runs[step.run]
+            items += [(step.run, block, task, first, begin, len(waits), 0, 0) for block in range(blocks)]
             begin = len(waits)
-        return cls(_words(items, 4), _words(waits, 2), _words(runs, 2), _words(totals, 1).reshape(-1), tuple(places))
+        return cls(_words(items, 8), _words(waits, 2), _words(runs, 3), tuple(places))
 
     def pointers(self, bases: Mapping[tuple[str, int], int]) -> npt.NDArray[np.uint64]:
         """The address of each operand, given where each space (and argument) begins."""
@@ -51,5 +51,5 @@ class Tables:
         return np.array(found or [0], np.uint64)
 
 
-def _words(rows: list[tuple[int, ...]] | list[tuple[int, int]] | list[tuple[int, int, int, int]] | list[int], width: int) -> Words:
-    return np.array(rows, np.int32).reshape(-1, width) if rows else np.zeros((1, width), np.int32)
+def _words(rows: list[tuple[int, ...]], width: int) -> Words:
+    return np.array(rows, np.int32).reshape(-1, width) if rows else np.zeros((0, width), np.int32)

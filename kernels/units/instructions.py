@@ -24,7 +24,7 @@ UnitArithmetic = Literal["bf16", "u8s8", "s8s8", "s8u8", "u8u8"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TilePlace:
     """Where a tile lies: bytes behind the address `base`, and further with every turn of the loops around."""
 
     base: str
@@ -45,7 +45,7 @@ class LoadTile:
     """A tile is read."""
 
     tile: int
-    place: Place
+    place: TilePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class StoreTile:
     """A tile is written."""
 
     tile: int
-    place: Place
+    place: TilePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,12 @@ class Multiply:
 class Ask:
     """So many lines from a place on are asked for, into the second cache; any address is allowed."""
 
-    place: Place
+    place: TilePlace
     lines: int
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class Repeat:
     """The body, `count` times."""
 
     name: str
@@ -83,7 +83,7 @@ class Loop:
     body: tuple[Instruction, ...]
 
 
-Instruction = Clear | LoadTile | StoreTile | Multiply | Ask | Loop
+Instruction = Clear | LoadTile | StoreTile | Multiply | Ask | Repeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +127,21 @@ def product(
         line_steps.append((name, turns * lines))
         turns *= one.count
 
-    def sums(row: int, column: int) -> Place:
-        return Place("sums", row * ROWS * width + column * ROW_BYTES, stride=width)
+    def sums(row: int, column: int) -> TilePlace:
+        return TilePlace("sums", row * ROWS * width + column * ROW_BYTES, stride=width)
 
     homes = [(tile, sums(row, column)) for row, tiles in enumerate(totals) for column, tile in enumerate(tiles)]
     body: list[Instruction] = []
     for number, place in enumerate(places):
         if ahead:
-            body.append(Ask(Place("next", number * lines, tuple(line_steps)), ahead))
+            body.append(Ask(TilePlace("next", number * lines, tuple(line_steps)), ahead))
         for column, tile in enumerate(right):
-            body.append(LoadTile(tile, Place("b", number * size + column * ROW_BYTES, tuple(b_steps), width)))
+            body.append(LoadTile(tile, TilePlace("b", number * size + column * ROW_BYTES, tuple(b_steps), width)))
         for row, tile in enumerate(left):
-            body.append(LoadTile(tile, Place("a", place + row * a_apart, a_steps, a_stride)))
+            body.append(LoadTile(tile, TilePlace("a", place + row * a_apart, a_steps, a_stride)))
             body += [Multiply(arithmetic, total, tile, b) for total, b in zip(totals[row], right, strict=True)]
     nest: tuple[Instruction, ...] = tuple(body)
     for name, one in reversed(list(zip(names, depth, strict=True))):
-        nest = (Loop(name, one.count, nest),)
+        nest = (Repeat(name, one.count, nest),)
     starts = [Clear(tile) if begins else LoadTile(tile, place) for tile, place in homes]
     return (*starts, *nest, *(StoreTile(tile, place) for tile, place in homes))

@@ -21,9 +21,9 @@ from kernels.units.instructions import (
     Clear,
     Instruction,
     LoadTile,
-    Loop,
+    Repeat,
     Multiply,
-    Place,
+    TilePlace,
     StoreTile,
 )
 
@@ -54,14 +54,14 @@ def _run(program: Sequence[Instruction], memory: Mapping[str, Bytes], tiles: Byt
                     memory[place.base][start : start + ROW_BYTES] = tiles[tile, row]
             case Multiply():
                 tiles[one.total] = _product(one, tiles[one.total], tiles[one.left], tiles[one.right])
-            case Loop(name, count, body):
+            case Repeat(name, count, body):
                 for number in range(count):
                     _run(body, memory, tiles, {**at, name: number})
             case Ask():
                 pass
 
 
-def _rows(place: Place, memory: Mapping[str, Bytes], at: Mapping[str, int]) -> list[int]:
+def _rows(place: TilePlace, memory: Mapping[str, Bytes], at: Mapping[str, int]) -> list[int]:
     start = place.offset + sum(at[name] * step for name, step in place.steps)
     rows = [start + row * place.stride for row in range(ROWS)]
     size = memory[place.base].size

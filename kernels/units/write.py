@@ -13,9 +13,9 @@ from kernels.units.instructions import (
     Clear,
     Instruction,
     LoadTile,
-    Loop,
+    Repeat,
     Multiply,
-    Place,
+    TilePlace,
     StoreTile,
     UnitArithmetic,
 )
@@ -60,15 +60,15 @@ def _write(f: Function, program: Sequence[Instruction], bases: Mapping[str, Valu
                 first = _at(f, place, bases, at)
                 for line in range(lines):
                     f.prefetch(f.at(first, line * ROW_BYTES, "i8"), locality=2)
-            case Loop():
+            case Repeat():
 
-                def turn(number: Value, _: tuple[Value, ...], loop: Loop = one) -> None:
+                def turn(number: Value, _: tuple[Value, ...], loop: Repeat = one) -> None:
                     _write(f, loop.body, bases, {**at, loop.name: number})
 
                 f.loop(0, one.count, 1, turn)
 
 
-def _at(f: Function, place: Place, bases: Mapping[str, Value], at: Mapping[str, Value]) -> Value:
+def _at(f: Function, place: TilePlace, bases: Mapping[str, Value], at: Mapping[str, Value]) -> Value:
     address = bases[place.base]
     for name, step in place.steps:
         address = f.at(address, f.mul(at[name], step), "i8")

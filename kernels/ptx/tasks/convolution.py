@@ -20,8 +20,8 @@ from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Value
 from kernels.ptx.tasks.leaves import Elements, axes_of
 from kernels.ptx.tasks.product import store_elements
-from kernels.ptx.tasks.threads import MOST_ELEMENTS, THREADS, Block, NoTask, write_task
-from kernels.ptx.tasks.tile import chosen, write_tile
+from kernels.ptx.tasks.threads import MOST_ELEMENTS, Block, NoTask, each_of, span, write_task
+from kernels.ptx.tasks.tile import Tile, chosen, write_tile
 from kernels.target import Target
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.steps import dense_groups
@@ -49,8 +49,8 @@ class DepthMajor:
         return np.ascontiguousarray(given.transpose(0, 3, 2, 1)).reshape(-1)
 
 
-def convolution(problem: Convolution, target: Target, name: str) -> Kernel:
-    """The task: operands "x", "weights", those of the epilogue, "y"."""
+def convolution(problem: Convolution, target: Target, name: str, tile: Tile | None = None) -> Kernel:
+    """The task: operands "x", "weights", those of the epilogue, "y"; with the likely best tile where none is given."""
     pixels = problem.output.batch * prod(problem.output.size)
     if max(pixels * problem.output.channels, problem.input.elements) > MOST_ELEMENTS:
         raise NoTask("the images have more elements than 32 bits count.")
@@ -59,7 +59,7 @@ def convolution(problem: Convolution, target: Target, name: str) -> Kernel:
     if problem.depth == 1 and problem.width == 1 and prod(problem.kernel) <= _WRITTEN_TAPS:
         return _depthwise(problem, target, name)
     depth = problem.depth * prod(problem.kernel)
-    tile = chosen(problem.width, pixels, depth, problem.groups, target)
+    tile = tile or chosen(problem.width, pixels, depth, problem.groups, target)
     counts = (problem.groups, -(-problem.width // tile.rows), -(-pixels // tile.columns))
 
     def body(block: Block) -> None:
@@ -238,9 +238,13 @@ def _depthwise(problem: Convolution, target: Target, name: str) -> Kernel:
     elements = pixels * out.channels
     kind = memory_type(problem.weights_dtype)
 
+    each = each_of(elements, target)
+
     def body(block: Block) -> None:
+        block.turns(each, lambda number: element(block, number))
+
+    def element(block: Block, number: Value) -> None:
         f = block.f
-        number = f.add(f.mul(block.number, THREADS), block.thread)
         there, near = block.below(number, elements), block.least(number, elements - 1)
         if by_channels:
             pixel, channel = block.split(near, (pixels, out.channels))
@@ -264,8 +268,8 @@ def _depthwise(problem: Convolution, target: Target, name: str) -> Kernel:
         f.when(there, put)
 
     return write_task(
-        target, name, operands, -(-elements // THREADS), body, flops=problem.flops, traffic=problem.traffic,
-        candidate="a thread for each element",
+        target, name, operands, -(-elements // span(each)), body, flops=problem.flops, traffic=problem.traffic,
+        candidate=f"{each} elements of a thread",
     )  # fmt: skip
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from kernels.kernel import Kernel, operands_of
 from kernels.llvm.function import Value, joined
 from kernels.ptx.tasks.leaves import Elements, Places
-from kernels.ptx.tasks.threads import MOST_ELEMENTS, THREADS, Block, NoTask, write_task
+from kernels.ptx.tasks.threads import MOST_ELEMENTS, THREADS, Block, NoTask, each_of, span, write_task
 from kernels.target import Target
 from kernels.templates.axes import Axis, distinct, fused, indices_of, place
 from kernels.templates.elementwise import Elementwise, vector_axis
 from kernels.templates.streams import inputs_of
 from kernels.tensor.expression import Binary, Unary
 
-MOST = 4  # elements of a thread
+MOST = 4  # elements of a thread whose loads are under way together
 
 
 def elementwise(problem: Elementwise, target: Target, name: str) -> Kernel:
@@ -24,14 +24,17 @@ def elementwise(problem: Elementwise, target: Target, name: str) -> Kernel:
     axes = (*(axis for axis in axes if axis != along), along)
     if problem.elements > MOST_ELEMENTS:
         raise NoTask("there are more elements than 32 bits count.")
-    each = max(1, min(MOST, problem.elements // (THREADS * 2 * max(1, target.workers))))
+    each = each_of(problem.elements, target)
+    wide = min(MOST, each)
     operands = operands_of(inputs_of(problem.values), (output.buffer for output in problem.outputs))
     operations = sum(isinstance(node, Unary | Binary) for node in distinct(problem.values))
 
     def body(block: Block) -> None:
+        block.turns(each, lambda first: turn(block, first), wide)
+
+    def turn(block: Block, first: Value) -> None:
         f = block.f
-        first = f.add(f.mul(block.number, THREADS * each), block.thread)
-        numbers = [f.add(first, THREADS * one) for one in range(each)]
+        numbers = [f.add(first, THREADS * one) for one in range(wide)]
         inside = [block.below(one, problem.elements) for one in numbers]
         safe = joined([block.least(one, problem.elements - 1) for one in numbers])
         leaves = Elements(block, spread(block, safe, axes))
@@ -45,7 +48,7 @@ def elementwise(problem: Elementwise, target: Target, name: str) -> Kernel:
 
             f.when(there, put)
 
-    blocks = -(-problem.elements // (THREADS * each))
+    blocks = -(-problem.elements // span(each, wide))
     return write_task(
         target, name, operands, blocks, body, flops=operations * problem.elements, candidate=f"{each} of a thread"
     )  # fmt: skip

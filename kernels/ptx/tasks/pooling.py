@@ -8,7 +8,7 @@ from kernels.kernel import Kernel
 from kernels.llvm.function import Value
 from kernels.ptx.tasks.convolution import Output, channel_at, window_at
 from kernels.ptx.tasks.leaves import Elements, axes_of
-from kernels.ptx.tasks.threads import MOST_ELEMENTS, THREADS, WARP, Block, NoTask, write_task
+from kernels.ptx.tasks.threads import MOST_ELEMENTS, WARP, Block, NoTask, each_of, span, write_task
 from kernels.target import Target
 from kernels.templates.convolution.problem import INPUT, OUTPUT
 from kernels.templates.pooling import Pooling
@@ -25,9 +25,13 @@ def pooling(problem: Pooling, target: Target, name: str) -> Kernel:
         raise NoTask("the images have more elements than 32 bits count.")
     by_channels = out.block > 1
 
+    each = each_of(elements * group, target)
+
     def body(block: Block) -> None:
+        block.turns(each, lambda thread: element(block, thread))
+
+    def element(block: Block, thread: Value) -> None:
         f = block.f
-        thread = f.add(f.mul(block.number, THREADS), block.thread)
         number, lane = block.split(thread, (elements, group)) if group > 1 else (thread, block.int(0))
         there, near = block.below(number, elements), block.least(number, elements - 1)
         if by_channels:
@@ -75,7 +79,7 @@ def pooling(problem: Pooling, target: Target, name: str) -> Kernel:
         f.when(first, put)
 
     return write_task(
-        target, name, windows.operands(), -(-elements * group // THREADS), body, flops=windows.flops // 2,
+        target, name, windows.operands(), -(-elements * group // span(each)), body, flops=windows.flops // 2,
         candidate=f"{group} threads an element",
     )  # fmt: skip
 

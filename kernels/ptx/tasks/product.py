@@ -15,7 +15,7 @@ from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Value, joined
 from kernels.ptx.tasks.leaves import Elements, axes_of
 from kernels.ptx.tasks.threads import THREADS, WARP, Block, NoTask, write_task
-from kernels.ptx.tasks.tile import chosen, write_tile
+from kernels.ptx.tasks.tile import Tile, chosen, write_tile
 from kernels.target import Target
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm_problem import Gemm
@@ -86,8 +86,11 @@ class _Matrix:
         return value if inside is None else f.select(inside, value, f.number("float", 0.0))
 
 
-def product(problem: Gemm, target: Target, name: str) -> Kernel:
-    """The task: operands "a", "b", those of the epilogue, "c". Raises NoTask for other arithmetic than float32's."""
+def product(problem: Gemm, target: Target, name: str, tile: Tile | None = None) -> Kernel:
+    """The task: operands "a", "b", those of the epilogue, "c"; with the likely best tile where none is given.
+
+    Raises NoTask for other arithmetic than float32's.
+    """
     if problem.arithmetic != "f32":
         raise NoTask(f"products of {problem.arithmetic} have no task.")
     packing = _packing(problem)
@@ -107,9 +110,9 @@ def product(problem: Gemm, target: Target, name: str) -> Kernel:
     )  # fmt: skip
     if not (problem.rows and problem.columns and problem.matrices):
         return write_task(target, name, operands, 0, lambda block: None)
-    if problem.rows <= FEW_ROWS:
+    if problem.rows <= FEW_ROWS and tile is None:
         return _few_rows(problem, b_place, b_dtype, operands, target, name)
-    tile = chosen(problem.rows, problem.columns, problem.depth, problem.matrices, target)
+    tile = tile or chosen(problem.rows, problem.columns, problem.depth, problem.matrices, target)
     counts = (problem.matrices, -(-problem.rows // tile.rows), -(-problem.columns // tile.columns))
 
     def body(block: Block) -> None:

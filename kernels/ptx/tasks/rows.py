@@ -23,7 +23,17 @@ from kernels.math.logarithm import log
 from kernels.math.rounding import sqrt
 from kernels.ptx.tasks.elementwise import spread
 from kernels.ptx.tasks.leaves import Elements, Places
-from kernels.ptx.tasks.threads import MOST_ELEMENTS, THREADS, WARP, Block, NoTask, shared_bytes, write_task
+from kernels.ptx.tasks.threads import (
+    MOST_ELEMENTS,
+    THREADS,
+    WARP,
+    Block,
+    NoTask,
+    each_of,
+    shared_bytes,
+    span,
+    write_task,
+)
 from kernels.target import Target
 from kernels.templates.axes import Axis, fused, indices_of, place
 from kernels.templates.normalization import NORMALIZED, Normalization
@@ -46,6 +56,7 @@ class _Plan:
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
     group: int  # threads of a row
+    each: int  # rows of a group of threads, one after the other
 
     @property
     def length(self) -> int:
@@ -60,10 +71,10 @@ class _Plan:
     @property
     def blocks(self) -> int:
         """Blocks of threads."""
-        return -(-self.count * self.group // THREADS)
+        return -(-self.count * self.group // span(self.each))
 
 
-def _plan(problem: RowProblem, x: Expression, read: tuple[Expression, ...]) -> _Plan:
+def _plan(problem: RowProblem, x: Expression, read: tuple[Expression, ...], target: Target) -> _Plan:
     if problem.elements > MOST_ELEMENTS:
         raise NoTask("there are more elements than 32 bits count.")
     places = [*indices_of((*read, *problem.values)), *(place(one) for one in problem.stores)]
@@ -73,20 +84,15 @@ def _plan(problem: RowProblem, x: Expression, read: tuple[Expression, ...]) -> _
         group = 1 if length <= _ACROSS else THREADS
     else:
         group = 1 if length <= _SHORT else WARP if length <= _LONG else THREADS
-    return _Plan(rows, columns, group)
+    return _Plan(rows, columns, group, each_of(prod(axis.extent for axis in rows) * group, target))
 
 
 class _Row:
     """The row of a thread, and its elements that are the thread's."""
 
-    def __init__(self, block: Block, plan: _Plan) -> None:
-        self.block, self.plan, f = block, plan, block.f
-        if plan.group == THREADS:
-            self.number, self.lane = block.number, block.thread
-        else:
-            part = f.binary("udiv", block.thread, block.int(plan.group))
-            self.lane = f.sub(block.thread, f.mul(part, plan.group))
-            self.number = f.add(f.mul(block.number, THREADS // plan.group), part)
+    def __init__(self, block: Block, plan: _Plan, thread: Value) -> None:
+        self.block, self.plan = block, plan
+        self.number, self.lane = block.split(thread, (plan.count, plan.group))
         self.is_there = block.below(self.number, plan.count)
         self.at = spread(block, block.least(self.number, plan.count - 1), plan.rows)
 
@@ -119,10 +125,10 @@ class _Row:
 def softmax(problem: Softmax, target: Target, name: str) -> Kernel:
     """Softmax or its logarithm: the maximum, the sum of powers, the results."""
     x = problem.x if problem.x.dtype is DType.F32 else Cast(DType.F32, problem.x)
-    plan = _plan(problem, problem.x, (problem.x,))
+    plan = _plan(problem, problem.x, (problem.x,), target)
 
-    def body(block: Block) -> None:
-        f, row = block.f, _Row(block, plan)
+    def each(block: Block, thread: Value) -> None:
+        f, row = block.f, _Row(block, plan, thread)
 
         def read(at: Places) -> Value:
             return Elements(block, at).values((x,))[0]
@@ -150,16 +156,16 @@ def softmax(problem: Softmax, target: Target, name: str) -> Kernel:
 
             row.put(problem, result, SOFTMAX)
 
-    return _written(problem, (problem.x,), SOFTMAX, plan, target, name, body, 12)
+    return _written(problem, (problem.x,), SOFTMAX, plan, target, name, each, 12)
 
 
 def normalization(problem: Normalization, target: Target, name: str) -> Kernel:
     """Normalization: the mean, the variance around it, the results."""
     x = problem.x if problem.x.dtype is DType.F32 else Cast(DType.F32, problem.x)
-    plan = _plan(problem, problem.x, (problem.x,))
+    plan = _plan(problem, problem.x, (problem.x,), target)
 
-    def body(block: Block) -> None:
-        f, row = block.f, _Row(block, plan)
+    def each(block: Block, thread: Value) -> None:
+        f, row = block.f, _Row(block, plan, thread)
         zero, length = f.number("float", 0.0), f.number("float", float(plan.length))
 
         def added(held: Values, other: Values) -> Values:
@@ -185,7 +191,7 @@ def normalization(problem: Normalization, target: Target, name: str) -> Kernel:
         scale = f.div(f.number("float", 1.0), sqrt(f, variance))
         row.put(problem, lambda leaves: f.mul(apart(leaves.values((x,))[0]), scale), NORMALIZED)
 
-    return _written(problem, (problem.x,), NORMALIZED, plan, target, name, body, 8)
+    return _written(problem, (problem.x,), NORMALIZED, plan, target, name, each, 8)
 
 
 def reduction(problem: Reduction, target: Target, name: str) -> Kernel:
@@ -199,10 +205,10 @@ def reduction(problem: Reduction, target: Target, name: str) -> Kernel:
     ):
         number = number + index(variable) * step
     read = (x, Position(number)) if with_place else (x,)
-    plan = _plan(problem, problem.x, read)
+    plan = _plan(problem, problem.x, read, target)
 
-    def body(block: Block) -> None:
-        f, row = block.f, _Row(block, plan)
+    def each(block: Block, thread: Value) -> None:
+        f, row = block.f, _Row(block, plan, thread)
 
         def gathered(op: Op, shift: Value | None = None) -> Values:
             return row.all(
@@ -226,12 +232,12 @@ def reduction(problem: Reduction, target: Target, name: str) -> Kernel:
         first = f.binary("and", row.is_there, f.compare("eq", row.lane, block.int(0)))
         f.when(first, put)
 
-    return _written(problem, read, problem.reduced, plan, target, name, body, 2, per_row=True)
+    return _written(problem, read, problem.reduced, plan, target, name, each, 2, per_row=True)
 
 
 def _written(
     problem: RowProblem, read: tuple[Expression, ...], stand_in: Buffer, plan: _Plan, target: Target, name: str,
-    body: Callable[[Block], None], operations: int, *, per_row: bool = False,
+    each: Callable[[Block, Value], None], operations: int, *, per_row: bool = False,
 ) -> Kernel:  # fmt: skip
     operands = operands_of(
         inputs_of((*read, *problem.values), (stand_in,)), (output.buffer for output in problem.outputs)
@@ -239,7 +245,8 @@ def _written(
     rows = prod(one.extent for one in problem.rows)
     empty = not rows or (not problem.elements and not per_row)
     return write_task(
-        target, name, operands, 0 if empty else plan.blocks, body,
+        target, name, operands, 0 if empty else plan.blocks,
+        lambda block: block.turns(plan.each, lambda thread: each(block, thread)),
         shared=shared_bytes(2) if plan.group == THREADS else 0, flops=operations * problem.elements,
         candidate=f"{plan.group} threads a row",
     )  # fmt: skip

@@ -17,6 +17,7 @@ from kernels.target import Target
 THREADS = 256  # of a block
 WARP = 32  # threads that run in step
 WARPS = THREADS // WARP
+RESIDENT = 2  # blocks of a multiprocessor, by the registers of their threads
 MOST_ELEMENTS = (1 << 31) - 1  # of what is numbered with 32 bits
 
 
@@ -58,6 +59,23 @@ class Block:
     def least(self, number: Value, limit: int) -> Value:
         """The number, or the limit where that is less."""
         return self.f.minimum(number, self.int(limit), signed=False)
+
+    def turns(self, each: int, body: Callable[[Value], None], wide: int = 1) -> None:
+        """body(first) in turns, as often in all threads: a thread has `each` numbers, `wide` of them in a turn.
+
+        Those of a turn are `first`, and then `THREADS` apart. Blocks have `span(each, wide)` numbers.
+        """
+        f, turns = self.f, -(-each // wide)
+        start = f.add(f.mul(self.number, span(each, wide)), self.thread)
+        if turns == 1:
+            body(start)
+            return
+
+        def turn(number: Value, _: tuple[Value, ...]) -> Sequence[Value]:
+            body(f.add(start, f.mul(number, THREADS * wide)))
+            return ()
+
+        f.loop(self.int(0), self.int(turns), 1, turn)
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
@@ -148,6 +166,16 @@ class Block:
 def shared_bytes(values: int) -> int:
     """Shared memory that `combined` takes for so many values of a whole block."""
     return values * WARPS * 8
+
+
+def each_of(elements: int, target: Target, most: int = 1 << 20) -> int:
+    """How many elements a thread has, so that all blocks are resident at once, up to some."""
+    return max(1, min(most, -(-elements // (THREADS * RESIDENT * max(1, target.workers)))))
+
+
+def span(each: int, wide: int = 1) -> int:
+    """Numbers that the threads of a block have together (`Block.turns`)."""
+    return THREADS * wide * -(-each // wide)
 
 
 def special(f: Function, register: str) -> Value:

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from kernels.llvm.function import Value, joined
-from kernels.ptx.tasks.threads import THREADS, Block
+from kernels.ptx.tasks.threads import RESIDENT, THREADS, Block
 from kernels.target import Target
 
-RESIDENT = 2  # blocks of a multiprocessor, by the registers of their threads
 _PAD = 4  # elements between rows of a slice: they stay aligned for vectors of four
 _SLICE_CYCLES, _FIXED_CYCLES = 60.0, 2500.0  # of a slice's barrier and latency that two blocks do not hide; of a block
 
@@ -77,9 +76,10 @@ class Tile:
 
 
 TILES = (
-    Tile(128, 128, 8, 8, 8), Tile(128, 64, 8, 4, 16), Tile(64, 128, 4, 8, 16), Tile(64, 64, 4, 4, 16), Tile(32, 64, 4, 4, 32),
-    Tile(64, 32, 4, 4, 32), Tile(32, 32, 4, 4, 32), Tile(16, 64, 2, 4, 32), Tile(16, 32, 2, 4, 32), Tile(16, 16, 2, 2, 32),
-    Tile(8, 64, 1, 4, 32), Tile(8, 32, 1, 4, 32),
+    Tile(128, 128, 8, 8, 8), Tile(128, 128, 8, 8, 16), Tile(128, 64, 8, 4, 16), Tile(64, 128, 4, 8, 16),
+    Tile(64, 64, 4, 4, 16), Tile(64, 64, 4, 4, 32), Tile(32, 128, 4, 8, 32), Tile(32, 64, 4, 4, 32), Tile(64, 32, 4, 4, 32),
+    Tile(32, 32, 4, 4, 32), Tile(32, 32, 4, 4, 64), Tile(16, 64, 2, 4, 32), Tile(16, 64, 2, 4, 64), Tile(16, 32, 2, 4, 32),
+    Tile(16, 32, 2, 4, 64), Tile(16, 16, 2, 2, 64), Tile(16, 16, 2, 2, 128), Tile(8, 64, 1, 4, 64), Tile(8, 32, 1, 4, 64),
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from kernels.llvm.module import Module
 from kernels.run import Executable, aligned
 from kernels.target import Target, host, x86_64_amx, x86_64_v4
 from kernels.tensor.scalars import narrow, widen
-from kernels.units.instructions import TILE_BYTES, Depth, Instruction, LoadTile, Place, UnitArithmetic, product
+from kernels.units.instructions import TILE_BYTES, Depth, Instruction, LoadTile, TilePlace, UnitArithmetic, product
 from kernels.units.interpret import OutsideMemory, interpret
 from kernels.units.state import configuration, permitted
 from kernels.units.write import NoMatrixUnit, has_unit, write
@@ -99,7 +99,7 @@ def test_subnormal_numbers_are_zeros() -> None:
 
 def test_a_tile_outside_its_memory_is_refused() -> None:
     with pytest.raises(OutsideMemory, match="from byte 64 to 1088 of the 1024 of 'a'"):
-        interpret((LoadTile(0, Place("a", 64)),), {"a": aligned(TILE_BYTES, np.uint8)})
+        interpret((LoadTile(0, TilePlace("a", 64)),), {"a": aligned(TILE_BYTES, np.uint8)})
 
 
 def test_all_tiles_are_configured_whole() -> None:

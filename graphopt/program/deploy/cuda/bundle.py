@@ -10,7 +10,7 @@ from importlib import resources
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.version import __version__
+from graphopt.version import VERSION
 from kernels.listing import Argument, Listing
 from kernels.ptx.emit import ptx
 from kernels.ptx.program import program_module
@@ -49,7 +49,7 @@ class TaskProgram:
         digits = self.target.cpu.removeprefix("sm_")
         return {
             "name": listing.name,
-            "graphopt": __version__,
+            "graphopt": VERSION,
             "processor": self.target.cpu,
             "capability": [int(digits[:-1]), int(digits[-1])],
             "threads": THREADS,
@@ -60,7 +60,7 @@ class TaskProgram:
             "kernels": [kernel.name for kernel in listing.kernels],
             "order": [run for run, _ in listing.ticketed.waits],
             "tables": {
-                name: getattr(tables, name).reshape(-1).tolist() for name in ("items", "waits", "runs", "totals")
+                name: getattr(tables, name).reshape(-1).tolist() for name in ("items", "waits", "runs")
             },
             "places": [[place.space, place.argument, place.offset] for place in tables.places],
         }

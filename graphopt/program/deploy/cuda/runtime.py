@@ -77,6 +77,7 @@ class Device:
 
     def load(self, code: bytes) -> ctypes.c_void_p:
         """A module of PTX or machine code; what the driver's compiler objects to is in the error."""
+        self.call("cuCtxSetCurrent", self._context)  # of this thread
         module, log = ctypes.c_void_p(), ctypes.create_string_buffer(8192)
         options = (ctypes.c_int * 2)(_JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES)
         values = (ctypes.c_void_p * 2)(ctypes.cast(log, ctypes.c_void_p), ctypes.c_void_p(len(log)))
@@ -217,18 +218,18 @@ class Program:
     def _load(self, path: Path) -> None:
         device, about = self.device, self.about
         words = {name: np.asarray(rows, np.int32) for name, rows in about["tables"].items()}
-        self._runs, self._totals, self._order = words["runs"], words["totals"], about["order"]
-        self._count = int(words["items"].size // 4)
-        self._words = {name: device.allocate(one.nbytes) for name, one in words.items()}
-        for name, one in words.items():
-            device.write(self._words[name], one)
+        self._runs, self._order = words["runs"].reshape(-1, 3), about["order"]
+        self._count = int(words["items"].size // 8)
+        self._words = {name: device.allocate(words[name].nbytes) for name in ("items", "waits")}
+        for name, pointer in self._words.items():
+            device.write(pointer, words[name])
         weights = np.fromfile(path / "weights.bin", np.uint8)
         self._bases = {("arena", 0): device.allocate(about["arena"]), ("weights", 0): device.allocate(weights.nbytes)}
         device.write(self._bases["weights", 0], weights)
         for role in ("input", "output"):
             for number, one in enumerate(about[f"{role}s"]):
                 self._bases[role, number] = device.allocate(_bytes(one))
-        self._counters, self._claimed = device.allocate(4 * len(self._totals)), device.allocate(4)
+        self._counters, self._claimed = device.allocate(4 * len(self._runs)), device.allocate(4)
         self._errors = device.allocate(8)
         self._epoch = self._base = 0
         self._pointers = device.allocate(8 * len(about["places"]))
@@ -278,9 +279,9 @@ class Program:
         words = self._words
         arguments = (
             ctypes.c_uint64(words["items"]), ctypes.c_uint32(self._count), ctypes.c_uint64(words["waits"]),
-            ctypes.c_uint64(words["runs"]), ctypes.c_uint64(self._pointers), ctypes.c_uint64(self._counters),
-            ctypes.c_uint64(words["totals"]), ctypes.c_uint64(self._claimed), ctypes.c_uint32(self._base & 0xFFFFFFFF),
-            ctypes.c_uint64(self._errors), ctypes.c_uint32(self._epoch & 0xFFFFFFFF),
+            ctypes.c_uint64(self._pointers), ctypes.c_uint64(self._counters), ctypes.c_uint64(self._claimed),
+            ctypes.c_uint32(self._base & 0xFFFFFFFF), ctypes.c_uint64(self._errors),
+            ctypes.c_uint32(self._epoch & 0xFFFFFFFF),
         )  # fmt: skip
         self._base += self._count + self.blocks
         where = self._stream if stream is None else stream
@@ -292,12 +293,14 @@ class Program:
         """Start the same work as one launch for each region, in their order."""
         where = self._stream if stream is None else stream
         for run in self._order:
-            task, first = (int(one) for one in self._runs.reshape(-1, 2)[run])
-            if self._totals[run]:
-                row = (ctypes.c_uint64(self._pointers + 8 * first),)
-                self.device.launch(
-                    self._alone[task], int(self._totals[run]), self._threads, row, shared=self._shared, stream=where
-                )
+            self.alone(run, where)
+
+    def alone(self, run: int, stream: int) -> None:
+        """Start one region by itself."""
+        task, first, blocks = (int(one) for one in self._runs[run])
+        if blocks:
+            row = (ctypes.c_uint64(self._pointers + 8 * first),)
+            self.device.launch(self._alone[task], blocks, self._threads, row, shared=self._shared, stream=stream)
 
     def check(self) -> None:
         """Raise CudaError where a wait of an earlier run was given up."""

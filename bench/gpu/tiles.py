@@ -1,0 +1,112 @@
+"""Every tile of the products and convolutions of some models, timed on a GPU beside what the estimate says.
+
+Microseconds are of one launch among twenty in a graph: what a launch itself takes is in them, alike for all tiles.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import models
+from bench.gpu.programs import lowered_for
+from graphopt.program.deploy.cuda.runtime import Device, Timer
+from kernels.kernel import Kernel
+from kernels.ptx.emit import ptx
+from kernels.ptx.program import program_module
+from kernels.ptx.tasks.convolution import convolution
+from kernels.ptx.tasks.product import FEW_ROWS, product
+from kernels.ptx.tasks.threads import THREADS
+from kernels.ptx.tasks.tile import TILES, Tile, cycles
+from kernels.target import Target, cuda
+from kernels.templates.convolution.problem import Convolution
+from kernels.templates.gemm_problem import Gemm
+
+LAUNCHES, ROUNDS = 20, 5
+_TURNS = threading.Lock()  # one problem is timed at a time
+
+
+def dims_of(problem: Convolution | Gemm) -> tuple[int, int, int, int]:
+    """Rows, columns, depth and how many of such products."""
+    if isinstance(problem, Gemm):
+        return problem.rows, problem.columns, problem.depth, problem.matrices
+    pixels = problem.output.batch * int(np.prod(problem.output.size))
+    return problem.width, pixels, problem.depth * int(np.prod(problem.kernel)), problem.groups
+
+
+def problems_of(names: list[str], target: Target) -> list[tuple[str, Convolution | Gemm]]:
+    """The different products and convolutions of models, and where each is from."""
+    found: dict[Any, str] = {}
+    for name in names:
+        for _, problem in lowered_for(name, target)[1].problems.values():
+            tiled = isinstance(problem, Gemm) and problem.rows > FEW_ROWS
+            tiled |= isinstance(problem, Convolution) and problem.depth * problem.width > 1
+            if tiled:
+                found.setdefault((dims_of(problem), getattr(problem, "strides", ())), (name, problem))  # type: ignore[arg-type]
+    return list(found.values())  # type: ignore[arg-type]
+
+
+def measured(problem: Convolution | Gemm, target: Target, device: Device) -> dict[Tile, float]:
+    """Microseconds by tile."""
+    write: Any = convolution if isinstance(problem, Convolution) else product
+    made = [(tile, write(problem, target, f"tile_{number}", tile)) for number, tile in enumerate(TILES)]
+    text = ptx(program_module([one for _, one in made], target, persistent=False), target.cpu)
+    module = device.load(text.encode() + b"\0")
+    with _TURNS:
+        return _timed(module, made, device)
+
+
+def _timed(module: ctypes.c_void_p, made: list[tuple[Tile, Kernel]], device: Device) -> dict[Tile, float]:
+    draw, found, stream = np.random.default_rng(0), dict[Tile, float](), device.stream()
+    timer = Timer(device, stream)
+    operands = made[0][1].operands
+    places = [device.allocate(one.bytes) for one in operands]
+    for one, place in zip(operands, places, strict=True):
+        if one.role != "output":
+            device.write(place, draw.standard_normal(one.elements).astype(one.dtype.numpy))
+    table = device.allocate(8 * len(operands))
+    device.write(table, np.array(places, np.uint64))
+    for tile, kernel in made:
+        function = device.function(module, f"launch_{kernel.name}", kernel.scratch_bytes)
+
+        def work(function: ctypes.c_void_p = function, kernel: Kernel = kernel) -> None:
+            row = (ctypes.c_uint64(table),)
+            for _ in range(LAUNCHES):
+                device.launch(function, kernel.blocks, THREADS, row, shared=kernel.scratch_bytes, stream=stream)
+
+        graph = device.captured(stream, work)
+        graph()
+        found[tile] = float(np.median([timer.of(graph) for _ in range(ROUNDS)])) / LAUNCHES
+    for place in (*places, table):
+        device.free(place)
+    return found
+
+
+def main(names: list[str], out: Path | None) -> None:
+    """Print a line for each problem: what is estimated to be best, and what is."""
+    device = Device()
+    target = cuda(f"sm_{device.capability[0]}{device.capability[1]}")
+    problems = problems_of(names, target)
+    rows: list[dict[str, Any]] = []
+    with ThreadPoolExecutor(14) as pool:  # LLVM and the driver's compiler take most of the time
+        results = pool.map(lambda one: measured(one[1], target, device), problems)
+        for (name, problem), taken in zip(problems, results, strict=True):
+            dims = dims_of(problem)
+            guess = min(TILES, key=lambda tile: cycles(tile, *dims, target))  # noqa: B023
+            best = min(taken, key=taken.__getitem__)
+            print(f"{name} {dims}: {guess} {taken[guess]:.1f} us, best {best} {taken[best]:.1f} us", flush=True)
+            rows.append({"model": name, "kind": type(problem).__name__, "dims": dims, "taken": {str(one): us for one, us in taken.items()}})
+            if out is not None:
+                out.write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    wanted = [one for one in sys.argv[1:] if one in models.names()]
+    main(wanted, next((Path(one) for one in sys.argv[1:] if one.endswith(".json")), None))
