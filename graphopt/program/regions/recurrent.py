@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: one matrix product for all steps' inputs, one kernel for the steps."""
+"""LSTM, GRU and RNN: one matrix product for all steps' inputs, then one kernel for the steps, or regions for each."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from graphopt.model.nodes import attribute_of, input_at, int_attribute, is_used,
 from graphopt.program.regions import buffer as program
 from graphopt.program.regions.activations import UnknownActivation, activations
 from graphopt.program.regions.copies import dense
+from graphopt.program.regions.recurrent_steps import lower_steps
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
+from kernels.ptx.tasks.recurrent import Step
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.recurrent.build import RECURRENT
@@ -29,7 +31,7 @@ Direction = Literal["forward", "reverse"]
 
 
 def lower_recurrent(scope: Scope, node: ir.Node) -> None:
-    """The two regions of a recurrent layer; raises NotLowered for what is not the common form."""
+    """The regions of a recurrent layer; raises NotLowered for what is not the common form."""
     cell = CELLS[node.op_type]
     w, r, bias = _weights(scope, node, cell)
     directions = _directions(node)
@@ -51,15 +53,14 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
         cell, steps, batch, hidden, directions, before_reset, lengths is not None, input_at(node, 7) is not None,
         r[1], _activations(node, len(directions)),
     )  # fmt: skip
-    kernel = scope.kernel(RECURRENT, layer)
-    buffers = {"gates": projected, "r": scope.weight("packed r", label, r[0], kernel.operand("r"))}
-    states = (len(directions), batch, hidden)
+    buffers = {"gates": projected}
     for name, position in (("initial_h", 5), ("initial_c", 6), ("lengths", 4), ("peepholes", 7)):
         value = input_at(node, position)
         if value is not None:
             buffers[name] = dense(scope, value).buffer
         elif name.startswith("initial"):
-            buffers[name] = scope.keep("zero", label, np.zeros(states, np.float32), DType.F32).buffer
+            states = np.zeros((len(directions), batch, hidden), np.float32)
+            buffers[name] = scope.keep("zero", label, states, DType.F32).buffer
     if cell == "gru":
         hidden_bias = np.ascontiguousarray(bias[:, 1, 2])
         buffers["hidden_bias"] = scope.keep("hidden bias", label, hidden_bias, DType.F32).buffer
@@ -67,8 +68,23 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
         output = node.outputs[number_of_output] if number_of_output < len(node.outputs) else None
         if output is not None and is_used(output):
             buffers[name] = scope.result(output).buffer
-        elif any(one.name == name for one in kernel.operands):
-            buffers[name] = scope.temporary(name, label, kernel.operand(name).bytes)
+    steps_of_layer = Step.phases(layer) if scope.target.is_gpu else ()
+    if steps_of_layer:
+        lower_steps(scope, node, layer, steps_of_layer, r[0], buffers)
+    else:
+        _whole(scope, node, layer, r[0], buffers, label)
+
+
+def _whole(
+    scope: Scope, node: ir.Node, layer: Recurrent, r: npt.NDArray[np.generic], given: dict[str, program.Buffer],
+    label: str,
+) -> None:  # fmt: skip
+    """All steps as one region."""
+    kernel = scope.kernel(RECURRENT, layer)
+    buffers = {**given, "r": scope.weight("packed r", label, r, kernel.operand("r"))}
+    for operand in kernel.operands:
+        if operand.role == "output" and operand.name not in buffers:
+            buffers[operand.name] = scope.temporary(operand.name, label, operand.bytes)
     scope.add(kernel, buffers, (node,))
 
 

@@ -13,6 +13,7 @@ from kernels.ptx.tasks.convolution import convolution
 from kernels.ptx.tasks.elementwise import elementwise
 from kernels.ptx.tasks.pooling import pooling
 from kernels.ptx.tasks.product import product
+from kernels.ptx.tasks.recurrent import Step, recurrent_step
 from kernels.ptx.tasks.rows import normalization, reduction, softmax
 from kernels.ptx.tasks.singly import singly
 from kernels.ptx.tasks.threads import NoTask
@@ -31,6 +32,7 @@ from kernels.templates.template import Template
 TASKS: dict[type, Callable[[Any, Target, str], Kernel]] = {
     Attention: attention, Convolution: convolution, Elementwise: elementwise, Gemm: product,
     Normalization: normalization, Pooling: pooling, Reduction: reduction, Softmax: softmax,
+    Step: recurrent_step,
 }  # fmt: skip
 
 

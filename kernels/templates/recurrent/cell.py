@@ -30,56 +30,98 @@ class Units:
         return f.add(self.product(index), self.given(index))
 
 
+class Cell:
+    """The formulas of one layer's cell, for vectors of some lanes; `gate` gives the sum of a gate by its number."""
+
+    def __init__(self, layer: Recurrent, lanes: int) -> None:
+        self._layer, self._lanes = layer, lanes
+
+    def activate(self, f: Function, index: int, value: Value) -> Value:
+        """An activation by its number."""
+        leaves = TileLeaves(f, {}, Variable("column", 1), self._lanes).place(value, {}, (0,))
+        return emit(f, self._layer.activations[index], self._lanes, leaves)
+
+    def rnn(self, f: Function, gate: Value) -> Value:
+        """The new state."""
+        return self.activate(f, 0, gate)
+
+    def update_and_reset(self, f: Function, gate: Callable[[int], Value], before: Value) -> tuple[Value, Value]:
+        """Of a GRU how much of the state is kept, and what of it the hidden gate sees."""
+        return self.activate(f, 0, gate(0)), f.mul(self.activate(f, 0, gate(1)), before)
+
+    def reset_after(
+        self, f: Function, gate: Callable[[int], Value], recurrent: Value, given: Value
+    ) -> tuple[Value, Value]:
+        """Of a GRU that resets the product: how much of the state is kept, and the sum of the hidden gate."""
+        update, reset = self.activate(f, 0, gate(0)), self.activate(f, 0, gate(1))
+        return update, f.fma(reset, recurrent, given)
+
+    def gru(self, f: Function, update: Value, hidden: Value, before: Value) -> Value:
+        """The new state, given the sum of the hidden gate."""
+        proposed = self.activate(f, 1, hidden)
+        return f.add(proposed, f.mul(update, f.sub(before, proposed)))
+
+    def lstm(
+        self, f: Function, gate: Callable[[int], Value], peephole: Callable[[int], Value], cell: Value
+    ) -> tuple[Value, Value]:
+        """The new state, and the new state of the cell."""
+
+        def activated(index: int, number: int, state: Value) -> Value:
+            total = gate(index)
+            if self._layer.with_peepholes:
+                total = f.fma(peephole(number), state, total)
+            return self.activate(f, 0, total)
+
+        take, keep = activated(0, 0, cell), activated(2, 2, cell)
+        updated = f.fma(keep, cell, f.mul(take, self.activate(f, 1, gate(3))))
+        return f.mul(activated(1, 1, updated), self.activate(f, 2, updated)), updated
+
+
 class CellWriter:
     """Writes steps of one layer's cell. What it keeps lies in scratch from `cell_at` and `reset_at` (elements) on."""
 
     def __init__(self, layer: Recurrent, lanes: int, cell_at: int, reset_at: int) -> None:
         self._layer, self._lanes, self._cell_at, self._reset_at = layer, lanes, cell_at, reset_at
-        self._vector = types.vector("float", lanes)
+        self._vector, self._cell = types.vector("float", lanes), Cell(layer, lanes)
 
     def step(self, f: Function, here: Units, before: Value, phase: str) -> Value | None:
         """The new state; None when this phase only prepares it."""
         if self._layer.cell == "rnn":
-            return self._activate(f, 0, here.gate(f, 0))
+            return self._cell.rnn(f, here.gate(f, 0))
         if self._layer.cell == "lstm":
             return self._lstm(f, here)
         place = f.at(f.parameter("scratch"), f.add(here.state, self._reset_at))
         update_at = f.at(f.parameter("scratch"), f.add(here.state, self._cell_at))
+
+        def gate(index: int) -> Value:
+            return here.gate(f, index)
+
         if phase == "first":
-            f.store(self._activate(f, 0, here.gate(f, 0)), update_at)
-            f.store(f.mul(self._activate(f, 0, here.gate(f, 1)), before), place)
+            update, seen = self._cell.update_and_reset(f, gate, before)
+            f.store(update, update_at)
+            f.store(seen, place)
             return None
         if phase == "second":
-            update, proposed = f.load(self._vector, update_at), self._activate(f, 1, here.gate(f, 2))
+            update, hidden = f.load(self._vector, update_at), here.gate(f, 2)
         else:
-            update, reset = self._activate(f, 0, here.gate(f, 0)), self._activate(f, 0, here.gate(f, 1))
             bias_at = f.add(here.unit, here.direction * self._layer.hidden)
             recurrent = f.add(here.product(2), self.read(f, "hidden_bias", bias_at, here.valid))
-            proposed = self._activate(f, 1, f.fma(reset, recurrent, here.given(2)))
-        return f.add(proposed, f.mul(update, f.sub(before, proposed)))
+            update, hidden = self._cell.reset_after(f, gate, recurrent, here.given(2))
+        return self._cell.gru(f, update, hidden, before)
 
     def _lstm(self, f: Function, here: Units) -> Value:
         place = f.at(f.parameter("scratch"), f.add(here.state, self._cell_at))
         cell = f.load(self._vector, place)
 
-        def gate(index: int, peephole: int, state: Value) -> Value:
-            total = here.gate(f, index)
-            if self._layer.with_peepholes:
-                at = f.add(here.unit, (here.direction * 3 + peephole) * self._layer.hidden)
-                total = f.fma(self.read(f, "peepholes", at, here.valid), state, total)
-            return self._activate(f, 0, total)
+        def peephole(number: int) -> Value:
+            at = f.add(here.unit, (here.direction * 3 + number) * self._layer.hidden)
+            return self.read(f, "peepholes", at, here.valid)
 
-        take, keep = gate(0, 0, cell), gate(2, 2, cell)
-        updated = f.fma(keep, cell, f.mul(take, self._activate(f, 1, here.gate(f, 3))))
-        after = f.mul(gate(1, 1, updated), self._activate(f, 2, updated))
+        after, updated = self._cell.lstm(f, lambda index: here.gate(f, index), peephole, cell)
         if here.runs is not None:
             updated = f.select(f.splat(here.runs, self._lanes), updated, cell)
         f.store(updated, place)
         return after
-
-    def _activate(self, f: Function, index: int, value: Value) -> Value:
-        leaves = TileLeaves(f, {}, Variable("column", 1), self._lanes).place(value, {}, (0,))
-        return emit(f, self._layer.activations[index], self._lanes, leaves)
 
     def read(self, f: Function, name: str, at: Value, valid: Value | None) -> Value:
         """A vector of an operand, or its valid lanes."""

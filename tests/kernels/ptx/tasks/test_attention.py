@@ -35,8 +35,9 @@ def problems(draw: Any) -> tuple[Attention, int]:
         )  # fmt: skip
     groups = draw(st.sampled_from([one for one in (1, 2, 4) if one <= heads]))
     one = Attention(
-        batch, heads, queries, keys, draw(st.integers(1, 40)), groups, draw(st.integers(1, 70)), causal=draw(st.booleans()), past=draw(st.integers(0, 40)),
-        softcap=draw(st.sampled_from([0.0, 3.0])), with_lengths=draw(st.booleans()), mask=mask,
+        batch, heads, queries, keys, draw(st.integers(1, 40)), groups, draw(st.integers(1, 70)),
+        causal=draw(st.booleans()), past=draw(st.integers(0, 40)), softcap=draw(st.sampled_from([0.0, 3.0])),
+        with_lengths=draw(st.booleans()), mask=mask,
     )  # fmt: skip
     return one, draw(st.integers(0, 1000))
 
