@@ -15,7 +15,7 @@ from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Value, joined
 from kernels.ptx.tasks.leaves import ThreadElements, axes_of
 from kernels.ptx.tasks.threads import THREADS, WARP, Block, NoTask, write_task
-from kernels.ptx.tasks.tile import TaskTile, chosen, write_tile
+from kernels.ptx.tasks.tile import PLAIN, VECTORS, TaskTile, TiledProduct, chosen, write_tile
 from kernels.target import Target
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm_problem import Gemm
@@ -113,7 +113,7 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
         return write_task(target, name, operands, 0, lambda block: None)
     if problem.rows <= FEW_ROWS and tile is None:
         return _few_rows(problem, b_place, b_dtype, operands, target, name)
-    tile = tile or chosen(problem.rows, problem.columns, problem.depth, problem.matrices, target)
+    tile = tile or chosen(tiled(problem), target)
     counts = (problem.matrices, -(-problem.rows // tile.rows), -(-problem.columns // tile.columns))
     vector = 4 if packing is not None and problem.columns % 4 == 0 and b_dtype is DType.F32 else 1
 
@@ -147,6 +147,14 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
         target, name, operands, counts[0] * counts[1] * counts[2], body, shared=tile.shared, flops=problem.flops,
         candidate=str(tile),
     )  # fmt: skip
+
+
+def tiled(problem: Gemm) -> TiledProduct:
+    """The product as tiles see it."""
+    vectors = problem.constant_b and problem.columns % 4 == 0 and problem.b_dtype is DType.F32
+    return TiledProduct(
+        problem.rows, problem.columns, problem.depth, problem.matrices, PLAIN, VECTORS if vectors else PLAIN
+    )
 
 
 class ProductOutput:

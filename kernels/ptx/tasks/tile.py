@@ -21,8 +21,11 @@ from kernels.target import Target
 
 STAGES = 4  # slices in shared memory: one is multiplied, the others are on their way
 _PAD = 4  # elements between rows of a slice: they stay aligned for vectors of four
-_LEAST_SLICE, _FIXED_CYCLES = 250.0, 2500.0  # cycles of a slice whatever it holds, and of a block before and after
-_STORE_CYCLES = 25.0  # of each result of a thread
+# Cycles, from tiles of 60 products and convolutions on an H200 (python -m bench.gpu.tiles): of a slice whatever it holds,
+# of a block before and after, of each result of a thread; and what two blocks beside one another take of one's.
+_LEAST_SLICE, _FIXED_CYCLES, _STORE_CYCLES, _TOGETHER = 300.0, 3000.0, 5.0, 1.7
+_HELD = 0.9  # of the cycles in which shared memory is read, those that multiplying does not hide
+VECTORS, PLAIN, WINDOWS = 3.0, 16.0, 40.0  # instructions of a copy: of four, of one, of one whose place is worked out
 
 
 class TileSource(Protocol):
@@ -89,24 +92,36 @@ TILES = (
 )  # fmt: skip
 
 
-def cycles(tile: TaskTile, rows: int, columns: int, depth: int, matrices: int, target: Target) -> float:
-    """An estimate of the cycles of all blocks: waves of them, each as long as it multiplies, reads, or waits."""
-    blocks = matrices * -(-rows // tile.rows) * -(-columns // tile.columns)
-    slices = max(1, -(-depth // tile.slice))
+@dataclass(frozen=True, slots=True)
+class TiledProduct:
+    """What tiles are of: so many products, and what the copy of an element of each operand takes."""
+
+    rows: int
+    columns: int
+    depth: int
+    matrices: int = 1
+    left: float = VECTORS
+    right: float = PLAIN
+
+
+def cycles(tile: TaskTile, product: TiledProduct, target: Target) -> float:
+    """An estimate of the cycles of all blocks: waves of them, and in each the slices of a block."""
+    blocks = product.matrices * -(-product.rows // tile.rows) * -(-product.columns // tile.columns)
+    slices = max(1, -(-product.depth // tile.slice))
     multiplies = tile.rows * tile.columns * tile.slice / 128
     # A multiprocessor hands out 128 bytes of shared memory a cycle; a vector of four is read by a quarter of a warp.
     held = tile.pieces * tile.slice * (tile.tall + tile.wide) * 4 / 128
-    reads = (tile.rows + tile.columns) * tile.slice * 4 / 48
-    side_by_side = min(RESIDENT, -(-blocks // max(1, target.workers)))
-    each = max(max(multiplies + held / 4, held, reads) * side_by_side, _LEAST_SLICE)
+    copies = (tile.rows * product.left + tile.columns * product.right) * tile.slice / 128
+    beside = min(RESIDENT, -(-blocks // max(1, target.workers)))
+    each = max((multiplies + _HELD * held + copies) * (_TOGETHER if beside > 1 else 1.0), _LEAST_SLICE)
     stores = tile.rows * tile.columns / THREADS * _STORE_CYCLES
-    return -(-blocks // (side_by_side * max(1, target.workers))) * (slices * each + _FIXED_CYCLES + stores)
+    return -(-blocks // (beside * max(1, target.workers))) * (slices * each + _FIXED_CYCLES + stores)
 
 
-def chosen(rows: int, columns: int, depth: int, matrices: int, target: Target) -> TaskTile:
+def chosen(product: TiledProduct, target: Target) -> TaskTile:
     """The tile with the least cycles by estimate, of those of which `RESIDENT` blocks have room."""
     fitting = [tile for tile in TILES if RESIDENT * (tile.shared + 1024) <= target.l1] or list(TILES[-2:])
-    return min(fitting, key=lambda tile: cycles(tile, rows, columns, depth, matrices, target))
+    return min(fitting, key=lambda tile: cycles(tile, product, target))
 
 
 StoreSums = Callable[[Value, Value, Value], None]
