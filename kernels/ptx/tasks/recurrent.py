@@ -36,10 +36,10 @@ _TURN = 8  # of these whose loads are under way together
 class Step:
     """A step of one direction.
 
-    Operands: "gates", from those of the step on, of which a row of the batch has `apart` elements; "r" constant [gates *
-    hidden, hidden]; "h" [batch, hidden], what R is multiplied with; an LSTM's "c"; "hidden_bias" and "peepholes" of the
-    direction; in the second phase also "before" and "update" [batch, hidden]. Outputs: "y" and an LSTM's "y_c" [batch,
-    hidden]; of the first phase "update" and "seen", which the second one multiplies with.
+    Operands: "gates", from those of the step on, of which a row of the batch has `apart` elements; "r" constant
+    [gates * hidden, hidden]; "h" [batch, hidden], what R is multiplied with; an LSTM's "c"; "hidden_bias" and
+    "peepholes" of the direction; in the second phase also "before" and "update" [batch, hidden]. Outputs: "y" and an
+    LSTM's "y_c" [batch, hidden]; of the first phase "update" and "seen", which the second one multiplies with.
     """
 
     layer: Recurrent  # of one step and one direction
@@ -164,7 +164,9 @@ class _Writer:
         block, f = self.block, self.block.f
         row, inside = block.split(block.thread, (self.rows, self.units))
         unit = f.add(f.mul(self.panel, self.units), inside)
-        there = f.binary("and", block.below(f.add(self.first, row), self.layer.batch), block.below(unit, self.layer.hidden))
+        there = f.binary(
+            "and", block.below(f.add(self.first, row), self.layer.batch), block.below(unit, self.layer.hidden)
+        )
         there = f.binary("and", there, block.below(block.thread, self.rows * self.units))
         batch = block.least(f.add(self.first, row), self.layer.batch - 1)
         state = f.add(f.mul(batch, self.layer.hidden), unit)
@@ -236,10 +238,12 @@ class _Writer:
         def one(k: Value, total: Value) -> Value:
             given = f.load(kind, block.at(r, f.mul(k, self.columns), kind))
             weight = widened(f, given, self.layer.r_dtype)
-            return joined([
-                f.fma(f.load("float", block.at(block.pointers["h"], f.add(state, k))), weight, part)
-                for state, part in zip(states, total.split(), strict=True)
-            ])
+            return joined(
+                [
+                    f.fma(f.load("float", block.at(block.pointers["h"], f.add(state, k))), weight, part)
+                    for state, part in zip(states, total.split(), strict=True)
+                ]
+            )
 
         def turn(first: Value, held: tuple[Value, ...]) -> Sequence[Value]:
             total = held[0]
@@ -257,7 +261,9 @@ class _Writer:
 
         def tell() -> None:
             for row, part in enumerate(total.split()):
-                f.store(part, block.at(block.shared, f.add(f.mul(f.add(f.mul(share, rows), row), self.columns), column)))
+                f.store(
+                    part, block.at(block.shared, f.add(f.mul(f.add(f.mul(share, rows), row), self.columns), column))
+                )
 
         f.when(block.below(share, self.shares), tell)
         block.barrier()
