@@ -111,7 +111,7 @@ class _Direction:
 
     def _copy(self, source: Place, aim: Place) -> None:
         shape = (self.layer.batch, self.layer.hidden)
-        views = (
+        here, there = (
             replace(View.dense(one.buffer, DType.F32, shape), offset=one.offset // _BYTES) for one in (source, aim)
         )
-        copy(self.scope, *views, (self.node,))
+        copy(self.scope, here, there, (self.node,))

@@ -218,13 +218,12 @@ class _Writer:
             after, updated = cell.lstm(f, gate, lambda number: read[f"peephole {number}"], read["c"])
             return {"y": after, "y_c": updated}
         if self.step.phase == "first":
-            update, seen = cell.update_and_reset(f, gate, read["before"])
-            return {"update": update, "seen": seen}
+            return {"update": cell.update(f, gate), "seen": f.mul(cell.reset(f, gate), read["before"])}
         if self.step.phase == "second":
             update, hidden = read["update"], gate(2)
         else:
-            recurrent = f.add(products[2], read["hidden_bias"])
-            update, hidden = cell.reset_after(f, gate, recurrent, read["gate 2"])
+            update, recurrent = cell.update(f, gate), f.add(products[2], read["hidden_bias"])
+            hidden = f.fma(cell.reset(f, gate), recurrent, read["gate 2"])
         return {"y": cell.gru(f, update, hidden, read["before"])}
 
     def _products(self) -> Value:
