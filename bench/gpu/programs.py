@@ -55,7 +55,7 @@ def line_of(name: str, device: Device, rounds: int = ROUNDS) -> Line:
     target = cuda(f"sm_{device.capability[0]}{device.capability[1]}")
     original, lowered = lowered_for(name, target)
     linked = link_tasks(lowered, name)
-    made = TaskProgram.of(linked.listing, linked.weights, target)
+    made = TaskProgram.of(linked, target)
     draw = np.random.default_rng(0)
     feeds = {
         one.name: (
@@ -83,14 +83,16 @@ def line_of(name: str, device: Device, rounds: int = ROUNDS) -> Line:
         f"{lowered.regions[run].kernel.blocks} blocks, {lowered.regions[run].kernel.flops / us / 1e3:.0f} Gflop/s"
         for run, us in regions_of(program)[:SLOWEST]
     )
-    return Line(name, len(lowered.regions), program._count, difference, _times(program, rounds), slowest)
+    times = {"estimate": linked.estimate_ns / 1000, **_times(program, rounds)}
+    return Line(name, len(lowered.regions), program._count, difference, times, slowest)
 
 
 def _times(program: Program, rounds: int) -> dict[str, float]:
     stream = program._stream
     timer = Timer(program.device, stream)
     ways: dict[str, Callable[[], None]] = {
-        "persistent": program.start,
+        "pinned": lambda: program.pinned(stream),
+        "ticketed": lambda: program.ticketed(stream),
         "launches": program.launches,
         "graph": program.device.captured(stream, program.launches),
     }

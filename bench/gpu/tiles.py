@@ -23,22 +23,15 @@ from kernels.ptx.emit import ptx
 from kernels.ptx.program import program_module
 from kernels.ptx.tasks.convolution import convolution
 from kernels.ptx.tasks.product import FEW_ROWS, product
+from kernels.ptx.tasks.table import product_dims
 from kernels.ptx.tasks.threads import THREADS
-from kernels.ptx.tasks.tile import TILES, Tile, cycles
+from kernels.ptx.tasks.tile import TILES, TaskTile, cycles
 from kernels.target import Target, cuda
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.gemm_problem import Gemm
 
 LAUNCHES, ROUNDS = 20, 5
 _TURNS = threading.Lock()  # one problem is timed at a time
-
-
-def dims_of(problem: Convolution | Gemm) -> tuple[int, int, int, int]:
-    """Rows, columns, depth and how many of such products."""
-    if isinstance(problem, Gemm):
-        return problem.rows, problem.columns, problem.depth, problem.matrices
-    pixels = problem.output.batch * int(np.prod(problem.output.size))
-    return problem.width, pixels, problem.depth * int(np.prod(problem.kernel)), problem.groups
 
 
 def problems_of(names: list[str], target: Target) -> list[tuple[str, Convolution | Gemm]]:
@@ -49,11 +42,11 @@ def problems_of(names: list[str], target: Target) -> list[tuple[str, Convolution
             tiled = isinstance(problem, Gemm) and problem.rows > FEW_ROWS
             tiled |= isinstance(problem, Convolution) and problem.depth * problem.width > 1
             if tiled:
-                found.setdefault((dims_of(problem), getattr(problem, "strides", ())), (name, problem))  # type: ignore[arg-type]
+                found.setdefault((product_dims(problem), getattr(problem, "strides", ())), (name, problem))  # type: ignore[arg-type]
     return list(found.values())  # type: ignore[arg-type]
 
 
-def measured(problem: Convolution | Gemm, target: Target, device: Device) -> dict[Tile, float]:
+def measured(problem: Convolution | Gemm, target: Target, device: Device) -> dict[TaskTile, float]:
     """Microseconds by tile."""
     write: Any = convolution if isinstance(problem, Convolution) else product
     made = [(tile, write(problem, target, f"tile_{number}", tile)) for number, tile in enumerate(TILES)]
@@ -63,8 +56,8 @@ def measured(problem: Convolution | Gemm, target: Target, device: Device) -> dic
         return _timed(module, made, device)
 
 
-def _timed(module: ctypes.c_void_p, made: list[tuple[Tile, Kernel]], device: Device) -> dict[Tile, float]:
-    draw, found, stream = np.random.default_rng(0), dict[Tile, float](), device.stream()
+def _timed(module: ctypes.c_void_p, made: list[tuple[TaskTile, Kernel]], device: Device) -> dict[TaskTile, float]:
+    draw, found, stream = np.random.default_rng(0), dict[TaskTile, float](), device.stream()
     timer = Timer(device, stream)
     operands = made[0][1].operands
     places = [device.allocate(one.bytes) for one in operands]
@@ -98,11 +91,18 @@ def main(names: list[str], out: Path | None) -> None:
     with ThreadPoolExecutor(14) as pool:  # LLVM and the driver's compiler take most of the time
         results = pool.map(lambda one: measured(one[1], target, device), problems)
         for (name, problem), taken in zip(problems, results, strict=True):
-            dims = dims_of(problem)
+            dims = product_dims(problem)
             guess = min(TILES, key=lambda tile: cycles(tile, *dims, target))  # noqa: B023
             best = min(taken, key=taken.__getitem__)
             print(f"{name} {dims}: {guess} {taken[guess]:.1f} us, best {best} {taken[best]:.1f} us", flush=True)
-            rows.append({"model": name, "kind": type(problem).__name__, "dims": dims, "taken": {str(one): us for one, us in taken.items()}})
+            rows.append(
+                {
+                    "model": name,
+                    "kind": type(problem).__name__,
+                    "dims": dims,
+                    "taken": {str(one): us for one, us in taken.items()},
+                }
+            )
             if out is not None:
                 out.write_text(json.dumps(rows))
 

@@ -1,4 +1,8 @@
-"""The list that blocks of a GPU go through: runs by the longest way to the end, and memory that makes nobody wait long."""
+"""The list that blocks of a GPU go through: runs by the longest way to the end, and memory that makes nobody wait.
+
+It is ticketed, for any number of blocks; and pinned, for as many as a device has room for at once, each with a list of
+its own. The scheduler's verifier proves both before anything is written.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,18 @@ from graphopt.program.regions.region import Lowered
 from graphopt.program.ticketed import needs_of, ticketed
 from graphopt.program.weights import Weights, bytes_of
 from kernels.kernel import Kernel
-from kernels.listing import Listing, Place, Run, Space
+from kernels.listing import Listing, Place, Run, Space, Ticketed
+from kernels.ptx.tasks.table import nanoseconds
+from kernels.ptx.tasks.threads import RESIDENT, THREADS
+from scheduler import program as programs
+from scheduler import tasks
 from scheduler.chains import Chain
+from scheduler.device import Device
+from scheduler.pinning import Workers, pinned_workers
+from scheduler.verify.program import verify
 
 SLACK = 16  # claims for which a dead buffer's bytes are left alone: as many runs may be under way
-_FLOPS, _BYTES, _FIXED = 20.0, 1500.0, 2000.0  # a nanosecond's, of a GPU's usual kernel; nanoseconds of any
+WAIT_NS = 1000.0  # from the end of a run to who needs it: a signal and a wait, as an H200 was measured to take
 _SPACES: Mapping[Role, Space] = {
     "input": "input", "output": "output", "constant": "weights", "temporary": "arena", "sizes": "sizes"
 }  # fmt: skip
@@ -26,14 +37,20 @@ _SPACES: Mapping[Role, Space] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkedTasks:
-    """A program of tasks: its listing, and the bytes of its weights."""
+    """A program of tasks: its listing, the bytes of its weights, and the worker of each block by run."""
 
     listing: Listing
     weights: npt.NDArray[np.uint8]
+    workers: Sequence[Workers]  # of a pinned program
+    worker_count: int
+    estimate_ns: float  # of the pinned program, by estimated times
 
 
 def link_tasks(lowered: Lowered, name: str, *, slack: int = SLACK) -> LinkedTasks:
-    """The listing of regions whose kernels are tasks; a dead buffer's bytes are left alone for `slack` claims."""
+    """The listing of regions whose kernels are tasks; a dead buffer's bytes are left alone for `slack` claims.
+
+    Raises UnsafeProgram where the scheduler's verifier finds that blocks could hang or read too early.
+    """
     weights = Weights(bytes_of(lowered))
     offsets = weights.add(lowered)
     runs = [
@@ -47,28 +64,65 @@ def link_tasks(lowered: Lowered, name: str, *, slack: int = SLACK) -> LinkedTask
         for region in lowered.regions
     ]
     kernels = {region.kernel.name: region.kernel for region in lowered.regions}
-    chains = [Chain((run,)) for run in _in_order(apart(lowered, runs), kernels)]
+    times = [_nanoseconds(lowered, region.kernel) for region in lowered.regions]
+    chains = [Chain((run,)) for run in _in_order(apart(lowered, runs), kernels, times)]
     placed, size = packed(lowered, runs, chains, slack)
-    program = ticketed(placed, kernels, chains, size)
+    steps = ticketed(placed, kernels, chains, size)
     listing = Listing(
-        name, lowered.inputs, lowered.outputs, tuple(kernels.values()), tuple(placed), size, weights.bytes.size, program
+        name, lowered.inputs, lowered.outputs, tuple(kernels.values()), tuple(placed), size, weights.bytes.size, steps
     )
-    return LinkedTasks(listing, weights.bytes)
+    blocks = [kernels[run.kernel].blocks for run in placed]
+    multiprocessors = lowered.target.workers
+    count = multiprocessors * RESIDENT
+    each = [time / max(1, -(-many // count)) for time, many in zip(times, blocks, strict=True)]
+    needs: dict[int, tuple[int, ...]] = dict(steps.waits)
+    order = [chain.runs[0] for chain in chains]
+    workers, estimate = pinned_workers(blocks, each, needs, order, multiprocessors, RESIDENT, WAIT_NS)
+    _prove(listing, steps, blocks, workers, count)
+    return LinkedTasks(listing, weights.bytes, workers, count, estimate)
 
 
-def _in_order(runs: Sequence[Run], kernels: Mapping[str, Kernel]) -> list[int]:
+def _prove(listing: Listing, steps: Ticketed, blocks: Sequence[int], workers: Sequence[Workers], count: int) -> None:
+    """Let the scheduler's verifier decide of both forms."""
+    names = [f"run{run}" for run in range(len(blocks))]
+    device = Device(
+        "GPU", count // RESIDENT, 2048, 64, RESIDENT, 65536, 233472, 232448, 1024, 128, compute_capability=(9, 0)
+    )
+    there = [run for run, many in enumerate(blocks) if many]  # others are nothing to wait for
+    before = {run: [one for one in some if blocks[one]] for run, some in steps.waits if blocks[run]}
+    graph = tasks.TaskGraph(
+        listing.name,
+        tuple(tasks.Region(names[run], (tasks.Kernel(names[run], blocks[run], (1.0,)),)) for run in there),
+        tuple(tasks.Need(names[one], names[run]) for run, some in before.items() for one in some),
+    )
+    place = {run: number for number, run in enumerate(there)}
+    counters = tuple(programs.Counter(names[run], 0, blocks[run]) for run in there)
+    waits = {run: tuple(programs.Wait(place[one], blocks[one]) for one in some) for run, some in before.items()}
+    items = tuple(
+        programs.Item(programs.Run(names[run], block), waits[run]) for run in before for block in range(blocks[run])
+    )
+    lists: list[list[programs.Instruction]] = [[] for _ in range(count)]
+    for run in before:
+        for block, worker in enumerate(workers[run].tolist()):
+            lists[worker] += [*waits[run], programs.Run(names[run], block)]
+    for launch in (
+        programs.Ticketed(items, count, counters, THREADS),
+        programs.Pinned(tuple(map(tuple, lists)), counters, THREADS),
+    ):
+        verify(graph, programs.Program(graph.name, device.name, {names[run]: 0 for run in there}, (launch,)), device)
+
+
+def _in_order(runs: Sequence[Run], kernels: Mapping[str, Kernel], times: Sequence[float]) -> list[int]:
     """The runs by the longest way from each to the end (Hu, 1961), what needs others behind them."""
     needs = needs_of(runs, kernels, range(len(runs)))
     ways = [0.0] * len(runs)
     for run in reversed(range(len(runs))):
-        ways[run] += nanoseconds(kernels[runs[run].kernel])
+        ways[run] += times[run] + WAIT_NS
         for one in needs[run]:
             ways[one] = max(ways[one], ways[run])
     return sorted(range(len(runs)), key=lambda run: -ways[run])
 
 
-def nanoseconds(kernel: Kernel) -> float:
-    """About what a kernel takes on a whole GPU."""
-    return max(kernel.flops / _FLOPS / 1000, kernel.traffic / _BYTES) + _FIXED
-
-
+def _nanoseconds(lowered: Lowered, kernel: Kernel) -> float:
+    found = lowered.problems.get(kernel.name)
+    return nanoseconds(found[1] if found else None, kernel, lowered.target)

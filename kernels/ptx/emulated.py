@@ -17,7 +17,7 @@ from kernels.ptx.tables import Tables
 from kernels.ptx.tasks.threads import THREADS
 
 Array = npt.NDArray[Any]
-Way = Literal["ticketed", "launches"]
+RunWay = Literal["ticketed", "pinned", "launches"]
 PATIENCE = 1 << 22  # instructions without a change of memory
 
 
@@ -62,7 +62,7 @@ class EmulatedTasks:
 
     def run(
         self, feeds: Sequence[Array], adversary: Adversary | None = None, *, blocks: int = 4, resident: int = 0,
-        way: Way = "ticketed",
+        way: RunWay = "ticketed",
     ) -> Ran:  # fmt: skip
         """One call: `blocks` persistent ones of which as many are `resident` (0: all), or a launch for each run."""
         memory = self._machine.memory
@@ -73,7 +73,10 @@ class EmulatedTasks:
             if feed.size:
                 memory.write(placed, feed)
         outcomes: list[Outcome] = []
-        launches = self._ticketed(blocks, resident) if way == "ticketed" else self._alone(resident or blocks)
+        if way == "launches":
+            launches = self._alone(resident or blocks)
+        else:
+            launches = [self._ticketed(blocks, resident) if way == "ticketed" else self._pinned(blocks, resident)]
         for launch in launches:
             outcomes.append(self._machine.run(launch, adversary or Adversary()))
             if outcomes[-1].faults:
@@ -84,7 +87,21 @@ class EmulatedTasks:
         )
         return Ran(outputs, tuple(outcomes))
 
-    def _ticketed(self, blocks: int, resident: int) -> list[Launch]:
+    def _pinned(self, blocks: int, resident: int) -> Launch:
+        """Blocks of each run by turns; the programs that are written place them by time."""
+        self._epoch += 1
+        turns = [
+            (np.arange(count, dtype=np.int32) + run) % blocks for run, (_, _, count) in enumerate(self._tables.runs)
+        ]
+        lists, items = self._tables.pinned(turns, blocks)
+        held = [
+            self._constant(f"pinned {name} {self._epoch}", _filled(one))
+            for name, one in (("lists", lists), ("items", items))
+        ]
+        arguments = (*held, self._words[1], self._pointers, self._counters, self._errors, self._epoch)
+        return self._launch("pinned", blocks, arguments, resident or blocks)
+
+    def _ticketed(self, blocks: int, resident: int) -> Launch:
         self._epoch += 1
         items, waits = self._words
         arguments = (
@@ -92,7 +109,7 @@ class EmulatedTasks:
             self._epoch,
         )  # fmt: skip
         self._base += self._items + blocks
-        return [self._launch("ticketed", blocks, arguments, resident or blocks)]
+        return self._launch("ticketed", blocks, arguments, resident or blocks)
 
     def _alone(self, resident: int) -> list[Launch]:
         found, ticketed = [], self._listing.ticketed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +44,17 @@ class Tables:
             items += [(step.run, block, task, first, begin, len(waits), 0, 0) for block in range(blocks)]
             begin = len(waits)
         return cls(_words(items, 8), _words(waits, 2), _words(runs, 3), tuple(places))
+
+    def pinned(self, workers: Sequence[npt.NDArray[np.int32]], count: int) -> tuple[Words, Words]:
+        """Where each worker's items begin, and the items by worker; `workers` by run: of each of its blocks.
+
+        The items of a worker are in the order of the claims, and each has all waits of its run: what others of the run
+        have waited for before is no word to a worker.
+        """
+        mine = np.array([workers[run][block] for run, block in self.items[:, :2]], np.int32)
+        order = np.argsort(mine, kind="stable")
+        begins = np.searchsorted(mine[order], np.arange(count + 1)).astype(np.int32)
+        return begins, self.items[order]
 
     def pointers(self, bases: Mapping[tuple[str, int], int]) -> npt.NDArray[np.uint64]:
         """The address of each operand, given where each space (and argument) begins."""

@@ -21,10 +21,10 @@ from kernels.units.instructions import (
     Clear,
     Instruction,
     LoadTile,
-    Repeat,
     Multiply,
-    TilePlace,
+    Repeat,
     StoreTile,
+    TilePlace,
 )
 
 Bytes = npt.NDArray[np.uint8]

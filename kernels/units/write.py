@@ -13,10 +13,10 @@ from kernels.units.instructions import (
     Clear,
     Instruction,
     LoadTile,
-    Repeat,
     Multiply,
-    TilePlace,
+    Repeat,
     StoreTile,
+    TilePlace,
     UnitArithmetic,
 )
 

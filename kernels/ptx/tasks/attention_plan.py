@@ -33,12 +33,12 @@ class Plan:
 
     @property
     def padded(self) -> int:
-        """Elements of a query with the zeros that fill its last vector of four."""
+        """ThreadElements of a query with the zeros that fill its last vector of four."""
         return -(-self.problem.size // 4) * 4
 
     @property
     def stride(self) -> int:
-        """Elements between keys: vectors of four of neighbouring keys lie in other banks."""
+        """ThreadElements between keys: vectors of four of neighbouring keys lie in other banks."""
         return self.padded if self.padded // 4 % 2 else self.padded + 4
 
     @property

@@ -14,14 +14,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-
+from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Value
-from kernels.ptx.tasks.leaves import Elements, axes_of
+from kernels.ptx.tasks.leaves import ThreadElements, axes_of
 from kernels.ptx.tasks.product import store_elements
 from kernels.ptx.tasks.threads import MOST_ELEMENTS, Block, NoTask, each_of, span, write_task
-from kernels.ptx.tasks.tile import Tile, chosen, write_tile
+from kernels.ptx.tasks.tile import TaskTile, chosen, write_tile
 from kernels.target import Target
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.steps import dense_groups
@@ -38,18 +38,20 @@ class DepthMajor:
 
     @property
     def elements(self) -> int:
-        """Elements of the packed form."""
+        """ThreadElements of the packed form."""
         problem = self.problem
         return problem.output.channels * problem.depth * prod(problem.kernel)
 
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The packed weights."""
         taps = prod(self.problem.kernel)
-        given = dense_groups(self.problem, array).reshape(self.problem.groups, self.problem.width, self.problem.depth, taps)
+        given = dense_groups(self.problem, array).reshape(
+            self.problem.groups, self.problem.width, self.problem.depth, taps
+        )
         return np.ascontiguousarray(given.transpose(0, 3, 2, 1)).reshape(-1)
 
 
-def convolution(problem: Convolution, target: Target, name: str, tile: Tile | None = None) -> Kernel:
+def convolution(problem: Convolution, target: Target, name: str, tile: TaskTile | None = None) -> Kernel:
     """The task: operands "x", "weights", those of the epilogue, "y"; with the likely best tile where none is given."""
     pixels = problem.output.batch * prod(problem.output.size)
     if max(pixels * problem.output.channels, problem.input.elements) > MOST_ELEMENTS:
@@ -69,7 +71,7 @@ def convolution(problem: Convolution, target: Target, name: str, tile: Tile | No
         images = _Pixels(problem, group, pixels, tile.slice)
 
         def store(rows: Value, columns: Value, sums: Value) -> None:
-            output = Output(block, problem, group)
+            output = PixelOutput(block, problem, group)
             store_elements(block, problem.epilogue, output, rows, columns, sums, (problem.width, pixels))
 
         write_tile(block, tile, depth, weights, images, (f.mul(down, tile.rows), f.mul(over, tile.columns)), store)
@@ -80,7 +82,7 @@ def convolution(problem: Convolution, target: Target, name: str, tile: Tile | No
     )  # fmt: skip
 
 
-class Output:
+class PixelOutput:
     """The epilogue's variables at an output channel of a group, and a pixel of all images."""
 
     def __init__(self, block: Block, problem: Convolution, group: Value) -> None:
@@ -110,22 +112,28 @@ class _Weights:
         """The output channel, or the last one, and where the group begins."""
         f, problem = block.f, self.problem
         begin = f.mul(self.group, problem.depth * prod(problem.kernel) * problem.width)
-        return f.add(begin, block.least(outer, problem.width - 1))
+        return f.add(begin, block.least(outer, problem.width - self.vector))
+
+    @property
+    def vector(self) -> int:
+        """Four output channels at once, where those of a group lie aligned."""
+        return 4 if self.problem.width % 4 == 0 and self.problem.weights_dtype is DType.F32 else 1
+
+    @property
+    def dtype(self) -> DType:
+        """The weights'."""
+        return self.problem.weights_dtype
 
     def slice(self, block: Block, first: Value) -> None:
         """Nothing."""
 
-    def element(self, block: Block, prepared: Any, part: Any, first: Value, place: Value) -> Value:
-        """The weight, 0 beyond the depth."""
+    def address(self, block: Block, prepared: Any, part: Any, first: Value, place: Value) -> tuple[Value, Value | None]:
+        """Where the weight lies, and whether the depth has it."""
         f, problem = block.f, self.problem
-        at, inside = f.add(first, place), None
-        if not self.exact:
-            inside = block.below(at, problem.depth * prod(problem.kernel))
-            at = f.select(inside, at, block.int(0))
-        kind = memory_type(problem.weights_dtype)
-        address = block.at(block.pointers[WEIGHTS], f.add(prepared, f.mul(at, problem.width)), kind)
-        value = widened(f, f.load(kind, address), problem.weights_dtype)
-        return value if inside is None else f.select(inside, value, f.number("float", 0.0))
+        at = f.add(first, place)
+        inside = None if self.exact else block.below(at, problem.depth * prod(problem.kernel))
+        where = f.add(prepared, f.mul(at, problem.width))
+        return block.at(block.pointers[WEIGHTS], where, memory_type(problem.weights_dtype)), inside
 
 
 class _Pixels:
@@ -133,6 +141,7 @@ class _Pixels:
 
     def __init__(self, problem: Convolution, group: Value, pixels: int, slice_: int) -> None:
         self.problem, self._group, self._pixels = problem, group, pixels
+        self.vector, self.dtype = 1, DType.F32
         taps = prod(problem.kernel)
         self._by_taps = problem.depth % slice_ == 0  # a slice has channels of one tap
         self._exact = problem.depth * taps % slice_ == 0
@@ -165,11 +174,10 @@ class _Pixels:
         if not self._by_taps:
             return None
         tap, channel = block.split(first, (prod(self.problem.kernel), self.problem.depth))
-        # The slice behind the last one is read and not used; its tap is a tap all the same.
-        return channel, list(block.split(block.least(tap, prod(self.problem.kernel) - 1), self.problem.kernel))
+        return channel, list(block.split(tap, self.problem.kernel))
 
-    def element(self, block: Block, prepared: Any, part: Any, first: Value, place: Value) -> Value:
-        """The element of the input under a tap."""
+    def address(self, block: Block, prepared: Any, part: Any, first: Value, place: Value) -> tuple[Value, Value | None]:
+        """Where the element of the input under a tap lies, and whether it is inside."""
         f, problem = block.f, self.problem
         base, starts = prepared
         inside: Value | None = None
@@ -179,7 +187,6 @@ class _Pixels:
             at = f.add(first, place)
             if not self._exact:
                 inside = block.below(at, problem.depth * prod(problem.kernel))
-                at = f.select(inside, at, block.int(0))
             tap, channel = block.split(at, (prod(problem.kernel), problem.depth))
             taps = list(block.split(tap, problem.kernel))
         if problem.groups > 1:
@@ -187,11 +194,16 @@ class _Pixels:
         at, there = window_at(block, problem, base, starts, taps, check=not self._whole)
         if there is not None:
             inside = there if inside is None else f.binary("and", inside, there)
-        at = f.add(at, channel_at(block, problem, channel))
-        if inside is not None:
-            at = f.select(inside, at, block.int(0))
-        value = f.load("float", block.at(block.pointers[INPUT], at))
-        return value if inside is None else f.select(inside, value, f.number("float", 0.0))
+        return block.at(block.pointers[INPUT], f.add(at, channel_at(block, problem, channel))), inside
+
+    def element(self, block: Block, prepared: Any, tap: Value) -> Value:
+        """The element of the input of a group of one channel under a tap: 0 outside."""
+        f = block.f
+        address, inside = self.address(block, prepared, None, tap, block.int(0))
+        if inside is None:
+            return f.load("float", address)
+        safe = f.select(inside, address, block.pointers[INPUT])
+        return f.select(inside, f.load("float", safe), f.number("float", 0.0))
 
 
 def channel_at(block: Block, problem: Convolution, channel: Value) -> Value:
@@ -256,13 +268,13 @@ def _depthwise(problem: Convolution, target: Target, name: str) -> Kernel:
         total = f.number("float", 0.0)
         weights = f.mul(channel, prod(problem.kernel))
         for tap in range(prod(problem.kernel)):
-            x = images.element(block, prepared, None, block.int(tap), block.int(0))
+            x = images.element(block, prepared, block.int(tap))
             weight = f.load(kind, block.at(block.pointers[WEIGHTS], f.add(weights, tap), kind))
             total = f.fma(x, widened(f, weight, problem.weights_dtype), total)
-        at = axes_of(Output(block, problem, block.int(0)).at(channel, pixel))
+        at = axes_of(PixelOutput(block, problem, block.int(0)).at(channel, pixel))
 
         def put() -> None:
-            leaves = Elements(block, at, {"accumulated": total})
+            leaves = ThreadElements(block, at, {"accumulated": total})
             leaves.store(leaves.values((problem.epilogue.value,))[0], problem.like_output(OUTPUT))
 
         f.when(there, put)
@@ -271,5 +283,3 @@ def _depthwise(problem: Convolution, target: Target, name: str) -> Kernel:
         target, name, operands, -(-elements // span(each)), body, flops=problem.flops, traffic=problem.traffic,
         candidate=f"{each} elements of a thread",
     )  # fmt: skip
-
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernels.kernel import Kernel, operands_of
 from kernels.llvm.function import Value, joined
-from kernels.ptx.tasks.leaves import Elements, Places
+from kernels.ptx.tasks.leaves import Places, ThreadElements
 from kernels.ptx.tasks.threads import MOST_ELEMENTS, THREADS, Block, NoTask, each_of, span, write_task
 from kernels.target import Target
 from kernels.templates.axes import Axis, distinct, fused, indices_of, place
@@ -37,12 +37,12 @@ def elementwise(problem: Elementwise, target: Target, name: str) -> Kernel:
         numbers = [f.add(first, THREADS * one) for one in range(wide)]
         inside = [block.below(one, problem.elements) for one in numbers]
         safe = joined([block.least(one, problem.elements - 1) for one in numbers])
-        leaves = Elements(block, spread(block, safe, axes))
+        leaves = ThreadElements(block, spread(block, safe, axes))
         values = [value.split() for value in leaves.values(problem.values)]
         for number, there in enumerate(inside):
 
             def put(number: int = number) -> None:
-                at = Elements(block, spread(block, safe.split()[number], axes))
+                at = ThreadElements(block, spread(block, safe.split()[number], axes))
                 for some, one in zip(values, stores, strict=True):
                     at.store(some[number % len(some)], one)
 

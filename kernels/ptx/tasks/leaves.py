@@ -20,7 +20,7 @@ def axes_of(at: Mapping[Variable, Value]) -> Places:
     return {Axis((variable,)): where for variable, where in at.items()}
 
 
-class Elements:
+class ThreadElements:
     """The leaves of expressions at some places on axes; places of several parts are several elements.
 
     `stand_ins` are values of loads by their buffers' names.

@@ -6,8 +6,8 @@ from math import prod
 
 from kernels.kernel import Kernel
 from kernels.llvm.function import Value
-from kernels.ptx.tasks.convolution import Output, channel_at, window_at
-from kernels.ptx.tasks.leaves import Elements, axes_of
+from kernels.ptx.tasks.convolution import PixelOutput, channel_at, window_at
+from kernels.ptx.tasks.leaves import ThreadElements, axes_of
 from kernels.ptx.tasks.threads import MOST_ELEMENTS, WARP, Block, NoTask, each_of, span, write_task
 from kernels.target import Target
 from kernels.templates.convolution.problem import INPUT, OUTPUT
@@ -69,10 +69,10 @@ def pooling(problem: Pooling, target: Target, name: str) -> Kernel:
         result = found[0]
         if problem.kind == "average":
             result = f.div(result, _counted(block, problem, starts))
-        at = axes_of(Output(block, windows, block.int(0)).at(channel, pixel))
+        at = axes_of(PixelOutput(block, windows, block.int(0)).at(channel, pixel))
 
         def put() -> None:
-            leaves = Elements(block, at, {"accumulated": result})
+            leaves = ThreadElements(block, at, {"accumulated": result})
             leaves.store(leaves.values((windows.epilogue.value,))[0], windows.like_output(OUTPUT))
 
         first = f.binary("and", there, f.compare("eq", lane, block.int(0)))

@@ -13,9 +13,9 @@ from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand, operands_of
 from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Value, joined
-from kernels.ptx.tasks.leaves import Elements, axes_of
+from kernels.ptx.tasks.leaves import ThreadElements, axes_of
 from kernels.ptx.tasks.threads import THREADS, WARP, Block, NoTask, write_task
-from kernels.ptx.tasks.tile import Tile, chosen, write_tile
+from kernels.ptx.tasks.tile import TaskTile, chosen, write_tile
 from kernels.target import Target
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm_problem import Gemm
@@ -39,7 +39,7 @@ class RowMajor:
 
     @property
     def elements(self) -> int:
-        """Elements of the packed form."""
+        """ThreadElements of the packed form."""
         return self.matrices * self.depth * self.columns
 
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
@@ -61,6 +61,7 @@ class _Matrix:
     depth: int
     dtype: DType
     exact: bool  # whether slices end where the depth does
+    vector: int = 1
 
     @property
     def along(self) -> Literal["depth", "outer"]:
@@ -69,24 +70,20 @@ class _Matrix:
 
     def prepare(self, block: Block, outer: Value) -> Value:
         """Where the row or column begins; beyond the last one, where the last does."""
-        return block.f.mul(block.least(outer, self.outers - 1), self.outer_stride)
+        return block.f.mul(block.least(outer, self.outers - self.vector), self.outer_stride)
 
     def slice(self, block: Block, first: Value) -> None:
         """Nothing."""
 
-    def element(self, block: Block, prepared: Any, part: Any, first: Value, place: Value) -> Value:
-        """The element, 0 beyond the depth."""
+    def address(self, block: Block, prepared: Any, part: Any, first: Value, place: Value) -> tuple[Value, Value | None]:
+        """Where the element lies, and whether the depth has it."""
         f = block.f
         at = f.add(first, place)
         inside = None if self.exact else block.below(at, self.depth)
-        if inside is not None:
-            at = f.select(inside, at, block.int(0))
-        address = block.at(self.base, f.add(prepared, f.mul(at, self.depth_stride)), memory_type(self.dtype))
-        value = widened(f, f.load(memory_type(self.dtype), address), self.dtype)
-        return value if inside is None else f.select(inside, value, f.number("float", 0.0))
+        return block.at(self.base, f.add(prepared, f.mul(at, self.depth_stride)), memory_type(self.dtype)), inside
 
 
-def product(problem: Gemm, target: Target, name: str, tile: Tile | None = None) -> Kernel:
+def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = None) -> Kernel:
     """The task: operands "a", "b", those of the epilogue, "c"; with the likely best tile where none is given.
 
     Raises NoTask for other arithmetic than float32's.
@@ -96,7 +93,11 @@ def product(problem: Gemm, target: Target, name: str, tile: Tile | None = None) 
     packing = _packing(problem)
     b_place = problem.place_b
     if packing is not None:
-        steps = dense_batch(problem.batch, problem.depth * problem.columns) if packing.matrices > 1 else (0,) * len(problem.batch)
+        steps = (
+            dense_batch(problem.batch, problem.depth * problem.columns)
+            if packing.matrices > 1
+            else (0,) * len(problem.batch)
+        )
         b_place = Matrix(problem.columns, 1, steps)
     b_dtype = problem.b_dtype
     operands = (
@@ -114,6 +115,7 @@ def product(problem: Gemm, target: Target, name: str, tile: Tile | None = None) 
         return _few_rows(problem, b_place, b_dtype, operands, target, name)
     tile = tile or chosen(problem.rows, problem.columns, problem.depth, problem.matrices, target)
     counts = (problem.matrices, -(-problem.rows // tile.rows), -(-problem.columns // tile.columns))
+    vector = 4 if packing is not None and problem.columns % 4 == 0 and b_dtype is DType.F32 else 1
 
     def body(block: Block) -> None:
         f = block.f
@@ -125,12 +127,18 @@ def product(problem: Gemm, target: Target, name: str, tile: Tile | None = None) 
             _moved(block, "a", a, batch, DType.F32), a.row, a.column, problem.rows, problem.depth, DType.F32, exact
         )
         right = _Matrix(
-            _moved(block, "b", b, batch, b_dtype), b.column, b.row, problem.columns, problem.depth, b_dtype, exact
+            _moved(block, "b", b, batch, b_dtype), b.column, b.row, problem.columns, problem.depth, b_dtype, exact, vector
         )
 
         def store(rows: Value, columns: Value, sums: Value) -> None:
             store_elements(
-                block, problem.epilogue, Output(problem, batch), rows, columns, sums, (problem.rows, problem.columns)
+                block,
+                problem.epilogue,
+                ProductOutput(problem, batch),
+                rows,
+                columns,
+                sums,
+                (problem.rows, problem.columns),
             )
 
         write_tile(block, tile, problem.depth, left, right, (f.mul(down, tile.rows), f.mul(over, tile.columns)), store)
@@ -141,7 +149,7 @@ def product(problem: Gemm, target: Target, name: str, tile: Tile | None = None) 
     )  # fmt: skip
 
 
-class Output:
+class ProductOutput:
     """Where the elements of a product go, and what its epilogue's variables are."""
 
     def __init__(self, problem: Gemm, batch: Sequence[Value]) -> None:
@@ -169,14 +177,14 @@ def store_elements(
     ]
     safe = joined([block.least(one, limits[0] - 1) for one in rows.split()])
     near = joined([block.least(one, limits[1] - 1) for one in columns.split()])
-    leaves = Elements(block, axes_of(output.at(safe, near)), {ACCUMULATED.name: sums})
+    leaves = ThreadElements(block, axes_of(output.at(safe, near)), {ACCUMULATED.name: sums})
     values = leaves.values((epilogue.value,))[0].split()
     pairs = zip(safe.split(), near.split(), inside, strict=True)
     for number, (row, column, there) in enumerate(pairs):
         one = values[number % len(values)]
 
         def put(row: Value = row, column: Value = column, one: Value = one) -> None:
-            Elements(block, axes_of(output.at(row, column))).store(one, output.load)
+            ThreadElements(block, axes_of(output.at(row, column))).store(one, output.load)
 
         f.when(there, put)
 
@@ -197,7 +205,12 @@ def _packing(problem: Gemm) -> RowMajor | None:
     if several and b.batch != dense_batch(problem.batch, b.batch[-1]):
         raise NoTask("a constant B of a batch must hold one matrix per index, or one for all.")
     return RowMajor(
-        problem.depth, problem.columns, b.row, b.column, problem.matrices if several else 1, b.batch[-1] if several else 0
+        problem.depth,
+        problem.columns,
+        b.row,
+        b.column,
+        problem.matrices if several else 1,
+        b.batch[-1] if several else 0,
     )
 
 
@@ -257,7 +270,9 @@ def _few_rows(
             for other in range(shares):
                 found = f.add(found, f.load("float", block.at(block.shared, f.add(at, other * rows * wide))))
             column = f.add(f.mul(number, wide), place)
-            store_elements(block, problem.epilogue, Output(problem, batch), row, column, found, (rows, problem.columns))
+            store_elements(
+                block, problem.epilogue, ProductOutput(problem, batch), row, column, found, (rows, problem.columns)
+            )
             return ()
 
         block.strided(block.thread, rows * wide, THREADS, finish)
@@ -266,5 +281,3 @@ def _few_rows(
         target, name, operands, counts[0] * counts[1], body, shared=4 * THREADS * rows, flops=problem.flops,
         candidate=f"{rows} rows, {wide} columns by {shares} shares",
     )  # fmt: skip
-
-

@@ -22,7 +22,7 @@ from kernels.math.exponential import exp_nonpositive
 from kernels.math.logarithm import log
 from kernels.math.rounding import sqrt
 from kernels.ptx.tasks.elementwise import spread
-from kernels.ptx.tasks.leaves import Elements, Places
+from kernels.ptx.tasks.leaves import Places, ThreadElements
 from kernels.ptx.tasks.threads import (
     MOST_ELEMENTS,
     THREADS,
@@ -45,8 +45,8 @@ from kernels.templates.streams import inputs_of
 from kernels.tensor.expression import Buffer, Cast, Expression, Index, Position, dense_strides, index
 
 _SHORT, _LONG, _ACROSS = 4, 1024, 512  # elements of a row: a thread's below, a block's above; a thread's across
-Values = tuple[Value, ...]
-Combine = Callable[[Values, Values], Values]
+RowValues = tuple[Value, ...]
+Combining = Callable[[RowValues, RowValues], RowValues]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class _Plan:
 
     @property
     def length(self) -> int:
-        """Elements of a row."""
+        """ThreadElements of a row."""
         return prod(axis.extent for axis in self.columns)
 
     @property
@@ -87,7 +87,7 @@ def _plan(problem: RowProblem, x: Expression, read: tuple[Expression, ...], targ
     return _Plan(rows, columns, group, each_of(prod(axis.extent for axis in rows) * group, target))
 
 
-class _Row:
+class _TaskRow:
     """The row of a thread, and its elements that are the thread's."""
 
     def __init__(self, block: Block, plan: _Plan, thread: Value) -> None:
@@ -96,25 +96,27 @@ class _Row:
         self.is_there = block.below(self.number, plan.count)
         self.at = spread(block, block.least(self.number, plan.count - 1), plan.rows)
 
-    def each(self, body: Callable[[Places, Values], Sequence[Value]], carried: Values) -> Values:
+    def each(self, body: Callable[[Places, RowValues], Sequence[Value]], carried: RowValues) -> RowValues:
         """carried = body(places, carried) for each element that is the thread's."""
 
-        def one(column: Value, held: Values) -> Sequence[Value]:
+        def one(column: Value, held: RowValues) -> Sequence[Value]:
             return body({**self.at, **spread(self.block, column, self.plan.columns)}, held)
 
         return self.block.strided(self.lane, self.plan.length, self.plan.group, one, carried)
 
-    def all(self, body: Callable[[Places, Values], Sequence[Value]], start: Values, combine: Combine) -> Values:
+    def all(
+        self, body: Callable[[Places, RowValues], Sequence[Value]], start: RowValues, combine: Combining
+    ) -> RowValues:
         """The same of all elements of the row, in each of its threads."""
         return self.block.combined(self.each(body, start), self.plan.group, combine)
 
-    def put(self, problem: RowProblem, result: Callable[[Elements], Value], stand_in: Buffer) -> None:
+    def put(self, problem: RowProblem, result: Callable[[ThreadElements], Value], stand_in: Buffer) -> None:
         """Store the outputs of each element, given the value that they are made of."""
         f = self.block.f
 
-        def one(at: Places, _: Values) -> Sequence[Value]:
-            value = result(Elements(self.block, at))
-            leaves = Elements(self.block, at, {stand_in.name: value})
+        def one(at: Places, _: RowValues) -> Sequence[Value]:
+            value = result(ThreadElements(self.block, at))
+            leaves = ThreadElements(self.block, at, {stand_in.name: value})
             for some, store in zip(leaves.values(problem.values), problem.stores, strict=True):
                 leaves.store(some, store)
             return ()
@@ -128,22 +130,22 @@ def softmax(problem: Softmax, target: Target, name: str) -> Kernel:
     plan = _plan(problem, problem.x, (problem.x,), target)
 
     def each(block: Block, thread: Value) -> None:
-        f, row = block.f, _Row(block, plan, thread)
+        f, row = block.f, _TaskRow(block, plan, thread)
 
         def read(at: Places) -> Value:
-            return Elements(block, at).values((x,))[0]
+            return ThreadElements(block, at).values((x,))[0]
 
-        def larger(held: Values, other: Values) -> Values:
+        def larger(held: RowValues, other: RowValues) -> RowValues:
             return (f.maximum(held[0], other[0]),)
 
-        def added(held: Values, other: Values) -> Values:
+        def added(held: RowValues, other: RowValues) -> RowValues:
             return (f.add(held[0], other[0]),)
 
-        (largest,) = row.all(
-            lambda at, held: larger(held, (read(at),)), (f.number("float", -math.inf),), larger
-        )
+        (largest,) = row.all(lambda at, held: larger(held, (read(at),)), (f.number("float", -math.inf),), larger)
         (total,) = row.all(
-            lambda at, held: added(held, (exp_nonpositive(f, f.sub(read(at), largest)),)), (f.number("float", 0.0),), added
+            lambda at, held: added(held, (exp_nonpositive(f, f.sub(read(at), largest)),)),
+            (f.number("float", 0.0),),
+            added,
         )
         if problem.logarithm:
             beyond = f.add(largest, log(f, total))
@@ -151,7 +153,7 @@ def softmax(problem: Softmax, target: Target, name: str) -> Kernel:
         else:
             factor = f.div(f.number("float", 1.0), total)
 
-            def result(leaves: Elements) -> Value:
+            def result(leaves: ThreadElements) -> Value:
                 return f.mul(exp_nonpositive(f, f.sub(leaves.values((x,))[0], largest)), factor)
 
             row.put(problem, result, SOFTMAX)
@@ -165,14 +167,14 @@ def normalization(problem: Normalization, target: Target, name: str) -> Kernel:
     plan = _plan(problem, problem.x, (problem.x,), target)
 
     def each(block: Block, thread: Value) -> None:
-        f, row = block.f, _Row(block, plan, thread)
+        f, row = block.f, _TaskRow(block, plan, thread)
         zero, length = f.number("float", 0.0), f.number("float", float(plan.length))
 
-        def added(held: Values, other: Values) -> Values:
+        def added(held: RowValues, other: RowValues) -> RowValues:
             return (f.add(held[0], other[0]),)
 
         def read(at: Places) -> Value:
-            return Elements(block, at).values((x,))[0]
+            return ThreadElements(block, at).values((x,))[0]
 
         mean = None
         if problem.center == "mean":
@@ -182,7 +184,7 @@ def normalization(problem: Normalization, target: Target, name: str) -> Kernel:
         def apart(value: Value) -> Value:
             return value if mean is None else f.sub(value, mean)
 
-        def square(at: Places, held: Values) -> Values:
+        def square(at: Places, held: RowValues) -> RowValues:
             one = apart(read(at))
             return (f.fma(one, one, held[0]),)
 
@@ -208,11 +210,11 @@ def reduction(problem: Reduction, target: Target, name: str) -> Kernel:
     plan = _plan(problem, problem.x, read, target)
 
     def each(block: Block, thread: Value) -> None:
-        f, row = block.f, _Row(block, plan, thread)
+        f, row = block.f, _TaskRow(block, plan, thread)
 
-        def gathered(op: Op, shift: Value | None = None) -> Values:
+        def gathered(op: Op, shift: Value | None = None) -> RowValues:
             return row.all(
-                lambda at, held: _step(f, op, dtype, Elements(block, at).values(read), held, shift, problem.last),
+                lambda at, held: _step(f, op, dtype, ThreadElements(block, at).values(read), held, shift, problem.last),
                 _start(f, op, dtype, problem.last),
                 lambda a, b: _together(f, op, dtype, a, b, problem.last),
             )
@@ -225,7 +227,7 @@ def reduction(problem: Reduction, target: Target, name: str) -> Kernel:
             result = _final(f, problem, plan, dtype, gathered(problem.op))
 
         def put() -> None:
-            leaves = Elements(block, row.at, {problem.reduced.name: result})
+            leaves = ThreadElements(block, row.at, {problem.reduced.name: result})
             for some, store in zip(leaves.values(problem.values), problem.stores, strict=True):
                 leaves.store(some, store)
 
@@ -255,7 +257,7 @@ def _written(
 # -- reductions ---------------------------------------------------------------------------------------------------------
 
 
-def _start(f: Function, op: Op, dtype: DType, last: bool) -> Values:
+def _start(f: Function, op: Op, dtype: DType, last: bool) -> RowValues:
     """What nothing gives."""
     kind = _kind(dtype)
     if op in ("argmax", "argmin"):
@@ -274,8 +276,8 @@ def _kind(dtype: DType) -> str:
 
 
 def _step(
-    f: Function, op: Op, dtype: DType, found: Values, held: Values, shift: Value | None, last: bool
-) -> Values:
+    f: Function, op: Op, dtype: DType, found: RowValues, held: RowValues, shift: Value | None, last: bool
+) -> RowValues:
     """What is held, with one more element."""
     x = found[0]
     if op == "l1":
@@ -288,7 +290,7 @@ def _step(
     return _together(f, op, dtype, held, (x, *found[1:]), last)
 
 
-def _together(f: Function, op: Op, dtype: DType, a: Values, b: Values, last: bool) -> Values:
+def _together(f: Function, op: Op, dtype: DType, a: RowValues, b: RowValues, last: bool) -> RowValues:
     """Two partial results as one."""
     if op in ("argmax", "argmin"):
         return _better(f, op, dtype, a, b, last)
@@ -301,7 +303,7 @@ def _together(f: Function, op: Op, dtype: DType, a: Values, b: Values, last: boo
     return (f.combine(name, a[0], b[0]),)
 
 
-def _better(f: Function, op: Op, dtype: DType, a: Values, b: Values, last: bool) -> Values:
+def _better(f: Function, op: Op, dtype: DType, a: RowValues, b: RowValues, last: bool) -> RowValues:
     """Of two (value, place) the one that is asked for; a NaN is better than any number, and of equals the first or last."""
     beyond = "gt" if op == "argmax" else "lt"
     if dtype.is_float:
@@ -317,7 +319,7 @@ def _better(f: Function, op: Op, dtype: DType, a: Values, b: Values, last: bool)
     return tuple(f.select(taken, new, old) for new, old in zip(b, a, strict=True))
 
 
-def _final(f: Function, problem: Reduction, plan: _Plan, dtype: DType, held: Values) -> Value:
+def _final(f: Function, problem: Reduction, plan: _Plan, dtype: DType, held: RowValues) -> Value:
     if problem.op == "mean":
         return f.div(held[0], f.number(held[0].type, float(plan.length)))
     if problem.op == "l2":

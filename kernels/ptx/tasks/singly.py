@@ -27,7 +27,9 @@ def singly(kernel: Kernel, target: Target) -> Kernel:
     f = Function(module, kernel.name, ENTRY, exported=True)
     thread = f.convert("zext", "i64", special(f, "tid.x"))
     number = f.add(f.mul(f.parameter("block"), threads), thread)
-    there = f.binary("and", f.compare("ult", thread, f.integer(threads)), f.compare("ult", number, f.integer(kernel.blocks)))
+    there = f.binary(
+        "and", f.compare("ult", thread, f.integer(threads)), f.compare("ult", number, f.integer(kernel.blocks))
+    )
 
     def run() -> None:
         scratch: Value = f.at(f.parameter("scratch"), f.mul(thread, own), "i8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from kernels.kernel import Kernel
@@ -16,6 +17,7 @@ from kernels.ptx.tasks.recurrent import Step, recurrent_step
 from kernels.ptx.tasks.rows import normalization, reduction, softmax
 from kernels.ptx.tasks.singly import singly
 from kernels.ptx.tasks.threads import NoTask
+from kernels.ptx.tasks.tile import TILES, cycles
 from kernels.target import Target
 from kernels.templates.attention.problem import Attention
 from kernels.templates.convolution.problem import Convolution
@@ -32,6 +34,26 @@ TASKS: dict[type, Callable[[Any, Target, str], Kernel]] = {
     Normalization: normalization, Pooling: pooling, Reduction: reduction, Softmax: softmax,
     Step: recurrent_step,
 }  # fmt: skip
+
+
+_FLOPS, _BYTES, _FIXED = 20e3, 1500.0, 1000.0  # of a usual kernel in a nanosecond, on the whole GPU; nanoseconds
+_CLOCK = 1.7  # cycles of a nanosecond
+
+
+def product_dims(problem: Convolution | Gemm) -> tuple[int, int, int, int]:
+    """Rows, columns and depth of the products that a problem is, and how many there are."""
+    if isinstance(problem, Gemm):
+        return problem.rows, problem.columns, problem.depth, problem.matrices
+    pixels = problem.output.batch * prod(problem.output.size)
+    return problem.width, pixels, problem.depth * prod(problem.kernel), problem.groups
+
+
+def nanoseconds(problem: Hashable, kernel: Kernel, target: Target) -> float:
+    """About what all blocks of a task take on the whole GPU."""
+    tile = next((one for one in TILES if str(one) == kernel.candidate), None)
+    if tile is not None and isinstance(problem, Convolution | Gemm):
+        return cycles(tile, *product_dims(problem), target) / _CLOCK
+    return max(kernel.flops / _FLOPS, kernel.traffic / _BYTES) + _FIXED
 
 
 def task(template: Template[Any, Any], problem: Hashable, target: Target, name: str) -> Kernel:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel, Operand, write_kernel
 from kernels.llvm import types
+from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
 from kernels.target import Target
@@ -85,6 +87,54 @@ class Block:
             return self.f.at(base, place, kind)
         return self.f.at(base, self.f.convert("sext", "i64", place), kind)
 
+    def copy(self, to: Value, address: Value, inside: Value | None, dtype: DType, vector: int = 1) -> None:
+        """Begin to copy floats from global to shared memory, as float32: zeros where they are not `inside`.
+
+        They are there for the thread after `await_copies`, and for the others after a barrier behind it.
+        """
+        f = self.f
+        if dtype is not DType.F32 or not self.copies_ahead:
+            kind = memory_type(dtype)
+            for lane in range(vector):
+                value = self._float(f.at(address, lane, kind), inside, dtype)
+                f.store(value, f.at(to, lane))
+            return
+        size = 4 * vector
+        name = f"llvm.nvvm.cp.async.{'ca' if size == 4 else 'cg'}.shared.global.{size}.s"
+        shared, world = "ptr addrspace(3)", "ptr addrspace(1)"
+        f.module.declare(name, "void", [shared, world, "i32"])
+        there = f.value(shared, f"addrspacecast ptr {to.text} to {shared}")
+        source = f.value(world, f"addrspacecast ptr {address.text} to {world}")
+        bytes_ = self.int(size) if inside is None else f.select(inside, self.int(size), self.int(0))
+        f.line(f"call void @{name}({shared} {there.text}, {world} {source.text}, i32 {bytes_.text})")
+
+    def _float(self, address: Value, inside: Value | None, dtype: DType) -> Value:
+        f, kind = self.f, memory_type(dtype)
+        if inside is None:
+            return widened(f, f.load(kind, address), dtype)
+
+        def read() -> Sequence[Value]:
+            return (widened(f, f.load(kind, address), dtype),)
+
+        return f.when(inside, read, lambda: (f.number("float", 0.0),))[0]
+
+    @property
+    def copies_ahead(self) -> bool:
+        """Whether the GPU copies while threads go on: from compute capability 8.0 on."""
+        return int(self.f.module.target.cpu.removeprefix("sm_")) >= 80
+
+    def copies_end(self) -> None:
+        """What was begun to be copied since the last call is a group."""
+        if self.copies_ahead:
+            self.f.module.declare("llvm.nvvm.cp.async.commit.group", "void", [])
+            self.f.line("call void @llvm.nvvm.cp.async.commit.group()")
+
+    def await_copies(self, groups: int) -> None:
+        """Wait until all groups of the thread's copies but the last few are there."""
+        if self.copies_ahead:
+            self.f.module.declare("llvm.nvvm.cp.async.wait.group", "void", ["i32"])
+            self.f.line(f"call void @llvm.nvvm.cp.async.wait.group(i32 {groups})")
+
     # -- together ---------------------------------------------------------------------------------------------------
 
     def barrier(self) -> None:
@@ -126,7 +176,10 @@ class Block:
         return self.f.value("i32", f"call i32 @{name}(i32 -1, i32 {word.text}, i32 {distance}, i32 31)")
 
     def combined(
-        self, values: tuple[Value, ...], group: int, combine: Callable[[tuple[Value, ...], tuple[Value, ...]], tuple[Value, ...]]
+        self,
+        values: tuple[Value, ...],
+        group: int,
+        combine: Callable[[tuple[Value, ...], tuple[Value, ...]], tuple[Value, ...]],
     ) -> tuple[Value, ...]:
         """Of each group of threads the values of all of them together, in every thread: groups of 1, 32, or the block.
 

@@ -2,10 +2,10 @@
 
     sums[row, column] = sum over k of left[k, row] * right[k, column]
 
-A block has a tile of `rows` x `columns`. All of its threads bring a slice of the depth into shared memory, while they
-multiply the slice before it: two slices take turns, so that one barrier a slice does. Each thread has `tall` x `wide`
-sums in registers; where a tile has fewer such pieces than the block has threads, groups of threads share the depth of
-a slice, and their sums are added in shared memory at the end.
+A block has a tile of `rows` x `columns`. All of its threads copy slices of the depth into shared memory, several slices
+ahead of the one that they multiply, so that what a copy waits for is hidden (Ampere's asynchronous copies; older GPUs
+copy by way of registers). Each thread has `tall` x `wide` sums in registers; where a tile has fewer such pieces than the
+block has threads, groups of threads share the depth of a slice, and their sums are added in shared memory at the end.
 """
 
 from __future__ import annotations
@@ -14,18 +14,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from kernels.dtype import DType
 from kernels.llvm.function import Value, joined
 from kernels.ptx.tasks.threads import RESIDENT, THREADS, Block
 from kernels.target import Target
 
+STAGES = 4  # slices in shared memory: one is multiplied, the others are on their way
 _PAD = 4  # elements between rows of a slice: they stay aligned for vectors of four
-_SLICE_CYCLES, _FIXED_CYCLES = 60.0, 2500.0  # of a slice's barrier and latency that two blocks do not hide; of a block
+_LEAST_SLICE, _FIXED_CYCLES = 250.0, 2500.0  # cycles of a slice whatever it holds, and of a block before and after
+_STORE_CYCLES = 25.0  # of each result of a thread
 
 
-class Source(Protocol):
-    """Where one operand of a tile is read: of an element outside the depth it gives 0, and any beyond the tile's rows."""
+class TileSource(Protocol):
+    """Where one operand of a tile is read; an element outside the depth is 0, and any beyond the tile's rows is right."""
 
     along: Literal["depth", "outer"]  # what lies side by side in memory
+    vector: int  # elements along the outer dim that are copied at once, aligned as a whole: 4 or 1
+    dtype: DType
 
     def prepare(self, block: Block, outer: Value) -> Any:
         """What is the same for all of the depth, of a row or a column."""
@@ -35,13 +40,13 @@ class Source(Protocol):
         """What is the same for a slice of the depth that begins at `first`."""
         ...
 
-    def element(self, block: Block, prepared: Any, part: Any, first: Value, place: Value) -> Value:
-        """The element at `first + place` of the depth."""
+    def address(self, block: Block, prepared: Any, part: Any, first: Value, place: Value) -> tuple[Value, Value | None]:
+        """Where the element at `first + place` of the depth lies, and whether it is there; None: it always is."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class TaskTile:
     """Sizes that decide the speed."""
 
     rows: int
@@ -69,21 +74,22 @@ class Tile:
     def shared(self) -> int:
         """Shared memory, in bytes."""
         sums = self.rows * self.columns * self.groups if self.groups > 1 else 0
-        return 4 * max(2 * self.slice_elements, sums)
+        return 4 * max(STAGES * self.slice_elements, sums)
 
     def __str__(self) -> str:
         return f"{self.rows}x{self.columns} by {self.tall}x{self.wide}, slices of {self.slice}"
 
 
 TILES = (
-    Tile(128, 128, 8, 8, 8), Tile(128, 128, 8, 8, 16), Tile(128, 64, 8, 4, 16), Tile(64, 128, 4, 8, 16),
-    Tile(64, 64, 4, 4, 16), Tile(64, 64, 4, 4, 32), Tile(32, 128, 4, 8, 32), Tile(32, 64, 4, 4, 32), Tile(64, 32, 4, 4, 32),
-    Tile(32, 32, 4, 4, 32), Tile(32, 32, 4, 4, 64), Tile(16, 64, 2, 4, 32), Tile(16, 64, 2, 4, 64), Tile(16, 32, 2, 4, 32),
-    Tile(16, 32, 2, 4, 64), Tile(16, 16, 2, 2, 64), Tile(16, 16, 2, 2, 128), Tile(8, 64, 1, 4, 64), Tile(8, 32, 1, 4, 64),
+    TaskTile(128, 128, 8, 8, 16), TaskTile(128, 64, 8, 4, 16), TaskTile(64, 128, 4, 8, 16), TaskTile(64, 64, 4, 4, 16),
+    TaskTile(64, 64, 4, 4, 32), TaskTile(32, 64, 4, 4, 32), TaskTile(64, 32, 4, 4, 32), TaskTile(32, 32, 4, 4, 32),
+    TaskTile(32, 32, 4, 4, 64), TaskTile(16, 64, 4, 4, 32), TaskTile(64, 16, 4, 4, 32), TaskTile(16, 32, 4, 4, 32),
+    TaskTile(16, 32, 4, 4, 64), TaskTile(32, 16, 4, 4, 64), TaskTile(16, 16, 4, 4, 64), TaskTile(16, 16, 4, 4, 128),
+    TaskTile(8, 32, 4, 4, 64), TaskTile(32, 8, 4, 4, 64),
 )  # fmt: skip
 
 
-def cycles(tile: Tile, rows: int, columns: int, depth: int, matrices: int, target: Target) -> float:
+def cycles(tile: TaskTile, rows: int, columns: int, depth: int, matrices: int, target: Target) -> float:
     """An estimate of the cycles of all blocks: waves of them, each as long as it multiplies, reads, or waits."""
     blocks = matrices * -(-rows // tile.rows) * -(-columns // tile.columns)
     slices = max(1, -(-depth // tile.slice))
@@ -92,20 +98,28 @@ def cycles(tile: Tile, rows: int, columns: int, depth: int, matrices: int, targe
     held = tile.pieces * tile.slice * (tile.tall + tile.wide) * 4 / 128
     reads = (tile.rows + tile.columns) * tile.slice * 4 / 48
     side_by_side = min(RESIDENT, -(-blocks // max(1, target.workers)))
-    busy = slices * (max(multiplies + held / 4, held, reads) * side_by_side + _SLICE_CYCLES) + _FIXED_CYCLES
-    return -(-blocks // (side_by_side * max(1, target.workers))) * busy
+    each = max(max(multiplies + held / 4, held, reads) * side_by_side, _LEAST_SLICE)
+    stores = tile.rows * tile.columns / THREADS * _STORE_CYCLES
+    return -(-blocks // (side_by_side * max(1, target.workers))) * (slices * each + _FIXED_CYCLES + stores)
 
 
-def chosen(rows: int, columns: int, depth: int, matrices: int, target: Target) -> Tile:
-    """The tile with the least cycles by estimate."""
-    return min(TILES, key=lambda tile: cycles(tile, rows, columns, depth, matrices, target))
+def chosen(rows: int, columns: int, depth: int, matrices: int, target: Target) -> TaskTile:
+    """The tile with the least cycles by estimate, of those of which `RESIDENT` blocks have room."""
+    fitting = [tile for tile in TILES if RESIDENT * (tile.shared + 1024) <= target.l1] or list(TILES[-2:])
+    return min(fitting, key=lambda tile: cycles(tile, rows, columns, depth, matrices, target))
 
 
-Store = Callable[[Value, Value, Value], None]
+StoreSums = Callable[[Value, Value, Value], None]
 
 
 def write_tile(
-    block: Block, tile: Tile, depth: int, left: Source, right: Source, corner: tuple[Value, Value], store: Store
+    block: Block,
+    tile: TaskTile,
+    depth: int,
+    left: TileSource,
+    right: TileSource,
+    corner: tuple[Value, Value],
+    store: StoreSums,
 ) -> None:
     """The sums of a tile at a corner (row, column); `store(rows, columns, sums)` takes several elements.
 
@@ -127,25 +141,31 @@ def write_tile(
     )
     slices = max(1, -(-depth // tile.slice))
     share = tile.slice // tile.groups  # of a slice, for a group
-    first = [side.read(block.int(0)) for side in sides]
-    zero = f.number("float", 0.0)
-    sums = joined([zero] * (tile.tall * tile.wide))
+
+    def bring(number: Value) -> None:
+        """Begin to copy a slice; one behind the last is copied for nothing, from the last one's place."""
+        stage = f.binary("and", number, block.int(STAGES - 1))
+        base = block.at(block.shared, f.mul(stage, tile.slice_elements))
+        near = f.mul(block.least(number, slices - 1), tile.slice)
+        for side in sides:
+            side.copy(base, near)
+        block.copies_end()
+
+    for number in range(STAGES - 1):
+        bring(block.int(number))
+    sums = joined([f.number("float", 0.0)] * (tile.tall * tile.wide))
 
     def step(number: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
-        held, total = carried[:2], carried[2]
-        odd = f.binary("and", number, block.int(1))
-        base = block.at(block.shared, f.mul(odd, tile.slice_elements))
-        for side, some in zip(sides, held, strict=True):
-            side.write(base, some)
+        block.await_copies(STAGES - 2)
         block.barrier()
-        following = block.least(f.add(number, 1), slices - 1)
-        fetched = [side.read(f.mul(following, tile.slice)) for side in sides]
+        bring(f.add(number, STAGES - 1))
+        stage = f.binary("and", number, block.int(STAGES - 1))
+        base = block.at(block.shared, f.mul(stage, tile.slice_elements))
         begin = f.mul(group, share)
         rows_at = block.at(base, f.add(f.mul(begin, tile.rows + _PAD), f.mul(down, tile.tall)))
-        columns_at = block.at(
-            base, f.add(f.add(f.mul(begin, tile.columns + _PAD), f.mul(over, tile.wide)), tile.slice * (tile.rows + _PAD))
-        )
-        parts = list(total.split())
+        place = f.add(f.mul(begin, tile.columns + _PAD), f.mul(over, tile.wide))
+        columns_at = block.at(base, f.add(place, tile.slice * (tile.rows + _PAD)))
+        parts = list(carried[0].split())
         for k in range(share):
             a = _vector(block, rows_at, k * (tile.rows + _PAD), tile.tall)
             b = _vector(block, columns_at, k * (tile.columns + _PAD), tile.wide)
@@ -153,9 +173,10 @@ def write_tile(
                 for column in range(tile.wide):
                     at = row * tile.wide + column
                     parts[at] = f.fma(a[row], b[column], parts[at])
-        return (*fetched, joined(parts))
+        return (joined(parts),)
 
-    *_, sums = f.loop(block.int(0), block.int(slices), 1, step, (*first, sums))
+    (sums,) = f.loop(block.int(0), block.int(slices), 1, step, (sums,))
+    block.await_copies(0)  # those for nothing, too: the memory is somebody else's next
     row, column = f.add(corner[0], f.mul(down, tile.tall)), f.add(corner[1], f.mul(over, tile.wide))
     if tile.groups == 1:
         rows = joined([f.add(row, one) for one in range(tile.tall) for _ in range(tile.wide)])
@@ -166,7 +187,7 @@ def write_tile(
 
 
 def _store_shared(
-    block: Block, tile: Tile, group: Value, piece: Value, row: Value, column: Value, sums: Value, store: Store
+    block: Block, tile: TaskTile, group: Value, piece: Value, row: Value, column: Value, sums: Value, store: StoreSums
 ) -> None:
     """Add the sums of all groups, each group some of a piece, and store them."""
     f, count = block.f, tile.tall * tile.wide
@@ -194,7 +215,7 @@ def _store_shared(
 
 
 def _vector(block: Block, base: Value, offset: int, count: int) -> list[Value]:
-    """Elements that lie side by side in shared memory, in vectors of up to four."""
+    """ThreadElements that lie side by side in shared memory, in vectors of up to four."""
     f, found = block.f, list[Value]()
     for start in range(0, count, 4):
         size = min(4, count - start)
@@ -208,40 +229,35 @@ def _vector(block: Block, base: Value, offset: int, count: int) -> list[Value]:
 
 
 class _Side:
-    """One operand: which elements of a slice a thread brings."""
+    """One operand: which elements of a slice a thread copies."""
 
-    def __init__(self, block: Block, source: Source, extent: int, slice_: int, corner: Value, offset: int) -> None:
+    def __init__(self, block: Block, source: TileSource, extent: int, slice_: int, corner: Value, offset: int) -> None:
         self._block, self._source, f = block, source, block.f
         self._stride, self._offset = extent + _PAD, offset
-        each = slice_ * extent // THREADS
-        rest = slice_ * extent % THREADS
-        assert each and not rest, "all threads bring as many elements"
-        inner = slice_ if source.along == "depth" else extent
-        apart = THREADS // inner if inner <= THREADS else 0
-        self._places: list[tuple[Value, Value]] = []  # of the depth in the slice, and of the outer dim in the tile
-        for number in range(each):
-            if apart:
-                slow = f.binary("udiv", block.thread, block.int(inner))
-                fast = f.sub(block.thread, f.mul(slow, inner))
-                slow = f.add(slow, number * apart)
+        vectors = extent // source.vector
+        inner = slice_ if source.along == "depth" else vectors
+        self._count = slice_ * vectors
+        self._places: list[tuple[Value, Value, Value]] = []  # the copy, in the slice's depth, and in the tile
+        for start in range(0, self._count, THREADS):
+            number = f.add(block.thread, start)
+            slow = f.binary("udiv", number, block.int(inner))
+            fast = f.sub(number, f.mul(slow, inner))
+            depth, outer = (fast, slow) if source.along == "depth" else (slow, fast)
+            self._places.append((number, depth, f.mul(outer, source.vector)))
+        self._prepared = [source.prepare(block, f.add(corner, outer)) for _, _, outer in self._places]
+
+    def copy(self, base: Value, first: Value) -> None:
+        """Copy the thread's elements of the slice that begins at `first`."""
+        block, f, source = self._block, self._block.f, self._source
+        part = source.slice(block, first)
+        for prepared, (number, place, outer) in zip(self._prepared, self._places, strict=True):
+
+            def one(prepared: Any = prepared, place: Value = place, outer: Value = outer) -> None:
+                address, inside = source.address(block, prepared, part, first, place)
+                to = block.at(base, f.add(f.add(f.mul(place, self._stride), outer), self._offset))
+                block.copy(to, address, inside, source.dtype, source.vector)
+
+            if self._count % THREADS and number is self._places[-1][0]:
+                f.when(block.below(number, self._count), one)
             else:
-                whole = f.add(block.thread, number * THREADS)
-                slow = f.binary("udiv", whole, block.int(inner))
-                fast = f.sub(whole, f.mul(slow, inner))
-            self._places.append((fast, slow) if source.along == "depth" else (slow, fast))
-        self._prepared = [source.prepare(block, f.add(corner, outer)) for _, outer in self._places]
-
-    def read(self, first: Value) -> Value:
-        """The thread's elements of the slice that begins at `first`."""
-        part = self._source.slice(self._block, first)
-        return joined([
-            self._source.element(self._block, prepared, part, first, place)
-            for prepared, (place, _) in zip(self._prepared, self._places, strict=True)
-        ])
-
-    def write(self, base: Value, elements: Value) -> None:
-        """Put them into shared memory."""
-        f = self._block.f
-        for one, (place, outer) in zip(elements.split(), self._places, strict=True):
-            at = f.add(f.add(f.mul(place, self._stride), outer), self._offset)
-            f.store(one, self._block.at(base, at))
+                one()

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib import resources
 
 import numpy as np
-import numpy.typing as npt
 
+from graphopt.program.gpu import LinkedTasks
 from graphopt.version import VERSION
 from kernels.listing import Argument, Listing
 from kernels.ptx.emit import ptx
@@ -23,22 +23,26 @@ from kernels.target import Target
 class TaskProgram:
     """A program of tasks as text and numbers: its listing, weights, and PTX."""
 
-    listing: Listing
-    weights: npt.NDArray[np.uint8]
+    linked: LinkedTasks
     target: Target
     text: str
 
     @classmethod
-    def of(cls, listing: Listing, weights: npt.NDArray[np.uint8], target: Target) -> TaskProgram:
+    def of(cls, linked: LinkedTasks, target: Target) -> TaskProgram:
         """Emit the PTX. Raises NotEmitted where LLVM makes none."""
-        return cls(listing, weights, target, ptx(program_module(listing.kernels, target), target.cpu))
+        return cls(linked, target, ptx(program_module(linked.listing.kernels, target), target.cpu))
+
+    @property
+    def listing(self) -> Listing:
+        """What the program does."""
+        return self.linked.listing
 
     def files(self) -> Mapping[str, bytes]:
         """The files of the bundle by their names."""
         runtime = resources.files("graphopt.program.deploy.cuda").joinpath("runtime.py").read_bytes()
         return {
             "program.ptx": self.text.encode(),
-            "weights.bin": self.weights.tobytes(),
+            "weights.bin": self.linked.weights.tobytes(),
             "program.json": json.dumps(self._about()).encode(),
             f"{self.listing.name}_cuda.py": runtime,
         }
@@ -46,6 +50,8 @@ class TaskProgram:
     def _about(self) -> dict[str, object]:
         listing, tables = self.listing, Tables.of(self.listing)
         assert listing.ticketed is not None, "a program of tasks is for several workers"
+        lists, pinned = tables.pinned(self.linked.workers, self.linked.worker_count)
+        words = {"items": tables.items, "waits": tables.waits, "runs": tables.runs, "lists": lists, "pinned": pinned}
         digits = self.target.cpu.removeprefix("sm_")
         return {
             "name": listing.name,
@@ -59,9 +65,7 @@ class TaskProgram:
             "outputs": [_argument(one) for one in listing.outputs],
             "kernels": [kernel.name for kernel in listing.kernels],
             "order": [run for run, _ in listing.ticketed.waits],
-            "tables": {
-                name: getattr(tables, name).reshape(-1).tolist() for name in ("items", "waits", "runs")
-            },
+            "tables": {name: getattr(tables, name).reshape(-1).tolist() for name in ("items", "waits", "runs")},
             "places": [[place.space, place.argument, place.offset] for place in tables.places],
         }
 

@@ -208,10 +208,13 @@ class Program:
             )
         code = (path / "program.ptx").read_bytes() + b"\0"
         self._module = self.device.load(code)
-        self._persistent = self.device.function(self._module, "ticketed", self._shared)
-        self.blocks = self.device.multiprocessors * max(
-            1, self.device.resident(self._persistent, self._threads, self._shared)
-        )
+        self._ticketed = self.device.function(self._module, "ticketed", self._shared)
+        self._pinned = self.device.function(self._module, "pinned", self._shared)
+        each = [self.device.resident(one, self._threads, self._shared) for one in (self._ticketed, self._pinned)]
+        self.blocks = self.device.multiprocessors * max(1, each[0])
+        self._workers = len(about["tables"]["lists"]) - 1
+        # Pinned blocks wait for one another in any order: all of them have to be resident, which the driver sees to.
+        self.is_pinned = 0 < self._workers <= self.device.multiprocessors * each[1]
         self._alone = [self.device.function(self._module, f"launch_{one}", self._shared) for one in about["kernels"]]
         self._load(path)
 
@@ -220,7 +223,7 @@ class Program:
         words = {name: np.asarray(rows, np.int32) for name, rows in about["tables"].items()}
         self._runs, self._order = words["runs"].reshape(-1, 3), about["order"]
         self._count = int(words["items"].size // 8)
-        self._words = {name: device.allocate(words[name].nbytes) for name in ("items", "waits")}
+        self._words = {name: device.allocate(words[name].nbytes) for name in ("items", "waits", "lists", "pinned")}
         for name, pointer in self._words.items():
             device.write(pointer, words[name])
         weights = np.fromfile(path / "weights.bin", np.uint8)
@@ -275,6 +278,27 @@ class Program:
 
     def start(self, stream: int | None = None) -> None:
         """Start a run on what lies in the program's memory."""
+        where = self._stream if stream is None else stream
+        if self.is_pinned:
+            self.pinned(where)
+        else:
+            self.ticketed(where)
+
+    def pinned(self, stream: int) -> None:
+        """Start a run whose blocks have lists of their own."""
+        self._epoch += 1
+        words = self._words
+        arguments = (
+            ctypes.c_uint64(words["lists"]), ctypes.c_uint64(words["pinned"]), ctypes.c_uint64(words["waits"]),
+            ctypes.c_uint64(self._pointers), ctypes.c_uint64(self._counters), ctypes.c_uint64(self._errors),
+            ctypes.c_uint32(self._epoch & 0xFFFFFFFF),
+        )  # fmt: skip
+        self.device.launch(
+            self._pinned, self._workers, self._threads, arguments, shared=self._shared, stream=stream, cooperative=True
+        )
+
+    def ticketed(self, stream: int) -> None:
+        """Start a run whose blocks claim items."""
         self._epoch += 1
         words = self._words
         arguments = (
@@ -284,10 +308,7 @@ class Program:
             ctypes.c_uint32(self._epoch & 0xFFFFFFFF),
         )  # fmt: skip
         self._base += self._count + self.blocks
-        where = self._stream if stream is None else stream
-        self.device.launch(
-            self._persistent, self.blocks, self._threads, arguments, shared=self._shared, stream=where
-        )
+        self.device.launch(self._ticketed, self.blocks, self._threads, arguments, shared=self._shared, stream=stream)
 
     def launches(self, stream: int | None = None) -> None:
         """Start the same work as one launch for each region, in their order."""
