@@ -1,4 +1,4 @@
-"""Recurrent layers on a GPU: a region for each step and direction, so that steps of independent layers run side by side.
+"""Recurrent layers on a GPU: a region for each step and direction; steps of independent layers run side by side.
 
 All steps of a layer share one kernel; the places say which step it is.
 """
@@ -28,7 +28,7 @@ def lower_steps(
     scope: Scope, node: ir.Node, layer: Recurrent, steps: Sequence[Step], r: npt.NDArray[np.generic],
     buffers: Mapping[str, Buffer],
 ) -> None:  # fmt: skip
-    """The regions of all steps. `buffers` are those of the layer's operands but R; results that nobody uses lack one."""
+    """The regions of all steps. `buffers` are those of operands but R; results that nobody uses have none."""
     for number in range(len(layer.directions)):
         _Direction(scope, node, layer, steps, r[number], buffers, number).lower()
 
@@ -111,5 +111,7 @@ class _Direction:
 
     def _copy(self, source: Place, aim: Place) -> None:
         shape = (self.layer.batch, self.layer.hidden)
-        views = (replace(View.dense(one.buffer, DType.F32, shape), offset=one.offset // _BYTES) for one in (source, aim))
-        copy(self.scope, *views, (self.node,))
+        here, there = (
+            replace(View.dense(one.buffer, DType.F32, shape), offset=one.offset // _BYTES) for one in (source, aim)
+        )
+        copy(self.scope, here, there, (self.node,))

@@ -36,10 +36,10 @@ _TURN = 8  # of these whose loads are under way together
 class Step:
     """A step of one direction.
 
-    Operands: "gates", from those of the step on, of which a row of the batch has `apart` elements; "r" constant [gates *
-    hidden, hidden]; "h" [batch, hidden], what R is multiplied with; an LSTM's "c"; "hidden_bias" and "peepholes" of the
-    direction; in the second phase also "before" and "update" [batch, hidden]. Outputs: "y" and an LSTM's "y_c" [batch,
-    hidden]; of the first phase "update" and "seen", which the second one multiplies with.
+    Operands: "gates", from those of the step on, of which a row of the batch has `apart` elements; "r" constant
+    [gates * hidden, hidden]; "h" [batch, hidden], what R is multiplied with; an LSTM's "c"; "hidden_bias" and
+    "peepholes" of the direction; in the second phase also "before" and "update" [batch, hidden]. Outputs: "y" and an
+    LSTM's "y_c" [batch, hidden]; of the first phase "update" and "seen", which the second one multiplies with.
     """
 
     layer: Recurrent  # of one step and one direction
@@ -164,7 +164,9 @@ class _Writer:
         block, f = self.block, self.block.f
         row, inside = block.split(block.thread, (self.rows, self.units))
         unit = f.add(f.mul(self.panel, self.units), inside)
-        there = f.binary("and", block.below(f.add(self.first, row), self.layer.batch), block.below(unit, self.layer.hidden))
+        there = f.binary(
+            "and", block.below(f.add(self.first, row), self.layer.batch), block.below(unit, self.layer.hidden)
+        )
         there = f.binary("and", there, block.below(block.thread, self.rows * self.units))
         batch = block.least(f.add(self.first, row), self.layer.batch - 1)
         state = f.add(f.mul(batch, self.layer.hidden), unit)
@@ -216,13 +218,12 @@ class _Writer:
             after, updated = cell.lstm(f, gate, lambda number: read[f"peephole {number}"], read["c"])
             return {"y": after, "y_c": updated}
         if self.step.phase == "first":
-            update, seen = cell.update_and_reset(f, gate, read["before"])
-            return {"update": update, "seen": seen}
+            return {"update": cell.update(f, gate), "seen": f.mul(cell.reset(f, gate), read["before"])}
         if self.step.phase == "second":
             update, hidden = read["update"], gate(2)
         else:
-            recurrent = f.add(products[2], read["hidden_bias"])
-            update, hidden = cell.reset_after(f, gate, recurrent, read["gate 2"])
+            update, recurrent = cell.update(f, gate), f.add(products[2], read["hidden_bias"])
+            hidden = f.fma(cell.reset(f, gate), recurrent, read["gate 2"])
         return {"y": cell.gru(f, update, hidden, read["before"])}
 
     def _products(self) -> Value:
@@ -236,10 +237,12 @@ class _Writer:
         def one(k: Value, total: Value) -> Value:
             given = f.load(kind, block.at(r, f.mul(k, self.columns), kind))
             weight = widened(f, given, self.layer.r_dtype)
-            return joined([
-                f.fma(f.load("float", block.at(block.pointers["h"], f.add(state, k))), weight, part)
-                for state, part in zip(states, total.split(), strict=True)
-            ])
+            return joined(
+                [
+                    f.fma(f.load("float", block.at(block.pointers["h"], f.add(state, k))), weight, part)
+                    for state, part in zip(states, total.split(), strict=True)
+                ]
+            )
 
         def turn(first: Value, held: tuple[Value, ...]) -> Sequence[Value]:
             total = held[0]
@@ -257,7 +260,9 @@ class _Writer:
 
         def tell() -> None:
             for row, part in enumerate(total.split()):
-                f.store(part, block.at(block.shared, f.add(f.mul(f.add(f.mul(share, rows), row), self.columns), column)))
+                f.store(
+                    part, block.at(block.shared, f.add(f.mul(f.add(f.mul(share, rows), row), self.columns), column))
+                )
 
         f.when(block.below(share, self.shares), tell)
         block.barrier()

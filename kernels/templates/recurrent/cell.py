@@ -45,16 +45,13 @@ class Cell:
         """The new state."""
         return self.activate(f, 0, gate)
 
-    def update_and_reset(self, f: Function, gate: Callable[[int], Value], before: Value) -> tuple[Value, Value]:
-        """Of a GRU how much of the state is kept, and what of it the hidden gate sees."""
-        return self.activate(f, 0, gate(0)), f.mul(self.activate(f, 0, gate(1)), before)
+    def update(self, f: Function, gate: Callable[[int], Value]) -> Value:
+        """How much of its state a GRU keeps."""
+        return self.activate(f, 0, gate(0))
 
-    def reset_after(
-        self, f: Function, gate: Callable[[int], Value], recurrent: Value, given: Value
-    ) -> tuple[Value, Value]:
-        """Of a GRU that resets the product: how much of the state is kept, and the sum of the hidden gate."""
-        update, reset = self.activate(f, 0, gate(0)), self.activate(f, 0, gate(1))
-        return update, f.fma(reset, recurrent, given)
+    def reset(self, f: Function, gate: Callable[[int], Value]) -> Value:
+        """How much of its state, or of the product with it, a GRU's hidden gate sees."""
+        return self.activate(f, 0, gate(1))
 
     def gru(self, f: Function, update: Value, hidden: Value, before: Value) -> Value:
         """The new state, given the sum of the hidden gate."""
@@ -97,16 +94,16 @@ class CellWriter:
             return here.gate(f, index)
 
         if phase == "first":
-            update, seen = self._cell.update_and_reset(f, gate, before)
-            f.store(update, update_at)
-            f.store(seen, place)
+            f.store(self._cell.update(f, gate), update_at)
+            f.store(f.mul(self._cell.reset(f, gate), before), place)
             return None
         if phase == "second":
             update, hidden = f.load(self._vector, update_at), here.gate(f, 2)
         else:
+            update, reset = self._cell.update(f, gate), self._cell.reset(f, gate)
             bias_at = f.add(here.unit, here.direction * self._layer.hidden)
             recurrent = f.add(here.product(2), self.read(f, "hidden_bias", bias_at, here.valid))
-            update, hidden = self._cell.reset_after(f, gate, recurrent, here.given(2))
+            hidden = f.fma(reset, recurrent, here.given(2))
         return self._cell.gru(f, update, hidden, before)
 
     def _lstm(self, f: Function, here: Units) -> Value:
